@@ -13,7 +13,7 @@ mod standing;
 mod verifier;
 
 pub use self::{
-    book::{Check, CheckSettings},
+    book::{AccessCheckKind, CheckSettings},
     excess::ExcessPermissions,
     reports::AccessReports,
     rule::PATIENCE,

@@ -34,7 +34,7 @@ pub enum PermissionState {
 pub struct PermissionDenial {
     /// `list`, `watch` or both, in this order. Never empty.
     pub verbs: Vec<Verb>,
-    /// A reason for which [`FaultReason::refuses_identity`] is true, or [`FaultReason::NamespaceNotFound`] if
+    /// A reason for which [`FaultReason::is_access_denied`] is true, or [`FaultReason::NamespaceNotFound`] if
     /// the namespace and its roles were deleted.
     pub reason: FaultReason,
     /// Error message of the API server.

@@ -81,8 +81,8 @@ async fn plan(
     stop: CancellationToken,
 ) {
     let forecasts = Forecaster::default();
-    let cells = (0..150).map(|n| spec("pods", &format!("planned-{n}"))).collect();
-    forecasts.order([Arc::new(declared("noisy", "p", vec![target("pods", cells)]))]);
+    let informers = (0..150).map(|n| spec("pods", &format!("planned-{n}"))).collect();
+    forecasts.order([Arc::new(declared("noisy", "p", vec![target("pods", informers)]))]);
     let surveyor = CostSurveyor::new(clients, forecast::REST, buckets);
     forecast::run(forecasts, surveyor, || true, |_| false, stop).await;
 }

@@ -2,7 +2,7 @@
 //! authors.
 
 use kubewarm_api::model::{AccountPolicyState, Subject};
-use kubewarm_client::{author_check, whoami};
+use kubewarm_client::{fetch_account_policy_state, fetch_own_subject};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -15,7 +15,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// manifests. Never returns.
 pub(super) async fn learn_subject(client: kube::Client, sender: watch::Sender<Option<Subject>>) {
     loop {
-        match whoami(&client).await {
+        match fetch_own_subject(&client).await {
             Ok(subject) => {
                 tracing::info!(%subject, "reading as");
                 sender.send_replace(Some(subject));
@@ -33,7 +33,7 @@ pub(super) async fn learn_subject(client: kube::Client, sender: watch::Sender<Op
 /// fail. Never returns.
 pub(super) async fn watch_authors(client: kube::Client, sender: watch::Sender<AccountPolicyState>) {
     loop {
-        if let Ok(found) = author_check(&client).await {
+        if let Ok(found) = fetch_account_policy_state(&client).await {
             sender.send_replace(found);
         }
         tokio::time::sleep(LOOK_AGAIN).await;

@@ -55,7 +55,7 @@ impl MemorySplit {
     pub(super) fn operator_limits(self, args: &RunArgs) -> OperatorLimits {
         OperatorLimits {
             bytes: self.stores,
-            namespace_bytes: part(self.stores, args.namespace_share.into()),
+            namespace_bytes: part(self.stores, args.namespace_quota.into()),
             informers: args.max_informers.get(),
             namespace_informers: args.namespace_informers.get(),
         }

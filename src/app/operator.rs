@@ -78,8 +78,9 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     let mut tasks = ServiceTasks::default();
     let limits = frame.memory.limits(&args);
     let callers = reads::callers((&args, limits), &connection, &metrics)?;
-    let (view, proofs) = spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
-    let of_cluster = (&connection, proofs);
+    let (view, freshness_checker) =
+        spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
+    let of_cluster = (&connection, freshness_checker);
     let shown = spawn_reads(&mut tasks, &args, of_cluster, (&view, &metrics, callers), &frame)?;
     let certificates = [(TlsListener::Admin, certificate.clone()), (TlsListener::Read, shown)];
     let certificates = certificates.into_iter().filter_map(|(of, it)| Some((of, it?)));
@@ -142,7 +143,7 @@ fn spawn_controller(
     let checks = NamespaceBuckets::default();
     let bounds = RegistryLimits {
         lists: args.max_concurrent_lists.get(),
-        namespace_share: args.namespace_share.into(),
+        namespace_quota: args.namespace_quota.into(),
         buckets: checks.clone(),
     };
     let admission = ProfileAdmission::new(Arc::clone(namespace));
@@ -162,7 +163,7 @@ fn spawn_controller(
     let (subject_sender, subject) = watch::channel(None);
     let (authors_sender, authors) = watch::channel(AccountPolicyState::Unknown);
     let (reports, changes) = (registry.reports(), registry.changes());
-    let proofs = registry.proofs();
+    let freshness_checker = registry.freshness_checker();
     let sources = ControllerSources {
         catalog: catalog.clone(),
         discovery: discovery.clone(),
@@ -207,14 +208,14 @@ fn spawn_controller(
         home,
         statuses,
     };
-    Ok((view, proofs))
+    Ok((view, freshness_checker))
 }
 
 /// Starts the read API if `--api-addr` is set.
 fn spawn_reads(
     tasks: &mut ServiceTasks,
     args: &RunArgs,
-    (connection, proofs): (&ApiServerConnection, FreshnessChecker),
+    (connection, freshness_checker): (&ApiServerConnection, FreshnessChecker),
     (view, metrics, callers): (&OperatorView, &ProcessMetrics, Option<Arc<CallerAdmission>>),
     frame: &OperatorContext,
 ) -> Result<Option<Arc<ServingCertificate>>, AppError> {
@@ -231,7 +232,7 @@ fn spawn_reads(
     metrics.observe_read_limits(move || [slots.usage(), counted.usage()].concat())?;
     let (api, answering) = {
         let watched = (frame.watchers.clone(), frame.stop.clone());
-        reads::api(args, (connection, callers), (view, proofs), metrics, watched)?
+        reads::api(args, (connection, callers), (view, freshness_checker), metrics, watched)?
     };
     let until = frame.stop.clone();
     tasks.begin("reads", async move { answering.run(until).await });
@@ -296,7 +297,7 @@ fn observe(
     metrics.observe_process(tokio::runtime::Handle::current())?;
     Ok(Arc::new(AdminState {
         metrics: Arc::clone(metrics),
-        cells: Box::new(move || reports.all()),
+        informers: Box::new(move || reports.all()),
         declared: Box::new(move || declared.declared()),
         unlisted: Box::new(move || unlisted.unlisted()),
         gate: Arc::clone(gate),

@@ -70,7 +70,7 @@ pub(super) fn callers(
     }
     let reviews: Arc<dyn ReviewClient> = Arc::new(match args.auth() {
         CallerAuthMode::Delegated => connection.reviewer(&args.api.audience)?,
-        CallerAuthMode::CallerToken => connection.callers_reviewer()?,
+        CallerAuthMode::CallerToken => connection.new_caller_token_reviewer()?,
     });
     let (limits, note) = (CallerLimits::reads(limits), callers::note(metrics));
     let callers =
@@ -83,7 +83,7 @@ pub(super) fn callers(
 pub(super) fn api(
     args: &RunArgs,
     (connection, callers): (&ApiServerConnection, Arc<CallerAdmission>),
-    (view, proofs): (&OperatorView, FreshnessChecker),
+    (view, freshness_checker): (&OperatorView, FreshnessChecker),
     metrics: &ProcessMetrics,
     (watchers, stop): (WatcherRegistry, CancellationToken),
 ) -> Result<(Arc<ReadApi>, Arc<ReadService>), AppError> {
@@ -94,7 +94,7 @@ pub(super) fn api(
         catalog: view.catalog.clone(),
         reports: view.reports.clone(),
         changes: view.changes.clone(),
-        proofs,
+        freshness_checker,
         ages: metrics.informers(),
         metrics: metrics.reads().clone(),
         offers: offers(view.declarations.clone()),

@@ -48,8 +48,8 @@ fn wanted(profiles: &[ObservedProfile]) -> BTreeMap<InformerKey, CheckSettings> 
     let mut all = BTreeMap::<InformerKey, CheckSettings>::new();
     for profile in profiles.iter().map(|observed| &observed.declared) {
         for target in &profile.targets {
-            let serving = target.serving.iter().flat_map(|serving| &*serving.cells);
-            for InformerSpec { key, tuning, .. } in target.all_cells().chain(serving) {
+            let serving = target.serving.iter().flat_map(|serving| &*serving.informers);
+            for InformerSpec { key, tuning, .. } in target.all_informers().chain(serving) {
                 let wanted = all.entry(key.clone()).or_insert_with(|| CheckSettings {
                     namespace_check: tuning.namespace_check,
                     payer: Arc::clone(&profile.profile.namespace),
@@ -67,7 +67,7 @@ pub(super) fn missing(
     profile: &DeclaredProfile,
 ) -> BTreeMap<(Resource, Verb), u64> {
     let mut missing = BTreeMap::new();
-    for InformerSpec { key, .. } in profile.targets.iter().flat_map(DeclaredTarget::all_cells) {
+    for InformerSpec { key, .. } in profile.targets.iter().flat_map(DeclaredTarget::all_informers) {
         let Some(PermissionState::Refused(refused)) = access.get(key).map(|found| found.standing)
         else {
             continue;

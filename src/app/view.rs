@@ -3,7 +3,7 @@
 use super::verified::missing;
 use crate::{
     access::AccessReports,
-    controller::{ProfileReceiver, running_cells, running_targets},
+    controller::{ProfileReceiver, running_informers, running_targets},
     metrics::ProfileSnapshot,
     server::DeclaredInformers,
     status::{
@@ -66,12 +66,12 @@ impl OperatorView {
     /// has failed.
     pub(super) fn declared(&self) -> Option<DeclaredInformers> {
         let profiles = self.declarations.borrow().clone()?;
-        let known = |cell: &InformerSpec| {
-            self.reports.get(&cell.key).is_some_and(|r| r.is_warm() || r.fault.is_some())
+        let known = |informer: &InformerSpec| {
+            self.reports.get(&informer.key).is_some_and(|r| r.is_warm() || r.fault.is_some())
         };
         let mut selectors = running_targets(&profiles).filter_map(|it| it.namespaces.as_ref());
         let complete = selectors.all(known);
-        Some(DeclaredInformers { cells: running_cells(&profiles), complete })
+        Some(DeclaredInformers { informers: running_informers(&profiles), complete })
     }
 
     /// Computes the status of every profile with `reporter`.
@@ -88,11 +88,11 @@ impl OperatorView {
         };
         let profiles: Vec<_> = declared.iter().map(with_excess).collect();
         // Informers that do not run can still have a permission state.
-        let cells = |key: &InformerKey| InformerView {
+        let informers = |key: &InformerKey| InformerView {
             report: self.reports.get(key),
             access: self.access.get(key),
         };
-        let notices = reporter.round(&profiles, &cells, leads, clock);
+        let notices = reporter.round(&profiles, &informers, leads, clock);
         *self.statuses.write() = Arc::new(reporter.statuses());
         notices
     }

@@ -71,11 +71,11 @@ pub struct ReadApiArgs {
     /// ServiceAccount are one user.
     #[arg(
         long,
-        default_value_t = ReaderLimits::default().user_share,
+        default_value_t = ReaderLimits::default().user_quota,
         value_name = "PERCENT",
         value_parser = clap::value_parser!(u8).range(1..=100)
     )]
-    pub user_share: u8,
+    pub user_quota: u8,
 }
 
 impl ReadApiArgs {
@@ -87,7 +87,7 @@ impl ReadApiArgs {
             watches: self.max_watches,
             connections: self.max_connections,
             address_connections: self.address_connections,
-            user_share: self.user_share,
+            user_quota: self.user_quota,
             ..ReaderLimits::default()
         }
     }

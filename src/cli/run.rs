@@ -59,7 +59,7 @@ pub struct RunArgs {
         value_name = "PERCENT",
         value_parser = clap::value_parser!(u8).range(1..=100)
     )]
-    pub namespace_share: u8,
+    pub namespace_quota: u8,
 
     /// Memory limit of kubewarm, such as 512Mi; 0 sets none. Stores and informers (64Ki each) get 75 %, readers get
     /// 15 %. Targets above the limit of stores stop, in the operator namespace last [default: the cgroup's limit].
@@ -171,7 +171,7 @@ mod tests {
         let of = |more: &[&str]| Run::try_parse_from([&["run"], more].concat());
         let limits =
             of(&["--max-requests-inflight=8", "--user-share=50"]).unwrap().args.api.limits();
-        assert_eq!((limits.requests.get(), limits.user_share), (8, 50));
+        assert_eq!((limits.requests.get(), limits.user_quota), (8, 50));
         for flag in [
             "max-requests-inflight",
             "max-watches",

@@ -7,7 +7,7 @@ use super::{
     report::CommandExitCode,
 };
 use clap::Args;
-use kubewarm_api::manifests::crd_yaml;
+use kubewarm_api::manifests::render_crd;
 
 #[derive(Debug, Args)]
 pub struct CrdArgs {
@@ -19,6 +19,6 @@ pub struct CrdArgs {
 ///
 /// [`CommandError`] if the output cannot be written.
 pub fn crd(args: &CrdArgs) -> Result<CommandExitCode, CommandError> {
-    print(&manifests(crd_yaml()?, args.output.format)?)?;
+    print(&manifests(render_crd()?, args.output.format)?)?;
     Ok(CommandExitCode::Good)
 }

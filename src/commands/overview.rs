@@ -119,7 +119,7 @@ fn row(
     now: Timestamp,
 ) -> ReportRow {
     let InformerCounts { total, synced, stale, .. } = target.informers.clone().unwrap_or_default();
-    let cells = format!("{}/{total}", synced.saturating_add(stale));
+    let informers = format!("{}/{total}", synced.saturating_add(stale));
     let objects = ReportFact::number(format!("{} objects", grouped(target.objects.unwrap_or(0))));
     let memory = ReportFact::number(target.memory.as_deref().unwrap_or_default());
     let is = |type_| state(condition(&target.conditions, type_));
@@ -129,7 +129,7 @@ fn row(
         ReportFact::bar(bar(target)),
         ReportFact::hidden("warm", is("Warm")),
         ReportFact::hidden("fresh", is("Fresh")),
-        ReportFact::number(format!("{cells} informers")).named("cells", cells),
+        ReportFact::number(format!("{informers} informers")).named("cells", informers),
         match target.objects {
             Some(number) => objects.named("objects", number.to_string()),
             None => objects,

@@ -73,13 +73,13 @@ impl BudgetTree {
     }
 }
 
-/// Returns the namespace or process limit that the fixed memory of the new informers in `cells`
+/// Returns the namespace or process limit that the fixed memory of the new informers in `informers`
 /// would exceed.
 pub(super) fn overrun_by_informers<'a>(
     budget: &Arc<Budget>,
-    cells: impl Iterator<Item = &'a InformerSpec>,
+    informers: impl Iterator<Item = &'a InformerSpec>,
 ) -> Option<LimitOverrun> {
-    let new = cells.filter(|cell| !cell.tuning.gauge.is_charged()).count();
+    let new = informers.filter(|informer| !informer.tuning.gauge.is_charged()).count();
     let needed = INFORMER_BYTES.saturating_mul(u64::try_from(new).unwrap_or(u64::MAX));
     budget.chain().skip(1).filter(|_| new > 0).find_map(|budget| {
         let (limit, used) = (budget.limit(LimitKind::Memory)?, budget.used(LimitKind::Memory));

@@ -52,7 +52,7 @@ impl ControllerSources {
             }),
             gauge: Box::new(|key| self.catalog.gauge(key)),
             names: Box::new(|key| {
-                let names = self.catalog.reader(key)?.keys_without(&leaving()?)?;
+                let names = self.catalog.reader(key)?.list_keys_without(&leaving()?)?;
                 Some(names.into_iter().map(|key| key.name.into()).collect())
             }),
             planned_names: Box::new(|key| self.forecasts.names(key)),

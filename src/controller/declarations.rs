@@ -13,10 +13,10 @@ pub type ProfileReceiver = watch::Receiver<Option<Arc<Vec<ObservedProfile>>>>;
 ///
 /// Informers of planned and stopped targets are left out, so that readiness does not wait for them.
 #[must_use]
-pub fn running_cells(profiles: &[ObservedProfile]) -> Vec<InformerKey> {
-    let running = running_targets(profiles).flat_map(DeclaredTarget::all_cells);
+pub fn running_informers(profiles: &[ObservedProfile]) -> Vec<InformerKey> {
+    let running = running_targets(profiles).flat_map(DeclaredTarget::all_informers);
     // Removes duplicates: several profiles can share an informer.
-    let keys: BTreeSet<_> = running.map(|cell| cell.key.clone()).collect();
+    let keys: BTreeSet<_> = running.map(|informer| informer.key.clone()).collect();
     keys.into_iter().collect()
 }
 

@@ -5,7 +5,7 @@ use kubewarm_api::model::{
     AccessLossPolicy, FieldPath, InformerKey, InformerSettings, InformerSpec, ProfileMode,
     ProfileRef,
 };
-use kubewarm_cache::{informer::DesiredInformers, store::INDEXES_PER_TABLE};
+use kubewarm_cache::{informer::DesiredInformers, store::INDEXES_PER_STORE};
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
@@ -49,7 +49,7 @@ impl InformerClaims {
     ///
     /// - An informer watches if at least one active profile requires it. In that case the
     ///   settings of paused profiles are ignored, except for lost access and indexes.
-    /// - `max_staleness` and `verify_interval` are the minimum of the remaining profiles. The
+    /// - `max_staleness` and `consistency_check_period` are the minimum of the remaining profiles. The
     ///   namespace is checked if one of them requires it.
     /// - A store that lost access is kept if any profile requires it, including paused ones.
     /// - All other settings (list slots, list strategy, page size) come from the remaining
@@ -108,7 +108,7 @@ fn unite(wishes: &[InformerClaim], left_out: &mut OmittedIndexes) -> BTreeSet<Fi
             if united.contains(path) {
                 continue;
             }
-            if united.len() < INDEXES_PER_TABLE {
+            if united.len() < INDEXES_PER_STORE {
                 united.insert(path.clone());
             } else if let Some(target) = target {
                 let by = (spec.tuning.member_of.profile.clone(), Arc::clone(target));

@@ -7,10 +7,10 @@ use std::sync::Arc;
 /// Charges of a running target. They end when this value is dropped.
 #[derive(Debug)]
 pub(super) struct TargetCharges {
-    cells: Arc<[InformerSpec]>,
+    informers: Arc<[InformerSpec]>,
     /// One charge per informer, in the same order. Targets that share an informer share its gauge.
     own: Vec<BudgetCharge>,
-    /// Charges for old informers that serve the target until `cells` are synced.
+    /// Charges for old informers that serve the target until `informers` are synced.
     old: Vec<BudgetCharge>,
     /// The informer for the target's namespace selector. Its charge counts for the namespace and
     /// not for the profile's limits, because the author did not request those objects.
@@ -22,25 +22,26 @@ impl TargetCharges {
     pub(super) fn new(
         budget: &Arc<Budget>,
         priority: u16,
-        cells: &Arc<[InformerSpec]>,
+        informers: &Arc<[InformerSpec]>,
         old: &[InformerSpec],
         namespaces: Option<&InformerSpec>,
     ) -> Self {
-        let charge = |cell: &InformerSpec, payer: &Arc<Budget>| {
-            BudgetCharge::new(Arc::clone(&cell.tuning.gauge), Arc::clone(payer))
+        let charge = |informer: &InformerSpec, payer: &Arc<Budget>| {
+            BudgetCharge::new(Arc::clone(&informer.tuning.gauge), Arc::clone(payer))
         };
         let namespace = budget.parent().unwrap_or(budget);
         Self {
-            cells: Arc::clone(cells),
-            own: cells.iter().map(|cell| charge(cell, budget)).collect(),
-            old: old.iter().map(|cell| charge(cell, budget)).collect(),
-            namespaces: namespaces.map(|cell| (cell.key.clone(), charge(cell, namespace))),
+            informers: Arc::clone(informers),
+            own: informers.iter().map(|informer| charge(informer, budget)).collect(),
+            old: old.iter().map(|informer| charge(informer, budget)).collect(),
+            namespaces: namespaces
+                .map(|informer| (informer.key.clone(), charge(informer, namespace))),
             priority,
         }
     }
 
     /// Drops the charges of the old informers. Returns whether there were any.
-    pub(super) fn drop_old(&mut self) -> bool {
+    pub(super) fn drop_old_charges(&mut self) -> bool {
         !std::mem::take(&mut self.old).is_empty()
     }
 
@@ -59,12 +60,16 @@ impl TargetCharges {
     /// Whether all of the target's informers have synced.
     pub(super) fn is_synced(&self, cluster: &ClusterView<'_>) -> bool {
         let selector = self.namespaces.iter().map(|(key, _)| key);
-        self.cells.iter().map(|cell| &cell.key).chain(selector).all(|key| cluster.is_synced(key))
+        self.informers
+            .iter()
+            .map(|informer| &informer.key)
+            .chain(selector)
+            .all(|key| cluster.is_synced(key))
     }
 
     /// Whether the API server answered 404 for the kind of one of the target's informers.
     pub(super) fn is_denied(&self, cluster: &ClusterView<'_>) -> bool {
-        self.cells.iter().any(|cell| cluster.is_denied(&cell.key))
+        self.informers.iter().any(|informer| cluster.is_denied(&informer.key))
     }
 
     /// Returns the expected number of objects, if the API server reports it.
@@ -74,7 +79,7 @@ impl TargetCharges {
     pub(super) fn expected(&self, measure: LimitKind, cluster: &ClusterView<'_>) -> Option<u64> {
         let has_more = measure == LimitKind::Memory && self.namespaces.is_some();
         // Until the namespaces are known, the target's informers are unknown.
-        if self.cells.is_empty() || has_more && !self.is_synced(cluster) {
+        if self.informers.is_empty() || has_more && !self.is_synced(cluster) {
             return None;
         }
         let expected = |(InformerSpec { key, .. }, charge): (&InformerSpec, &BudgetCharge)| {
@@ -84,7 +89,7 @@ impl TargetCharges {
                 cluster.reports.get(key)?.expected
             }
         };
-        together(self.cells.iter().zip(&self.own).map(expected))
+        together(self.informers.iter().zip(&self.own).map(expected))
     }
 }
 

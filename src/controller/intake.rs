@@ -109,26 +109,29 @@ type ClusterProfiles = BTreeMap<ProfileRef, (Option<ResourceVersion>, ClusterPro
 /// # Errors
 ///
 /// Never fails in practice, because the names are constants.
-pub(super) fn own_cells(watched: &WatchedNamespaces) -> Result<Vec<InformerSpec>, ValidationError> {
+pub(super) fn own_informers(
+    watched: &WatchedNamespaces,
+) -> Result<Vec<InformerSpec>, ValidationError> {
     match watched {
-        WatchedNamespaces::Everywhere => Ok(vec![own_cell(InformerScope::AllNamespaces)?]),
+        WatchedNamespaces::Everywhere => Ok(vec![own_informer(InformerScope::AllNamespaces)?]),
         WatchedNamespaces::Namespaces(names) => {
-            let cell = |name: &Arc<str>| own_cell(InformerScope::Namespace(Arc::clone(name)));
-            names.iter().map(cell).collect()
+            let informer =
+                |name: &Arc<str>| own_informer(InformerScope::Namespace(Arc::clone(name)));
+            names.iter().map(informer).collect()
         }
     }
 }
 
-fn own_cell(extent: InformerScope) -> Result<InformerSpec, ValidationError> {
+fn own_informer(extent: InformerScope) -> Result<InformerSpec, ValidationError> {
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles")?;
     let profile = ProfileRef { namespace: "".into(), name: "".into() };
     let resource = Resource::new(of, v1alpha1::VERSION)?;
     // Consistency checks are off: profiles beyond the limits are not in the store.
     let key = InformerKey::all(resource, extent, Projection::Full(ManagedFieldsPolicy::Drop));
     // A namespace check is not possible: a namespaced Role is deleted together with its namespace.
-    let mut cell = InformerSpec::new(key, profile);
-    cell.tuning.member_of.priority = 1_000;
-    Ok(cell)
+    let mut informer = InformerSpec::new(key, profile);
+    informer.tuning.member_of.priority = 1_000;
+    Ok(informer)
 }
 
 impl ProfileParser {
@@ -358,7 +361,7 @@ mod tests {
     #[test]
     fn only_changed_profiles_are_read_again() {
         let catalog = StoreCatalog::new();
-        let key = own_cells(&WatchedNamespaces::Everywhere).unwrap().remove(0).key;
+        let key = own_informers(&WatchedNamespaces::Everywhere).unwrap().remove(0).key;
         let mut writer = catalog.open(&key, &BTreeSet::new());
         let reader = catalog.reader(&key).unwrap();
         let mut put = |name: &str, version: &str, status: &Value| {

@@ -53,7 +53,7 @@ impl TargetLimiter<'_> {
             targets.sort_by_cached_key(|target| self.order(target, bound, measure, limit));
             for target in &mut *targets {
                 if !fits() {
-                    target.state.drop_old();
+                    target.state.drop_old_charges();
                 }
             }
             let mut stopped = Vec::new();

@@ -25,7 +25,7 @@ mod tests;
 pub use self::{
     admission::ProfileAdmission,
     cluster::ControllerSources,
-    declarations::{ProfileReceiver, running_cells, running_targets},
+    declarations::{ProfileReceiver, running_informers, running_targets},
     operator_limits::OperatorLimits,
     outlook::outlook,
     run::Controller,

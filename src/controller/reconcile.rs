@@ -21,7 +21,7 @@ use kubewarm_api::{
     model::{
         AccessLossPolicy, AccountPolicyState, Budget, DeclaredProfile, DeclaredTarget, InformerKey,
         LimitOverrun, ListPolicy, OperatorScope, ProfileLimits, ProfileMode, ProfileRef,
-        ReadPolicy, Refusal, RefusalReason, Subject, same_cells,
+        ReadPolicy, Refusal, RefusalReason, Subject, has_same_informers,
     },
     v1alpha1::AccessStatus,
 };
@@ -118,9 +118,9 @@ impl Reconciler {
         for (found, mut declared) in declared {
             tell(&mut declared, &left_out);
             outcome.is_kind_missing |= declared.targets.iter().any(is_missing);
-            let cells = declared.targets.iter().flat_map(|target| target.cells.iter());
+            let informers = declared.targets.iter().flat_map(|target| target.informers.iter());
             outcome.is_discovery_behind |=
-                cells.into_iter().any(|cell| cluster.is_denied(&cell.key));
+                informers.into_iter().any(|informer| cluster.is_denied(&informer.key));
             let declared = Arc::new(declared);
             let access = self.access(&declared, subject);
             let in_cluster = found.status.clone();
@@ -202,7 +202,7 @@ impl Reconciler {
         for target in &valid.targets {
             let mut state = former.remove(&target.name).unwrap_or_default();
             if valid.mode == ProfileMode::Plan {
-                state.forget_cells();
+                state.forget_informers();
             }
             state.renew(target, &valid.identity(), cluster);
             let kind =
@@ -211,13 +211,14 @@ impl Reconciler {
             let names = |key: &InformerKey| state.names(key, cluster);
             let operator = OperatorTuning { lists: self.lists, gauge: &cluster.gauge };
             let resolved = resolve(&valid, target, &self.home, kind, names, operator);
-            let mut quota = |cells| quotas.take((&found.profile, &mut taken), &target.name, cells);
-            let cells = match valid.mode {
-                ProfileMode::Plan => state.count_cells(&resolved),
-                ProfileMode::Active | ProfileMode::Paused => resolved.all_cells().count(),
+            let mut quota =
+                |informers| quotas.take((&found.profile, &mut taken), &target.name, informers);
+            let informers = match valid.mode {
+                ProfileMode::Plan => state.count_informers(&resolved),
+                ProfileMode::Active | ProfileMode::Paused => resolved.all_informers().count(),
             };
-            let resolved = within(&mut quota, cells, resolved);
-            state.retain(&resolved, |cells| quota(cells).is_ok());
+            let resolved = within(&mut quota, informers, resolved);
+            state.retain(&resolved, |informers| quota(informers).is_ok());
             if resolved.namespaces.is_none() {
                 state.forget_names();
             }
@@ -228,7 +229,7 @@ impl Reconciler {
                 continue;
             }
             if is_tenants && !state.is_stopped() {
-                let overrun = overrun_by_informers(&known.budget, resolved.all_cells());
+                let overrun = overrun_by_informers(&known.budget, resolved.all_informers());
                 if let Some(overrun) = overrun {
                     state.stop((&found.profile, &target.name), overrun, now);
                     outcome.exceeded.push(overrun);
@@ -259,11 +260,12 @@ impl Reconciler {
         let known = self.known.get_mut(&declared.profile)?;
         if let Some((former, of, access)) = &known.access
             && of == subject
-            && same_cells(&former.targets, &declared.targets)
+            && has_same_informers(&former.targets, &declared.targets)
         {
             return access.clone();
         }
-        let access = match ProfilePermissions::of_cells(declared, subject, &self.home.watched) {
+        let access = match ProfilePermissions::for_informers(declared, subject, &self.home.watched)
+        {
             Ok(access) => Some(Arc::new(access.status())),
             Err(error) => {
                 tracing::warn!(profile = %declared.profile, %error, "no manifests for a profile");

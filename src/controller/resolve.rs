@@ -34,24 +34,24 @@ pub(super) fn resolve(
     operator: OperatorTuning<'_>,
 ) -> DeclaredTarget {
     let resolved = accept(profile, target, home, kind);
-    let (mut cells, mut namespaces) = (Vec::new(), None);
+    let (mut informers, mut namespaces) = (Vec::new(), None);
     if let Some(Ok(kind)) = &resolved {
         if let TargetScope::NamespaceSelector(labels) = &target.scope {
-            namespaces = namespaces_cell(profile, labels, operator);
+            namespaces = namespaces_informer(profile, labels, operator);
         }
         let extents = target.scope.extents(&profile.profile.namespace).unwrap_or_else(|| {
-            let names = namespaces.as_ref().and_then(|cell| names(&cell.key));
+            let names = namespaces.as_ref().and_then(|informer| names(&informer.key));
             names.unwrap_or_default().into_iter().map(InformerScope::Namespace).collect()
         });
-        let cell = |extent| cell(profile, target, &kind.resource, extent, operator);
-        cells = extents.into_iter().map(cell).collect();
+        let informer = |extent| informer(profile, target, &kind.resource, extent, operator);
+        informers = extents.into_iter().map(informer).collect();
     }
     DeclaredTarget {
         name: Arc::clone(&target.name),
         requirement: target.requirement,
         declared_as: target.of.to_string().into(),
         resolved,
-        cells: cells.into(),
+        informers: informers.into(),
         namespaces,
         serving: None,
         named: Arc::clone(&target.indexes),
@@ -91,7 +91,7 @@ fn fits_scope(target: &ValidatedTarget, kind: &ResourceInfo) -> Result<(), Refus
     ))
 }
 
-fn cell(
+fn informer(
     profile: &ValidatedProfile,
     target: &ValidatedTarget,
     resource: &Resource,
@@ -145,7 +145,7 @@ impl OperatorTuning<'_> {
 ///
 /// Its priority is the maximum, because other informers depend on it. It never returns `None`,
 /// because the names are constants.
-fn namespaces_cell(
+fn namespaces_informer(
     profile: &ValidatedProfile,
     labels: &LabelSelector,
     operator: OperatorTuning<'_>,

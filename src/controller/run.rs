@@ -3,7 +3,7 @@
 use super::{
     cluster::ControllerSources,
     declarations::ProfileReceiver,
-    intake::{ClusterProfile, ProfileParser, own_cells},
+    intake::{ClusterProfile, ProfileParser, own_informers},
     reconcile::{ReconcileResult, Reconciler},
 };
 use crate::{metrics::OperatorMetrics, status::ObservedProfile};
@@ -61,11 +61,14 @@ impl Controller {
         metrics: OperatorMetrics,
         started: Instant,
     ) -> Result<Self, ValidationError> {
-        let own = own_cells(&home.watched)?;
+        let own = own_informers(&home.watched)?;
         let reconciler =
             Reconciler::new(home, sources.limits, sources.lists, sources.admission.clone());
-        let charge = |cell: &InformerSpec| {
-            BudgetCharge::new(sources.catalog.gauge(&cell.key), Arc::clone(reconciler.process()))
+        let charge = |informer: &InformerSpec| {
+            BudgetCharge::new(
+                sources.catalog.gauge(&informer.key),
+                Arc::clone(reconciler.process()),
+            )
         };
         Ok(Self {
             informers,
@@ -91,7 +94,7 @@ impl Controller {
     /// Returns the keys of the informers of the profiles themselves.
     #[must_use]
     pub fn own(&self) -> Arc<[InformerKey]> {
-        self.own.iter().map(|cell| cell.key.clone()).collect()
+        self.own.iter().map(|informer| informer.key.clone()).collect()
     }
 
     /// Runs until `stop`. Returns the informers, so that the caller can stop them.
@@ -175,8 +178,8 @@ impl Controller {
         let is_early = self.readmitted.is_some_and(|at| at.elapsed() < READMIT);
         if !is_early && self.sources.admission.take_freed() {
             self.readmitted = Some(Instant::now());
-            for cell in &self.own {
-                self.informers.relist(&cell.key, RelistReason::Readmitted);
+            for informer in &self.own {
+                self.informers.relist(&informer.key, RelistReason::Readmitted);
             }
         }
     }
@@ -255,7 +258,7 @@ mod tests {
             Arc::new(AccountClients::of(&nowhere, client.clone(), NamespaceBuckets::default())),
             catalog.clone(),
             metrics.informers(),
-            RegistryLimits { lists: 8, namespace_share: 100, buckets: NamespaceBuckets::default() },
+            RegistryLimits { lists: 8, namespace_quota: 100, buckets: NamespaceBuckets::default() },
             InformerTiming::default(),
         );
         let sources = ControllerSources {

@@ -87,35 +87,35 @@ impl KnownTarget {
     /// its informers.
     pub(super) fn names(
         &mut self,
-        cell: &InformerKey,
+        informer: &InformerKey,
         cluster: &ClusterView<'_>,
     ) -> Option<Vec<Arc<str>>> {
-        let names = self.find_names(cell, cluster);
+        let names = self.find_names(informer, cluster);
         if let Some(names) = &names {
-            self.matched = Some((cell.clone(), names.len()));
+            self.matched = Some((informer.clone(), names.len()));
         }
-        self.matched.take_if(|(of, _)| of != cell);
+        self.matched.take_if(|(of, _)| of != informer);
         names
     }
 
     fn find_names(
         &mut self,
-        cell: &InformerKey,
+        informer: &InformerKey,
         cluster: &ClusterView<'_>,
     ) -> Option<Vec<Arc<str>>> {
         // The store can be emptied after the report was taken.
-        if cluster.is_synced(cell)
-            && let Some(names) = (cluster.names)(cell)
+        if cluster.is_synced(informer)
+            && let Some(names) = (cluster.names)(informer)
         {
-            self.selected = Some((cell.clone(), names.clone()));
+            self.selected = Some((informer.clone(), names.clone()));
             return Some(names);
         }
         let last = || {
             let (of, names) = self.selected.as_ref()?;
-            (of == cell).then(|| names.clone())
+            (of == informer).then(|| names.clone())
         };
-        let planned = || (cluster.planned_names)(cell);
-        match cluster.reports.get(cell) {
+        let planned = || (cluster.planned_names)(informer);
+        match cluster.reports.get(informer) {
             None => planned().or_else(last),
             Some(report) if report.lost.is_some() || report.synced_at.is_some() => {
                 last().or_else(planned)
@@ -132,10 +132,10 @@ impl KnownTarget {
 
     /// Returns the number of informers of a planned `target`, including those in namespaces whose
     /// names are not known.
-    pub(super) fn count_cells(&self, target: &DeclaredTarget) -> usize {
+    pub(super) fn count_informers(&self, target: &DeclaredTarget) -> usize {
         let matched = self.matched.as_ref().filter(|_| target.namespaces.is_some());
         // One informer for each namespace, and the selector's own.
-        target.all_cells().count().max(matched.map_or(0, |(_, count)| count + 1))
+        target.all_informers().count().max(matched.map_or(0, |(_, count)| count + 1))
     }
 
     /// Whether discovery no longer lists the kind and the last result is still valid.
@@ -144,7 +144,7 @@ impl KnownTarget {
     }
 
     /// Drops the informers and charges, because a planned target has none.
-    pub(super) fn forget_cells(&mut self) {
+    pub(super) fn forget_informers(&mut self) {
         let Self { kind, selected, matched, .. } = std::mem::take(self);
         *self = Self { kind, selected, matched, ..Self::default() };
     }
@@ -157,24 +157,25 @@ impl KnownTarget {
         identity: &Identity,
         cluster: &ClusterView<'_>,
     ) {
-        let is_synced = |it: &ServingTarget| it.cells.iter().all(|cell| cluster.is_warm(&cell.key));
+        let is_synced =
+            |it: &ServingTarget| it.informers.iter().all(|informer| cluster.is_warm(&informer.key));
         self.serving = self.warming.take().filter(is_synced).or_else(|| self.serving.take());
-        self.serving.take_if(|old| !may_answer(old, target, identity));
+        self.serving.take_if(|old| !can_answer(old, target, identity));
     }
 
     /// Drops the serving informers of a refused target, so that a removed kind frees its stores. A
     /// target with too many informers keeps the old ones if those fit.
     pub(super) fn retain(&mut self, target: &DeclaredTarget, fits: impl FnOnce(usize) -> bool) {
         let Some(Err(refusal)) = &target.resolved else { return };
-        let cells = self.serving.as_ref().map_or(0, |old| old.cells.len());
-        if refusal.reason != RefusalReason::TooManyInformers || !fits(cells) {
+        let informers = self.serving.as_ref().map_or(0, |old| old.informers.len());
+        if refusal.reason != RefusalReason::TooManyInformers || !fits(informers) {
             self.serving = None;
         }
     }
 
     /// Drops the old informers that serve a running target.
-    pub(super) fn drop_old(&mut self) {
-        if self.holding.as_mut().is_some_and(TargetCharges::drop_old) {
+    pub(super) fn drop_old_charges(&mut self) {
+        if self.holding.as_mut().is_some_and(TargetCharges::drop_old_charges) {
             self.serving = None;
         }
     }
@@ -225,12 +226,12 @@ fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
 /// They must have the same identity, because no policy has checked whether the new spec's author
 /// may act as another one. Informers with complete Secrets must not serve a target that no longer
 /// stores complete Secrets.
-fn may_answer(old: &ServingTarget, target: &ValidatedTarget, identity: &Identity) -> bool {
+fn can_answer(old: &ServingTarget, target: &ValidatedTarget, identity: &Identity) -> bool {
     let holds_whole = |data: SecretData, projection: Projection| {
         data == SecretData::Allow && matches!(projection, Projection::Full(_))
     };
     let may_hold_whole = holds_whole(target.secret_data, target.projection);
-    old.cells.iter().all(|InformerSpec { key, .. }| {
+    old.informers.iter().all(|InformerSpec { key, .. }| {
         key.identity == *identity
             && (may_hold_whole || !holds_whole(key.secret_data, key.projection))
     })
@@ -244,12 +245,12 @@ const PASSING_FAILURES: u32 = 3;
 /// which detects when fewer namespaces match. It loses that one if not even a single informer fits.
 pub(super) fn within(
     quota: &mut impl FnMut(usize) -> Result<(), Refusal>,
-    cells: usize,
+    informers: usize,
     mut target: DeclaredTarget,
 ) -> DeclaredTarget {
-    if let Err(refusal) = quota(cells) {
+    if let Err(refusal) = quota(informers) {
         target.resolved = Some(Err(refusal));
-        target.cells = [].into();
+        target.informers = [].into();
         target.namespaces.take_if(|_| quota(1).is_err());
     }
     target
@@ -271,31 +272,32 @@ pub(super) fn settle(
         // profile runs the same informers.
         state.serving = None;
     }
-    let is_warm = |cell: &InformerSpec| cluster.is_warm(&cell.key);
-    let cells_known = declared.namespaces.as_ref().is_none_or(is_warm);
+    let is_warm = |informer: &InformerSpec| cluster.is_warm(&informer.key);
+    let has_known_informers = declared.namespaces.as_ref().is_none_or(is_warm);
     if let Some(Ok(kind)) = &declared.resolved
-        && cells_known
+        && has_known_informers
         && !is_stopped
     {
         let now = ServingTarget {
             generation: valid.generation,
             kind: kind.clone(),
-            cells: Arc::clone(&declared.cells),
+            informers: Arc::clone(&declared.informers),
         };
-        let is_warm = declared.cells.iter().all(is_warm);
+        let is_warm = declared.informers.iter().all(is_warm);
         *(if is_warm { &mut state.serving } else { &mut state.warming }) = Some(now);
     }
     let old = state.serving.as_ref();
-    let is_old = |spec: &&InformerSpec| declared.cells.iter().all(|cell| cell.key != spec.key);
-    let old_cells = old.iter().flat_map(|old| &*old.cells).filter(is_old);
-    let old_cells: Vec<_> = old_cells.cloned().collect();
-    for spec in &old_cells {
+    let is_old =
+        |spec: &&InformerSpec| declared.informers.iter().all(|informer| informer.key != spec.key);
+    let old_informers = old.iter().flat_map(|old| &*old.informers).filter(is_old);
+    let old_informers: Vec<_> = old_informers.cloned().collect();
+    for spec in &old_informers {
         wishes.add(spec, valid.mode, None);
     }
     if is_stopped {
         state.holding = None;
     } else {
-        for spec in &*declared.cells {
+        for spec in &*declared.informers {
             wishes.add(spec, valid.mode, Some(&declared.name));
         }
         // The author did not declare the selector's index, so its omission is not reported.
@@ -303,17 +305,24 @@ pub(super) fn settle(
         if let Some(spec) = selector {
             wishes.add(spec, valid.mode, None);
         }
-        state.holding =
-            Some(TargetCharges::new(budget, priority, &declared.cells, &old_cells, selector));
+        state.holding = Some(TargetCharges::new(
+            budget,
+            priority,
+            &declared.informers,
+            &old_informers,
+            selector,
+        ));
     }
     if let (Some(Ok(kind)), Some(old)) = (&mut declared.resolved, old)
-        && stands_in(old, kind, &declared.cells, valid.generation, cluster)
+        && can_stand_in(old, kind, &declared.informers, valid.generation, cluster)
     {
         *kind = old.kind.clone();
-        declared.cells = Arc::clone(&old.cells);
+        declared.informers = Arc::clone(&old.informers);
     }
-    let refused =
-        declared.cells.iter().find_map(|cell| refusal(&declared.name, &cell.key, cluster));
+    let refused = declared
+        .informers
+        .iter()
+        .find_map(|informer| refusal(&declared.name, &informer.key, cluster));
     if let (Some(Ok(_)), Some(refusal)) = (&declared.resolved, refused) {
         declared.resolved = Some(Err(refusal));
     }
@@ -325,19 +334,19 @@ pub(super) fn settle(
 /// Whether the old informers still represent the target after the preferred version changed. The
 /// author has changed nothing, so the target stays warm until the new version's informers are
 /// synced.
-fn stands_in(
+fn can_stand_in(
     old: &ServingTarget,
     kind: &ResourceInfo,
     new: &[InformerSpec],
     generation: i64,
     cluster: &ClusterView<'_>,
 ) -> bool {
-    let is_promising = |cell: &InformerSpec| {
-        cluster.fault(&cell.key).is_none_or(|fault| fault.attempts < PASSING_FAILURES)
+    let is_promising = |informer: &InformerSpec| {
+        cluster.fault(&informer.key).is_none_or(|fault| fault.attempts < PASSING_FAILURES)
     };
     old.generation == generation
         && old.kind.resource.version() != kind.resource.version()
-        && old.cells.iter().all(|cell| cluster.is_warm(&cell.key))
+        && old.informers.iter().all(|informer| cluster.is_warm(&informer.key))
         && new.iter().all(is_promising)
 }
 

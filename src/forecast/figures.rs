@@ -50,7 +50,7 @@ pub(super) struct InformerSurvey {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostEstimate {
     /// Number of informers. Namespace selectors' informers do not count.
-    pub cells: usize,
+    pub informers: usize,
     pub objects: u64,
     /// Memory of their stores, in bytes.
     pub bytes: u64,
@@ -90,13 +90,13 @@ pub(super) fn forecast(
 ) -> ProfileForecast {
     let seen = SurveyResults { found, weights, speeds: speeds(found) };
     let targets = accepted(profile).map(|target| {
-        let figures = seen.figures(target.cells.iter(), target.namespaces.iter());
+        let figures = seen.figures(target.informers.iter(), target.namespaces.iter());
         (Arc::clone(&target.name), figures)
     });
     let targets = targets.collect();
-    let cells = accepted(profile).flat_map(|target| &*target.cells);
+    let informers = accepted(profile).flat_map(|target| &*target.informers);
     let selectors = accepted(profile).filter_map(|target| target.namespaces.as_ref());
-    let total = seen.figures(cells, selectors);
+    let total = seen.figures(informers, selectors);
     let mut caveats: Vec<_> = found
         .iter()
         .filter_map(|(key, found)| Some(format!("{key}: {}", found.trouble.as_deref()?)))
@@ -135,16 +135,16 @@ pub(super) fn alike(key: &InformerKey) -> DictionaryKey {
 impl SurveyResults<'_> {
     fn figures<'s>(
         &self,
-        cells: impl Iterator<Item = &'s InformerSpec>,
+        informers: impl Iterator<Item = &'s InformerSpec>,
         selectors: impl Iterator<Item = &'s InformerSpec>,
     ) -> CostEstimate {
-        let cells: BTreeMap<_, _> = cells.map(|spec| (&spec.key, spec)).collect();
+        let informers: BTreeMap<_, _> = informers.map(|spec| (&spec.key, spec)).collect();
         let selectors: BTreeMap<_, _> = selectors.map(|spec| (&spec.key, spec)).collect();
-        let mut figures = CostEstimate { cells: cells.len(), ..CostEstimate::default() };
+        let mut figures = CostEstimate { informers: informers.len(), ..CostEstimate::default() };
         let mut kinds = BTreeMap::<DictionaryKey, u64>::new();
         let mut missing = BTreeSet::new();
         let (mut longest, mut sum, mut before) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
-        for (key, spec) in selectors.iter().chain(&cells) {
+        for (key, spec) in selectors.iter().chain(&informers) {
             let Some(found) = self.found.get(*key) else {
                 figures.certainty = PlanCertainty::LowerBound;
                 continue;
@@ -155,7 +155,7 @@ impl SurveyResults<'_> {
             let requests = requests(spec, found);
             figures.requests = figures.requests.saturating_add(requests);
             let took = self.took(key, found.objects, requests);
-            if cells.contains_key(*key) {
+            if informers.contains_key(*key) {
                 figures.objects = figures.objects.saturating_add(found.objects);
                 let kind = kinds.entry(alike(key)).or_default();
                 *kind = kind.saturating_add(found.objects);
@@ -170,8 +170,11 @@ impl SurveyResults<'_> {
             let weight = self.weights.get(&kind).copied().unwrap_or_default();
             figures.bytes = figures.bytes.saturating_add(weight.of(objects));
         }
-        let lists = cells.values().next().map(|cell| cell.tuning.member_of.max_concurrent_lists);
-        let at_once = lists.unwrap_or(1).clamp(1, cells.len().max(1));
+        let lists = informers
+            .values()
+            .next()
+            .map(|informer| informer.tuning.member_of.max_concurrent_lists);
+        let at_once = lists.unwrap_or(1).clamp(1, informers.len().max(1));
         let at_once = u32::try_from(at_once).unwrap_or(u32::MAX);
         figures.took = before.saturating_add(longest.max(sum / at_once));
         figures.missing = missing.len();
@@ -207,7 +210,7 @@ impl CostEstimate {
         let millis = self.took.as_nanos().div_ceil(1_000_000);
         let is_timed = millis > 0 || self.objects == 0;
         PlanStatus {
-            informers: Some(count(self.cells)),
+            informers: Some(count(self.informers)),
             objects: Some(i64::try_from(self.objects).unwrap_or(i64::MAX)),
             memory: Some(mebibytes(self.bytes)),
             requests: Some(small(self.requests)),
@@ -225,8 +228,9 @@ mod tests {
     use crate::forecast::samples::{self, declared, spec};
 
     fn order(targets: &[(&str, &[InformerSpec])]) -> DeclaredProfile {
-        let target =
-            |&(name, cells): &(&str, &[InformerSpec])| samples::target(name, cells.to_vec());
+        let target = |&(name, informers): &(&str, &[InformerSpec])| {
+            samples::target(name, informers.to_vec())
+        };
         declared("a", "p", targets.iter().map(target).collect())
     }
 
@@ -240,36 +244,37 @@ mod tests {
 
     #[test]
     fn very_large_counts_do_not_overflow() {
-        let cells = [spec("pods", "a"), spec("pods", "b")];
+        let informers = [spec("pods", "a"), spec("pods", "b")];
         let found =
-            cells.each_ref().map(|it| (it.key.clone(), found(u64::MAX, ListMethod::PagedList)));
+            informers.each_ref().map(|it| (it.key.clone(), found(u64::MAX, ListMethod::PagedList)));
         let weight = SampleUsage { objects: 1, bytes: u64::MAX, fixed: u64::MAX };
-        let weights = [(alike(&cells[0].key), weight)].into();
-        let total = forecast(&order(&[("all", &cells)]), &found.into(), &weights).total;
+        let weights = [(alike(&informers[0].key), weight)].into();
+        let total = forecast(&order(&[("all", &informers)]), &found.into(), &weights).total;
         assert_eq!((total.objects, total.bytes), (u64::MAX, u64::MAX));
         assert_eq!(total.status().objects, Some(i64::MAX));
     }
 
     #[test]
     fn shared_informers_count_in_each_target_and_once_in_the_total() {
-        let cell = spec("pods", "a");
-        let one = std::slice::from_ref(&cell);
+        let informer = spec("pods", "a");
+        let one = std::slice::from_ref(&informer);
         let order = order(&[("one", one), ("two", one)]);
-        let found = [(cell.key.clone(), found(1_000, ListMethod::List))].into();
+        let found = [(informer.key.clone(), found(1_000, ListMethod::List))].into();
         let weight = SampleUsage { objects: 100, bytes: 1_000, fixed: 50 };
-        let weights = [(alike(&cell.key), weight)].into();
+        let weights = [(alike(&informer.key), weight)].into();
         let forecast = forecast(&order, &found, &weights);
         let [(_, one), (_, two)] = forecast.targets.as_slice() else { panic!("two targets") };
         assert_eq!((one, two), (&forecast.total, &forecast.total));
-        let CostEstimate { cells, objects, bytes, requests, .. } = forecast.total;
-        assert_eq!((cells, objects, bytes, requests), (1, 1_000, 10_050, 1));
+        let CostEstimate { informers, objects, bytes, requests, .. } = forecast.total;
+        assert_eq!((informers, objects, bytes, requests), (1, 1_000, 10_050, 1));
     }
 
     #[test]
     fn time_grows_with_objects_and_shrinks_with_parallel_lists() {
-        let cells: Vec<_> = ["a", "b", "c", "d"].map(|name| spec("pods", name)).into();
-        let order = order(&[("pods", &cells)]);
-        let found = cells.iter().map(|cell| (cell.key.clone(), found(1_000, ListMethod::List)));
+        let informers: Vec<_> = ["a", "b", "c", "d"].map(|name| spec("pods", name)).into();
+        let order = order(&[("pods", &informers)]);
+        let found =
+            informers.iter().map(|informer| (informer.key.clone(), found(1_000, ListMethod::List)));
         let took = forecast(&order, &found.collect(), &BTreeMap::new()).total.took;
         // Each list takes 10 ms latency and 1 ms per object; two lists run in parallel.
         assert_eq!(took, Duration::from_millis(2 * 1_010));
@@ -277,29 +282,31 @@ mod tests {
 
     #[test]
     fn pages_are_counted_as_requests() {
-        let cell = spec("pods", "a");
-        let order = order(&[("pods", std::slice::from_ref(&cell))]);
+        let informer = spec("pods", "a");
+        let order = order(&[("pods", std::slice::from_ref(&informer))]);
         for (objects, requests) in [(0, 1), (500, 1), (501, 2)] {
-            let found = [(cell.key.clone(), found(objects, ListMethod::PagedList))].into();
+            let found = [(informer.key.clone(), found(objects, ListMethod::PagedList))].into();
             assert_eq!(forecast(&order, &found, &BTreeMap::new()).total.requests, requests);
         }
     }
 
     #[test]
     fn refused_verbs_are_counted_and_make_the_forecast_a_lower_bound() {
-        let cells = [spec("pods", "a"), spec("pods", "b")];
-        let order = order(&[("pods", &cells)]);
+        let informers = [spec("pods", "a"), spec("pods", "b")];
+        let order = order(&[("pods", &informers)]);
         let mut refused = found(0, ListMethod::List);
         refused.refused = [Verb::List, Verb::Watch].into();
         refused.certainty = PlanCertainty::LowerBound;
-        let found =
-            [(cells[0].key.clone(), found(10, ListMethod::List)), (cells[1].key.clone(), refused)];
+        let found = [
+            (informers[0].key.clone(), found(10, ListMethod::List)),
+            (informers[1].key.clone(), refused),
+        ];
         let total = forecast(&order, &found.into(), &BTreeMap::new()).total;
         assert_eq!((total.missing, total.objects), (2, 10));
         assert_eq!(total.certainty, PlanCertainty::LowerBound);
         // An informer without a survey result makes it a lower bound, too.
         let total = forecast(&order, &BTreeMap::new(), &BTreeMap::new()).total;
-        assert_eq!((total.cells, total.certainty), (2, PlanCertainty::LowerBound));
+        assert_eq!((total.informers, total.certainty), (2, PlanCertainty::LowerBound));
     }
 
     #[test]

@@ -23,14 +23,14 @@ pub(crate) fn spec(resource: &str, namespace: &str) -> InformerSpec {
 }
 
 /// An accepted target with the kind pods.
-pub(crate) fn target(name: &str, cells: Vec<InformerSpec>) -> DeclaredTarget {
+pub(crate) fn target(name: &str, informers: Vec<InformerSpec>) -> DeclaredTarget {
     let pods = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
     DeclaredTarget {
         name: name.into(),
         requirement: TargetRequirement::Required,
         declared_as: "pods".into(),
         resolved: Some(Ok(ResourceInfo::new(pods, "Pod"))),
-        cells: cells.into(),
+        informers: informers.into(),
         namespaces: None,
         serving: None,
         named: [].into(),

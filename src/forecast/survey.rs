@@ -13,7 +13,7 @@ use kubewarm_api::{
 };
 use kubewarm_cache::{
     informer::{
-        AccessCheck, AccessDecision, ListMethodSupport, SampleDepth, SamplePage, look, try_cell,
+        AccessCheck, AccessDecision, ListMethodSupport, SampleDepth, SamplePage, check_access, look,
     },
     store::{DictionaryKey, StoreSample},
 };
@@ -51,7 +51,7 @@ pub struct CostSurveyor {
     rest: Duration,
     buckets: NamespaceBuckets,
     /// Whether the survey checks the access of each informer's identity.
-    tries_access: bool,
+    has_access_checks: bool,
 }
 
 /// The remaining requests and the sample of one profile's survey.
@@ -79,14 +79,14 @@ impl CostSurveyor {
             strategies: ListMethodSupport::default(),
             rest,
             buckets,
-            tries_access: true,
+            has_access_checks: true,
         }
     }
 
     /// Disables access checks, for a command whose user is not the identity that will read.
     #[must_use]
-    pub fn without_trials(self) -> Self {
-        Self { tries_access: false, ..self }
+    pub fn without_access_checks(self) -> Self {
+        Self { has_access_checks: false, ..self }
     }
 
     /// Waits before `requests` requests: `rest` for each, and the rate limit.
@@ -149,10 +149,10 @@ impl CostSurveyor {
     ) -> ProfileForecast {
         let mut found = BTreeMap::new();
         let selectors = accepted(profile).filter_map(|target| target.namespaces.as_ref());
-        let cells = accepted(profile).flat_map(|target| &*target.cells);
-        for spec in selectors.chain(cells) {
+        let informers = accepted(profile).flat_map(|target| &*target.informers);
+        for spec in selectors.chain(informers) {
             if !found.contains_key(&spec.key) {
-                found.insert(spec.key.clone(), self.cell(spec, &mut round).await);
+                found.insert(spec.key.clone(), self.informer(spec, &mut round).await);
             }
         }
         // Training a dictionary blocks the thread.
@@ -161,7 +161,7 @@ impl CostSurveyor {
         forecast(profile, &found, &weights.unwrap_or_default())
     }
 
-    async fn cell(&self, spec: &InformerSpec, round: &mut ProfileSurvey) -> InformerSurvey {
+    async fn informer(&self, spec: &InformerSpec, round: &mut ProfileSurvey) -> InformerSurvey {
         let operator = self.clients.client_for(&Identity::Operator);
         let way = self.strategies.first(&operator, spec).await;
         let mut found = InformerSurvey {
@@ -180,10 +180,10 @@ impl CostSurveyor {
             let text = "the payload of secrets is not looked at, memory is more than is said";
             found.at_least(text.to_owned());
         }
-        if self.tries_access && round.take(TRIAL) {
+        if self.has_access_checks && round.take(TRIAL) {
             self.turn(TRIAL, round).await;
             let client = self.clients.client_for(&spec.key.identity);
-            let AccessCheck { list, watch, .. } = try_cell(&client, spec).await;
+            let AccessCheck { list, watch, .. } = check_access(&client, spec).await;
             for (verb, answer) in [(Verb::List, list), (Verb::Watch, watch)] {
                 if let AccessDecision::Refused(_) = answer {
                     found.refused.insert(verb);
@@ -349,17 +349,17 @@ mod tests {
         }
     }
 
-    async fn survey(cells: usize, rest: Duration) -> (ProfileForecast, u32) {
+    async fn survey(informers: usize, rest: Duration) -> (ProfileForecast, u32) {
         let requests = Arc::new(AtomicU32::new(0));
         let clients = Arc::new(Holding("", Arc::clone(&requests)));
         let surveyor = CostSurveyor::new(clients, rest, NamespaceBuckets::default());
-        let cells = (0..cells).map(|at| spec("pods", &format!("n{at}"))).collect();
-        let forecast = surveyor.survey(&order(cells)).await;
+        let informers = (0..informers).map(|at| spec("pods", &format!("n{at}"))).collect();
+        let forecast = surveyor.survey(&order(informers)).await;
         (forecast, requests.load(Ordering::Relaxed))
     }
 
-    fn order(cells: Vec<InformerSpec>) -> DeclaredProfile {
-        declared("a", "p", vec![target("pods", cells)])
+    fn order(informers: Vec<InformerSpec>) -> DeclaredProfile {
+        declared("a", "p", vec![target("pods", informers)])
     }
 
     #[tokio::test]
@@ -386,7 +386,7 @@ mod tests {
         let (forecast, requests) = survey(600, Duration::ZERO).await;
         assert!(requests <= REQUESTS + 1, "{requests}");
         assert_eq!(
-            (forecast.total.cells, forecast.total.certainty),
+            (forecast.total.informers, forecast.total.certainty),
             (600, PlanCertainty::LowerBound)
         );
         assert!(forecast.caveats[0].contains("512 requests"), "{:?}", forecast.caveats);

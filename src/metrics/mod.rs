@@ -55,7 +55,7 @@ impl ProcessMetrics {
         Ok(Self { registry, informers, operator, reads })
     }
 
-    /// The informers' counters. They are exported only after a call of [`Self::observe_cells`].
+    /// The informers' counters. They are exported only after a call of [`Self::observe_informers`].
     #[must_use]
     pub fn informers(&self) -> Arc<InformerMetrics> {
         Arc::clone(&self.informers)
@@ -71,10 +71,10 @@ impl ProcessMetrics {
         &self.reads
     }
 
-    /// Computes the informers' gauges from `cells` at each scrape. `cells` must return every
+    /// Computes the informers' gauges from `informers` at each scrape. `informers` must return every
     /// declared informer and must not block.
     ///
-    /// The next scrape drops the counters of each resource without an informer in `cells`.
+    /// The next scrape drops the counters of each resource without an informer in `informers`.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Metrics about the operator's own work: reconciliations, status writes, the lease and
 //! authorization decisions.
 
-use crate::access::Check;
+use crate::access::AccessCheckKind;
 use kubewarm_api::{
     manifests::LEASE,
     model::{DecisionSource, LimitKind, MetricOutcome},
@@ -109,7 +109,7 @@ impl OperatorMetrics {
         for outcome in STATUS_WRITE_OUTCOMES {
             let _begun = self.status_writes.with_label_values(&[outcome]);
         }
-        for check in Check::VARIANTS {
+        for check in AccessCheckKind::VARIANTS {
             for outcome in ACCESS_CHECK_OUTCOMES {
                 let labels = [check.as_ref(), outcome.as_ref()];
                 let _begun = self.access_checks.with_label_values(&labels);
@@ -131,7 +131,7 @@ impl OperatorMetrics {
         self.status_writes.with_label_values(&[outcome]).inc();
     }
 
-    pub fn count_access_check(&self, check: Check, outcome: MetricOutcome) {
+    pub fn count_access_check(&self, check: AccessCheckKind, outcome: MetricOutcome) {
         self.access_checks.with_label_values(&[check.as_ref(), outcome.as_ref()]).inc();
     }
 

@@ -42,7 +42,7 @@ pub struct AdminState {
     /// For `/metrics`.
     pub metrics: Arc<ProcessMetrics>,
     /// Returns the reports of all running informers.
-    pub cells: Box<dyn Fn() -> Vec<(InformerKey, InformerReport)> + Send + Sync>,
+    pub informers: Box<dyn Fn() -> Vec<(InformerKey, InformerReport)> + Send + Sync>,
     /// Returns the declared informers of all profiles, or `None` before the profiles have been
     /// listed.
     pub declared: Box<dyn Fn() -> Option<DeclaredInformers> + Send + Sync>,
@@ -188,12 +188,12 @@ mod tests {
             Vec::new()
         };
         plain.metrics.observe_informers(scrape).unwrap();
-        let cells = Box::new(move || {
+        let informers = Box::new(move || {
             probed.fetch_add(1, Ordering::Relaxed);
             vec![snapshot(key("pods", "a"), synced())]
         });
         let declared = Box::new(|| Some(all(vec![key("pods", "a")])));
-        let admin = Arc::new(AdminState { cells, declared, ..plain });
+        let admin = Arc::new(AdminState { informers, declared, ..plain });
         tokio::time::pause();
         let exposition = Arc::default();
         for second in 1..=3 {

@@ -139,7 +139,7 @@ mod tests {
     }
 
     impl ReviewClient for Scripted {
-        fn passes_impersonation_on(&self) -> bool {
+        fn can_forward_impersonation(&self) -> bool {
             false
         }
 

@@ -13,8 +13,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// - No header shows that a proxy forwarded the request.
 pub(super) fn is_local(request: &HttpRequest) -> bool {
     request.peer_addr().is_some_and(|peer| is_own(peer.ip().to_canonical()))
-        && asks_for_this_host(request)
-        && !was_passed_on(request)
+        && is_for_this_host(request)
+        && !is_forwarded_by_proxy(request)
 }
 
 fn is_own(peer: IpAddr) -> bool {
@@ -22,15 +22,15 @@ fn is_own(peer: IpAddr) -> bool {
 }
 
 /// Checks every `Host` header, at least one of them, and the host of an absolute URI.
-fn asks_for_this_host(request: &HttpRequest) -> bool {
+fn is_for_this_host(request: &HttpRequest) -> bool {
     let mut hosts = request.headers().get_all(header::HOST).peekable();
     hosts.peek().is_some()
-        && hosts.all(|host| host.to_str().is_ok_and(names_this_host))
-        && request.uri().authority().is_none_or(|named| names_this_host(named.as_str()))
+        && hosts.all(|host| host.to_str().is_ok_and(is_this_host_name))
+        && request.uri().authority().is_none_or(|named| is_this_host_name(named.as_str()))
 }
 
 /// Whether `host` is `localhost` or a loopback address; IPv6 addresses need brackets.
-fn names_this_host(host: &str) -> bool {
+fn is_this_host_name(host: &str) -> bool {
     let (name, port) = match host.rsplit_once(':') {
         // The last colon belongs to the IPv6 address.
         Some(_) if host.ends_with(']') => (host, None),
@@ -49,7 +49,7 @@ fn names_this_host(host: &str) -> bool {
     }
 }
 
-fn was_passed_on(request: &HttpRequest) -> bool {
+fn is_forwarded_by_proxy(request: &HttpRequest) -> bool {
     // Proxies use different X-Forwarded headers: some send For, Envoy sends Proto.
     request.headers().keys().any(|name| {
         name == header::FORWARDED

@@ -27,8 +27,8 @@ const MAX_NAMED: usize = 100;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeclaredInformers {
     /// The declared informers that are known.
-    pub cells: Vec<InformerKey>,
-    /// Whether `cells` contains all of them. False while the namespaces of a selector have not been
+    pub informers: Vec<InformerKey>,
+    /// Whether `informers` contains all of them. False while the namespaces of a selector have not been
     /// listed.
     pub complete: bool,
 }
@@ -54,7 +54,7 @@ pub(super) struct ReadinessReport {
     /// Number of all other informers. Readiness waits for them until `deadline`.
     pub(super) pending: usize,
     /// At most 100 pending informers, each with its key, phase and reason of failure.
-    pub(super) pending_cells: Vec<String>,
+    pub(super) pending_informers: Vec<String>,
     /// When the wait ends: 10 minutes after the profiles were first listed. `None` once it has
     /// ended.
     pub(super) deadline: Option<Timestamp>,
@@ -103,12 +103,12 @@ impl ReadinessTracker {
 
     /// Computes the current readiness.
     ///
-    /// `declared` is `None` before the profiles have been listed. `cells` contains the informers'
+    /// `declared` is `None` before the profiles have been listed. `informers` contains the informers'
     /// reports. A declared informer without a report is pending.
     pub(super) fn look(
         &self,
         declared: Option<&DeclaredInformers>,
-        cells: &[(InformerKey, InformerReport)],
+        informers: &[(InformerKey, InformerReport)],
         now: Timestamp,
     ) -> ReadinessReport {
         let Some(declared) = declared else {
@@ -119,15 +119,15 @@ impl ReadinessTracker {
         let mut stage = self.stage.lock();
         let listed_at = *stage.listed_at.get_or_insert(now);
         if declared.complete && stage.first.is_none() {
-            stage.first = Some(declared.cells.iter().cloned().collect());
+            stage.first = Some(declared.informers.iter().cloned().collect());
         }
-        let reports: HashMap<_, _> = cells.iter().map(|(key, report)| (key, report)).collect();
+        let reports: HashMap<_, _> = informers.iter().map(|(key, report)| (key, report)).collect();
         let mut readiness = ReadinessReport {
             listed: true,
             selecting: !declared.complete,
             ..ReadinessReport::default()
         };
-        for key in &declared.cells {
+        for key in &declared.informers {
             let counts =
                 |first: &HashSet<_>| stage.end != StartupOutcome::Open || first.contains(key);
             if stage.first.as_ref().is_none_or(counts) {
@@ -167,8 +167,8 @@ impl ReadinessReport {
             return;
         }
         self.pending += 1;
-        if self.pending_cells.len() < MAX_NAMED {
-            self.pending_cells.push(pending(key, report));
+        if self.pending_informers.len() < MAX_NAMED {
+            self.pending_informers.push(pending(key, report));
         }
     }
 
@@ -188,7 +188,7 @@ impl ReadinessReport {
         // While the informer tries another list method, the refusal of one method is not final.
         let is_unsupported =
             fault.reason == FaultReason::Unsupported && report.phase == InformerPhase::Failing;
-        if fault.reason.refuses_identity() || is_absent || is_unsupported {
+        if fault.reason.is_access_denied() || is_absent || is_unsupported {
             return Some(&mut self.refused);
         }
         (now.duration_since(fault.since) >= LONG).then_some(&mut self.failing_long)
@@ -225,8 +225,8 @@ mod tests {
     use super::*;
     use crate::server::sample::{at, failing, key, listing, snapshot, synced};
 
-    fn all(cells: &[InformerKey]) -> DeclaredInformers {
-        DeclaredInformers { cells: cells.to_vec(), complete: true }
+    fn all(informers: &[InformerKey]) -> DeclaredInformers {
+        DeclaredInformers { informers: informers.to_vec(), complete: true }
     }
 
     #[test]
@@ -245,18 +245,18 @@ mod tests {
     fn readiness_waits_for_a_declared_informer_that_has_not_started() {
         let gate = ReadinessTracker::default();
         let declared = [key("pods", "a"), key("pods", "b")];
-        let cells = [snapshot(key("pods", "a"), synced())];
-        let look = gate.look(Some(&all(&declared)), &cells, at(1_000));
+        let informers = [snapshot(key("pods", "a"), synced())];
+        let look = gate.look(Some(&all(&declared)), &informers, at(1_000));
         assert!(!look.is_ready());
         assert_eq!(look.to_string(), "not ready: 1 of 2 cells pending");
-        assert_eq!(look.pending_cells[0], "pods.v1 in namespace b: not started");
+        assert_eq!(look.pending_informers[0], "pods.v1 in namespace b: not started");
     }
 
     #[test]
     fn readiness_does_not_wait_for_refused_informers_or_for_a_minute_of_failures() {
         let gate = ReadinessTracker::default();
         let names = ["a", "b", "c", "d"].map(|namespace| key("pods", namespace));
-        let cells = |since| {
+        let informers = |since| {
             let [a, b, c, d] = names.clone();
             [
                 snapshot(a, synced()),
@@ -265,9 +265,9 @@ mod tests {
                 snapshot(d, failing(FaultReason::Unreachable, since)),
             ]
         };
-        let look = gate.look(Some(&all(&names)), &cells(941), at(1_000));
+        let look = gate.look(Some(&all(&names)), &informers(941), at(1_000));
         assert_eq!((look.is_ready(), look.synced, look.refused, look.pending), (false, 1, 2, 1));
-        let look = gate.look(Some(&all(&names)), &cells(940), at(1_000));
+        let look = gate.look(Some(&all(&names)), &informers(940), at(1_000));
         assert_eq!((look.is_ready(), look.failing_long, look.pending), (true, 1, 0));
     }
 
@@ -277,8 +277,8 @@ mod tests {
         let trying = InformerReport { phase: InformerPhase::Listing, ..refused.clone() };
         let declared = all(&[key("pods", "a")]);
         let [refused, trying] = [refused, trying].map(|report| {
-            let cells = [snapshot(key("pods", "a"), report)];
-            ReadinessTracker::default().look(Some(&declared), &cells, at(1_000))
+            let informers = [snapshot(key("pods", "a"), report)];
+            ReadinessTracker::default().look(Some(&declared), &informers, at(1_000))
         });
         assert_eq!((refused.refused, refused.pending), (1, 0));
         assert_eq!((trying.refused, trying.pending), (0, 1));
@@ -313,8 +313,8 @@ mod tests {
     fn readiness_waits_ten_minutes_for_queued_informers() {
         let gate = ReadinessTracker::default();
         let declared = all(&[key("pods", "a"), key("pods", "b")]);
-        let cells = [snapshot(key("pods", "a"), synced())];
-        let look = |second| gate.look(Some(&declared), &cells, at(second));
+        let informers = [snapshot(key("pods", "a"), synced())];
+        let look = |second| gate.look(Some(&declared), &informers, at(second));
         assert_eq!(look(1_000).deadline, Some(at(1_600)));
         assert!(!look(1_599).is_ready());
         let last = look(1_600);
@@ -325,12 +325,12 @@ mod tests {
     #[test]
     fn readiness_waits_ten_minutes_for_a_selectors_namespaces() {
         let gate = ReadinessTracker::default();
-        let some = DeclaredInformers { cells: vec![key("pods", "a")], complete: false };
-        let cells = [snapshot(key("pods", "a"), synced())];
-        let look = gate.look(Some(&some), &cells, at(1_000));
+        let some = DeclaredInformers { informers: vec![key("pods", "a")], complete: false };
+        let informers = [snapshot(key("pods", "a"), synced())];
+        let look = gate.look(Some(&some), &informers, at(1_000));
         assert_eq!((look.is_ready(), look.pending), (false, 0));
         assert_eq!(look.to_string(), "not ready: namespaces not listed yet");
-        assert!(gate.look(Some(&some), &cells, at(1_600)).is_ready());
+        assert!(gate.look(Some(&some), &informers, at(1_600)).is_ready());
     }
 
     #[test]
@@ -338,7 +338,7 @@ mod tests {
         let gate = ReadinessTracker::default();
         let [a, b] = ["a", "b"].map(|namespace| key("pods", namespace));
         assert!(!gate.look(Some(&all(std::slice::from_ref(&a))), &[], at(1_000)).is_ready());
-        let later = DeclaredInformers { cells: vec![a.clone(), b], complete: false };
+        let later = DeclaredInformers { informers: vec![a.clone(), b], complete: false };
         assert!(gate.look(Some(&later), &[snapshot(a, synced())], at(1_001)).is_ready());
     }
 }

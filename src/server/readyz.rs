@@ -11,7 +11,7 @@ use tokio::time::Instant;
 pub(super) async fn readyz(request: HttpRequest, admin: web::Data<AdminState>) -> HttpResponse {
     let look = || {
         let declared = (admin.declared)();
-        Arc::new(admin.gate.look(declared.as_ref(), &(admin.cells)(), (admin.now)()))
+        Arc::new(admin.gate.look(declared.as_ref(), &(admin.informers)(), (admin.now)()))
     };
     // Until the profiles are listed the result is cheap and not cached, so that readiness changes
     // at once.
@@ -50,10 +50,10 @@ fn in_full(readiness: &ReadinessReport, unlisted: &[String], shows_names: bool) 
         }
     }
     if shows_names {
-        for cell in &readiness.pending_cells {
-            let _written = writeln!(page, "    {cell}");
+        for informer in &readiness.pending_informers {
+            let _written = writeln!(page, "    {informer}");
         }
-        let unnamed = pending.saturating_sub(readiness.pending_cells.len());
+        let unnamed = pending.saturating_sub(readiness.pending_informers.len());
         if unnamed > 0 {
             let _written = writeln!(page, "    and {unnamed} more: see /debug/cells");
         }

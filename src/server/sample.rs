@@ -76,8 +76,8 @@ pub(super) fn failing(reason: FaultReason, since: i64) -> InformerReport {
 }
 
 /// Declared informers that are complete.
-pub(super) fn all(cells: Vec<InformerKey>) -> DeclaredInformers {
-    DeclaredInformers { cells, complete: true }
+pub(super) fn all(informers: Vec<InformerKey>) -> DeclaredInformers {
+    DeclaredInformers { informers, complete: true }
 }
 
 /// An admin server with two running informers, one synced and one in its first list. `declared` are
@@ -85,7 +85,7 @@ pub(super) fn all(cells: Vec<InformerKey>) -> DeclaredInformers {
 pub(super) fn admin(declared: Option<Vec<InformerKey>>) -> Arc<AdminState> {
     Arc::new(AdminState {
         metrics: Arc::new(ProcessMetrics::new(&BuildInfo::current()).unwrap()),
-        cells: Box::new(|| {
+        informers: Box::new(|| {
             vec![snapshot(key("pods", "a"), synced()), snapshot(key("pods", "b"), listing())]
         }),
         declared: Box::new(move || declared.clone().map(all)),

@@ -154,13 +154,13 @@ impl<'a> ObservedInformer<'a> {
 
 /// Groups the informers by `key` and leaves out those without a key.
 pub(super) fn grouped<'c, 'a: 'c, K: Ord>(
-    cells: impl IntoIterator<Item = &'c ObservedInformer<'a>>,
+    informers: impl IntoIterator<Item = &'c ObservedInformer<'a>>,
     key: impl Fn(&'c ObservedInformer<'a>) -> Option<K>,
 ) -> BTreeMap<K, Vec<&'c ObservedInformer<'a>>> {
     let mut groups: BTreeMap<K, Vec<_>> = BTreeMap::new();
-    for cell in cells {
-        if let Some(key) = key(cell) {
-            groups.entry(key).or_default().push(cell);
+    for informer in informers {
+        if let Some(key) = key(informer) {
+            groups.entry(key).or_default().push(informer);
         }
     }
     groups

@@ -4,7 +4,7 @@ use super::{
     permissions,
     reasons::ConditionReason,
     sentence,
-    target::{ObservedTarget, lacks_permission},
+    target::{ObservedTarget, is_permission_missing},
     trouble::rbac_command,
     verdict::{ConditionUpdate, rollup},
 };
@@ -84,11 +84,11 @@ fn required(targets: &[ObservedTarget<'_>]) -> String {
 }
 
 /// Whether `access` lacks needed manifests because they exceed the maximum size of a status.
-fn lacks_manifests(declared: &DeclaredProfile, access: &AccessStatus) -> bool {
-    let mut cells = declared.targets.iter().flat_map(DeclaredTarget::all_cells);
-    cells.any(|cell| {
+fn has_no_manifests(declared: &DeclaredProfile, access: &AccessStatus) -> bool {
+    let mut informers = declared.targets.iter().flat_map(DeclaredTarget::all_informers);
+    informers.any(|informer| {
         let manifests =
-            if is_elevated(&cell.key) { &access.manifests_elevated } else { &access.manifests };
+            if is_elevated(&informer.key) { &access.manifests_elevated } else { &access.manifests };
         manifests.is_none()
     })
 }
@@ -107,7 +107,7 @@ fn accepted(
         return ConditionUpdate::new(Some(false), refusal.reason.into(), text);
     }
     let mut healthy = format!("{} resolved", required(targets));
-    if access.is_some_and(|access| lacks_manifests(declared, access)) {
+    if access.is_some_and(|access| has_no_manifests(declared, access)) {
         let command = rbac_command(&declared.profile);
         let _infallible = write!(
             healthy,
@@ -128,7 +128,7 @@ fn accepted(
 fn authorized(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
     let mut parts = vec![format!("everything of {} may be listed and watched", required(targets))];
     for target in targets.iter().filter(|target| target.is_required()) {
-        parts.extend(permissions::asides(&target.all_cells().collect::<Vec<_>>()));
+        parts.extend(permissions::asides(&target.all_informers().collect::<Vec<_>>()));
     }
     let healthy = (ConditionReason::Verified, sentence::few(&parts, "remarks"));
     sum(targets, "Authorized", |target| &target.authorized, (healthy, ConditionReason::Verifying))
@@ -153,9 +153,9 @@ fn unguarded(account: &str, authors: AccountPolicyState) -> String {
 
 fn warm(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
     // A selector that matches nothing is warm. The message must state that.
-    let empty = targets
-        .iter()
-        .filter(|target| target.is_warm() && target.cells.is_empty() && target.selector.is_some());
+    let empty = targets.iter().filter(|target| {
+        target.is_warm() && target.informers.is_empty() && target.selector.is_some()
+    });
     let mut parts: Vec<_> = empty.map(|target| target.warm.message.clone()).collect();
     parts.insert(0, format!("{} synced", required(targets)));
     let healthy = sentence::few(&parts, "targets without namespaces");
@@ -194,7 +194,7 @@ fn ready(
         .iter()
         .filter(|target| target.is_required())
         .filter_map(|target| {
-            let is_cold = !target.is_warm() && lacks_permission(target);
+            let is_cold = !target.is_warm() && is_permission_missing(target);
             match target.authorized.status {
                 Some(false) => Some(target.authorized.message.clone()),
                 Some(true) | None => is_cold.then(|| target.warm.message.clone()),
@@ -268,9 +268,9 @@ fn stalled(
         .iter()
         .filter(|target| target.is_required())
         .filter_map(|target| target.declared.resolved.as_ref()?.as_ref().err());
-    let needs_author =
-        declared.refused.iter().chain(of_targets).find(|refusal| refusal.reason.needs_author());
-    match (needs_author, accepted.status) {
+    let is_author_error =
+        declared.refused.iter().chain(of_targets).find(|refusal| refusal.reason.is_author_error());
+    match (is_author_error, accepted.status) {
         (Some(refusal), _) => {
             let text = format!("only an edit of the profile helps: {}", accepted.message);
             ConditionUpdate::new(Some(true), refusal.reason.into(), text)

@@ -91,10 +91,12 @@ pub(super) fn costs(
 }
 
 /// Counts each informer in exactly one state.
-pub(super) fn informers(cells: &[ObservedInformer<'_>]) -> InformerCounts {
-    let of = |state: InformerState| small(cells.iter().filter(|cell| cell.state == state).count());
+pub(super) fn informers(informers: &[ObservedInformer<'_>]) -> InformerCounts {
+    let of = |state: InformerState| {
+        small(informers.iter().filter(|informer| informer.state == state).count())
+    };
     InformerCounts {
-        total: small(cells.len()),
+        total: small(informers.len()),
         synced: of(InformerState::Synced),
         syncing: of(InformerState::Syncing),
         stale: of(InformerState::Stale),
@@ -106,9 +108,9 @@ pub(super) fn informers(cells: &[ObservedInformer<'_>]) -> InformerCounts {
 }
 
 /// Returns the maximum of each quantile over all informers, or `None` if nothing was measured.
-pub(super) fn latency(cells: &[ObservedInformer<'_>]) -> Option<LatencyStatus> {
+pub(super) fn latency(informers: &[ObservedInformer<'_>]) -> Option<LatencyStatus> {
     let largest = |of: fn(&InformerReport) -> Option<LatencyQuantiles>| {
-        cells
+        informers
             .iter()
             .filter_map(ObservedInformer::report)
             .filter_map(of)
@@ -127,8 +129,8 @@ pub(super) fn latency(cells: &[ObservedInformer<'_>]) -> Option<LatencyStatus> {
 }
 
 /// The most recent relist of any informer.
-pub(super) fn last_relist(cells: &[ObservedInformer<'_>]) -> Option<RelistStatus> {
-    let relists = cells.iter().filter_map(|cell| cell.report()?.last_relist);
+pub(super) fn last_relist(informers: &[ObservedInformer<'_>]) -> Option<RelistStatus> {
+    let relists = informers.iter().filter_map(|informer| informer.report()?.last_relist);
     relists.max_by_key(|relist| relist.at).map(|relist| RelistStatus {
         time: seconds(relist.at),
         reason: relist.reason.as_str().to_owned(),

@@ -11,11 +11,11 @@ use kubewarm_api::model::{
     DeclaredTarget, LimitKind, LimitOverrun, LimitScope, LimitedTarget, ProfileLimits,
 };
 
-/// Computes the condition. `warm` is the target's condition `Warm`, and `cells` are its informers.
+/// Computes the condition. `warm` is the target's condition `Warm`, and `informers` are its informers.
 pub(super) fn within_limits(
     declared: &DeclaredTarget,
     limits: ProfileLimits,
-    (warm, cells): (&ConditionUpdate, &[&ObservedInformer<'_>]),
+    (warm, informers): (&ConditionUpdate, &[&ObservedInformer<'_>]),
     clock: ClockReading,
     voice: MessageContext<'_>,
 ) -> ConditionUpdate {
@@ -25,7 +25,7 @@ pub(super) fn within_limits(
     }
     // A blocked informer has been listed, although clients cannot read its store.
     let is_lost = || {
-        let mut reports = cells.iter().filter_map(|cell| cell.report());
+        let mut reports = informers.iter().filter_map(|informer| informer.report());
         reports.any(|report| report.lost.is_some() && report.synced_at.is_some())
     };
     let (status, text) = match (limits.are_set(), warm.status) {

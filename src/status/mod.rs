@@ -49,7 +49,7 @@ use std::{collections::BTreeMap, time::Duration};
 /// and `timeToWarmMilliseconds` are kept. Without a current plan, the plan of the same generation
 /// in `previous` is kept. A status from another process needs [`adopt`] first.
 ///
-/// `cells` returns the state of a declared informer. An informer without a report does not run and
+/// `informers` returns the state of a declared informer. An informer without a report does not run and
 /// counts as not synced.
 ///
 /// A target is *warm* if clients can read the stores of all its informers. It is *fresh* if each of
@@ -58,24 +58,24 @@ use std::{collections::BTreeMap, time::Duration};
 ///
 /// # Cost
 ///
-/// One call of `cells` per declared informer, and about one microsecond per informer.
+/// One call of `informers` per declared informer, and about one microsecond per informer.
 #[must_use]
 pub fn compute(
     observed: &ObservedProfile,
     previous: Option<&CacheProfileStatus>,
     clock: ClockReading,
-    cells: &dyn Fn(&InformerKey) -> InformerView,
+    informers: &dyn Fn(&InformerKey) -> InformerView,
 ) -> CacheProfileStatus {
     let ObservedProfile { declared, excess, .. } = observed;
     let (access, plan) = (observed.access.as_deref(), observed.plan.as_deref());
     // A planned profile runs nothing, so informers of other profiles do not count. Its access is
     // still checked.
-    let planned = |key: &InformerKey| cells(key).of_others();
-    let cells = if declared.mode == ProfileMode::Plan { &planned } else { cells };
+    let planned = |key: &InformerKey| informers(key).of_others();
+    let informers = if declared.mode == ProfileMode::Plan { &planned } else { informers };
     let targets: Vec<_> = declared
         .targets
         .iter()
-        .map(|target| ObservedTarget::new(target, observed, clock, cells))
+        .map(|target| ObservedTarget::new(target, observed, clock, informers))
         .collect();
     let generation = Some(declared.generation);
     let same_generation = previous.filter(|previous| previous.observed_generation == generation);
@@ -84,7 +84,7 @@ pub fn compute(
     let rendered: Vec<_> = targets
         .iter()
         .map(|target| {
-            let held = held(target, cells, declared.on_access_lost);
+            let held = held(target, informers, declared.on_access_lost);
             let status = render(target, observed, previous, clock, total(&held));
             all.extend(held);
             status
@@ -144,16 +144,20 @@ fn total(held: &BTreeMap<&InformerKey, StoreUsage>) -> StoreUsage {
 /// These are the informers that serve the target, or the declared ones if none serves yet.
 fn held<'a>(
     target: &ObservedTarget<'a>,
-    cells: &dyn Fn(&InformerKey) -> InformerView,
+    informers: &dyn Fn(&InformerKey) -> InformerView,
     policy: AccessLossPolicy,
 ) -> BTreeMap<&'a InformerKey, StoreUsage> {
     match &target.declared.serving {
-        Some(serving) if !serving.is_of(&target.declared.cells) && !target.is_warm() => {
-            serving.cells.iter().map(|cell| (&cell.key, cells(&cell.key).usage(policy))).collect()
-        }
-        Some(_) | None => {
-            target.cells.iter().map(|cell| (cell.key, cell.view.usage(policy))).collect()
-        }
+        Some(serving) if !serving.is_of(&target.declared.informers) && !target.is_warm() => serving
+            .informers
+            .iter()
+            .map(|informer| (&informer.key, informers(&informer.key).usage(policy)))
+            .collect(),
+        Some(_) | None => target
+            .informers
+            .iter()
+            .map(|informer| (informer.key, informer.view.usage(policy)))
+            .collect(),
     }
 }
 
@@ -163,7 +167,7 @@ fn held<'a>(
 /// so that a warm target never has an old generation.
 fn serving_generation(target: &ObservedTarget<'_>, declared: &DeclaredProfile) -> Option<i64> {
     let serving = target.declared.serving.as_ref();
-    let is_new = serving.is_none_or(|serving| !serving.is_of(&target.declared.cells));
+    let is_new = serving.is_none_or(|serving| !serving.is_of(&target.declared.informers));
     if is_new && target.is_warm() && declared.refused.is_none() {
         return Some(declared.generation);
     }
@@ -253,8 +257,8 @@ fn render(
             }),
             namespace_count: target::namespaces(target),
         }),
-        informers: Some(figures::informers(&target.cells)),
-        latency_milliseconds: figures::latency(&target.cells),
-        last_relist: figures::last_relist(&target.cells),
+        informers: Some(figures::informers(&target.informers)),
+        latency_milliseconds: figures::latency(&target.informers),
+        last_relist: figures::last_relist(&target.informers),
     }
 }

@@ -39,7 +39,7 @@ type DenialGroup<'c> = (bool, FaultReason, &'c [Verb], &'c GroupResource);
 
 /// Computes the condition `Authorized` of one target.
 pub(super) fn authorized(
-    cells: &[&ObservedInformer<'_>],
+    informers: &[&ObservedInformer<'_>],
     is_resolved: bool,
     voice: MessageContext<'_>,
 ) -> ConditionUpdate {
@@ -47,30 +47,33 @@ pub(super) fn authorized(
         let text = "it is not resolved; there is nothing to verify yet";
         return voice.verdict(None, ConditionReason::Verifying, text);
     }
-    let verified = cells.iter().filter(|cell| is_granted(cell)).count();
+    let verified = informers.iter().filter(|informer| is_granted(informer)).count();
     // The roles were deleted with the namespace, so these informers cannot be checked.
     let is_absent = |found: &PermissionDenial| found.reason == FaultReason::NamespaceNotFound;
-    let absent = cells.iter().filter(|cell| refused(cell).is_some_and(is_absent)).count();
-    let refused = grouped(cells.iter().copied(), |cell| {
-        let found = refused(cell).filter(|found| !is_absent(found))?;
-        let of = cell.key.resource.group_resource();
+    let absent =
+        informers.iter().filter(|informer| refused(informer).is_some_and(is_absent)).count();
+    let refused = grouped(informers.iter().copied(), |informer| {
+        let found = refused(informer).filter(|found| !is_absent(found))?;
+        let of = informer.key.resource.group_resource();
         Some((found.revoked.is_none(), found.reason, &*found.verbs, of))
     });
-    let lapsed = grouped(cells.iter().copied(), |cell| match &cell.access()?.standing {
-        PermissionState::Unverified { message, .. } => {
-            Some((cell.key.resource.group_resource(), message))
-        }
-        PermissionState::Verifying
-        | PermissionState::Granted { .. }
-        | PermissionState::Refused(_) => None,
-    });
-    let lapsed = lapsed.iter().map(|((_, message), cells)| unverified(message, cells, voice));
-    let mut asides: Vec<_> = lapsed.chain(asides(cells)).collect();
-    let found = refused.iter().map(|(alike, cells)| lacking(alike, cells, voice));
+    let lapsed =
+        grouped(informers.iter().copied(), |informer| match &informer.access()?.standing {
+            PermissionState::Unverified { message, .. } => {
+                Some((informer.key.resource.group_resource(), message))
+            }
+            PermissionState::Verifying
+            | PermissionState::Granted { .. }
+            | PermissionState::Refused(_) => None,
+        });
+    let lapsed =
+        lapsed.iter().map(|((_, message), informers)| unverified(message, informers, voice));
+    let mut asides: Vec<_> = lapsed.chain(asides(informers)).collect();
+    let found = refused.iter().map(|(alike, informers)| lacking(alike, informers, voice));
     if let Some(found) = rollup("Authorized", found, asides.clone(), "problems") {
         return voice.verdict(found.status, found.reason, &found.message);
     }
-    let open = cells.len() - absent;
+    let open = informers.len() - absent;
     let (status, reason, text) = if verified < open {
         (None, ConditionReason::Verifying, format!("{verified} of {open} cells verified"))
     } else if open == 0 && absent > 0 {
@@ -90,7 +93,7 @@ pub(super) fn authorized(
 /// step.
 fn lacking(
     (_, reason, verbs, of): &DenialGroup<'_>,
-    cells: &[&ObservedInformer<'_>],
+    informers: &[&ObservedInformer<'_>],
     voice: MessageContext<'_>,
 ) -> ConditionUpdate {
     let words = verbs.iter().map(|verb| verb.as_str()).collect::<Vec<_>>().join(" and ");
@@ -98,8 +101,8 @@ fn lacking(
         "" => "the core API group".to_owned(),
         group => format!("API group {group:?}"),
     };
-    let revoked = cells.iter().filter_map(|cell| refused(cell)?.revoked).max();
-    let what = format!("{words} {} of {group} {}", of.resource(), places(cells));
+    let revoked = informers.iter().filter_map(|informer| refused(informer)?.revoked).max();
+    let what = format!("{words} {} of {group} {}", of.resource(), places(informers));
     let condition_reason = match (reason, revoked) {
         (FaultReason::TokenRequestDenied, _) => ConditionReason::TokenRequestDenied,
         (_, Some(_)) => ConditionReason::AccessRevoked,
@@ -109,8 +112,12 @@ fn lacking(
 }
 
 /// Describes informers whose access could not be confirmed within the limit.
-fn unverified(message: &str, cells: &[&ObservedInformer<'_>], voice: MessageContext<'_>) -> String {
-    let verified_at = cells.iter().filter_map(|cell| match &cell.access()?.standing {
+fn unverified(
+    message: &str,
+    informers: &[&ObservedInformer<'_>],
+    voice: MessageContext<'_>,
+) -> String {
+    let verified_at = informers.iter().filter_map(|informer| match &informer.access()?.standing {
         PermissionState::Unverified { verified_at, .. } => Some(*verified_at),
         PermissionState::Verifying
         | PermissionState::Granted { .. }
@@ -121,16 +128,16 @@ fn unverified(message: &str, cells: &[&ObservedInformer<'_>], voice: MessageCont
         "whether {} may list and watch {} {} has not been verified since {}, though the API server \
          answers others: it counts as lost until a check is answered ({message})",
         voice.subject(),
-        kinds(cells),
-        places(cells),
+        kinds(informers),
+        places(informers),
         figures::seconds(since).0
     )
 }
 
 /// Returns remarks about reviews that contradict real requests, late checks and failing checks.
-pub(super) fn asides(cells: &[&ObservedInformer<'_>]) -> Vec<String> {
+pub(super) fn asides(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
     let with = |is: &dyn Fn(&InformerAccess) -> bool| -> Vec<_> {
-        cells.iter().copied().filter(|cell| cell.access().is_some_and(is)).collect()
+        informers.iter().copied().filter(|informer| informer.access().is_some_and(is)).collect()
     };
     let mut asides = Vec::new();
     for (allowed, verdict) in [(true, "would be allowed"), (false, "would be refused")] {
@@ -150,29 +157,32 @@ pub(super) fn asides(cells: &[&ObservedInformer<'_>]) -> Vec<String> {
                 .to_owned(),
         );
     }
-    asides.extend(unanswered(cells));
+    asides.extend(unanswered(informers));
     asides
 }
 
 /// Describes failing checks of informers that have not become unverified.
-fn unanswered(cells: &[&ObservedInformer<'_>]) -> Option<String> {
-    let failing: Vec<_> =
-        cells.iter().copied().filter_map(|cell| Some((cell, failing(cell)?))).collect();
+fn unanswered(informers: &[&ObservedInformer<'_>]) -> Option<String> {
+    let failing: Vec<_> = informers
+        .iter()
+        .copied()
+        .filter_map(|informer| Some((informer, failing(informer)?)))
+        .collect();
     let (_, fault) = failing.first()?;
-    let cells: Vec<_> = failing.iter().map(|(cell, _)| *cell).collect();
-    let verified_at = cells.iter().filter_map(|cell| verified(cell)).min();
+    let informers: Vec<_> = failing.iter().map(|(informer, _)| *informer).collect();
+    let verified_at = informers.iter().filter_map(|informer| verified(informer)).min();
     let since = verified_at.map(|at| format!(" since {}", figures::seconds(at).0));
     Some(format!(
         "checks of {} {} come to nothing{} ({fault})",
-        kinds(&cells),
-        places(&cells),
+        kinds(&informers),
+        places(&informers),
         since.unwrap_or_default()
     ))
 }
 
 /// The error of the informer's checks, unless the informer is already unverified.
-fn failing<'c>(cell: &'c ObservedInformer<'_>) -> Option<&'c RequestFault> {
-    let InformerAccess { standing, failed, .. } = cell.access()?;
+fn failing<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c RequestFault> {
+    let InformerAccess { standing, failed, .. } = informer.access()?;
     failed.as_ref().filter(|_| !matches!(standing, PermissionState::Unverified { .. }))
 }
 
@@ -182,13 +192,13 @@ pub(super) fn access(
     targets: &[ObservedTarget<'_>],
     excess: Option<&ExcessByNamespace>,
 ) -> AccessStatus {
-    let cells: Vec<_> = targets.iter().flat_map(ObservedTarget::all_cells).collect();
-    let known: Option<Vec<_>> = cells.iter().map(|cell| verified(cell)).collect();
+    let informers: Vec<_> = targets.iter().flat_map(ObservedTarget::all_informers).collect();
+    let known: Option<Vec<_>> = informers.iter().map(|informer| verified(informer)).collect();
     let oldest = known.and_then(|known| known.into_iter().min());
     let (excess, excess_completeness) = excess.map_or_else(Default::default, too_much);
     AccessStatus {
         last_verified_time: oldest.map(figures::seconds),
-        missing: missing(&cells),
+        missing: missing(&informers),
         excess,
         excess_completeness,
         ..base.clone()
@@ -196,8 +206,8 @@ pub(super) fn access(
 }
 
 /// When a cell's standing was last confirmed.
-fn verified(cell: &ObservedInformer<'_>) -> Option<Timestamp> {
-    match &cell.access()?.standing {
+fn verified(informer: &ObservedInformer<'_>) -> Option<Timestamp> {
+    match &informer.access()?.standing {
         PermissionState::Granted { verified_at, .. }
         | PermissionState::Unverified { verified_at, .. }
         | PermissionState::Refused(PermissionDenial { verified_at, .. }) => Some(*verified_at),
@@ -215,13 +225,13 @@ pub fn excess(
     home: &str,
     profile: &DeclaredProfile,
 ) -> Option<ExcessByNamespace> {
-    let cells = profile.targets.iter().flat_map(DeclaredTarget::all_cells);
-    let cells: Vec<_> = cells.map(|cell| &cell.key).collect();
-    let identity = &cells.first()?.identity;
+    let informers = profile.targets.iter().flat_map(DeclaredTarget::all_informers);
+    let informers: Vec<_> = informers.map(|informer| &informer.key).collect();
+    let identity = &informers.first()?.identity;
     if *identity == Identity::Operator && *profile.profile.namespace != *home {
         return None;
     }
-    let places: BTreeSet<_> = cells.iter().map(|key| key.extent.namespace()).collect();
+    let places: BTreeSet<_> = informers.iter().map(|key| key.extent.namespace()).collect();
     let of = |place: Option<&str>| {
         let place: Option<Arc<str>> = place.map(Into::into);
         let found = access.excess(identity, place.as_ref())?;
@@ -234,15 +244,16 @@ pub fn excess(
 type RuleGroups<'a> = BTreeMap<(&'a [Verb], &'a str), BTreeSet<&'a str>>;
 
 /// Returns the missing permissions as rules, one entry per namespace.
-fn missing(cells: &[&ObservedInformer<'_>]) -> Vec<NamespaceRules> {
+fn missing(informers: &[&ObservedInformer<'_>]) -> Vec<NamespaceRules> {
     let mut all = BTreeMap::<&str, RuleGroups<'_>>::new();
-    for cell in cells {
-        let Some(PermissionDenial { verbs, reason: FaultReason::Forbidden, .. }) = refused(cell)
+    for informer in informers {
+        let Some(PermissionDenial { verbs, reason: FaultReason::Forbidden, .. }) =
+            refused(informer)
         else {
             continue;
         };
-        let of = cell.key.resource.group_resource();
-        let rules = all.entry(cell.namespace()).or_default();
+        let of = informer.key.resource.group_resource();
+        let rules = all.entry(informer.namespace()).or_default();
         rules.entry((verbs, of.group())).or_default().insert(of.resource());
     }
     let rule = |((verbs, group), resources): ((&[Verb], &str), BTreeSet<&str>)| PolicyRule {
@@ -258,12 +269,14 @@ fn missing(cells: &[&ObservedInformer<'_>]) -> Vec<NamespaceRules> {
     all.into_iter().map(of_namespace).take(MAX_NAMESPACES).collect()
 }
 
-fn is_granted(cell: &ObservedInformer<'_>) -> bool {
-    cell.access().is_some_and(|access| matches!(access.standing, PermissionState::Granted { .. }))
+fn is_granted(informer: &ObservedInformer<'_>) -> bool {
+    informer
+        .access()
+        .is_some_and(|access| matches!(access.standing, PermissionState::Granted { .. }))
 }
 
-fn refused<'c>(cell: &'c ObservedInformer<'_>) -> Option<&'c PermissionDenial> {
-    match &cell.access()?.standing {
+fn refused<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c PermissionDenial> {
+    match &informer.access()?.standing {
         PermissionState::Refused(refused) => Some(refused),
         PermissionState::Verifying
         | PermissionState::Granted { .. }

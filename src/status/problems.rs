@@ -25,15 +25,16 @@ pub(super) fn problems(
     voice: MessageContext<'_>,
     clock: ClockReading,
 ) -> Vec<TargetProblem> {
-    let groups =
-        grouped(target.all_cells(), |cell| Some((cell.state, cell.namespace(), reason(cell)?)));
-    let of_cells = groups.into_iter().filter_map(|((_, namespace, reason), cells)| {
-        let retries = cells.iter().filter_map(|cell| cell.fault()?.next_retry);
-        let message = message(cells.first()?, voice)?;
+    let groups = grouped(target.all_informers(), |informer| {
+        Some((informer.state, informer.namespace(), reason(informer)?))
+    });
+    let for_informers = groups.into_iter().filter_map(|((_, namespace, reason), informers)| {
+        let retries = informers.iter().filter_map(|informer| informer.fault()?.next_retry);
+        let message = message(informers.first()?, voice)?;
         let next_retry_time = retries.min().map(figures::seconds);
         Some(TargetProblem { next_retry_time, ..problem(namespace, reason, message) })
     });
-    let all = limited(target, clock).into_iter().chain(of_cells).chain(undecodable(target));
+    let all = limited(target, clock).into_iter().chain(for_informers).chain(undecodable(target));
     let mut seen = BTreeSet::new();
     let key = |of: &TargetProblem| (of.namespace.clone(), of.reason.clone(), of.object.clone());
     all.filter(|problem| seen.insert(key(problem))).take(MAX_PROBLEMS).collect()
@@ -57,27 +58,30 @@ fn limited(target: &ObservedTarget<'_>, clock: ClockReading) -> Option<TargetPro
 }
 
 /// Why an informer is not healthy, or `None` if it is healthy or in its first sync.
-fn reason(cell: &ObservedInformer<'_>) -> Option<&'static str> {
-    if matches!(cell.state, InformerState::Synced | InformerState::Syncing) {
+fn reason(informer: &ObservedInformer<'_>) -> Option<&'static str> {
+    if matches!(informer.state, InformerState::Synced | InformerState::Syncing) {
         return None;
     }
-    let fault = cell.fault().map(|fault| fault.reason.as_str());
-    fault.or_else(|| cell.staleness.map(|it| it.reason().as_str()))
+    let fault = informer.fault().map(|fault| fault.reason.as_str());
+    fault.or_else(|| informer.staleness.map(|it| it.reason().as_str()))
 }
 
-fn message(cell: &ObservedInformer<'_>, voice: MessageContext<'_>) -> Option<String> {
-    let Some(fault) = cell.fault() else {
-        return Some(stale(cell.staleness?, &[cell], voice));
+fn message(informer: &ObservedInformer<'_>, voice: MessageContext<'_>) -> Option<String> {
+    let Some(fault) = informer.fault() else {
+        return Some(stale(informer.staleness?, &[informer], voice));
     };
     // The message contains the next step and the API server's own error message.
-    let ours = voice.fault(&[cell])?;
+    let ours = voice.fault(&[informer])?;
     let has_words = ours.contains(&*fault.message);
     Some(if has_words { ours } else { format!("{ours} ({})", fault.message) })
 }
 
 /// One for each object that could not be decoded.
 fn undecodable(target: &ObservedTarget<'_>) -> impl Iterator<Item = TargetProblem> {
-    let reports = target.cells.iter().filter_map(|cell| Some((cell.namespace(), cell.report()?)));
+    let reports = target
+        .informers
+        .iter()
+        .filter_map(|informer| Some((informer.namespace(), informer.report()?)));
     reports.flat_map(|(namespace, report)| {
         report.undecodable.iter().map(move |found| TargetProblem {
             object: sentence::bounded(found.object.to_string(), MAX_OBJECT),

@@ -104,7 +104,7 @@ impl StatusReporter {
     pub fn round(
         &mut self,
         profiles: &[ObservedProfile],
-        cells: &dyn Fn(&InformerKey) -> InformerView,
+        informers: &dyn Fn(&InformerKey) -> InformerView,
         leads: bool,
         clock: ClockReading,
     ) -> Vec<ProfileEvent> {
@@ -128,7 +128,7 @@ impl StatusReporter {
                 (None, Some(foreign)) => Some(Arc::new(adopt((**foreign).clone()))),
                 (None, None) => None,
             };
-            let status = Arc::new(compute(observed, previous.as_deref(), clock, cells));
+            let status = Arc::new(compute(observed, previous.as_deref(), clock, informers));
             let mut record = record.filter(|_| leads);
             if leads {
                 let record = record.get_or_insert_with(|| StatusWriteRecord {

@@ -16,7 +16,7 @@ use kubewarm_api::model::{
     DeclaredTarget, FieldPath, InformerKey, ProfileMode, RefusalReason, ResourceInfo,
     TargetRequirement,
 };
-use kubewarm_cache::store::INDEXES_PER_TABLE;
+use kubewarm_cache::store::INDEXES_PER_STORE;
 use std::time::Duration;
 
 /// A target with its informers and conditions.
@@ -24,7 +24,7 @@ use std::time::Duration;
 pub(super) struct ObservedTarget<'a> {
     pub(super) declared: &'a DeclaredTarget,
     /// The declared informers, sorted.
-    pub(super) cells: Vec<ObservedInformer<'a>>,
+    pub(super) informers: Vec<ObservedInformer<'a>>,
     /// The informer that watches the namespaces for the target's selector.
     pub(super) selector: Option<ObservedInformer<'a>>,
     pub(super) accepted: ConditionUpdate,
@@ -42,24 +42,27 @@ impl<'a> ObservedTarget<'a> {
         lookup: &dyn Fn(&InformerKey) -> InformerView,
     ) -> Self {
         let ObservedProfile { declared: profile, access, .. } = observed;
-        let cell = |key: &'a InformerKey| ObservedInformer::new(key, lookup(key), profile, clock);
+        let informer =
+            |key: &'a InformerKey| ObservedInformer::new(key, lookup(key), profile, clock);
         // Another profile can keep the same informers running. They do not count for a stopped
         // target.
         let is_stopped = declared.is_stopped();
-        let own =
-            |key| if is_stopped { ObservedInformer::stopped(key, lookup(key)) } else { cell(key) };
-        let cells: Vec<_> = declared.cells.iter().map(|cell| own(&cell.key)).collect();
-        let selector = declared.namespaces.as_ref().map(|cell| own(&cell.key));
+        let own = |key| {
+            if is_stopped { ObservedInformer::stopped(key, lookup(key)) } else { informer(key) }
+        };
+        let informers: Vec<_> =
+            declared.informers.iter().map(|informer| own(&informer.key)).collect();
+        let selector = declared.namespaces.as_ref().map(|informer| own(&informer.key));
         let (of, access) = (&profile.profile, access.as_deref());
         let voice = MessageContext { profile: of, target: &declared.name, access };
         let accepted = accepted(declared, voice);
-        let warm = warm(declared, &cells, selector.as_ref(), profile.mode, voice);
-        let fresh = fresh(&warm, &cells, selector.as_ref(), voice);
-        let all: Vec<_> = selector.iter().chain(&cells).collect();
+        let warm = warm(declared, &informers, selector.as_ref(), profile.mode, voice);
+        let fresh = fresh(&warm, &informers, selector.as_ref(), voice);
+        let all: Vec<_> = selector.iter().chain(&informers).collect();
         let is_resolved = matches!(declared.resolved, Some(Ok(_)));
         let authorized = permissions::authorized(&all, is_resolved, voice);
         let within_limits = within_limits(declared, profile.limits, (&warm, &all), clock, voice);
-        Self { declared, cells, selector, accepted, authorized, warm, fresh, within_limits }
+        Self { declared, informers, selector, accepted, authorized, warm, fresh, within_limits }
     }
 
     pub(super) fn is_required(&self) -> bool {
@@ -75,8 +78,8 @@ impl<'a> ObservedTarget<'a> {
     }
 
     /// All informers that count for the target's conditions, including the selector's.
-    pub(super) fn all_cells(&self) -> impl Iterator<Item = &ObservedInformer<'a>> {
-        self.selector.iter().chain(&self.cells)
+    pub(super) fn all_informers(&self) -> impl Iterator<Item = &ObservedInformer<'a>> {
+        self.selector.iter().chain(&self.informers)
     }
 
     /// When all data of a stale target was last known to be current; `None` if the target is not stale. It
@@ -85,7 +88,7 @@ impl<'a> ObservedTarget<'a> {
         if self.fresh.status != Some(false) {
             return None;
         }
-        let reports = self.all_cells().filter_map(ObservedInformer::report);
+        let reports = self.all_informers().filter_map(ObservedInformer::report);
         let warmed = reports.filter(|report| report.warmed.is_some());
         warmed.filter_map(|report| report.current_time).min()
     }
@@ -102,13 +105,13 @@ impl<'a> ObservedTarget<'a> {
         }
         let ago = clock.mono.saturating_duration_since(clock.process_start + accepted_at);
         let accepted = clock.wall - jiff::SignedDuration::try_from(ago).unwrap_or_default();
-        let took = |cell: &ObservedInformer<'_>| {
-            let warmed = cell.report()?.warmed?;
+        let took = |informer: &ObservedInformer<'_>| {
+            let warmed = informer.report()?.warmed?;
             let after = warmed.started.duration_since(accepted);
             let took = jiff::SignedDuration::try_from(warmed.took).ok()?;
             Duration::try_from(after.saturating_add(took)).ok()
         };
-        Some(self.all_cells().filter_map(took).max().unwrap_or_default())
+        Some(self.all_informers().filter_map(took).max().unwrap_or_default())
     }
 }
 
@@ -136,7 +139,7 @@ fn not_indexed(paths: &[FieldPath]) -> String {
         return String::new();
     }
     format!(
-        "; not indexed, because profiles that come first fill the table's {INDEXES_PER_TABLE} \
+        "; not indexed, because profiles that come first fill the table's {INDEXES_PER_STORE} \
          indexes: {}",
         sentence::listed(paths, ToString::to_string)
     )
@@ -144,7 +147,7 @@ fn not_indexed(paths: &[FieldPath]) -> String {
 
 fn warm(
     declared: &DeclaredTarget,
-    cells: &[ObservedInformer<'_>],
+    informers: &[ObservedInformer<'_>],
     selector: Option<&ObservedInformer<'_>>,
     mode: ProfileMode,
     voice: MessageContext<'_>,
@@ -167,24 +170,28 @@ fn warm(
         let text = "planned only; set spec.mode to Active to warm it";
         return voice.verdict(Some(false), ConditionReason::Plan, text);
     }
-    if declared.limited.is_some() && !cells.iter().chain(selector).all(ObservedInformer::is_warm) {
+    if declared.limited.is_some()
+        && !informers.iter().chain(selector).all(ObservedInformer::is_warm)
+    {
         let text = "stopped by a limit; see WithinLimits for what would be enough";
         return voice.verdict(None, ConditionReason::Pending, text);
     }
     // Until the namespaces are known, the target's own informers are unknown.
-    let cells = selector.filter(|cell| !cell.is_warm()).map_or(cells, std::slice::from_ref);
-    let lacking: Vec<_> = cells.iter().filter(|cell| !cell.is_warm()).collect();
+    let informers =
+        selector.filter(|informer| !informer.is_warm()).map_or(informers, std::slice::from_ref);
+    let lacking: Vec<_> = informers.iter().filter(|informer| !informer.is_warm()).collect();
     if lacking.is_empty() {
-        let text = match (cells.len(), selector) {
+        let text = match (informers.len(), selector) {
             (0, Some(_)) => "the selector matches no namespace; nothing to warm".to_owned(),
             (1, _) => format!("1 cell of {} synced", declared.declared_as),
-            (cells, _) => format!("{cells} cells of {} synced", declared.declared_as),
+            (informers, _) => format!("{informers} cells of {} synced", declared.declared_as),
         };
         return voice.verdict(Some(true), ConditionReason::Synced, &text);
     }
-    let groups = grouped(lacking, |cell| Some((cell.fault()?.reason, cell.fault()?.verb)));
-    let found = groups.iter().filter_map(|((reason, _), cells)| {
-        let text = voice.fault(cells)?;
+    let groups =
+        grouped(lacking, |informer| Some((informer.fault()?.reason, informer.fault()?.verb)));
+    let found = groups.iter().filter_map(|((reason, _), informers)| {
+        let text = voice.fault(informers)?;
         Some(ConditionUpdate::new(Some(false), of_fault(*reason).warm, text))
     });
     let found = rollup("Warm", found, Vec::new(), "problems");
@@ -196,22 +203,22 @@ fn warm(
     }
     match found {
         Some(found) => voice.verdict(found.status, found.reason, &found.message),
-        None => voice.verdict(Some(false), ConditionReason::Syncing, &progress(cells)),
+        None => voice.verdict(Some(false), ConditionReason::Syncing, &progress(informers)),
     }
 }
 
 fn fresh(
     warm: &ConditionUpdate,
-    cells: &[ObservedInformer<'_>],
+    informers: &[ObservedInformer<'_>],
     selector: Option<&ObservedInformer<'_>>,
     voice: MessageContext<'_>,
 ) -> ConditionUpdate {
     if warm.status != Some(true) {
         return voice.verdict(None, ConditionReason::NotWarm, "not warm yet");
     }
-    let groups = grouped(selector.into_iter().chain(cells), |cell| cell.staleness);
-    let found = groups.iter().map(|(staleness, cells)| {
-        ConditionUpdate::new(Some(false), staleness.reason(), stale(*staleness, cells, voice))
+    let groups = grouped(selector.into_iter().chain(informers), |informer| informer.staleness);
+    let found = groups.iter().map(|(staleness, informers)| {
+        ConditionUpdate::new(Some(false), staleness.reason(), stale(*staleness, informers, voice))
     });
     match rollup("Fresh", found, Vec::new(), "problems") {
         Some(found) => voice.verdict(found.status, found.reason, &found.message),
@@ -225,11 +232,11 @@ fn fresh(
 
 pub(super) fn stale(
     staleness: StalenessReason,
-    cells: &[&ObservedInformer<'_>],
+    informers: &[&ObservedInformer<'_>],
     voice: MessageContext<'_>,
 ) -> String {
-    let what = format!("{} {}", kinds(cells), places(cells));
-    if let Some(fault) = voice.fault(cells) {
+    let what = format!("{} {}", kinds(informers), places(informers));
+    if let Some(fault) = voice.fault(informers) {
         return format!("{fault}; the old data is served");
     }
     match staleness {
@@ -255,12 +262,16 @@ pub(super) fn stale(
 
 /// `resolved.namespaceCount`: only where the scope names or selects namespaces.
 pub(super) fn namespaces(target: &ObservedTarget<'_>) -> Option<i32> {
-    let named = target.cells.iter().filter(|cell| cell.key.extent.namespace().is_some()).count();
-    let by_name = named > 0 || (target.cells.is_empty() && target.selector.is_some());
+    let named = target
+        .informers
+        .iter()
+        .filter(|informer| informer.key.extent.namespace().is_some())
+        .count();
+    let by_name = named > 0 || (target.informers.is_empty() && target.selector.is_some());
     by_name.then(|| figures::small(named))
 }
 
 /// Whether the target needs a grant of permissions to become warm.
-pub(super) fn lacks_permission(target: &ObservedTarget<'_>) -> bool {
-    target.all_cells().any(|cell| cell.state == InformerState::Forbidden)
+pub(super) fn is_permission_missing(target: &ObservedTarget<'_>) -> bool {
+    target.all_informers().any(|informer| informer.state == InformerState::Forbidden)
 }

@@ -70,11 +70,11 @@ impl MessageContext<'_> {
         }
     }
 
-    /// Describes the fault of `cells`, which all have the same kind of fault. Returns `None` if
+    /// Describes the fault of `informers`, which all have the same kind of fault. Returns `None` if
     /// none has a fault.
-    pub(super) fn fault(&self, cells: &[&ObservedInformer<'_>]) -> Option<String> {
-        let fault = cells.iter().find_map(|cell| cell.fault())?;
-        let what = format!("{} {}", kinds(cells), places(cells));
+    pub(super) fn fault(&self, informers: &[&ObservedInformer<'_>]) -> Option<String> {
+        let fault = informers.iter().find_map(|informer| informer.fault())?;
+        let what = format!("{} {}", kinds(informers), places(informers));
         let subject = self.subject();
         let verb = fault.verb.as_str();
         let words = &fault.message;
@@ -88,10 +88,10 @@ impl MessageContext<'_> {
             }
             FaultReason::NotServed => format!(
                 "{} is not served by this cluster; install its CRD, and the target starts by itself",
-                kinds(cells)
+                kinds(informers)
             ),
             FaultReason::NamespaceNotFound => {
-                let names: Vec<_> = cells.iter().map(|cell| cell.namespace()).collect();
+                let names: Vec<_> = informers.iter().map(|informer| informer.namespace()).collect();
                 let does = if names.len() == 1 { "does" } else { "do" };
                 format!(
                     "{} {does} not exist; create it and it is warmed, or take it out of the scope",
@@ -136,10 +136,10 @@ pub(super) fn rbac_command(profile: &ProfileRef) -> String {
 }
 
 /// How far the first lists have come.
-pub(super) fn progress(cells: &[ObservedInformer<'_>]) -> String {
-    let done = cells.iter().filter(|cell| cell.is_warm()).count();
+pub(super) fn progress(informers: &[ObservedInformer<'_>]) -> String {
+    let done = informers.iter().filter(|informer| informer.is_warm()).count();
     let listing = || {
-        let reports = cells.iter().filter_map(ObservedInformer::report);
+        let reports = informers.iter().filter_map(ObservedInformer::report);
         reports.filter(|report| report.phase == InformerPhase::Listing)
     };
     let listed = listing().fold(0_u64, |sum, report| sum.saturating_add(report.listed));
@@ -152,19 +152,22 @@ pub(super) fn progress(cells: &[ObservedInformer<'_>]) -> String {
         None if listed > 0 => format!("{listed} objects listed"),
         None => "waiting for the API server or for a free list slot".to_owned(),
     };
-    let all: Vec<_> = cells.iter().collect();
-    format!("syncing {}: {done} of {} cells done, {far}", kinds(&all), cells.len())
+    let all: Vec<_> = informers.iter().collect();
+    format!("syncing {}: {done} of {} cells done, {far}", kinds(&all), informers.len())
 }
 
 /// The informers' resource, in the form `resource.group`.
-pub(super) fn kinds(cells: &[&ObservedInformer<'_>]) -> String {
-    cells.first().map_or_else(String::new, |cell| cell.key.resource.group_resource().to_string())
+pub(super) fn kinds(informers: &[&ObservedInformer<'_>]) -> String {
+    informers
+        .first()
+        .map_or_else(String::new, |informer| informer.key.resource.group_resource().to_string())
 }
 
 /// Returns `in namespaces "a", "b"`, `in all namespaces` or `across the cluster`.
-pub(super) fn places(cells: &[&ObservedInformer<'_>]) -> String {
-    let names: Vec<_> = cells.iter().filter_map(|cell| cell.key.extent.namespace()).collect();
-    match (names.is_empty(), cells.first().map(|cell| &cell.key.extent)) {
+pub(super) fn places(informers: &[&ObservedInformer<'_>]) -> String {
+    let names: Vec<_> =
+        informers.iter().filter_map(|informer| informer.key.extent.namespace()).collect();
+    match (names.is_empty(), informers.first().map(|informer| &informer.key.extent)) {
         (false, _) => format!("in {}", sentence::namespaces(&names)),
         (true, Some(InformerScope::AllNamespaces)) => "in all namespaces".to_owned(),
         (true, _) => "across the cluster".to_owned(),

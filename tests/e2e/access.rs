@@ -32,7 +32,7 @@ subjects: [{{kind: ServiceAccount, name: kubewarm, namespace: {NAMESPACE}}}]
 }
 
 /// Returns how many informers of the first target are synced, and how many are not.
-fn cells(profile: &Value) -> (u64, u64) {
+fn informers(profile: &Value) -> (u64, u64) {
     let count = |name: &str| {
         let pointer = format!("/status/targets/0/informers/{name}");
         profile.pointer(&pointer).and_then(Value::as_u64).unwrap_or_default()
@@ -62,7 +62,7 @@ fn a_refused_watch_affects_one_namespace_and_a_deleted_namespace_is_named() -> O
     profile.await_that(RECOVERY, |profile| {
         let words = ["Forbidden", "to watch configmaps", refused.as_str()];
         match problems(profile, "settings").as_slice() {
-            [one] if cells(profile) == (2, 1) => {
+            [one] if informers(profile) == (2, 1) => {
                 words.iter().all(|word| one.contains(word)).then_some(())
             }
             _ => None,
@@ -84,7 +84,7 @@ fn a_refused_watch_affects_one_namespace_and_a_deleted_namespace_is_named() -> O
         matches!(found.as_slice(), [problem] if problem.starts_with(&format!("{doomed}: "))),
         "{found:#?}"
     );
-    assert_eq!(cells(&status), (2, 1), "{status:#}");
+    assert_eq!(informers(&status), (2, 1), "{status:#}");
     // kubewarm sends reviews and requests while the roles are gone and the namespace still exists.
     std::thread::sleep(NOTICED);
     let phase = world.get("", "namespace", doomed)?;
@@ -197,18 +197,18 @@ fn a_terminating_namespace_is_left_out_before_its_roles_are_deleted() -> Outcome
     eventually(RECOVERY, || {
         profile.grant()?;
         let found = profile.read()?;
-        if cells(&found) == (2, 0) { Ok(()) } else { Err(format!("{found:#}").into()) }
+        if informers(&found) == (2, 0) { Ok(()) } else { Err(format!("{found:#}").into()) }
     })?;
     profile.await_condition("Ready", "True", None, RECOVERY)?;
 
     world.cluster.apply(&held(&doomed))?;
     world.cluster.run(["delete", "namespace", &doomed, "--wait=false"])?;
-    profile.await_that(RECOVERY, |found| (cells(found) == (1, 0)).then_some(()))?;
+    profile.await_that(RECOVERY, |found| (informers(found) == (1, 0)).then_some(()))?;
     await_no_bindings(&world, &doomed)?;
     let until = Instant::now() + NOTICED;
     while Instant::now() < until {
         let found = profile.read()?;
-        let shown = (cells(&found), message(&found, "Authorized"), message(&found, "Ready"));
+        let shown = (informers(&found), message(&found, "Authorized"), message(&found, "Ready"));
         assert_eq!(shown.0, (1, 0), "{found:#}");
         assert!(!shown.1.contains(&doomed) && !shown.2.contains(&doomed), "{found:#}");
         std::thread::sleep(Duration::from_millis(500));

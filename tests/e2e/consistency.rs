@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::api::{Reply, Served, Server, account, let_read};
-use crate::figures::cell;
+use crate::figures::informer;
 use crate::operator::NAMESPACE;
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
@@ -291,8 +291,8 @@ fn stale_data_is_served_only_with_eventual_consistency(scene: &Scene) -> Outcome
     // describes only the profile.
     for (namespace, _) in scene.profiles() {
         eventually(SOON, || {
-            let cell = cell(&scene.served.operator, namespace, "configmaps")?;
-            if cell["state"] == "Paused" { Ok(()) } else { Err(format!("{cell:#}").into()) }
+            let informer = informer(&scene.served.operator, namespace, "configmaps")?;
+            if informer["state"] == "Paused" { Ok(()) } else { Err(format!("{informer:#}").into()) }
         })?;
     }
     eventually(LATER, || match scene.code(&scene.bounded)? {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::figures::cells;
+use crate::figures::informers;
 use crate::filling::fill;
 use crate::operator::Operator;
 use crate::profile::Profile;
@@ -38,15 +38,15 @@ impl Asked {
     }
 
     /// Returns whether this is the target's informer and its store is complete.
-    fn is_answered_by(self, cell: &Value) -> bool {
-        self.is(cell)
-            && cell["objects"] == self.part.1
-            && !cell["syncedTime"].is_null()
-            && cell["accessLostTime"].is_null()
+    fn is_answered_by(self, informer: &Value) -> bool {
+        self.is(informer)
+            && informer["objects"] == self.part.1
+            && !informer["syncedTime"].is_null()
+            && informer["accessLostTime"].is_null()
     }
 
-    fn is(self, cell: &Value) -> bool {
-        cell["labelSelector"] == self.part.0 && cell["projection"] == self.projection
+    fn is(self, informer: &Value) -> bool {
+        informer["labelSelector"] == self.part.0 && informer["projection"] == self.projection
     }
 }
 
@@ -63,15 +63,17 @@ fn see_replaced(
     let deadline = Instant::now() + PATIENCE;
     let mut together = 0;
     loop {
-        let mut found = cells(operator)?;
-        found.retain(|cell| cell["namespace"] == namespace && cell["resource"] == "configmaps");
-        let answers = |by: Asked| found.iter().any(|cell| by.is_answered_by(cell));
-        let is_known = |cell: &Value| old.is(cell) || new.is(cell);
+        let mut found = informers(operator)?;
+        found.retain(|informer| {
+            informer["namespace"] == namespace && informer["resource"] == "configmaps"
+        });
+        let answers = |by: Asked| found.iter().any(|informer| by.is_answered_by(informer));
+        let is_known = |informer: &Value| old.is(informer) || new.is(informer);
         if !(answers(old) || answers(new)) || found.len() > 2 || !found.iter().all(is_known) {
             return Err(format!("{old:?} becomes {new:?}: {found:#?}").into());
         }
         if answers(new) && found.len() == 1 {
-            let used = found.first().and_then(|cell| cell.pointer("/warmed/strategy"));
+            let used = found.first().and_then(|informer| informer.pointer("/warmed/strategy"));
             assert_eq!(used, Some(&method.into()), "{found:#?}");
             return Ok(together);
         }
@@ -105,9 +107,11 @@ fn edit(world: &World, operator: &Operator, namespace: &str, method: &str) -> Ou
     let profile = Profile::apply(world, namespace, "p", &old.spec())?;
     // The status may still be from the operator before.
     eventually(PATIENCE, || {
-        let mut found = cells(operator)?;
-        found.retain(|cell| cell["namespace"] == namespace && cell["resource"] == "configmaps");
-        let is_warm = matches!(found.as_slice(), [cell] if old.is_answered_by(cell));
+        let mut found = informers(operator)?;
+        found.retain(|informer| {
+            informer["namespace"] == namespace && informer["resource"] == "configmaps"
+        });
+        let is_warm = matches!(found.as_slice(), [informer] if old.is_answered_by(informer));
         if is_warm { Ok(()) } else { Err(format!("{found:#?}").into()) }
     })?;
     for new in

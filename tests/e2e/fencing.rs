@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::figures::{Exposition, cell};
+use crate::figures::{Exposition, informer};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, target};
 use crate::world::{Failure, Outcome, World, eventually};
@@ -23,8 +23,8 @@ fn await_informer(
     holds: impl Fn(&Value) -> bool,
 ) -> Result<Value, Failure> {
     eventually(limit, || {
-        let cell = cell(operator, namespace, "configmaps")?;
-        if holds(&cell) { Ok(cell) } else { Err(format!("{cell:#}").into()) }
+        let informer = informer(operator, namespace, "configmaps")?;
+        if holds(&informer) { Ok(informer) } else { Err(format!("{informer:#}").into()) }
     })
 }
 
@@ -58,7 +58,7 @@ fn a_binding_deleted_during_a_watch_blocks_the_informer_within_30_seconds() -> O
     }
     // Each namespace also contains the ConfigMap with the root certificate.
     create(&world, team, "before")?;
-    await_informer(&operator, team, READY, |cell| cell["objects"] == 2)?;
+    await_informer(&operator, team, READY, |informer| informer["objects"] == 2)?;
     let lost = Instant::now();
     for profile in ["block", "stale"] {
         let binding = format!("rolebinding/kubewarm:{team}:{profile}");
@@ -66,7 +66,8 @@ fn a_binding_deleted_during_a_watch_blocks_the_informer_within_30_seconds() -> O
     }
     // The API server goes on sending events on the open watch.
     create(&world, team, "after")?;
-    let blocked = await_informer(&operator, team, BLOCKED, |cell| cell["state"] == "Fenced")?;
+    let blocked =
+        await_informer(&operator, team, BLOCKED, |informer| informer["state"] == "Fenced")?;
     assert!(lost.elapsed() <= BLOCKED, "{:?}", lost.elapsed());
     assert_eq!(blocked["objects"], 3, "a profile still serves the store: {blocked:#}");
     assert!(blocked["accessLostTime"].is_string(), "{blocked:#}");
@@ -99,7 +100,7 @@ fn a_binding_deleted_during_a_watch_blocks_the_informer_within_30_seconds() -> O
     world.cluster.run(["delete", "configmap", "before", "-n", team])?;
     create(&world, team, "meanwhile")?;
     std::thread::sleep(Duration::from_secs(3));
-    let still = cell(&operator, team, "configmaps")?;
+    let still = informer(&operator, team, "configmaps")?;
     assert_eq!((&still["objects"], &still["state"]), (&blocked["objects"], &blocked["state"]));
     assert_eq!(still["resourceVersion"], blocked["resourceVersion"]);
 
@@ -107,10 +108,10 @@ fn a_binding_deleted_during_a_watch_blocks_the_informer_within_30_seconds() -> O
     block.await_condition("Ready", "True", None, READY)?;
     block.await_condition("Authorized", "True", Some("Verified"), READY)?;
     stale.await_condition("Fresh", "True", None, READY)?;
-    let back = await_informer(&operator, team, READY, |cell| cell["objects"] == 3)?;
+    let back = await_informer(&operator, team, READY, |informer| informer["objects"] == 3)?;
     assert_eq!(back["lastRelist"]["reason"], "ForbiddenRecovered", "{back:#}");
     assert!(back["accessLostTime"].is_null(), "{back:#}");
-    assert_ne!(cell(&operator, other, "configmaps")?["state"], "Fenced");
+    assert_ne!(informer(&operator, other, "configmaps")?["state"], "Fenced");
     Ok(())
 }
 
@@ -124,18 +125,18 @@ fn every_replica_blocks_informers_by_itself() -> Outcome {
     profile.await_manifests()?;
     profile.grant()?;
     for replica in &replicas {
-        await_informer(replica, &team, READY, |cell| cell["state"] == "Watching")?;
+        await_informer(replica, &team, READY, |informer| informer["state"] == "Watching")?;
     }
     world.cluster.run(["delete", "rolebinding", &format!("kubewarm:{team}:block"), "-n", &team])?;
     let blocked =
-        |replica| await_informer(replica, &team, BLOCKED, |cell| cell["state"] == "Fenced");
+        |replica| await_informer(replica, &team, BLOCKED, |informer| informer["state"] == "Fenced");
     for replica in &replicas {
         blocked(replica)?;
     }
     profile.await_manifests()?;
     profile.grant()?;
     for replica in &replicas {
-        await_informer(replica, &team, READY, |cell| cell["state"] == "Watching")?;
+        await_informer(replica, &team, READY, |informer| informer["state"] == "Watching")?;
     }
     Ok(())
 }
@@ -151,15 +152,15 @@ fn deleting_an_account_blocks_its_informers() -> Outcome {
     profile.await_manifests()?;
     profile.grant()?;
     profile.await_condition("Authorized", "True", Some("Verified"), READY)?;
-    await_informer(&operator, &team, READY, |cell| cell["state"] == "Watching")?;
+    await_informer(&operator, &team, READY, |informer| informer["state"] == "Watching")?;
     world.cluster.run(["delete", "serviceaccount", "reader", "-n", &team])?;
     // The API server accepts the token for ten more seconds.
-    await_informer(&operator, &team, READY, |cell| cell["state"] == "Fenced")?;
+    await_informer(&operator, &team, READY, |informer| informer["state"] == "Fenced")?;
     profile.await_condition("Accepted", "False", Some("ServiceAccountNotFound"), READY)?;
     profile.await_condition("Ready", "False", None, READY)?;
 
     world.cluster.run(["create", "serviceaccount", "reader", "-n", &team])?;
-    await_informer(&operator, &team, READY, |cell| cell["state"] == "Watching")?;
+    await_informer(&operator, &team, READY, |informer| informer["state"] == "Watching")?;
     profile.await_condition("Ready", "True", None, READY)?;
     Ok(())
 }
@@ -177,7 +178,8 @@ fn an_informer_refused_before_it_starts_is_blocked_when_it_starts() -> Outcome {
     let profile = Profile::apply(&world, &team, "block", &spec("Plan"))?;
     profile.await_condition("Authorized", "False", Some("PermissionsMissing"), READY)?;
     Profile::apply(&world, &team, "block", &spec("Active"))?;
-    let cell = await_informer(&operator, &team, READY, |cell| cell["state"] == "Fenced")?;
-    assert_eq!(cell["lastError"]["verb"], "watch", "{cell:#}");
+    let informer =
+        await_informer(&operator, &team, READY, |informer| informer["state"] == "Fenced")?;
+    assert_eq!(informer["lastError"]["verb"], "watch", "{informer:#}");
     Ok(())
 }

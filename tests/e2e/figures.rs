@@ -46,17 +46,22 @@ impl Exposition {
     }
 }
 
-/// The informers in `/debug/cells`.
-pub(crate) fn cells(operator: &Operator) -> Result<Vec<Value>, Failure> {
+/// The informers in `/debug/informers`.
+pub(crate) fn informers(operator: &Operator) -> Result<Vec<Value>, Failure> {
     let (_, text) = operator.ask("/debug/cells")?;
     let answer: Value = serde_json::from_str(&text)?;
     Ok(answer["cells"].as_array().ok_or("no cells")?.clone())
 }
 
 /// The informer of a resource in a namespace.
-pub(crate) fn cell(operator: &Operator, namespace: &str, resource: &str) -> Result<Value, Failure> {
-    let here = |cell: &Value| cell["resource"] == resource && cell["namespace"] == namespace;
-    let found = cells(operator)?.into_iter().find(here);
+pub(crate) fn informer(
+    operator: &Operator,
+    namespace: &str,
+    resource: &str,
+) -> Result<Value, Failure> {
+    let here =
+        |informer: &Value| informer["resource"] == resource && informer["namespace"] == namespace;
+    let found = informers(operator)?.into_iter().find(here);
     found.ok_or_else(|| format!("no informer of {resource} in {namespace}").into())
 }
 
@@ -66,9 +71,9 @@ pub(crate) fn undisturbed(
     namespace: &str,
     resource: &str,
 ) -> Result<Value, Failure> {
-    let cell = cell(operator, namespace, resource)?;
+    let informer = informer(operator, namespace, resource)?;
     let fields = ["state", "syncedTime", "lastRelist", "warmed", "objects", "accessLostTime"];
-    Ok(fields.iter().map(|field| cell[*field].clone()).collect())
+    Ok(fields.iter().map(|field| informer[*field].clone()).collect())
 }
 
 /// Open file descriptors of a process, and its current and peak resident memory in KiB.

@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use crate::abuse::Peer;
 use crate::api::{Reply, Served, Server, Watch, account, api_kubectl, let_read};
-use crate::figures::cell;
+use crate::figures::informer;
 use crate::operator::NAMESPACE;
 use crate::profile::Profile;
 use crate::room;
@@ -110,9 +110,9 @@ fn a_whole_client_points_at_kubewarm() -> Outcome {
 fn requests_are_forwarded_as_the_caller(scene: &Scene) -> Outcome {
     let Scene { world, reads, token, denied, namespace, .. } = scene;
     let name = format!("system:serviceaccount:{namespace}:whole");
-    let whoami =
+    let fetch_own_subject =
         scene.kubectl(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"])?;
-    assert_eq!(whoami, name);
+    assert_eq!(fetch_own_subject, name);
     let ours = output_of(&mut scene.served.kubectl(world, denied)?, &["get", "nodes"])?;
     let theirs = output_of(&mut api_kubectl(world, denied)?, &["get", "nodes"])?;
     assert!(!ours.0, "{ours:?}");
@@ -179,8 +179,8 @@ fn reads_do_not_wait_for_a_write_that_never_arrives(scene: &Scene) -> Outcome {
     held.await_condition("Ready", "True", None, SOON)?;
     Profile::apply(world, NAMESPACE, "held", &eventual("Paused", namespace))?;
     eventually(SOON, || {
-        let cell = cell(&served.operator, namespace, "serviceaccounts")?;
-        if cell["state"] == "Paused" { Ok(()) } else { Err(format!("{cell:#}").into()) }
+        let informer = informer(&served.operator, namespace, "serviceaccounts")?;
+        if informer["state"] == "Paused" { Ok(()) } else { Err(format!("{informer:#}").into()) }
     })?;
 
     let of = |kind: &str| format!("/api/v1/namespaces/{namespace}/{kind}");

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::figures::{Exposition, cells};
+use crate::figures::{Exposition, informers};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::requests::{overlap, requests};
@@ -100,9 +100,9 @@ fn a_silent_server_causes_no_list_and_a_restarted_one_no_herd() -> Outcome {
     world.cluster.apiserver().start()?;
     eventually(SOON, || {
         assert_eq!(operator.ask("/livez")?.0, 200, "while the server restarts");
-        let mut found = cells(&operator)?;
+        let mut found = informers(&operator)?;
         // A silent informer watches too. On a slow machine, one always waits for its check.
-        found.retain(|cell| cell["state"] != "Watching" && cell["state"] != "Silent");
+        found.retain(|informer| informer["state"] != "Watching" && informer["state"] != "Silent");
         if found.is_empty() { Ok(()) } else { Err(format!("{found:#?}").into()) }
     })?;
     let log = std::fs::read_to_string(world.cluster.audit_log())?;

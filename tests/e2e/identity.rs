@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::figures::{cell, cells, undisturbed};
+use crate::figures::{informer, informers, undisturbed};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, problems};
 use crate::world::{Failure, Outcome, World, eventually, file};
@@ -51,9 +51,11 @@ fn await_problem(profile: &Profile<'_>, words: &[&str]) -> Outcome {
 
 /// The accounts of the informers for the namespace's `ConfigMaps`.
 fn readers(operator: &Operator, namespace: &str) -> Result<Vec<Value>, Failure> {
-    let here = |cell: &Value| cell["resource"] == "configmaps" && cell["namespace"] == namespace;
-    let here = cells(operator)?.into_iter().filter(here);
-    Ok(here.map(|cell| cell["serviceAccount"].clone()).collect())
+    let here = |informer: &Value| {
+        informer["resource"] == "configmaps" && informer["namespace"] == namespace
+    };
+    let here = informers(operator)?.into_iter().filter(here);
+    Ok(here.map(|informer| informer["serviceAccount"].clone()).collect())
 }
 
 #[test]
@@ -262,15 +264,15 @@ fn tokens_are_replaced_after_a_new_signing_key_and_stores_are_kept() -> Outcome 
     let profile = Profile::apply(&world, &home, "settings", &read_by("reader", &[&home]))?;
     apply(&profile, "manifests")?;
     profile.await_condition("Ready", "True", None, SOON)?;
-    let before = cell(&operator, &home, "configmaps")?;
+    let before = informer(&operator, &home, "configmaps")?;
 
     world.cluster.replace_token_key()?;
     world.cluster.apiserver().restart()?;
     world.cluster.run(["create", "configmap", "later", "-n", &home])?;
     let after = eventually(SOON, || {
-        let cell = cell(&operator, &home, "configmaps")?;
-        let is_back = cell["state"] == "Watching" && cell["objects"] != before["objects"];
-        if is_back { Ok(cell) } else { Err(format!("{cell:#}").into()) }
+        let informer = informer(&operator, &home, "configmaps")?;
+        let is_back = informer["state"] == "Watching" && informer["objects"] != before["objects"];
+        if is_back { Ok(informer) } else { Err(format!("{informer:#}").into()) }
     })?;
     assert!(operator.process.log().contains("the token is not accepted any more"));
     assert_eq!(after["warmed"], before["warmed"], "{after:#}");

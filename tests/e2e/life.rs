@@ -30,10 +30,10 @@ fn the_quickstart_becomes_ready_and_prints_every_column() -> Outcome {
     let table = cluster.run(["get", "cprof", "-n", namespace, "-o", "wide"])?;
     let mut lines = table.lines();
     let header: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
-    let cells: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
+    let informers: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
     // Only the column of the ServiceAccount is empty.
-    assert_eq!(header.len(), cells.len() + 1, "an empty column:\n{table}");
-    assert_eq!(cells.get(..2), Some(&[name, "True"][..]), "{table}");
+    assert_eq!(header.len(), informers.len() + 1, "an empty column:\n{table}");
+    assert_eq!(informers.get(..2), Some(&[name, "True"][..]), "{table}");
 
     assert_eq!(operator.ask("/livez")?.0, 200);
     eventually(SOON, || {
@@ -43,9 +43,9 @@ fn the_quickstart_becomes_ready_and_prints_every_column() -> Outcome {
     let (code, metrics) = operator.ask("/metrics")?;
     assert_eq!(code, 200);
     assert!(metrics.contains("kubewarm_build_info{"), "{metrics}");
-    let (code, cells) = operator.ask("/debug/cells")?;
+    let (code, informers) = operator.ask("/debug/cells")?;
     assert_eq!(code, 200);
-    serde_json::from_str::<Value>(&cells)?;
+    serde_json::from_str::<Value>(&informers)?;
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::figures::{Exposition, Kept, cells};
+use crate::figures::{Exposition, Kept, informers};
 use crate::filling::fill;
 use crate::operator::{Operator, Running};
 use crate::profile::{Profile, message, number_before, problems, since, target};
@@ -20,8 +20,8 @@ const TARGETS: &str = "targets: [{name: big, resource: configmaps}, \
                        {name: small, resource: services}]";
 
 /// Returns whether the informer is for the `ConfigMaps` of the namespace.
-fn is_big(cell: &Value, namespace: &str) -> bool {
-    cell["namespace"] == namespace && cell["resource"] == "configmaps"
+fn is_big(informer: &Value, namespace: &str) -> bool {
+    informer["namespace"] == namespace && informer["resource"] == "configmaps"
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,8 +44,8 @@ async fn a_kind_beyond_its_limit_stops_during_its_list_without_affecting_others(
     let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
     assert_eq!(target(&seen, "big").ok_or("no target")?["informers"]["limited"], 1);
     profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
-    let mut found = cells(&operator)?;
-    found.retain(|cell| is_big(cell, &namespace));
+    let mut found = informers(&operator)?;
+    found.retain(|informer| is_big(informer, &namespace));
     assert_eq!(found, [] as [Value; 0], "the informer still exists");
     let rejections = ["limit=\"objects\""];
     assert!(Exposition::read(&operator)?.sum("kubewarm_limit_rejections_total", &rejections) > 0.0);
@@ -115,9 +115,11 @@ async fn a_namespace_beyond_its_quota_does_not_affect_others() -> Outcome {
     let ready = |profile: &Value| since(profile, "Ready").cloned();
     assert!(ready(&before).is_some() && ready(&before) == ready(&after), "{after:#}");
     let held = |namespace: &str| {
-        let mut found = cells(&operator)?;
-        found.retain(|cell| is_big(cell, namespace));
-        Ok::<_, Failure>(found.iter().map(|cell| cell["objects"].as_u64()).collect::<Vec<_>>())
+        let mut found = informers(&operator)?;
+        found.retain(|informer| is_big(informer, namespace));
+        Ok::<_, Failure>(
+            found.iter().map(|informer| informer["objects"].as_u64()).collect::<Vec<_>>(),
+        )
     };
     assert_eq!(held(&greedy)?, []);
     // One more object is the ConfigMap that every namespace contains.
@@ -171,8 +173,8 @@ fn idle_informers_stay_within_the_namespace_quota_and_do_not_delay_the_start() -
         if metric >= most { Ok(()) } else { Err(format!("{metric} of {most} are stopped").into()) }
     };
     eventually(3 * PATIENCE, is_full)?;
-    let mut found = cells(&operator)?;
-    found.retain(|cell| cell["namespace"] == crowded);
+    let mut found = informers(&operator)?;
+    found.retain(|informer| informer["namespace"] == crowded);
     assert!((100..=192).contains(&found.len()), "{} informers", found.len());
     let after = Kept::read(&operator)?;
     let grown = after.peak_kib.saturating_sub(before.resident_kib);

@@ -166,11 +166,12 @@ fn a_namespace_that_cannot_be_listed_any_more_keeps_its_profiles_and_delays_no_o
     })?;
 
     make_ready(&Profile::apply(&world, &shop, "new", PODS)?)?;
-    let (_, cells) = operator.ask("/debug/cells")?;
-    let found: Value = serde_json::from_str(&cells)?;
-    let is_kept = |cell: &Value| cell["resource"] == "pods" && cell["namespace"] == *other;
+    let (_, informers) = operator.ask("/debug/cells")?;
+    let found: Value = serde_json::from_str(&informers)?;
+    let is_kept =
+        |informer: &Value| informer["resource"] == "pods" && informer["namespace"] == *other;
     let found = found["cells"].as_array().into_iter().flatten().any(is_kept);
-    assert!(found, "{cells}");
+    assert!(found, "{informers}");
     Ok(())
 }
 

@@ -59,7 +59,7 @@ async fn after_thousands_of_writes_and_a_restart_every_store_matches_a_list() ->
         Arc::new(connection.clients(NamespaceBuckets::default())),
         catalog.clone(),
         Arc::clone(&metrics),
-        RegistryLimits { lists: 8, namespace_share: 100, buckets: NamespaceBuckets::default() },
+        RegistryLimits { lists: 8, namespace_quota: 100, buckets: NamespaceBuckets::default() },
         InformerTiming::default(),
     );
     let mut tables = Vec::new();

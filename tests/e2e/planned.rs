@@ -83,9 +83,9 @@ fn the_forecast_matches_what_warming_needs() -> Outcome {
     profile.await_condition("Ready", "Unknown", Some("Plan"), SOON)?;
     profile.await_condition("Warm", "False", Some("Plan"), SOON)?;
     let watched = |operator: &Operator| -> Result<Vec<Value>, Failure> {
-        let mut cells = figures::cells(operator)?;
-        cells.retain(|cell| cell["namespace"] == namespace.as_str());
-        Ok(cells)
+        let mut informers = figures::informers(operator)?;
+        informers.retain(|informer| informer["namespace"] == namespace.as_str());
+        Ok(informers)
     };
     assert_eq!(watched(operator)?.len(), 0, "nothing is watched");
     let plan = planned.pointer("/status/plan").ok_or("no plan")?;
@@ -125,7 +125,8 @@ fn the_forecast_matches_what_warming_needs() -> Outcome {
     let forecast = number(total, "bytes")?;
     // Compression runs after the list, and takes longer on a busy machine.
     eventually(SOON, || {
-        let bytes: u64 = watched(operator)?.iter().filter_map(|cell| cell["bytes"].as_u64()).sum();
+        let bytes: u64 =
+            watched(operator)?.iter().filter_map(|informer| informer["bytes"].as_u64()).sum();
         let is_near = forecast * 5 >= bytes * 4 && forecast * 4 <= bytes * 5;
         if is_near { Ok(()) } else { Err(format!("{forecast} of {bytes} bytes").into()) }
     })?;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::time::Duration;
 
-use crate::figures::cells;
+use crate::figures::informers;
 use crate::operator::Operator;
 use crate::profile::{Profile, message};
 use crate::world::{Outcome, World, eventually, file};
@@ -46,7 +46,9 @@ spec: {SPEC}
         let text = message(&text, "Accepted");
         assert!(text.contains("left out: ") && text.contains("100 profiles with 4 MiB"), "{text}");
     }
-    let own = cells(&operator)?.into_iter().filter(|cell| cell["resource"] == "cacheprofiles");
+    let own = informers(&operator)?
+        .into_iter()
+        .filter(|informer| informer["resource"] == "cacheprofiles");
     let own: Vec<_> = own.collect();
     let [own] = own.as_slice() else { return Err(format!("{own:#?}").into()) };
     assert_eq!((&own["projection"], &own["objects"]), (&"Full".into(), &103.into()));

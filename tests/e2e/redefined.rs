@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::figures::{Exposition, cells};
+use crate::figures::{Exposition, informers};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, since, target};
 use crate::world::{Failure, Outcome, World, eventually};
@@ -137,9 +137,10 @@ fn an_edited_crd_is_read_again_and_a_new_version_warms_while_the_old_serves() ->
     })?;
     assert_eq!(target(&after, "parts").map(|it| &it["servingGeneration"]), Some(&1.into()));
     eventually(SOON, || {
-        let mut parts = cells(&operator)?;
-        parts.retain(|cell| cell["resource"] == "parts");
-        let held = parts.iter().map(|cell| (cell["version"].clone(), cell["objects"].clone()));
+        let mut parts = informers(&operator)?;
+        parts.retain(|informer| informer["resource"] == "parts");
+        let held =
+            parts.iter().map(|informer| (informer["version"].clone(), informer["objects"].clone()));
         let held: Vec<_> = held.collect();
         if held == [("v1".into(), 20.into())] { Ok(()) } else { Err(format!("{held:?}").into()) }
     })?;

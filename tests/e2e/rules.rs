@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::figures::cells;
+use crate::figures::informers;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
@@ -65,9 +65,9 @@ fn places(role: &Value, all: &[Value]) -> Vec<String> {
 
 /// `namespace/resource` of each blocked informer.
 fn blocked(operator: &Operator) -> Result<BTreeSet<String>, Failure> {
-    let all = cells(operator)?.into_iter().filter(|cell| cell["state"] == "Fenced");
-    let name = |cell: Value| {
-        let text = |field: &str| cell[field].as_str().unwrap_or_default().to_owned();
+    let all = informers(operator)?.into_iter().filter(|informer| informer["state"] == "Fenced");
+    let name = |informer: Value| {
+        let text = |field: &str| informer[field].as_str().unwrap_or_default().to_owned();
         format!("{}/{}", text("namespace"), text("resource"))
     };
     Ok(all.map(name).collect())

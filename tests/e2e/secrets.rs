@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::figures::cells;
+use crate::figures::informers;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
@@ -38,10 +38,10 @@ fn no_output_of_kubewarm_contains_the_payload_of_a_secret() -> Outcome {
     // The status counts objects only once a minute.
     let held = |count: u64| {
         eventually(Duration::from_mins(1), || {
-            let mut cells = cells(&operator)?;
-            cells.retain(|cell| cell["resource"] == "secrets");
-            let all = cells.iter().all(|cell| cell["objects"].as_u64() >= Some(count));
-            if cells.len() == 2 && all { Ok(()) } else { Err(format!("{cells:#?}").into()) }
+            let mut informers = informers(&operator)?;
+            informers.retain(|informer| informer["resource"] == "secrets");
+            let all = informers.iter().all(|informer| informer["objects"].as_u64() >= Some(count));
+            if informers.len() == 2 && all { Ok(()) } else { Err(format!("{informers:#?}").into()) }
         })
     };
     profile.await_condition("Ready", "True", None, Duration::from_mins(1))?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::figures::{Exposition, cells};
+use crate::figures::{Exposition, informers};
 use crate::operator::{NAMESPACE, Operator, Running};
 use crate::profile::{Profile, target};
 use crate::world::{Failure, Outcome, eventually};
@@ -19,8 +19,8 @@ fn await_informers(
     wanted: &[String],
 ) -> Result<Vec<Value>, Failure> {
     eventually(SOON, || {
-        let mut found = cells(operator)?;
-        found.retain(|cell| cell["resource"] == resource);
+        let mut found = informers(operator)?;
+        found.retain(|informer| informer["resource"] == resource);
         let mut shown: Vec<_> = found.iter().map(&show).collect();
         shown.sort();
         let mut wanted = wanted.to_vec();
@@ -29,13 +29,13 @@ fn await_informers(
     })
 }
 
-fn text(cell: &Value, field: &str) -> String {
-    cell[field].as_str().unwrap_or_default().to_owned()
+fn text(informer: &Value, field: &str) -> String {
+    informer[field].as_str().unwrap_or_default().to_owned()
 }
 
 /// Namespace, state and object count of an informer.
-fn place(cell: &Value) -> String {
-    format!("{} {} {}", text(cell, "namespace"), text(cell, "state"), cell["objects"])
+fn place(informer: &Value) -> String {
+    format!("{} {} {}", text(informer, "namespace"), text(informer, "state"), informer["objects"])
 }
 
 fn config_map(namespace: &str, name: &str, more: &str) -> String {
@@ -74,7 +74,7 @@ fn namespaces_that_gain_or_lose_the_label_gain_or_lose_their_informers() -> Outc
     world.cluster.run(["delete", "namespace", third])?;
     let left = watched(&[first])?;
     for field in ["syncedTime", "lastRelist", "warmed"] {
-        let of = |cells: &[Value]| cells.first().map(|cell| cell[field].clone());
+        let of = |informers: &[Value]| informers.first().map(|informer| informer[field].clone());
         assert_eq!(of(&one), of(&left), "the remaining informer was affected");
     }
     profile.await_condition("Ready", "True", None, SOON)?;
@@ -100,14 +100,16 @@ fn the_server_selects_objects_and_an_unknown_field_stalls_the_profile() -> Outco
     profile.await_condition("Ready", "True", None, SOON)?;
     let held = |objects: &str| {
         eventually(SOON, || {
-            let mut found = cells(operator)?;
-            found.retain(|cell| cell["namespace"] == *namespace && cell["resource"] == "pods");
-            let [cell] = found.as_slice() else { return Err(format!("{found:#?}").into()) };
+            let mut found = informers(operator)?;
+            found.retain(|informer| {
+                informer["namespace"] == *namespace && informer["resource"] == "pods"
+            });
+            let [informer] = found.as_slice() else { return Err(format!("{found:#?}").into()) };
             let shown = format!(
                 "{}; {}; {}",
-                text(cell, "labelSelector"),
-                text(cell, "fieldSelector"),
-                cell["objects"]
+                text(informer, "labelSelector"),
+                text(informer, "fieldSelector"),
+                informer["objects"]
             );
             let wanted = format!("app in (web); status.phase!=Succeeded; {objects}");
             if shown == wanted { Ok(()) } else { Err(shown.into()) }
@@ -144,12 +146,12 @@ fn a_metadata_target_stores_no_bodies() -> Outcome {
         projection: {type: Metadata}}]}";
     let profile = Profile::apply(world, &namespace, "settings", spec)?;
     profile.await_condition("Ready", "True", None, SOON)?;
-    let mut found = cells(operator)?;
-    found.retain(|cell| cell["namespace"] == *namespace);
-    let [cell] = found.as_slice() else { return Err(format!("{found:#?}").into()) };
-    assert_eq!(cell["projection"], "Metadata");
-    assert!(cell["objects"].as_u64() >= Some(1), "{cell:#}");
-    assert!(cell["bytes"].as_u64() < Some(10_000), "{cell:#}");
+    let mut found = informers(operator)?;
+    found.retain(|informer| informer["namespace"] == *namespace);
+    let [informer] = found.as_slice() else { return Err(format!("{found:#?}").into()) };
+    assert_eq!(informer["projection"], "Metadata");
+    assert!(informer["objects"].as_u64() >= Some(1), "{informer:#}");
+    assert!(informer["bytes"].as_u64() < Some(10_000), "{informer:#}");
     Ok(())
 }
 
@@ -182,12 +184,13 @@ fn an_edited_target_is_served_by_its_old_informers_until_the_new_ones_are_synced
     let edited = profile.await_target("settings", ("Warm", "False", "NamespaceNotFound"), SOON)?;
     assert_eq!(generation(&edited), Some(1), "{edited:#}");
     assert_eq!(objects(&first), objects(&edited), "the old informers do not serve");
-    let show = |cell: &Value| format!("{} {}", place(cell), text(cell, "labelSelector"));
-    let held = cells(operator)?;
+    let show =
+        |informer: &Value| format!("{} {}", place(informer), text(informer, "labelSelector"));
+    let held = informers(operator)?;
     assert!(
-        held.iter().any(|cell| text(cell, "namespace") == near
-            && text(cell, "state") == "Watching"
-            && text(cell, "labelSelector").is_empty()),
+        held.iter().any(|informer| text(informer, "namespace") == near
+            && text(informer, "state") == "Watching"
+            && text(informer, "labelSelector").is_empty()),
         "the old informer is gone: {held:#?}"
     );
 
@@ -196,8 +199,8 @@ fn an_edited_target_is_served_by_its_old_informers_until_the_new_ones_are_synced
     assert_eq!(generation(&synced), Some(2), "{synced:#}");
     let wanted = [far, &near].map(|name| format!("{name} Watching 0 a in (b)"));
     eventually(SOON, || {
-        let mut found = cells(operator)?;
-        found.retain(|cell| [far, &near].contains(&text(cell, "namespace").as_str()));
+        let mut found = informers(operator)?;
+        found.retain(|informer| [far, &near].contains(&text(informer, "namespace").as_str()));
         let shown: Vec<_> = found.iter().map(show).collect();
         if shown == wanted { Ok(()) } else { Err(format!("{shown:?}").into()) }
     })?;

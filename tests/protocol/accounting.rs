@@ -2,7 +2,7 @@
 
 use crate::{
     alone::{is_alone, kib},
-    engine::cell,
+    engine::informer,
 };
 use kubewarm_api::model::{
     DecodedObject, Delta, DeltaSink as _, ReplacePolicy, ResourceVersion, Uid,
@@ -33,7 +33,7 @@ fn pod(n: u32, random: &mut fastrand::Rng) -> String {
 
 fn fill(catalog: &StoreCatalog, kind: &str, objects: u32) -> impl Sized {
     let mut random = fastrand::Rng::with_seed(7);
-    let mut writer = catalog.open(&cell(kind).key, &BTreeSet::new());
+    let mut writer = catalog.open(&informer(kind).key, &BTreeSet::new());
     writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
     for n in 0..objects {
         let body = pod(n, &mut random);
@@ -61,7 +61,7 @@ fn fifty_thousand_objects_are_accounted_within_a_tenth_of_what_the_process_grows
     let before = kib("RssAnon");
     let writer = fill(&catalog, "pods", OBJECTS);
     let grown = (kib("RssAnon") - before) << 10;
-    let accounted = catalog.gauge(&cell("pods").key).bytes();
+    let accounted = catalog.gauge(&informer("pods").key).bytes();
     drop(writer);
     assert!(grown * 10 > accounted * 9 && accounted * 10 > grown * 9, "{accounted} of {grown}");
 }

@@ -1,7 +1,7 @@
 //! Tests of consistency checks: comparisons of a store with a list of the same version.
 
 use crate::{
-    engine::{Engine, cell, quick, run, sum},
+    engine::{Engine, informer, quick, run, sum},
     reply::{Reply, bookmark, event, list, list_with, object, quiet},
     server::{Asked, Kind},
 };
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Pods with a consistency check every 200 ms.
 fn compared() -> InformerSpec {
-    let mut pods = cell("pods");
+    let mut pods = informer("pods");
     pods.tuning.consistency_check_period = Some(Duration::from_millis(200));
     pods.tuning.lists.page_size = 2;
     pods

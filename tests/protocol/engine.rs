@@ -76,7 +76,7 @@ impl Engine {
     pub(crate) fn new(server: &Server, timing: InformerTiming) -> Self {
         let bounds = RegistryLimits {
             lists: 8,
-            namespace_share: 100,
+            namespace_quota: 100,
             buckets: kubewarm_client::NamespaceBuckets::default(),
         };
         Self::with(server, timing, bounds)
@@ -211,24 +211,24 @@ pub(crate) fn sum<L: AsRef<str> + Debug>(counters: &IntCounterVec, labels: &[L])
 /// Starts a server with this script, and an engine that runs these informers on it.
 pub(crate) async fn run(
     timing: InformerTiming,
-    cells: &[&InformerSpec],
+    informers: &[&InformerSpec],
     script: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
 ) -> (Server, Engine) {
     let server = Server::start(script).await;
     let mut engine = Engine::new(&server, timing);
-    for cell in cells {
-        engine.start(cell);
+    for informer in informers {
+        engine.start(informer);
     }
     (server, engine)
 }
 
 /// An informer in namespace `ns`, of a resource such as `pods` or `widgets.example.com`.
-pub(crate) fn cell(resource: &str) -> InformerSpec {
-    cell_in(resource, "ns")
+pub(crate) fn informer(resource: &str) -> InformerSpec {
+    informer_in(resource, "ns")
 }
 
 /// An informer in this namespace.
-pub(crate) fn cell_in(resource: &str, namespace: &str) -> InformerSpec {
+pub(crate) fn informer_in(resource: &str, namespace: &str) -> InformerSpec {
     let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
     let of = GroupResource::new(group, plural).unwrap();
     let key = InformerKey::all(

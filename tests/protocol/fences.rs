@@ -1,7 +1,7 @@
 //! Tests the loss of access during an open watch, and the return of access.
 
 use crate::{
-    engine::{Engine, cell, quick, run},
+    engine::{Engine, informer, quick, run},
     reply::{Feed, Reply, event, list, object, quiet},
     server::{Asked, Kind, Server},
 };
@@ -57,14 +57,14 @@ async fn send_two(engine: &Engine, key: &InformerKey, feeds: &Feeds) {
 
 /// An informer whose profile serves stale data after a loss of access.
 fn stale() -> InformerSpec {
-    let mut pods = cell("pods");
+    let mut pods = informer("pods");
     pods.tuning.on_access_lost = AccessLossPolicy::ServeStale;
     pods
 }
 
 #[tokio::test]
 async fn a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_stale() {
-    for pods in [cell("pods"), stale()] {
+    for pods in [informer("pods"), stale()] {
         let is_kept = pods.tuning.on_access_lost == AccessLossPolicy::ServeStale;
         let (server, engine, feeds) = watched(&pods, quiet).await;
         send_two(&engine, &pods.key, &feeds).await;
@@ -95,7 +95,7 @@ async fn a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_s
 
 #[tokio::test]
 async fn a_refusal_of_a_blocked_informer_drops_the_store() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (_server, engine, feeds) = watched(&pods, quiet).await;
     send_two(&engine, &pods.key, &feeds).await;
     let unverified = RequestFault::new(FaultReason::Unverified, "no answer");
@@ -188,7 +188,7 @@ async fn an_informer_paused_during_a_loss_of_access_still_relists() {
 
 #[tokio::test]
 async fn access_lost_in_the_first_list_leaves_nothing() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::List, 0) => Reply::held(&list(7, &[object("a", 1, 3), object("b", 2, 5)])[..240]),
         (Kind::List, _) => Reply::json(list(9, &[object("b", 2, 5)])),
@@ -208,7 +208,7 @@ async fn access_lost_in_the_first_list_leaves_nothing() {
 
 #[tokio::test]
 async fn a_refused_informer_retries_as_soon_as_access_returns() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let slow = InformerTiming { backoff: Duration::from_mins(1), ..quick() };
     let (server, engine) = run(slow, &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::List, 0) => Reply::refused(403, "Forbidden"),

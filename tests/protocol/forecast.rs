@@ -2,7 +2,7 @@
 //! the clock is paused.
 
 use crate::{
-    engine::cell_in,
+    engine::informer_in,
     reply::{end_bookmark, event, object},
 };
 use bytes::Bytes;
@@ -113,7 +113,7 @@ fn pieces(
 }
 
 /// A profile with one target, whose informers are given.
-fn declared(cells: &[InformerSpec]) -> DeclaredProfile {
+fn declared(informers: &[InformerSpec]) -> DeclaredProfile {
     let profile = serde_json::from_value(json!({
         "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile",
         "metadata": {"namespace": "a", "name": "p", "uid": "u", "generation": 1},
@@ -124,8 +124,8 @@ fn declared(cells: &[InformerSpec]) -> DeclaredProfile {
         name: "pods".into(),
         requirement: TargetRequirement::Required,
         declared_as: "pods".into(),
-        resolved: Some(Ok(ResourceInfo::new(cells[0].key.resource.clone(), "Pod"))),
-        cells: cells.into(),
+        resolved: Some(Ok(ResourceInfo::new(informers[0].key.resource.clone(), "Pod"))),
+        informers: informers.into(),
         namespaces: None,
         serving: None,
         named: [].into(),
@@ -136,30 +136,30 @@ fn declared(cells: &[InformerSpec]) -> DeclaredProfile {
 }
 
 /// The forecast and the measured duration, in seconds.
-async fn seconds(server: Slow, cells: &[InformerSpec], lists: usize) -> (f64, f64) {
+async fn seconds(server: Slow, informers: &[InformerSpec], lists: usize) -> (f64, f64) {
     let clients: Arc<dyn ClientProvider> = Arc::new(server);
-    let mut cells = cells.to_vec();
-    for cell in &mut cells {
-        cell.tuning.member_of.max_concurrent_lists = lists;
+    let mut informers = informers.to_vec();
+    for informer in &mut informers {
+        informer.tuning.member_of.max_concurrent_lists = lists;
     }
     let surveyor =
         CostSurveyor::new(Arc::clone(&clients), Duration::ZERO, NamespaceBuckets::default());
-    let plan = surveyor.survey(&declared(&cells)).await.total.status();
+    let plan = surveyor.survey(&declared(&informers)).await.total.status();
     let milliseconds = u64::try_from(plan.time_to_warm_milliseconds.unwrap()).unwrap();
     let forecast = Duration::from_millis(milliseconds).as_secs_f64();
 
     let (catalog, metrics) = (StoreCatalog::new(), Arc::new(InformerMetrics::new().unwrap()));
     let bounds =
-        RegistryLimits { lists: 100, namespace_share: 100, buckets: NamespaceBuckets::default() };
+        RegistryLimits { lists: 100, namespace_quota: 100, buckets: NamespaceBuckets::default() };
     let mut engine =
         InformerRegistry::new(clients, catalog, metrics, bounds, InformerTiming::default());
     let (reports, began) = (engine.reports(), Instant::now());
-    for cell in &cells {
-        engine.start(cell);
+    for informer in &informers {
+        engine.start(informer);
     }
     let is_warm =
-        |cell: &InformerSpec| reports.get(&cell.key).is_some_and(|it| it.warmed.is_some());
-    while !cells.iter().all(is_warm) {
+        |informer: &InformerSpec| reports.get(&informer.key).is_some_and(|it| it.warmed.is_some());
+    while !informers.iter().all(is_warm) {
         sleep(Duration::from_millis(5)).await;
         assert!(began.elapsed() < Duration::from_mins(5), "{server:?}");
     }
@@ -169,7 +169,7 @@ async fn seconds(server: Slow, cells: &[InformerSpec], lists: usize) -> (f64, f6
 }
 
 fn pods(objects: usize, name: &str) -> InformerSpec {
-    cell_in("pods", &format!("n-{objects}-{name}"))
+    informer_in("pods", &format!("n-{objects}-{name}"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,9 +179,9 @@ async fn a_forecast_matches_the_measured_seconds() {
     let busy = Slow { answer: millis(20), object: millis(1) };
     let far = Slow { answer: millis(400), object: Duration::from_micros(100) };
     let one = |strategy| {
-        let mut cell = pods(12_000, "a");
-        cell.tuning.lists.strategy = strategy;
-        vec![cell]
+        let mut informer = pods(12_000, "a");
+        informer.tuning.lists.strategy = strategy;
+        vec![informer]
     };
     let mut selected = pods(8_000, "a");
     let labels = LabelRequirement::new("a", LabelSelectorOperator::In, ["b"]).unwrap();
@@ -196,8 +196,8 @@ async fn a_forecast_matches_the_measured_seconds() {
         ("many small ones, slow responses", far, small, 4),
         ("a list with a selector", near, vec![selected], 1),
     ];
-    for (what, server, cells, lists) in all {
-        let (forecast, took) = seconds(server, &cells, lists).await;
+    for (what, server, informers, lists) in all {
+        let (forecast, took) = seconds(server, &informers, lists).await;
         assert!(took > 3.0, "{what}: {took} s are too short for a comparison");
         let ratio = forecast / took;
         assert!((0.5..=2.0).contains(&ratio), "{what}: forecast {forecast} s, measured {took} s");

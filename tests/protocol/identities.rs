@@ -1,7 +1,7 @@
 //! Tests informers that differ only in the identity that reads.
 
 use crate::{
-    engine::{cell, quick, run},
+    engine::{informer, quick, run},
     reply::{Reply, list, object, quiet, status},
     server::Kind,
 };
@@ -10,7 +10,7 @@ use kubewarm_cache::informer::{InformerPhase, Verb};
 use std::time::Duration;
 
 fn read_by(name: &str) -> InformerSpec {
-    let mut spec = cell("pods");
+    let mut spec = informer("pods");
     spec.tuning.namespace_check = NamespaceCheck::Ask;
     spec.tuning.max_staleness = Duration::from_millis(200);
     let identity = Identity::ServiceAccount { namespace: "ns".into(), name: name.into() };

@@ -1,7 +1,7 @@
 //! Tests of lists that exceed the limits of their profiles.
 
 use crate::{
-    engine::{Engine, cell, quick},
+    engine::{Engine, informer, quick},
     reply::{Reply, Step, event, list, list_with, object, quiet},
     server::{Kind, Server},
 };
@@ -56,7 +56,7 @@ fn limited(
     strategy: ListStrategy,
     budget: Arc<Budget>,
 ) -> (InformerSpec, BudgetCharge) {
-    let mut pods = cell("pods");
+    let mut pods = informer("pods");
     pods.tuning.lists.strategy = strategy;
     pods.tuning.gauge = engine.catalog.gauge(&pods.key);
     let charge = BudgetCharge::new(Arc::clone(&pods.tuning.gauge), budget);
@@ -86,7 +86,7 @@ async fn an_endless_list_is_held_back_at_its_limit_and_its_sibling_lives() {
         engine.start(&pods);
         until(|| gauge.objects() > LIMIT).await;
         changes.mark_unchanged();
-        let services = cell("services");
+        let services = informer("services");
         engine.start(&services);
         engine.until_watching(&services.key).await;
         sleep(Duration::from_millis(300)).await;

@@ -1,7 +1,7 @@
 //! Tests of failing lists and relists.
 
 use crate::{
-    engine::{Engine, cell, quick},
+    engine::{Engine, informer, quick},
     reply::{Reply, list, list_with, object, quiet},
     server::{Kind, Server},
 };
@@ -18,7 +18,7 @@ async fn a_list_fills_the_store() {
         _ => quiet(asked),
     })
     .await;
-    let (mut engine, pods) = (Engine::new(&server, quick()), cell("pods"));
+    let (mut engine, pods) = (Engine::new(&server, quick()), informer("pods"));
     engine.start(&pods);
     let report = engine.until_watching(&pods.key).await;
     assert_eq!(engine.shown(&pods.key), ["a@3", "b@5"]);
@@ -38,7 +38,7 @@ async fn the_version_of_a_list_of_custom_resources_stands_behind_its_items() {
             _ => quiet(asked),
         })
         .await;
-        let (mut engine, mut pods) = (Engine::new(&server, quick()), cell("pods"));
+        let (mut engine, mut pods) = (Engine::new(&server, quick()), informer("pods"));
         pods.tuning.lists.strategy = strategy;
         engine.start(&pods);
         let report = engine.until_watching(&pods.key).await;
@@ -59,7 +59,7 @@ async fn a_truncated_page_is_requested_again_and_no_object_is_removed() {
         _ => quiet(asked),
     })
     .await;
-    let (mut engine, mut pods) = (Engine::new(&server, quick()), cell("pods"));
+    let (mut engine, mut pods) = (Engine::new(&server, quick()), informer("pods"));
     pods.tuning.lists.strategy = ListStrategy::PagedList;
     engine.start(&pods);
     engine.until_watching(&pods.key).await;
@@ -77,7 +77,7 @@ async fn a_continue_token_that_expired_ends_in_one_whole_list() {
         _ => quiet(asked),
     })
     .await;
-    let (mut engine, mut pods) = (Engine::new(&server, quick()), cell("pods"));
+    let (mut engine, mut pods) = (Engine::new(&server, quick()), informer("pods"));
     pods.tuning.lists.strategy = ListStrategy::PagedList;
     engine.start(&pods);
     let report = engine.until_watching(&pods.key).await;
@@ -95,7 +95,7 @@ async fn an_html_page_is_not_accepted_as_a_list() {
         _ => quiet(asked),
     })
     .await;
-    let (mut engine, pods) = (Engine::new(&server, quick()), cell("pods"));
+    let (mut engine, pods) = (Engine::new(&server, quick()), informer("pods"));
     engine.start(&pods);
     let failing = engine.until(&pods.key, |report| report.fault.is_some()).await;
     assert_eq!(failing.fault.unwrap().reason, FaultReason::Malformed);

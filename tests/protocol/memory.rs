@@ -2,7 +2,7 @@
 
 use crate::{
     alone::{is_alone, kib},
-    engine::{cell, quick, run},
+    engine::{informer, quick, run},
     reply::{Reply, Step, event, list, object, quiet},
     server::Kind,
 };
@@ -34,7 +34,7 @@ fn an_object_of_200_mib_is_named_and_costs_no_memory() {
 }
 
 async fn pass_over_a_huge_object() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let before = kib("VmHWM") / 1024;
     let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::List, _) => {

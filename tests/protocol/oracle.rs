@@ -2,7 +2,7 @@
 //! objects, and in between it must never go back.
 
 use crate::{
-    engine::{Engine, cell, count, quick, run},
+    engine::{Engine, count, informer, quick, run},
     history::World,
 };
 use futures::{StreamExt as _, stream};
@@ -39,7 +39,7 @@ async fn replay(seed: u64) {
         spread: Duration::from_millis(5),
         ..quick()
     };
-    let mut spec = cell(if seed.is_multiple_of(2) { "pods" } else { "widgets.example.com" });
+    let mut spec = informer(if seed.is_multiple_of(2) { "pods" } else { "widgets.example.com" });
     spec.tuning.lists.strategy = match seed % 3 {
         0 => ListStrategy::List,
         1 => ListStrategy::WatchList,

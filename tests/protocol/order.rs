@@ -1,7 +1,7 @@
 //! Tests events and lists that arrive late, twice, or from a state that an etcd restore reverted.
 
 use crate::{
-    engine::{cell, quick, run},
+    engine::{informer, quick, run},
     reply::{Feed, Reply, bookmark, event, list, object, quiet, status},
     server::{Asked, Kind},
 };
@@ -32,7 +32,7 @@ fn fed(
 
 #[tokio::test]
 async fn replayed_events_change_no_object() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (feed, script) = fed(two);
     let (server, engine) = run(quick(), &[&pods], script).await;
     feed.line(event("MODIFIED", object("a", 1, 10)));
@@ -50,7 +50,7 @@ async fn replayed_events_change_no_object() {
 
 #[tokio::test]
 async fn a_deleted_object_does_not_come_back() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (feed, script) = fed(|asked| match (asked.kind, asked.nth) {
         (Kind::List, 1) => {
             Reply::json(list(20, &[object("a", 1, 3)])).after(Duration::from_millis(50))
@@ -73,7 +73,7 @@ async fn a_deleted_object_does_not_come_back() {
 
 #[tokio::test]
 async fn versions_that_went_back_purge_and_relist() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (feed, script) = fed(|asked| match (asked.kind, asked.nth) {
         (Kind::Newest, _) => Reply::json(list(4, &[])),
         (Kind::List, 1) => {
@@ -98,7 +98,7 @@ async fn versions_that_went_back_purge_and_relist() {
 
 #[tokio::test]
 async fn a_relist_keeps_its_reason_after_failures() {
-    let widgets = cell("widgets.example.com");
+    let widgets = informer("widgets.example.com");
     let timing = InformerTiming { at_once: Duration::ZERO, ..quick() };
     let (server, engine) = run(timing, &[&widgets], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0) => Reply::lines([""; 0]),
@@ -115,7 +115,7 @@ async fn a_relist_keeps_its_reason_after_failures() {
 
 #[tokio::test]
 async fn an_older_bookmark_reopens_the_watch_after_a_pause() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let timing = InformerTiming { at_once: Duration::from_millis(400), ..quick() };
     let (server, engine) = run(timing, &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0..3) => Reply::held(bookmark(6) + "\n"),
@@ -130,7 +130,7 @@ async fn an_older_bookmark_reopens_the_watch_after_a_pause() {
 
 #[tokio::test]
 async fn another_uid_is_another_object_in_a_watch_too() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (feed, script) = fed(two);
     let (_server, engine) = run(quick(), &[&pods], script).await;
     feed.line(event("ADDED", object("a", 9, 10)));
@@ -141,7 +141,7 @@ async fn another_uid_is_another_object_in_a_watch_too() {
 
 #[tokio::test]
 async fn gaps_are_counted_over_all_attempts_of_a_relist() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (_server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0) => Reply::lines([event("ERROR", status(410, "Gone"))]),
         // The new `a` arrives, then the connection breaks.
@@ -157,7 +157,7 @@ async fn gaps_are_counted_over_all_attempts_of_a_relist() {
 
 #[tokio::test]
 async fn versions_that_are_not_numbers_are_compared_for_equality_only() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (feed, script) = fed(|asked| match asked.kind {
         Kind::List => Reply::json(list("x-9", &[object("a", 1, "x-8")])),
         _ => quiet(asked),
@@ -174,7 +174,7 @@ async fn versions_that_are_not_numbers_are_compared_for_equality_only() {
 /// Objects are read concurrently with events, and must never go back to an older version.
 #[tokio::test]
 async fn everything_arrives_in_the_order_of_an_object() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (feed, script) = fed(two);
     let (_server, engine) = run(quick(), &[&pods], script).await;
     let highest = Arc::new(Mutex::new(0));
@@ -195,7 +195,7 @@ async fn everything_arrives_in_the_order_of_an_object() {
 
 #[tokio::test]
 async fn a_list_replaces_objects_that_a_restore_reverted() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     // Before the restore, `a` was at version 6. After it, `a` is at 2 again, and the server's version has
     // reached 20.
     let (_server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
@@ -210,7 +210,7 @@ async fn a_list_replaces_objects_that_a_restore_reverted() {
 
 #[tokio::test]
 async fn a_continue_token_that_repeats_ends_the_list() {
-    let mut pods = cell("pods");
+    let mut pods = informer("pods");
     pods.tuning.lists.strategy = ListStrategy::PagedList;
     let page = r#"{"metadata":{"resourceVersion":"7","continue":"t"},"items":[]}"#;
     let (server, engine) = run(quick(), &[&pods], move |asked| match asked.kind {

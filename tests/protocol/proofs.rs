@@ -1,7 +1,7 @@
 //! Tests of freshness checks.
 
 use crate::{
-    engine::{Engine, cell, quick, run},
+    engine::{Engine, informer, quick, run},
     reply::{Feed, Reply, bookmark, event, list, list_with, object, quiet},
     server::{Asked, Kind, Server},
 };
@@ -22,24 +22,24 @@ fn one(asked: &Asked) -> Reply {
 }
 
 async fn prove(
-    proofs: &FreshnessChecker,
+    freshness_checker: &FreshnessChecker,
     pods: &InformerSpec,
 ) -> Result<FreshnessCheck, FaultReason> {
-    let proof = proofs.prove(&pods.key, &"ns".into(), Instant::now()).await;
-    proof.map_err(|fault| fault.reason())
+    let freshness_check = freshness_checker.prove(&pods.key, &"ns".into(), Instant::now()).await;
+    freshness_check.map_err(|fault| fault.reason())
 }
 
 fn version(number: u64) -> ResourceVersion {
     ResourceVersion::from(number)
 }
 
-fn proofs(engine: &Engine) -> FreshnessChecker {
-    engine.proofs()
+fn freshness_checker(engine: &Engine) -> FreshnessChecker {
+    engine.freshness_checker()
 }
 
 #[tokio::test]
 async fn a_quiet_store_is_fresh_if_it_matches_a_consistent_read() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
         // Changes of other resources have raised the version.
         Kind::First => Reply::json(list(50, &[object("a", 1, 3)])),
@@ -48,12 +48,12 @@ async fn a_quiet_store_is_fresh_if_it_matches_a_consistent_read() {
     .await;
     let before = engine.until_watching(&pods.key).await.current_at;
     let asked_at = Instant::now();
-    let proof = prove(&proofs(&engine), &pods).await.unwrap();
-    assert!(proof.at >= asked_at);
+    let freshness_check = prove(&freshness_checker(&engine), &pods).await.unwrap();
+    assert!(freshness_check.at >= asked_at);
     let report = engine.reports.get(&pods.key).unwrap();
-    assert!(report.current_at > before && report.current_at == Some(proof.at));
+    assert!(report.current_at > before && report.current_at == Some(freshness_check.at));
     assert_eq!(report.version, Some(version(7)), "the store's version stays");
-    let covers = |number| proof.covers(Some(&version(number)));
+    let covers = |number| freshness_check.covers(Some(&version(number)));
     // The versions between are not confirmed: an object could have existed for a short time.
     assert_eq!([6, 7, 8, 49, 50, 51].map(covers), [false, true, false, false, true, true]);
     let first = &server.of(Kind::First)[0];
@@ -63,7 +63,7 @@ async fn a_quiet_store_is_fresh_if_it_matches_a_consistent_read() {
 
 #[tokio::test]
 async fn a_freshness_check_waits_for_pending_events_and_fails_if_none_arrive() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let feeds: Arc<Mutex<Vec<Feed>>> = Arc::default();
     let opened = Arc::clone(&feeds);
     let (server, engine) = run(quick(), &[&pods], move |asked| match asked.kind {
@@ -78,25 +78,25 @@ async fn a_freshness_check_waits_for_pending_events_and_fails_if_none_arrive() {
     })
     .await;
     engine.until_watching(&pods.key).await;
-    let proofs = proofs(&engine);
+    let freshness_checker = freshness_checker(&engine);
     let feed = feeds.lock()[0].clone();
     let speak = async {
         sleep(Duration::from_millis(50)).await;
         feed.line(event("MODIFIED", object("a", 1, 9)));
     };
-    let (proof, ()) = tokio::join!(prove(&proofs, &pods), speak);
-    assert!(proof.unwrap().covers(Some(&version(9))));
+    let (freshness_check, ()) = tokio::join!(prove(&freshness_checker, &pods), speak);
+    assert!(freshness_check.unwrap().covers(Some(&version(9))));
     assert_eq!(engine.shown(&pods.key), ["a@9"]);
     // The watch does not send a deletion.
     let began = Instant::now();
-    assert_eq!(prove(&proofs, &pods).await, Err(FaultReason::TimedOut));
+    assert_eq!(prove(&freshness_checker, &pods).await, Err(FaultReason::TimedOut));
     assert!(began.elapsed() < Duration::from_secs(30));
     assert!(server.count(Kind::Probe) >= 1, "a probe checks the informer");
 }
 
 #[tokio::test]
 async fn waiting_reads_share_one_freshness_check_sent_after_they_arrived() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
         Kind::First => {
             Reply::json(list(50, &[object("a", 1, 3)])).after(Duration::from_millis(300))
@@ -105,24 +105,24 @@ async fn waiting_reads_share_one_freshness_check_sent_after_they_arrived() {
     })
     .await;
     engine.until_watching(&pods.key).await;
-    let proofs = proofs(&engine);
+    let freshness_checker = freshness_checker(&engine);
     let crowd = async {
         // The first check's request is in progress. It confirms nothing for later readers.
         while server.count(Kind::First) == 0 {
             sleep(Duration::from_millis(5)).await;
         }
         let came = Instant::now();
-        let all = join_all((0..100).map(|_| prove(&proofs, &pods))).await;
-        assert!(all.into_iter().all(|proof| proof.unwrap().at > came));
+        let all = join_all((0..100).map(|_| prove(&freshness_checker, &pods))).await;
+        assert!(all.into_iter().all(|freshness_check| freshness_check.unwrap().at > came));
     };
-    let (first, ()) = tokio::join!(prove(&proofs, &pods), crowd);
+    let (first, ()) = tokio::join!(prove(&freshness_checker, &pods), crowd);
     first.unwrap();
     assert_eq!(server.count(Kind::First), 2);
 }
 
 #[tokio::test]
 async fn a_large_store_is_confirmed_by_a_second_watch() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
         Kind::List => {
             let objects: Vec<_> = (0..201).map(|n| object(&format!("a{n:03}"), n, 3)).collect();
@@ -134,47 +134,53 @@ async fn a_large_store_is_confirmed_by_a_second_watch() {
     })
     .await;
     engine.until_watching(&pods.key).await;
-    let proof = prove(&proofs(&engine), &pods).await.unwrap();
-    assert_eq!([7, 54, 55].map(|number| proof.covers(Some(&version(number)))), [false, true, true]);
+    let freshness_check = prove(&freshness_checker(&engine), &pods).await.unwrap();
+    assert_eq!(
+        [7, 54, 55].map(|number| freshness_check.covers(Some(&version(number)))),
+        [false, true, true]
+    );
     assert_eq!((server.count(Kind::First), server.count(Kind::Probe)), (0, 1));
 }
 
 #[tokio::test]
 async fn a_freshness_check_fails_for_older_versions_and_removed_informers() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (server, mut engine) = run(quick(), &[&pods], |asked| match asked.kind {
         Kind::First => Reply::json(list(5, &[object("a", 1, 3)])),
         _ => one(asked),
     })
     .await;
     engine.until_watching(&pods.key).await;
-    let proofs = proofs(&engine);
-    assert_eq!(prove(&proofs, &pods).await, Err(FaultReason::TimedOut));
-    assert_eq!(prove(&proofs, &cell("widgets.example.com")).await, Err(FaultReason::Unverified));
+    let freshness_checker = freshness_checker(&engine);
+    assert_eq!(prove(&freshness_checker, &pods).await, Err(FaultReason::TimedOut));
+    assert_eq!(
+        prove(&freshness_checker, &informer("widgets.example.com")).await,
+        Err(FaultReason::Unverified)
+    );
     engine.hold(&pods);
     assert!(engine.running()[&pods.key] == ProfileMode::Paused);
     let asked = server.count(Kind::First);
-    assert_eq!(prove(&proofs, &pods).await, Err(FaultReason::Unverified));
+    assert_eq!(prove(&freshness_checker, &pods).await, Err(FaultReason::Unverified));
     assert_eq!(server.count(Kind::First), asked, "no request is sent for an unknown informer");
 }
 
 #[tokio::test]
 async fn freshness_checks_use_the_bucket_of_the_profiles_namespace() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let server = Server::start(|asked| match asked.kind {
         Kind::First => Reply::json(list(50, &[object("a", 1, 3)])),
         _ => one(asked),
     })
     .await;
     let buckets = NamespaceBuckets::default();
-    let bounds = RegistryLimits { lists: 8, namespace_share: 100, buckets: buckets.clone() };
+    let bounds = RegistryLimits { lists: 8, namespace_quota: 100, buckets: buckets.clone() };
     let mut engine = Engine::with(&server, quick(), bounds);
     engine.start(&pods);
     engine.until_watching(&pods.key).await;
-    let proofs = engine.proofs();
+    let freshness_checker = engine.freshness_checker();
     buckets.charge(&"ns".into(), 400, Instant::now());
-    assert_eq!(prove(&proofs, &pods).await, Err(FaultReason::Throttled));
+    assert_eq!(prove(&freshness_checker, &pods).await, Err(FaultReason::Throttled));
     assert_eq!(server.count(Kind::First), 0);
-    let other = proofs.prove(&pods.key, &"other".into(), Instant::now()).await;
+    let other = freshness_checker.prove(&pods.key, &"other".into(), Instant::now()).await;
     assert!(other.is_ok());
 }

@@ -1,7 +1,7 @@
 //! Tests of requests that are refused or not answered.
 
 use crate::{
-    engine::{cell, quick, run},
+    engine::{informer, quick, run},
     reply::{Reply, end_bookmark, event, list, object, quiet, status},
     server::{Asked, Kind},
 };
@@ -23,12 +23,12 @@ async fn a_throttled_list_waits_for_retry_after_and_keeps_its_method() {
         ("services", ListStrategy::PagedList, Kind::First),
         ("endpoints", ListStrategy::WatchList, Kind::Stream),
     ];
-    let cells = ways.map(|(resource, strategy, _)| {
-        let mut cell = cell(resource);
-        cell.tuning.lists.strategy = strategy;
-        cell
+    let informers = ways.map(|(resource, strategy, _)| {
+        let mut informer = informer(resource);
+        informer.tuning.lists.strategy = strategy;
+        informer
     });
-    let all: Vec<_> = cells.iter().collect();
+    let all: Vec<_> = informers.iter().collect();
     let (server, engine) = run(quick(), &all, |asked| match (asked.kind, asked.nth) {
         (Kind::List | Kind::First | Kind::Stream, 0) => {
             Reply::status(429, "retry-after: 2\r\n", status(429, "TooManyRequests"))
@@ -41,16 +41,16 @@ async fn a_throttled_list_waits_for_retry_after_and_keeps_its_method() {
         _ => one(asked),
     })
     .await;
-    for cell in &cells {
-        let failing = engine.until(&cell.key, |report| report.fault.is_some()).await;
+    for informer in &informers {
+        let failing = engine.until(&informer.key, |report| report.fault.is_some()).await;
         let fault = failing.fault.unwrap();
         assert_eq!((fault.reason, fault.verb), (FaultReason::Throttled, Verb::List));
         let wait = fault.next_retry.unwrap().duration_since(fault.at).as_secs();
-        assert!((2..=3).contains(&wait), "{}: {wait} s", cell.key);
+        assert!((2..=3).contains(&wait), "{}: {wait} s", informer.key);
     }
-    for (cell, (resource, strategy, kind)) in cells.iter().zip(ways) {
-        engine.until_watching(&cell.key).await;
-        assert_eq!(engine.shown(&cell.key), ["a@3"]);
+    for (informer, (resource, strategy, kind)) in informers.iter().zip(ways) {
+        engine.until_watching(&informer.key).await;
+        assert_eq!(engine.shown(&informer.key), ["a@3"]);
         let lists = server.asked().into_iter().filter(|asked| {
             let is_list = matches!(asked.kind, Kind::List | Kind::First | Kind::Stream);
             is_list && asked.path.ends_with(resource)
@@ -71,8 +71,8 @@ async fn an_informer_waits_as_retry_after_says() {
         ("endpoints", date, (50, 75)),
         ("events", "soon".to_owned(), (0, 1)),
     ];
-    let cells: Vec<_> = expected.iter().map(|(kind, _, _)| cell(kind)).collect();
-    let all: Vec<_> = cells.iter().collect();
+    let informers: Vec<_> = expected.iter().map(|(kind, _, _)| informer(kind)).collect();
+    let all: Vec<_> = informers.iter().collect();
     let headers = expected.clone();
     let (server, engine) = run(quick(), &all, move |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0) => {
@@ -84,21 +84,21 @@ async fn an_informer_waits_as_retry_after_says() {
         _ => one(asked),
     })
     .await;
-    for (cell, (kind, _, (least, most))) in cells.iter().zip(&expected) {
+    for (informer, (kind, _, (least, most))) in informers.iter().zip(&expected) {
         if *kind == "events" {
             continue;
         }
-        let failing = engine.until(&cell.key, |report| report.fault.is_some()).await;
+        let failing = engine.until(&informer.key, |report| report.fault.is_some()).await;
         let fault = failing.fault.unwrap();
         assert_eq!((fault.reason, fault.verb), (FaultReason::Throttled, Verb::Watch));
         let wait = fault.next_retry.unwrap().duration_since(fault.at).as_secs();
         assert!((*least..=*most).contains(&wait), "{kind}: {wait} s");
-        assert_eq!(engine.shown(&cell.key), ["a@3"], "the store is still served");
+        assert_eq!(engine.shown(&informer.key), ["a@3"], "the store is still served");
     }
     // After one second, only this informer has retried.
-    engine.until_watching(&cells[0].key).await;
-    for cell in &cells[1..4] {
-        let path = format!("/{}", cell.key.resource.resource());
+    engine.until_watching(&informers[0].key).await;
+    for informer in &informers[1..4] {
+        let path = format!("/{}", informer.key.resource.resource());
         let watches =
             server.of(Kind::Watch).into_iter().filter(|asked| asked.path.ends_with(&path));
         assert_eq!(watches.count(), 1, "{path}");
@@ -116,7 +116,7 @@ async fn an_informer_waits_as_retry_after_says() {
 
 #[tokio::test]
 async fn a_forbidden_watch_fails_only_its_informer_and_recovers() {
-    let (pods, services) = (cell("pods"), cell("services"));
+    let (pods, services) = (informer("pods"), informer("services"));
     let (server, engine) =
         run(quick(), &[&pods, &services], |asked| match (asked.kind, asked.nth) {
             (Kind::Watch, 0..4) if asked.path.ends_with("/pods") => {
@@ -141,7 +141,7 @@ async fn a_forbidden_watch_fails_only_its_informer_and_recovers() {
 
 #[tokio::test]
 async fn a_deleted_kind_is_purged_and_lists_again_when_it_returns() {
-    let pods = cell("widgets.example.com");
+    let pods = informer("widgets.example.com");
     let (_server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0) | (Kind::List, 1..4) => {
             Reply::status(404, "", "404 page not found".to_owned())
@@ -160,7 +160,7 @@ async fn a_deleted_kind_is_purged_and_lists_again_when_it_returns() {
 
 #[tokio::test]
 async fn server_errors_are_retried_without_a_relist() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0) => Reply::refused(500, "InternalError"),
         (Kind::Watch, 1) => Reply::status(503, "", "<html>down</html>".to_owned()),
@@ -184,7 +184,7 @@ async fn server_errors_are_retried_without_a_relist() {
 
 #[tokio::test]
 async fn a_response_without_headers_times_out() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let timing = InformerTiming {
         list_headers: Duration::from_millis(300),
         watch_headers: Duration::from_millis(300),
@@ -206,7 +206,7 @@ async fn a_response_without_headers_times_out() {
 
 #[tokio::test]
 async fn a_server_without_a_version_is_listed_in_pages() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let timing = InformerTiming { watch_headers: Duration::from_millis(300), ..quick() };
     let (server, engine) = run(timing, &[&pods], |asked| match asked.kind {
         Kind::Version => Reply::never(),

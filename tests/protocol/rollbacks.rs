@@ -4,7 +4,7 @@
 //! method and position of the version.
 
 use crate::{
-    engine::{Engine, cell, quick, run},
+    engine::{Engine, informer, quick, run},
     reply::{Reply, end_bookmark, event, list, object, quiet, status},
     server::{Asked, Kind, Server},
 };
@@ -47,7 +47,7 @@ async fn run_to_nine(
     at: Version,
     relist: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
 ) -> (Server, Engine, InformerKey) {
-    let mut widgets = cell("widgets.example.com");
+    let mut widgets = informer("widgets.example.com");
     widgets.tuning.lists.strategy = strategy;
     let gone = event("ERROR", status(410, "Expired")) + "\n";
     let (server, engine) = run(quick(), &[&widgets], move |asked| match (asked.kind, asked.nth) {

@@ -1,7 +1,7 @@
 //! Tests of watches that send no events.
 
 use crate::{
-    engine::{cell, quick, run},
+    engine::{informer, quick, run},
     reply::{Reply, bookmark, event, list, object, quiet},
     server::{Asked, Kind},
 };
@@ -18,7 +18,7 @@ fn one(asked: &Asked) -> Reply {
 
 /// Pods that are stale after one second.
 fn short_staleness() -> InformerSpec {
-    let mut pods = cell("pods");
+    let mut pods = informer("pods");
     pods.tuning.max_staleness = Duration::from_secs(1);
     pods
 }

@@ -1,7 +1,7 @@
 //! Tests of objects that cannot be decoded, and of the other objects in the same responses.
 
 use crate::{
-    engine::{cell, quick, run},
+    engine::{informer, quick, run},
     reply::{Reply, bookmark, event, list, object, quiet},
     server::{Asked, Kind},
 };
@@ -26,7 +26,7 @@ fn two(asked: &Asked) -> Reply {
 
 #[tokio::test]
 async fn an_undecodable_object_is_named_and_the_others_are_stored() {
-    let (mut whole, mut streamed) = (cell("pods"), cell("services"));
+    let (mut whole, mut streamed) = (informer("pods"), informer("services"));
     whole.tuning.lists.strategy = ListStrategy::List;
     streamed.tuning.lists.strategy = ListStrategy::WatchList;
     let (_server, engine) = run(quick(), &[&whole, &streamed], |asked| match asked.kind {
@@ -39,10 +39,10 @@ async fn an_undecodable_object_is_named_and_the_others_are_stored() {
         _ => quiet(asked),
     })
     .await;
-    for cell in [&whole, &streamed] {
-        let report = engine.until_watching(&cell.key).await;
+    for informer in [&whole, &streamed] {
+        let report = engine.until_watching(&informer.key).await;
         assert_eq!(named(&report), ["ns/b"]);
-        assert_eq!(engine.shown(&cell.key), ["a@3", "c@5"]);
+        assert_eq!(engine.shown(&informer.key), ["a@3", "c@5"]);
     }
     let counted = |stage: DecodeStage| {
         engine.count(|of| of.upstream_decode_errors.with_label_values(&[stage]).get())
@@ -52,7 +52,7 @@ async fn an_undecodable_object_is_named_and_the_others_are_stored() {
 
 #[tokio::test]
 async fn an_object_whose_update_cannot_be_decoded_is_removed() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (feed, watch) = Reply::fed();
     let watch = parking_lot::Mutex::new(Some(watch));
     let (server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {
@@ -76,7 +76,7 @@ async fn an_object_whose_update_cannot_be_decoded_is_removed() {
 
 #[tokio::test]
 async fn a_deletion_needs_no_more_than_a_name() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (_server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
         Kind::Watch => Reply::held(event("DELETED", bad("a", 9)) + "\n"),
         _ => two(asked),
@@ -88,7 +88,7 @@ async fn a_deletion_needs_no_more_than_a_name() {
 
 #[tokio::test]
 async fn a_deletion_without_a_name_ends_in_a_relist() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0) => {
             Reply::held(event("DELETED", r#"{"metadata":{"resourceVersion":"9"}}"#) + "\n")

@@ -1,7 +1,7 @@
 //! Tests an identity whose access checks get no answer while its open watch continues.
 
 use crate::{
-    engine::{ByName, Engine, cell, quick, run},
+    engine::{ByName, Engine, informer, quick, run},
     reply::{Feed, Reply, event, list, object, quiet},
     server::{Kind, Server},
 };
@@ -38,7 +38,7 @@ async fn scene() -> Scene {
     let feed = Arc::new(Mutex::new(None));
     let opened = Arc::clone(&feed);
     let (release, released) = watch::channel(false);
-    let mut pods = cell("pods");
+    let mut pods = informer("pods");
     let identity = Identity::ServiceAccount { namespace: "ns".into(), name: "full".into() };
     pods.key = InformerKey { identity, ..pods.key };
     let (server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {

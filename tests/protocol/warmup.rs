@@ -1,7 +1,7 @@
 //! Tests of many informers at once: the order of their lists, and that a slow list delays no other.
 
 use crate::{
-    engine::{Engine, cell, cell_in, quick, run},
+    engine::{Engine, informer, informer_in, quick, run},
     reply::{Reply, end_bookmark, event, list, object, quiet},
     server::{Kind, Server},
 };
@@ -34,19 +34,19 @@ async fn concurrent_lists_are_limited_and_high_priorities_come_first() {
     .await;
     let bounds = RegistryLimits {
         lists: 5,
-        namespace_share: 100,
+        namespace_quota: 100,
         buckets: kubewarm_client::NamespaceBuckets::default(),
     };
     let mut engine = Engine::with(&server, quick(), bounds);
-    let mut cells: Vec<_> = (0..60).map(|n| cell_in("pods", &format!("ns{n}"))).collect();
-    for urgent in &mut cells[40..] {
+    let mut informers: Vec<_> = (0..60).map(|n| informer_in("pods", &format!("ns{n}"))).collect();
+    for urgent in &mut informers[40..] {
         urgent.tuning.member_of.priority = 900;
     }
-    for cell in &cells {
-        engine.start(cell);
+    for informer in &informers {
+        engine.start(informer);
     }
-    for cell in &cells {
-        engine.until_watching(&cell.key).await;
+    for informer in &informers {
+        engine.until_watching(&informer.key).await;
     }
     assert!((2..=5).contains(&server.most_lists()), "{}", server.most_lists());
     let number = |path: &str| -> usize { path.split('/').nth(4).unwrap()[2..].parse().unwrap() };
@@ -59,7 +59,7 @@ async fn concurrent_lists_are_limited_and_high_priorities_come_first() {
 
 #[tokio::test]
 async fn a_list_that_trickles_delays_no_other_and_is_aborted() {
-    let (mut slow, other) = (cell("pods"), cell("services"));
+    let (mut slow, other) = (informer("pods"), informer("services"));
     slow.tuning.lists.strategy = ListStrategy::PagedList;
     let timing = InformerTiming { list_window: Duration::from_millis(600), ..quick() };
     let (_server, engine) = run(timing, &[&slow, &other], |asked| match (asked.kind, asked.nth) {
@@ -78,7 +78,7 @@ async fn a_list_that_trickles_delays_no_other_and_is_aborted() {
 
 #[tokio::test]
 async fn a_list_that_stalls_is_aborted_and_retried() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let timing = InformerTiming { list_window: Duration::from_millis(600), ..quick() };
     let (_server, engine) = run(timing, &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::List, 0) => {
@@ -102,10 +102,10 @@ async fn a_list_that_stalls_is_aborted_and_retried() {
 #[tokio::test]
 async fn after_a_streaming_list_without_an_end_lists_use_pages() {
     for refused in [false, true] {
-        let (mut one, mut two) = (cell_in("pods", "one"), cell_in("pods", "two"));
-        for cell in [&mut one, &mut two] {
-            cell.tuning.lists.strategy = ListStrategy::WatchList;
-            cell.tuning.lists.watch_list_timeout = Duration::from_millis(300);
+        let (mut one, mut two) = (informer_in("pods", "one"), informer_in("pods", "two"));
+        for informer in [&mut one, &mut two] {
+            informer.tuning.lists.strategy = ListStrategy::WatchList;
+            informer.tuning.lists.watch_list_timeout = Duration::from_millis(300);
         }
         let (server, mut engine) = run(quick(), &[&one], move |asked| match asked.kind {
             Kind::Stream if refused => Reply::refused(422, "Invalid"),
@@ -148,12 +148,12 @@ async fn a_task_that_panics_is_reported_and_restarted() {
     let trap = Arc::clone(&armed);
     let bounds = RegistryLimits {
         lists: 1,
-        namespace_share: 100,
+        namespace_quota: 100,
         buckets: kubewarm_client::NamespaceBuckets::default(),
     };
     let mut engine = Engine::with(&server, quick(), bounds)
         .with_sinks(move |_, writer| Box::new(Trap(writer, Arc::clone(&trap))));
-    let pods = cell("pods");
+    let pods = informer("pods");
     engine.start(&pods);
     let report = engine
         .until(&pods.key, |report| report.fault.as_ref().is_some_and(|fault| fault.attempts >= 3));
@@ -168,13 +168,13 @@ async fn a_task_that_panics_is_reported_and_restarted() {
 async fn informers_of_one_namespace_share_one_namespace_lookup() {
     let pause = Duration::from_millis(500);
     let timing = InformerTiming { namespace_check: pause, ..quick() };
-    let mut cells: Vec<_> = (0..20).map(|n| cell(&format!("kind{n}"))).collect();
-    for cell in &mut cells {
-        cell.tuning.namespace_check = NamespaceCheck::Ask;
+    let mut informers: Vec<_> = (0..20).map(|n| informer(&format!("kind{n}"))).collect();
+    for informer in &mut informers {
+        informer.tuning.namespace_check = NamespaceCheck::Ask;
     }
-    let (server, engine) = run(timing, &cells.iter().collect::<Vec<_>>(), quiet).await;
-    for cell in &cells {
-        engine.until_watching(&cell.key).await;
+    let (server, engine) = run(timing, &informers.iter().collect::<Vec<_>>(), quiet).await;
+    for informer in &informers {
+        engine.until_watching(&informer.key).await;
     }
     let before = server.count(Kind::Namespace);
     assert!(before > 0, "an empty list does not show that the namespace exists");

@@ -1,7 +1,7 @@
 //! Tests of watches that end and break.
 
 use crate::{
-    engine::{cell, cell_in, quick, run},
+    engine::{informer, informer_in, quick, run},
     reply::{Feed, Reply, bookmark, event, list, object, quiet, status},
     server::{Asked, Kind},
 };
@@ -20,7 +20,7 @@ fn two(asked: &Asked) -> Reply {
 
 #[tokio::test]
 async fn gone_as_a_status_and_as_an_event_each_cost_one_relist() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::List, 1) => Reply::json(list(20, &[object("a", 1, 3)])),
         (Kind::List, 2..) => Reply::json(list(30, &[object("a", 9, 28)])),
@@ -50,7 +50,7 @@ async fn gone_as_a_status_and_as_an_event_each_cost_one_relist() {
 
 #[tokio::test]
 async fn repeated_error_events_lengthen_the_backoff() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (_server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
         Kind::Watch => Reply::lines([event("ERROR", status(500, "InternalError"))]),
         _ => two(asked),
@@ -66,7 +66,7 @@ async fn repeated_error_events_lengthen_the_backoff() {
 
 #[tokio::test]
 async fn a_watch_that_repeatedly_closes_at_once_ends_in_a_relist() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0..5) => Reply::lines([""; 0]),
         _ => two(asked),
@@ -84,10 +84,10 @@ async fn a_watch_that_repeatedly_closes_at_once_ends_in_a_relist() {
 #[tokio::test]
 async fn a_broken_watch_resumes_after_one_rollback_check_for_all_informers_of_the_kind() {
     let feeds: Arc<Mutex<Vec<Feed>>> = Arc::default();
-    let cells: Vec<_> = (0..8).map(|n| cell_in("pods", &format!("ns{n}"))).collect();
+    let informers: Vec<_> = (0..8).map(|n| informer_in("pods", &format!("ns{n}"))).collect();
     let spread = InformerTiming { spread: Duration::from_secs(1), ..quick() };
     let noted = Arc::clone(&feeds);
-    let all: Vec<_> = cells.iter().collect();
+    let all: Vec<_> = informers.iter().collect();
     let (server, engine) = run(spread, &all, move |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0) => {
             let (feed, watch) = Reply::fed();
@@ -98,12 +98,12 @@ async fn a_broken_watch_resumes_after_one_rollback_check_for_all_informers_of_th
         _ => two(asked),
     })
     .await;
-    for cell in &cells {
-        engine.until_shown(&cell.key, &["a@9", "b@5"]).await;
+    for informer in &informers {
+        engine.until_shown(&informer.key, &["a@9", "b@5"]).await;
     }
     feeds.lock().iter().for_each(Feed::cut);
-    for cell in &cells {
-        engine.until(&cell.key, |_| server.count(Kind::Watch) == 16).await;
+    for informer in &informers {
+        engine.until(&informer.key, |_| server.count(Kind::Watch) == 16).await;
     }
     assert!(server.of(Kind::Watch)[8..].iter().all(|again| again.query("resourceVersion") == "9"));
     // Two reads are possible: the first informer can send its read before the last watch breaks.
@@ -116,7 +116,7 @@ async fn a_broken_watch_resumes_after_one_rollback_check_for_all_informers_of_th
 
 #[tokio::test]
 async fn a_watch_cut_in_the_middle_of_a_character_leaves_nothing_behind() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0) => {
             let (feed, watch) = Reply::fed();
@@ -151,7 +151,7 @@ async fn a_watch_cut_in_the_middle_of_a_character_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn a_watch_that_repeatedly_breaks_at_once_lengthens_the_backoff() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
         Kind::Watch => Reply::cut(""),
         _ => two(asked),
@@ -165,7 +165,7 @@ async fn a_watch_that_repeatedly_breaks_at_once_lengthens_the_backoff() {
 
 #[tokio::test]
 async fn watches_that_end_early_are_reopened_after_a_pause() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let timing = InformerTiming { backoff: Duration::from_millis(400), ..quick() };
     let (server, engine) = run(timing, &[&pods], |asked| match asked.kind {
         Kind::Watch => Reply::lines([bookmark(8 + asked.nth)]),
@@ -179,7 +179,7 @@ async fn watches_that_end_early_are_reopened_after_a_pause() {
 
 #[tokio::test]
 async fn watches_that_deliver_changes_and_end_early_are_reopened_at_once() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let timing = InformerTiming { backoff: Duration::from_secs(10), ..quick() };
     let (server, engine) = run(timing, &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0..6) => {
@@ -196,7 +196,7 @@ async fn watches_that_deliver_changes_and_end_early_are_reopened_at_once() {
 
 #[tokio::test]
 async fn a_custom_resource_watch_that_ends_early_causes_a_relist() {
-    let (widgets, deployments) = (cell("widgets.example.com"), cell("deployments.apps"));
+    let (widgets, deployments) = (informer("widgets.example.com"), informer("deployments.apps"));
     let timing = InformerTiming { at_once: Duration::ZERO, ..quick() };
     let script = |asked: &Asked| match (asked.kind, asked.nth) {
         (Kind::List, 1..) => {
@@ -217,7 +217,7 @@ async fn a_custom_resource_watch_that_ends_early_causes_a_relist() {
 
 #[tokio::test]
 async fn a_relist_without_effect_is_not_repeated_at_once() {
-    let widgets = cell("widgets.example.com");
+    let widgets = informer("widgets.example.com");
     let timing = InformerTiming { at_once: Duration::ZERO, ..quick() };
     let (server, engine) = run(timing, &[&widgets], |asked| match asked.kind {
         Kind::Watch => Reply::lines([""; 0]),
@@ -232,7 +232,7 @@ async fn a_relist_without_effect_is_not_repeated_at_once() {
 
 #[tokio::test]
 async fn a_paused_informer_resumes_from_its_version() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (server, mut engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0) => Reply::held(event("MODIFIED", object("a", 1, 9)) + "\n"),
         (Kind::Watch, _) => Reply::held(event("DELETED", object("b", 2, 11)) + "\n"),
@@ -250,7 +250,7 @@ async fn a_paused_informer_resumes_from_its_version() {
 
 #[tokio::test]
 async fn a_relist_due_at_a_pause_happens_after_the_resume() {
-    let pods = cell("pods");
+    let pods = informer("pods");
     let (server, mut engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         // Older than the list and not in the store. Only a list can show whether the object exists.
         (Kind::Watch, 0) => Reply::held(event("ADDED", object("c", 3, 6)) + "\n"),

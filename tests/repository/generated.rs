@@ -63,7 +63,7 @@ fn roles(text: &str) -> String {
 
 #[test]
 fn the_crd_is_up_to_date() {
-    let crd = manifests::crd_yaml().expect("the CRD serializes");
+    let crd = manifests::render_crd().expect("the CRD serializes");
     assert_committed("crds/kubewarm.io_cacheprofiles.yaml", &crd);
 }
 

@@ -39,7 +39,7 @@ struct World {
     clock: ClockReading,
     identity: Identity,
     subject: &'static str,
-    cells: BTreeMap<InformerKey, InformerView>,
+    informers: BTreeMap<InformerKey, InformerView>,
 }
 
 impl World {
@@ -51,7 +51,7 @@ impl World {
             mono: process_start + Duration::from_secs(100),
             process_start,
         };
-        Self { clock, identity, subject, cells: BTreeMap::new() }
+        Self { clock, identity, subject, informers: BTreeMap::new() }
     }
 
     fn ago(&self, seconds: i64) -> Timestamp {
@@ -155,7 +155,7 @@ impl World {
         let access = InformerAccess { standing, overruled: None, is_late: false, failed: None };
         let report = InformerReport { usage: StoreUsage { objects, bytes }, ..report };
         let view = InformerView { report: Some(report), access: Some(access) };
-        self.cells.insert(key.clone(), view);
+        self.informers.insert(key.clone(), view);
     }
 
     fn compute(&self, declared: &DeclaredProfile) -> CacheProfileStatus {
@@ -168,7 +168,7 @@ impl World {
         let observed =
             ObservedProfile { access, ..ObservedProfile::new(Arc::new(declared.clone())) };
         compute(&observed, None, self.clock, &|key| {
-            self.cells.get(key).cloned().unwrap_or_default()
+            self.informers.get(key).cloned().unwrap_or_default()
         })
     }
 }
@@ -177,8 +177,8 @@ fn spec(key: &InformerKey) -> InformerSpec {
     InformerSpec::new(key.clone(), ProfileRef { namespace: "shop".into(), name: "checkout".into() })
 }
 
-fn target(name: &str, kind: &str, cells: &[InformerKey]) -> DeclaredTarget {
-    let resource = cells.first().expect("a cell").resource.clone();
+fn target(name: &str, kind: &str, informers: &[InformerKey]) -> DeclaredTarget {
+    let resource = informers.first().expect("a cell").resource.clone();
     DeclaredTarget {
         name: name.into(),
         requirement: TargetRequirement::Required,
@@ -187,7 +187,7 @@ fn target(name: &str, kind: &str, cells: &[InformerKey]) -> DeclaredTarget {
             verbs: Arc::new(["list".into(), "watch".into()]),
             ..ResourceInfo::new(resource, kind)
         })),
-        cells: cells.iter().map(spec).collect(),
+        informers: informers.iter().map(spec).collect(),
         namespaces: None,
         serving: None,
         named: [].into(),
@@ -261,7 +261,7 @@ fn warming() -> serde_json::Value {
 
     let edited = target("deployments", "Deployment", &[orders.clone(), payments, shop, stock]);
     let kind = ResourceInfo::new(orders.resource.clone(), "Deployment");
-    let serving = Some(ServingTarget { generation: 1, kind, cells: [spec(&orders)].into() });
+    let serving = Some(ServingTarget { generation: 1, kind, informers: [spec(&orders)].into() });
     let widgets = GroupResource::new("example.com", "widgets").expect("a name");
     let unknown =
         ServedResources::default().resolve(&widgets, None).expect_err("nothing is served");
@@ -274,7 +274,7 @@ fn warming() -> serde_json::Value {
             name: "widgets".into(),
             declared_as: widgets.to_string().into(),
             resolved: Some(Err(unknown)),
-            cells: [].into(),
+            informers: [].into(),
             ..edited
         },
     ];

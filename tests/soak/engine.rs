@@ -43,7 +43,7 @@ impl Engine {
             Arc::new(connection.clients(NamespaceBuckets::default())),
             catalog.clone(),
             metrics.informers(),
-            RegistryLimits { lists: 8, namespace_share: 100, buckets: NamespaceBuckets::default() },
+            RegistryLimits { lists: 8, namespace_quota: 100, buckets: NamespaceBuckets::default() },
             InformerTiming::default(),
         );
         let discovery = Discovery::new(connection.client());
@@ -72,7 +72,7 @@ impl Engine {
     }
 
     /// The informers of the kinds that the test writes, and their stores.
-    pub(crate) fn cells(&self) -> Vec<(InformerKey, StoreReader)> {
+    pub(crate) fn informers(&self) -> Vec<(InformerKey, StoreReader)> {
         let all = self.catalog.usage().into_iter().map(|(key, _)| key);
         let written = all.filter(|key| KINDS.iter().any(|it| it.plural == key.resource.resource()));
         written.filter_map(|key| self.catalog.reader(&key).map(|table| (key, table))).collect()
@@ -95,12 +95,12 @@ impl Engine {
     }
 
     async fn look(&self, client: &Client, wanted: usize) -> Result<usize, Failure> {
-        let cells = self.cells();
-        if cells.len() != wanted {
-            return Err(format!("{} cells instead of {wanted}", cells.len()).into());
+        let informers = self.informers();
+        if informers.len() != wanted {
+            return Err(format!("{} cells instead of {wanted}", informers.len()).into());
         }
         let mut objects = 0;
-        for (key, table) in cells {
+        for (key, table) in informers {
             let expected = listed(client, &path(&key)).await?;
             let held = held(&table)?;
             if held != expected {

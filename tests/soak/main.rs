@@ -76,10 +76,10 @@ async fn soak() -> Outcome {
     let connection = ApiServerConnection::load(&ConnectionOptions::of_file(scene.kubeconfig()))?;
     let client = connection.client();
     let engine = Engine::start(&connection)?;
-    engine.compare(&client, Scene::expected_cells(None)).await?;
+    engine.compare(&client, Scene::expected_informers(None)).await?;
 
     let stop = CancellationToken::new();
-    let tables = engine.cells().into_iter().map(|(_, table)| table).collect();
+    let tables = engine.informers().into_iter().map(|(_, table)| table).collect();
     let reader = tokio::spawn(look(tables, stop.clone()));
     let ended = rounds(&scene, &engine, &client, minutes).await;
     stop.cancel();
@@ -122,7 +122,7 @@ async fn rounds(
         writers.join_all().await;
 
         let compared = Instant::now();
-        let objects = engine.compare(client, Scene::expected_cells(Some(round))).await?;
+        let objects = engine.compare(client, Scene::expected_informers(Some(round))).await?;
         let took = compared.elapsed();
         scene.rest()?;
         let now = scene.figures()?;
@@ -131,7 +131,7 @@ async fn rounds(
              {now}; {done}",
             began.elapsed().as_secs().div_ceil(60),
             written.load(Ordering::Relaxed),
-            Scene::expected_cells(Some(round)),
+            Scene::expected_informers(Some(round)),
         );
         figures.push(now);
         tokio::time::sleep_until(next).await;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::figures::{Exposition, Kept, cells};
+use crate::figures::{Exposition, Kept, informers};
 use crate::operator::{NAMESPACE, Operator};
 use crate::world::{Failure, Outcome, World, eventually};
 use crate::writers::KINDS;
@@ -64,7 +64,7 @@ impl Scene {
     }
 
     /// The number of informers with the edit of a round, or at rest without one.
-    pub(crate) fn expected_cells(round: Option<usize>) -> usize {
+    pub(crate) fn expected_informers(round: Option<usize>) -> usize {
         // The informer of all parts is the additional one.
         let resident = KINDS.len() * NAMESPACES.len() + 1;
         match round.map(Edit::of) {
@@ -121,12 +121,12 @@ impl Scene {
     /// Restores the profiles, and waits until all are warm and removed informers are gone.
     pub(crate) fn rest(&self) -> Outcome {
         self.declare("{targets: [{name: settings, resource: configmaps}]}")?;
-        let wanted = Self::expected_cells(None);
+        let wanted = Self::expected_informers(None);
         eventually(SETTLED, || {
-            let mut found = cells(&self.operator)?;
-            found.retain(|cell| KINDS.iter().any(|kind| cell["resource"] == kind.plural));
+            let mut found = informers(&self.operator)?;
+            found.retain(|informer| KINDS.iter().any(|kind| informer["resource"] == kind.plural));
             let count = found.len();
-            found.retain(|cell| cell["state"] != "Watching");
+            found.retain(|informer| informer["state"] != "Watching");
             if count == wanted && found.is_empty() {
                 return Ok(());
             }

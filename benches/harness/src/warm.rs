@@ -40,7 +40,7 @@ pub async fn serve(kubeconfig: &Path, strategy: Strategy) -> Result<()> {
 
     let started = Instant::now();
     let bounds =
-        RegistryLimits { lists: 8, namespace_share: 100, buckets: NamespaceBuckets::default() };
+        RegistryLimits { lists: 8, namespace_quota: 100, buckets: NamespaceBuckets::default() };
     let mut registry = InformerRegistry::new(
         clients,
         catalog,

@@ -23,7 +23,9 @@ const NAME: &str = "kubewarm-accounts";
 /// # Cost
 ///
 /// Two requests of at most 10 s.
-pub async fn author_check(operator: &Client) -> Result<AccountPolicyState, RequestFault> {
+pub async fn fetch_account_policy_state(
+    operator: &Client,
+) -> Result<AccountPolicyState, RequestFault> {
     let policy = get(operator, "validatingadmissionpolicies").await?;
     let binding = get(operator, "validatingadmissionpolicybindings").await?;
     for answer in [&policy, &binding] {
@@ -75,7 +77,7 @@ mod tests {
             let body = Body::from(body.as_bytes().to_vec());
             Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
         });
-        author_check(&Client::new(service, "default")).await.unwrap()
+        fetch_account_policy_state(&Client::new(service, "default")).await.unwrap()
     }
 
     #[tokio::test]

@@ -54,17 +54,11 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
     ///
     /// The time at which the bucket will contain `count` units, if no other call draws before.
     pub fn draw(&self, key: &K, count: usize, now: Instant) -> Result<(), Instant> {
-        self.draw_beside(0, key, count, now)
+        self.draw_with(0, key, count, now)
     }
 
     /// Draws `count` units only if at least `reserve` units remain.
-    fn draw_beside(
-        &self,
-        reserve: u32,
-        key: &K,
-        count: usize,
-        now: Instant,
-    ) -> Result<(), Instant> {
+    fn draw_with(&self, reserve: u32, key: &K, count: usize, now: Instant) -> Result<(), Instant> {
         let wait = self.draw_within(Duration::ZERO, key, count, reserve, now);
         if wait.is_zero() { Ok(()) } else { Err(now + wait) }
     }
@@ -116,7 +110,7 @@ impl NamespaceBuckets {
     ///
     /// As for [`KeyedTokenBucket::draw`].
     pub fn draw_spare(&self, namespace: &Arc<str>, now: Instant) -> Result<(), Instant> {
-        self.draw_beside(SPARE, namespace, 1, now)
+        self.draw_with(SPARE, namespace, 1, now)
     }
 }
 

@@ -147,7 +147,7 @@ where
         // down drops the task at once, and the drop of `guard` acquires the lock.
         let spawned = async move {
             let fetched = runtime.spawn(fetching).await;
-            fetched.unwrap_or_else(|_| Err(RequestFault::broke_off().into()))
+            fetched.unwrap_or_else(|_| Err(RequestFault::task_panicked().into()))
         };
         spawned.boxed().shared()
     }

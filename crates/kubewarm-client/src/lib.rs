@@ -27,7 +27,7 @@ mod work_queue;
 pub use self::{
     account::AccountClients,
     api_client::{ApiClient, ApiRequest, ApiResponse},
-    authors::author_check,
+    authors::fetch_account_policy_state,
     bucket::{KeyedTokenBucket, NamespaceBuckets},
     caller::{
         AuthenticationResult, AuthorizationResult, BearerCredentials, CallerInfo, CallerReviewer,
@@ -43,7 +43,7 @@ pub use self::{
     namespace::{NamespaceExistence, existence, is_leaving},
     options::ConnectionOptions,
     question::{dry_run, get, get_all},
-    review::{ReviewedRules, is_allowed, may, rules_of, whoami, with_selectors},
+    review::{ReviewedRules, fetch_own_subject, is_allowed, may, review_rules, with_selectors},
     transport::StreamingBody,
     upstream::{UpstreamError, UpstreamProxy},
     work_queue::WorkQueue,

@@ -49,7 +49,7 @@ pub struct ReviewedRules {
 /// # Cost
 ///
 /// One request of at most 10 s.
-pub async fn rules_of(client: &Client, namespace: &str) -> Result<ReviewedRules, RequestFault> {
+pub async fn review_rules(client: &Client, namespace: &str) -> Result<ReviewedRules, RequestFault> {
     let spec = SelfSubjectRulesReviewSpec { namespace: Some(namespace.to_owned()) };
     let review = SelfSubjectRulesReview { spec, ..SelfSubjectRulesReview::default() };
     let answer: SelfSubjectRulesReview = post(client, &review).await?.json()?;
@@ -147,7 +147,7 @@ fn field_selector(fields: &FieldSelector) -> Option<FieldSelectorAttributes> {
 ///
 /// # Errors
 ///
-/// As for [`rules_of`].
+/// As for [`review_rules`].
 ///
 /// # Cost
 ///
@@ -174,7 +174,7 @@ pub async fn is_allowed(
 ///
 /// # Errors
 ///
-/// As for [`rules_of`].
+/// As for [`review_rules`].
 ///
 /// # Cost
 ///
@@ -214,7 +214,7 @@ pub async fn may(
 /// # Cost
 ///
 /// One request of at most 10 s.
-pub async fn whoami(client: &Client) -> Result<Subject, RequestFault> {
+pub async fn fetch_own_subject(client: &Client) -> Result<Subject, RequestFault> {
     let review: SelfSubjectReview = post(client, &SelfSubjectReview::default()).await?.json()?;
     let user = review.status.and_then(|status| status.user_info);
     let username = user.and_then(|user| user.username).filter(|name| !name.is_empty());
@@ -284,7 +284,7 @@ mod tests {
             r#"{"spec":{},"status":{"incomplete":true,"nonResourceRules":[],"resourceRules":
                 [{"verbs":["list"],"apiGroups":[""],"resources":["pods"]}]}}"#,
         );
-        let found = rules_of(&client, "shop").await.unwrap();
+        let found = review_rules(&client, "shop").await.unwrap();
         assert_eq!(found.completeness, RulesCompleteness::Incomplete);
         assert_eq!(found.rules[0].verbs, ["list"]);
         let (path, review) = &sent.lock()[0];
@@ -352,7 +352,7 @@ mod tests {
         );
         let expected =
             Subject::ServiceAccount { namespace: "shop".into(), name: "kubewarm".into() };
-        assert_eq!(whoami(&client).await, Ok(expected));
+        assert_eq!(fetch_own_subject(&client).await, Ok(expected));
         let (path, review) = &sent.lock()[0];
         assert_eq!(path, "/apis/authentication.k8s.io/v1/selfsubjectreviews");
         assert_eq!(review["kind"], "SelfSubjectReview");
@@ -361,6 +361,6 @@ mod tests {
     #[tokio::test]
     async fn a_self_review_without_a_user_name_is_a_fault() {
         let (client, _) = answering(r#"{"metadata":{},"status":{"userInfo":{}}}"#);
-        assert_eq!(whoami(&client).await.unwrap_err().reason(), FaultReason::Malformed);
+        assert_eq!(fetch_own_subject(&client).await.unwrap_err().reason(), FaultReason::Malformed);
     }
 }

@@ -41,7 +41,7 @@ impl<K: Clone + Ord> WorkQueue<K> {
     /// Makes `key` due at `at`, unless it is due earlier.
     ///
     /// A failed key still waits for the end of its pause.
-    pub fn hasten(&mut self, key: K, at: Instant) {
+    pub fn make_due_by(&mut self, key: K, at: Instant) {
         let work = self.keys.entry(key).or_default();
         work.due = Some(work.due.map_or(at, |due| due.min(at)));
     }
@@ -179,9 +179,9 @@ mod tests {
     fn a_lower_class_starts_first_and_hasten_never_delays_a_key() {
         let (mut queue, now) = queue();
         queue.add_at("b", now);
-        queue.hasten("a", now + 2 * SECOND);
-        queue.hasten("a", now + SECOND);
-        queue.hasten("a", now + 2 * SECOND);
+        queue.make_due_by("a", now + 2 * SECOND);
+        queue.make_due_by("a", now + SECOND);
+        queue.make_due_by("a", now + 2 * SECOND);
         assert_eq!(queue.next(), Some(now));
         let later = now + SECOND;
         let taken = queue.take_by(later, |key| *key == "b", |_| Some(()));

@@ -26,17 +26,17 @@ pub(super) struct WatcherEntry {
     namespace: Option<String>,
     label_selector: String,
     field_selector: String,
-    cell: Option<String>,
+    informer: Option<String>,
     since: Timestamp,
     #[serde(flatten)]
     progress: WatchProgress,
 }
 
 impl WatcherRegistry {
-    /// Adds a watch to the list. `who` and `cell` are opaque names of the user and the informer.
+    /// Adds a watch to the list. `who` and `informer` are opaque names of the user and the informer.
     pub(super) fn enter(
         &self,
-        (who, cell): (String, Option<String>),
+        (who, informer): (String, Option<String>),
         asked: &ObjectRequest,
         feed: &WatchFeed,
         since: Timestamp,
@@ -50,7 +50,7 @@ impl WatcherRegistry {
             namespace: asked.namespace.as_deref().map(str::to_owned),
             label_selector: asked.labels.to_string(),
             field_selector: asked.fields.to_string(),
-            cell,
+            informer,
             since,
             progress: feed.progress(),
         });

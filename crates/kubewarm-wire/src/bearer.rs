@@ -13,7 +13,7 @@ const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 /// The rules match `k8s.io/apiserver/pkg/authentication/request/websocket`: exactly one token,
 /// valid UTF-8, and at least one other subprotocol. Other values result in `None`; the API server
 /// refuses or ignores them.
-pub fn websocket_bearer<'v>(
+pub fn parse_websocket_bearer<'v>(
     values: impl IntoIterator<Item = &'v str>,
 ) -> Option<(Zeroizing<String>, String)> {
     let protocols = values.into_iter().flat_map(|value| value.split(',')).map(str::trim);
@@ -52,7 +52,7 @@ mod tests {
             (&[&shown("tök"), "v5"], None),
             (&[&format!("{PREFIX}_w"), "v5"], None),
         ] {
-            assert_eq!(websocket_bearer(values.iter().copied()), expected, "{values:?}");
+            assert_eq!(parse_websocket_bearer(values.iter().copied()), expected, "{values:?}");
         }
     }
 }

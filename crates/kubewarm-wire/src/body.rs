@@ -22,7 +22,7 @@ pub struct ListEnvelope {
     pub of: ObjectForm,
     /// `metadata.resourceVersion` of the list. Clients fail without it.
     pub version: ResourceVersion,
-    /// The [continue token](super::continue_token) for the next page. `None` only on the last page:
+    /// The [continue token](super::encode_continue_token) for the next page. `None` only on the last page:
     /// a client treats a list without a token as complete.
     pub next: Option<String>,
     /// Number of objects on later pages. Set only for lists without selectors; 0 is not written.

@@ -34,7 +34,7 @@ type ResourcesByVersion<'a> = Vec<(&'a str, Vec<&'a ResourceInfo>)>;
 /// which is a 404. `None` also for `/version`, which lists no resources. `/api` and `/apis` always
 /// exist.
 #[must_use]
-pub fn discovery_document(
+pub fn render_discovery_document(
     resources: &[ResourceInfo],
     document: &ApiDocument,
     listing: DiscoveryForm,

@@ -17,7 +17,7 @@ const MOST_BYTES: usize = 1 << 10;
 ///
 /// 400 with the API server's message. If no kind can have a field of that name, the message is the
 /// one for an unsupported field. A selector above the limits of this file can still succeed at the
-/// API server (`StatusError::is_of_this_server_alone`).
+/// API server (`StatusError::is_specific_to_cache`).
 pub(super) fn parse(text: &str) -> Result<FieldSelector, StatusError> {
     let limits = FieldSelectorLimits { requirements: MOST, value_bytes: MOST_BYTES };
     FieldSelector::parse(text, limits).map_err(|error| failure(text, error))
@@ -87,7 +87,7 @@ mod tests {
         assert!(parse(&long(MOST_BYTES)).is_ok());
         let refused = parse(&long(MOST_BYTES + 1)).unwrap_err();
         assert!(refused.code() == 400 && refused.message().contains("at most 1024 bytes"));
-        assert!(refused.is_of_this_server_alone(), "the API server accepts it");
+        assert!(refused.is_specific_to_cache(), "the API server accepts it");
     }
 
     #[test]

@@ -57,7 +57,7 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
             prop_assert_eq!(&*after.namespace, &**namespace, "the token has another namespace");
         }
         let namespace = objects.namespace.as_deref();
-        let written = continue_token(version.as_ref(), after, namespace);
+        let written = encode_continue_token(version.as_ref(), after, namespace);
         prop_assert!(written.is_some());
         prop_assert_eq!(&token::decode(&written.unwrap(), namespace).unwrap(), &objects.at);
     }

@@ -32,15 +32,15 @@ pub mod tables;
 pub use self::{
     accept::{DiscoveryForm, MetaVersion, ObjectForm, ResponseForm, TableForm},
     asked::{AccessAttributes, ObjectRequest, RequestInfo, RequestTarget, VersionMatch},
-    bearer::websocket_bearer,
+    bearer::parse_websocket_bearer,
     body::{ListEnvelope, object, write_object},
-    discovery::{AGGREGATED_DISCOVERY, DiscoveryResponse, discovery_document, is_known},
+    discovery::{AGGREGATED_DISCOVERY, DiscoveryResponse, is_known, render_discovery_document},
     event::{EventType, bookmark, ended, error_event, event, progress},
     failure::StatusError,
     onward::{ForwardRequest, WriteTarget},
     path::ApiDocument,
     table::TableEnvelope,
-    token::continue_token,
+    token::encode_continue_token,
     watching::{WatchOptions, WatchStart},
     written::{has_object, version_of},
 };

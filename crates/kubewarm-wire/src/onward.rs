@@ -30,7 +30,7 @@ pub struct ForwardRequest<'a> {
     pub writes: Option<WriteTarget>,
     /// Whether to wait for response headers without a time limit. For example, followed logs send
     /// headers only with their first line.
-    pub lasts: bool,
+    pub is_long_running: bool,
 }
 
 /// Objects that a request changes. Later reads of these objects wait for the new version.
@@ -59,11 +59,12 @@ impl<'a> ForwardRequest<'a> {
         let (profile, named) = RequestPath::parse(path)?;
         let path = if profile.is_some() { without_profile(path) } else { path };
         let RequestPath::Objects(place) = named else {
-            return Ok(Self { path, writes: None, lasts: false });
+            return Ok(Self { path, writes: None, is_long_running: false });
         };
-        let lasts = place.subresource.as_deref().is_some_and(|part| LASTING.contains(&part));
+        let is_long_running =
+            place.subresource.as_deref().is_some_and(|part| LASTING.contains(&part));
         let writes = if writes && !is_tried(query) { written(place) } else { None };
-        Ok(Self { path, writes, lasts })
+        Ok(Self { path, writes, is_long_running })
     }
 }
 
@@ -168,7 +169,11 @@ mod tests {
             ("/api/v1/namespaces/a/pods/log", false),
             ("/version", false),
         ] {
-            assert_eq!(ForwardRequest::parse("GET", path, None).unwrap().lasts, expected, "{path}");
+            assert_eq!(
+                ForwardRequest::parse("GET", path, None).unwrap().is_long_running,
+                expected,
+                "{path}"
+            );
         }
     }
 }

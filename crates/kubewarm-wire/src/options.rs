@@ -178,7 +178,7 @@ mod tests {
     fn token(version: u64) -> String {
         let after = ObjectKey { namespace: "ns".into(), name: "a".into() };
         let version = (version > 0).then(|| version.into());
-        crate::continue_token(version.as_ref(), &after, Some("ns")).unwrap()
+        crate::encode_continue_token(version.as_ref(), &after, Some("ns")).unwrap()
     }
 
     /// The required version and the limit (0: no limit).

@@ -22,7 +22,7 @@ pub struct TableEnvelope {
     pub columns: Arc<str>,
     /// `metadata.resourceVersion`: the version of the list, or of the only object.
     pub version: ResourceVersion,
-    /// The [continue token](super::continue_token) for the next page. `None` on the last page.
+    /// The [continue token](super::encode_continue_token) for the next page. `None` on the last page.
     pub next: Option<String>,
     /// Number of objects on later pages. Set only for lists without selectors; 0 is not written.
     pub remaining: Option<u64>,

@@ -28,7 +28,7 @@ struct ContinueToken<'a> {
 /// Returns `None` if `version` is not a number from 1 to `i64::MAX`. A list of that version cannot
 /// have pages.
 #[must_use]
-pub fn continue_token(
+pub fn encode_continue_token(
     version: Option<&ResourceVersion>,
     after: &ObjectKey,
     namespace: Option<&str>,
@@ -106,7 +106,7 @@ mod tests {
 
     /// The token after the object `ns/NAME` in a list of all namespaces.
     fn token(version: u64, name: &str) -> Option<String> {
-        continue_token(Some(&version.into()), &after("ns", name), None)
+        encode_continue_token(Some(&version.into()), &after("ns", name), None)
     }
 
     fn at(version: u64, after: ObjectKey) -> VersionMatch {
@@ -149,7 +149,7 @@ mod tests {
             ),
         ] {
             let version = version.map(ResourceVersion::from);
-            let token = continue_token(version.as_ref(), &key, namespace).unwrap();
+            let token = encode_continue_token(version.as_ref(), &key, namespace).unwrap();
             assert_eq!(String::from_utf8(base64::decode(&token).unwrap()).unwrap(), json);
             assert_eq!(
                 decode(&token, namespace),
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn a_version_that_a_token_cannot_hold_gives_no_token() {
         let opaque = ResourceVersion::parse("abc").unwrap();
-        assert_eq!(continue_token(Some(&opaque), &after("ns", "a"), None), None);
+        assert_eq!(encode_continue_token(Some(&opaque), &after("ns", "a"), None), None);
         assert_eq!(token(u64::MAX, "a"), None);
         assert_eq!(token(0, "a"), None);
     }
@@ -213,8 +213,9 @@ mod tests {
             refusal(&json, None);
             refusal(&json, Some("ns"));
         }
-        let other =
-            |namespace| continue_token(Some(&1.into()), &after("other", "a"), namespace).unwrap();
+        let other = |namespace| {
+            encode_continue_token(Some(&1.into()), &after("other", "a"), namespace).unwrap()
+        };
         assert_eq!(decode(&other(None), Some("ns")).unwrap_err().code(), 400);
         assert_eq!(decode(&other(Some("other")), Some("ns")), Ok(at(1, after("ns", "a"))));
     }
@@ -233,7 +234,7 @@ mod tests {
             prop_assume!(!matches!(&*name, "." | ".."));
             for namespace in [None, Some("ns")] {
                 let place = after("ns", &name);
-                let token = continue_token(Some(&version.into()), &place, namespace).unwrap();
+                let token = encode_continue_token(Some(&version.into()), &place, namespace).unwrap();
                 prop_assert_eq!(decode(&token, namespace), Ok(at(version, place)));
             }
         }

@@ -63,7 +63,7 @@ pub struct CheckSettings {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumDiscriminants)]
 #[strum_discriminants(
-    name(Check),
+    name(AccessCheckKind),
     vis(pub),
     doc = "Kind of a check, as a metric label.",
     derive(Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray),
@@ -123,7 +123,7 @@ impl CheckSchedule {
         now: Instant,
     ) {
         for place in self.places.values_mut() {
-            place.cells.retain(|key, _| wanted.contains_key(key));
+            place.informers.retain(|key, _| wanted.contains_key(key));
         }
         for (key, wanted) in wanted {
             let spot = spot(&key);
@@ -131,24 +131,26 @@ impl CheckSchedule {
                 self.queue.add_at(CheckJob::RulesReview(spot), now);
                 NamespaceChecks::default()
             });
-            if let Some(cell) = place.cells.get_mut(&key) {
-                cell.wanted = wanted;
+            if let Some(informer) = place.informers.get_mut(&key) {
+                informer.wanted = wanted;
                 continue;
             }
             if place.completeness() == Some(RulesCompleteness::Incomplete) {
                 self.queue.add_at(CheckJob::AccessReview(key.clone()), now);
             }
             self.queue.add_at(CheckJob::Trial(key.clone()), now + INFORMER);
-            place.cells.insert(key, InformerCheck::new(wanted, now));
+            place.informers.insert(key, InformerCheck::new(wanted, now));
         }
-        self.places.retain(|_, place| !place.cells.is_empty());
+        self.places.retain(|_, place| !place.informers.is_empty());
         let places = &self.places;
         self.queue.retain(|job| match job {
-            CheckJob::Trial(key) | CheckJob::AccessReview(key) => cell_in(places, key).is_some(),
+            CheckJob::Trial(key) | CheckJob::AccessReview(key) => {
+                informer_in(places, key).is_some()
+            }
             CheckJob::RulesReview(spot) => places.contains_key(spot),
         });
         let mut needed = BTreeMap::<_, BTreeSet<_>>::new();
-        for key in self.places.values().flat_map(|place| place.cells.keys()).chain(unchecked) {
+        for key in self.places.values().flat_map(|place| place.informers.keys()).chain(unchecked) {
             needed.entry(spot(key)).or_default().insert(key.resource.group_resource().clone());
         }
         for (spot, place) in &mut self.places {
@@ -176,20 +178,23 @@ impl CheckSchedule {
         let places = &self.places;
         let class = |job: &CheckJob| match job {
             CheckJob::Trial(key) | CheckJob::AccessReview(key) => {
-                cell_in(places, key).map(|cell| {
-                    (!(cell.is_urgent && matches!(job, CheckJob::Trial(_))), !cell.access.is_held())
+                informer_in(places, key).map(|informer| {
+                    (
+                        !(informer.is_urgent && matches!(job, CheckJob::Trial(_))),
+                        !informer.access.is_held(),
+                    )
                 })
             }
             CheckJob::RulesReview(spot) => places.get(spot).map(|place| (true, !place.is_held())),
         };
         let mut full = BTreeSet::new();
         let begun = self.queue.take_by(now, class, |job| {
-            let (cell, cost) = match job {
-                CheckJob::Trial(key) => (cell_in(places, key)?, 2),
-                CheckJob::AccessReview(key) => (cell_in(places, key)?, 1),
-                CheckJob::RulesReview(spot) => (places.get(spot)?.cells.values().next()?, 1),
+            let (informer, cost) = match job {
+                CheckJob::Trial(key) => (informer_in(places, key)?, 2),
+                CheckJob::AccessReview(key) => (informer_in(places, key)?, 1),
+                CheckJob::RulesReview(spot) => (places.get(spot)?.informers.values().next()?, 1),
             };
-            let payer = &cell.wanted.payer;
+            let payer = &informer.wanted.payer;
             if full.contains(payer) {
                 return None;
             }
@@ -204,9 +209,9 @@ impl CheckSchedule {
         });
         for (job, _) in &begun {
             if let CheckJob::Trial(key) = job
-                && let Some(cell) = self.cell(key)
+                && let Some(informer) = self.informer(key)
             {
-                (cell.is_urgent, cell.waits_since) = (false, None);
+                (informer.is_urgent, informer.waits_since) = (false, None);
             }
         }
         begun
@@ -214,13 +219,14 @@ impl CheckSchedule {
 
     /// Whether a refusal can mean that the informer's namespace was deleted.
     pub(super) fn namespace_check(&self, key: &InformerKey) -> NamespaceCheck {
-        cell_in(&self.places, key).map_or(NamespaceCheck::Known, |cell| cell.wanted.namespace_check)
+        informer_in(&self.places, key)
+            .map_or(NamespaceCheck::Known, |informer| informer.wanted.namespace_check)
     }
 
     /// Returns the verbs that an access review of the informer is about. Never empty.
     pub(super) fn in_question(&self, key: &InformerKey) -> Vec<Verb> {
-        cell_in(&self.places, key)
-            .map_or_else(|| vec![Verb::Watch], |cell| cell.access.in_question())
+        informer_in(&self.places, key)
+            .map_or_else(|| vec![Verb::Watch], |informer| informer.access.in_question())
     }
 
     /// When [`CheckSchedule::begin`] has to run again, or `None` if no check is scheduled.
@@ -258,9 +264,9 @@ impl CheckSchedule {
         };
         let Some(place) = self.places.get_mut(&spot(key)) else { return };
         let is_reviewed = place.completeness() == Some(RulesCompleteness::Incomplete);
-        let Some(cell) = place.cells.get_mut(key) else { return };
-        let is_trial = matches!(job, CheckJob::Trial(_));
-        let CheckSettings { namespace_check, payer } = &cell.wanted;
+        let Some(informer) = place.informers.get_mut(key) else { return };
+        let is_access_check = matches!(job, CheckJob::Trial(_));
+        let CheckSettings { namespace_check, payer } = &informer.wanted;
         let period = match (job, &input) {
             (CheckJob::Trial(_), AccessSignal::Refused { fault, .. }) => {
                 if *namespace_check == NamespaceCheck::Ask {
@@ -273,10 +279,10 @@ impl CheckSchedule {
             (CheckJob::Trial(_), _) => CALM,
             (CheckJob::RulesReview(_) | CheckJob::AccessReview(_), _) => REVIEW,
         };
-        if is_reviewed || is_trial {
-            self.queue.hasten(job.clone(), now + jittered(period, (self.spread)()));
+        if is_reviewed || is_access_check {
+            self.queue.make_due_by(job.clone(), now + jittered(period, (self.spread)()));
         }
-        cell.take(input, key, &mut self.queue, now, wall);
+        informer.take(input, key, &mut self.queue, now, wall);
     }
 
     /// Processes the informers' reports and the passage of time. Returns the informers to block or
@@ -289,13 +295,13 @@ impl CheckSchedule {
         wall: Timestamp,
     ) -> Vec<(InformerKey, GateChange)> {
         let mut orders = Vec::new();
-        for (key, cell) in self.places.values_mut().flat_map(|place| &mut place.cells) {
+        for (key, informer) in self.places.values_mut().flat_map(|place| &mut place.informers) {
             let own = own(key);
             if let Some(own) = &own {
-                let is_news = cell.refused_since != own.refused_since;
-                cell.refused_since = own.refused_since;
+                let is_news = informer.refused_since != own.refused_since;
+                informer.refused_since = own.refused_since;
                 if is_news && own.refused_since.is_some() {
-                    cell.take(
+                    informer.take(
                         AccessSignal::Suspected { sent: now },
                         key,
                         &mut self.queue,
@@ -304,27 +310,27 @@ impl CheckSchedule {
                     );
                 }
                 if let Some(sent) = own.verified_at {
-                    cell.take(AccessSignal::Verified { sent }, key, &mut self.queue, now, wall);
+                    informer.take(AccessSignal::Verified { sent }, key, &mut self.queue, now, wall);
                 }
             }
-            if let Some(since) = cell.waits_since.filter(|_| !cell.is_urgent) {
+            if let Some(since) = informer.waits_since.filter(|_| !informer.is_urgent) {
                 let (own, waits) = match &own {
                     Some(own) => (own.allowed_at, own.is_starting),
                     None => (None, now < since + NO_INFORMER),
                 };
                 if let Some(sent) = own.filter(|sent| *sent + CALM > now) {
-                    cell.waits_since = None;
-                    cell.take(AccessSignal::Allowed { sent }, key, &mut self.queue, now, wall);
+                    informer.waits_since = None;
+                    informer.take(AccessSignal::Allowed { sent }, key, &mut self.queue, now, wall);
                     // Spreads the checks of informers that synced at the same time.
                     let pause = CALM.mul_f64(f64::midpoint(1.0, (self.spread)()));
                     self.queue.add_at(CheckJob::Trial(key.clone()), now + pause);
                 } else if !waits {
-                    cell.waits_since = None;
-                    self.queue.hasten(CheckJob::Trial(key.clone()), now);
+                    informer.waits_since = None;
+                    self.queue.make_due_by(CheckJob::Trial(key.clone()), now);
                 }
             }
-            cell.take(AccessSignal::Tick { patience }, key, &mut self.queue, now, wall);
-            let order = own.zip(cell.access.order());
+            informer.take(AccessSignal::Tick { patience }, key, &mut self.queue, now, wall);
+            let order = own.zip(informer.access.order());
             let order = order.filter(|(own, order)| own.is_open != order.is_ok());
             orders.extend(order.map(|(_, order)| (key.clone(), order)));
         }
@@ -333,12 +339,12 @@ impl CheckSchedule {
 
     /// Whether the informer must be blocked or unblocked, or `None` if undecided.
     pub(super) fn order(&self, key: &InformerKey) -> Option<GateChange> {
-        cell_in(&self.places, key)?.access.order()
+        informer_in(&self.places, key)?.access.order()
     }
 
     pub(super) fn access(&self, key: &InformerKey, now: Instant) -> Option<InformerAccess> {
-        let cell = cell_in(&self.places, key)?;
-        Some(cell.access.report(jittered(REVIEW, 1.0) + LATE, now))
+        let informer = informer_in(&self.places, key)?;
+        Some(informer.access.report(jittered(REVIEW, 1.0) + LATE, now))
     }
 
     /// Returns the excess permissions in a scope, or `None` until its rules are known.
@@ -346,16 +352,16 @@ impl CheckSchedule {
         self.places.get(spot)?.excess.clone()
     }
 
-    fn cell(&mut self, key: &InformerKey) -> Option<&mut InformerCheck> {
-        self.places.get_mut(&spot(key))?.cells.get_mut(key)
+    fn informer(&mut self, key: &InformerKey) -> Option<&mut InformerCheck> {
+        self.places.get_mut(&spot(key))?.informers.get_mut(key)
     }
 }
 
-fn cell_in<'a>(
+fn informer_in<'a>(
     places: &'a BTreeMap<RulesScope, NamespaceChecks>,
     key: &InformerKey,
 ) -> Option<&'a InformerCheck> {
-    places.get(&spot(key))?.cells.get(key)
+    places.get(&spot(key))?.informers.get(key)
 }
 
 /// Lengthens `period` by up to 10%, so that checks that start together spread out.

@@ -3,7 +3,7 @@
 use super::{CheckJob, CheckSchedule, CheckSettings, REVIEW, jittered};
 use crate::access::{
     excess::{ExcessPermissions, excess},
-    rule::{AccessSignal, AccessState, lacks_token},
+    rule::{AccessSignal, AccessState, is_token_missing},
     rules::{RulesScope, VERBS, allow},
 };
 use jiff::Timestamp;
@@ -25,7 +25,7 @@ const INCOMPLETE: Duration = Duration::from_mins(5);
 /// to them.
 #[derive(Debug, Default)]
 pub(super) struct NamespaceChecks {
-    pub(super) cells: BTreeMap<InformerKey, InformerCheck>,
+    pub(super) informers: BTreeMap<InformerKey, InformerCheck>,
     pub(super) rules: Option<ReviewedRules>,
     /// Whether the last rules review failed.
     pub(super) has_failed: bool,
@@ -68,12 +68,12 @@ impl CheckSchedule {
             Err(fault) if is_permanent(fault.reason()) => Some(incomplete(Vec::new())),
             Err(fault) => {
                 period = REVIEW;
-                for (key, cell) in &mut place.cells {
+                for (key, informer) in &mut place.informers {
                     let input = AccessSignal::Undecided { sent, fault: fault.clone() };
-                    cell.take(input, key, &mut self.queue, now, wall);
+                    informer.take(input, key, &mut self.queue, now, wall);
                 }
                 // Without a token, no other review is answered either.
-                let is_over = had_failed && !lacks_token(fault.reason())
+                let is_over = had_failed && !is_token_missing(fault.reason())
                     || fault.reason() == FaultReason::TooLarge;
                 // Each informer then gets its own access reviews. The last known excess remains.
                 let known = || place.rules.clone().map(|known| known.rules).unwrap_or_default();
@@ -83,16 +83,18 @@ impl CheckSchedule {
         let is_complete =
             rules.as_ref().is_none_or(|rules| rules.completeness == RulesCompleteness::Complete);
         let period = if is_complete { REVIEW } else { period };
-        self.queue
-            .hasten(CheckJob::RulesReview(spot.clone()), now + jittered(period, (self.spread)()));
+        self.queue.make_due_by(
+            CheckJob::RulesReview(spot.clone()),
+            now + jittered(period, (self.spread)()),
+        );
         let Some(rules) = rules else { return };
-        for (key, cell) in &mut place.cells {
+        for (key, informer) in &mut place.informers {
             let review = CheckJob::AccessReview(key.clone());
             if is_complete {
                 self.queue.remove(&review);
                 let is_refused = |verb: &Verb| !allow(&rules, key, *verb);
                 let refused = VERBS.into_iter().filter(is_refused).collect();
-                cell.take(
+                informer.take(
                     AccessSignal::Reviewed { sent, refused },
                     key,
                     &mut self.queue,
@@ -100,7 +102,7 @@ impl CheckSchedule {
                     wall,
                 );
             } else if !was_incomplete {
-                self.queue.hasten(review, now);
+                self.queue.make_due_by(review, now);
             }
         }
         if place.rules.as_ref() != Some(&rules) {
@@ -118,7 +120,7 @@ impl NamespaceChecks {
 
     /// Whether an informer has access that it can lose, or the rules are still unknown.
     pub(super) fn is_held(&self) -> bool {
-        self.rules.is_none() || self.cells.values().any(|cell| cell.access.is_held())
+        self.rules.is_none() || self.informers.values().any(|informer| informer.access.is_held())
     }
 
     pub(super) fn compare(&mut self) {
@@ -148,7 +150,7 @@ impl InformerCheck {
     ) {
         if let Some(at) = self.access.on(input, now, wall) {
             self.is_urgent = true;
-            queue.hasten(CheckJob::Trial(key.clone()), at);
+            queue.make_due_by(CheckJob::Trial(key.clone()), at);
         }
     }
 }

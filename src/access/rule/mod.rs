@@ -161,13 +161,13 @@ impl AccessState {
                 None
             }
             AccessSignal::Suspected { sent } => self.suspect(sent).then_some(at_once)?,
-            AccessSignal::Undecided { sent, fault } if fault.reason().refuses_identity() => {
+            AccessSignal::Undecided { sent, fault } if fault.reason().is_access_denied() => {
                 self.answered(sent);
                 let reason = fault.reason();
                 // The reason of a missing token is shown in the status and must be the current one.
                 let is_news =
                     matches!(&self.standing, PermissionState::Refused(old) if old.reason != reason);
-                (self.suspect(sent) || is_news && lacks_token(reason)).then_some(at_once)?
+                (self.suspect(sent) || is_news && is_token_missing(reason)).then_some(at_once)?
             }
             AccessSignal::Undecided { fault, .. } => {
                 self.failed = Some(fault);
@@ -294,16 +294,16 @@ impl AccessState {
         let (allowed, is_contrary) = (refused.is_empty(), self.contradicts(&refused));
         // An answered review shows that a token is available again.
         let has_token =
-            matches!(&self.standing, PermissionState::Refused(old) if lacks_token(old.reason));
+            matches!(&self.standing, PermissionState::Refused(old) if is_token_missing(old.reason));
         let is_news =
             has_token || allowed && matches!(self.standing, PermissionState::Unverified { .. });
         // A review decides only while access checks give no result.
-        let stands_in = match self.standing {
+        let can_stand_in = match self.standing {
             PermissionState::Verifying => self.failed.is_some(),
             PermissionState::Granted { is_by_review, .. } => is_by_review,
             PermissionState::Unverified { .. } | PermissionState::Refused(_) => false,
         };
-        if stands_in && self.refused.is_none() {
+        if can_stand_in && self.refused.is_none() {
             let granted = PermissionState::Granted { verified_at: wall, is_by_review: true };
             self.standing = if allowed { granted } else { PermissionState::Verifying };
         }
@@ -341,15 +341,15 @@ impl AccessState {
 }
 
 impl From<AccessCheck> for AccessSignal {
-    fn from(trial: AccessCheck) -> Self {
-        let sent = trial.sent;
+    fn from(access_check: AccessCheck) -> Self {
+        let sent = access_check.sent;
         let refused = |answer: &AccessDecision| matches!(answer, AccessDecision::Refused(_));
-        if let Some((_, fault)) = trial.refusal() {
-            let both = [(Verb::List, &trial.list), (Verb::Watch, &trial.watch)];
+        if let Some((_, fault)) = access_check.refusal() {
+            let both = [(Verb::List, &access_check.list), (Verb::Watch, &access_check.watch)];
             let verbs = both.into_iter().filter(|(_, it)| refused(it)).map(|(verb, _)| verb);
             return Self::Refused { sent, verbs: verbs.collect(), fault: fault.clone() };
         }
-        match trial.list.undecided().or_else(|| trial.watch.undecided()) {
+        match access_check.list.undecided().or_else(|| access_check.watch.undecided()) {
             Some(fault) => Self::Undecided { sent, fault: fault.clone() },
             None => Self::Allowed { sent },
         }
@@ -362,6 +362,6 @@ const fn granted(verified_at: Timestamp) -> PermissionState {
 }
 
 /// Whether no request was made, for want of a token.
-pub(super) const fn lacks_token(reason: FaultReason) -> bool {
+pub(super) const fn is_token_missing(reason: FaultReason) -> bool {
     matches!(reason, FaultReason::TokenRequestDenied | FaultReason::ServiceAccountNotFound)
 }

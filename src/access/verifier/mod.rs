@@ -4,7 +4,7 @@
 mod tests;
 
 use super::{
-    book::{Check, CheckJob, CheckResult, CheckSchedule, CheckSettings, is_permanent},
+    book::{AccessCheckKind, CheckJob, CheckResult, CheckSchedule, CheckSettings, is_permanent},
     reports::AccessReports,
     rule::{AccessSignal, GateChange},
     rules::attributes,
@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use kube::Client;
 use kubewarm_api::model::{FaultReason, Identity, InformerKey, MetricOutcome, RequestFault, Verb};
 use kubewarm_cache::informer::{AccessCheck, ChangeNotifier, InformerReports};
-use kubewarm_client::{ClientProvider, KeyedPermit, NamespaceBuckets, is_allowed, rules_of};
+use kubewarm_client::{ClientProvider, KeyedPermit, NamespaceBuckets, is_allowed, review_rules};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -59,7 +59,7 @@ pub struct CheckerDependencies {
     pub changes: ChangeNotifier,
     /// Maximum age of the last confirmed access. [`super::PATIENCE`], except in tests.
     pub patience: Duration,
-    pub count: Box<dyn Fn(Check, MetricOutcome) + Send>,
+    pub count: Box<dyn Fn(AccessCheckKind, MetricOutcome) + Send>,
 }
 
 /// The task that sends the checks and evaluates their results.
@@ -143,7 +143,7 @@ impl AccessChecker {
             book.want(wanted, &self.around.own, began);
         }
         let reports = &self.around.reports;
-        let own = |key: &InformerKey| reports.own_access(key);
+        let own = |key: &InformerKey| reports.get_list_watch_access(key);
         let orders = book.look(own, self.around.patience, began, Timestamp::now());
         drop(book);
         for (key, order) in orders {
@@ -191,7 +191,7 @@ impl AccessChecker {
             }
             CheckJob::RulesReview((_, here)) => async move {
                 let here = here.as_deref().unwrap_or(NOWHERE);
-                rules_of(&client, here).await.map(CheckResult::Rules)
+                review_rules(&client, here).await.map(CheckResult::Rules)
             }
             .boxed(),
             CheckJob::AccessReview(key) => {
@@ -216,7 +216,7 @@ impl AccessChecker {
 
     /// Records a result. Only the result of an access check blocks or unblocks an informer.
     fn take(&mut self, job: &CheckJob, sent: Instant, found: Result<CheckResult, RequestFault>) {
-        (self.around.count)(Check::from(job), outcome(&found));
+        (self.around.count)(AccessCheckKind::from(job), outcome(&found));
         let key = match job {
             CheckJob::Trial(key) | CheckJob::AccessReview(key) => Some(key),
             CheckJob::RulesReview(_) => None,
@@ -227,8 +227,8 @@ impl AccessChecker {
         if let (Some(key), Some(before), Some(after)) = (key, before, access()) {
             log(key, &before, &after);
         }
-        let is_trial = matches!(job, CheckJob::Trial(_));
-        let key = key.filter(|_| is_trial);
+        let is_access_check = matches!(job, CheckJob::Trial(_));
+        let key = key.filter(|_| is_access_check);
         let order = key.and_then(|key| Some((key, self.reports.book.read().order(key)?)));
         if let Some((key, order)) = order {
             self.tell(key, order);
@@ -240,7 +240,7 @@ impl AccessChecker {
     /// An informer whose own request was refused by a lagging API server then retries at once.
     fn tell(&self, key: &InformerKey, order: GateChange) {
         let reports = &self.around.reports;
-        match (order, reports.own_access(key)) {
+        match (order, reports.get_list_watch_access(key)) {
             (Err((verb, fault)), _) => reports.lost(key, verb, &fault),
             (Ok(()), Some(own)) if !own.is_open || own.refused_since.is_some() => {
                 reports.returned(key);
@@ -270,17 +270,17 @@ fn log(key: &InformerKey, before: &InformerAccess, after: &InformerAccess) {
     use PermissionState::{Granted, Refused};
     match (&before.standing, &after.standing) {
         (Granted { .. }, Granted { .. }) | (Refused(_), Refused(_)) => {}
-        (_, Granted { .. }) => tracing::info!(cell = %key, "access verified"),
+        (_, Granted { .. }) => tracing::info!(informer = %key, "access verified"),
         (_, Refused(refused)) => {
             let (verbs, message) = (&refused.verbs, &refused.message);
-            tracing::warn!(cell = %key, ?verbs, reason = %refused.reason, %message, "access refused");
+            tracing::warn!(informer = %key, ?verbs, reason = %refused.reason, %message, "access refused");
         }
         _ => {}
     }
     if before.overruled != after.overruled
         && let Some(allowed) = after.overruled
     {
-        tracing::warn!(cell = %key, allowed, "a review says otherwise than the real request, which counts");
+        tracing::warn!(informer = %key, allowed, "a review says otherwise than the real request, which counts");
     }
 }
 

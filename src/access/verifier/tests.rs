@@ -12,7 +12,7 @@ use kubewarm_client::AccountClients;
 use parking_lot::Mutex;
 use std::{convert::Infallible, future::pending, sync::Weak};
 
-fn cell() -> InformerSpec {
+fn informer() -> InformerSpec {
     let key = InformerKey::all(
         Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
         InformerScope::Namespace("shop".into()),
@@ -33,7 +33,7 @@ async fn an_informer_that_starts_after_its_refusal_is_blocked() {
     let clients: Arc<dyn ClientProvider> =
         Arc::new(AccountClients::of(&nowhere, silent, NamespaceBuckets::default()));
     let bounds =
-        RegistryLimits { lists: 1, namespace_share: 100, buckets: NamespaceBuckets::default() };
+        RegistryLimits { lists: 1, namespace_quota: 100, buckets: NamespaceBuckets::default() };
     let (catalog, metrics) = (StoreCatalog::new(), Arc::new(InformerMetrics::new().unwrap()));
     let mut registry = InformerRegistry::new(
         Arc::clone(&clients),
@@ -42,7 +42,7 @@ async fn an_informer_that_starts_after_its_refusal_is_blocked() {
         bounds,
         InformerTiming::default(),
     );
-    let (spec, reports) = (cell(), registry.reports());
+    let (spec, reports) = (informer(), registry.reports());
     let wanted = CheckSettings { namespace_check: NamespaceCheck::Known, payer: "shop".into() };
     let wanted = BTreeMap::from([(spec.key.clone(), wanted)]);
     let mut verifier = AccessChecker::new(CheckerDependencies {
@@ -108,11 +108,11 @@ async fn an_identity_has_one_client_while_any_profile_uses_it() {
         count: Box::new(|_, _| {}),
     });
     let mut after = |identities: &[&Identity]| {
-        let cells = identities.iter().map(|&identity| {
-            let key = InformerKey { identity: identity.clone(), ..cell().key };
+        let informers = identities.iter().map(|&identity| {
+            let key = InformerKey { identity: identity.clone(), ..informer().key };
             (key, CheckSettings { namespace_check: NamespaceCheck::Known, payer: "shop".into() })
         });
-        *wanted.lock() = Some(cells.collect());
+        *wanted.lock() = Some(informers.collect());
         verifier.look();
         let made = made.0.lock();
         let living = made.iter().filter(|(_, client)| client.strong_count() > 0);

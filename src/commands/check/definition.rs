@@ -19,7 +19,7 @@ pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifes
         let text = format!("the API server does not serve cacheprofiles.{GROUP}/{VERSION}");
         (ReportRow::bad(text).next(apply.clone()), false)
     };
-    let ours: Value = serde_saphyr::from_str(&manifests::crd_yaml()?)
+    let ours: Value = serde_saphyr::from_str(&manifests::render_crd()?)
         .map_err(|error| manifests::ManifestError::Shipped(error.into()))?;
     let fault = match get(client, CRD).await {
         Ok(answer) if answer.status == 404 => return Ok(missing()),

@@ -43,7 +43,7 @@ pub(super) async fn permitted(
 /// All objects of an installation except the Deployment, which depends on the chart's values.
 fn objects(namespace: &str, watched: &[String]) -> Result<Vec<Value>, manifests::ManifestError> {
     let texts = [
-        manifests::crd_yaml()?,
+        manifests::render_crd()?,
         manifests::operator(namespace, watched, &[])?,
         manifests::ACCOUNT_POLICY.to_owned(),
     ];

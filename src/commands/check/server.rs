@@ -4,7 +4,7 @@ use super::super::report::ReportRow;
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::Client;
 use kubewarm_api::model::{FaultReason, RequestFault};
-use kubewarm_client::{ApiResponse, get, whoami};
+use kubewarm_client::{ApiResponse, fetch_own_subject, get};
 
 /// Oldest supported minor version of Kubernetes. `NEWEST` is the newest tested one.
 const OLDEST: u32 = 32;
@@ -23,7 +23,7 @@ pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, b
         Err(fault) => return (vec![unreached(server, &fault)], false),
     };
     let version = answer.json().map(|version| of_version(server, &version));
-    let you = whoami(client).await;
+    let you = fetch_own_subject(client).await;
     let you = you.map(|subject| ReportRow::good(format!("knows you as {subject}")));
     let mut findings = vec![
         ReportRow::or_unseen(version, "its version"),

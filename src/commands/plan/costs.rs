@@ -27,7 +27,7 @@ fn written(amount: CostAmount, write: impl Fn(u64) -> String) -> String {
 /// The costs of a target or a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PlanCosts {
-    pub(super) cells: CostAmount,
+    pub(super) informers: CostAmount,
     pub(super) objects: CostAmount,
     pub(super) bytes: CostAmount,
     /// Requests for lists.
@@ -56,7 +56,10 @@ impl PlanCosts {
     pub(super) fn of(figures: &CostEstimate, missing: CostAmount) -> Self {
         let amount = |number| Some((number, figures.certainty));
         Self {
-            cells: Some((figures.cells.try_into().unwrap_or(u64::MAX), PlanCertainty::Estimate)),
+            informers: Some((
+                figures.informers.try_into().unwrap_or(u64::MAX),
+                PlanCertainty::Estimate,
+            )),
             objects: amount(figures.objects),
             bytes: amount(figures.bytes),
             requests: amount(figures.requests),
@@ -68,7 +71,7 @@ impl PlanCosts {
     /// Texts for the columns of [`HEAD`].
     fn columns(&self) -> [String; 6] {
         [
-            written(self.cells, grouped),
+            written(self.informers, grouped),
             written(self.objects, grouped),
             written(self.bytes, mebibytes),
             written(self.requests, grouped),
@@ -78,13 +81,13 @@ impl PlanCosts {
     }
 
     fn json(&self) -> Value {
-        let Self { cells, objects, bytes, requests, millis, missing } = *self;
-        let all = [cells, objects, bytes, requests, millis, missing];
+        let Self { informers, objects, bytes, requests, millis, missing } = *self;
+        let all = [informers, objects, bytes, requests, millis, missing];
         let number = |amount: CostAmount| amount.map(|(number, _)| number);
         let is_lower_bound =
             |amount: &CostAmount| matches!(amount, Some((_, PlanCertainty::LowerBound)));
         json!({
-            "informers": number(cells),
+            "informers": number(informers),
             "objects": number(objects),
             "bytes": number(bytes),
             "requests": number(requests),
@@ -150,7 +153,7 @@ mod tests {
 
     fn outlook() -> ProfilePlan {
         let known = PlanCosts {
-            cells: Some((2, PlanCertainty::Estimate)),
+            informers: Some((2, PlanCertainty::Estimate)),
             objects: Some((12_345, PlanCertainty::Estimate)),
             bytes: Some((3 << 20, PlanCertainty::Estimate)),
             requests: Some((2, PlanCertainty::LowerBound)),

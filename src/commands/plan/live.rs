@@ -65,7 +65,7 @@ impl LiveCluster {
         let served = served(client.clone()).await.map_err(CommandError::of_discovery)?;
         let caller = Arc::new(SingleClientProvider(Arc::new(connection.informer_client())));
         let surveyor =
-            CostSurveyor::new(caller, REST, NamespaceBuckets::default()).without_trials();
+            CostSurveyor::new(caller, REST, NamespaceBuckets::default()).without_access_checks();
         Ok(Self { client, served, surveyor })
     }
 
@@ -101,7 +101,7 @@ impl LiveCluster {
             })
         };
         for (target, (name, figures)) in accepted(&declared).zip(&forecast.targets) {
-            let keys = target.all_cells().map(|cell| &cell.key);
+            let keys = target.all_informers().map(|informer| &informer.key);
             let costs = PlanCosts::of(figures, reviewed.missing(keys));
             let costs = if open(name) { PlanCosts::default() } else { costs };
             outlook.targets.push((Arc::clone(name), costs));
@@ -153,7 +153,7 @@ impl LiveCluster {
 
 /// Keys of the informers of all targets, including informers for namespaces.
 fn keys(profile: &DeclaredProfile) -> impl Iterator<Item = &InformerKey> {
-    accepted(profile).flat_map(DeclaredTarget::all_cells).map(|cell| &cell.key)
+    accepted(profile).flat_map(DeclaredTarget::all_informers).map(|informer| &informer.key)
 }
 
 fn need(key: &InformerKey, verb: Verb) -> RequiredAccess {

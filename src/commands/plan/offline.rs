@@ -32,23 +32,23 @@ pub(super) fn outlook(
             continue;
         };
         let count = u64::try_from(extents.len()).unwrap_or(u64::MAX);
-        let (cells, requests) =
+        let (informers, requests) =
             (Some((count, PlanCertainty::Estimate)), Some((count, PlanCertainty::LowerBound)));
-        let costs = PlanCosts { cells, requests, ..PlanCosts::default() };
+        let costs = PlanCosts { informers, requests, ..PlanCosts::default() };
         outlook.targets.push((Arc::clone(&target.name), costs));
         // Two targets share an informer if these fields are equal.
         let ValidatedTarget { of, version, labels, fields, projection, secret_data, .. } = target;
-        let cell = |extent| (of, version, labels, fields, projection, secret_data, extent);
-        all.extend(extents.into_iter().map(cell));
+        let informer = |extent| (of, version, labels, fields, projection, secret_data, extent);
+        all.extend(extents.into_iter().map(informer));
     }
     let count = u64::try_from(all.len()).unwrap_or(u64::MAX);
-    let cells = if open.is_empty() {
+    let informers = if open.is_empty() {
         Some((count, PlanCertainty::Estimate))
     } else {
         Some((count, PlanCertainty::LowerBound))
     };
     outlook.total = PlanCosts {
-        cells,
+        informers,
         requests: Some((count, PlanCertainty::LowerBound)),
         ..PlanCosts::default()
     };
@@ -107,9 +107,12 @@ mod tests {
         let here = json!({"type": "OwnNamespace"});
         let both = json!({"type": "Namespaces", "namespaces": ["shop", "b"]});
         let outlook = of(&json!([pods("one", &here), pods("two", &both)]));
-        let cells: Vec<_> = outlook.targets.iter().map(|(_, costs)| costs.cells).collect();
-        assert_eq!(cells, [Some((1, PlanCertainty::Estimate)), Some((2, PlanCertainty::Estimate))]);
-        assert_eq!(outlook.total.cells, Some((2, PlanCertainty::Estimate)));
+        let informers: Vec<_> = outlook.targets.iter().map(|(_, costs)| costs.informers).collect();
+        assert_eq!(
+            informers,
+            [Some((1, PlanCertainty::Estimate)), Some((2, PlanCertainty::Estimate))]
+        );
+        assert_eq!(outlook.total.informers, Some((2, PlanCertainty::Estimate)));
         assert_eq!(outlook.total.requests, Some((2, PlanCertainty::LowerBound)));
         assert_eq!(outlook.total.objects, None);
         let notes = outlook.notes.join("\n");
@@ -123,7 +126,7 @@ mod tests {
         let scope = json!({"type": "NamespaceSelector", "namespaceSelector": labels});
         let outlook = of(&json!([{"name": "found", "resource": "pods", "scope": scope}]));
         assert_eq!(outlook.targets[0].1, PlanCosts::default());
-        assert_eq!(outlook.total.cells, Some((0, PlanCertainty::LowerBound)));
+        assert_eq!(outlook.total.informers, Some((0, PlanCertainty::LowerBound)));
         let notes = outlook.notes.join("\n");
         assert!(notes.contains("which namespaces found would find"), "{notes}");
     }

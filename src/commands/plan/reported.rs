@@ -56,7 +56,7 @@ fn costs(plan: &PlanStatus) -> PlanCosts {
     let certainty = certainty.unwrap_or(PlanCertainty::LowerBound);
     let count = |number: Option<i64>, certainty| Some((u64::try_from(number?).ok()?, certainty));
     PlanCosts {
-        cells: count(informers.map(i64::from), PlanCertainty::Estimate),
+        informers: count(informers.map(i64::from), PlanCertainty::Estimate),
         objects: count(*objects, certainty),
         bytes: memory.as_deref().and_then(parse_quantity).map(|bytes| (bytes, certainty)),
         requests: count(requests.map(i64::from), certainty),
@@ -85,7 +85,7 @@ mod tests {
             (Some((7, PlanCertainty::LowerBound)), Some((3 << 20, PlanCertainty::LowerBound)))
         );
         assert_eq!(
-            (bound.cells, bound.missing),
+            (bound.informers, bound.missing),
             (Some((1, PlanCertainty::Estimate)), Some((0, PlanCertainty::Estimate)))
         );
         assert_eq!((bound.requests, bound.millis), (None, None), "absent is unknown");

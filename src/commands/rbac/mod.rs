@@ -22,7 +22,7 @@ use kube::Client;
 use kubewarm_api::{
     manifests::{
         GrantDiff, NamespacesBySelector, OperatorFeature, ProfilePermissions, RbacObject,
-        RbacParseError, compare, grants, operator, token_minter,
+        RbacParseError, compare, find_token_minter, grants, operator,
     },
     model::{ProfileRef, Subject, ValidatedProfile},
     v1alpha1::{AccessStatus, CacheProfile},
@@ -246,5 +246,5 @@ fn said_operator(profile: &CacheProfile) -> Option<Subject> {
         namespace: metadata.namespace.as_deref()?.into(),
         name: metadata.name.as_deref()?.into(),
     };
-    token_minter(&of, &documents(access.manifests.as_deref()).ok()?)
+    find_token_minter(&of, &documents(access.manifests.as_deref()).ok()?)
 }

@@ -200,8 +200,8 @@ impl ReportFact {
         Self { shown: Some(FactDisplay::Number(text.into())), ..Self::new(TextTone::Plain, "") }
     }
 
-    pub(super) fn bar(cells: InformerCounts) -> Self {
-        Self { shown: Some(FactDisplay::Bar(cells)), ..Self::new(TextTone::Plain, "") }
+    pub(super) fn bar(informers: InformerCounts) -> Self {
+        Self { shown: Some(FactDisplay::Bar(informers)), ..Self::new(TextTone::Plain, "") }
     }
 
     /// A fact that only programs read.

@@ -227,8 +227,8 @@ impl ReportFact {
             Some(FactDisplay::Number(_)) => {
                 line.push(self.tone, format!("{:>column$}", self.text()));
             }
-            Some(FactDisplay::Bar(cells)) => {
-                line.push_bar(cells, if width == 0 || width >= WIDE { 20 } else { 10 });
+            Some(FactDisplay::Bar(informers)) => {
+                line.push_bar(informers, if width == 0 || width >= WIDE { 20 } else { 10 });
             }
             None => {}
         }
@@ -276,9 +276,10 @@ impl StyledLine {
 
     /// Appends a bar: `█` for synced informers, `▓` for stale ones, `░` for the rest. Rounding down keeps the bar of an
     /// incomplete target from being full.
-    fn push_bar(&mut self, cells: &InformerCounts, width: usize) {
+    fn push_bar(&mut self, informers: &InformerCounts, width: usize) {
         let of = |count: i32| usize::try_from(count).unwrap_or(0);
-        let (synced, stale, total) = (of(cells.synced), of(cells.stale), of(cells.total));
+        let (synced, stale, total) =
+            (of(informers.synced), of(informers.stale), of(informers.total));
         let columns = |part: usize| match total {
             0 => 0,
             total => part.min(total).saturating_mul(width) / total,

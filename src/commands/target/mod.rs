@@ -75,7 +75,7 @@ pub(super) fn target(
 
 /// Rows for the conditions and problems in the status.
 fn details(target: &TargetStatus, now: Timestamp) -> Vec<ReportRow> {
-    let mut rows = vec![ReportRow::labelled("informers", TextTone::Plain, cells_text(target))];
+    let mut rows = vec![ReportRow::labelled("informers", TextTone::Plain, informers_text(target))];
     for found in &target.conditions {
         let ago = length(span(found.last_transition_time.0, now));
         let message = own_message(target, found);
@@ -121,7 +121,7 @@ fn missing_rules(
 }
 
 /// The informers by state and the objects, such as `1 of 4 synced: 2 syncing, 1 forbidden; 300 objects`.
-fn cells_text(target: &TargetStatus) -> String {
+fn informers_text(target: &TargetStatus) -> String {
     let InformerCounts { total, synced, syncing, stale, forbidden, missing, limited, failing } =
         target.informers.clone().unwrap_or_default();
     let others = [

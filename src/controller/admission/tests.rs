@@ -1,7 +1,7 @@
 //! Tests of the limits for profile specs.
 
 use super::*;
-use crate::controller::intake::own_cells;
+use crate::controller::intake::own_informers;
 use kubewarm_api::model::{ObjectKey, ReplacePolicy, ResourceVersion, Uid, WatchedNamespaces};
 use kubewarm_cache::store::{StoreCatalog, StoreReader};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let key = own_cells(&WatchedNamespaces::Everywhere).unwrap().remove(0).key;
+        let key = own_informers(&WatchedNamespaces::Everywhere).unwrap().remove(0).key;
         Self::of(&ProfileAdmission::new("home".into()), &StoreCatalog::new(), &key)
     }
 
@@ -204,11 +204,13 @@ fn left_out_profiles_are_limited_and_admitted_by_a_later_relist() {
 #[test]
 fn separately_listed_namespaces_share_the_process_limit() {
     let names: Vec<Arc<str>> = (0..102).map(|n| format!("n{n:03}").into()).collect();
-    let cells = own_cells(&WatchedNamespaces::Namespaces(names.iter().cloned().collect())).unwrap();
+    let informers =
+        own_informers(&WatchedNamespaces::Namespaces(names.iter().cloned().collect())).unwrap();
     let (catalog, admission) = (StoreCatalog::new(), ProfileAdmission::new("home".into()));
-    let scene =
-        |cell: kubewarm_api::model::InformerSpec| Scene::of(&admission, &catalog, &cell.key);
-    let mut scenes: Vec<_> = cells.into_iter().map(scene).collect();
+    let scene = |informer: kubewarm_api::model::InformerSpec| {
+        Scene::of(&admission, &catalog, &informer.key)
+    };
+    let mut scenes: Vec<_> = informers.into_iter().map(scene).collect();
     for (scene, name) in scenes.iter_mut().zip(&names) {
         scene.list(name, 0..100);
     }

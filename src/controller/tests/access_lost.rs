@@ -19,8 +19,8 @@ fn a_store_is_kept_if_any_profile_serves_stale_data() {
         (vec![plain(), stale()], AccessLossPolicy::ServeStale),
     ] {
         let outcome = run(&mut reconciler(), &profiles, &Tables::default());
-        let (cell, _) = outcome.desired.values().next().unwrap();
-        assert_eq!(cell.tuning.on_access_lost, expected);
+        let (informer, _) = outcome.desired.values().next().unwrap();
+        assert_eq!(informer.tuning.on_access_lost, expected);
     }
 }
 
@@ -60,7 +60,9 @@ fn informers_without_access_replace_no_readable_ones() {
     let edited = [profile("a", "p", 2, spec)];
     let outcome = run(&mut reconciler, &edited, &cluster);
     sync(&mut cluster, &outcome);
-    cluster.lost.extend(first(&outcome).targets[0].cells.iter().map(|cell| cell.key.clone()));
+    cluster
+        .lost
+        .extend(first(&outcome).targets[0].informers.iter().map(|informer| informer.key.clone()));
     let generation = |outcome: &ReconcileResult| {
         first(outcome).targets[0].serving.as_ref().map(|serving| serving.generation)
     };

@@ -21,14 +21,14 @@ fn only_profiles_with_the_same_account_share_informers() {
         read_by("b", "t", "reader"),
     ];
     let outcome = run(&mut reconciler(), &all, &Tables::default());
-    let cell = "pods.v1 in namespace a";
+    let informer = "pods.v1 in namespace a";
     assert_eq!(
         desired(&outcome),
         [
-            cell.to_owned(),
-            format!("{cell}, as ServiceAccount a/other"),
-            format!("{cell}, as ServiceAccount a/reader"),
-            format!("{cell}, as ServiceAccount b/reader"),
+            informer.to_owned(),
+            format!("{informer}, as ServiceAccount a/other"),
+            format!("{informer}, as ServiceAccount a/reader"),
+            format!("{informer}, as ServiceAccount b/reader"),
         ]
     );
 }
@@ -44,7 +44,10 @@ fn a_missing_account_is_refused_until_it_exists() {
     cluster.faults.insert(key.clone(), FaultReason::ServiceAccountNotFound);
     let outcome = run(&mut reconciler, &all, &cluster);
     assert_eq!(refused(&outcome).reason, RefusalReason::ServiceAccountNotFound);
-    assert!(!refused(&outcome).reason.needs_author(), "the account can be created without an edit");
+    assert!(
+        !refused(&outcome).reason.is_author_error(),
+        "the account can be created without an edit"
+    );
     assert!(outcome.desired.contains_key(&key), "the informer runs, to detect the new account");
     cluster.faults.clear();
     let outcome = run(&mut reconciler, &all, &cluster);

@@ -21,7 +21,7 @@ fn an_edited_target_is_served_by_its_old_informers_until_the_new_ones_are_synced
     let outcome = run(&mut reconciler, &edited, &cluster);
     assert_eq!(desired(&outcome).len(), 2);
     let serving = first(&outcome).targets[0].serving.clone().unwrap();
-    assert_eq!((serving.generation, serving.cells.len()), (1, 1));
+    assert_eq!((serving.generation, serving.informers.len()), (1, 1));
     sync(&mut cluster, &outcome);
     let outcome = run(&mut reconciler, &edited, &cluster);
     assert_eq!(desired(&outcome), ["pods.v1 in namespace a, labels app in (web)"]);
@@ -74,9 +74,10 @@ fn informers_of_another_account_stop_serving() {
         for is_noticed in [true, false] {
             let outcome = edit(&read_by(before), &read_by(after), is_noticed);
             assert_eq!(first(&outcome).targets[0].serving, None, "{before:?} to {after:?}");
-            let cells: Vec<_> = outcome.desired.keys().collect();
-            let declared = first(&outcome).targets[0].cells.iter().map(|cell| &cell.key);
-            assert_eq!(cells, declared.collect::<Vec<_>>());
+            let informers: Vec<_> = outcome.desired.keys().collect();
+            let declared =
+                first(&outcome).targets[0].informers.iter().map(|informer| &informer.key);
+            assert_eq!(informers, declared.collect::<Vec<_>>());
         }
     }
     let mut spec = read_by(Some("x"));

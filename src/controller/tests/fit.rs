@@ -47,9 +47,9 @@ impl Scene {
         Self::new(None, None, Some(max_objects))
     }
 
-    /// Adds a synced target `namespace/profile/target`. `cells` and `old` contain its informers
+    /// Adds a synced target `namespace/profile/target`. `informers` and `old` contain its informers
     /// with their object counts.
-    fn add(&mut self, name: &str, priority: u16, cells: &[(&str, u64)], old: &[(&str, u64)]) {
+    fn add(&mut self, name: &str, priority: u16, informers: &[(&str, u64)], old: &[(&str, u64)]) {
         let [namespace, of, target] = name.split('/').collect::<Vec<_>>()[..] else { panic!() };
         let profile = ProfileRef { namespace: namespace.into(), name: of.into() };
         let known = self.targets.iter().find(|it| it.profile == profile);
@@ -58,19 +58,19 @@ impl Scene {
             None => self.budgets.profile(&profile.namespace),
         };
         budget.set_limits(ProfileLimits { max_objects: self.max_objects, max_bytes: None });
-        let specs = |cells: &[(&str, u64)]| -> Vec<_> {
-            let key = |&(cell, objects): &(&str, u64)| {
-                let key = key(&format!("{namespace}-{cell}"));
+        let specs = |informers: &[(&str, u64)]| -> Vec<_> {
+            let key = |&(informer, objects): &(&str, u64)| {
+                let key = key(&format!("{namespace}-{informer}"));
                 let mut spec = InformerSpec::new(key, profile.clone());
                 spec.tuning.gauge = self.cluster.gauge(&spec.key);
                 spec.tuning.gauge.set(objects, objects << 10);
                 spec
             };
-            cells.iter().map(key).collect()
+            informers.iter().map(key).collect()
         };
-        let (cells, old): (Arc<[InformerSpec]>, _) = (specs(cells).into(), specs(old));
-        self.cluster.synced.extend(cells.iter().map(|cell| cell.key.clone()));
-        let holding = TargetCharges::new(&budget, priority, &cells, &old, None);
+        let (informers, old): (Arc<[InformerSpec]>, _) = (specs(informers).into(), specs(old));
+        self.cluster.synced.extend(informers.iter().map(|informer| informer.key.clone()));
+        let holding = TargetCharges::new(&budget, priority, &informers, &old, None);
         let mut state = KnownTarget::default();
         state.holding = Some(holding);
         self.targets.push(Target { profile, name: target.into(), budget, state });

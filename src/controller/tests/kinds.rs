@@ -72,18 +72,23 @@ fn a_new_preferred_version_warms_while_the_old_one_serves() {
     cluster.kinds.insert("pods", ("v2", true));
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(desired(&outcome), ["pods.v1 in namespace a", "pods.v2 in namespace a"]);
-    let cells = |outcome: &ReconcileResult| first(outcome).targets[0].cells[0].key.to_string();
-    assert_eq!(cells(&outcome), "pods.v1 in namespace a", "the target stays warm");
+    let informers =
+        |outcome: &ReconcileResult| first(outcome).targets[0].informers[0].key.to_string();
+    assert_eq!(informers(&outcome), "pods.v1 in namespace a", "the target stays warm");
 
     let old = cluster.synced.clone();
     cluster.synced.clear();
     let gone = run(&mut reconciler, &found, &cluster);
-    assert_eq!(cells(&gone), "pods.v2 in namespace a", "the old version is not served any more");
+    assert_eq!(
+        informers(&gone),
+        "pods.v2 in namespace a",
+        "the old version is not served any more"
+    );
 
     cluster.synced = old;
     sync(&mut cluster, &outcome);
     let outcome = run(&mut reconciler, &found, &cluster);
-    assert_eq!(cells(&outcome), "pods.v2 in namespace a");
+    assert_eq!(informers(&outcome), "pods.v2 in namespace a");
     assert_eq!(desired(&outcome), ["pods.v2 in namespace a"]);
 }
 

@@ -4,7 +4,7 @@ use super::{
     Tables, desired, first, memory_limits, profile, reconciler, reconciler_within, run, sync,
 };
 use crate::controller::{
-    declarations::running_cells,
+    declarations::running_informers,
     intake::ClusterProfile,
     reconcile::{ReconcileResult, Reconciler},
 };
@@ -53,7 +53,11 @@ fn only_the_target_that_exceeds_the_limit_stops() {
     let stopped = target(&outcome, 0);
     let overrun = stopped.limited.unwrap().overrun;
     assert_eq!((overrun.measure, overrun.reached, overrun.others), (LimitKind::Objects, 61, 40));
-    assert_eq!(stopped.cells.len(), 1, "the informer still counts for permissions and the status");
+    assert_eq!(
+        stopped.informers.len(),
+        1,
+        "the informer still counts for permissions and the status"
+    );
     assert!(target(&outcome, 1).limited.is_none());
     // The store was dropped, and the target stays stopped.
     let outcome = run(&mut reconciler, &found, &cluster);
@@ -88,8 +92,8 @@ fn a_stopped_target_is_retried_after_ten_minutes_and_after_an_edit() {
     holds(&cluster, &outcome, "pods", 11);
     let outcome = run(&mut reconciler, &found(1, 10), &cluster);
     assert!(target(&outcome, 1).is_stopped());
-    for cell in &*target(&outcome, 1).cells {
-        cell.tuning.gauge.set(0, 0);
+    for informer in &*target(&outcome, 1).informers {
+        informer.tuning.gauge.set(0, 0);
     }
     assert!(target(&at(&mut reconciler, &found(1, 10), &cluster, 9), 1).is_stopped());
     let outcome = at(&mut reconciler, &found(1, 10), &cluster, 13);
@@ -127,7 +131,7 @@ fn a_full_process_stops_a_tenant_before_the_operator_namespace() {
     let own = outcome.desired.iter().find(|(key, _)| !cluster.synced.contains(*key)).unwrap();
     let gauge = &own.1.0.tuning.gauge;
     gauge.set(2_000, 2 << 20);
-    assert!(!gauge.may_grow(), "the list is paused until another target has stopped");
+    assert!(!gauge.can_grow(), "the list is paused until another target has stopped");
     let outcome = run(&mut reconciler, &found, &cluster);
     let stopped: Vec<_> = outcome
         .observed
@@ -136,7 +140,7 @@ fn a_full_process_stops_a_tenant_before_the_operator_namespace() {
         .map(|it| it.declared.profile.to_string())
         .collect();
     assert_eq!(stopped, ["d/p"]);
-    assert!(gauge.may_grow() && outcome.desired.len() == 4);
+    assert!(gauge.can_grow() && outcome.desired.len() == 4);
     let overrun = outcome.observed[3].declared.targets[0].limited.unwrap().overrun;
     assert_eq!((overrun.bound, overrun.measure), (LimitScope::Process, LimitKind::Memory));
 }
@@ -171,7 +175,7 @@ fn idle_informers_count_and_informers_beyond_the_limit_never_start() {
         let overrun = last.limited.unwrap().overrun;
         assert_eq!((overrun.reached, overrun.others), (INFORMER_BYTES, bytes));
         // Readiness waits only for informers that run.
-        assert_eq!(running_cells(&outcome.observed).len(), outcome.desired.len());
+        assert_eq!(running_informers(&outcome.observed).len(), outcome.desired.len());
         // Running targets continue.
         let again = run(&mut reconciler, &found, &cluster);
         assert_eq!(desired(&again), desired(&outcome));

@@ -210,10 +210,10 @@ fn equal_informers_of_two_profiles_are_one_with_the_strictest_settings() {
     let b = profile("a", "two", 1, spec);
     let outcome = run(&mut reconciler(), &[a, b], &Tables::default());
     assert_eq!(desired(&outcome), ["pods.v1 in namespace a"]);
-    let (cell, mode) = outcome.desired.values().next().unwrap();
+    let (informer, mode) = outcome.desired.values().next().unwrap();
     assert_eq!(*mode, ProfileMode::Active);
-    assert_eq!(cell.tuning.max_staleness, Duration::from_secs(30));
-    assert_eq!(&*cell.tuning.member_of.profile.name, "two", "higher priority");
+    assert_eq!(informer.tuning.max_staleness, Duration::from_secs(30));
+    assert_eq!(&*informer.tuning.member_of.profile.name, "two", "higher priority");
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_planned_profile_starts_no_informer_and_is_unchanged_until_edited() {
     assert_eq!(desired(&outcome), Vec::<String>::new());
     let again = run(&mut reconciler, &planned, &cluster);
     assert_eq!(first(&again), first(&outcome), "a changed profile would restart its forecast");
-    assert_eq!(first(&outcome).targets[0].cells.len(), 1, "its informer is declared");
+    assert_eq!(first(&outcome).targets[0].informers.len(), 1, "its informer is declared");
     let names: Vec<_> = accepted(first(&outcome)).map(|target| &*target.name).collect();
     assert_eq!((names, first(&outcome).mode), (vec!["pods"], ProfileMode::Plan));
 

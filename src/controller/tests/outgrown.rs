@@ -13,25 +13,25 @@ fn spec(app: &str, limits: &Value) -> Value {
     spec
 }
 
-/// Sets the usage of the informers whose names contain `cell` to `objects` of 1 KiB each.
-fn hold(cluster: &Tables, outcome: &ReconcileResult, cell: &str, objects: u64) {
+/// Sets the usage of the informers whose names contain `informer` to `objects` of 1 KiB each.
+fn hold(cluster: &Tables, outcome: &ReconcileResult, informer: &str, objects: u64) {
     let mut found = 0;
-    for key in outcome.desired.keys().filter(|key| key.to_string().contains(cell)) {
+    for key in outcome.desired.keys().filter(|key| key.to_string().contains(informer)) {
         cluster.gauge(key).set(objects, objects << 10);
         found += 1;
     }
-    assert!(found > 0, "{cell} is not among {:?}", desired(outcome));
+    assert!(found > 0, "{informer} is not among {:?}", desired(outcome));
 }
 
 fn pods(outcome: &ReconcileResult) -> &DeclaredTarget {
     &first(outcome).targets[0]
 }
 
-/// Whether the lists of the informers whose names contain `cell` are paused.
-fn is_held_back(outcome: &ReconcileResult, cell: &str) -> bool {
-    let mut cells = outcome.desired.values().map(|(spec, _)| spec);
-    let found = cells.find(|spec| spec.key.to_string().contains(cell));
-    !found.unwrap().tuning.gauge.may_grow()
+/// Whether the lists of the informers whose names contain `informer` are paused.
+fn is_held_back(outcome: &ReconcileResult, informer: &str) -> bool {
+    let mut informers = outcome.desired.values().map(|(spec, _)| spec);
+    let found = informers.find(|spec| spec.key.to_string().contains(informer));
+    !found.unwrap().tuning.gauge.can_grow()
 }
 
 /// Runs profile `a/p` with 60 pods, and edits it to select other pods that are not synced.
@@ -70,9 +70,9 @@ fn old_stores_count_and_are_dropped_before_any_target_stops() {
         let outcome = run(&mut reconciler, &found, &cluster);
         assert!(outcome.exceeded.is_empty(), "{limits}");
         assert_eq!((pods(&outcome).limited, &pods(&outcome).serving), (None, &None), "{limits}");
-        let cells =
+        let informers =
             ["configmaps.v1 in namespace a", "pods.v1 in namespace a, labels app in (shop)"];
-        assert_eq!(desired(&outcome), cells, "{limits}");
+        assert_eq!(desired(&outcome), informers, "{limits}");
         sync(&mut cluster, &outcome);
         let outcome = run(&mut reconciler, &found, &cluster);
         assert_eq!(pods(&outcome).serving.as_ref().unwrap().generation, 2);
@@ -217,7 +217,7 @@ fn a_selectors_namespaces_count_only_for_their_tenant() {
         assert!(stopped.is_stopped());
         let overrun = stopped.limited.unwrap().overrun;
         assert_eq!((overrun.reached, overrun.expected), (memory(101, 3), Some(0)), "{bounds:?}");
-        assert_eq!(stopped.cells.len(), 2, "the informers still count for permissions");
+        assert_eq!(stopped.informers.len(), 2, "the informers still count for permissions");
     }
 }
 

@@ -99,7 +99,7 @@ async fn a_planned_selector_of_too_many_namespaces_is_refused_until_fewer_match(
     let seen = accepted_by_second(&mut reconciler, &forecasts, &found, 660).await;
     assert_eq!(seen.last(), Some(&true), "accepted again within ten minutes");
     let forecast = forecasts.get(&found[0].profile).expect("a forecast");
-    assert_eq!((forecast.targets.len(), forecast.total.cells), (2, 3));
+    assert_eq!((forecast.targets.len(), forecast.total.informers), (2, 3));
     stop.cancel();
     forecasting.await.unwrap();
 }

@@ -29,11 +29,11 @@ fn only_profiles_in_the_operator_namespace_read_other_namespaces() {
         spec["serviceAccountName"] = json!("reader");
         let found = profile("a", "p", 1, spec);
         let outcome = run(&mut reconciler(), &[found], &Tables::default());
-        let cells = desired(&outcome);
-        assert!(!cells.is_empty(), "that account's RBAC decides: {scope}");
+        let informers = desired(&outcome);
+        assert!(!informers.is_empty(), "that account's RBAC decides: {scope}");
         assert!(
-            cells.iter().all(|cell| cell.ends_with(", as ServiceAccount a/reader")),
-            "{cells:?}"
+            informers.iter().all(|informer| informer.ends_with(", as ServiceAccount a/reader")),
+            "{informers:?}"
         );
     }
     let mut spec = targets(&["pods"]);
@@ -50,7 +50,7 @@ fn only_named_namespaces_of_others_need_a_namespace_check() {
     let outcome =
         run(&mut reconciler(), &[profile("kubewarm-system", "p", 1, spec)], &Tables::default());
     let checks: Vec<_> =
-        outcome.desired.values().map(|(cell, _)| cell.tuning.namespace_check).collect();
+        outcome.desired.values().map(|(informer, _)| informer.tuning.namespace_check).collect();
     assert_eq!(checks, [NamespaceCheck::Ask, NamespaceCheck::Known]);
 }
 
@@ -83,7 +83,7 @@ fn a_selector_follows_its_namespaces_and_can_match_none() {
     sync(&mut cluster, &outcome);
     let outcome = run(&mut reconciler, &found, &cluster);
     let serving = first(&outcome).targets[0].serving.as_ref().unwrap();
-    assert!(serving.cells.is_empty(), "a target without matching namespaces is warm");
+    assert!(serving.informers.is_empty(), "a target without matching namespaces is warm");
 
     cluster.names = vec!["a", "b"];
     assert_eq!(desired(&run(&mut reconciler, &found, &cluster)).len(), 3);

@@ -1,7 +1,7 @@
 //! Tests of profiles that share informers, stores and limits.
 
 use super::*;
-use crate::controller::{intake::own_cells, quota::PER_PROFILE};
+use crate::controller::{intake::own_informers, quota::PER_PROFILE};
 use kubewarm_api::model::FieldPath;
 
 /// Default maximum number of informers for the profiles of one namespace.
@@ -66,12 +66,12 @@ fn declared_indexes_never_displace_the_one_that_finds_namespaces() {
     cluster.kinds.insert("namespaces", ("v1", false));
     let found = [profile("kubewarm-system", "p", 1, spec)];
     let outcome = run(&mut reconciler(), &found, &cluster);
-    let [(cell, _)] = outcome.desired.values().collect::<Vec<_>>()[..] else {
+    let [(informer, _)] = outcome.desired.values().collect::<Vec<_>>()[..] else {
         panic!("one informer for all: {:?}", desired(&outcome));
     };
-    assert_eq!(cell.indexes.len(), 32);
+    assert_eq!(informer.indexes.len(), 32);
     let finds = |path: &FieldPath| path.to_string() == "metadata.deletionTimestamp";
-    assert!(cell.indexes.iter().any(finds), "{:?}", cell.indexes);
+    assert!(informer.indexes.iter().any(finds), "{:?}", informer.indexes);
     let left_out = first(&outcome).targets.iter().map(|target| target.left_out.len());
     assert_eq!(left_out.collect::<Vec<_>>(), [0, 1, 0]);
 }
@@ -89,8 +89,8 @@ fn tuned(namespace: &str, name: &str, mode: &str, priority: u16, seconds: u64) -
 /// `max_staleness` in seconds.
 fn governed(profiles: &[ClusterProfile]) -> (String, u64) {
     let outcome = run(&mut reconciler(), profiles, &Tables::default());
-    let (cell, _) = outcome.desired.values().next().unwrap();
-    (cell.tuning.member_of.profile.to_string(), cell.tuning.max_staleness.as_secs())
+    let (informer, _) = outcome.desired.values().next().unwrap();
+    (informer.tuning.member_of.profile.to_string(), informer.tuning.max_staleness.as_secs())
 }
 
 #[test]
@@ -98,12 +98,15 @@ fn profiles_of_different_namespaces_share_no_informer() {
     let home = tuned("kubewarm-system", "p", "Paused", 1, 600);
     let tenant = tuned("a", "p", "Active", 1000, 60);
     let outcome = run(&mut reconciler(), &[home, tenant], &Tables::default());
-    let cells: Vec<_> = outcome
+    let informers: Vec<_> = outcome
         .desired
         .values()
-        .map(|(cell, mode)| {
-            let tuning = &cell.tuning;
-            assert_eq!(cell.key.declared_in.as_ref(), Some(&tuning.member_of.profile.namespace));
+        .map(|(informer, mode)| {
+            let tuning = &informer.tuning;
+            assert_eq!(
+                informer.key.declared_in.as_ref(),
+                Some(&tuning.member_of.profile.namespace)
+            );
             (tuning.member_of.profile.to_string(), tuning.max_staleness.as_secs(), *mode)
         })
         .collect();
@@ -111,7 +114,7 @@ fn profiles_of_different_namespaces_share_no_informer() {
         ("a/p".to_owned(), 60, ProfileMode::Active),
         ("kubewarm-system/p".to_owned(), 600, ProfileMode::Paused),
     ];
-    assert_eq!(cells, expected, "each informer has its own profile's settings");
+    assert_eq!(informers, expected, "each informer has its own profile's settings");
 }
 
 #[test]
@@ -143,24 +146,24 @@ fn profiles_never_share_kubewarms_own_informers() {
     cluster.kinds.insert("cacheprofiles", ("v1alpha1", true));
     let own = [WatchedNamespaces::Everywhere, WatchedNamespaces::Namespaces(["a".into()].into())]
         .map(|watched| {
-            let cells = own_cells(&watched).unwrap();
-            assert!(cells.iter().all(|cell| cell.key.declared_in.is_none()));
-            cells
+            let informers = own_informers(&watched).unwrap();
+            assert!(informers.iter().all(|informer| informer.key.declared_in.is_none()));
+            informers
         });
     let mut reconciler = reconciler();
     for _ in 0..2 {
         let outcome = run(&mut reconciler, &found, &cluster);
         let declared = outcome.observed.iter().flat_map(|observed| &observed.declared.targets);
-        let cells: BTreeSet<_> = declared
+        let informers: BTreeSet<_> = declared
             .flat_map(|target| {
-                let serving = target.serving.iter().flat_map(|serving| serving.cells.iter());
-                target.cells.iter().chain(serving)
+                let serving = target.serving.iter().flat_map(|serving| serving.informers.iter());
+                target.informers.iter().chain(serving)
             })
-            .map(|cell| &cell.key)
+            .map(|informer| &informer.key)
             .chain(outcome.desired.keys())
             .collect();
-        assert!(cells.len() > 12, "{cells:?}");
-        for key in cells {
+        assert!(informers.len() > 12, "{informers:?}");
+        for key in informers {
             assert!(key.declared_in.is_some(), "{key:?}");
             assert!(own.iter().flatten().all(|own| own.key != *key), "{key:?}");
         }
@@ -212,7 +215,7 @@ fn a_profile_beyond_its_informer_limit_is_refused_and_serves_its_old_generation(
 
     cluster.names.truncate(5);
     let outcome = run(&mut reconciler, &found, &cluster);
-    assert_eq!(first(&outcome).targets[0].cells.len(), 5);
+    assert_eq!(first(&outcome).targets[0].informers.len(), 5);
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod tests;
 
 use super::{CostSurveyor, ProfileForecast, accepted, is_accepted, survey::ProfileSurvey};
 use jiff::Timestamp;
-use kubewarm_api::model::{DeclaredProfile, InformerKey, ProfileRef, same_cells};
+use kubewarm_api::model::{DeclaredProfile, InformerKey, ProfileRef, has_same_informers};
 use kubewarm_client::{KeyedSemaphore, WorkQueue};
 use parking_lot::Mutex;
 use std::{
@@ -84,8 +84,8 @@ impl Forecaster {
             let old = known.remove(&profile).filter(is_of_generation);
             let entry = match old {
                 Some(old)
-                    if same_cells(&old.order.targets, &order.targets)
-                        && same_cells(accepted(&old.order), accepted(&order)) =>
+                    if has_same_informers(&old.order.targets, &order.targets)
+                        && has_same_informers(accepted(&old.order), accepted(&order)) =>
                 {
                     old
                 }
@@ -226,8 +226,11 @@ async fn look(
         }
         let names = listed.get(&selector.key).into_iter().flatten();
         let matched: BTreeSet<_> = names.map(|name| &**name).collect();
-        let declared: BTreeSet<_> =
-            target.cells.iter().filter_map(|cell| cell.key.extent.namespace()).collect();
+        let declared: BTreeSet<_> = target
+            .informers
+            .iter()
+            .filter_map(|informer| informer.key.extent.namespace())
+            .collect();
         // A refused target declares no informers, even if namespaces match.
         is_current &= declared == matched || !is_accepted(target);
     }

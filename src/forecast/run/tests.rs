@@ -86,14 +86,14 @@ async fn surveys_send_five_requests_a_second_per_namespace_and_twenty_in_total()
     let forecasts = Forecaster::default();
     let orders = (0..18).map(|n| {
         let (namespace, name) = (format!("n{}", n % 6), format!("p{n}"));
-        let cells = (0..12).map(|cell| {
+        let informers = (0..12).map(|informer| {
             let mut spec = spec("pods", &namespace);
-            let value = format!("x{n}-{cell}");
+            let value = format!("x{n}-{informer}");
             let field = FieldRequirement::new("spec.nodeName", true, &value).unwrap();
             spec.key.fields = FieldSelector::new([field]);
             spec
         });
-        Arc::new(declared(&namespace, &name, vec![target("pods", cells.collect())]))
+        Arc::new(declared(&namespace, &name, vec![target("pods", informers.collect())]))
     });
     forecasts.order(orders);
     let surveyor = CostSurveyor::new(Arc::new(server), REST, NamespaceBuckets::default());
@@ -141,7 +141,7 @@ fn only_changed_informers_start_a_new_survey() {
     forecasts.order([Arc::new(other)]);
     assert!(due(&forecasts, nothing, now + HOLDS / 2).is_empty(), "its informers are the same");
     let mut other = DeclaredProfile::clone(&first);
-    other.targets[0].cells = [spec("pods", "a"), spec("pods", "b")].into();
+    other.targets[0].informers = [spec("pods", "a"), spec("pods", "b")].into();
     forecasts.order([Arc::new(other)]);
     assert_eq!(due(&forecasts, nothing, now + HOLDS / 2).len(), 1);
 }

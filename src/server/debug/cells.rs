@@ -1,4 +1,4 @@
-//! `/debug/cells`: all informers as JSON, in chunks, so that thousands of them need no large
+//! `/debug/informers`: all informers as JSON, in chunks, so that thousands of them need no large
 //! buffer.
 
 use bytes::Bytes;
@@ -8,15 +8,16 @@ use serde::Serialize;
 use std::iter::once;
 
 /// Number of informers per chunk. One takes about 1 KiB.
-const CELLS_A_PIECE: usize = 32;
+const INFORMERS_PER_CHUNK: usize = 32;
 
-/// Returns `{"cells":[…]}` in chunks of about 32 KiB.
-pub(super) fn pieces(cells: Vec<(InformerKey, InformerReport)>) -> impl Iterator<Item = Bytes> {
+/// Returns `{"informers":[…]}` in chunks of about 32 KiB.
+pub(super) fn pieces(informers: Vec<(InformerKey, InformerReport)>) -> impl Iterator<Item = Bytes> {
     let begin = Bytes::from_static(b"{\"cells\":[\n");
     let end = Bytes::from_static(b"\n]}\n");
-    let pieces = (0..cells.len()).step_by(CELLS_A_PIECE).map(move |from| {
+    let pieces = (0..informers.len()).step_by(INFORMERS_PER_CHUNK).map(move |from| {
         let mut piece = Vec::new();
-        for (at, (key, report)) in cells.iter().enumerate().skip(from).take(CELLS_A_PIECE) {
+        for (at, (key, report)) in informers.iter().enumerate().skip(from).take(INFORMERS_PER_CHUNK)
+        {
             if at > 0 {
                 piece.extend_from_slice(b",\n");
             }
@@ -80,14 +81,14 @@ mod tests {
     use kubewarm_cache::informer::UndecodableObject;
     use std::sync::Arc;
 
-    fn json(cells: Vec<(InformerKey, InformerReport)>) -> serde_json::Value {
-        let pieces: Vec<u8> = pieces(cells).flat_map(|piece| piece.to_vec()).collect();
+    fn json(informers: Vec<(InformerKey, InformerReport)>) -> serde_json::Value {
+        let pieces: Vec<u8> = pieces(informers).flat_map(|piece| piece.to_vec()).collect();
         serde_json::from_slice(&pieces).unwrap()
     }
 
     #[test]
     fn any_number_of_informers_is_one_json_document() {
-        for count in [0, 1, CELLS_A_PIECE, CELLS_A_PIECE + 1, 3 * CELLS_A_PIECE] {
+        for count in [0, 1, INFORMERS_PER_CHUNK, INFORMERS_PER_CHUNK + 1, 3 * INFORMERS_PER_CHUNK] {
             let many = (0..count).map(|_| snapshot(key("pods", "a"), synced())).collect();
             assert_eq!(json(many)["cells"].as_array().unwrap().len(), count);
         }
@@ -103,7 +104,7 @@ mod tests {
         };
         let identity = Identity::ServiceAccount { namespace: "a".into(), name: "reader".into() };
         let key = InformerKey { identity, declared_in: Some("shop".into()), ..key("pods", "a") };
-        let cell = &json(vec![snapshot(key, report)])["cells"][0];
+        let informer = &json(vec![snapshot(key, report)])["cells"][0];
         let expected = serde_json::json!({
             "group": "", "version": "v1", "resource": "pods",
             "scope": "Namespace", "namespace": "a",
@@ -124,6 +125,6 @@ mod tests {
             ],
             "listLatencySeconds": null, "eventLatencySeconds": null, "readLatencySeconds": null,
         });
-        assert_eq!(*cell, expected);
+        assert_eq!(*informer, expected);
     }
 }

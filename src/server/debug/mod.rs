@@ -22,17 +22,17 @@ const MAX_BODY: usize = 4 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn routes(app: &mut web::ServiceConfig) {
-    app.service(web::resource("/debug/cells").get(cells))
+    app.service(web::resource("/debug/cells").get(informers))
         .service(web::resource("/debug/watchers").get(watchers))
         .service(web::resource("/debug/log-level").put(log_level))
         .service(web::resource("/debug{rest:.*}").to(elsewhere));
 }
 
-async fn cells(request: HttpRequest, admin: web::Data<AdminState>) -> HttpResponse {
+async fn informers(request: HttpRequest, admin: web::Data<AdminState>) -> HttpResponse {
     if let Err(refusal) = admin.scrapers.admit_inside(&request, "/debug/cells").await {
         return refusal;
     }
-    let pieces = cells::pieces((admin.cells)()).map(Ok::<_, Infallible>);
+    let pieces = cells::pieces((admin.informers)()).map(Ok::<_, Infallible>);
     let mut response = HttpResponse::Ok();
     response.content_type(ContentType::json());
     if request.version() < Version::HTTP_11 {

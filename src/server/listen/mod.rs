@@ -18,7 +18,7 @@ use actix_web::{
 };
 use kubewarm_serve::{
     ServeError,
-    certificate::{ServingCertificate, look_after},
+    certificate::{ServingCertificate, keep_refreshed},
     everywhere,
 };
 use rustls::ServerConfig;
@@ -97,7 +97,7 @@ impl AdminListener {
         let handle = running.handle();
         select! {
             ended = &mut running => return ended.map_err(ServeError::of(ENDED)),
-            () = look_after(certificate.as_ref(), ServingCertificate::refresh) => {}
+            () = keep_refreshed(certificate.as_ref(), ServingCertificate::refresh) => {}
             () = stop.cancelled() => {}
         }
         let (ended, ()) = tokio::join!(running, handle.stop(true));

@@ -24,7 +24,7 @@ use tokio_rustls::TlsConnector;
 fn admin() -> Arc<AdminState> {
     Arc::new(AdminState {
         metrics: Arc::new(ProcessMetrics::new(&BuildInfo::current()).unwrap()),
-        cells: Box::new(Vec::new),
+        informers: Box::new(Vec::new),
         declared: Box::new(|| None),
         unlisted: Box::new(Vec::new),
         gate: Arc::default(),
@@ -169,8 +169,8 @@ async fn requests_without_their_bodies_do_not_block_probes() {
 /// Returns what a client receives of 20 MB, which exceeds all socket buffers. The client starts to
 /// read after `pause`, and a connection lasts at most `most`.
 async fn much(pause: Duration, most: Duration) -> String {
-    let cells = Box::new(|| vec![snapshot(key("pods", &"n".repeat(1_000)), synced()); 10_000]);
-    let admin = Arc::new(AdminState { cells, ..Arc::into_inner(admin()).unwrap() });
+    let informers = Box::new(|| vec![snapshot(key("pods", &"n".repeat(1_000)), synced()); 10_000]);
+    let admin = Arc::new(AdminState { informers, ..Arc::into_inner(admin()).unwrap() });
     let mut listening = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     listening.connection_timeout = most;
     let (address, stop) = (listening.address(), CancellationToken::new());

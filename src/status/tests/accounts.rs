@@ -35,7 +35,7 @@ fn an_account_without_a_token_is_not_authorized() {
     for reason in [FaultReason::TokenRequestDenied, FaultReason::ServiceAccountNotFound] {
         let mut world = World::new();
         let report = world.failing(world.listing(), reason, Verb::List);
-        let cells = one(&mut world, report).targets[0].informers.clone().unwrap();
-        assert_eq!((cells.forbidden, cells.failing), (1, 0), "{reason}");
+        let informers = one(&mut world, report).targets[0].informers.clone().unwrap();
+        assert_eq!((informers.forbidden, informers.failing), (1, 0), "{reason}");
     }
 }

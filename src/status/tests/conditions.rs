@@ -55,8 +55,8 @@ fn a_profile_without_running_informers_is_not_synced() {
     let status = World::new().compute(&declared(targets), None);
     assert_eq!(summary(&status), ["False/TargetsNotWarm", "False/Syncing", "Unknown/NotWarm"]);
     assert_eq!(status.warm_targets.as_deref(), Some("0/1"));
-    let cells = InformerCounts { total: 2, syncing: 2, ..InformerCounts::default() };
-    assert_eq!(status.targets[0].informers, Some(cells));
+    let informers = InformerCounts { total: 2, syncing: 2, ..InformerCounts::default() };
+    assert_eq!(status.targets[0].informers, Some(informers));
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn omitted_manifests_are_replaced_by_a_command_in_accepted() {
         let observed =
             ObservedProfile { access, ..ObservedProfile::new(Arc::new(profile.clone())) };
         let status = compute(&observed, None, world.clock, &|key| {
-            world.cells.get(key).cloned().unwrap_or_default()
+            world.informers.get(key).cloned().unwrap_or_default()
         });
         let accepted = status.conditions.iter().find(|found| found.type_ == "Accepted").unwrap();
         assert_eq!(accepted.status, "True");

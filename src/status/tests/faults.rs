@@ -41,7 +41,7 @@ fn only_lost_access_and_removed_kinds_make_a_synced_informer_cold() {
         let mut world = World::new();
         let report = world.failing(world.watching(), reason, Verb::Watch);
         let status = one(&mut world, report);
-        let cold = reason.refuses_identity()
+        let cold = reason.is_access_denied()
             || matches!(reason, FaultReason::NotServed | FaultReason::NamespaceNotFound);
         let warm = state(&status.conditions, "Warm");
         assert_eq!(warm == "True/Synced", !cold, "{reason}: {warm}");
@@ -63,8 +63,9 @@ fn a_forbidden_informer_names_target_verb_namespace_subject_and_next_step() {
     for type_ in ["Ready", "Warm"] {
         assert_eq!(message(&status.conditions, type_), expected);
     }
-    let cells = InformerCounts { total: 2, synced: 1, forbidden: 1, ..InformerCounts::default() };
-    assert_eq!(status.targets[0].informers, Some(cells));
+    let informers =
+        InformerCounts { total: 2, synced: 1, forbidden: 1, ..InformerCounts::default() };
+    assert_eq!(status.targets[0].informers, Some(informers));
 }
 
 #[test]
@@ -142,7 +143,7 @@ fn the_command_is_named_before_the_manifests_are_known() {
     let profile = declared(vec![target("pods", &[pods("a")])]);
     let observed = ObservedProfile::new(Arc::new(profile));
     let status = compute(&observed, None, world.clock, &|key| {
-        world.cells.get(key).cloned().unwrap_or_default()
+        world.informers.get(key).cloned().unwrap_or_default()
     });
     let text = message(&status.conditions, "Ready");
     assert!(

@@ -48,8 +48,8 @@ fn an_informer_of_two_targets_counts_once_and_old_serving_informers_count_too() 
     const MIB: u64 = 1 << 20;
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
-    let cell = world.cells.get_mut(&pods("a")).unwrap();
-    cell.report.as_mut().unwrap().usage.bytes = 60 * MIB;
+    let informer = world.informers.get_mut(&pods("a")).unwrap();
+    informer.report.as_mut().unwrap().usage.bytes = 60 * MIB;
     let mut profile = declared(vec![target("x", &[pods("a")]), target("y", &[pods("a")])]);
     let memory = |profile: &DeclaredProfile| {
         let status = world.compute(profile, None);
@@ -76,7 +76,7 @@ fn time_to_warm_comes_from_the_slowest_required_target() {
     targets[1].requirement = TargetRequirement::Optional;
     let status = world.compute(&declared(targets.clone()), None);
     assert_eq!(status.time_to_warm_milliseconds, Some(2_000));
-    targets[0].cells = [spec(&pods("c"))].into();
+    targets[0].informers = [spec(&pods("c"))].into();
     let status = world.compute(&declared(targets), None);
     assert_eq!(status.time_to_warm_milliseconds, None);
 }
@@ -137,8 +137,8 @@ fn a_stale_target_says_when_its_data_was_last_confirmed() {
         before = status;
     }
 
-    for cell in [pods("a"), pods("b")] {
-        world.runs(cell, world.watching());
+    for informer in [pods("a"), pods("b")] {
+        world.runs(informer, world.watching());
     }
     let status = world.compute(&profile, Some(&before));
     assert_eq!(state(&status.targets[0].conditions, "Fresh"), "True/WatchesCurrent");
@@ -197,16 +197,16 @@ fn objects_whose_cut_names_agree_are_one_problem() {
 fn many_problems_are_bounded_everywhere() {
     let mut world = World::new();
     let names: Vec<_> = (0..300).map(|number| format!("{number:0>63}")).collect();
-    let cells: Vec<_> = names.iter().map(|name| pods(name)).collect();
-    for (number, cell) in cells.iter().enumerate() {
+    let informers: Vec<_> = names.iter().map(|name| pods(name)).collect();
+    for (number, informer) in informers.iter().enumerate() {
         let reason = FaultReason::VARIANTS[number % FaultReason::VARIANTS.len()];
         let mut report = world.failing(world.listing(), reason, Verb::List);
         if let Some(fault) = &mut report.fault {
             fault.message = "é".repeat(200).into();
         }
-        world.runs(cell.clone(), report);
+        world.runs(informer.clone(), report);
     }
-    let targets = (0..32).map(|number| target(&format!("{number:0>63}"), &cells)).collect();
+    let targets = (0..32).map(|number| target(&format!("{number:0>63}"), &informers)).collect();
     let status = world.compute(&declared(targets), None);
     let all = status.targets.iter().flat_map(|target| &target.conditions).chain(&status.conditions);
     for condition in all {
@@ -259,14 +259,14 @@ fn any_report(world: &World, phase: u8, reason: usize, warmed: bool, age: u64) -
 proptest! {
     #[test]
     fn informer_counts_add_up_and_ready_implies_all_synced(
-        cells in proptest::collection::vec(
+        informers in proptest::collection::vec(
             proptest::option::of((0_u8..9, 0_usize..30, any::<bool>(), 0_u64..200)), 0..12,
         ),
     ) {
         let mut world = World::new();
-        let keys: Vec<_> = (0..cells.len()).map(|number| pods(&format!("n{number}"))).collect();
-        for (key, cell) in keys.iter().zip(&cells) {
-            if let Some((phase, reason, warmed, age)) = *cell {
+        let keys: Vec<_> = (0..informers.len()).map(|number| pods(&format!("n{number}"))).collect();
+        for (key, informer) in keys.iter().zip(&informers) {
+            if let Some((phase, reason, warmed, age)) = *informer {
                 let report = any_report(&world, phase, reason, warmed, age);
                 world.runs(key.clone(), report);
             }

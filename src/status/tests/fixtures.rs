@@ -27,7 +27,7 @@ pub(super) const SUBJECT: &str = "system:serviceaccount:kubewarm-system:kubewarm
 #[derive(Clone, Debug)]
 pub(in crate::status) struct World {
     pub(in crate::status) clock: ClockReading,
-    pub(super) cells: HashMap<InformerKey, InformerView>,
+    pub(super) informers: HashMap<InformerKey, InformerView>,
     pub(super) excess: Option<ExcessByNamespace>,
 }
 
@@ -40,7 +40,7 @@ impl World {
             mono: process_start + Duration::from_secs(100),
             process_start,
         };
-        Self { clock, cells: HashMap::new(), excess: None }
+        Self { clock, informers: HashMap::new(), excess: None }
     }
 
     pub(super) fn pass(&mut self, time: Duration) {
@@ -51,7 +51,7 @@ impl World {
     pub(super) fn runs(&mut self, key: InformerKey, report: InformerReport) {
         let usage = StoreUsage { objects: 10, bytes: 3 << 20 };
         let report = Some(InformerReport { usage, ..report });
-        self.cells.insert(key, InformerView { report, access: Some(self.granted()) });
+        self.informers.insert(key, InformerView { report, access: Some(self.granted()) });
     }
 
     pub(super) fn compute(
@@ -69,7 +69,7 @@ impl World {
         let declared = Arc::new(declared.clone());
         let observed = ObservedProfile { access, excess, ..ObservedProfile::new(declared) };
         compute(&observed, previous, self.clock, &|key| {
-            self.cells.get(key).cloned().unwrap_or_default()
+            self.informers.get(key).cloned().unwrap_or_default()
         })
     }
 
@@ -88,7 +88,7 @@ impl World {
 
     /// Replaces the permission state of an informer.
     pub(super) fn set_access(&mut self, key: &InformerKey, access: InformerAccess) {
-        self.cells.get_mut(key).unwrap().access = Some(access);
+        self.informers.get_mut(key).unwrap().access = Some(access);
     }
 
     /// Report of an informer in its first list.
@@ -154,9 +154,9 @@ pub(super) fn spec(key: &InformerKey) -> InformerSpec {
     InformerSpec::new(key.clone(), ProfileRef { namespace: "shop".into(), name: "checkout".into() })
 }
 
-/// A resolved required target of `cells` that no informer serves yet.
-pub(super) fn target(name: &str, cells: &[InformerKey]) -> DeclaredTarget {
-    let resource = cells.first().map_or_else(|| pods("x").resource, |key| key.resource.clone());
+/// A resolved required target of `informers` that no informer serves yet.
+pub(super) fn target(name: &str, informers: &[InformerKey]) -> DeclaredTarget {
+    let resource = informers.first().map_or_else(|| pods("x").resource, |key| key.resource.clone());
     DeclaredTarget {
         name: name.into(),
         requirement: TargetRequirement::Required,
@@ -165,7 +165,7 @@ pub(super) fn target(name: &str, cells: &[InformerKey]) -> DeclaredTarget {
             verbs: Arc::new(["list".into(), "watch".into()]),
             ..ResourceInfo::new(resource, "Pod")
         })),
-        cells: cells.iter().map(spec).collect(),
+        informers: informers.iter().map(spec).collect(),
         namespaces: None,
         serving: None,
         named: [].into(),
@@ -177,10 +177,11 @@ pub(super) fn target(name: &str, cells: &[InformerKey]) -> DeclaredTarget {
 pub(super) fn serving(
     target: DeclaredTarget,
     generation: i64,
-    cells: &[InformerKey],
+    informers: &[InformerKey],
 ) -> DeclaredTarget {
-    let kind = ResourceInfo::new(cells[0].resource.clone(), "Pod");
-    let serving = ServingTarget { generation, kind, cells: cells.iter().map(spec).collect() };
+    let kind = ResourceInfo::new(informers[0].resource.clone(), "Pod");
+    let serving =
+        ServingTarget { generation, kind, informers: informers.iter().map(spec).collect() };
     DeclaredTarget { serving: Some(serving), ..target }
 }
 

@@ -46,8 +46,8 @@ fn a_stopped_target_reports_no_objects_even_if_another_profile_keeps_the_informe
     let expected = ["False/LimitExceeded", "Unknown/Pending", "False/ObjectsExceeded"];
     assert_eq!(summary(&status), expected);
     let (big, small) = (&status.targets[0], &status.targets[1]);
-    let cells = big.informers.clone().unwrap();
-    assert_eq!((big.objects, cells.limited, cells.synced), (Some(0), 1, 0));
+    let informers = big.informers.clone().unwrap();
+    assert_eq!((big.objects, informers.limited, informers.synced), (Some(0), 1, 0));
     assert_eq!(big.problems[0].reason, "ObjectsExceeded");
     assert!(big.problems[0].next_retry_time.is_some());
     assert_eq!(state(&small.conditions, "WithinLimits"), "True/BelowLimits");

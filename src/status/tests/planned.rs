@@ -27,12 +27,12 @@ fn status_of(
     let plan = plan.cloned().map(Arc::new);
     let observed = ObservedProfile { plan, ..ObservedProfile::new(Arc::new(profile)) };
     compute(&observed, previous, world.clock, &|key| {
-        world.cells.get(key).cloned().unwrap_or_default()
+        world.informers.get(key).cloned().unwrap_or_default()
     })
 }
 
 fn forecast() -> ProfileForecast {
-    let total = CostEstimate { cells: 1, objects: 7, missing: 1, ..CostEstimate::default() };
+    let total = CostEstimate { informers: 1, objects: 7, missing: 1, ..CostEstimate::default() };
     ProfileForecast {
         total: CostEstimate { certainty: PlanCertainty::LowerBound, ..total },
         caveats: vec!["pods: too many".to_owned()],

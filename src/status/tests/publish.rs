@@ -44,8 +44,9 @@ impl Warm {
         move |reporter, leads, clock| {
             // The clock advances at the first poll.
             let _rest = advance(cost).now_or_never();
-            let cells = |key: &InformerKey| world.cells.get(key).cloned().unwrap_or_default();
-            let notices = reporter.round(&all, &cells, leads, clock);
+            let informers =
+                |key: &InformerKey| world.informers.get(key).cloned().unwrap_or_default();
+            let notices = reporter.round(&all, &informers, leads, clock);
             assert_eq!(reporter.statuses().len(), profiles, "one status per profile");
             notices
         }

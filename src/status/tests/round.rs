@@ -43,8 +43,8 @@ fn look(
     profiles: &[ObservedProfile],
     leads: bool,
 ) -> Round {
-    let cells = |key: &InformerKey| world.cells.get(key).cloned().unwrap_or_default();
-    let notices = reporter.round(profiles, &cells, leads, world.clock);
+    let informers = |key: &InformerKey| world.informers.get(key).cloned().unwrap_or_default();
+    let notices = reporter.round(profiles, &informers, leads, world.clock);
     let writes = end(reporter, world, StatusWriteOutcome::Written);
     Round { writes, notices }
 }
@@ -193,8 +193,8 @@ fn each_kind_of_change_waits_for_its_own_interval() {
     for second in 1..=180 {
         world.pass(Duration::from_secs(1));
         world.runs(pods("a"), world.watching());
-        let cell = world.cells.get_mut(&pods("a")).unwrap();
-        cell.report.as_mut().unwrap().usage.objects = second;
+        let informer = world.informers.get_mut(&pods("a")).unwrap();
+        informer.report.as_mut().unwrap().usage.objects = second;
         written.extend((writes(&world, 2) > 0).then_some(second));
     }
     assert_eq!(written, [60, 120, 180]);
@@ -204,14 +204,14 @@ fn each_kind_of_change_waits_for_its_own_interval() {
 fn a_change_during_a_write_is_written_after_it() {
     let mut world = warm();
     let (mut reporter, profiles) = (StatusReporter::default(), [observed(named("p", "u"), None)]);
-    let cells = |world: &World| {
-        let cells = world.cells.clone();
-        move |key: &InformerKey| cells.get(key).cloned().unwrap_or_default()
+    let informers = |world: &World| {
+        let informers = world.informers.clone();
+        move |key: &InformerKey| informers.get(key).cloned().unwrap_or_default()
     };
-    reporter.round(&profiles, &cells(&world), LEADER, world.clock);
+    reporter.round(&profiles, &informers(&world), LEADER, world.clock);
     let begun = reporter.due(world.clock.mono);
     world.pass(Duration::from_mins(10));
-    reporter.round(&profiles, &cells(&world), LEADER, world.clock);
+    reporter.round(&profiles, &informers(&world), LEADER, world.clock);
     assert!(reporter.due(world.clock.mono).is_empty());
     let [(write, _permit)] = begun.as_slice() else { panic!("one write") };
     reporter.done(write, StatusWriteOutcome::Written, world.clock.mono);
@@ -222,10 +222,10 @@ fn a_change_during_a_write_is_written_after_it() {
 fn an_existing_profile_is_written_again_five_minutes_after_a_404() {
     let mut world = warm();
     let mut reporter = StatusReporter::default();
-    let cells = world.cells.clone();
-    let cells = |key: &InformerKey| cells.get(key).cloned().unwrap_or_default();
+    let informers = world.informers.clone();
+    let informers = |key: &InformerKey| informers.get(key).cloned().unwrap_or_default();
     let profiles = [observed(named("p", "u"), None)];
-    reporter.round(&profiles, &cells, LEADER, world.clock);
+    reporter.round(&profiles, &informers, LEADER, world.clock);
     let begun = reporter.due(world.clock.mono);
     let [(write, _permit)] = begun.as_slice() else { panic!("one write") };
     reporter.done(write, StatusWriteOutcome::Gone, world.clock.mono);
@@ -239,12 +239,12 @@ fn an_existing_profile_is_written_again_five_minutes_after_a_404() {
 fn a_404_is_dropped_and_results_of_an_old_uid_are_ignored() {
     let mut world = warm();
     let mut reporter = StatusReporter::default();
-    let cells = world.cells.clone();
+    let informers = world.informers.clone();
     let mut due = |world: &World, uid, outcome| {
         let profiles = [observed(named("p", uid), None)];
         reporter.round(
             &profiles,
-            &|key| cells.get(key).cloned().unwrap_or_default(),
+            &|key| informers.get(key).cloned().unwrap_or_default(),
             LEADER,
             world.clock,
         );
@@ -281,12 +281,12 @@ fn slow_writes_of_one_namespace_do_not_delay_others() {
         observed(DeclaredProfile { profile, ..named("p", "u") }, None)
     };
     let mut profiles: Vec<_> = (0..1_000).map(|number| of("slow", number)).collect();
-    let cells = |key: &InformerKey| world.cells.get(key).cloned().unwrap_or_default();
-    reporter.round(&profiles, &cells, LEADER, world.clock);
+    let informers = |key: &InformerKey| world.informers.get(key).cloned().unwrap_or_default();
+    reporter.round(&profiles, &informers, LEADER, world.clock);
     let slow = reporter.due(world.clock.mono);
     assert_eq!(slow.len(), 4, "the limit of one namespace");
     assert!(reporter.due(world.clock.mono).is_empty());
     profiles.extend((0..50).map(|number| of(&format!("quick-{number}"), 0)));
-    reporter.round(&profiles, &cells, LEADER, world.clock);
+    reporter.round(&profiles, &informers, LEADER, world.clock);
     assert_eq!(reporter.due(world.clock.mono).len(), 36, "the rest of the limit of 40");
 }

@@ -21,14 +21,14 @@ const KINDS: [&str; 8] = [
     "limitranges",
 ];
 
-fn cell(resource: &str, namespace: &str) -> InformerKey {
+fn informer(resource: &str, namespace: &str) -> InformerKey {
     let identity = Identity::ServiceAccount { namespace: "shop".into(), name: "reader".into() };
     InformerKey { identity, ..key(resource, InformerScope::Namespace(namespace.into())) }
 }
 
 /// A profile that reads as an account, with the `targets` of such cells.
 fn profile(targets: impl IntoIterator<Item = (String, Vec<InformerKey>)>) -> DeclaredProfile {
-    let targets = targets.into_iter().map(|(name, cells)| target(&name, &cells)).collect();
+    let targets = targets.into_iter().map(|(name, informers)| target(&name, &informers)).collect();
     DeclaredProfile { service_account: Some("reader".into()), ..declared(targets) }
 }
 
@@ -36,12 +36,15 @@ fn profile(targets: impl IntoIterator<Item = (String, Vec<InformerKey>)>) -> Dec
 fn status(world: &World, profile: &DeclaredProfile) -> CacheProfileStatus {
     let operator =
         Subject::ServiceAccount { namespace: "kubewarm-system".into(), name: "kubewarm".into() };
-    let access = ProfilePermissions::of_cells(profile, &operator, &WatchedNamespaces::Everywhere)
-        .unwrap()
-        .status();
+    let access =
+        ProfilePermissions::for_informers(profile, &operator, &WatchedNamespaces::Everywhere)
+            .unwrap()
+            .status();
     let access = Some(Arc::new(access));
     let observed = ObservedProfile { access, ..ObservedProfile::new(Arc::new(profile.clone())) };
-    compute(&observed, None, world.clock, &|key| world.cells.get(key).cloned().unwrap_or_default())
+    compute(&observed, None, world.clock, &|key| {
+        world.informers.get(key).cloned().unwrap_or_default()
+    })
 }
 
 fn bytes(status: &CacheProfileStatus) -> usize {
@@ -66,9 +69,9 @@ fn a_typical_status_has_less_than_16_kib() {
         ..world.watching()
     };
     for kind in KINDS {
-        world.runs(cell(kind, "shop"), report.clone());
+        world.runs(informer(kind, "shop"), report.clone());
     }
-    let targets = KINDS.map(|kind| (kind.to_owned(), vec![cell(kind, "shop")]));
+    let targets = KINDS.map(|kind| (kind.to_owned(), vec![informer(kind, "shop")]));
     let status = status(&world, &profile(targets));
     assert!(status.access.as_ref().unwrap().manifests.is_some());
     assert!(status.targets.iter().all(|target| target.last_relist.is_some()));
@@ -80,8 +83,8 @@ fn manifests_of_many_namespaces_are_left_out_and_the_command_is_named() {
     let namespaces: Vec<_> = (0..300).map(|number| format!("team-{number}")).collect();
     let target = |number: usize| -> (String, Vec<InformerKey>) {
         let kind = KINDS[number % KINDS.len()];
-        let cells = namespaces.iter().map(|namespace| cell(kind, namespace));
-        (format!("target-{number}"), cells.collect())
+        let informers = namespaces.iter().map(|namespace| informer(kind, namespace));
+        (format!("target-{number}"), informers.collect())
     };
     let status = status(&World::new(), &profile((0..32).map(target)));
     let access = status.access.as_ref().unwrap();

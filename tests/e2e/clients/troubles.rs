@@ -8,7 +8,7 @@ use testbed::GoClients;
 use super::go::Followers;
 use super::kube_rs::Reflectors;
 use super::{PROFILE, SOON, Scene};
-use crate::figures::cells;
+use crate::figures::informers;
 use crate::operator::Operator;
 use crate::world::{Failure, Outcome, eventually};
 
@@ -66,12 +66,12 @@ pub(super) fn clients_stay_consistent_during_faults(scene: &Scene) -> Outcome {
     clients.agree("after many writes")?;
 
     let settings = format!("/api/v1/namespaces/{team}/configmaps");
-    let cell = || -> Result<String, Failure> {
+    let informer = || -> Result<String, Failure> {
         let reply = served.server()?.get(&scene.token, &settings)?;
         Ok(reply.header("kubewarm-cell").to_owned())
     };
-    let named = cell()?;
-    assert_eq!(cell()?, named);
+    let named = informer()?;
+    assert_eq!(informer()?, named);
     served.operator.process.kill()?;
     clients.write(SOME)?;
     served.operator.process.start()?;
@@ -79,7 +79,7 @@ pub(super) fn clients_stay_consistent_during_faults(scene: &Scene) -> Outcome {
     clients.agree("kubewarm restarted")?;
     // The informer's name in a header differs between processes, because each process has its own
     // hash key.
-    let renamed = cell()?;
+    let renamed = informer()?;
     assert!(renamed.len() == named.len() && renamed != named, "{named:?}, then {renamed:?}");
 
     world.cluster.apiserver().kill()?;
@@ -108,7 +108,7 @@ pub(super) fn clients_stay_consistent_during_faults(scene: &Scene) -> Outcome {
     let watch = reads.watch(&scene.token, &format!("{settings}?watch=1"), "*/*")?;
     world.cluster.run(["delete", "clusterrolebinding", "reader"])?;
     eventually(SOON, || {
-        let all = cells(&served.operator)?;
+        let all = informers(&served.operator)?;
         // After an edit two informers of one resource can exist for a moment.
         let is_blocked = |kind| {
             let mut states =

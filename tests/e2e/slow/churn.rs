@@ -12,7 +12,7 @@ use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus};
 use kubewarm_client::{ApiServerConnection, ConnectionOptions};
 use serde_json::{Value, json};
 
-use crate::figures::{Exposition, Kept, cells};
+use crate::figures::{Exposition, Kept, informers};
 use crate::operator::{NAMESPACE, Operator};
 use crate::world::{Failure, Outcome, World, eventually};
 
@@ -91,17 +91,18 @@ impl Author {
         let synced = |resource: &str, wanted: usize| {
             eventually(SOON, || {
                 let mut states = BTreeMap::<String, usize>::new();
-                for cell in cells(operator)? {
-                    if cell["resource"] == resource {
-                        *states.entry(cell["state"].to_string()).or_default() += 1;
+                for informer in informers(operator)? {
+                    if informer["resource"] == resource {
+                        *states.entry(informer["state"].to_string()).or_default() += 1;
                     }
                 }
                 let watching = states.remove("\"Watching\"").unwrap_or_default();
                 if watching == wanted && states.is_empty() {
                     return Ok(());
                 }
-                let cells = format!("{watching} of {wanted} informers of {resource} are watching");
-                Err(format!("{cells}, others are {states:?}").into())
+                let informers =
+                    format!("{watching} of {wanted} informers of {resource} are watching");
+                Err(format!("{informers}, others are {states:?}").into())
             })
         };
         self.create(numbers.clone()).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::figures::{Exposition, Kept, cells};
+use crate::figures::{Exposition, Kept, informers};
 use crate::filling::fill;
 use crate::operator::Operator;
 use crate::profile::{Profile, message, number_before, problems};
@@ -42,11 +42,11 @@ fn watching<T>(
         let looking = scope.spawn(|| {
             let mut seen = Seen::default();
             while !is_over.load(Ordering::Relaxed) {
-                for cell in cells(operator).unwrap_or_default() {
-                    if cell["resource"] == "configmaps" {
-                        seen.most = seen.most.max(cell["objects"].as_u64().unwrap_or_default());
-                    } else if cell["state"] != "Watching" {
-                        seen.disturbed.push(cell);
+                for informer in informers(operator).unwrap_or_default() {
+                    if informer["resource"] == "configmaps" {
+                        seen.most = seen.most.max(informer["objects"].as_u64().unwrap_or_default());
+                    } else if informer["state"] != "Watching" {
+                        seen.disturbed.push(informer);
                     }
                 }
                 thread::sleep(Duration::from_millis(20));
@@ -77,8 +77,9 @@ fn await_stop(profile: &Profile<'_>, reason: &str) -> Result<String, Failure> {
 
 /// The number of objects in the informer of a kind.
 fn held(operator: &Operator, resource: &str) -> Result<u64, Failure> {
-    let cell = cells(operator)?.into_iter().find(|cell| cell["resource"] == resource);
-    let objects = cell.and_then(|cell| cell["objects"].as_u64());
+    let informer =
+        informers(operator)?.into_iter().find(|informer| informer["resource"] == resource);
+    let objects = informer.and_then(|informer| informer["objects"].as_u64());
     objects.ok_or_else(|| format!("no informer of {resource}").into())
 }
 
@@ -88,9 +89,11 @@ const BIG: &str = "{name: big, resource: configmaps}";
 /// Waits until this operator watches both siblings. Their status may still be from the operator before.
 fn await_watches(operator: &Operator) -> Outcome {
     eventually(PATIENCE, || {
-        let found = cells(operator)?;
+        let found = informers(operator)?;
         let watches = |kind: &str| {
-            found.iter().any(|cell| cell["resource"] == kind && cell["state"] == "Watching")
+            found
+                .iter()
+                .any(|informer| informer["resource"] == kind && informer["state"] == "Watching")
         };
         let both = watches("services") && watches("serviceaccounts");
         if both { Ok(()) } else { Err(format!("{found:#?}").into()) }

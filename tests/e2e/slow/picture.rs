@@ -168,13 +168,13 @@ fn values(
         }
     }
     let room = (area.height / 16.0).max(1.0);
-    for (number, (labels, cells)) in rows.iter().enumerate() {
+    for (number, (labels, informers)) in rows.iter().enumerate() {
         let y = area.y + 12.0 + 16.0 * f64::from(u32::try_from(number)?);
         if y > area.y + 16.0 * room {
             break;
         }
         text(body, (area.x, y), (11, COLOURS[2]), labels)?;
-        text(body, (area.x + area.width * 0.4, y), (11, "#d8d9da"), &cells.join(" · "))?;
+        text(body, (area.x + area.width * 0.4, y), (11, "#d8d9da"), &informers.join(" · "))?;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ const KEEP: &str = "  {{- if .Values.crds.keep }}
 
 /// The CRD as a template of the chart.
 pub(crate) fn crd() -> String {
-    let crd = manifests::crd_yaml().expect("the CRD serializes");
+    let crd = manifests::render_crd().expect("the CRD serializes");
     let crd = crd.strip_prefix(HEADER).expect("a generated file begins so");
     let name = "  name: cacheprofiles.kubewarm.io\n";
     template(".Values.crds.enabled", crd, name, &format!("{name}{LABELS}{KEEP}"))

@@ -138,15 +138,15 @@ fn kinds_and_profiles_beyond_the_bound_add_no_series() {
 #[test]
 fn the_number_of_series_returns_to_its_start_without_informers() {
     let metrics = ProcessMetrics::new(&BUILD).expect("names and labels are valid");
-    let cells = Arc::new(Mutex::new(Vec::new()));
-    let read = Arc::clone(&cells);
+    let informers = Arc::new(Mutex::new(Vec::new()));
+    let read = Arc::clone(&informers);
     metrics.observe_informers(move || read.lock().clone()).expect("once");
     let before = metrics.render().expect("it renders");
     let pods = resource("", "pods");
-    cells.lock().push(snapshot(&pods, InformerScope::AllNamespaces, synced(1_000)));
+    informers.lock().push(snapshot(&pods, InformerScope::AllNamespaces, synced(1_000)));
     measure_everything(&metrics, &pods);
     assert_ne!(metrics.render().expect("it renders"), before);
-    cells.lock().clear();
+    informers.lock().clear();
     // The last word of a task that is being stopped.
     metrics.informers().for_resource(&pods).upstream_watch_starts.inc();
     assert_eq!(metrics.render().expect("it renders"), before);
@@ -164,14 +164,14 @@ fn full(kinds: usize, profiles: usize) -> String {
     let metrics = ProcessMetrics::new(&BUILD).expect("names and labels are valid");
     let resources: Vec<_> =
         (0..kinds).map(|at| resource("x.io", &format!("kind{at:03}"))).collect();
-    let cells: Vec<_> = resources
+    let informers: Vec<_> = resources
         .iter()
         .flat_map(|resource| {
             [namespace("shop"), InformerScope::AllNamespaces]
                 .map(|extent| snapshot(resource, extent, synced(1_000)))
         })
         .collect();
-    metrics.observe_informers(move || cells.clone()).expect("once");
+    metrics.observe_informers(move || informers.clone()).expect("once");
     metrics
         .observe_profiles(move || (0..profiles).map(profile_without_rights).collect())
         .expect("once");
@@ -354,7 +354,7 @@ fn profile(number: usize) -> ProfileSnapshot {
     });
     let synced = InformerCounts { total: 1, synced: 1, ..InformerCounts::default() };
     let forbidden = InformerCounts { total: 1, forbidden: 1, ..InformerCounts::default() };
-    let target = |cells| TargetStatus { informers: Some(cells), ..TargetStatus::default() };
+    let target = |informers| TargetStatus { informers: Some(informers), ..TargetStatus::default() };
     let status = CacheProfileStatus {
         conditions: conditions.into(),
         targets: [synced, forbidden].map(target).into(),

@@ -2,7 +2,7 @@
 
 use super::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, exposition::Family};
 use kubewarm::{
-    access::Check,
+    access::AccessCheckKind,
     metrics::{
         ACCESS_CHECK_OUTCOMES, AUTHORIZATION_OUTCOMES, CONDITION_STATUSES, STATUS_WRITE_OUTCOMES,
         TargetState, TlsListener,
@@ -211,7 +211,7 @@ fn in_order<'a>(families: &'a [Family], names: &[&str]) -> impl Iterator<Item = 
 fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 32] {
     [
         ("kubewarm_status_writes_total", "outcome", outcomes(&STATUS_WRITE_OUTCOMES)),
-        ("kubewarm_access_checks_total", "check", values::<Check>()),
+        ("kubewarm_access_checks_total", "check", values::<AccessCheckKind>()),
         ("kubewarm_access_checks_total", "outcome", outcomes(&ACCESS_CHECK_OUTCOMES)),
         ("kubewarm_limit_rejections_total", "limit", values::<LimitKind>()),
         ("kubewarm_read_requests_total", "handler", values::<HandlerLabel>()),

@@ -61,7 +61,7 @@ pub(super) fn units(page: &str) -> Vec<(usize, String)> {
             units.push((line, text.to_owned()));
             is_open = false;
         } else if text.starts_with('|') {
-            units.extend(text.split('|').map(|cell| (line, cell.to_owned())));
+            units.extend(text.split('|').map(|informer| (line, informer.to_owned())));
             is_open = false;
         } else if let Some(item) = list_item(text) {
             units.push((line, item.to_owned()));

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// # Errors
 ///
 /// [`ManifestError`] if serialization fails, which tests exclude.
-pub fn crd_yaml() -> Result<String, ManifestError> {
+pub fn render_crd() -> Result<String, ManifestError> {
     let mut crd = serde_json::to_value(CacheProfile::crd()).map_err(ManifestError::Json)?;
     tidy(&mut crd);
     Ok(format!("{HEADER}{}", yaml(&crd)?))
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn the_yaml_matches_the_derived_definition() {
-        let text = crd_yaml().unwrap();
+        let text = render_crd().unwrap();
         let read: CustomResourceDefinition = serde_saphyr::from_str(&text).unwrap();
         let mut expected = serde_json::to_value(CacheProfile::crd()).unwrap();
         tidy(&mut expected);

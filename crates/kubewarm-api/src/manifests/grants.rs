@@ -131,7 +131,7 @@ pub fn grants(documents: &[RbacObject]) -> BTreeMap<Grant, String> {
 /// Returns the subject that `documents` permit to mint tokens of the profile's ServiceAccount: the
 /// operator.
 #[must_use]
-pub fn token_minter(profile: &ProfileRef, documents: &[RbacObject]) -> Option<Subject> {
+pub fn find_token_minter(profile: &ProfileRef, documents: &[RbacObject]) -> Option<Subject> {
     let name = super::rbac::token_role_name(profile);
     let bindings = documents.iter().filter(|it| it.kind() == "RoleBinding" && it.name() == name);
     bindings.flat_map(RbacObject::subjects).next().map(subject)

@@ -10,8 +10,8 @@ mod rbac;
 
 pub use self::{
     access::{ProfilePermissions, is_elevated},
-    crd::crd_yaml,
-    grants::{Grant, GrantDiff, GrantObject, compare, grants, token_minter},
+    crd::render_crd,
+    grants::{Grant, GrantDiff, GrantObject, compare, find_token_minter, grants},
     label::PROFILE_LABEL,
     needs::NamespacesBySelector,
     operator::{LEASE, NAMESPACE, OperatorFeature, operator},

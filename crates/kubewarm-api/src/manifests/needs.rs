@@ -61,19 +61,20 @@ impl RequiredPermissions {
 
     /// Collects the permissions for the declared informers. A rejected target has no informers and
     /// needs no permissions.
-    pub(super) fn of_cells(declared: &DeclaredProfile, watched: &WatchedNamespaces) -> Self {
+    pub(super) fn for_informers(declared: &DeclaredProfile, watched: &WatchedNamespaces) -> Self {
         let mut needs = Self::none(&declared.profile, declared.service_account.as_ref());
         for target in &declared.targets {
-            let cells = target.cells.iter();
-            let cells = cells.map(|cell| (cell.key.resource.group_resource(), &cell.key.extent));
+            let informers = target.informers.iter();
+            let informers = informers
+                .map(|informer| (informer.key.resource.group_resource(), &informer.key.extent));
             let Some(watch) = &target.namespaces else {
-                cells.for_each(|(of, extent)| needs.add(of, extent));
+                informers.for_each(|(of, extent)| needs.add(of, extent));
                 continue;
             };
             needs.everywhere.insert(watch.key.resource.group_resource().clone());
-            let namespaces = cells.clone().filter_map(|(_, extent)| extent.namespace());
+            let namespaces = informers.clone().filter_map(|(_, extent)| extent.namespace());
             let namespaces = Some(namespaces.map(Arc::from).collect());
-            needs.select(&target.name, &watch.key.labels, namespaces, cells.map(|(of, _)| of));
+            needs.select(&target.name, &watch.key.labels, namespaces, informers.map(|(of, _)| of));
         }
         needs.limited(watched)
     }
@@ -112,7 +113,7 @@ impl RequiredPermissions {
     /// Whether a grant in `namespace`, or in the cluster if it is `None`, is outside the namespace
     /// of the profile's ServiceAccount. Anyone who can act as the account would then gain access to
     /// other namespaces.
-    pub(super) fn leaves_home(&self, namespace: Option<&str>) -> bool {
+    pub(super) fn is_outside_own_namespace(&self, namespace: Option<&str>) -> bool {
         self.account.is_some() && namespace != Some(&*self.profile.namespace)
     }
 

@@ -194,12 +194,15 @@ pub(super) fn documents(
     };
     let mut all = Vec::new();
     for (namespace, kinds) in &needs.named {
-        let rules = rules(&tier.of(kinds, needs.leaves_home(Some(namespace))), &BTreeSet::new());
+        let rules = rules(
+            &tier.of(kinds, needs.is_outside_own_namespace(Some(namespace))),
+            &BTreeSet::new(),
+        );
         if !rules.is_empty() {
             all.extend(writer.granted(&name(None)?, Some(namespace), rules));
         }
     }
-    let away = needs.leaves_home(None);
+    let away = needs.is_outside_own_namespace(None);
     let looked_up = if away == (tier == ManifestTier::Elevated) {
         needs.looked_up.clone()
     } else {

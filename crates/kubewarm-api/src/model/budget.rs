@@ -277,7 +277,7 @@ impl UsageGauge {
     /// Whether the store may grow: at least one declaring profile is within its limits. A profile's
     /// limit must not stop an informer that another profile uses.
     #[must_use]
-    pub fn may_grow(&self) -> bool {
+    pub fn can_grow(&self) -> bool {
         let usage = self.0.lock();
         usage.payers.is_empty() || usage.payers.iter().any(|budget| !budget.is_exceeded())
     }
@@ -345,12 +345,12 @@ mod tests {
     fn an_informer_continues_while_one_profile_is_within_its_limit() {
         let (_, _, [small, large]) = budgets();
         let gauge = Arc::new(UsageGauge::default());
-        assert!(gauge.may_grow() && gauge.is_within_all(), "a gauge without charges has no limit");
+        assert!(gauge.can_grow() && gauge.is_within_all(), "a gauge without charges has no limit");
         gauge.set(11, 0);
         let _small = BudgetCharge::new(Arc::clone(&gauge), Arc::clone(&small));
-        assert!(!gauge.may_grow() && !gauge.is_within_all());
+        assert!(!gauge.can_grow() && !gauge.is_within_all());
         let _large = BudgetCharge::new(Arc::clone(&gauge), large);
-        assert!(gauge.may_grow() && !gauge.is_within_all());
+        assert!(gauge.can_grow() && !gauge.is_within_all());
         small.set_limits(limits(11, 1 << 20));
         assert!(gauge.is_within_all(), "usage equal to the limit is within it");
     }
@@ -362,8 +362,8 @@ mod tests {
         let _small = BudgetCharge::new(Arc::clone(&gauge), small);
         let _namespace = BudgetCharge::new(Arc::clone(&other), namespace);
         other.set(1, 1 << 20);
-        assert!(gauge.may_grow());
+        assert!(gauge.can_grow());
         gauge.set(1, 1);
-        assert!(!gauge.may_grow());
+        assert!(!gauge.can_grow());
     }
 }

@@ -190,7 +190,7 @@ impl InformerKey {
     /// Whether the store contains whole Secrets. Such a store does not compress bodies, and rejects
     /// reads of earlier resource versions.
     #[must_use]
-    pub fn holds_secrets(&self) -> bool {
+    pub fn has_secrets(&self) -> bool {
         self.resource.group_resource().is_secrets()
             && matches!(self.projection, Projection::Full(_))
     }
@@ -198,7 +198,7 @@ impl InformerKey {
     /// Whether the key requests whole Secrets without `secretData: Allow`.
     #[must_use]
     pub fn is_guarded(&self) -> bool {
-        self.holds_secrets() && self.secret_data == SecretData::Deny
+        self.has_secrets() && self.secret_data == SecretData::Deny
     }
 }
 

@@ -68,7 +68,7 @@ pub struct ServingTarget {
     pub kind: ResourceInfo,
     /// The declared informers when all are synced; until then those informers of the last
     /// generation that was synced.
-    pub cells: Arc<[InformerSpec]>,
+    pub informers: Arc<[InformerSpec]>,
 }
 
 /// One target of a profile, resolved against the cluster.
@@ -85,8 +85,8 @@ pub struct DeclaredTarget {
     pub resolved: Option<Result<ResourceInfo, Refusal>>,
     /// The declared informers in order. Empty if the target is rejected, or if its namespace
     /// selector matches no namespace.
-    pub cells: Arc<[InformerSpec]>,
-    /// Informer that watches namespaces for a namespace selector. Until it is synced, `cells` is
+    pub informers: Arc<[InformerSpec]>,
+    /// Informer that watches namespaces for a namespace selector. Until it is synced, `informers` is
     /// unknown and the target is not warm.
     pub namespaces: Option<InformerSpec>,
     /// Informers that answer reads; `None` before the first sync.
@@ -97,7 +97,7 @@ pub struct DeclaredTarget {
     /// Indexes of the target that exceed the index limit of a store, in order. Reads that select by
     /// them scan all objects.
     pub left_out: Arc<[FieldPath]>,
-    /// The exceeded limit, if any. For a stopped target, `cells` lists the informers that do not
+    /// The exceeded limit, if any. For a stopped target, `informers` lists the informers that do not
     /// run.
     pub limited: Option<LimitedTarget>,
 }
@@ -163,18 +163,21 @@ impl DeclaredProfile {
 }
 
 impl ServingTarget {
-    /// Whether the serving informers have the same keys as `cells`, in order. Their settings can
+    /// Whether the serving informers have the same keys as `informers`, in order. Their settings can
     /// differ.
     #[must_use]
-    pub fn is_of(&self, cells: &[InformerSpec]) -> bool {
-        self.cells.iter().map(|cell| &cell.key).eq(cells.iter().map(|cell| &cell.key))
+    pub fn is_of(&self, informers: &[InformerSpec]) -> bool {
+        self.informers
+            .iter()
+            .map(|informer| &informer.key)
+            .eq(informers.iter().map(|informer| &informer.key))
     }
 }
 
 impl DeclaredTarget {
     /// Iterates over the declared informers and the namespace informer.
-    pub fn all_cells(&self) -> impl Iterator<Item = &InformerSpec> {
-        self.cells.iter().chain(&self.namespaces)
+    pub fn all_informers(&self) -> impl Iterator<Item = &InformerSpec> {
+        self.informers.iter().chain(&self.namespaces)
     }
 
     /// Whether an exceeded limit stops the target's informers.
@@ -186,12 +189,13 @@ impl DeclaredTarget {
 
 /// Whether two lists of targets have the same names and the same informers, in order.
 #[must_use]
-pub fn same_cells<'a>(
+pub fn has_same_informers<'a>(
     targets: impl IntoIterator<Item = &'a DeclaredTarget>,
     others: impl IntoIterator<Item = &'a DeclaredTarget>,
 ) -> bool {
-    let cells = |target: &'a DeclaredTarget| (&target.name, &target.cells, &target.namespaces);
-    targets.into_iter().map(cells).eq(others.into_iter().map(cells))
+    let informers =
+        |target: &'a DeclaredTarget| (&target.name, &target.informers, &target.namespaces);
+    targets.into_iter().map(informers).eq(others.into_iter().map(informers))
 }
 
 impl Refusal {
@@ -212,7 +216,7 @@ impl RefusalReason {
     /// Whether only an edit of the profile can resolve the refusal. Such reasons set the condition
     /// `Stalled`.
     #[must_use]
-    pub const fn needs_author(self) -> bool {
+    pub const fn is_author_error(self) -> bool {
         !matches!(
             self,
             Self::UnknownResource | Self::ScopeNotAvailable | Self::ServiceAccountNotFound

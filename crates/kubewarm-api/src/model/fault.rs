@@ -111,7 +111,7 @@ impl RequestFault {
 
     /// Creates the fault for a request whose task panicked, which is a bug in kubewarm.
     #[must_use]
-    pub fn broke_off() -> Self {
+    pub fn task_panicked() -> Self {
         Self::new(FaultReason::Internal, "the question broke off")
     }
 
@@ -156,7 +156,7 @@ impl FaultReason {
     /// Whether the API server refused the identity. Objects that were read with this identity must
     /// not be served much longer.
     #[must_use]
-    pub const fn refuses_identity(self) -> bool {
+    pub const fn is_access_denied(self) -> bool {
         matches!(
             self,
             Self::Forbidden

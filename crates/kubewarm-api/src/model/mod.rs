@@ -36,7 +36,7 @@ pub use self::{
     decision::DecisionSource,
     declared::{
         AccountPolicyState, DeclaredProfile, DeclaredTarget, Refusal, RefusalReason, ServingTarget,
-        same_cells,
+        has_same_informers,
     },
     escape::{escape, is_unsafe},
     fault::{FaultReason, RequestFault, Verb},

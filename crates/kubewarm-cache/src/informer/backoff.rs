@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Maximum exponential delay, in multiples of the first.
 const MAX: u32 = 30;
 /// Maximum accepted `Retry-After`. A longer one, such as a day, is an error of a server or proxy.
-const MAX_TOLD: Duration = Duration::from_mins(2);
+const MAX_SERVER_DELAY: Duration = Duration::from_mins(2);
 
 /// The number of consecutive failures, from which the delay follows.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ impl RetryBackoff {
         self.failures = self.failures.saturating_add(1);
         let own = own.mul_f64(1.0 - spread / 4.0);
         told.map_or(own, |told| {
-            let told = told.min(MAX_TOLD);
+            let told = told.min(MAX_SERVER_DELAY);
             let extra = (told / 4).max(self.unit);
             (told + extra.mul_f64(spread)).max(own)
         })

@@ -167,7 +167,7 @@ impl SharedInformer {
     /// A complete snapshot, including the size of the store and the latencies of the last five
     /// minutes.
     pub(super) fn report(&self) -> InformerReport {
-        let report = InformerReport { usage: self.reader.usage(), ..self.glance() };
+        let report = InformerReport { usage: self.reader.usage(), ..self.get_summary() };
         self.status().detailed(report)
     }
 
@@ -176,11 +176,11 @@ impl SharedInformer {
     ///
     /// The snapshot starts from the task's status. A loss of access replaces its phase, and a
     /// paused mode replaces both.
-    pub(super) fn glance(&self) -> InformerReport {
+    pub(super) fn get_summary(&self) -> InformerReport {
         let control = self.control.borrow();
         let (mut report, listed_in) = {
             let status = self.status();
-            (status.glance(control.spec.tuning.max_staleness), status.listed_in())
+            (status.get_summary(control.spec.tuning.max_staleness), status.listed_in())
         };
         report.lost = control.gate.loss(listed_in);
         report.losses = control.gate.losses;
@@ -195,7 +195,7 @@ impl SharedInformer {
     }
 
     /// See `ListWatchAccess`.
-    pub(super) fn own_access(&self) -> ListWatchAccess {
+    pub(super) fn get_list_watch_access(&self) -> ListWatchAccess {
         let control = self.control.borrow();
         let gate = &control.gate;
         let status = self.status();
@@ -227,7 +227,7 @@ impl SharedInformer {
         if is_news {
             let is_kept = fault.reason() == FaultReason::Unverified || self.serves_stale();
             tracing::warn!(
-                cell = %self.key, ?verb, reason = %fault.reason(), %fault, is_kept, "access lost: fenced"
+                informer = %self.key, ?verb, reason = %fault.reason(), %fault, is_kept, "access lost: fenced"
             );
         }
     }
@@ -252,9 +252,9 @@ impl SharedInformer {
         let mut status = self.status();
         let from = status.step();
         if status.enter(step) {
-            tracing::debug!(cell = %self.key, ?from, ?step, "step");
+            tracing::debug!(informer = %self.key, ?from, ?step, "step");
         } else {
-            tracing::error!(cell = %self.key, ?from, ?step, "illegal step");
+            tracing::error!(informer = %self.key, ?from, ?step, "illegal step");
         }
         drop(status);
         self.changes.notify();

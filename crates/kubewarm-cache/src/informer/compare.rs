@@ -37,8 +37,9 @@ impl InformerTask {
     /// checks. Cancel safe.
     pub(super) fn comparison_due(&self) -> impl Future<Output = ()> + use<> {
         let period = self.informer.tuning(|tuning| tuning.consistency_check_period);
-        let due = period
-            .and_then(|period| self.compared_at.checked_add(period.mul_f64(self.compared_part)));
+        let due = period.and_then(|period| {
+            self.consistency_checked_at.checked_add(period.mul_f64(self.compared_part))
+        });
         async move {
             match due {
                 Some(at) => sleep_until(at).await,
@@ -52,8 +53,8 @@ impl InformerTask {
     ///
     /// Each request draws on the spare part of the namespace's rate limit.
     pub(super) fn compare(&mut self) -> Fuse<BoxFuture<'static, ConsistencyResult>> {
-        self.compared_at = Instant::now();
-        let (held, version) = ObjectSetDigest::new().of_table(&self.informer.reader);
+        self.consistency_checked_at = Instant::now();
+        let (held, version) = ObjectSetDigest::new().of_store(&self.informer.reader);
         let is_whole = self.rejected == 0 && !self.informer.status().has_undecodable();
         let at = version.filter(|version| is_whole && !version.is_opaque());
         let Some(at) = at.filter(|at| self.version().as_ref() == Some(at)) else {
@@ -101,7 +102,7 @@ impl InformerTask {
             return None;
         }
         tracing::error!(
-            cell = %self.informer.key,
+            informer = %self.informer.key,
             version = self.version().map(|version| version.to_string()),
             "the table is not what the API server has at its version: listing anew"
         );

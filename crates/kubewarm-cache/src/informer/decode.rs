@@ -16,7 +16,7 @@ pub(super) struct ObjectDecoder {
     projection: Projection,
     /// Whether the informer keeps only the metadata of Secrets. An annotation can repeat their
     /// payload.
-    hides_payload: bool,
+    is_payload_hidden: bool,
     scratch: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ impl ObjectDecoder {
         let is_secrets = key.resource.group_resource().is_secrets();
         Self {
             projection: key.projection,
-            hides_payload: is_secrets && matches!(key.projection, Projection::Metadata(_)),
+            is_payload_hidden: is_secrets && matches!(key.projection, Projection::Metadata(_)),
             scratch: Vec::new(),
         }
     }
@@ -87,7 +87,7 @@ impl ObjectDecoder {
             ManagedFieldsPolicy::Drop => meta.managed_fields,
             ManagedFieldsPolicy::Keep => None,
         };
-        let repeated = if self.hides_payload {
+        let repeated = if self.is_payload_hidden {
             let annotations = meta.annotations();
             annotations
                 .map_err(|e| rejected(format!("metadata.annotations: {}", without_content(&e))))?

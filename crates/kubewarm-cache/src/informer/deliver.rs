@@ -146,7 +146,7 @@ impl InformerTask {
             self.news += u64::from(status.event(version, lag));
             status.report.fault.is_some()
         };
-        if had_fault || self.told_silent {
+        if had_fault || self.has_reported_silence {
             self.healthy();
         }
         self.metrics.count_event(kind, Some(lag));

@@ -95,7 +95,7 @@ impl InformerEndpoint {
             }
         };
         let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-        let accept_one = match (key.projection, key.holds_secrets()) {
+        let accept_one = match (key.projection, key.has_secrets()) {
             (Projection::Full(_), false) => format!("{metadata},application/json"),
             // There must be no fallback to full objects: the payload is secret, or the profile does
             // not request it.

@@ -22,7 +22,7 @@ pub(super) struct UpstreamEvent<'a> {
 pub(super) struct Bookmark {
     pub(super) version: ResourceVersion,
     /// Whether the bookmark ends the initial events of a streaming list.
-    pub(super) ends_initial: bool,
+    pub(super) is_initial_events_end: bool,
 }
 
 /// The start of a line as the API server writes it. A match saves parsing the object to find its
@@ -74,7 +74,10 @@ impl Bookmark {
         let PartialMetadata::<ObjectMetadata<'_>> { metadata } =
             serde_json::from_slice(object).ok()?;
         let end = metadata.annotations().ok()?.initial_events_end;
-        Some(Self { version: metadata.version()?, ends_initial: end.as_deref() == Some("true") })
+        Some(Self {
+            version: metadata.version()?,
+            is_initial_events_end: end.as_deref() == Some("true"),
+        })
     }
 }
 
@@ -108,9 +111,13 @@ mod tests {
     #[test]
     fn the_end_of_the_initial_events_is_an_annotation() {
         let end = br#"{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null}}"#;
-        let expected = Bookmark { version: ResourceVersion::from(7), ends_initial: true };
+        let expected = Bookmark { version: ResourceVersion::from(7), is_initial_events_end: true };
         assert_eq!(Bookmark::parse(end), Some(expected));
-        assert!(!Bookmark::parse(br#"{"metadata":{"resourceVersion":"7"}}"#).unwrap().ends_initial);
+        assert!(
+            !Bookmark::parse(br#"{"metadata":{"resourceVersion":"7"}}"#)
+                .unwrap()
+                .is_initial_events_end
+        );
         assert_eq!(Bookmark::parse(br#"{"metadata":{}}"#), None);
     }
 }

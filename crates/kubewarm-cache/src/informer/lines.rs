@@ -8,17 +8,17 @@ pub(super) struct LineSplitter {
     cap: usize,
     partial: Vec<u8>,
     skipped: usize,
-    handed_out: bool,
+    is_handed_out: bool,
 }
 
 impl LineSplitter {
     pub(super) fn new(cap: usize) -> Self {
-        Self { cap, partial: Vec::new(), skipped: 0, handed_out: false }
+        Self { cap, partial: Vec::new(), skipped: 0, is_handed_out: false }
     }
 
     /// Whether the received bytes end within a line.
     pub(super) fn is_partial(&self) -> bool {
-        !self.handed_out && !self.partial.is_empty()
+        !self.is_handed_out && !self.partial.is_empty()
     }
 
     /// Consumes `chunk` up to the end of the next line.
@@ -26,14 +26,14 @@ impl LineSplitter {
     /// Returns the number of consumed bytes, and the line without its line end, if one ended. Empty
     /// lines are skipped. Call it again with the rest of the chunk.
     pub(super) fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> (usize, Option<SplitItem<'a>>) {
-        if self.handed_out {
+        if self.is_handed_out {
             // Thousands of watches are open, so a large line must not leave a large buffer behind.
             if self.partial.capacity() > HEAD {
                 self.partial = Vec::new();
             }
             self.partial.clear();
             self.skipped = 0;
-            self.handed_out = false;
+            self.is_handed_out = false;
         }
         let Some(end) = memchr(b'\n', chunk) else {
             self.keep(chunk);
@@ -46,7 +46,7 @@ impl LineSplitter {
             return (consumed, (!line.is_empty()).then_some(SplitItem::Whole(line)));
         }
         self.keep(line);
-        self.handed_out = true;
+        self.is_handed_out = true;
         let piece = if self.skipped > 0 {
             SplitItem::Oversized(&self.partial)
         } else {

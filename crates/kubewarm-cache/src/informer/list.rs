@@ -81,7 +81,7 @@ impl InformerTask {
                 Err(ListError::Fault(fault))
                     if is_for_want_of(way, &fault) && ways.peek().is_some() =>
                 {
-                    tracing::info!(cell = %self.informer.key, ?way, %fault, "falling back to another way to list");
+                    tracing::info!(informer = %self.informer.key, ?way, %fault, "falling back to another way to list");
                     shared.strategies.avoid(&self.informer.key, way);
                 }
                 Err(ListError::RolledBack) => return Ok(self.roll_back()),
@@ -125,7 +125,7 @@ impl InformerTask {
         self.shared.changes.notify();
         if let Some(warmed) = warmed {
             tracing::info!(
-                cell = %self.informer.key, objects = self.informer.reader.objects(), ?strategy,
+                informer = %self.informer.key, objects = self.informer.reader.objects(), ?strategy,
                 milliseconds = u64::try_from(warmed.took.as_millis()).unwrap_or(u64::MAX), "synced"
             );
             self.metrics.observe_warmup(strategy, warmed.took);
@@ -136,7 +136,7 @@ impl InformerTask {
                 RelistReport { at: Timestamp::now(), reason, replaced, deleted_objects: removed };
             self.informer.status().report.last_relist = Some(relist);
             tracing::info!(
-                cell = %self.informer.key, ?reason, replaced, deleted_objects = removed, "relisted"
+                informer = %self.informer.key, ?reason, replaced, deleted_objects = removed, "relisted"
             );
         }
     }
@@ -242,7 +242,7 @@ impl InformerTask {
             let mut rest = &chunk[..];
             let mut arrived = 0;
             while !rest.is_empty() {
-                if !checked && splitter.in_items() {
+                if !checked && splitter.is_in_items() {
                     checked = true;
                     self.refuse_older(&ListMetadata::of(&splitter)?)?;
                 }
@@ -250,7 +250,7 @@ impl InformerTask {
                 if let Some(piece) = piece {
                     self.take_item(&piece);
                     arrived += 1;
-                    if self.wait_for_room(piece.len()).await? {
+                    if self.wait_for_budget(piece.len()).await? {
                         window = (Instant::now() + timing.list_window, 0);
                     }
                 }

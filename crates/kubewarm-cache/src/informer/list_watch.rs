@@ -71,7 +71,7 @@ impl ListWatch {
     ///
     /// # Errors
     ///
-    /// The fault that the response means. It is a refusal if [`FaultReason::refuses_identity`] returns
+    /// The fault that the response means. It is a refusal if [`FaultReason::is_access_denied`] returns
     /// true.
     ///
     /// # Cost

@@ -58,7 +58,7 @@ pub use self::{
         LatencyQuantiles, ListMethod, RelistReason, RelistReport, UndecodableObject,
         UpstreamEventType, UpstreamWatchEnd,
     },
-    sample::{SampleDepth, SamplePage, look, try_cell},
+    sample::{SampleDepth, SamplePage, check_access, look},
     strategy::ListMethodSupport,
     timing::InformerTiming,
     trial::{AccessCheck, AccessDecision},

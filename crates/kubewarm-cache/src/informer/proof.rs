@@ -112,11 +112,12 @@ impl FreshnessChecker {
         payer: &Arc<str>,
         since: Instant,
     ) -> Result<FreshnessCheck, RequestFault> {
-        let (proofs, of, payer) = (self.clone(), key.clone(), Arc::clone(payer));
-        let proving = async move { proofs.make(&of, &payer).await };
+        let (freshness_checker, of, payer) = (self.clone(), key.clone(), Arc::clone(payer));
+        let proving = async move { freshness_checker.make(&of, &payer).await };
         let (kept, runtime) = (&self.kept, &self.runtime);
-        let proof = kept.get_or_fetch(runtime, key.clone(), Some(since), || proving).await?;
-        Ok(proof.value)
+        let freshness_check =
+            kept.get_or_fetch(runtime, key.clone(), Some(since), || proving).await?;
+        Ok(freshness_check.value)
     }
 
     async fn make(
@@ -128,7 +129,7 @@ impl FreshnessChecker {
         let deadline = Instant::now() + PATIENCE;
         let list_watch = informer.list_watch.as_ref().map_err(RequestFault::clone)?;
         let _one = self.turn(payer, deadline).await?;
-        if !informer.glance().is_kept_current() {
+        if !informer.get_summary().is_kept_current() {
             return Err(idle());
         }
         let before = informer.reader.version();
@@ -143,14 +144,14 @@ impl FreshnessChecker {
         }
         let mut probe_at = Some(if all.is_some() { sent + LATE } else { sent });
         loop {
-            if let Some(proof) = informer.prove(sent, &newest, all.as_ref()) {
-                return Ok(proof);
+            if let Some(freshness_check) = informer.prove(sent, &newest, all.as_ref()) {
+                return Ok(freshness_check);
             }
             let now = Instant::now();
             if now >= deadline {
                 return Err(behind());
             }
-            if !informer.glance().is_kept_current() {
+            if !informer.get_summary().is_kept_current() {
                 return Err(idle());
             }
             if probe_at.take_if(|at| *at <= now).is_some() {
@@ -219,7 +220,7 @@ impl SharedInformer {
         newest: &ResourceVersion,
         all: Option<&ObjectSetDigest>,
     ) -> Option<FreshnessCheck> {
-        if !self.glance().is_kept_current() {
+        if !self.get_summary().is_kept_current() {
             return None;
         }
         // Hold off the writer, so that the store cannot be purged before its confirmation is
@@ -229,7 +230,7 @@ impl SharedInformer {
         let has_come = held >= *newest;
         if !has_come {
             let all = all.filter(|all| all.objects() == self.reader.objects())?;
-            let (digest, version) = all.of_table(&self.reader);
+            let (digest, version) = all.of_store(&self.reader);
             held = version.filter(|_| digest.matches(all))?;
         }
         self.status().current(sent);

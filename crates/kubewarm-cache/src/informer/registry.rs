@@ -26,7 +26,7 @@ pub struct RegistryLimits {
     pub lists: usize,
     /// Percentage of the limits for lists, probes and consistency checks that one namespace can
     /// use.
-    pub namespace_share: usize,
+    pub namespace_quota: usize,
     /// Rate limits for requests, by namespace. Freshness checks and consistency checks use the
     /// spare part.
     pub buckets: NamespaceBuckets,
@@ -85,21 +85,21 @@ impl InformerReports {
     /// The report of one informer without usage, latencies and undecodable objects. It is cheap
     /// enough for every read.
     #[must_use]
-    pub fn glance(&self, key: &InformerKey) -> Option<InformerReport> {
-        self.informer(key).map(|informer| informer.glance())
+    pub fn get_summary(&self, key: &InformerKey) -> Option<InformerReport> {
+        self.informer(key).map(|informer| informer.get_summary())
     }
 
     /// Records the latency of a read that the informer's store answered.
-    pub fn read_took(&self, key: &InformerKey, took: Duration) {
+    pub fn observe_read(&self, key: &InformerKey, took: Duration) {
         if let Some(informer) = self.informer(key) {
-            informer.status().read_took(took);
+            informer.status().observe_read(took);
         }
     }
 
     /// The results of an informer's own requests, without the cost of a report.
     #[must_use]
-    pub fn own_access(&self, key: &InformerKey) -> Option<ListWatchAccess> {
-        self.informer(key).map(|informer| informer.own_access())
+    pub fn get_list_watch_access(&self, key: &InformerKey) -> Option<ListWatchAccess> {
+        self.informer(key).map(|informer| informer.get_list_watch_access())
     }
 
     /// Records that an informer lost access to `verb`. Its watch ends, and reads are blocked at
@@ -142,7 +142,7 @@ impl InformerRegistry {
         bounds: RegistryLimits,
         timing: InformerTiming,
     ) -> Self {
-        let share = |all: usize| (all * bounds.namespace_share / 100).max(1);
+        let share = |all: usize| (all * bounds.namespace_quota / 100).max(1);
         let shared = TaskContext {
             operator: clients.client_for(&Identity::Operator),
             metrics,
@@ -184,7 +184,7 @@ impl InformerRegistry {
     /// The freshness checks of these informers. Must be called within a tokio runtime, which runs
     /// them.
     #[must_use]
-    pub fn proofs(&self) -> FreshnessChecker {
+    pub fn freshness_checker(&self) -> FreshnessChecker {
         FreshnessChecker::new(self.reports(), self.shared.buckets.clone())
     }
 
@@ -353,7 +353,7 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
         let fault =
             RequestFault::new(FaultReason::Internal, "the cell's task panicked; see the log");
         let delay = panics.failed(None, fastrand::f64());
-        tracing::error!(cell = %informer.key, "the task of a cell panicked; it starts again after a wait");
+        tracing::error!(informer = %informer.key, "the task of a cell panicked; it starts again after a wait");
         informer.failed(Verb::List, &fault, panics.failures(), delay);
         tokio::time::sleep(delay).await;
         // The panic can have left the store half updated.

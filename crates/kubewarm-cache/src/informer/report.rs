@@ -1,4 +1,4 @@
-//! The report of an informer's state, for statuses, metrics and `/debug/cells`.
+//! The report of an informer's state, for statuses, metrics and `/debug/informers`.
 
 use crate::store::StoreUsage;
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use std::{fmt::Display, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// The state of an informer as reports show it. `status.rs` derives it from the task's `Step`, and
-/// `cell.rs` overrides it while the informer is paused or blocked.
+/// `informer.rs` overrides it while the informer is paused or blocked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum InformerPhase {
     /// The first list waits for a slot.
@@ -184,11 +184,11 @@ pub struct LatencyQuantiles {
     pub p99: Duration,
 }
 
-/// A snapshot of an informer's state. Cheap to clone. `/debug/cells` serializes it as JSON.
+/// A snapshot of an informer's state. Cheap to clone. `/debug/informers` serializes it as JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InformerReport {
-    /// Size of the store. All zero in a [`Reports::glance`](super::InformerReports::glance).
+    /// Size of the store. All zero in a [`Reports::get_summary`](super::InformerReports::get_summary).
     #[serde(flatten)]
     pub usage: StoreUsage,
     /// The state of the informer.
@@ -289,7 +289,7 @@ impl InformerReport {
     /// Whether the API server rejects the informer's identity.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
-        let is_rejected = |fault: &InformerFault| fault.reason.refuses_identity();
+        let is_rejected = |fault: &InformerFault| fault.reason.is_access_denied();
         self.lost.is_some() || self.fault.as_ref().is_some_and(is_rejected)
     }
 
@@ -306,7 +306,7 @@ impl InformerReport {
 
     /// Whether the informer's own request, or the request for its token, was refused.
     fn is_refused(&self) -> bool {
-        self.fault.as_ref().is_some_and(|fault| fault.reason.refuses_identity())
+        self.fault.as_ref().is_some_and(|fault| fault.reason.is_access_denied())
     }
 
     /// Whether the resource or the namespace does not exist.

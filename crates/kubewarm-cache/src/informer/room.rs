@@ -32,19 +32,19 @@ impl InformerTask {
     /// # Errors
     ///
     /// [`FaultReason::Throttled`] after a pause of one minute.
-    pub(super) async fn wait_for_room(&mut self, bytes: usize) -> Result<bool, RequestFault> {
+    pub(super) async fn wait_for_budget(&mut self, bytes: usize) -> Result<bool, RequestFault> {
         self.unchecked_bytes = self.unchecked_bytes.saturating_add(bytes.max(OBJECT_BYTES));
         if self.unchecked_bytes < COMPARED_BYTES {
             return Ok(false);
         }
         self.unchecked_bytes = 0;
-        if !self.has_told_excess && !self.gauge().is_within_all() {
+        if !self.has_reported_excess && !self.gauge().is_within_all() {
             self.learn_length().await;
         }
         self.tell_of_excess();
         let until = Instant::now() + PATIENCE;
         let mut has_waited = false;
-        while !self.gauge().may_grow() {
+        while !self.gauge().can_grow() {
             if Instant::now() >= until {
                 let message = "the limits on memory and objects have left no room for a minute";
                 return Err(RequestFault::new(FaultReason::Throttled, message));
@@ -74,9 +74,9 @@ impl InformerTask {
     /// Notifies the controller once each time that the informer begins to exceed a limit.
     pub(super) fn tell_of_excess(&mut self) {
         let exceeded = !self.gauge().is_within_all();
-        if exceeded && !self.has_told_excess {
+        if exceeded && !self.has_reported_excess {
             self.shared.changes.notify();
         }
-        self.has_told_excess = exceeded;
+        self.has_reported_excess = exceeded;
     }
 }

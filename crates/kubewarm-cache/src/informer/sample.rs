@@ -94,7 +94,7 @@ pub async fn look(
 /// # Cost
 ///
 /// The cost of [`AccessCheck::of`].
-pub async fn try_cell(client: &Arc<kube::Client>, spec: &InformerSpec) -> AccessCheck {
+pub async fn check_access(client: &Arc<kube::Client>, spec: &InformerSpec) -> AccessCheck {
     let key = shallow(&spec.key, SampleDepth::Metadata);
     AccessCheck::of(client, &key, spec.tuning.namespace_check).await
 }

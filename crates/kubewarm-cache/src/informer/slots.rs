@@ -112,12 +112,12 @@ impl ListSlotsState {
             return None;
         }
         let (held, share) = (&self.held, self.share);
-        let has_share = |name: &ProfileRef| held.get(&name.namespace).is_none_or(|&it| it < share);
+        let has_quota = |name: &ProfileRef| held.get(&name.namespace).is_none_or(|&it| it < share);
         let first = |profile: &ProfileListSlots| {
             let ((_, sequence), waiter) = profile.waiting.first_key_value()?;
             (profile.held < waiter.most).then_some(*sequence)
         };
-        let waiting = self.profiles.iter().filter(|(name, _)| has_share(name));
+        let waiting = self.profiles.iter().filter(|(name, _)| has_quota(name));
         let next = waiting.filter_map(|(name, profile)| Some((first(profile)?, name))).min();
         let name = next?.1.clone();
         let profile = self.profiles.get_mut(&name)?;

@@ -92,7 +92,7 @@ impl ListSplitter {
     }
 
     /// Whether the splitter has reached the items. It stays false after them.
-    pub(super) fn in_items(&self) -> bool {
+    pub(super) fn is_in_items(&self) -> bool {
         self.place != ListPosition::Frame
     }
 
@@ -308,7 +308,7 @@ mod tests {
         let mut splitter = ListSplitter::new(1_000);
         let cut = LIST.find("\"b\"").unwrap();
         assert_eq!(items(&mut splitter, &[&LIST.as_bytes()[..cut]]).unwrap().len(), 1);
-        assert!(splitter.in_items() && !splitter.is_complete());
+        assert!(splitter.is_in_items() && !splitter.is_complete());
         let frame: serde_json::Value = serde_json::from_slice(&splitter.frame()).unwrap();
         assert_eq!(frame["metadata"]["resourceVersion"], "7");
     }

@@ -24,7 +24,7 @@ pub(super) enum TaskState {
 impl TaskState {
     /// Whether the task can go from this step to `next`. `is_synced` states whether the informer
     /// holds a complete list.
-    pub(super) fn may_lead_to(self, next: Self, is_synced: bool) -> bool {
+    pub(super) fn can_lead_to(self, next: Self, is_synced: bool) -> bool {
         match (next, self) {
             (Self::Queued | Self::Backoff, _) | (Self::Listing, Self::Queued | Self::Backoff) => {
                 true
@@ -42,19 +42,19 @@ mod tests {
 
     #[test]
     fn a_watch_starts_only_from_the_queue_with_a_complete_list() {
-        assert!(!TaskState::Queued.may_lead_to(TaskState::Watching, false));
-        assert!(TaskState::Queued.may_lead_to(TaskState::Watching, true));
+        assert!(!TaskState::Queued.can_lead_to(TaskState::Watching, false));
+        assert!(TaskState::Queued.can_lead_to(TaskState::Watching, true));
         for step in [TaskState::Listing, TaskState::Watching, TaskState::Backoff] {
-            assert!(!step.may_lead_to(TaskState::Watching, true), "{step:?}");
+            assert!(!step.can_lead_to(TaskState::Watching, true), "{step:?}");
         }
     }
 
     #[test]
     fn a_watch_ends_before_a_list_begins() {
         for is_synced in [false, true] {
-            assert!(!TaskState::Watching.may_lead_to(TaskState::Listing, is_synced));
-            assert!(TaskState::Watching.may_lead_to(TaskState::Queued, is_synced));
-            assert!(TaskState::Backoff.may_lead_to(TaskState::Listing, is_synced));
+            assert!(!TaskState::Watching.can_lead_to(TaskState::Listing, is_synced));
+            assert!(TaskState::Watching.can_lead_to(TaskState::Queued, is_synced));
+            assert!(TaskState::Backoff.can_lead_to(TaskState::Listing, is_synced));
         }
     }
 }

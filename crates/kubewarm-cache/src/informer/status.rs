@@ -77,7 +77,7 @@ impl InformerStatus {
 
     /// A snapshot without latencies and undecodable objects. An open watch is `Silent` if the last
     /// confirmation of the store is older than `bound`.
-    pub(super) fn glance(&self, bound: Duration) -> InformerReport {
+    pub(super) fn get_summary(&self, bound: Duration) -> InformerReport {
         let mut report = self.report.clone();
         report.phase = self.phase();
         if report.phase == InformerPhase::Watching
@@ -123,7 +123,7 @@ impl InformerStatus {
     /// Changes the step and returns `true`. Returns `false` without a change if the transition is
     /// illegal.
     pub(super) fn enter(&mut self, next: TaskState) -> bool {
-        let is_legal = self.step.may_lead_to(next, self.is_synced());
+        let is_legal = self.step.can_lead_to(next, self.is_synced());
         if is_legal {
             self.alter(|status| status.step = next);
         }
@@ -229,7 +229,7 @@ impl InformerStatus {
         self.lists.record(Instant::now(), took);
     }
 
-    pub(super) fn read_took(&mut self, took: Duration) {
+    pub(super) fn observe_read(&mut self, took: Duration) {
         self.reads.record(Instant::now(), took);
     }
 
@@ -261,7 +261,7 @@ impl InformerStatus {
         delay: Duration,
     ) {
         let now = Timestamp::now();
-        if fault.reason().refuses_identity() {
+        if fault.reason().is_access_denied() {
             self.answers(verb).refused.get_or_insert_with(|| (now, Instant::now()));
         }
         let since = self.report.fault.as_ref().map_or(now, |old| old.since);
@@ -318,7 +318,7 @@ mod tests {
     const BOUND: Duration = Duration::from_secs(30);
 
     fn phase(status: &InformerStatus) -> InformerPhase {
-        status.glance(BOUND).phase
+        status.get_summary(BOUND).phase
     }
 
     fn after(status: &mut InformerStatus, step: TaskState) -> InformerPhase {

@@ -57,7 +57,7 @@ impl ListMethodSupport {
     pub(super) async fn order(
         &self,
         operator: &kube::Client,
-        cell: &InformerKey,
+        informer: &InformerKey,
         wanted: ListStrategy,
     ) -> Vec<ListMethod> {
         let order: &[ListMethod] = match wanted {
@@ -69,14 +69,14 @@ impl ListMethodSupport {
             ListStrategy::WatchList => &[ListMethod::WatchList, ListMethod::PagedList],
             ListStrategy::PagedList => &[ListMethod::PagedList],
         };
-        let avoided = |way| self.avoided.get(&lane(cell, way)).is_some();
+        let avoided = |way| self.avoided.get(&lane(informer, way)).is_some();
         order.iter().copied().filter(|&way| way == ListMethod::PagedList || !avoided(way)).collect()
     }
 
     /// Remembers for `InformerTiming::remember` that a strategy failed for the informer's identity and
     /// resource.
-    pub(super) fn avoid(&self, cell: &InformerKey, way: ListMethod) {
-        self.avoided.insert(lane(cell, way), (), Instant::now());
+    pub(super) fn avoid(&self, informer: &InformerKey, way: ListMethod) {
+        self.avoided.insert(lane(informer, way), (), Instant::now());
     }
 
     /// Returns the server's minor version, or 0 if it is unknown.
@@ -99,8 +99,8 @@ impl ListMethodSupport {
     }
 }
 
-fn lane(cell: &InformerKey, way: ListMethod) -> (Identity, Resource, ListMethod) {
-    (cell.identity.clone(), cell.resource.clone(), way)
+fn lane(informer: &InformerKey, way: ListMethod) -> (Identity, Resource, ListMethod) {
+    (informer.identity.clone(), informer.resource.clone(), way)
 }
 
 #[cfg(test)]

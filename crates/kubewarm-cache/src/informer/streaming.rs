@@ -63,7 +63,7 @@ impl InformerTask {
                 if let Some(version) = self.take_initial(&piece)? {
                     return Ok(AppliedList { version, stream: Some(stream) });
                 }
-                if self.wait_for_room(piece.len()).await? {
+                if self.wait_for_budget(piece.len()).await? {
                     stream.heard = Instant::now();
                 }
             }
@@ -100,7 +100,7 @@ impl InformerTask {
             UpstreamEventType::Error => return Err(fault::of_event(event.object).into()),
             UpstreamEventType::Bookmark => {
                 let bookmark = Bookmark::parse(event.object).ok_or_else(nonsense)?;
-                if bookmark.ends_initial {
+                if bookmark.is_initial_events_end {
                     self.refuse_rollback(&bookmark.version)?;
                     return Ok(Some(bookmark.version));
                 }

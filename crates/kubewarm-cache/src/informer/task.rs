@@ -75,7 +75,7 @@ pub(super) struct InformerTask {
     /// Events of the open watch with a newer version than the store's.
     pub(super) news: u64,
     /// Whether observers were notified that the open watch is silent.
-    pub(super) told_silent: bool,
+    pub(super) has_reported_silence: bool,
     /// Consecutive lists that failed because the response was cut off or malformed.
     pub(super) broken_lists: u32,
     /// Whether the controller reads this store itself: profiles and namespaces.
@@ -91,9 +91,9 @@ pub(super) struct InformerTask {
     /// Bytes of lists received since the last comparison with the limits.
     pub(super) unchecked_bytes: usize,
     /// Whether the controller was notified of the limit that is exceeded now.
-    pub(super) has_told_excess: bool,
+    pub(super) has_reported_excess: bool,
     /// Start of the last consistency check, or of this run.
-    pub(super) compared_at: Instant,
+    pub(super) consistency_checked_at: Instant,
     /// Random factor from 0.8 to 1.2 for the period of consistency checks. It spreads informers
     /// that started together.
     pub(super) compared_part: f64,
@@ -143,7 +143,7 @@ impl InformerTask {
             closed_at_once: 0,
             short_watches: 0,
             news: 0,
-            told_silent: false,
+            has_reported_silence: false,
             broken_lists: 0,
             is_followed: is_followed(key),
             replaced: 0,
@@ -151,8 +151,8 @@ impl InformerTask {
             opened_at: None,
             rejected: 0,
             unchecked_bytes: 0,
-            has_told_excess: false,
-            compared_at: Instant::now(),
+            has_reported_excess: false,
+            consistency_checked_at: Instant::now(),
             compared_part: 0.8 + 0.4 * fastrand::f64(),
         }
     }
@@ -210,9 +210,9 @@ impl InformerTask {
         let attempts = self.backoff.failures();
         self.informer.failed(verb, &fault, attempts, delay);
         if attempts == 1 {
-            tracing::info!(cell = %self.informer.key, ?verb, reason = %fault.reason(), %fault, "failed, retrying");
+            tracing::info!(informer = %self.informer.key, ?verb, reason = %fault.reason(), %fault, "failed, retrying");
         } else {
-            tracing::debug!(cell = %self.informer.key, ?verb, reason = %fault.reason(), %fault, attempts, "failed again");
+            tracing::debug!(informer = %self.informer.key, ?verb, reason = %fault.reason(), %fault, attempts, "failed again");
         }
         let returns = self.informer.control.borrow().gate.returns;
         tokio::select! {
@@ -266,7 +266,7 @@ impl InformerTask {
     /// Purges the store after an etcd restore: its objects belong to a history that was undone.
     pub(super) fn roll_back(&mut self) -> TaskAction {
         tracing::warn!(
-            cell = %self.informer.key,
+            informer = %self.informer.key,
             version = self.version().map(|version| version.to_string()),
             "resource versions went back, as after an etcd restore: listing anew"
         );
@@ -298,9 +298,9 @@ impl InformerTask {
         self.rejected += 1;
         let (object, problem) = (&rejected.object, &*rejected.problem);
         if self.rejected <= LOGGED {
-            tracing::warn!(cell = %self.informer.key, ?object, problem, "not decodable");
+            tracing::warn!(informer = %self.informer.key, ?object, problem, "not decodable");
         } else {
-            tracing::debug!(cell = %self.informer.key, ?object, problem, "not decodable");
+            tracing::debug!(informer = %self.informer.key, ?object, problem, "not decodable");
         }
         self.informer.status().undecodable(rejected);
         self.shared.changes.notify();

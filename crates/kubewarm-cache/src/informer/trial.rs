@@ -21,7 +21,7 @@ const ANCIENT: u64 = 1;
 pub enum AccessDecision {
     /// The request was authorized.
     Allowed,
-    /// The API server refused the identity ([`FaultReason::refuses_identity`]), or the namespace does
+    /// The API server refused the identity ([`FaultReason::is_access_denied`]), or the namespace does
     /// not exist.
     Refused(RequestFault),
     /// The response does not depend on permissions: a timeout, a 5xx, or a resource that is not
@@ -77,16 +77,16 @@ impl AccessCheck {
             Err(fault) if fault.reason() == FaultReason::Gone => AccessDecision::Allowed,
             Err(fault) => AccessDecision::of(fault),
         };
-        let mut trial = Self { sent, requests: 2, list, watch };
+        let mut access_check = Self { sent, requests: 2, list, watch };
         if let (Some(_), NamespaceCheck::Ask, Some(name)) =
-            (trial.refusal(), check, key.extent.namespace())
+            (access_check.refusal(), check, key.extent.namespace())
         {
-            trial.requests += 1;
+            access_check.requests += 1;
             if let Some(fault) = missing_namespace(&key.extent, existence(client, name).await) {
-                trial.refuse_for(&fault);
+                access_check.refuse_for(&fault);
             }
         }
-        trial
+        access_check
     }
 
     /// The refused verb and the reason. The list comes first if both are refused.
@@ -122,7 +122,7 @@ impl AccessDecision {
     }
 
     fn of(fault: RequestFault) -> Self {
-        if fault.reason().refuses_identity() {
+        if fault.reason().is_access_denied() {
             Self::Refused(fault)
         } else {
             Self::Undecided(fault)

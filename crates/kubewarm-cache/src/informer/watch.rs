@@ -60,7 +60,7 @@ impl InformerTask {
         mut stream: WatchStream,
     ) -> Result<TaskAction, TaskFailure> {
         self.informer.enter(TaskState::Watching);
-        self.told_silent = false;
+        self.has_reported_silence = false;
         self.opened_at = Some(stream.opened);
         self.news = 0;
         let open = WatchMetricsGuard::new(&self.metrics, stream.opened);
@@ -146,12 +146,12 @@ impl InformerTask {
                 failure(fault, TaskAction::Verify { since: Instant::now() })
             }
             WatchStreamEnd::Broken(fault) => {
-                tracing::debug!(cell = %self.informer.key, %fault, "the watch broke");
+                tracing::debug!(informer = %self.informer.key, %fault, "the watch broke");
                 self.informer.enter(TaskState::Queued);
                 Ok(TaskAction::Verify { since: Instant::now() })
             }
             WatchStreamEnd::Dead(why) => {
-                tracing::info!(cell = %self.informer.key, why, "the watch is silent, opening another");
+                tracing::info!(informer = %self.informer.key, why, "the watch is silent, opening another");
                 self.informer.enter(TaskState::Queued);
                 Ok(TaskAction::Verify { since: Instant::now() })
             }
@@ -258,8 +258,8 @@ impl InformerTask {
                     self.informer.status().report.fault = None;
                     self.shared.changes.notify();
                 }
-                () = sleep_until(silent_at), if !self.told_silent => {
-                    self.told_silent = true;
+                () = sleep_until(silent_at), if !self.has_reported_silence => {
+                    self.has_reported_silence = true;
                     self.shared.changes.notify();
                 }
                 () = sleep_until(dead_at) => return WatchStreamEnd::Dead("not even a bookmark came"),
@@ -298,7 +298,7 @@ impl InformerTask {
             self.backoff.succeeded();
         }
         self.informer.status().report.fault = None;
-        if std::mem::take(&mut self.told_silent) {
+        if std::mem::take(&mut self.has_reported_silence) {
             self.shared.changes.notify();
         }
     }

@@ -17,7 +17,7 @@ use std::{
 
 /// Maximum number of declared indexes in one store. The first ones in path order are kept. The others are left out
 /// with a warning in the log.
-pub const INDEXES_PER_TABLE: usize = 32;
+pub const INDEXES_PER_STORE: usize = 32;
 
 /// The `DictionaryGroup` of each resource and projection. The `bool` is true for kubewarm's own stores. They use separate
 /// dictionaries, so that text from a tenant's objects never enters them.
@@ -60,7 +60,7 @@ impl StoreCatalog {
     #[must_use]
     pub fn open(&self, key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> StoreWriter {
         let kind = self.kind(key);
-        let (is_secret, gauge) = (key.holds_secrets(), self.gauge(key));
+        let (is_secret, gauge) = (key.has_secrets(), self.gauge(key));
         let table = Arc::new(ObjectStore::new(Arc::clone(&kind), is_secret, gauge));
         if !is_secret {
             kind.join(&table);
@@ -152,13 +152,13 @@ impl StoreCatalog {
     }
 }
 
-/// Returns the first [`INDEXES_PER_TABLE`] paths, and logs a warning if there are more.
+/// Returns the first [`INDEXES_PER_STORE`] paths, and logs a warning if there are more.
 fn wanted(key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
-    if indexes.len() > INDEXES_PER_TABLE {
+    if indexes.len() > INDEXES_PER_STORE {
         let declared = indexes.len();
-        tracing::warn!(cell = %key, declared, limit = INDEXES_PER_TABLE, "too many indexes");
+        tracing::warn!(informer = %key, declared, limit = INDEXES_PER_STORE, "too many indexes");
     }
-    indexes.iter().take(INDEXES_PER_TABLE).cloned().collect()
+    indexes.iter().take(INDEXES_PER_STORE).cloned().collect()
 }
 
 #[cfg(test)]

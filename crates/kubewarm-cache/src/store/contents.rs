@@ -35,7 +35,7 @@ pub(super) struct StoreContents {
     pub(super) dictionaries: DictionarySet,
     pub(super) log: EventLog,
     /// Bytes of the packed objects in the rows, without the event log.
-    pub(super) record_bytes: usize,
+    pub(super) object_bytes: usize,
     odd_bytes: usize,
 }
 
@@ -54,7 +54,7 @@ impl StoreContents {
     /// Bytes allocated for packed objects, rows, key order, namespaces, indexes, dictionaries and event log.
     pub(super) fn bytes(&self) -> usize {
         let declared: usize = self.declared.iter().map(|index| index.values.bytes()).sum();
-        self.record_bytes
+        self.object_bytes
             + declared
             + self.odd_bytes
             + self.slab.bytes()
@@ -157,14 +157,14 @@ impl StoreContents {
 
     /// Adds a packed object to the counts of bytes and dictionary users.
     fn admit(&mut self, packed: DetachedObject) -> PackedObject {
-        self.record_bytes += packed.record.bytes();
+        self.object_bytes += packed.record.bytes();
         self.dictionaries.enter(&packed);
         packed.record
     }
 
     /// Removes a packed object from the counts of bytes and dictionary users.
     fn dismiss(&mut self, record: &PackedObject) {
-        self.record_bytes -= record.bytes();
+        self.object_bytes -= record.bytes();
         self.dictionaries.leave(record);
     }
 

@@ -64,7 +64,7 @@ pub(super) struct EventLog {
     is_complete: bool,
     /// Whether a full list is running. A list shows neither the order nor the time of changes.
     is_listing: bool,
-    record_bytes: usize,
+    object_bytes: usize,
     dictionaries: DictionarySet,
 }
 
@@ -93,7 +93,7 @@ impl StoreChange {
 
     /// Whether the object existed before the change.
     #[must_use]
-    pub fn was_there(&self) -> bool {
+    pub fn has_previous(&self) -> bool {
         self.before.is_some()
     }
 
@@ -123,7 +123,7 @@ impl StoreChange {
     ///
     /// The packed object after the change is counted by the store or the next change. The exception is an object that
     /// the store has packed again.
-    fn record_bytes(&self) -> usize {
+    fn object_bytes(&self) -> usize {
         self.before.as_ref().map_or(0, |packed| packed.record.bytes())
     }
 }
@@ -132,7 +132,7 @@ impl EventLog {
     pub(super) fn bytes(&self) -> usize {
         self.changes.capacity() * size_of::<Arc<StoreChange>>()
             + self.changes.len() * CHANGE_BYTES
-            + self.record_bytes
+            + self.object_bytes
             + self.dictionaries.bytes()
     }
 
@@ -218,13 +218,13 @@ impl EventLog {
         self.epoch += 1;
         self.is_complete = since.is_some();
         (self.since, self.gap) = (since, None);
-        (self.record_bytes, self.dictionaries) = (0, DictionarySet::default());
+        (self.object_bytes, self.dictionaries) = (0, DictionarySet::default());
         gone
     }
 
     fn push(&mut self, change: StoreChange) {
         change.records().for_each(|packed| self.dictionaries.enter(packed));
-        self.record_bytes += change.record_bytes();
+        self.object_bytes += change.object_bytes();
         self.next += 1;
         self.changes.push_back(Arc::new(change));
     }
@@ -232,7 +232,7 @@ impl EventLog {
     fn pop(&mut self) -> Option<Arc<StoreChange>> {
         let oldest = self.changes.pop_front()?;
         oldest.records().for_each(|packed| self.dictionaries.leave(&packed.record));
-        self.record_bytes -= oldest.record_bytes();
+        self.object_bytes -= oldest.object_bytes();
         self.since = Some(oldest.version.clone());
         Some(oldest)
     }
@@ -246,8 +246,8 @@ impl EventLog {
                 .is_some_and(|(now, at)| now.saturating_duration_since(at) > WINDOW);
             let count = self.changes.len();
             let is_kept =
-                count <= KEPT_CHANGES && self.record_bytes <= KEPT_BYTES && !oldest.is_secret();
-            let is_much = count > MAX_CHANGES || self.record_bytes > max_bytes;
+                count <= KEPT_CHANGES && self.object_bytes <= KEPT_BYTES && !oldest.is_secret();
+            let is_much = count > MAX_CHANGES || self.object_bytes > max_bytes;
             if !is_much && (!is_old || is_kept) {
                 break;
             }
@@ -298,7 +298,7 @@ impl StoreContents {
     /// Drops changes that are too old at `now` or exceed the limits. Returns them, and the caller frees them outside
     /// the lock.
     pub(super) fn trim_log(&mut self, now: Option<Instant>) -> Vec<Arc<StoreChange>> {
-        let max_bytes = (self.record_bytes / 2).clamp(*MAX_BYTES.start(), *MAX_BYTES.end());
+        let max_bytes = (self.object_bytes / 2).clamp(*MAX_BYTES.start(), *MAX_BYTES.end());
         self.log.trim(now, max_bytes)
     }
 }

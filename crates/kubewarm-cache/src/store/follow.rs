@@ -129,7 +129,7 @@ impl EventLogFollower {
     /// Whether [`StoreReader::follow`] was called with a version newer than `version`. A bookmark at `version` would then
     /// go back.
     #[must_use]
-    pub fn awaits(&self, version: &ResourceVersion) -> bool {
+    pub fn is_ahead_of_store(&self, version: &ResourceVersion) -> bool {
         self.after.as_ref().is_some_and(|after| version.is_older_than(after))
     }
 

@@ -29,7 +29,7 @@ mod upkeep;
 mod writer;
 
 pub use self::{
-    catalog::{INDEXES_PER_TABLE, StoreCatalog},
+    catalog::{INDEXES_PER_STORE, StoreCatalog},
     event_log::StoreChange,
     follow::{EventLogFollower, ExpiredVersion, FollowerEvent, FollowerLag},
     query::{StoreReader, StoreUsage, StoredObject, StoredObjectView},

@@ -52,7 +52,7 @@ const HEAD: usize = 2 * size_of::<usize>();
 impl BodyEncoding {
     /// Whether both bodies have the same labels, compared byte for byte. The comparison is cheap, but returns `false`
     /// for equal labels in a different order.
-    pub(super) fn same_labels(self, a: &[u8], b: &[u8]) -> bool {
+    pub(super) fn has_same_labels(self, a: &[u8], b: &[u8]) -> bool {
         match self {
             Self::Json => raw_labels(a) == raw_labels(b),
         }

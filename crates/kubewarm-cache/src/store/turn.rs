@@ -30,7 +30,7 @@ impl ScanBudget {
     }
 
     /// Yields to the other tasks of the thread if no bytes are left, then starts with the full limit. Cancel safe.
-    pub async fn give_way(&mut self) {
+    pub async fn yield_if_over(&mut self) {
         if self.is_over() {
             yield_now().await;
             *self = Self::default();

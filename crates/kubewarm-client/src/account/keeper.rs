@@ -97,7 +97,7 @@ impl TokenCache {
             return true;
         }
         state.token = None;
-        if token.is_proven() {
+        if token.is_confirmed() {
             tracing::info!(account = %self.account, "the token is not accepted any more");
             return true;
         }

@@ -58,7 +58,7 @@ impl AccountToken {
         !self.proven.swap(true, Ordering::Relaxed)
     }
 
-    pub(super) fn is_proven(&self) -> bool {
+    pub(super) fn is_confirmed(&self) -> bool {
         self.proven.load(Ordering::Relaxed)
     }
 }

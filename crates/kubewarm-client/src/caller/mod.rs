@@ -130,7 +130,7 @@ impl CallerReviewer {
     ///
     /// If not, kubewarm must reject impersonation, because the API server cannot check it.
     #[must_use]
-    pub fn passes_impersonation_on(&self) -> bool {
+    pub fn can_forward_impersonation(&self) -> bool {
         matches!(self, Self::Caller(_))
     }
 
@@ -282,9 +282,9 @@ fn headers_of(presented: &BearerCredentials) -> Result<HeaderMap, RequestFault> 
 
 impl fmt::Debug for BearerCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let impersonates = !self.impersonation.is_empty();
+        let is_impersonating = !self.impersonation.is_empty();
         f.debug_struct("BearerCredentials")
-            .field("impersonates", &impersonates)
+            .field("impersonates", &is_impersonating)
             .finish_non_exhaustive()
     }
 }
@@ -292,7 +292,7 @@ impl fmt::Debug for BearerCredentials {
 impl fmt::Debug for CallerReviewer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The clients can contain credentials.
-        let own = self.passes_impersonation_on();
+        let own = self.can_forward_impersonation();
         f.debug_struct("CallerReviewer").field("by_callers_tokens", &own).finish_non_exhaustive()
     }
 }

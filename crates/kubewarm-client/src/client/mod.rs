@@ -243,7 +243,7 @@ impl ApiServerConnection {
     /// # Errors
     ///
     /// [`ConnectError::Client`].
-    pub fn callers_reviewer(&self) -> Result<CallerReviewer, ConnectError> {
+    pub fn new_caller_token_reviewer(&self) -> Result<CallerReviewer, ConnectError> {
         let client = self.anonymous.connect().map_err(|error| unusable(&self.source, error))?;
         Ok(CallerReviewer::Caller(client))
     }

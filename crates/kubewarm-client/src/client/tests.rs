@@ -44,7 +44,7 @@ async fn a_review_is_sent_with_the_token_of_the_operator_or_of_the_caller_but_ne
     let presented = BearerCredentials { token, impersonation: Vec::new() };
     for (reviewer, shown, other) in [
         (connection.reviewer(&[]).unwrap(), "of-the-operator", "bearer of-the-caller"),
-        (connection.callers_reviewer().unwrap(), "of-the-caller", "of-the-operator"),
+        (connection.new_caller_token_reviewer().unwrap(), "of-the-caller", "of-the-operator"),
     ] {
         let review = tokio::spawn({
             let presented = BearerCredentials {
@@ -123,7 +123,7 @@ async fn forwarded_requests_share_no_connection_with_accounts_or_reviews() {
     let connection = plain(server);
     let token = "of-the-caller".to_owned().into();
     let presented = BearerCredentials { token, impersonation: Vec::new() };
-    let reviewers = [connection.reviewer(&[]), connection.callers_reviewer()];
+    let reviewers = [connection.reviewer(&[]), connection.new_caller_token_reviewer()];
     for reviewer in &reviewers {
         let _answered = reviewer.as_ref().unwrap().who(&presented).await;
     }

@@ -94,10 +94,10 @@ impl Discovery {
 
     /// Polls until `stop`. Failures appear in `fault` and are retried.
     pub async fn run(&self, stop: CancellationToken) {
-        stop.run_until_cancelled(self.poll_for_ever()).await;
+        stop.run_until_cancelled(self.poll_without_end()).await;
     }
 
-    async fn poll_for_ever(&self) {
+    async fn poll_without_end(&self) {
         let (mut core, mut named) = (DiscoveryPage::default(), DiscoveryPage::default());
         let mut failures = 0_u32;
         loop {

@@ -70,7 +70,7 @@ pub struct LeaderElector {
     /// The lease as this process last wrote it. If `None`, the next attempt reads the lease.
     ours: Option<Lease>,
     /// Whether this process might hold the lease: it has sent a write and has seen no other holder since.
-    may_hold: bool,
+    can_hold: bool,
 }
 
 impl LeaseState {
@@ -97,7 +97,7 @@ impl LeaderElector {
             state: watch::Sender::new(LeaseState::Unknown { fault: None }),
             observed: None,
             ours: None,
-            may_hold: false,
+            can_hold: false,
         }
     }
 
@@ -160,13 +160,13 @@ impl LeaderElector {
                     let observed = ObservedLease::note(self.observed.take(), &lease, sent);
                     let observed = self.observed.insert(observed);
                     let Some(ours) = observed.claim(lease, identity, sent, clock) else {
-                        self.may_hold = false;
+                        self.can_hold = false;
                         return Ok(LeaseState::Follower { holder: Some(observed.holder().into()) });
                     };
                     ours
                 }
             };
-            self.may_hold = true;
+            self.can_hold = true;
             if let Some(lease) = self.write(&ours).await? {
                 self.observed = Some(ObservedLease::note(self.observed.take(), &lease, sent));
                 self.ours = Some(lease);
@@ -268,7 +268,7 @@ impl LeaderElector {
         if was_leader {
             self.enter(LeaseState::Follower { holder: None });
         }
-        if !self.may_hold {
+        if !self.can_hold {
             return;
         }
         match timeout(RELEASE_TIMEOUT, self.give_back()).await {

@@ -65,7 +65,7 @@ impl Authenticator {
         peer: IpAddr,
         by: &mut DecisionSource,
     ) -> Result<AuthenticatedCaller, CallerRejection> {
-        if credentials.impersonates && !self.reviews.passes_impersonation_on() {
+        if credentials.is_impersonating && !self.reviews.can_forward_impersonation() {
             return Err(CallerRejection::Impersonation);
         }
         // Like the API server, ignores a token if the certificate is valid.

@@ -15,7 +15,7 @@ pub struct CallerCredentials {
     pub(super) token: Option<Arc<BearerCredentials>>,
     pub(super) chain: Option<Arc<ClientCertChain>>,
     /// Whether the request has impersonation headers.
-    pub(super) impersonates: bool,
+    pub(super) is_impersonating: bool,
 }
 
 /// Why a request has no valid credentials.
@@ -79,21 +79,21 @@ impl CallerCredentials {
                 impersonation.push((name, value));
             }
         }
-        let impersonates = !impersonation.is_empty();
+        let is_impersonating = !impersonation.is_empty();
         let token = match (authorization.ok_or(CredentialsError::Missing).and_then(token), &chain) {
             (Ok(token), _) => Some(Arc::new(BearerCredentials { token, impersonation })),
             // The certificate can be sufficient.
             (Err(_), Some(_)) => None,
             (Err(problem), None) => return Err(problem),
         };
-        Ok(Self { token, chain, impersonates })
+        Ok(Self { token, chain, is_impersonating })
     }
 
     /// The credentials of a token's owner, without impersonation.
     #[must_use]
     pub fn bearer(token: Zeroizing<String>) -> Self {
         let presented = BearerCredentials { token, impersonation: Vec::new() };
-        Self { token: Some(Arc::new(presented)), chain: None, impersonates: false }
+        Self { token: Some(Arc::new(presented)), chain: None, is_impersonating: false }
     }
 
     /// The token of the request, even if a certificate authenticates the caller.
@@ -124,7 +124,7 @@ fn token(value: &[u8]) -> Result<Zeroizing<String>, CredentialsError> {
 impl fmt::Debug for CallerCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallerCredentials")
-            .field("impersonates", &self.impersonates)
+            .field("impersonates", &self.is_impersonating)
             .field("shows_certificate", &self.chain.is_some())
             .finish_non_exhaustive()
     }
@@ -177,13 +177,13 @@ mod tests {
         ] {
             let found = CallerCredentials::beside(chain(), headers.iter().copied()).unwrap();
             assert_eq!(found.token.is_some(), has_token);
-            assert_eq!(found.impersonates, headers.len() > 1);
+            assert_eq!(found.is_impersonating, headers.len() > 1);
         }
         let twice = [("authorization", &b"Bearer t0k3n"[..]); 2];
         let found = CallerCredentials::beside(chain(), twice);
         assert_eq!(found.unwrap_err(), CredentialsError::Repeated);
         let acting = [("impersonate-user", &b"jane"[..])];
-        assert!(CallerCredentials::beside(chain(), acting).unwrap().impersonates);
+        assert!(CallerCredentials::beside(chain(), acting).unwrap().is_impersonating);
     }
 
     #[test]
@@ -196,10 +196,10 @@ mod tests {
     #[test]
     fn impersonation_is_reported_and_debug_output_hides_the_token() {
         let bearer = ("authorization", "Bearer t0k3n");
-        assert!(!of(&[bearer]).unwrap().impersonates);
+        assert!(!of(&[bearer]).unwrap().is_impersonating);
         for name in ["impersonate-user", "impersonate-extra-scopes", "impersonate-new"] {
             let found = of(&[(name, "jane"), bearer]).unwrap();
-            assert!(found.impersonates);
+            assert!(found.is_impersonating);
             assert!(!format!("{found:?} {:?}", found.token).contains("t0k3n"));
         }
         let broken = of(&[bearer, ("impersonate-user", "a\nb")]);

@@ -17,7 +17,7 @@ pub struct ReaderLimits {
     pub address_connections: NonZeroUsize,
     /// The percentage of the requests, watches, connections, forwarded requests and unwritten bytes that one
     /// user can have.
-    pub user_share: u8,
+    pub user_quota: u8,
     /// The bytes of responses that connections have taken and not written. The limit counts by user.
     pub unwritten_bytes: usize,
 }
@@ -198,7 +198,7 @@ impl CallerLimits {
 impl ReaderLimits {
     /// How much of `all` one user can have; at least one.
     pub(super) fn share(&self, all: usize) -> usize {
-        (all.saturating_mul(self.user_share.into()) / 100).max(1)
+        (all.saturating_mul(self.user_quota.into()) / 100).max(1)
     }
 }
 
@@ -209,7 +209,7 @@ impl Default for ReaderLimits {
             watches: whole(4_096),
             connections: whole(1_024),
             address_connections: whole(128),
-            user_share: 25,
+            user_quota: 25,
             unwritten_bytes: 64 << 20,
         }
     }

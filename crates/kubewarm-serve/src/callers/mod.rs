@@ -131,7 +131,7 @@ impl CallerAdmission {
     /// Whether kubewarm can check impersonation. It needs reviews that are sent with the caller's own headers.
     #[must_use]
     pub fn can_check_impersonation(&self) -> bool {
-        self.reviews.passes_impersonation_on()
+        self.reviews.can_forward_impersonation()
     }
 
     /// Authenticates the owner of `credentials`, who calls from `peer`, and authorizes `access`. The request
@@ -187,7 +187,7 @@ impl CallerAdmission {
     /// # Errors
     ///
     /// The errors of [`CallerAdmission::admit`].
-    pub async fn may_also(
+    pub async fn review_also(
         &self,
         caller: &AuthenticatedCaller,
         access: &SelfSubjectAccessReviewSpec,

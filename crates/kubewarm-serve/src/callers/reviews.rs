@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Sends reviews of callers. A trait, so that tests can script the results.
 pub trait ReviewClient: Send + Sync + 'static {
     /// Whether reviews are sent with the caller's own token and `Impersonate-*` headers.
-    fn passes_impersonation_on(&self) -> bool;
+    fn can_forward_impersonation(&self) -> bool;
 
     /// Reviews credentials, and returns their user.
     fn who(
@@ -29,8 +29,8 @@ pub trait ReviewClient: Send + Sync + 'static {
 }
 
 impl ReviewClient for CallerReviewer {
-    fn passes_impersonation_on(&self) -> bool {
-        Self::passes_impersonation_on(self)
+    fn can_forward_impersonation(&self) -> bool {
+        Self::can_forward_impersonation(self)
     }
 
     fn who(

@@ -88,7 +88,7 @@ impl Fake {
 }
 
 impl ReviewClient for Fake {
-    fn passes_impersonation_on(&self) -> bool {
+    fn can_forward_impersonation(&self) -> bool {
         self.passes_on
     }
 

@@ -113,7 +113,7 @@ fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Calls `refresh` for `of` every 5 s. Never returns, even if `of` is `None`.
-pub async fn look_after<T: Send + Sync + 'static>(of: Option<&Arc<T>>, refresh: fn(&T)) {
+pub async fn keep_refreshed<T: Send + Sync + 'static>(of: Option<&Arc<T>>, refresh: fn(&T)) {
     let Some(of) = of else { return pending().await };
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -3,7 +3,7 @@
 
 pub(crate) mod file;
 
-pub use self::file::look_after;
+pub use self::file::keep_refreshed;
 
 use self::file::{ReloadingFiles, read};
 use crate::ServeError;

@@ -21,7 +21,7 @@ pub struct ReadResponse {
 #[derive(Clone, Debug)]
 pub struct ReadSource {
     /// The informer's key. It contains namespaces and selectors, so clients receive only an opaque name for it.
-    pub cell: InformerKey,
+    pub informer: InformerKey,
     /// Time since the store was last confirmed to be current. `None` if that never happened.
     pub age: Option<Duration>,
     /// Whether the store is stale: `age` exceeds the lowest staleness limit of the profiles that answer.
@@ -79,7 +79,7 @@ impl ReadResponse {
 impl ReadSource {
     pub(super) fn of(candidate: &CandidateInformer<'_>, bound: Duration) -> Self {
         Self {
-            cell: candidate.key.clone(),
+            informer: candidate.key.clone(),
             age: candidate.age,
             is_late: candidate.age.is_none_or(|age| age > bound),
         }
@@ -134,7 +134,7 @@ impl ListPages {
     async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, TruncatedListError> {
         out.append(&mut self.left);
         loop {
-            self.turn.give_way().await;
+            self.turn.yield_if_over().await;
             let goes_on = self.write(bytes, out)?;
             if goes_on && out.len() < bytes {
                 continue;
@@ -180,7 +180,7 @@ impl fmt::Debug for ListPages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::sample::{asked, cell};
+    use crate::reads::sample::{asked, informer};
     use futures::FutureExt as _;
     use kubewarm_api::model::{DecodedObject, Delta, DeltaSink as _, ResourceVersion, Uid};
     use kubewarm_cache::store::{ObjectQuery, StoreCatalog};
@@ -218,7 +218,7 @@ mod tests {
         (path, query): (&str, &str),
         may_go_on: ListAccessCheck,
     ) -> ListPages {
-        let (catalog, key) = (StoreCatalog::new(), cell("all", "", ""));
+        let (catalog, key) = (StoreCatalog::new(), informer("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         let version = ResourceVersion::from(9);
         for (namespace, name) in objects {

@@ -23,7 +23,7 @@ const NOT_DECLARED: &str = "no CacheProfile that answers here keeps it warm";
 #[derive(Debug)]
 pub(super) struct CoveringInformers<'a> {
     asked: &'a ObjectRequest,
-    cells: Vec<&'a ServingInformer>,
+    informers: Vec<&'a ServingInformer>,
 }
 
 /// An informer that can answer a request now.
@@ -50,8 +50,8 @@ impl<'a> CoveringInformers<'a> {
         profile: Option<&ProfileRef>,
         home: &str,
     ) -> Result<Self, StatusError> {
-        let containing = offers.cells(&asked.resource).iter().filter(|offering| {
-            may_answer(offering, asked, profile, home) && contains(&offering.key, asked)
+        let containing = offers.informers(&asked.resource).iter().filter(|offering| {
+            can_answer(offering, asked, profile, home) && contains(&offering.key, asked)
         });
         let all: Vec<_> = containing.collect();
         if all.is_empty() {
@@ -62,11 +62,11 @@ impl<'a> CoveringInformers<'a> {
             // A table needs whole objects for some kinds only. `CoveringInformers::knowing` checks that later.
             Projection::Metadata(_) => asked.form != ResponseForm::Object(ObjectForm::Full),
         };
-        let cells: Vec<_> = all.into_iter().filter(is_enough).collect();
-        if cells.is_empty() {
+        let informers: Vec<_> = all.into_iter().filter(is_enough).collect();
+        if informers.is_empty() {
             return Err(StatusError::only_metadata(asked.resource.group_resource()));
         }
-        Ok(Self { asked, cells })
+        Ok(Self { asked, informers })
     }
 
     /// Returns what the declared index `name` looks up by; `None` if no profile declares it.
@@ -76,7 +76,7 @@ impl<'a> CoveringInformers<'a> {
     /// 400 if profiles declare different indexes of this name, because the result would depend on the informer
     /// that answers.
     pub(super) fn index(&self, name: &str) -> Result<Option<&'a FieldPath>, StatusError> {
-        let mut declared = self.cells.iter().flat_map(|it| it.indexes(name));
+        let mut declared = self.informers.iter().flat_map(|it| it.indexes(name));
         let first = declared.next();
         if declared.all(|it| first == Some(it)) {
             return Ok(first);
@@ -97,7 +97,7 @@ impl<'a> CoveringInformers<'a> {
         let is_same = |index: &IndexDefinition| {
             self.index(&index.name).is_ok_and(|it| it == Some(&index.path))
         };
-        let offers: Vec<_> = self.cells.iter().copied().filter(|it| it.key == *key).collect();
+        let offers: Vec<_> = self.informers.iter().copied().filter(|it| it.key == *key).collect();
         let goes_on =
             !offers.is_empty() && self.declares(key, indexes) && indexes.iter().all(is_same);
         goes_on.then(|| strictest(&offers))
@@ -106,7 +106,7 @@ impl<'a> CoveringInformers<'a> {
     /// Whether each of these indexes is declared by at least one profile that serves the informer.
     fn declares(&self, key: &InformerKey, indexes: &[IndexDefinition]) -> bool {
         indexes.iter().all(|index| {
-            let mut offers = self.cells.iter().filter(|it| it.key == *key);
+            let mut offers = self.informers.iter().filter(|it| it.key == *key);
             offers.any(|it| it.indexes(&index.name).next().is_some())
         })
     }
@@ -124,16 +124,16 @@ impl<'a> CoveringInformers<'a> {
         if let ResponseForm::Table(table) = self.asked.form
             && (table.object == Some(ObjectForm::Full) || !kind.printer().is_of_metadata())
         {
-            self.cells.retain(|it| matches!(it.key.projection, Projection::Full(_)));
-            if self.cells.is_empty() {
+            self.informers.retain(|it| matches!(it.key.projection, Projection::Full(_)));
+            if self.informers.is_empty() {
                 return Err(StatusError::only_metadata(self.asked.resource.group_resource()));
             }
         }
         let knows = |it: &ServingInformer| {
             fields.are_held(&it.key) && self.declares(&it.key, &fields.indexes)
         };
-        self.cells = self.cells.iter().copied().filter(|it| knows(it)).collect();
-        if self.cells.is_empty() {
+        self.informers = self.informers.iter().copied().filter(|it| knows(it)).collect();
+        if self.informers.is_empty() {
             return Err(not_cached(self.asked, NOT_DECLARED));
         }
         Ok(self)
@@ -141,17 +141,21 @@ impl<'a> CoveringInformers<'a> {
 
     /// The lowest staleness limit of the profiles.
     pub(super) fn max_staleness(&self) -> Duration {
-        self.cells.iter().map(|it| it.declared.max_staleness).min().unwrap_or_default()
+        self.informers.iter().map(|it| it.declared.max_staleness).min().unwrap_or_default()
     }
 
     /// The strictest consistency of the profiles.
     pub(super) fn consistency(&self) -> ReadConsistency {
-        self.cells.iter().map(|it| it.declared.reads.consistency).max().unwrap_or_default()
+        self.informers.iter().map(|it| it.declared.reads.consistency).max().unwrap_or_default()
     }
 
     /// The shortest time that a profile lets reads wait for an informer that is not warm.
     pub(super) fn cold_read_timeout(&self) -> Duration {
-        self.cells.iter().map(|it| it.declared.reads.cold_read_timeout).min().unwrap_or_default()
+        self.informers
+            .iter()
+            .map(|it| it.declared.reads.cold_read_timeout)
+            .min()
+            .unwrap_or_default()
     }
 
     /// Returns the informers that can answer now, the best first. Whole objects precede metadata, and informers
@@ -162,7 +166,7 @@ impl<'a> CoveringInformers<'a> {
         now: Instant,
     ) -> (Vec<CandidateInformer<'a>>, bool) {
         let mut candidates: Vec<CandidateInformer<'a>> = Vec::new();
-        for &offering in &self.cells {
+        for &offering in &self.informers {
             if let Some(known) = candidates.iter_mut().find(|it| *it.key == offering.key) {
                 known.offers.push(offering);
                 continue;
@@ -178,7 +182,7 @@ impl<'a> CoveringInformers<'a> {
         }
         let is_forbidden =
             !candidates.is_empty() && candidates.iter().all(|it| it.report.is_forbidden());
-        candidates.retain(|it| it.may_be_read(&it.report));
+        candidates.retain(|it| it.can_be_read(&it.report));
         let bound = self.max_staleness();
         candidates.sort_by(|a, b| a.rank(bound).cmp(&b.rank(bound)).then_with(|| a.key.cmp(b.key)));
         (candidates, is_forbidden)
@@ -188,7 +192,7 @@ impl<'a> CoveringInformers<'a> {
 impl CandidateInformer<'_> {
     /// Whether every profile that serves the informer permits reads while the informer is in the state of
     /// `report`.
-    pub(super) fn may_be_read(&self, report: &InformerReport) -> bool {
+    pub(super) fn can_be_read(&self, report: &InformerReport) -> bool {
         report.serves(strictest(&self.offers))
     }
 
@@ -236,7 +240,7 @@ fn strictest(offers: &[&ServingInformer]) -> AccessLossPolicy {
 
 /// Whether the profile answers on the request's path. Below `/profiles/<namespace>/<name>` only that profile
 /// answers. On other paths the profiles of the requested namespace and of the operator namespace answer.
-fn may_answer(
+fn can_answer(
     offering: &ServingInformer,
     asked: &ObjectRequest,
     profile: Option<&ProfileRef>,
@@ -271,7 +275,7 @@ fn contains(key: &InformerKey, asked: &ObjectRequest) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::sample::{self, asked, cell, kind, offers, report};
+    use crate::reads::sample::{self, asked, informer, kind, offers, report};
     use kubewarm_wire::{MetaVersion, TableForm};
 
     /// The status code that rejects a request; 0 if the request is accepted.
@@ -283,10 +287,10 @@ mod tests {
 
     #[test]
     fn an_informer_answers_only_requests_that_it_wholly_contains() {
-        let all = offers("home", &[cell("all", "", "")]);
-        let one = offers("home", &[cell("a", "", "")]);
-        let web = offers("home", &[cell("a", "app in (web)", "")]);
-        let pending = offers("home", &[cell("a", "", "status.phase=Pending")]);
+        let all = offers("home", &[informer("all", "", "")]);
+        let one = offers("home", &[informer("a", "", "")]);
+        let web = offers("home", &[informer("a", "app in (web)", "")]);
+        let pending = offers("home", &[informer("a", "", "status.phase=Pending")]);
         let (own, object) = ("/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/x");
         for (offers, path, query, expected) in [
             (&all, "/api/v1/pods", "", 0),
@@ -317,8 +321,9 @@ mod tests {
 
     #[test]
     fn profiles_of_the_namespace_and_of_the_operator_namespace_answer_plain_paths() {
-        let tenant = offers("a", &[cell("a", "", ""), cell("b", "", ""), cell("all", "", "")]);
-        let home = offers("home", &[cell("b", "", "")]);
+        let tenant =
+            offers("a", &[informer("a", "", ""), informer("b", "", ""), informer("all", "", "")]);
+        let home = offers("home", &[informer("b", "", "")]);
         for (offers, path, expected) in [
             (&tenant, "/api/v1/namespaces/a/pods", 0),
             (&tenant, "/api/v1/namespaces/b/pods", 421),
@@ -336,7 +341,7 @@ mod tests {
 
     #[test]
     fn metadata_informers_answer_only_metadata_requests() {
-        let mut metadata = cell("a", "", "");
+        let mut metadata = informer("a", "", "");
         metadata.projection = Projection::Metadata(kubewarm_api::model::ManagedFieldsPolicy::Drop);
         let offers = offers("home", &[metadata]);
         let path = "/api/v1/namespaces/a/pods";
@@ -367,17 +372,17 @@ mod tests {
     #[test]
     fn the_best_of_several_informers_answers_by_the_strictest_staleness_limit() {
         let now = Instant::now();
-        let selected = cell("a", "app in (web)", "");
-        let (own, all) = (cell("a", "", ""), cell("all", "", ""));
+        let selected = informer("a", "app in (web)", "");
+        let (own, all) = (informer("a", "", ""), informer("all", "", ""));
         let mut offers = offers("home", &[selected.clone(), own.clone(), all.clone()]);
         offers.set_staleness(&all, Duration::from_secs(30));
         // The strictest consistency and wait belong to the middle informer, and they are not the defaults.
-        for (cell, consistency, seconds) in [
+        for (informer, consistency, seconds) in [
             (&selected, ReadConsistency::Bounded, 9),
             (&own, ReadConsistency::Strict, 2),
             (&all, ReadConsistency::Eventual, 3),
         ] {
-            offers.set_terms(cell, consistency, seconds);
+            offers.set_terms(informer, consistency, seconds);
         }
         let (asked, _) = asked("/api/v1/namespaces/a/pods", "labelSelector=app%3Dweb");
         let coverage = CoveringInformers::of(&offers, &asked, None, "home").unwrap();
@@ -400,7 +405,7 @@ mod tests {
     #[test]
     fn the_strictest_profile_decides_about_reads_after_access_loss() {
         let now = Instant::now();
-        let mut offers = offers("home", &[cell("a", "", "")]);
+        let mut offers = offers("home", &[informer("a", "", "")]);
         let (asked, _) = asked("/api/v1/namespaces/a/pods", "");
         let mut lost = report(now);
         lost.lost = Some(kubewarm_cache::informer::AccessLoss {
@@ -414,7 +419,7 @@ mod tests {
         assert_eq!(answers(&offers), 0);
         offers.set_policy("home", AccessLossPolicy::ServeStale);
         assert_eq!(answers(&offers), 1);
-        offers.add("a", &cell("a", "", ""));
+        offers.add("a", &informer("a", "", ""));
         assert_eq!(answers(&offers), 0, "the second profile does not permit stale reads");
     }
 }

@@ -120,7 +120,7 @@ mod tests {
     use crate::reads::{
         cover::CoveringInformers,
         offers::ServingIndex,
-        sample::{asked, cell, kind, offers, report},
+        sample::{asked, informer, kind, offers, report},
     };
     use kubewarm_wire::{MetaVersion, ObjectForm, ResponseForm};
     use std::slice;
@@ -188,7 +188,7 @@ mod tests {
         let query = format!("fieldSelector={fields}&labelSelector=app,tier%3E1");
         let (asked, _) = asked("/api/v1/namespaces/a/pods", &query);
         let fields = FieldFilter::of(&asked, &kind(""), |_| Ok(None)).unwrap();
-        let wanted = fields.wanted(&asked, &cell("a", "", "status.phase=Pending"));
+        let wanted = fields.wanted(&asked, &informer("a", "", "status.phase=Pending"));
         assert_eq!((wanted.namespace.as_deref(), wanted.name.as_deref()), (Some("a"), Some("x")));
         assert_eq!(wanted.labels.to_string(), "app");
         let paths = wanted.tests.all().iter().map(|test| match test {
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn an_informer_serves_the_indexes_of_all_its_profiles() {
-        let (own, all) = (cell("a", "", ""), cell("all", "", ""));
+        let (own, all) = (informer("a", "", ""), informer("all", "", ""));
         let mut offers = offers("home", slice::from_ref(&all));
         offers.add("a", &own);
         offers.add("a", &all);
@@ -248,12 +248,12 @@ mod tests {
 
     #[test]
     fn conflicting_indexes_of_one_name_are_rejected() {
-        let (own, all) = (cell("a", "", ""), cell("all", "", ""));
+        let (own, all) = (informer("a", "", ""), informer("all", "", ""));
         let mut offers = offers("home", slice::from_ref(&all));
         offers.add("a", &own);
-        offers.add("b", &cell("b", "", ""));
+        offers.add("b", &informer("b", "", ""));
         offers.index("home", &all, "by-app", &path("metadata.labels.app"));
-        offers.index("b", &cell("b", "", ""), "by-app", &path("metadata.labels.tier"));
+        offers.index("b", &informer("b", "", ""), "by-app", &path("metadata.labels.tier"));
         offers.index("a", &own, "by-app", &path("metadata.labels.app"));
         let built_in = kind("");
         assert_eq!(
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_metadata_informer_supports_only_indexes_of_metadata() {
-        let mut metadata = cell("a", "", "");
+        let mut metadata = informer("a", "", "");
         metadata.projection = Projection::Metadata(kubewarm_api::model::ManagedFieldsPolicy::Drop);
         let mut offers = offers("a", slice::from_ref(&metadata));
         offers.index("a", &metadata, "by-node", &path("spec.nodeName"));
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn an_index_can_have_the_name_of_a_field() {
-        let three = cell("a", "", "size=3");
+        let three = informer("a", "", "size=3");
         let mut offers = offers("a", slice::from_ref(&three));
         offers.index("a", &three, "size", &path("spec.other"));
         let of = |fields: &str| answering(&offers, (fields, &kind("size")));
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn indexes_become_field_tests_or_label_requirements() {
-        let all = cell("all", "", "");
+        let all = informer("all", "", "");
         let mut offers = offers("home", slice::from_ref(&all));
         offers.index("home", &all, "by-node", &path("spec.nodeName"));
         let built_in = kind("");

@@ -68,14 +68,14 @@ impl ResponseEnvelope {
             Self::List(frame) => frame.further_item(body, out),
             Self::Table(frame, printer, now) => {
                 let types = (&*frame.api_version, &*frame.kind);
-                let Some(cells) = printer.row(types, body, *now) else {
+                let Some(informers) = printer.row(types, body, *now) else {
                     tracing::error!(kind = %frame.kind, "a row is left out: what is stored is not JSON");
                     return false;
                 };
                 if is_first {
-                    frame.first_row(&cells, body, out);
+                    frame.first_row(&informers, body, out);
                 } else {
-                    frame.further_row(&cells, body, out);
+                    frame.further_row(&informers, body, out);
                 }
             }
         }

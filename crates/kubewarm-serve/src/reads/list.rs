@@ -6,7 +6,7 @@ use super::{
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use kubewarm_cache::store::{ObjectQuery, ObjectSnapshot, StoreReader};
-use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch, continue_token};
+use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch, encode_continue_token};
 
 impl ReadService {
     /// Answers a list request, or one page of it.
@@ -33,14 +33,14 @@ impl ReadService {
         let goes_on = is_full && selected.has_more();
         let last = selected.last_key().filter(|_| goes_on);
         let namespace = asked.namespace.as_deref();
-        let next = last.and_then(|last| continue_token(Some(&version), &last, namespace));
+        let next = last.and_then(|last| encode_continue_token(Some(&version), &last, namespace));
         let is_whole = asked.labels.is_empty() && asked.fields.is_empty();
         let behind = selected.rows().saturating_sub(selected.objects()) as u64;
         let remaining = next.as_ref().filter(|_| is_whole).map(|_| behind);
         let frame = ResponseEnvelope::new(&route.kind, asked.form, version, next, remaining);
         let (terms, key) = (candidate.access_terms(), candidate.key.clone());
         let reports = self.from.reports.clone();
-        let may_go_on = Box::new(move || terms.permit(reports.glance(&key).as_ref()));
+        let may_go_on = Box::new(move || terms.permit(reports.get_summary(&key).as_ref()));
         let pages = Box::new(ListPages::new(frame, selected, asked, may_go_on));
         Ok(ReadResponse::new(ReadBody::Pages(pages), candidate, route.max_staleness))
     }
@@ -64,16 +64,18 @@ fn selected(
             return Ok(reader.select(wanted, after, limit));
         }
     };
-    let known = if candidate.key.holds_secrets() {
+    let known = if candidate.key.has_secrets() {
         Some(reader.select(wanted, after, limit)).filter(|it| it.version() == Some(version))
     } else {
         reader.select_at(version, wanted, after, limit)
     };
     known.ok_or_else(|| match after {
         None => StatusError::expired(),
-        Some(after) => {
-            StatusError::expired_continue(continue_token(None, after, asked.namespace.as_deref()))
-        }
+        Some(after) => StatusError::expired_continue(encode_continue_token(
+            None,
+            after,
+            asked.namespace.as_deref(),
+        )),
     })
 }
 
@@ -83,7 +85,7 @@ pub(super) fn remembers(
     reader: &StoreReader,
     version: &ResourceVersion,
 ) -> bool {
-    if candidate.key.holds_secrets() {
+    if candidate.key.has_secrets() {
         return reader.version().as_ref() == Some(version);
     }
     reader.remembers(version)

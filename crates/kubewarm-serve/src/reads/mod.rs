@@ -60,7 +60,7 @@ pub struct ReadDependencies {
     /// Wakes reads that wait for an informer.
     pub changes: ChangeNotifier,
     /// Runs freshness checks.
-    pub proofs: FreshnessChecker,
+    pub freshness_checker: FreshnessChecker,
     /// Records the age of the stores that answer, by kind.
     pub ages: Arc<InformerMetrics>,
     /// Records how long reads wait.
@@ -121,7 +121,7 @@ impl ReadService {
             None => self.list(route).await,
         });
         let (answer, waited) = answered.await?;
-        self.from.reports.read_took(&answer.source.cell, began.elapsed());
+        self.from.reports.observe_read(&answer.source.informer, began.elapsed());
         if let Some(age) = answer.source.age {
             self.from.ages.for_resource(&asked.resource).observe_staleness(age);
         }

@@ -43,11 +43,12 @@ impl ServingIndex {
             if declared.mode == ProfileMode::Plan {
                 continue;
             }
-            let mut cells: BTreeMap<&InformerKey, Vec<Arc<[IndexDefinition]>>> = BTreeMap::new();
+            let mut informers: BTreeMap<&InformerKey, Vec<Arc<[IndexDefinition]>>> =
+                BTreeMap::new();
             for target in declared.targets.iter().filter(|target| !target.is_stopped()) {
-                let serving = target.serving.iter().flat_map(|serving| &*serving.cells);
-                for cell in target.cells.iter().chain(serving) {
-                    let indexes = cells.entry(&cell.key).or_default();
+                let serving = target.serving.iter().flat_map(|serving| &*serving.informers);
+                for informer in target.informers.iter().chain(serving) {
+                    let indexes = informers.entry(&informer.key).or_default();
                     // Informers of an earlier generation support the indexes too: a query scans the bodies if
                     // the store has no such index.
                     if !target.named.is_empty() && !indexes.contains(&target.named) {
@@ -55,7 +56,7 @@ impl ServingIndex {
                     }
                 }
             }
-            for (key, indexes) in cells {
+            for (key, indexes) in informers {
                 by_resource.entry(key.resource.clone()).or_default().push(ServingInformer {
                     declared: Arc::clone(declared),
                     key: key.clone(),
@@ -68,23 +69,28 @@ impl ServingIndex {
 
     /// The informers of `resource`, one entry for each profile.
     #[must_use]
-    pub fn cells(&self, resource: &Resource) -> &[ServingInformer] {
+    pub fn informers(&self, resource: &Resource) -> &[ServingInformer] {
         self.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// The resources that have informers. If `profile` is given, only its resources are returned.
     pub fn resources(&self, profile: Option<&ProfileRef>) -> impl Iterator<Item = &Resource> {
-        let is_of = move |cells: &[ServingInformer]| {
-            profile.is_none_or(|profile| cells.iter().any(|cell| cell.declared.profile == *profile))
+        let is_of = move |informers: &[ServingInformer]| {
+            profile.is_none_or(|profile| {
+                informers.iter().any(|informer| informer.declared.profile == *profile)
+            })
         };
-        self.by_resource.iter().filter(move |(_, cells)| is_of(cells)).map(|(resource, _)| resource)
+        self.by_resource
+            .iter()
+            .filter(move |(_, informers)| is_of(informers))
+            .map(|(resource, _)| resource)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::sample::{cell, declared};
+    use crate::reads::sample::{declared, informer};
     use kubewarm_api::model::{
         DeclaredTarget, InformerSpec, ResourceInfo, ServingTarget, TargetRequirement,
     };
@@ -100,7 +106,7 @@ mod tests {
     /// A target with one declared informer, while the informer `old` serves its reads.
     fn target(
         name: &str,
-        (cell, old): (&InformerKey, &InformerKey),
+        (informer, old): (&InformerKey, &InformerKey),
         indexes: &[&str],
     ) -> DeclaredTarget {
         DeclaredTarget {
@@ -108,12 +114,12 @@ mod tests {
             requirement: TargetRequirement::Required,
             declared_as: "pods".into(),
             resolved: None,
-            cells: [spec(cell)].into(),
+            informers: [spec(informer)].into(),
             namespaces: None,
             serving: Some(ServingTarget {
                 generation: 1,
                 kind: ResourceInfo::new(old.resource.clone(), "Pod"),
-                cells: [spec(old)].into(),
+                informers: [spec(old)].into(),
             }),
             named: indexes.iter().copied().map(index).collect(),
             left_out: [].into(),
@@ -123,7 +129,7 @@ mod tests {
 
     #[test]
     fn declared_indexes_count_for_all_informers_of_the_target() {
-        let (one, two, old) = (cell("a", "", ""), cell("b", "", ""), cell("c", "", ""));
+        let (one, two, old) = (informer("a", "", ""), informer("b", "", ""), informer("c", "", ""));
         let targets = vec![
             target("first", (&one, &old), &["app", "tier"]),
             target("second", (&one, &one), &["node"]),
@@ -134,8 +140,8 @@ mod tests {
         let names: Vec<Vec<_>> = [&one, &two, &old]
             .into_iter()
             .map(|key| {
-                let cells = offers.cells(&key.resource).iter();
-                let of_key = cells.filter(|it| it.key == *key).collect::<Vec<_>>();
+                let informers = offers.informers(&key.resource).iter();
+                let of_key = informers.filter(|it| it.key == *key).collect::<Vec<_>>();
                 assert_eq!(of_key.len(), 1, "{key}");
                 let all = ["app", "tier", "node"].into_iter();
                 all.filter(|name| of_key[0].indexes(name).next().is_some()).collect()

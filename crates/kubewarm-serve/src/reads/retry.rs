@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 /// How long a read waits for a version that its store has not reached. The API server waits equally long.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
 /// How long a read waits for a freshness check of its store.
-const PROOF_WAIT: Duration = Duration::from_secs(3);
+const FRESHNESS_CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often a waiting read checks the store's version. Stores do not wake readers at each event.
 const VERSION_POLL: Duration = Duration::from_millis(20);
 /// The number of attempts of a read whose informer loses access or is listed again during the read.
@@ -36,7 +36,7 @@ pub(super) enum RetryReason {
     /// No store is confirmed to be as new as the read needs. A freshness check of this informer can change
     /// that.
     Unproven {
-        cell: Box<InformerKey>,
+        informer: Box<InformerKey>,
         /// The namespace whose request rate limit counts the freshness check.
         payer: Arc<str>,
         /// The freshness check must begin after this time.
@@ -105,13 +105,13 @@ impl ReadService {
                         waited = Some(WaitReason::ResourceVersion);
                         sleep(VERSION_POLL).await;
                     }
-                    Err(RetryReason::Unproven { cell, payer, since, failure }) => {
+                    Err(RetryReason::Unproven { informer, payer, since, failure }) => {
                         waited = Some(WaitReason::FreshnessCheck);
-                        let proving = self.from.proofs.prove(&cell, &payer, since);
-                        proved = match timeout_at(began + PROOF_WAIT, proving).await {
-                            Ok(Ok(proof)) => Some((*cell, proof)),
+                        let proving = self.from.freshness_checker.prove(&informer, &payer, since);
+                        proved = match timeout_at(began + FRESHNESS_CHECK_TIMEOUT, proving).await {
+                            Ok(Ok(freshness_check)) => Some((*informer, freshness_check)),
                             Ok(Err(unproven)) => {
-                                tracing::debug!(%cell, %unproven, "not proved current");
+                                tracing::debug!(%informer, %unproven, "not proved current");
                                 return Err(failure);
                             }
                             Err(_elapsed) => return Err(failure),

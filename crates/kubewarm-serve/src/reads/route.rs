@@ -54,7 +54,7 @@ impl ReadService {
         let fields = FieldFilter::of(asked, &kind, |name| coverage.index(name))?;
         let coverage = coverage.knowing(&kind, &fields)?;
         let (candidates, is_forbidden) =
-            coverage.warm(|key| self.from.reports.glance(key), Instant::now());
+            coverage.warm(|key| self.from.reports.get_summary(key), Instant::now());
         if candidates.is_empty() {
             return Err(RetryReason::Cold { wait: cold_read_timeout, is_forbidden });
         }
@@ -156,7 +156,7 @@ impl ReadService {
         if !self.is_undisturbed(candidate) {
             return Err(RetryReason::Disturbed);
         }
-        if wants_latest(&route.asked.at) && !route.is_new_enough(candidate, version) {
+        if is_latest_wanted(&route.asked.at) && !route.is_new_enough(candidate, version) {
             return Err(route.unproven(&route.candidates));
         }
         version.cloned().ok_or_else(|| route.cold())
@@ -165,9 +165,9 @@ impl ReadService {
     /// Whether the informer is readable, and was neither listed again nor lost access since the request chose
     /// it.
     pub(super) fn is_undisturbed(&self, candidate: &CandidateInformer<'_>) -> bool {
-        self.from.reports.glance(candidate.key).is_some_and(|report| {
+        self.from.reports.get_summary(candidate.key).is_some_and(|report| {
             let chosen = &candidate.report;
-            candidate.may_be_read(&report)
+            candidate.can_be_read(&report)
                 && report.synced_at == chosen.synced_at
                 && report.lost == chosen.lost
         })
@@ -202,9 +202,9 @@ impl ReadRoute<'_> {
         match self.consistency {
             ReadConsistency::Eventual => true,
             ReadConsistency::Bounded => self.is_current(candidate),
-            ReadConsistency::Strict => self
-                .proved
-                .is_some_and(|(key, proof)| key == candidate.key && proof.covers(version)),
+            ReadConsistency::Strict => self.proved.is_some_and(|(key, freshness_check)| {
+                key == candidate.key && freshness_check.covers(version)
+            }),
         }
     }
 
@@ -230,7 +230,7 @@ impl ReadRoute<'_> {
             }
         };
         RetryReason::Unproven {
-            cell: Box::new(candidate.key.clone()),
+            informer: Box::new(candidate.key.clone()),
             payer: candidate.payer(),
             since,
             failure: self.stale(candidate.age, "asking the API server has not helped"),
@@ -252,7 +252,7 @@ impl ReadRoute<'_> {
         };
         let mut message = format!("the cache is {known}, {wanted}, and {why}");
         // With `Eventual`, only a missing object causes this failure, and `resourceVersion=0` does not help.
-        if wants_latest(&self.asked.at) && self.consistency != ReadConsistency::Eventual {
+        if is_latest_wanted(&self.asked.at) && self.consistency != ReadConsistency::Eventual {
             message.push_str("; with resourceVersion=0 it answers from what it has");
         }
         StatusError::stale(self.asked.resource.group_resource(), &message, RETRY_AFTER_SECONDS)
@@ -260,6 +260,6 @@ impl ReadRoute<'_> {
 }
 
 /// Whether the request needs the latest state, not a certain version or any version.
-const fn wants_latest(at: &VersionMatch) -> bool {
+const fn is_latest_wanted(at: &VersionMatch) -> bool {
     matches!(at, VersionMatch::Latest | VersionMatch::Continue { version: None, .. })
 }

@@ -31,7 +31,7 @@ pub(super) fn core(plural: &str) -> Resource {
 }
 
 /// The key of an informer of pods, in one namespace or in `all`, with selectors as in a query.
-pub(super) fn cell(namespace: &str, labels: &str, fields: &str) -> InformerKey {
+pub(super) fn informer(namespace: &str, labels: &str, fields: &str) -> InformerKey {
     let query = |labels: &str, fields: &str| {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair("labelSelector", labels).append_pair("fieldSelector", fields);
@@ -57,10 +57,10 @@ pub(super) fn cell(namespace: &str, labels: &str, fields: &str) -> InformerKey {
 }
 
 /// The informers of the profile `p` in `namespace`.
-pub(super) fn offers(namespace: &str, cells: &[InformerKey]) -> ServingIndex {
+pub(super) fn offers(namespace: &str, informers: &[InformerKey]) -> ServingIndex {
     let mut offers = ServingIndex::default();
-    for cell in cells {
-        offers.add(namespace, cell);
+    for informer in informers {
+        offers.add(namespace, informer);
     }
     offers
 }
@@ -86,10 +86,10 @@ pub(super) fn declared(namespace: &str) -> DeclaredProfile {
 }
 
 impl ServingIndex {
-    pub(super) fn add(&mut self, namespace: &str, cell: &InformerKey) {
-        self.by_resource.entry(cell.resource.clone()).or_default().push(ServingInformer {
+    pub(super) fn add(&mut self, namespace: &str, informer: &InformerKey) {
+        self.by_resource.entry(informer.resource.clone()).or_default().push(ServingInformer {
             declared: Arc::new(declared(namespace)),
-            key: cell.clone(),
+            key: informer.clone(),
             indexes: Vec::new(),
         });
     }
@@ -98,30 +98,32 @@ impl ServingIndex {
     pub(super) fn index(
         &mut self,
         namespace: &str,
-        cell: &InformerKey,
+        informer: &InformerKey,
         name: &str,
         path: &FieldPath,
     ) {
         let all = self.by_resource.values_mut().flatten();
-        for it in all.filter(|it| *it.declared.profile.namespace == *namespace && it.key == *cell) {
+        for it in
+            all.filter(|it| *it.declared.profile.namespace == *namespace && it.key == *informer)
+        {
             it.indexes.push([IndexDefinition { name: name.into(), path: path.clone() }].into());
         }
     }
 
-    pub(super) fn set_staleness(&mut self, cell: &InformerKey, bound: Duration) {
-        for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *cell) {
+    pub(super) fn set_staleness(&mut self, informer: &InformerKey, bound: Duration) {
+        for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *informer) {
             Arc::make_mut(&mut it.declared).max_staleness = bound;
         }
     }
 
     pub(super) fn set_terms(
         &mut self,
-        cell: &InformerKey,
+        informer: &InformerKey,
         consistency: ReadConsistency,
         seconds: u64,
     ) {
         let cold_read_timeout = Duration::from_secs(seconds);
-        for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *cell) {
+        for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *informer) {
             Arc::make_mut(&mut it.declared).reads = ReadPolicy { consistency, cold_read_timeout };
         }
     }

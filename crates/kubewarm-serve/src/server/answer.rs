@@ -32,9 +32,9 @@ pub(super) const JSON: &str = "application/json";
 pub(super) const NOT_KEPT: &str = "no-cache, private";
 
 /// An opaque name of an informer, valid until this process ends. It is a keyed hash, so it reveals nothing.
-pub(super) fn opaque(key: &hmac::Key, cell: &InformerKey) -> String {
+pub(super) fn opaque(key: &hmac::Key, informer: &InformerKey) -> String {
     // The `Debug` text differs for any two keys. The `Display` text is for people.
-    tagged(key, &format!("{cell:?}"))
+    tagged(key, &format!("{informer:?}"))
 }
 
 /// A keyed hash of `text`, as 16 hexadecimal digits.
@@ -54,7 +54,7 @@ pub(super) async fn objects(
 ) -> OutgoingResponse {
     let mut headers = headers(JSON, NOT_KEPT);
     tell_source(&mut headers, &answer.source, key);
-    let of = &answer.source.cell.resource;
+    let of = &answer.source.informer.resource;
     let (begun, rest) = match answer.body {
         ReadBody::Whole(body) => (body, None),
         ReadBody::Pages(mut pages) => match pages.begin(LONG).await {
@@ -73,7 +73,7 @@ pub(super) async fn objects(
             });
             let rest = in_turns(rest, begun.len(), turns);
             let pieces = stream::iter([Ok(begun.into())]).chain(rest);
-            if takes_gzip(asked) {
+            if is_gzip_accepted(asked) {
                 compressed(&mut headers, pieces)
             } else {
                 ResponseBody::streamed(pieces)
@@ -106,9 +106,9 @@ where
 
 /// Sets the headers that name the informer and the age of its data.
 pub(super) fn tell_source(headers: &mut HeaderMap, source: &ReadSource, key: &hmac::Key) {
-    const CELL: HeaderName = HeaderName::from_static("kubewarm-cell");
+    const INFORMER_HEADER: HeaderName = HeaderName::from_static("kubewarm-cell");
     const FRESHNESS: HeaderName = HeaderName::from_static("kubewarm-freshness-milliseconds");
-    set(headers, CELL, opaque(key, &source.cell));
+    set(headers, INFORMER_HEADER, opaque(key, &source.informer));
     if let Some(age) = source.age {
         set(headers, FRESHNESS, age.as_millis().to_string());
     }
@@ -150,7 +150,7 @@ pub(super) fn json(asked: &HeaderMap, body: Bytes) -> OutgoingResponse {
 
 /// A complete body. It is compressed if it is long and the client accepts gzip.
 fn whole(asked: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> ResponseBody {
-    if body.len() > LONG && takes_gzip(asked) {
+    if body.len() > LONG && is_gzip_accepted(asked) {
         return compressed(headers, stream::iter([Ok(body)]));
     }
     body.into()
@@ -166,7 +166,7 @@ fn compressed(
     ResponseBody::streamed(gzip::compressed(pieces))
 }
 
-fn takes_gzip(asked: &HeaderMap) -> bool {
+fn is_gzip_accepted(asked: &HeaderMap) -> bool {
     gzip::is_taken(asked.get(ACCEPT_ENCODING).map(HeaderValue::as_bytes))
 }
 
@@ -242,7 +242,7 @@ mod tests {
         })
     }
 
-    fn cell(resource: &str, namespace: &str) -> InformerKey {
+    fn informer(resource: &str, namespace: &str) -> InformerKey {
         InformerKey::all(
             Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
             InformerScope::Namespace(namespace.into()),
@@ -273,14 +273,14 @@ mod tests {
     fn the_informer_id_is_specific_to_the_process_and_reveals_nothing() {
         let [key, other] = [[1; 32], [2; 32]].map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key));
         // The namespace has only hexadecimal letters, so a plain name could contain it.
-        let whole = cell("secrets", "decade");
-        assert_eq!(opaque(&key, &whole), opaque(&key, &cell("secrets", "decade")));
+        let whole = informer("secrets", "decade");
+        assert_eq!(opaque(&key, &whole), opaque(&key, &informer("secrets", "decade")));
         assert_ne!(opaque(&key, &whole), opaque(&other, &whole), "the name depends on the key");
         let owner = Identity::ServiceAccount { namespace: "decade".into(), name: "facade".into() };
         let metadata = Projection::Metadata(ManagedFieldsPolicy::Drop);
-        let cells = [
-            cell("pods", "decade"),
-            cell("secrets", "facade"),
+        let informers = [
+            informer("pods", "decade"),
+            informer("secrets", "facade"),
             InformerKey { extent: InformerScope::AllNamespaces, ..whole.clone() },
             InformerKey { projection: metadata, ..whole.clone() },
             InformerKey { secret_data: SecretData::Allow, ..whole.clone() },
@@ -288,13 +288,15 @@ mod tests {
             InformerKey { declared_in: Some("facade".into()), ..whole.clone() },
             whole,
         ];
-        let names: BTreeSet<_> = cells.iter().map(|cell| opaque(&key, cell)).collect();
-        assert_eq!(names.len(), cells.len(), "{names:?}");
-        for (name, cell) in cells.iter().map(|cell| (opaque(&key, cell), format!("{cell:?}"))) {
+        let names: BTreeSet<_> = informers.iter().map(|informer| opaque(&key, informer)).collect();
+        assert_eq!(names.len(), informers.len(), "{names:?}");
+        for (name, informer) in
+            informers.iter().map(|informer| (opaque(&key, informer), format!("{informer:?}")))
+        {
             assert_eq!(name.len(), 16, "{name}");
             assert!(name.bytes().all(|digit| b"0123456789abcdef".contains(&digit)), "{name}");
-            let mut words = cell.split(|letter: char| !letter.is_alphanumeric());
-            assert!(!words.any(|word| word.len() > 2 && name.contains(word)), "{name}: {cell}");
+            let mut words = informer.split(|letter: char| !letter.is_alphanumeric());
+            assert!(!words.any(|word| word.len() > 2 && name.contains(word)), "{name}: {informer}");
         }
     }
 }

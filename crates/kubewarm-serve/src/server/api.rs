@@ -26,7 +26,7 @@ use kubewarm_api::model::{FieldSelector, LabelSelector, MetricOutcome, ProfileRe
 use kubewarm_client::KeyedPermit;
 use kubewarm_wire::{
     ApiDocument, DiscoveryForm, ObjectRequest, RequestInfo, RequestTarget, StatusError,
-    WatchOptions, discovery_document,
+    WatchOptions, render_discovery_document,
 };
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;
@@ -98,7 +98,7 @@ impl ReadApi {
                 // A request with a client certificate cannot be forwarded. For a 400 the original message is
                 // then more useful.
                 HandledRequest { answered: Err(failure), .. }
-                    if failure.is_of_this_server_alone()
+                    if failure.is_specific_to_cache()
                         && !(failure.code() == 400 && is_known_by_certificate(&request)) => {}
                 handled => return handled,
             }
@@ -187,7 +187,7 @@ impl ReadApi {
             let access = profile_access(profile);
             let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
             let review = review::resource(&access, &labels, &fields);
-            let may = self.callers.may_also(&caller, &review).await;
+            let may = self.callers.review_also(&caller, &review).await;
             let forbidden =
                 |user: &str, reason: Option<&str>| StatusError::forbidden(user, &access, reason);
             allowed_at = may.map_err(|refused| {
@@ -250,8 +250,8 @@ impl ReadApi {
         let feed = self.reads.watch(objects, watching, profile).await?;
         let user = &caller.user;
         let who = answer::tagged(&self.names, &format!("{}\0{}", user.name, user.uid));
-        let cell = feed.source().map(|it| answer::opaque(&self.names, &it.cell));
-        let entered = self.watchers.enter((who, cell), objects, &feed, Timestamp::now());
+        let informer = feed.source().map(|it| answer::opaque(&self.names, &it.informer));
+        let entered = self.watchers.enter((who, informer), objects, &feed, Timestamp::now());
         let counted = self.metrics.open_watch(&objects.resource);
         let permit = ResponsePermit::lasting(place, self.callers.unwritten(caller));
         let (request, stop) = (Some(request), self.stop.clone());
@@ -269,7 +269,7 @@ impl ReadApi {
             return self.version(request).await;
         }
         let kinds = self.reads.kinds(profile).await?;
-        let sent = discovery_document(&kinds, document, listing);
+        let sent = render_discovery_document(&kinds, document, listing);
         let sent = sent.ok_or_else(StatusError::no_such_path)?;
         Ok(answer::document(&request.head.headers, sent))
     }

@@ -74,13 +74,13 @@ impl IncomingRequest {
         if is_read && !request.body().is_end_stream() {
             return Err(StatusError::unwanted_body());
         }
-        let upgrade = asks_for_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
+        let upgrade = has_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
         let (head, body) = request.into_parts();
         Ok(Self { head, body, upgrade, connection })
     }
 }
 
-fn asks_for_upgrade(request: &http::Request<Incoming>) -> bool {
+fn has_upgrade(request: &http::Request<Incoming>) -> bool {
     let values = |name| request.headers().get_all(name).iter().map(|value| value.to_str());
     let options = values(CONNECTION).flatten().flat_map(|value| value.split(','));
     // Only one protocol, because the API server could select another one of several.

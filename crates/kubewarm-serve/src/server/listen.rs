@@ -8,7 +8,7 @@
 //! | time for a handshake, a head, the next HTTP/1.1 request and the first accepted request | [`ConnectionLimits::head`] | closed |
 //! | bytes and lines of a head | [`ConnectionLimits::head_bytes`]; 100 lines with HTTP/1.1 | 431, or the stream is reset |
 //! | request bodies | only read to be forwarded, and limited there; none with GET and HEAD, none in chunks | 413, 400 |
-//! | requests in progress, in total and per user | [`ReaderLimits::requests`], [`ReaderLimits::user_share`] | 429 |
+//! | requests in progress, in total and per user | [`ReaderLimits::requests`], [`ReaderLimits::user_quota`] | 429 |
 //! | requests in progress per HTTP/2 connection | [`ConnectionLimits::streams`] | refused |
 //! | reset streams, frames of a head, pings | hyper's limits: 20, 1,024, answered or closed | closed |
 //! | an unread part of a response | [`ConnectionLimits::stall`], [`ConnectionLimits::sent_bytes`] | closed |
@@ -27,7 +27,7 @@ use super::{
 use crate::{
     ServeError,
     callers::{ClientCa, LimitUsage, OptionalClientCertVerifier, ReadLimit, ReaderLimits, network},
-    certificate::{ServingCertificate, look_after},
+    certificate::{ServingCertificate, keep_refreshed},
     listen::everywhere,
     metrics::ReadMetrics,
 };
@@ -218,8 +218,8 @@ impl ReadListener {
         };
         select! {
             ended = until_all_have_ended => ended,
-            () = look_after(Some(&certificate), ServingCertificate::refresh) => Ok(()),
-            () = look_after(authority.as_ref(), ClientCa::refresh) => Ok(()),
+            () = keep_refreshed(Some(&certificate), ServingCertificate::refresh) => Ok(()),
+            () = keep_refreshed(authority.as_ref(), ClientCa::refresh) => Ok(()),
         }
     }
 }

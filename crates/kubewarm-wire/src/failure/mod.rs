@@ -70,7 +70,7 @@ impl StatusError {
     /// Whether the request fails in kubewarm only and can succeed at the API server. If forwarding
     /// is on, the server then forwards the request.
     #[must_use]
-    pub fn is_of_this_server_alone(&self) -> bool {
+    pub fn is_specific_to_cache(&self) -> bool {
         self.elsewhere
     }
 

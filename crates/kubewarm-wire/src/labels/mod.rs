@@ -35,7 +35,7 @@ struct LabelSelectorParser<'a> {
 /// # Errors
 ///
 /// 400 with the API server's message. A selector above the limits of this file can still succeed at
-/// the API server (`StatusError::is_of_this_server_alone`).
+/// the API server (`StatusError::is_specific_to_cache`).
 pub(super) fn parse(text: &str) -> Result<LabelSelector, StatusError> {
     // The API server stops at a NUL and ignores the requirements after it.
     if text.contains('\0') {

@@ -150,7 +150,7 @@ fn standing(book: &CheckSchedule, so: impl Fn(&PermissionState) -> bool) -> usiz
 }
 
 fn keys(book: &CheckSchedule) -> impl Iterator<Item = &InformerKey> {
-    book.places.values().flat_map(|place| place.cells.keys())
+    book.places.values().flat_map(|place| place.informers.keys())
 }
 
 fn is_refused(standing: &PermissionState) -> bool {
@@ -200,23 +200,31 @@ async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_re
         );
         let places = (0..5).flat_map(|at| [(at, "shop"), (at, "bank")]);
         let kinds = ["configmaps", "pods", "secrets"];
-        let cells = places.flat_map(|(at, namespace)| {
+        let informers = places.flat_map(|(at, namespace)| {
             kinds.map(|kind| wanted(key(identity(at), kind, namespace)))
         });
-        book.want(cells.collect(), &[], Instant::now());
+        book.want(informers.collect(), &[], Instant::now());
         cluster.run(&mut book, hour).await;
-        let (mut trials, mut rules) = (BTreeMap::new(), BTreeMap::new());
+        let (mut access_checks, mut rules) = (BTreeMap::new(), BTreeMap::new());
         for (at, job) in &cluster.asked {
             match job {
-                CheckJob::Trial(key) => trials.entry(key).or_insert_with(Vec::new).push(*at),
+                CheckJob::Trial(key) => access_checks.entry(key).or_insert_with(Vec::new).push(*at),
                 CheckJob::RulesReview(spot) => rules.entry(spot).or_insert_with(Vec::new).push(*at),
                 CheckJob::AccessReview(_) => panic!("{job:?}"),
             }
         }
-        assert_eq!((trials.len(), rules.len()), (30, 10), "refused informers are checked too");
-        for (key, trials) in trials {
-            assert!(tightest(&trials, 1) >= Duration::from_mins(5), "{key}");
-            assert!((11..=12).contains(&trials.len()), "{key}: {} in an hour", trials.len());
+        assert_eq!(
+            (access_checks.len(), rules.len()),
+            (30, 10),
+            "refused informers are checked too"
+        );
+        for (key, access_checks) in access_checks {
+            assert!(tightest(&access_checks, 1) >= Duration::from_mins(5), "{key}");
+            assert!(
+                (11..=12).contains(&access_checks.len()),
+                "{key}: {} in an hour",
+                access_checks.len()
+            );
         }
         for (spot, rules) in rules {
             assert!(tightest(&rules, 3) >= Duration::from_mins(1), "{spot:?}");
@@ -230,8 +238,8 @@ async fn with_incomplete_rules_each_informer_gets_its_own_access_review() {
     let (mut book, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
     cluster.completeness = RulesCompleteness::Incomplete;
-    let cells = (0..4).map(|n| wanted(key(Identity::Operator, &format!("kind{n}"), "shop")));
-    book.want(cells.collect(), &[], Instant::now());
+    let informers = (0..4).map(|n| wanted(key(Identity::Operator, &format!("kind{n}"), "shop")));
+    book.want(informers.collect(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(4)).await;
     assert_eq!(cluster.rules(), 1);
     assert!((44..=52).contains(&cluster.reviews()), "{}", cluster.reviews());
@@ -271,11 +279,11 @@ async fn without_an_answered_rules_review_each_informer_gets_its_own_access_revi
 async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
     let (mut book, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), Cluster::allowing(&["pods"]));
-    let cells = (0..100).flat_map(|at| {
+    let informers = (0..100).flat_map(|at| {
         let namespace = format!("team-{at}");
         ["a", "b", "c", "d", "e", "pods"].map(|kind| wanted(key(identity(at), kind, &namespace)))
     });
-    book.want(cells.collect(), &[], Instant::now());
+    book.want(informers.collect(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(3)).await;
     let decided = standing(&book, |standing| *standing != PermissionState::Verifying);
     assert_eq!(decided, 600, "every informer is decided within three minutes");
@@ -293,8 +301,8 @@ async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
 async fn a_thousand_accounts_detect_lost_access_within_thirty_seconds() {
     let (mut book, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 1.0), Cluster::allowing(&["pods"]));
-    let cells = (0..1_000).map(|at| wanted(key(identity(at), "pods", "shop")));
-    book.want(cells.collect(), &[], Instant::now());
+    let informers = (0..1_000).map(|at| wanted(key(identity(at), "pods", "shop")));
+    book.want(informers.collect(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(1)).await;
     cluster.kinds.clear();
     cluster.run(&mut book, Duration::from_secs(30)).await;
@@ -306,8 +314,8 @@ async fn checks_beyond_the_namespaces_rate_limit_are_reported_as_late() {
     let (mut book, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
     let one = || wanted(key(identity(1_000), "pods", "team-1000"));
-    let cells = (0..900).map(|at| wanted(key(identity(0), "pods", &format!("n{at}"))));
-    book.want(cells.chain([one()]).collect(), &[], Instant::now());
+    let informers = (0..900).map(|at| wanted(key(identity(0), "pods", &format!("n{at}"))));
+    book.want(informers.chain([one()]).collect(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(5)).await;
     let late = |key: &InformerKey| book.access(key, Instant::now()).unwrap().is_late;
     assert!(keys(&book).filter(|key| late(key)).count() > 100);
@@ -359,8 +367,8 @@ async fn excess_is_what_no_profile_of_the_identity_needs() {
 async fn a_throttled_account_becomes_unverified_and_other_accounts_do_not() {
     let (mut book, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), Cluster::allowing(&["pods"]));
-    let cells = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
-    book.want(cells.collect(), &[], Instant::now());
+    let informers = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
+    book.want(informers.collect(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(30)).await;
     assert_eq!(standing(&book, is_granted), 4);
 
@@ -383,8 +391,8 @@ async fn a_throttled_account_becomes_unverified_and_other_accounts_do_not() {
 async fn a_short_outage_blocks_no_informer_and_the_first_check_after_a_long_one_unblocks_it() {
     let (mut book, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), Cluster::allowing(&["pods"]));
-    let cells = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
-    book.want(cells.collect(), &[], Instant::now());
+    let informers = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
+    book.want(informers.collect(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(5)).await;
     cluster.throttled = (0..4).map(identity).collect();
     cluster.run(&mut book, Duration::from_mins(4)).await;

@@ -15,8 +15,8 @@ const STARTING: ListWatchAccess = ListWatchAccess {
 /// throughout.
 fn tries(own: Option<ListWatchAccess>, seconds: u64) -> bool {
     let (mut book, now) = (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Instant::now());
-    let cell = wanted(key(Identity::Operator, "pods", "shop"));
-    book.want([cell].into(), &[], now);
+    let informer = wanted(key(Identity::Operator, "pods", "shop"));
+    book.want([informer].into(), &[], now);
     for second in 0..=seconds {
         let now = now + Duration::from_secs(second);
         book.look(|_| own, PATIENCE, now, Timestamp::UNIX_EPOCH);
@@ -47,12 +47,12 @@ async fn the_informers_first_list_and_watch_are_its_first_access_check() {
 #[tokio::test(start_paused = true)]
 async fn an_access_gate_in_the_wrong_state_is_reported_until_it_changes() {
     let (mut book, now) = (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Instant::now());
-    let cell = key(Identity::Operator, "pods", "shop");
-    book.want([wanted(cell.clone())].into(), &[], now);
+    let informer = key(Identity::Operator, "pods", "shop");
+    book.want([wanted(informer.clone())].into(), &[], now);
     let mut orders = |cluster: &Cluster, is_open: bool, seconds: u64| {
         let at = now + Duration::from_secs(seconds);
-        let found = cluster.answer(&book, &CheckJob::Trial(cell.clone()), at);
-        book.found(&CheckJob::Trial(cell.clone()), at, found, at, Timestamp::UNIX_EPOCH);
+        let found = cluster.answer(&book, &CheckJob::Trial(informer.clone()), at);
+        book.found(&CheckJob::Trial(informer.clone()), at, found, at, Timestamp::UNIX_EPOCH);
         let own = ListWatchAccess { is_starting: false, is_open, ..STARTING };
         let orders = book.look(|_| Some(own), PATIENCE, at, Timestamp::UNIX_EPOCH);
         orders.into_iter().map(|(_, order)| order.is_ok()).collect::<Vec<_>>()
@@ -81,7 +81,7 @@ async fn urgent_checks_and_informers_with_access_go_before_those_without() {
         book.found(&job, now, found, now, Timestamp::UNIX_EPOCH);
     }
     let at = now + CALM;
-    book.queue.hasten(CheckJob::Trial(kinds[2].clone()), now);
+    book.queue.make_due_by(CheckJob::Trial(kinds[2].clone()), now);
     let urgent = CheckJob::Trial(kinds[0].clone());
     book.found(
         &CheckJob::AccessReview(kinds[0].clone()),
@@ -106,16 +106,16 @@ async fn a_namespace_with_an_empty_bucket_or_hanging_checks_delays_no_other() {
     let (buckets, now) = (NamespaceBuckets::default(), Instant::now());
     buckets.charge(&"team-0".into(), 38, now);
     let mut book = CheckSchedule::new(buckets, || 0.0);
-    let cells = (0..4).map(|n| wanted(key(identity(0), "pods", &format!("n{n}"))));
+    let informers = (0..4).map(|n| wanted(key(identity(0), "pods", &format!("n{n}"))));
     let other = wanted(key(identity(1), "pods", "shop"));
-    book.want(cells.chain([other]).collect(), &[], now);
+    book.want(informers.chain([other]).collect(), &[], now);
     let begun = book.begin(now);
     assert_eq!(begun.len(), 3, "two of the first namespace, one of the other");
     drop(begun);
 
     let mut book = CheckSchedule::new(NamespaceBuckets::default(), || 0.0);
-    let cells = (0..20).map(|n| wanted(key(identity(0), "pods", &format!("n{n}"))));
-    book.want(cells.collect(), &[], now);
+    let informers = (0..20).map(|n| wanted(key(identity(0), "pods", &format!("n{n}"))));
+    book.want(informers.collect(), &[], now);
     let hanging = book.begin(now);
     assert_eq!(hanging.len(), NAMESPACE_UNDER_WAY);
     tokio::time::advance(Duration::from_secs(1)).await;

@@ -44,7 +44,7 @@ impl Scene {
         let answer = |reason: Option<FaultReason>| match reason {
             None => AccessDecision::Allowed,
             Some(reason)
-                if reason.refuses_identity() || reason == FaultReason::NamespaceNotFound =>
+                if reason.is_access_denied() || reason == FaultReason::NamespaceNotFound =>
             {
                 AccessDecision::Refused(RequestFault::new(reason, "no"))
             }

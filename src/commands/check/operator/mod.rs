@@ -17,7 +17,7 @@ use kubewarm_api::{
     manifests::{self, Grant, GrantObject, LEASE, OperatorFeature, RbacObject, grants},
     model::{AccountPolicyState, FaultReason, RequestFault, Subject},
 };
-use kubewarm_client::{ApiResponse, author_check, get, may};
+use kubewarm_client::{ApiResponse, fetch_account_policy_state, get, may};
 use std::fmt::Write as _;
 
 /// Maximum number of access reviews for the operator's permissions. About 12 are needed.
@@ -34,7 +34,7 @@ pub(super) async fn works(
     let (mut findings, settings) = replicas(client, args).await;
     findings.push(leader(client, namespace, now).await);
     findings.extend(rights(client, &settings).await?);
-    findings.push(match author_check(client).await {
+    findings.push(match fetch_account_policy_state(client).await {
         Ok(AccountPolicyState::Enforced) => ReportRow::good(
             "authors of profiles are held to the ServiceAccounts that they may act as",
         ),

@@ -76,9 +76,9 @@ proptest! {
 
         // The manifests of `status.access`, with namespaces that a selector matched.
         let declared = declared(&valid, &["null", "west"]);
-        let of_cells = ProfilePermissions::of_cells(&declared, &operator(), &WatchedNamespaces::Everywhere).unwrap();
-        let needs = RequiredPermissions::of_cells(&declared, &WatchedNamespaces::Everywhere);
-        check(&of_cells, &values(&needs, &operator()).unwrap())?;
+        let for_informers = ProfilePermissions::for_informers(&declared, &operator(), &WatchedNamespaces::Everywhere).unwrap();
+        let needs = RequiredPermissions::for_informers(&declared, &WatchedNamespaces::Everywhere);
+        check(&for_informers, &values(&needs, &operator()).unwrap())?;
     }
 }
 

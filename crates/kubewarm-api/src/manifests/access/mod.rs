@@ -56,12 +56,14 @@ pub struct ProfilePermissions {
 /// Whether the grant for an informer belongs to `manifestsElevated`. With a ServiceAccount, the
 /// grant of a namespace selector always does, but the key does not contain that selector.
 #[must_use]
-pub fn is_elevated(cell: &InformerKey) -> bool {
-    let away = match &cell.identity {
+pub fn is_elevated(informer: &InformerKey) -> bool {
+    let away = match &informer.identity {
         Identity::Operator => false,
-        Identity::ServiceAccount { namespace, .. } => cell.extent.namespace() != Some(namespace),
+        Identity::ServiceAccount { namespace, .. } => {
+            informer.extent.namespace() != Some(namespace)
+        }
     };
-    away || cell.resource.group_resource().is_secrets()
+    away || informer.resource.group_resource().is_secrets()
 }
 
 impl ProfilePermissions {
@@ -72,23 +74,23 @@ impl ProfilePermissions {
     /// # Errors
     ///
     /// [`ManifestError::NameTooLong`] if namespace and name of the profile are too long together.
-    pub fn of_cells(
+    pub fn for_informers(
         declared: &DeclaredProfile,
         operator: &Subject,
         watched: &WatchedNamespaces,
     ) -> Result<Self, ManifestError> {
-        Self::of(&RequiredPermissions::of_cells(declared, watched), operator)
+        Self::of(&RequiredPermissions::for_informers(declared, watched), operator)
     }
 
     /// Collects the permissions from the spec, without a cluster. Resources are taken as written.
     /// Namespaces of selectors that `found` does not contain stay open.
     ///
     /// If the cluster serves all resources and `found` contains all selectors, the result equals
-    /// [`ProfilePermissions::of_cells`] byte for byte.
+    /// [`ProfilePermissions::for_informers`] byte for byte.
     ///
     /// # Errors
     ///
-    /// As for [`ProfilePermissions::of_cells`].
+    /// As for [`ProfilePermissions::for_informers`].
     pub fn of_profile(
         profile: &ValidatedProfile,
         found: &NamespacesBySelector,
@@ -147,7 +149,8 @@ fn text(
         text.push_str(if needs.account.is_some() { ELEVATED_ACCOUNT } else { ELEVATED });
     }
     let unbound = |group: &SelectorPermissions| {
-        group.namespaces.is_none() && !tier.of(&group.kinds, needs.leaves_home(None)).is_empty()
+        group.namespaces.is_none()
+            && !tier.of(&group.kinds, needs.is_outside_own_namespace(None)).is_empty()
     };
     if needs.selected.iter().any(unbound) {
         text.push_str(UNBOUND);

@@ -36,7 +36,7 @@ fn profile(spec: &str) -> ValidatedProfile {
     ValidatedProfile::parse(&profile).unwrap()
 }
 
-fn cell(of: &GroupResource, extent: InformerScope, identity: &Identity) -> InformerKey {
+fn informer(of: &GroupResource, extent: InformerScope, identity: &Identity) -> InformerKey {
     InformerKey {
         resource: Resource::new(of.clone(), "v1").unwrap(),
         extent,
@@ -54,7 +54,7 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> DeclaredPr
     let within = |name: &str| InformerScope::Namespace(name.into());
     let identity = profile.identity();
     let spec = |of: &GroupResource, extent| {
-        InformerSpec::new(cell(of, extent, &identity), profile.profile.clone())
+        InformerSpec::new(informer(of, extent, &identity), profile.profile.clone())
     };
     let targets = profile.targets.iter().map(|target| {
         let extents: Vec<_> = match &target.scope {
@@ -68,7 +68,7 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> DeclaredPr
             let of = GroupResource::new("", "namespaces").unwrap();
             let key = InformerKey {
                 labels: labels.clone(),
-                ..cell(&of, InformerScope::Cluster, &identity)
+                ..informer(&of, InformerScope::Cluster, &identity)
             };
             Some(InformerSpec::new(key, profile.profile.clone()))
         } else {
@@ -79,7 +79,7 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> DeclaredPr
             requirement: TargetRequirement::Required,
             declared_as: target.of.to_string().into(),
             resolved: None,
-            cells: extents.into_iter().map(|extent| spec(&target.of, extent)).collect(),
+            informers: extents.into_iter().map(|extent| spec(&target.of, extent)).collect(),
             namespaces,
             serving: None,
             named: [].into(),
@@ -186,7 +186,7 @@ fn manifests_from_a_file_equal_manifests_from_the_cluster() {
             &WatchedNamespaces::Everywhere,
         )
         .unwrap();
-        let live = ProfilePermissions::of_cells(
+        let live = ProfilePermissions::for_informers(
             &declared(&profile, &[]),
             &account(),
             &WatchedNamespaces::Everywhere,
@@ -210,7 +210,7 @@ fn named_namespaces_need_no_cluster_role_in_namespaced_mode() {
         };
         let some = WatchedNamespaces::Namespaces(BTreeSet::new());
         let left = of(&some);
-        let live = ProfilePermissions::of_cells(
+        let live = ProfilePermissions::for_informers(
             &declared(&profile, &[]),
             &account(),
             &WatchedNamespaces::Namespaces(BTreeSet::new()),
@@ -226,7 +226,7 @@ fn named_namespaces_need_no_cluster_role_in_namespaced_mode() {
 #[test]
 fn with_an_account_the_operator_may_only_mint_its_tokens() {
     let profile = profile(&format!("\n    serviceAccountName: reader{SPEC}"));
-    let access = ProfilePermissions::of_cells(
+    let access = ProfilePermissions::for_informers(
         &declared(&profile, &[]),
         &account(),
         &WatchedNamespaces::Everywhere,
@@ -283,7 +283,7 @@ fn a_selector_needs_one_cluster_role_and_one_binding_per_namespace() {
       resource: configmaps
       scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {tier: web}}}";
     let profile = profile(spec);
-    let live = ProfilePermissions::of_cells(
+    let live = ProfilePermissions::for_informers(
         &declared(&profile, &["b", "a"]),
         &account(),
         &WatchedNamespaces::Everywhere,
@@ -318,7 +318,7 @@ fn a_selector_needs_one_cluster_role_and_one_binding_per_namespace() {
     assert!(text.starts_with("# Which namespaces a selector finds"), "{text}");
     assert_eq!(index(&text), own);
 
-    let nothing = ProfilePermissions::of_cells(
+    let nothing = ProfilePermissions::for_informers(
         &declared(&profile, &[]),
         &account(),
         &WatchedNamespaces::Everywhere,

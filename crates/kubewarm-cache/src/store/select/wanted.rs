@@ -37,9 +37,9 @@ type LabelMap = BTreeMap<Box<str>, Box<str>>;
 /// Caches the labels and field values of one body, so that all queries on this body together read each path once.
 ///
 /// Its size is bounded by the body, plus about 50 bytes for each label and path. The paths are the selectable fields
-/// of the resource and at most [`INDEXES_PER_TABLE`] indexes.
+/// of the resource and at most [`INDEXES_PER_STORE`] indexes.
 ///
-/// [`INDEXES_PER_TABLE`]: crate::store::INDEXES_PER_TABLE
+/// [`INDEXES_PER_STORE`]: crate::store::INDEXES_PER_STORE
 #[derive(Default)]
 pub struct BodyFieldCache {
     labels: Option<LabelMap>,

@@ -174,8 +174,8 @@ impl StoreWriter {
             return DeltaOutcome::Unchanged;
         }
         let packed = table.pack(&item.name, item.body, context);
-        let same_labels = old.is_some_and(|old| table.encoding.same_labels(old, item.body));
-        let of = if same_labels { IndexEntries::of_fields } else { IndexEntries::of };
+        let has_same_labels = old.is_some_and(|old| table.encoding.has_same_labels(old, item.body));
+        let of = if has_same_labels { IndexEntries::of_fields } else { IndexEntries::of };
         let entries = |paths: &FieldPathSet| {
             let of = |body| of(table.encoding, body, paths);
             (old.map(of), of(item.body))

@@ -43,7 +43,7 @@ impl ClientCa {
 
     /// Whether the first certificate of `chain` is a client certificate of an accepted CA, and valid at `now`.
     /// The rest of `chain` are intermediate certificates.
-    pub(super) fn vouches_for(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
+    pub(super) fn is_signed_by(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
         let Some((own, between)) = chain.split_first() else { return false };
         let found = self.0.contents().verify_client_cert(own, between, now);
         if let Err(error) = &found {
@@ -108,7 +108,7 @@ mod tests {
         let vouches = || {
             authority.refresh();
             [&of_first, &of_second]
-                .map(|client| authority.vouches_for(std::slice::from_ref(client), UnixTime::now()))
+                .map(|client| authority.is_signed_by(std::slice::from_ref(client), UnixTime::now()))
         };
         assert_eq!(vouches(), [true, false]);
         let garbled = second.replace("MII", "---");
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(vouches(), [false, true]);
         folder.write(&format!("{first}{second}"));
         assert_eq!(vouches(), [true, true]);
-        assert!(!authority.vouches_for(&[], UnixTime::now()));
+        assert!(!authority.is_signed_by(&[], UnixTime::now()));
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl ClientCertChain {
             return user.clone();
         }
         // The certificate is parsed only after its CA is verified.
-        let is_good = self.authority.vouches_for(&self.certificates, UnixTime::now());
+        let is_good = self.authority.is_signed_by(&self.certificates, UnixTime::now());
         let own = self.certificates.first().filter(|_| is_good);
         let user = own.and_then(|own| user_of(own)).map(Arc::new);
         *known = Some((Instant::now(), user.clone()));

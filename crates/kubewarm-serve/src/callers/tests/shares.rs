@@ -38,7 +38,7 @@ async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
     let mut further = Vec::new();
     for n in 0..150 {
         let get = action("get", Some(&format!("further-{n}")));
-        let found = timeout(delay / 1_000, callers.may_also(&caller, &get)).await;
+        let found = timeout(delay / 1_000, callers.review_also(&caller, &get)).await;
         further.push(found.ok().map(|found| found.map(drop)));
     }
     assert_eq!(gone(further), (100, 50), "further reviews of a request count too");

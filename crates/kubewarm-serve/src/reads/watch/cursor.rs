@@ -96,7 +96,7 @@ impl WatchCursor {
     /// Yields to other tasks of this thread if the scan budget is used up. Call it before
     /// [`WatchCursor::next`]. Cancel safe.
     pub(super) async fn take_turns(&mut self) {
-        self.turn.give_way().await;
+        self.turn.yield_if_over().await;
     }
 
     /// Takes the next step, within the scan budget.
@@ -183,7 +183,7 @@ impl WatchCursor {
     pub(super) fn bookmark_at(&mut self, version: ResourceVersion) -> Option<WatchChunk> {
         let is_behind =
             self.position.lock().as_ref().is_some_and(|sent| version.is_older_than(sent));
-        if is_behind || self.follower.awaits(&version) {
+        if is_behind || self.follower.is_ahead_of_store(&version) {
             return None;
         }
         let bookmark = self.bookmark(&version, false);
@@ -221,7 +221,7 @@ pub(super) fn error(failure: &StatusError) -> WatchChunk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::sample::{asked, cell, kind};
+    use crate::reads::sample::{asked, informer, kind};
     use futures::FutureExt as _;
     use kubewarm_api::model::{
         DecodedObject, Delta, DeltaSink as _, InformerKey, ReplacePolicy, Uid,
@@ -245,7 +245,7 @@ mod tests {
     }
 
     fn store(objects: usize) -> (StoreCatalog, InformerKey, StoreWriter) {
-        let (catalog, key) = (StoreCatalog::new(), cell("all", "", ""));
+        let (catalog, key) = (StoreCatalog::new(), informer("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
         for n in 0..objects {

@@ -137,7 +137,7 @@ impl ActiveWatch {
         if !self.cursor.is_beginning() {
             self.terms.losses = None;
         }
-        if !self.terms.permit(self.reads.from.reports.glance(&self.source.cell).as_ref()) {
+        if !self.terms.permit(self.reads.from.reports.get_summary(&self.source.informer).as_ref()) {
             return gone;
         }
         if now >= self.timing.end {
@@ -161,7 +161,7 @@ impl ActiveWatch {
         let home = &self.reads.from.home;
         let coverage =
             CoveringInformers::of(&offers, &self.asked, self.profile.as_ref(), home).ok()?;
-        coverage.policy(&self.source.cell, &self.indexes)
+        coverage.policy(&self.source.informer, &self.indexes)
     }
 }
 

@@ -208,7 +208,7 @@ impl UnpackedChange {
             body.is_some_and(|body| follower.selects(wanted, body, &mut side.said.lock()))
         };
         let (was, is) = if is_whole {
-            (change.was_there(), change.is_there())
+            (change.has_previous(), change.is_there())
         } else {
             let was = is_selected(self.before(follower), &self.before);
             (was, is_selected(self.now(follower), &self.now))
@@ -247,7 +247,7 @@ impl fmt::Debug for ChangeCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::sample::{asked, cell};
+    use crate::reads::sample::{asked, informer};
     use kubewarm_api::model::{
         DecodedObject, Delta, DeltaSink as _, FieldPath, ReplacePolicy, ResourceVersion, Uid,
     };
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn memory_of_shared_changes_is_bounded_even_if_none_is_sent() {
-        let (catalog, key) = (StoreCatalog::new(), cell("all", "", ""));
+        let (catalog, key) = (StoreCatalog::new(), informer("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
         let text = "x".repeat(1 << 20);
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn watches_share_parsed_fields_and_their_memory_is_counted() {
-        let (catalog, key) = (StoreCatalog::new(), cell("all", "", ""));
+        let (catalog, key) = (StoreCatalog::new(), informer("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
         upsert(&mut writer, 4, "one");
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn measuring_a_change_blocks_no_other_watch() {
-        let (catalog, key) = (StoreCatalog::new(), cell("all", "", ""));
+        let (catalog, key) = (StoreCatalog::new(), informer("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
         writer.apply(Delta::ListDone(ResourceVersion::from(5)));

@@ -12,7 +12,7 @@ use http::{
         TRANSFER_ENCODING, UPGRADE,
     },
 };
-use kubewarm_wire::{StatusError, websocket_bearer};
+use kubewarm_wire::{StatusError, parse_websocket_bearer};
 use std::net::IpAddr;
 use zeroize::Zeroizing;
 
@@ -77,7 +77,7 @@ fn bearer(asked: &HeaderMap) -> Result<Option<(Zeroizing<String>, String)>, Stat
     let values = asked.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(|value| value.to_str());
     let values: Result<Vec<_>, _> = values.collect();
     let unreadable = |_| StatusError::bad_request("Sec-WebSocket-Protocol cannot be read");
-    Ok(websocket_bearer(values.map_err(unreadable)?))
+    Ok(parse_websocket_bearer(values.map_err(unreadable)?))
 }
 
 /// Whether the API server treats the request as a WebSocket. For other protocols it ignores subprotocols.

@@ -82,7 +82,7 @@ impl RequestForwarder {
         IncomingRequest { head, body, upgrade, connection }: IncomingRequest,
         (callers, metrics): (&CallerAdmission, &ReadMetrics),
     ) -> Result<OutgoingResponse, StatusError> {
-        let ForwardRequest { path, writes, lasts } =
+        let ForwardRequest { path, writes, is_long_running } =
             ForwardRequest::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
         let sender = ForwardCredentials::of(&head.headers, upgrade.is_some())?;
         let peer = connection.peer;
@@ -98,7 +98,8 @@ impl RequestForwarder {
         let headers = headers::onward(&head.headers, &sender, peer, flags)?;
         let (sent, is_too_large) = onward(&head, path, headers, body)?;
         let answering = self.upstream.send(sent);
-        let answer = if lasts { Ok(answering.await) } else { timeout(HEAD, answering).await };
+        let answer =
+            if is_long_running { Ok(answering.await) } else { timeout(HEAD, answering).await };
         let answer = answer.map_err(|_| StatusError::unanswered())?.map_err(|not| {
             if is_too_large.load(Ordering::Relaxed) {
                 return StatusError::too_large_body(MOST as u64);
