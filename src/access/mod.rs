@@ -4,20 +4,20 @@
 //! Only a real `list` and `watch` with the informer's identity decide. Rules reviews and
 //! access reviews run more often, because they are cheap, and only trigger real requests.
 
-mod book;
+mod access_checker;
+mod access_state;
+mod check_schedule;
 mod excess;
+mod permission_state;
 mod reports;
-mod rule;
 mod rules;
-mod standing;
-mod verifier;
 
 pub use self::{
-    book::{AccessCheckKind, CheckSettings},
+    access_checker::{AccessChecker, CheckerDependencies},
+    access_state::PATIENCE,
+    check_schedule::{AccessCheckKind, CheckSettings},
     excess::ExcessPermissions,
+    permission_state::{InformerAccess, PermissionDenial, PermissionState},
     reports::AccessReports,
-    rule::PATIENCE,
     rules::attributes,
-    standing::{InformerAccess, PermissionDenial, PermissionState},
-    verifier::{AccessChecker, CheckerDependencies},
 };

@@ -1,6 +1,8 @@
 //! A shared read-only view of the permissions of all informers and of excess permissions.
 
-use super::{book::CheckSchedule, excess::ExcessPermissions, standing::InformerAccess};
+use super::{
+    check_schedule::CheckSchedule, excess::ExcessPermissions, permission_state::InformerAccess,
+};
 use kubewarm_api::model::{Identity, InformerKey};
 use parking_lot::RwLock;
 use std::sync::Arc;

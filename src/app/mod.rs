@@ -1,17 +1,17 @@
 //! The composition root: it runs the commands and connects all layers of the operator.
 
-#[cfg(test)]
-mod bucket;
+mod access_checker;
 mod callers;
-mod dumps;
-mod files;
-mod learned;
+mod core_dumps;
+mod file_limit;
 mod memory;
+#[cfg(test)]
+mod namespace_buckets;
 mod operator;
+mod operator_identity;
+mod operator_view;
 mod reads;
 mod supervise;
-mod verified;
-mod view;
 
 use crate::{
     cli::{self, Cli},

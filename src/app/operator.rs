@@ -1,13 +1,14 @@
 //! `kubewarm run`: starts the operator's tasks, and stops them in order.
 
 use super::{
-    AppError, callers, dumps, files,
-    learned::{learn_subject, watch_authors},
+    AppError,
+    access_checker::verifier,
+    callers, core_dumps, file_limit,
     memory::MemorySplit,
+    operator_identity::{learn_subject, watch_authors},
+    operator_view::OperatorView,
     reads,
     supervise::{ServiceTasks, supervise, terminated},
-    verified::verifier,
-    view::OperatorView,
 };
 use crate::{
     access::PermissionState,
@@ -45,8 +46,8 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     callers::check(&args)?;
     reads::check(&args)?;
     let filter = telemetry::start(&args.log, args.log_format)?;
-    dumps::forbid();
-    files::take_all();
+    core_dumps::forbid();
+    file_limit::take_all();
     let signal = terminated().map_err(AppError::Signal)?;
     let connection = args.cluster.connect()?;
     let home = args.operator_namespace.as_deref();

@@ -1,6 +1,6 @@
 //! Sets up the read API, which `--api-addr` enables.
 
-use super::{AppError, callers, view::OperatorView};
+use super::{AppError, callers, operator_view::OperatorView};
 use crate::{
     cli::{CallerAuthMode, ReadApiArgs, RunArgs},
     controller::ProfileReceiver,

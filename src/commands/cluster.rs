@@ -1,6 +1,6 @@
 //! Connection flags, and discovery of the resources that a server serves.
 
-use super::{CommandError, value};
+use super::{CommandError, flag_values};
 use clap::Args;
 use kube::Client;
 use kubewarm_api::model::{FaultReason, RequestFault};
@@ -64,7 +64,7 @@ pub struct ConnectionArgs {
     #[arg(
         long,
         value_name = "DURATION",
-        value_parser = value::duration,
+        value_parser = flag_values::duration,
         default_value = "0",
         help_heading = HEADING
     )]

@@ -94,7 +94,7 @@ fn write(path: &Path, text: &str, args: &KubeconfigArgs) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::sample::parse, *};
+    use super::{super::fixtures::parse, *};
     use std::{fs, os::unix::fs::PermissionsExt as _};
 
     #[test]

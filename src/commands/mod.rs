@@ -5,8 +5,8 @@ mod cache;
 mod check;
 mod cluster;
 mod crd;
-mod documents;
 mod error;
+mod flag_values;
 mod get;
 mod kubeconfig;
 mod operator_settings;
@@ -14,20 +14,20 @@ mod output;
 mod overview;
 mod plan;
 mod print;
+mod profile_documents;
+mod profile_readiness;
+mod profile_source;
 mod profiles;
 mod rbac;
 mod report;
-mod specs;
 mod status;
 mod target;
 mod text;
-mod value;
-mod verdict;
 mod version;
 mod wait;
 
 #[cfg(test)]
-mod sample;
+mod fixtures;
 
 pub use self::{
     advice::as_called,
@@ -42,14 +42,14 @@ pub use self::{
     overview::overview,
     plan::{PlanArgs, plan},
     print::print,
+    profile_source::{OperatorArgs, OperatorNamespaceArgs, ProfileSourceArgs},
     rbac::{RbacArgs, rbac},
     report::{CommandExitCode, CommandReport, ReportFormat, TerminalLayout, render},
-    specs::{OperatorArgs, OperatorNamespaceArgs, ProfileSourceArgs},
     status::{StatusArgs, status},
     version::{VersionArgs, version},
     wait::{ConditionWait, WaitArgs, wait},
 };
 pub(crate) use self::{
     advice::{PLUGIN, is_plugin, variable},
-    value::{duration, namespace, size},
+    flag_values::{duration, namespace, size},
 };

@@ -1,6 +1,6 @@
 //! The operator's settings that affect permissions, from its Deployment or from flags.
 
-use super::{advice::variable, print::tell, specs::OperatorArgs};
+use super::{advice::variable, print::tell, profile_source::OperatorArgs};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Container};
 use kube::{Client, api::ObjectList};
 use kubewarm_api::{
@@ -144,7 +144,7 @@ fn flag_value<'a>(container: &'a Container, flag: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::sample::parse, *};
+    use super::{super::fixtures::parse, *};
     use http::{Request, Response};
     use kube::client::Body;
     use serde_json::{Value, json};

@@ -1,14 +1,14 @@
 //! The report of `status`: a section for each profile, a row for each target, a remark for each problem.
 
 use super::{
+    profile_readiness::{
+        NO_STATUS, condition, is_true, name, name_and_namespace, object_name, own_message,
+        problem_and_next_try, sentence, stalled_or_unready, unhealthy, untold, verdict, worst,
+    },
     report::{
         CommandExitCode, CommandReport, ReportFact, ReportRow, ReportSection, RowMark, TextTone,
     },
     text::{grouped, length, span},
-    verdict::{
-        NO_STATUS, condition, is_true, name, name_and_namespace, object_name, own_message,
-        problem_and_next_try, sentence, stalled_or_unready, unhealthy, untold, verdict, worst,
-    },
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -254,8 +254,8 @@ fn state(condition: Option<&Condition>) -> &str {
 mod tests {
     use super::{
         super::{
+            fixtures,
             report::{ReportFormat, TerminalLayout, render},
-            sample,
         },
         *,
     };
@@ -263,25 +263,26 @@ mod tests {
 
     fn drawn(profiles: &[CacheProfile], width: usize) -> String {
         let terminal = TerminalLayout { width, ..TerminalLayout::default() };
-        render(&overview(profiles, sample::now()), ReportFormat::Text(terminal)).unwrap()
+        render(&overview(profiles, fixtures::now()), ReportFormat::Text(terminal)).unwrap()
     }
 
     #[test]
     fn a_profile_is_drawn_as_a_tree_with_bars() {
-        let drawn = drawn(&[sample::ready(), sample::warming()], 100);
+        let drawn = drawn(&[fixtures::ready(), fixtures::warming()], 100);
         assert_eq!(drawn, include_str!("tree.golden"), "drawn:\n{drawn}");
     }
 
     #[test]
     fn the_lines_format_has_one_line_per_profile_target_and_problem() {
-        let profiles = [sample::ready(), sample::warming(), sample::stalled(), sample::untouched()];
-        let text = render(&overview(&profiles, sample::now()), ReportFormat::Lines).unwrap();
+        let profiles =
+            [fixtures::ready(), fixtures::warming(), fixtures::stalled(), fixtures::untouched()];
+        let text = render(&overview(&profiles, fixtures::now()), ReportFormat::Lines).unwrap();
         assert_eq!(text, include_str!("lines.golden"), "written:\n{text}");
     }
 
     #[test]
     fn the_wide_format_adds_mode_and_latencies() {
-        let mut profile = sample::ready();
+        let mut profile = fixtures::ready();
         profile.spec.service_account_name = Some("cache-reader".to_owned());
         let latency = LatencyStatus {
             event: Some(QuantilesStatus { p50: 1, p99: 7 }),
@@ -289,7 +290,7 @@ mod tests {
         };
         profile.status.as_mut().unwrap().targets[0].latency_milliseconds = Some(latency);
         let wide = render(
-            &overview(&[profile.clone()], sample::now()),
+            &overview(&[profile.clone()], fixtures::now()),
             ReportFormat::Wide(TerminalLayout::default()),
         );
         let wide = wide.unwrap();
@@ -303,7 +304,7 @@ mod tests {
 
     #[test]
     fn every_line_fits_the_terminal() {
-        let profiles = [sample::ready(), sample::warming(), sample::stalled()];
+        let profiles = [fixtures::ready(), fixtures::warming(), fixtures::stalled()];
         for width in 1..100 {
             for line in drawn(&profiles, width).lines() {
                 assert!(line.chars().count() <= width, "{width}: {line}");
@@ -313,7 +314,7 @@ mod tests {
 
     #[test]
     fn control_characters_in_messages_are_escaped() {
-        let drawn = drawn(&[sample::stalled()], 0);
+        let drawn = drawn(&[fixtures::stalled()], 0);
         assert_eq!(
             drawn,
             "broken -n shop  needs an edit\n  InvalidSpec: targets[0]: \\u{1b}[2Jbad\n"
@@ -322,14 +323,14 @@ mod tests {
 
     #[test]
     fn a_profile_without_status_has_a_remark() {
-        let drawn = drawn(&[sample::untouched()], 80);
+        let drawn = drawn(&[fixtures::untouched()], 80);
         assert_eq!(drawn, "new -n shop  no status yet: is the operator running?\n");
     }
 
     #[test]
     fn paused_and_planned_profiles_are_called_so() {
         for (reason, word) in [("Paused", "paused"), ("Plan", "planned")] {
-            let mut profile = sample::ready();
+            let mut profile = fixtures::ready();
             let conditions = &mut profile.status.as_mut().unwrap().conditions;
             let ready = conditions.iter_mut().find(|found| found.type_ == "Ready").unwrap();
             "Unknown".clone_into(&mut ready.status);
@@ -341,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_missed_deadline_is_shown() {
-        let mut profile = sample::ready();
+        let mut profile = fixtures::ready();
         for condition in &mut profile.status.as_mut().unwrap().conditions {
             if condition.type_ == "WarmupDeadlineMet" {
                 condition.status = "False".to_owned();
@@ -352,21 +353,21 @@ mod tests {
 
     #[test]
     fn a_stale_target_shows_since_when() {
-        let mut profile = sample::ready();
-        let confirmed = sample::now() - jiff::SignedDuration::from_secs(245);
+        let mut profile = fixtures::ready();
+        let confirmed = fixtures::now() - jiff::SignedDuration::from_secs(245);
         let target = &mut profile.status.as_mut().unwrap().targets[0];
         target.last_confirmed_time = Some(Time(confirmed));
         let profiles = [profile];
         let drawn = drawn(&profiles, 0);
         assert!(drawn.contains("not confirmed for 4 min 5 s\n"), "{drawn}");
-        let lines = render(&overview(&profiles, sample::now()), ReportFormat::Lines).unwrap();
+        let lines = render(&overview(&profiles, fixtures::now()), ReportFormat::Lines).unwrap();
         assert!(lines.contains("lastConfirmedTime=2026-03-01T11:55:55Z"), "{lines}");
     }
 
     #[test]
     fn colours_do_not_change_the_text() {
         let terminal = TerminalLayout { width: 100, height: 0, has_colours: true };
-        let report = overview(&[sample::warming()], sample::now());
+        let report = overview(&[fixtures::warming()], fixtures::now());
         let coloured = render(&report, ReportFormat::Text(terminal)).unwrap();
         assert!(coloured.contains("\u{1b}[32m"));
         let mut stripped = String::new();
@@ -376,13 +377,13 @@ mod tests {
             rest = after.split_once('m').unwrap().1;
         }
         stripped.push_str(rest);
-        assert_eq!(stripped, drawn(&[sample::warming()], 100));
+        assert_eq!(stripped, drawn(&[fixtures::warming()], 100));
     }
 
     #[test]
     fn a_bar_is_full_only_when_all_informers_are_synced() {
         let of = |total, synced| {
-            let mut profile = sample::ready();
+            let mut profile = fixtures::ready();
             let target = &mut profile.status.as_mut().unwrap().targets[0];
             target.conditions.clear();
             target.informers = Some(InformerCounts { total, synced, ..InformerCounts::default() });

@@ -1,6 +1,6 @@
 //! Reads the profiles of a cluster once, or follows them by a watch.
 
-use super::{CommandError, verdict::title};
+use super::{CommandError, profile_readiness::title};
 use futures::StreamExt as _;
 use kube::{
     Api, ResourceExt as _,

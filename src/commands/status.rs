@@ -173,15 +173,15 @@ fn news(report: &CommandReport, printed: &mut HashSet<String>) -> Result<String,
 
 #[cfg(test)]
 mod tests {
-    use super::{super::sample, *};
+    use super::{super::fixtures, *};
 
     #[test]
     fn only_changed_lines_are_printed_again() {
         let mut printed = HashSet::new();
         let mut news = |seen: &ProfileListing| {
-            super::news(&current(seen, "none", sample::now()), &mut printed).unwrap()
+            super::news(&current(seen, "none", fixtures::now()), &mut printed).unwrap()
         };
-        let mut seen = ProfileListing { profiles: vec![sample::warming()], trouble: None };
+        let mut seen = ProfileListing { profiles: vec![fixtures::warming()], trouble: None };
         assert_eq!(news(&seen).lines().count(), 7);
         assert_eq!(news(&seen), "");
 
@@ -190,17 +190,17 @@ mod tests {
 
         seen = ProfileListing::default();
         assert_eq!(news(&seen), "message=none\n");
-        seen.profiles.push(sample::warming());
+        seen.profiles.push(fixtures::warming());
         assert_eq!(news(&seen).lines().count(), 7);
     }
 
     #[test]
     fn a_screen_never_scrolls() {
         let seen = ProfileListing {
-            profiles: vec![sample::warming(), sample::ready()],
+            profiles: vec![fixtures::warming(), fixtures::ready()],
             trouble: Some("away".to_owned()),
         };
-        let report = current(&seen, "none", sample::now());
+        let report = current(&seen, "none", fixtures::now());
         for height in 1..20 {
             let terminal = TerminalLayout { width: 60, height, has_colours: false };
             let drawn = screen(&report, terminal).unwrap();

@@ -3,13 +3,13 @@
 use super::{
     CommandError,
     cluster::ConnectionArgs,
+    flag_values,
     output::OutputArgs,
     print::{show, tell},
+    profile_readiness::{condition, holds, lacking, object_name, sentence},
     profiles::{ProfileListing, ProfileSelection},
     report::{CommandExitCode, CommandReport, ReportRow, ReportSection},
     text::{grouped, length},
-    value,
-    verdict::{condition, holds, lacking, object_name, sentence},
 };
 use clap::Args;
 use kubewarm_api::v1alpha1::{CONDITION_TYPES, CacheProfile};
@@ -47,7 +47,7 @@ pub struct WaitArgs {
     pub until: ConditionWait,
 
     /// Timeout, in seconds or such as 90s or 5m. 0 checks once.
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = value::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = flag_values::duration)]
     pub timeout: Duration,
 
     #[command(flatten)]
@@ -206,7 +206,7 @@ fn summary(profile: Option<&CacheProfile>) -> String {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::sample::{parse, ready, stalled},
+        super::fixtures::{parse, ready, stalled},
         *,
     };
 

@@ -1,6 +1,6 @@
 //! Decides which targets stop when a budget is exceeded.
 
-use super::{cluster::ClusterView, holding::TargetCharges, settle::KnownTarget};
+use super::{cluster_view::ClusterView, known_target::KnownTarget, target_charges::TargetCharges};
 use jiff::Timestamp;
 use kubewarm_api::model::{Budget, LimitKind, LimitOverrun, LimitScope, ProfileRef};
 use std::{cmp::Reverse, sync::Arc, time::Duration};

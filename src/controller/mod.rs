@@ -4,29 +4,29 @@
 //! applies the plan.
 
 mod admission;
-mod budgets;
-mod cluster;
-mod declarations;
-mod desired;
-mod holding;
-mod intake;
-mod known;
+mod budget_tree;
+mod cluster_view;
+mod dry_run;
+mod informer_claims;
+mod informer_quotas;
+mod known_profile;
+mod known_target;
 mod limiter;
 mod operator_limits;
-mod outlook;
-mod quota;
+mod profile_parser;
+mod profile_receiver;
 mod reconcile;
 mod resolve;
 mod run;
-mod settle;
+mod target_charges;
 #[cfg(test)]
 mod tests;
 
 pub use self::{
     admission::ProfileAdmission,
-    cluster::ControllerSources,
-    declarations::{ProfileReceiver, running_informers, running_targets},
+    cluster_view::ControllerSources,
+    dry_run::outlook,
     operator_limits::OperatorLimits,
-    outlook::outlook,
+    profile_receiver::{ProfileReceiver, running_informers, running_targets},
     run::Controller,
 };

@@ -3,16 +3,16 @@
 
 use super::{
     admission::ProfileAdmission,
-    budgets::{BudgetTree, overrun_by_informers},
-    cluster::ClusterView,
-    desired::{InformerClaims, OmittedIndexes},
-    intake::ClusterProfile,
-    known::KnownProfile,
+    budget_tree::{BudgetTree, overrun_by_informers},
+    cluster_view::ClusterView,
+    informer_claims::{InformerClaims, OmittedIndexes},
+    informer_quotas::InformerQuotas,
+    known_profile::KnownProfile,
+    known_target::{settle, within},
     limiter::{RunningTarget, TargetLimiter},
     operator_limits::OperatorLimits,
-    quota::InformerQuotas,
+    profile_parser::ClusterProfile,
     resolve::{OperatorTuning, resolve},
-    settle::{settle, within},
 };
 use crate::status::ObservedProfile;
 use jiff::Timestamp;

@@ -1,9 +1,9 @@
 //! The controller's loop: when it reconciles, and how it applies the result.
 
 use super::{
-    cluster::ControllerSources,
-    declarations::ProfileReceiver,
-    intake::{ClusterProfile, ProfileParser, own_informers},
+    cluster_view::ControllerSources,
+    profile_parser::{ClusterProfile, ProfileParser, own_informers},
+    profile_receiver::ProfileReceiver,
     reconcile::{ReconcileResult, Reconciler},
 };
 use crate::{metrics::OperatorMetrics, status::ObservedProfile};
@@ -218,7 +218,8 @@ mod tests {
     use super::*;
     use crate::{
         controller::{
-            admission::ProfileAdmission, intake::InvalidProfile, operator_limits::OperatorLimits,
+            admission::ProfileAdmission, operator_limits::OperatorLimits,
+            profile_parser::InvalidProfile,
         },
         forecast::Forecaster,
         metrics::{BuildInfo, ProcessMetrics},

@@ -1,14 +1,14 @@
 //! Estimates the cost of a planned profile from a sample, before any informer runs.
 
-mod figures;
-mod run;
+mod cost_estimate;
 #[cfg(test)]
-pub(crate) mod samples;
+pub(crate) mod fixtures;
+mod forecaster;
 mod survey;
 
 pub use self::{
-    figures::{CostEstimate, ProfileForecast},
-    run::{Forecaster, REST, run},
+    cost_estimate::{CostEstimate, ProfileForecast},
+    forecaster::{Forecaster, REST, run},
     survey::CostSurveyor,
 };
 

@@ -2,7 +2,7 @@
 
 use super::{
     accepted,
-    figures::{InformerSurvey, ListSpeed, ProfileForecast, alike, forecast},
+    cost_estimate::{InformerSurvey, ListSpeed, ProfileForecast, alike, forecast},
 };
 use kubewarm_api::{
     model::{
@@ -324,7 +324,7 @@ impl std::fmt::Debug for CostSurveyor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forecast::samples::{declared, spec, target};
+    use crate::forecast::fixtures::{declared, spec, target};
     use http::{Request, Response};
     use kube::client::Body;
     use kubewarm_api::model::InformerScope;

@@ -1,9 +1,9 @@
 //! The routes of the admin address and their shared state.
 
 use super::{
+    cached_answer::CachedAnswer,
     debug, guard,
-    hold::CachedAnswer,
-    local::is_local,
+    loopback::is_local,
     readiness::{DeclaredInformers, ReadinessTracker},
     readyz::readyz,
 };
@@ -145,7 +145,7 @@ impl fmt::Debug for AdminState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::sample::{
+    use crate::server::fixtures::{
         LOCAL, REMOTE, admin, all, ask, ask_again, get, key, snapshot, synced,
     };
     use std::{

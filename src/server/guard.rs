@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use crate::server::{
         AdminState, MetricsAccess,
-        sample::{LOCAL, REMOTE, admin, ask, get, key},
+        fixtures::{LOCAL, REMOTE, admin, ask, get, key},
     };
     use actix_web::test::TestRequest;
     use futures::future::{BoxFuture, pending, ready};

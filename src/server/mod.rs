@@ -1,15 +1,15 @@
 //! The HTTP server of the admin address: probes, metrics and debug information.
 
 mod admin;
+mod cached_answer;
 mod debug;
+#[cfg(test)]
+mod fixtures;
 mod guard;
-mod hold;
 mod listen;
-mod local;
+mod loopback;
 mod readiness;
 mod readyz;
-#[cfg(test)]
-mod sample;
 
 pub use self::{
     admin::{AdminState, LogFilterSetter, MetricsAccess},

@@ -1,7 +1,7 @@
 //! Decides when `/readyz` succeeds: once every informer that can sync has synced. It then stays
 //! ready until the shutdown.
 
-use super::hold::CachedAnswer;
+use super::cached_answer::CachedAnswer;
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::model::{FaultReason, InformerKey};
 use kubewarm_cache::informer::{InformerPhase, InformerReport};
@@ -223,7 +223,7 @@ fn pending(key: &InformerKey, report: Option<&InformerReport>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::sample::{at, failing, key, listing, snapshot, synced};
+    use crate::server::fixtures::{at, failing, key, listing, snapshot, synced};
 
     fn all(informers: &[InformerKey]) -> DeclaredInformers {
         DeclaredInformers { informers: informers.to_vec(), complete: true }

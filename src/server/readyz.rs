@@ -79,7 +79,7 @@ fn is_verbose(query: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::sample::{admin, all, ask, get, key};
+    use crate::server::fixtures::{admin, all, ask, get, key};
     use parking_lot::Mutex;
 
     #[actix_web::test]

@@ -1,12 +1,12 @@
 //! The conditions of a profile, summarized from the conditions of its targets.
 
 use super::{
+    condition_update::{ConditionUpdate, rollup},
+    messages::rbac_command,
     permissions,
     reasons::ConditionReason,
     sentence,
     target::{ObservedTarget, is_permission_missing},
-    trouble::rbac_command,
-    verdict::{ConditionUpdate, rollup},
 };
 use kubewarm_api::{
     manifests::is_elevated,

@@ -3,38 +3,38 @@
 //! The state comes from the declared informers, not from the running ones. Otherwise a profile
 //! without running informers would look synced.
 
-mod cell;
+mod condition_update;
 mod conditions;
-mod difference;
 mod events;
-mod figures;
-mod limit;
+mod informer;
+mod messages;
 mod permissions;
 mod problems;
 mod publish;
+mod quantities;
 mod reasons;
 mod reference;
-mod round;
+mod reporter;
 mod sentence;
-mod sink;
+mod status_writer;
 mod target;
 #[cfg(test)]
 mod tests;
-mod trouble;
-mod verdict;
+mod within_limits;
+mod write_delay;
 
 pub use self::{
-    cell::{ClockReading, InformerView},
     events::ProfileEvent,
+    informer::{ClockReading, InformerView},
     permissions::{ExcessByNamespace, excess},
     reference::{ReasonEntry, Reference, reference},
-    round::{ObservedProfile, StatusReporter},
-    sink::{StatusWrite, StatusWriteOutcome, StatusWriter},
+    reporter::{ObservedProfile, StatusReporter},
+    status_writer::{StatusWrite, StatusWriteOutcome, StatusWriter},
 };
 
 pub(crate) use self::publish::{StatusesByProfile, run};
 
-use self::{conditions::conditions, target::ObservedTarget, trouble::MessageContext};
+use self::{conditions::conditions, messages::MessageContext, target::ObservedTarget};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kubewarm_api::{
     model::{AccessLossPolicy, DeclaredProfile, InformerKey, ProfileMode},
@@ -98,9 +98,9 @@ pub fn compute(
         clock.mono.saturating_duration_since(clock.process_start + declared.accepted_at);
     let took = time_to_warm.and_then(|took| u64::try_from(took).ok()).map(Duration::from_millis);
     let known = same_generation.and_then(|previous| previous.plan.as_ref());
-    let status = plan.map(|plan| figures::plan(plan, known)).or_else(|| known.cloned());
+    let status = plan.map(|plan| quantities::plan(plan, known)).or_else(|| known.cloned());
     let status = status.filter(|_| declared.mode == ProfileMode::Plan);
-    let costs = status.as_ref().map(|status| figures::costs(status, plan, &declared.profile));
+    let costs = status.as_ref().map(|status| quantities::costs(status, plan, &declared.profile));
     let verdicts = conditions(declared, &targets, (access, costs), (took, since_accepted));
     let old = previous.map_or(&[][..], |previous| &previous.conditions);
     let total = total(&all);
@@ -112,7 +112,7 @@ pub fn compute(
             targets.iter().filter(|target| target.is_warm()).count(),
             targets.len()
         )),
-        objects: Some(figures::count(total.objects)),
+        objects: Some(quantities::count(total.objects)),
         memory: Some(mebibytes(total.bytes)),
         time_to_warm_milliseconds: time_to_warm,
         targets: rendered,
@@ -189,7 +189,7 @@ fn slowest_required(targets: &[ObservedTarget<'_>], rendered: &[TargetStatus]) -
 /// It drops old conditions of other types, which another version of kubewarm wrote.
 fn merge(
     old: &[Condition],
-    list: impl IntoIterator<Item = (&'static str, verdict::ConditionUpdate)>,
+    list: impl IntoIterator<Item = (&'static str, condition_update::ConditionUpdate)>,
     declared: &DeclaredProfile,
     clock: ClockReading,
 ) -> Vec<Condition> {
@@ -208,7 +208,7 @@ fn merge(
             reason: verdict.reason.as_str().to_owned(),
             message: verdict.message,
             observed_generation: Some(declared.generation),
-            last_transition_time: since.unwrap_or_else(|| figures::seconds(clock.wall)),
+            last_transition_time: since.unwrap_or_else(|| quantities::seconds(clock.wall)),
         }
     });
     merged.collect()
@@ -228,7 +228,7 @@ fn render(
         .and_then(|previous| previous.targets.iter().find(|old| old.name == *target.declared.name));
     let kept = old.filter(|_| is_same);
     let kept = kept.and_then(|old| old.time_to_warm_milliseconds);
-    let took = || target.time_to_warm(declared.accepted_at, clock).map(figures::millis);
+    let took = || target.time_to_warm(declared.accepted_at, clock).map(quantities::millis);
     let conditions = old.map_or(&[][..], |old| &old.conditions);
     let (profile, access) = (&declared.profile, access.as_deref());
     let voice = MessageContext { profile, target: &target.declared.name, access };
@@ -243,10 +243,10 @@ fn render(
         problems: problems::problems(target, voice, clock),
         conditions: merge(conditions, verdicts, declared, clock),
         serving_generation: serving_generation(target, declared),
-        objects: Some(figures::count(size.objects)),
+        objects: Some(quantities::count(size.objects)),
         memory: Some(mebibytes(size.bytes)),
         time_to_warm_milliseconds: kept.or_else(took),
-        last_confirmed_time: target.last_confirmed().map(figures::seconds),
+        last_confirmed_time: target.last_confirmed().map(quantities::seconds),
         resolved: target.resolved().map(|resolved| DiscoveryStatus {
             version: Some(resolved.resource.version().to_owned()),
             kind: Some(resolved.kind.to_string()),
@@ -257,8 +257,8 @@ fn render(
             }),
             namespace_count: target::namespaces(target),
         }),
-        informers: Some(figures::informers(&target.informers)),
-        latency_milliseconds: figures::latency(&target.informers),
-        last_relist: figures::last_relist(&target.informers),
+        informers: Some(quantities::informers(&target.informers)),
+        latency_milliseconds: quantities::latency(&target.informers),
+        last_relist: quantities::last_relist(&target.informers),
     }
 }

@@ -2,13 +2,13 @@
 //! beyond the manifests.
 
 use super::{
-    cell::{ObservedInformer, grouped},
-    figures,
+    condition_update::{ConditionUpdate, rollup},
+    informer::{ObservedInformer, grouped},
+    messages::{MessageContext, kinds, places},
+    quantities,
     reasons::ConditionReason,
     sentence,
     target::ObservedTarget,
-    trouble::{MessageContext, kinds, places},
-    verdict::{ConditionUpdate, rollup},
 };
 use crate::access::{
     AccessReports, ExcessPermissions, InformerAccess, PermissionDenial, PermissionState,
@@ -130,7 +130,7 @@ fn unverified(
         voice.subject(),
         kinds(informers),
         places(informers),
-        figures::seconds(since).0
+        quantities::seconds(since).0
     )
 }
 
@@ -171,7 +171,7 @@ fn unanswered(informers: &[&ObservedInformer<'_>]) -> Option<String> {
     let (_, fault) = failing.first()?;
     let informers: Vec<_> = failing.iter().map(|(informer, _)| *informer).collect();
     let verified_at = informers.iter().filter_map(|informer| verified(informer)).min();
-    let since = verified_at.map(|at| format!(" since {}", figures::seconds(at).0));
+    let since = verified_at.map(|at| format!(" since {}", quantities::seconds(at).0));
     Some(format!(
         "checks of {} {} come to nothing{} ({fault})",
         kinds(&informers),
@@ -197,7 +197,7 @@ pub(super) fn access(
     let oldest = known.and_then(|known| known.into_iter().min());
     let (excess, excess_completeness) = excess.map_or_else(Default::default, too_much);
     AccessStatus {
-        last_verified_time: oldest.map(figures::seconds),
+        last_verified_time: oldest.map(quantities::seconds),
         missing: missing(&informers),
         excess,
         excess_completeness,

@@ -2,10 +2,11 @@
 //! decoded.
 
 use super::{
-    cell::{ClockReading, InformerState, ObservedInformer, grouped},
-    figures, limit, sentence,
+    informer::{ClockReading, InformerState, ObservedInformer, grouped},
+    messages::MessageContext,
+    quantities, sentence,
     target::{ObservedTarget, stale},
-    trouble::MessageContext,
+    within_limits,
 };
 use kubewarm_api::v1alpha1::TargetProblem;
 use std::collections::BTreeSet;
@@ -31,7 +32,7 @@ pub(super) fn problems(
     let for_informers = groups.into_iter().filter_map(|((_, namespace, reason), informers)| {
         let retries = informers.iter().filter_map(|informer| informer.fault()?.next_retry);
         let message = message(informers.first()?, voice)?;
-        let next_retry_time = retries.min().map(figures::seconds);
+        let next_retry_time = retries.min().map(quantities::seconds);
         Some(TargetProblem { next_retry_time, ..problem(namespace, reason, message) })
     });
     let all = limited(target, clock).into_iter().chain(for_informers).chain(undecodable(target));
@@ -52,8 +53,9 @@ fn problem(namespace: &str, reason: &str, message: String) -> TargetProblem {
 /// Returns the problem of a target that a limit stops.
 fn limited(target: &ObservedTarget<'_>, clock: ClockReading) -> Option<TargetProblem> {
     let limited = target.declared.limited.as_ref()?;
-    let next_retry_time = limit::retry(limited, clock).map(figures::seconds);
-    let (reason, message) = (limited.overrun.measure.as_str(), limit::exceeded(limited, clock));
+    let next_retry_time = within_limits::retry(limited, clock).map(quantities::seconds);
+    let (reason, message) =
+        (limited.overrun.measure.as_str(), within_limits::exceeded(limited, clock));
     Some(TargetProblem { next_retry_time, ..problem("", reason, message) })
 }
 

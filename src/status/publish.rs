@@ -1,10 +1,10 @@
 //! The loop that writes statuses and sends Events.
 
 use super::{
-    cell::ClockReading,
     events::ProfileEvent,
-    round::StatusReporter,
-    sink::{StatusWrite, StatusWriteOutcome, StatusWriter},
+    informer::ClockReading,
+    reporter::StatusReporter,
+    status_writer::{StatusWrite, StatusWriteOutcome, StatusWriter},
 };
 use jiff::Timestamp;
 use kubewarm_api::{

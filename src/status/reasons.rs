@@ -1,6 +1,6 @@
 //! The closed set of reasons of conditions, and what faults, refusals and limits come to.
 
-use super::{cell::InformerState, reference};
+use super::{informer::InformerState, reference};
 use kubewarm_api::model::{FaultReason, LimitKind, RefusalReason};
 
 /// The reason of a condition. Each has a row in `reference` for every condition that it can have.

@@ -2,14 +2,15 @@
 
 use super::{
     ObservedProfile,
-    cell::{ClockReading, InformerState, InformerView, ObservedInformer, StalenessReason, grouped},
-    figures,
-    limit::within_limits,
-    permissions,
+    condition_update::{ConditionUpdate, rollup},
+    informer::{
+        ClockReading, InformerState, InformerView, ObservedInformer, StalenessReason, grouped,
+    },
+    messages::{MessageContext, kinds, places, progress},
+    permissions, quantities,
     reasons::{ConditionReason, of_fault},
     sentence,
-    trouble::{MessageContext, kinds, places, progress},
-    verdict::{ConditionUpdate, rollup},
+    within_limits::within_limits,
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
@@ -268,7 +269,7 @@ pub(super) fn namespaces(target: &ObservedTarget<'_>) -> Option<i32> {
         .filter(|informer| informer.key.extent.namespace().is_some())
         .count();
     let by_name = named > 0 || (target.informers.is_empty() && target.selector.is_some());
-    by_name.then(|| figures::small(named))
+    by_name.then(|| quantities::small(named))
 }
 
 /// Whether the target needs a grant of permissions to become warm.

@@ -13,8 +13,8 @@ use crate::api::{Reply, Served, Server, Watch, account, api_kubectl, let_read};
 use crate::figures::informer;
 use crate::operator::NAMESPACE;
 use crate::profile::Profile;
-use crate::room;
 use crate::tables::without_ages;
+use crate::user_limits;
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -99,7 +99,7 @@ fn a_whole_client_points_at_kubewarm() -> Outcome {
     let of = |kind: &str| format!("/api/v1/namespaces/{}/{kind}", scene.namespace);
     let callers = (&*scene.token, &*scene.denied);
     let paths = (&*of("services"), &*of("configmaps/own-1"));
-    room::forwarded_requests_are_limited_per_caller(&scene.served, callers, paths)?;
+    user_limits::forwarded_requests_are_limited_per_caller(&scene.served, callers, paths)?;
     a_browser_shows_its_token_as_a_subprotocol(&scene)?;
     a_request_that_would_be_anonymous_is_not_forwarded(&scene)?;
     nothing_is_forwarded_without_a_token(&scene)

@@ -17,7 +17,7 @@ use crate::own_tokens;
 use crate::profile::{Profile, target};
 use crate::readers;
 use crate::replay::{self, Players, replay};
-use crate::room;
+use crate::user_limits;
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -555,7 +555,7 @@ fn reads_wait_for_a_cold_store_and_a_narrowed_profile_returns_no_empty_list() ->
         assert!(!reply.header("retry-after").is_empty(), "{reply:?}");
         assert!(began.elapsed() > Duration::from_secs(4), "kubewarm did not wait for the store");
     }
-    room::waiting_requests_are_limited_per_caller(&served, (&token, &another), &own)?;
+    user_limits::waiting_requests_are_limited_per_caller(&served, (&token, &another), &own)?;
     profile.grant()?;
     let list = eventually(SOON, || {
         let reply = reads.get(&token, &own)?;

@@ -6,10 +6,11 @@
 
 mod accounting;
 mod alone;
-mod comparisons;
+mod blocked;
+mod consistency_checks;
 mod engine;
-mod fences;
 mod forecast;
+mod freshness_checks;
 mod history;
 mod identities;
 mod limits;
@@ -17,7 +18,6 @@ mod lists;
 mod memory;
 mod oracle;
 mod order;
-mod proofs;
 mod refusals;
 mod reply;
 mod rollbacks;

@@ -31,7 +31,7 @@ src/commands/rbac/tests.rs a_profile_that_kubewarm_would_reject_is_an_error
 Identity 4
 tests/e2e_rights.rs the_cluster_roles_grant_exactly_what_the_operator_requests
 crates/kubewarm-client/src/account/tests.rs a_client_without_credentials_contains_none_of_the_operators
-crates/kubewarm-api/src/manifests/access/tests.rs with_an_account_the_operator_may_only_mint_its_tokens
+crates/kubewarm-api/src/manifests/permissions/tests.rs with_an_account_the_operator_may_only_mint_its_tokens
 
 Names 1
 tests/e2e/manifests.rs invalid_profiles_are_refused_with_the_message_that_their_file_names
@@ -39,8 +39,8 @@ crates/kubewarm-api/src/model/resource.rs names_that_would_change_the_path_are_r
 crates/kubewarm-cache/src/informer/endpoint.rs selectors_cannot_add_parameters
 
 Names 2
-crates/kubewarm-api/src/manifests/access/hostile.rs no_string_of_a_profile_changes_its_parsed_manifests
-crates/kubewarm-api/src/manifests/access/hostile.rs the_hostile_profiles_cover_every_string_of_the_spec
+crates/kubewarm-api/src/manifests/permissions/hostile.rs no_string_of_a_profile_changes_its_parsed_manifests
+crates/kubewarm-api/src/manifests/permissions/hostile.rs the_hostile_profiles_cover_every_string_of_the_spec
 src/commands/rbac/tests.rs no_string_in_a_profile_changes_the_printed_manifests
 
 Secrets 1
@@ -55,7 +55,7 @@ src/status/tests/access_lost.rs each_profile_of_a_shared_informer_has_its_own_ac
 
 Authors 1
 tests/e2e/authors.rs only_users_who_may_impersonate_an_account_can_name_it
-crates/kubewarm-client/src/authors.rs only_a_bound_policy_that_denies_is_reported_as_enforced
+crates/kubewarm-client/src/account_policy.rs only_a_bound_policy_that_denies_is_reported_as_enforced
 src/status/tests/accounts.rs a_profile_reports_that_no_policy_checks_its_author
 
 Authors 2
@@ -64,9 +64,9 @@ tests/e2e/rbac.rs a_status_that_grants_more_than_the_spec_needs_is_not_to_be_app
 tests/e2e/rbac.rs the_difference_names_gains_and_losses_and_sets_the_exit_code
 
 Least privilege 1
-src/access/book/tests/mod.rs excess_is_what_no_profile_of_the_identity_needs
+src/access/check_schedule/tests/mod.rs excess_is_what_no_profile_of_the_identity_needs
 tests/e2e/rules.rs removing_any_rule_of_the_manifests_breaks_exactly_its_informers
-tests/e2e/verification.rs each_missing_rule_is_named_breaks_only_its_informer_and_is_fixed_by_the_printed_yaml
+tests/e2e/access_checks.rs each_missing_rule_is_named_breaks_only_its_informer_and_is_fixed_by_the_printed_yaml
 
 Least privilege 2
 tests/e2e_rights.rs the_roles_for_some_namespaces_grant_exactly_what_the_operator_requests
@@ -84,19 +84,19 @@ tests/image/names.rs in_an_empty_root_the_server_is_found_by_the_hosts_file_and_
 tests/image/materials.rs every_crate_that_is_linked_stands_there_with_its_sum_and_licence
 
 Blocking 1
-src/access/book/tests/mod.rs a_thousand_accounts_detect_lost_access_within_thirty_seconds
-tests/protocol/fences.rs a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_stale
-tests/e2e/fencing.rs a_binding_deleted_during_a_watch_blocks_the_informer_within_30_seconds
+src/access/check_schedule/tests/mod.rs a_thousand_accounts_detect_lost_access_within_thirty_seconds
+tests/protocol/blocked.rs a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_stale
+tests/e2e/blocked.rs a_binding_deleted_during_a_watch_blocks_the_informer_within_30_seconds
 
 Blocking 2
 tests/protocol/unverified.rs an_unchecked_informer_is_blocked_and_resumes_from_its_version_after_a_check
-src/access/book/tests/mod.rs a_throttled_account_becomes_unverified_and_other_accounts_do_not
-src/access/rule/tests/age.rs a_sign_of_lost_access_shortens_the_time_to_confirm_it_to_30_seconds
+src/access/check_schedule/tests/mod.rs a_throttled_account_becomes_unverified_and_other_accounts_do_not
+src/access/access_state/tests/age.rs a_sign_of_lost_access_shortens_the_time_to_confirm_it_to_30_seconds
 
 Shares 1
 tests/e2e/tenants.rs a_tenant_that_requests_everything_delays_no_other_tenant
-crates/kubewarm-cache/src/informer/slots.rs a_namespace_cannot_exceed_its_limit_of_list_slots
-src/app/bucket.rs requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_no_others
+crates/kubewarm-cache/src/informer/list_slots.rs a_namespace_cannot_exceed_its_limit_of_list_slots
+src/app/namespace_buckets.rs requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_no_others
 
 Shares 2
 src/controller/admission/tests.rs the_101st_profile_of_a_namespace_is_left_out
@@ -110,8 +110,8 @@ tests/e2e/limits.rs a_namespace_beyond_its_quota_does_not_affect_others
 
 Silence 1
 tests/e2e/tenants.rs a_status_reveals_nothing_that_its_reader_may_not_see
-tests/e2e/verification.rs each_missing_rule_is_named_breaks_only_its_informer_and_is_fixed_by_the_printed_yaml
-src/status/limit.rs the_message_does_not_reveal_the_operators_memory_numbers
+tests/e2e/access_checks.rs each_missing_rule_is_named_breaks_only_its_informer_and_is_fixed_by_the_printed_yaml
+src/status/within_limits.rs the_message_does_not_reveal_the_operators_memory_numbers
 
 Silence 2
 src/server/debug/mod.rs only_loopback_peers_can_use_debug_routes
@@ -124,28 +124,28 @@ src/server/admin.rs without_reviews_only_loopback_peers_read_metrics
 tests/e2e/callers.rs metrics_are_served_to_callers_that_the_api_server_authorizes
 
 Callers 1
-crates/kubewarm-serve/src/server/watching.rs a_watch_ends_when_its_last_positive_review_is_30_seconds_old
+crates/kubewarm-serve/src/server/watch_session.rs a_watch_ends_when_its_last_positive_review_is_30_seconds_old
 crates/kubewarm-serve/src/callers/tests/mod.rs a_revoked_right_or_token_ends_within_10_seconds
-crates/kubewarm-serve/src/callers/key.rs different_reviews_have_different_digests
+crates/kubewarm-serve/src/callers/caller_digest.rs different_reviews_have_different_digests
 
 Callers 2
-crates/kubewarm-client/src/client/tests.rs a_review_is_sent_with_the_token_of_the_operator_or_of_the_caller_but_never_both
+crates/kubewarm-client/src/connection/tests.rs a_review_is_sent_with_the_token_of_the_operator_or_of_the_caller_but_never_both
 crates/kubewarm-serve/src/callers/tests/mod.rs impersonation_that_cannot_be_checked_is_rejected_without_a_review
 crates/kubewarm-serve/src/callers/tests/mod.rs forwarded_impersonation_is_never_answered_as_the_tokens_owner
 
 Callers 3
-crates/kubewarm-serve/src/callers/tests/shares.rs a_client_that_guesses_tokens_does_not_delay_readers_with_new_tokens
-tests/e2e/abuse/strangers.rs unauthenticated_connections_block_no_reader_and_use_little_memory
+crates/kubewarm-serve/src/callers/tests/quotas.rs a_client_that_guesses_tokens_does_not_delay_readers_with_new_tokens
+tests/e2e/abuse/unauthenticated.rs unauthenticated_connections_block_no_reader_and_use_little_memory
 crates/kubewarm-serve/src/server/tests/permits.rs bytes_held_by_slow_users_are_released_for_a_fifth
 
 Callers 4
 crates/kubewarm-client/src/caller/tests.rs a_token_is_accepted_only_for_one_of_the_audiences
 src/app/reads.rs a_token_with_kubewarms_audience_is_sent_to_no_other_server
-crates/kubewarm-client/src/client/tests.rs reviews_share_no_connection_with_the_operators_own_requests
+crates/kubewarm-client/src/connection/tests.rs reviews_share_no_connection_with_the_operators_own_requests
 
 Callers 5
 tests/e2e/certificates.rs a_certificate_identifies_the_reader_and_no_header_does
-crates/kubewarm-serve/src/callers/identity/authority.rs a_changed_file_is_used_and_a_broken_file_keeps_the_previous_cas
+crates/kubewarm-serve/src/callers/identity/client_ca.rs a_changed_file_is_used_and_a_broken_file_keeps_the_previous_cas
 crates/kubewarm-serve/src/server/forward/headers.rs headers_of_the_connection_and_of_front_proxies_are_not_forwarded
 
 Forwarding 1
@@ -159,8 +159,8 @@ crates/kubewarm-serve/src/server/forward/tests/mod.rs an_unreachable_api_server_
 crates/kubewarm-serve/src/server/tests/admission.rs no_part_of_a_request_body_is_parsed_as_a_request
 
 Forwarding 3
-crates/kubewarm-wire/src/onward.rs only_responses_of_the_api_server_itself_report_a_write
-crates/kubewarm-serve/src/reads/floors.rs the_number_of_versions_is_bounded_and_the_newest_are_kept
+crates/kubewarm-wire/src/forward_request.rs only_responses_of_the_api_server_itself_report_a_write
+crates/kubewarm-serve/src/reads/written_versions.rs the_number_of_versions_is_bounded_and_the_newest_are_kept
 crates/kubewarm-serve/src/server/forward/tests/mod.rs a_write_is_recorded_before_its_response_is_sent
 
 Breaking 1
@@ -174,17 +174,17 @@ src/commands/target/tests.rs control_characters_in_problems_of_a_target_are_esca
 tests/e2e/command_line.rs status_exits_by_readiness_and_cannot_steer_a_terminal
 
 Reads 1
-crates/kubewarm-wire/src/asked/tests.rs the_access_review_covers_the_parsed_request
-crates/kubewarm-serve/src/reads/answer.rs a_list_contains_only_objects_of_the_requested_namespace_and_name
+crates/kubewarm-wire/src/request_info/tests.rs the_access_review_covers_the_parsed_request
+crates/kubewarm-serve/src/reads/read_response.rs a_list_contains_only_objects_of_the_requested_namespace_and_name
 tests/e2e/reads.rs reads_match_the_api_servers_answers_and_authorization
 
 Reads 2
-crates/kubewarm-serve/src/reads/cover.rs an_informer_answers_only_requests_that_it_wholly_contains
-crates/kubewarm-cache/src/store/follow.rs a_later_follower_never_receives_purged_changes
+crates/kubewarm-serve/src/reads/covering_informers.rs an_informer_answers_only_requests_that_it_wholly_contains
+crates/kubewarm-cache/src/store/event_log_follower.rs a_later_follower_never_receives_purged_changes
 tests/e2e/reads.rs reads_wait_for_a_cold_store_and_a_narrowed_profile_returns_no_empty_list
 
 TLS 1
-crates/kubewarm-client/src/client/tests.rs a_kubeconfig_that_skips_tls_verification_is_refused
+crates/kubewarm-client/src/connection/tests.rs a_kubeconfig_that_skips_tls_verification_is_refused
 tests/repository/generated_cli.rs no_flag_and_no_variable_skips_verification
 tests/chart/refusals.rs wrong_values_are_refused_with_the_name_of_the_field
 

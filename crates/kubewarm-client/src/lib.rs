@@ -1,50 +1,50 @@
 //! Clients of the Kubernetes API server: connections, identities, discovery, reviews and leader election.
 
 mod account;
+mod account_policy;
 mod api_client;
-mod authors;
-mod bucket;
 mod caller;
-mod client;
-mod clients;
-mod definition;
+mod client_provider;
+mod command_request;
+mod config_source;
+mod connection;
+mod crd;
+mod current_context;
 mod discovery;
-mod expiring;
+mod expiring_cache;
 pub mod fault;
 mod keyed_semaphore;
-mod kubeconfig;
+mod keyed_token_bucket;
 mod lease;
 mod namespace;
 mod options;
 mod proxy;
-mod question;
 mod review;
-mod source;
 mod transport;
-mod upstream;
+mod upstream_proxy;
 mod work_queue;
 
 pub use self::{
     account::AccountClients,
+    account_policy::fetch_account_policy_state,
     api_client::{ApiClient, ApiRequest, ApiResponse},
-    authors::fetch_account_policy_state,
-    bucket::{KeyedTokenBucket, NamespaceBuckets},
     caller::{
         AuthenticationResult, AuthorizationResult, BearerCredentials, CallerInfo, CallerReviewer,
     },
-    client::{ApiServerConnection, ConnectError},
-    clients::ClientProvider,
-    definition::{CrdInfo, SelectableFields, definition},
+    client_provider::ClientProvider,
+    command_request::{dry_run, get, get_all},
+    connection::{ApiServerConnection, ConnectError},
+    crd::{CrdInfo, SelectableFields, fetch_crd},
+    current_context::{CurrentContext, present},
     discovery::{Discovery, ServedResources, is_builtin_group},
-    expiring::{CacheEntry, ExpiringCache},
+    expiring_cache::{CacheEntry, ExpiringCache},
     keyed_semaphore::{Exhausted, KeyedPermit, KeyedSemaphore, SemaphoreUsage},
-    kubeconfig::{CurrentContext, present},
+    keyed_token_bucket::{KeyedTokenBucket, NamespaceBuckets},
     lease::{LeaderElector, LeaseState},
     namespace::{NamespaceExistence, existence, is_leaving},
     options::ConnectionOptions,
-    question::{dry_run, get, get_all},
     review::{ReviewedRules, fetch_own_subject, is_allowed, may, review_rules, with_selectors},
     transport::StreamingBody,
-    upstream::{UpstreamError, UpstreamProxy},
+    upstream_proxy::{UpstreamError, UpstreamProxy},
     work_queue::WorkQueue,
 };

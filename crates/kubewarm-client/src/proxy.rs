@@ -3,7 +3,7 @@
 //! kubewarm does not use kube's selection, which compares `NO_PROXY` with the proxy's name instead of the server's.
 //! Inside a cluster, kube also ignores these variables.
 
-use super::client::ConnectError;
+use super::connection::ConnectError;
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use std::{env, net::IpAddr};

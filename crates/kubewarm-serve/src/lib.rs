@@ -15,9 +15,9 @@ pub mod metrics;
 pub mod reads;
 pub mod review;
 pub mod server;
-mod watchers;
+mod watcher_registry;
 
 pub use self::{
     listen::{ServeError, everywhere},
-    watchers::WatcherRegistry,
+    watcher_registry::WatcherRegistry,
 };

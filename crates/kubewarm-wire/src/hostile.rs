@@ -1,7 +1,7 @@
 //! Tests requests that no ordinary client sends. Each is parsed or refused at bounded cost, and a
 //! parsed request has one meaning only.
 
-use super::{path::RequestPath, *};
+use super::{request_path::RequestPath, *};
 use kubewarm_api::model::{FieldSelector, LabelSelector};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -18,8 +18,8 @@ fn read(request: &Request) -> Result<RequestInfo, StatusError> {
 
 /// The same selectors, parsed from their canonical form.
 fn reparsed(objects: &ObjectRequest) -> (LabelSelector, FieldSelector) {
-    let labels = labels::parse(&objects.labels.to_string()).unwrap();
-    (labels, fields::parse(&objects.fields.to_string()).unwrap())
+    let labels = label_selector::parse(&objects.labels.to_string()).unwrap();
+    (labels, field_selector::parse(&objects.fields.to_string()).unwrap())
 }
 
 fn check(request: &Request) -> Result<(), TestCaseError> {
@@ -59,7 +59,10 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
         let namespace = objects.namespace.as_deref();
         let written = encode_continue_token(version.as_ref(), after, namespace);
         prop_assert!(written.is_some());
-        prop_assert_eq!(&token::decode(&written.unwrap(), namespace).unwrap(), &objects.at);
+        prop_assert_eq!(
+            &continue_tokens::decode(&written.unwrap(), namespace).unwrap(),
+            &objects.at
+        );
     }
     Ok(())
 }
@@ -135,5 +138,5 @@ proptest! {
 #[test]
 fn the_empty_selector_parses_to_itself() {
     let all = LabelSelector::default();
-    assert_eq!(labels::parse(&all.to_string()), Ok(all));
+    assert_eq!(label_selector::parse(&all.to_string()), Ok(all));
 }

@@ -6,41 +6,41 @@
 //! Codes, reasons and messages of errors are the API server's own.
 
 mod accept;
-mod asked;
 mod base64;
-mod bearer;
 mod body;
+mod continue_tokens;
 mod discovery;
 mod event;
-mod failure;
-mod fields;
+mod field_selector;
+mod forward_request;
 #[cfg(test)]
 mod hostile;
-mod labels;
-mod onward;
+mod label_selector;
 mod options;
-mod path;
-mod query;
-mod table;
-mod token;
-mod watching;
-mod written;
+mod query_parameters;
+mod request_info;
+mod request_path;
+mod status_error;
+mod table_envelope;
+mod watch_options;
+mod websocket_token;
+mod written_version;
 
 pub mod json;
 pub mod tables;
 
 pub use self::{
     accept::{DiscoveryForm, MetaVersion, ObjectForm, ResponseForm, TableForm},
-    asked::{AccessAttributes, ObjectRequest, RequestInfo, RequestTarget, VersionMatch},
-    bearer::parse_websocket_bearer,
     body::{ListEnvelope, object, write_object},
+    continue_tokens::encode_continue_token,
     discovery::{AGGREGATED_DISCOVERY, DiscoveryResponse, is_known, render_discovery_document},
     event::{EventType, bookmark, ended, error_event, event, progress},
-    failure::StatusError,
-    onward::{ForwardRequest, WriteTarget},
-    path::ApiDocument,
-    table::TableEnvelope,
-    token::encode_continue_token,
-    watching::{WatchOptions, WatchStart},
-    written::{has_object, version_of},
+    forward_request::{ForwardRequest, WriteTarget},
+    request_info::{AccessAttributes, ObjectRequest, RequestInfo, RequestTarget, VersionMatch},
+    request_path::ApiDocument,
+    status_error::StatusError,
+    table_envelope::TableEnvelope,
+    watch_options::{WatchOptions, WatchStart},
+    websocket_token::parse_websocket_bearer,
+    written_version::{has_object, version_of},
 };

@@ -2,11 +2,11 @@
 //! the first error is the same.
 
 use super::{
-    ObjectForm, ObjectRequest, ResponseForm, StatusError, TableForm, VersionMatch,
-    failure::{forbidden, unsupported},
-    fields, labels,
-    query::{QueryParameter, QueryParameters, not_a_number},
-    token, watching,
+    ObjectForm, ObjectRequest, ResponseForm, StatusError, TableForm, VersionMatch, continue_tokens,
+    field_selector, label_selector,
+    query_parameters::{QueryParameter, QueryParameters, not_a_number},
+    status_error::{forbidden, unsupported},
+    watch_options,
 };
 use kube::core::response::StatusCause;
 use std::num::NonZeroU64;
@@ -39,10 +39,10 @@ pub(super) fn of_list(
 ) -> Result<(), StatusError> {
     let timeout = query.number(QueryParameter::TimeoutSeconds)?;
     let limit = query.number(QueryParameter::Limit)?;
-    list.labels = labels::parse(query.text(QueryParameter::LabelSelector))?;
-    list.fields = fields::parse(query.text(QueryParameter::FieldSelector))?;
+    list.labels = label_selector::parse(query.text(QueryParameter::LabelSelector))?;
+    list.fields = field_selector::parse(query.text(QueryParameter::FieldSelector))?;
     if query.is_set(QueryParameter::Watch) {
-        let (at, watch) = watching::of(query, timeout)?;
+        let (at, watch) = watch_options::of(query, timeout)?;
         (list.at, list.watch) = (at, Some(watch));
         return Ok(());
     }
@@ -52,7 +52,7 @@ pub(super) fn of_list(
     let given = query.text(QueryParameter::ResourceVersion);
     let token = query.text(QueryParameter::Continue);
     if !token.is_empty() {
-        let at = token::decode(token, list.namespace.as_deref())?;
+        let at = continue_tokens::decode(token, list.namespace.as_deref())?;
         if !matches!(given, "" | "0") {
             return Err(StatusError::bad_request(
                 "specifying resource version is not allowed when using continue",
@@ -96,7 +96,7 @@ pub(super) fn of_form(
             return Err(StatusError::bad_request(format!(
                 "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be \
                  'Metadata', 'Object', 'None', or empty",
-                super::failure::quoted(other)
+                super::status_error::quoted(other)
             )));
         }
     };
@@ -155,7 +155,7 @@ pub(super) fn version(text: &str) -> Result<Option<u64>, StatusError> {
         Ok(number) if is_number => Ok(Some(number)),
         _ => {
             let why = not_a_number("ParseUint", text, is_number);
-            let text = super::failure::quoted(text);
+            let text = super::status_error::quoted(text);
             Err(StatusError::bad_request(format!(
                 "invalid resource version: resourceVersion: Invalid value: {text}: {why}"
             )))

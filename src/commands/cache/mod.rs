@@ -2,7 +2,9 @@
 
 mod authority;
 
-use super::{CommandError, cluster::ConnectionArgs, specs::OperatorNamespaceArgs, value};
+use super::{
+    CommandError, cluster::ConnectionArgs, flag_values, profile_source::OperatorNamespaceArgs,
+};
 use clap::Args;
 use http::Uri;
 use k8s_openapi::ByteString;
@@ -31,7 +33,7 @@ pub struct CacheArgs {
         long,
         value_name = "NAMESPACE",
         requires = "cache_profile",
-        value_parser = value::namespace
+        value_parser = flag_values::namespace
     )]
     pub cache_profile_namespace: Option<String>,
 
@@ -173,7 +175,7 @@ fn base64(text: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::sample::parse, *};
+    use super::{super::fixtures::parse, *};
 
     fn of(line: &str) -> Cluster {
         let args = parse::<CacheArgs>(line).unwrap();

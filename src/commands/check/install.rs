@@ -1,6 +1,6 @@
 //! Checks before the installation that the user can create its objects.
 
-use super::super::{advice::program, report::ReportRow, specs::OperatorArgs};
+use super::super::{advice::program, profile_source::OperatorArgs, report::ReportRow};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::{
     Client, Resource as _,

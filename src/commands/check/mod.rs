@@ -13,12 +13,12 @@ use super::{
     cluster::ConnectionArgs,
     output::OutputArgs,
     print::show,
+    profile_readiness::object_name,
+    profile_source::OperatorArgs,
     profiles::ProfileSelection,
     report::{
         CommandExitCode, CommandReport, ReportFact, ReportRow, ReportSection, RowMark, TextTone,
     },
-    specs::OperatorArgs,
-    verdict::object_name,
 };
 use clap::Args;
 use jiff::Timestamp;

@@ -2,8 +2,8 @@
 
 use super::super::{
     advice::{address, grant},
+    profile_readiness::{NO_STATUS, condition, name, sentence, unhealthy, verdict},
     report::{CommandExitCode, ReportRow},
-    verdict::{NO_STATUS, condition, name, sentence, unhealthy, verdict},
 };
 use kubewarm_api::{model::is_dns_label, v1alpha1::CacheProfile};
 
@@ -61,7 +61,7 @@ fn of_profile(profile: &CacheProfile, program: &str) -> ReportRow {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::super::{report::RowMark, sample},
+        super::super::{fixtures, report::RowMark},
         *,
     };
 
@@ -71,7 +71,7 @@ mod tests {
     }
 
     fn because(reason: &str) -> CacheProfile {
-        let mut profile = sample::warming();
+        let mut profile = fixtures::warming();
         let conditions = &mut profile.status.as_mut().unwrap().conditions;
         let ready = conditions.iter_mut().find(|condition| condition.type_ == "Ready").unwrap();
         reason.clone_into(&mut ready.reason);
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn each_reason_has_its_own_next_step() {
-        assert_eq!(found(&sample::ready()), (RowMark::Good, vec![]));
+        assert_eq!(found(&fixtures::ready()), (RowMark::Good, vec![]));
         let rbac = "kubewarm rbac orders -n shop";
         let reviewed = format!("{rbac} --diff --generation=2 &&");
         let applied = format!("  {rbac} --generation=2 | kubectl apply -f -");
@@ -93,8 +93,8 @@ mod tests {
             let (mark, next) = found(&because(reason));
             assert_eq!((mark, next.iter().map(String::as_str).collect()), (RowMark::Bad, expected));
         }
-        assert_eq!(found(&sample::stalled()).1, ["kubectl edit cprof broken -n shop"]);
-        assert_eq!(found(&sample::untouched()).0, RowMark::Bad);
+        assert_eq!(found(&fixtures::stalled()).1, ["kubectl edit cprof broken -n shop"]);
+        assert_eq!(found(&fixtures::untouched()).0, RowMark::Bad);
     }
 
     #[test]

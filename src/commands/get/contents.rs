@@ -137,8 +137,8 @@ fn text(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::fixtures::parse;
     use crate::commands::report::render;
-    use crate::commands::sample::parse;
     use kubewarm_api::model::{GroupResource, Resource};
 
     fn written(pages: Vec<Value>, line: &str) -> String {

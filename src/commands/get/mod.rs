@@ -1,12 +1,12 @@
 //! `get` reads objects from the cache, and can compare them with the API server.
 
-mod compared;
+mod comparison;
 mod contents;
 mod request;
-mod rows;
+mod response_objects;
 
 use self::{
-    compared::{TimedResponse, comparison},
+    comparison::{TimedResponse, comparison},
     contents::contents,
     request::{WHOLE, accept, path},
 };
@@ -14,10 +14,10 @@ use super::{
     CommandError,
     cache::{self, CacheArgs},
     cluster::{ConnectionArgs, served},
+    flag_values,
     output::OutputArgs,
     print::{show, show_as, tell},
     report::CommandExitCode,
-    value,
 };
 use clap::Args;
 use http::HeaderMap;
@@ -27,7 +27,7 @@ use kubewarm_api::model::{RequestFault, Resource, ResourceInfo};
 use kubewarm_client::{
     ApiResponse, ApiServerConnection, ConnectionOptions, ServedResources, get_all,
 };
-use rows::ResponseObjects;
+use response_objects::ResponseObjects;
 use serde_json::Value;
 use std::{path::PathBuf, time::Duration};
 use tokio::time::sleep;
@@ -49,7 +49,7 @@ pub struct GetArgs {
     pub name: Option<String>,
 
     /// Namespace of the objects [default: the context's].
-    #[arg(short, long, value_parser = value::namespace)]
+    #[arg(short, long, value_parser = flag_values::namespace)]
     pub namespace: Option<String>,
 
     /// Read objects of all namespaces.
@@ -265,7 +265,7 @@ fn freshness(headers: &HeaderMap) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::sample::parse, *};
+    use super::{super::fixtures::parse, *};
 
     #[test]
     fn names_that_change_the_path_are_rejected() {

@@ -42,7 +42,7 @@ pub(super) fn path(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::sample::parse;
+    use crate::commands::fixtures::parse;
     use kubewarm_api::model::GroupResource;
 
     fn of(

@@ -1,9 +1,9 @@
 //! The estimated costs of a profile, as text and as JSON.
 
 use super::super::{
+    profile_readiness::title,
     report::{CommandExitCode, ReportRow, ReportSection},
     text::{grouped, length},
-    verdict::title,
 };
 use crate::forecast::CostEstimate;
 use kubewarm_api::{

@@ -8,14 +8,14 @@ mod reported;
 use self::{costs::ProfilePlan, live::LiveCluster};
 use super::{
     CommandError,
-    documents::ProfileDocument,
     operator_settings::OperatorSettings,
     output::OutputArgs,
     print::show,
+    profile_documents::ProfileDocument,
+    profile_readiness::object_name,
+    profile_source::{ProfileSourceArgs, one_of},
     rbac::subject,
     report::{CommandExitCode, CommandReport},
-    specs::{ProfileSourceArgs, one_of},
-    verdict::object_name,
 };
 use clap::Args;
 use kubewarm_api::{

@@ -3,7 +3,7 @@
 use super::{
     super::{
         CommandError,
-        verdict::{condition, name, name_and_namespace},
+        profile_readiness::{condition, name, name_and_namespace},
     },
     costs::{PlanCosts, ProfilePlan},
 };

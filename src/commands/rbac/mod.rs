@@ -1,6 +1,6 @@
 //! `rbac` prints the roles that profiles need, or the permissions that they would change.
 
-mod change;
+mod grant_diff;
 mod live;
 #[cfg(test)]
 mod tests;
@@ -9,13 +9,13 @@ pub(super) use self::live::namespaces;
 
 use super::{
     CommandError,
-    documents::ProfileDocument,
     operator_settings::OperatorSettings,
     output::{OutputArgs, manifests},
     print::{print, show},
+    profile_documents::ProfileDocument,
+    profile_readiness::{name, object_name, title},
+    profile_source::{OperatorArgs, ProfileSourceArgs, one_of},
     report::{CommandExitCode, CommandReport, ReportRow, ReportSection, RowMark},
-    specs::{OperatorArgs, ProfileSourceArgs, one_of},
-    verdict::{name, object_name, title},
 };
 use clap::Args;
 use kube::Client;
@@ -199,7 +199,7 @@ async fn diff(
 ) -> Result<(ReportSection, CommandExitCode), CommandError> {
     let (live, unseen) = live::read(client, &profile.profile, all).await?;
     let change = compare(all, &live);
-    let mut rows = change::rows(&change, &grants(elevated), &grants(all));
+    let mut rows = grant_diff::rows(&change, &grants(elevated), &grants(all));
     let unseen = unseen.iter().map(|unseen| format!("you may not list {unseen}"));
     rows.extend(unseen.map(|text| ReportRow::marked(RowMark::Unseen, text)));
     let verdict = if change.is_empty() { CommandExitCode::Good } else { CommandExitCode::Bad };

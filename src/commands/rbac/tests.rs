@@ -1,7 +1,7 @@
 //! Tests of the flags, and of the manifests for files.
 
 use super::*;
-use crate::commands::sample::parse;
+use crate::commands::fixtures::parse;
 use futures::FutureExt as _;
 use kubewarm_api::{
     manifests::ProfilePermissions,

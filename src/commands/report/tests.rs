@@ -1,5 +1,5 @@
 use super::{
-    super::{overview::overview, sample, target::target, version},
+    super::{fixtures, overview::overview, target::target, version},
     *,
 };
 use kubewarm_api::model::FaultReason;
@@ -177,10 +177,10 @@ fn names_are_printed_one_per_line() {
 
 #[test]
 fn every_report_of_profiles_has_every_format() {
-    let profiles = [sample::ready(), sample::warming(), sample::untouched()];
+    let profiles = [fixtures::ready(), fixtures::warming(), fixtures::untouched()];
     let reports = [
-        overview(&profiles, sample::now()),
-        target(&profiles[0], "pods", sample::now()).unwrap(),
+        overview(&profiles, fixtures::now()),
+        target(&profiles[0], "pods", fixtures::now()).unwrap(),
         version::report(),
     ];
     for report in reports {

@@ -1,20 +1,20 @@
 //! The report of `status --target`: conditions, problems, missing rules and the next command.
 
-mod missing;
+mod missing_permissions;
 
 use super::{
     CommandError,
     advice::{grant, program},
+    profile_readiness::{NO_STATUS, is_true, name, object_name, own_message, problem_and_next_try},
     report::{CommandExitCode, CommandReport, ReportFact, ReportRow, ReportSection, TextTone},
     text::{grouped, length, place, span},
-    verdict::{NO_STATUS, is_true, name, object_name, own_message, problem_and_next_try},
 };
 use jiff::Timestamp;
 use kubewarm_api::{
     model::GroupResource,
     v1alpha1::{AccessStatus, CacheProfile, InformerCounts, TargetStatus},
 };
-use missing::{granting, refused};
+use missing_permissions::{granting, refused};
 
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 use super::{
     super::{
+        fixtures,
         report::{ReportFormat, TerminalLayout, render},
-        sample,
     },
     *,
 };
@@ -9,7 +9,7 @@ use serde_json::json;
 
 /// A profile whose target `deployments` cannot watch in one of four namespaces.
 fn warming() -> CacheProfile {
-    let mut profile = sample::warming();
+    let mut profile = fixtures::warming();
     profile.spec = serde_json::from_value(json!({
         "serviceAccountName": "cache-reader",
         "targets": [
@@ -32,7 +32,7 @@ fn warming() -> CacheProfile {
 }
 
 fn printed(profile: &CacheProfile, name: &str, width: usize) -> String {
-    let report = target(profile, name, sample::now()).unwrap();
+    let report = target(profile, name, fixtures::now()).unwrap();
     render(&report, ReportFormat::Text(TerminalLayout { width, ..TerminalLayout::default() }))
         .unwrap()
 }
@@ -57,7 +57,7 @@ fn control_characters_in_problems_of_a_target_are_escaped() {
 
 #[test]
 fn a_profile_without_a_status_gets_the_check_command() {
-    let text = printed(&sample::untouched(), "pods", 100);
+    let text = printed(&fixtures::untouched(), "pods", 100);
     assert_eq!(
         text,
         "new -n shop --target pods  no status yet: is the operator running?\n    kubewarm check\n"
@@ -66,9 +66,9 @@ fn a_profile_without_a_status_gets_the_check_command() {
 
 #[test]
 fn only_the_status_of_the_newest_generation_counts() {
-    let mut profile = sample::ready();
+    let mut profile = fixtures::ready();
     let verdict =
-        |profile: &CacheProfile, name| target(profile, name, sample::now()).unwrap().verdict;
+        |profile: &CacheProfile, name| target(profile, name, fixtures::now()).unwrap().verdict;
     assert_eq!(verdict(&profile, "pods"), CommandExitCode::Good);
     profile.metadata.generation = Some(3);
     assert_eq!(verdict(&profile, "pods"), CommandExitCode::Bad);
@@ -77,7 +77,7 @@ fn only_the_status_of_the_newest_generation_counts() {
 
 #[test]
 fn a_missing_target_is_an_error_that_lists_the_others() {
-    let error = target(&sample::ready(), "nodes", sample::now()).unwrap_err();
+    let error = target(&fixtures::ready(), "nodes", fixtures::now()).unwrap_err();
     assert_eq!(error.to_string(), "CacheProfile checkout -n shop has no target nodes; it has pods");
 }
 

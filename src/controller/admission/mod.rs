@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::intake::{ProfileMetadata, StoredProfile};
+use super::profile_parser::{ProfileMetadata, StoredProfile};
 use kubewarm_api::model::{
     Budget, BudgetCharge, DecodedObject, Delta, DeltaOutcome, DeltaSink, InformerKey, LimitKind,
     LimitScope, ProfileLimits, Tombstone, UsageGauge,

@@ -1,7 +1,7 @@
 //! Tests of the limits for profile specs.
 
 use super::*;
-use crate::controller::intake::own_informers;
+use crate::controller::profile_parser::own_informers;
 use kubewarm_api::model::{ObjectKey, ReplacePolicy, ResourceVersion, Uid, WatchedNamespaces};
 use kubewarm_cache::store::{StoreCatalog, StoreReader};
 use serde_json::{Value, json};

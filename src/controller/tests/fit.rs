@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::controller::{
-    budgets::BudgetTree,
-    holding::TargetCharges,
+    budget_tree::BudgetTree,
+    known_target::KnownTarget,
     limiter::{RunningTarget, TargetLimiter},
-    settle::KnownTarget,
+    target_charges::TargetCharges,
 };
 use kubewarm_api::model::{
     Budget, INFORMER_BYTES, InformerScope, InformerSpec, LimitOverrun, LimitScope,

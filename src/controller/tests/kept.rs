@@ -1,7 +1,7 @@
 //! Tests of the limits for last valid specs of profiles that were edited to invalid ones.
 
 use super::{Tables, desired, profile, reconciler, run, targets};
-use crate::controller::{intake::ClusterProfile, reconcile::ReconcileResult};
+use crate::controller::{profile_parser::ClusterProfile, reconcile::ReconcileResult};
 use serde_json::json;
 
 const MIB: u64 = 1 << 20;

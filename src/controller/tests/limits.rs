@@ -4,8 +4,8 @@ use super::{
     Tables, desired, first, memory_limits, profile, reconciler, reconciler_within, run, sync,
 };
 use crate::controller::{
-    declarations::running_informers,
-    intake::ClusterProfile,
+    profile_parser::ClusterProfile,
+    profile_receiver::running_informers,
     reconcile::{ReconcileResult, Reconciler},
 };
 use jiff::Timestamp;

@@ -16,9 +16,9 @@ mod watched;
 
 use super::{
     admission::ProfileAdmission,
-    cluster::ClusterView,
-    intake::{ClusterProfile, validate},
+    cluster_view::ClusterView,
     operator_limits::OperatorLimits,
+    profile_parser::{ClusterProfile, validate},
     reconcile::{ReconcileResult, Reconciler},
 };
 use crate::forecast::accepted;

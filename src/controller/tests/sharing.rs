@@ -1,7 +1,7 @@
 //! Tests of profiles that share informers, stores and limits.
 
 use super::*;
-use crate::controller::{intake::own_informers, quota::PER_PROFILE};
+use crate::controller::{informer_quotas::PER_PROFILE, profile_parser::own_informers};
 use kubewarm_api::model::FieldPath;
 
 /// Default maximum number of informers for the profiles of one namespace.

@@ -1,10 +1,10 @@
 //! The `/debug` routes, for loopback peers and authorized callers.
 
-mod cells;
+mod informers;
 
 use super::{
     admin::{AdminState, INSIDE_ONLY, text},
-    local::is_local,
+    loopback::is_local,
 };
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -32,7 +32,7 @@ async fn informers(request: HttpRequest, admin: web::Data<AdminState>) -> HttpRe
     if let Err(refusal) = admin.scrapers.admit_inside(&request, "/debug/cells").await {
         return refusal;
     }
-    let pieces = cells::pieces((admin.informers)()).map(Ok::<_, Infallible>);
+    let pieces = informers::pieces((admin.informers)()).map(Ok::<_, Infallible>);
     let mut response = HttpResponse::Ok();
     response.content_type(ContentType::json());
     if request.version() < Version::HTTP_11 {
@@ -106,7 +106,7 @@ async fn elsewhere(request: HttpRequest) -> HttpResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::sample::{LOCAL, REMOTE, admin, ask, get, key};
+    use crate::server::fixtures::{LOCAL, REMOTE, admin, ask, get, key};
     use actix_web::{FromRequest as _, dev, error::PayloadError, test};
     use futures::{Stream, StreamExt as _};
     use std::pin::Pin;

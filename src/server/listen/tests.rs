@@ -5,7 +5,7 @@ use crate::{
     metrics::{BuildInfo, ProcessMetrics},
     server::{
         MetricsAccess,
-        sample::{key, snapshot, synced},
+        fixtures::{key, snapshot, synced},
     },
 };
 use jiff::Timestamp;

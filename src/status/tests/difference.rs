@@ -1,6 +1,6 @@
 //! Tests of the delay before a changed status is written.
 
-use crate::status::difference::pause;
+use crate::status::write_delay::pause;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kubewarm_api::v1alpha1::{
     AccessStatus, CacheProfileStatus, LatencyStatus, TargetProblem, TargetStatus,

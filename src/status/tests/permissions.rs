@@ -3,7 +3,7 @@
 use super::fixtures::{SUBJECT, World, declared, key, message, pods, state, target};
 use crate::{
     access::{ExcessPermissions, InformerAccess, PermissionDenial, PermissionState},
-    status::difference::pause,
+    status::write_delay::pause,
 };
 use kubewarm_api::{
     model::{

@@ -5,7 +5,7 @@ mod connections;
 mod frames;
 mod peer;
 mod requests;
-mod strangers;
+mod unauthenticated;
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,21 +1,21 @@
 //! YAML of the CRD, and of the RBAC objects for profiles and for the operator.
 
-mod access;
 mod crd;
 mod grants;
 mod label;
-mod needs;
 mod operator;
+mod permissions;
 mod rbac;
+mod required_permissions;
 
 pub use self::{
-    access::{ProfilePermissions, is_elevated},
     crd::render_crd,
     grants::{Grant, GrantDiff, GrantObject, compare, find_token_minter, grants},
     label::PROFILE_LABEL,
-    needs::NamespacesBySelector,
     operator::{LEASE, NAMESPACE, OperatorFeature, operator},
+    permissions::{ProfilePermissions, is_elevated},
     rbac::{RbacObject, RbacParseError, role_name},
+    required_permissions::NamespacesBySelector,
 };
 
 use serde::Serialize;

@@ -3,7 +3,7 @@
 use super::{
     ManifestError,
     label::{PROFILE_LABEL, label_value},
-    needs::{RequiredPermissions, ResourceSet},
+    required_permissions::{RequiredPermissions, ResourceSet},
 };
 use crate::{
     model::{GroupResource, ProfileRef, Subject},

@@ -1,7 +1,7 @@
 //! Validated field selectors in a canonical form, so that selectors with equal meaning compare as
 //! equal.
 
-use super::{ValidationError, canonical::CanonicalSet};
+use super::{ValidationError, canonical_set::CanonicalSet};
 use std::{fmt, sync::Arc};
 
 /// Operators and whether they mean equality. Longer operators come first, because `!=` and `==`

@@ -2,8 +2,8 @@
 
 use super::{
     FieldPath, GroupResource, Projection, ValidationError,
-    invalid::{counted, distinct},
     target::label,
+    validation_error::{counted, distinct},
 };
 use crate::v1alpha1;
 use std::sync::Arc;

@@ -3,9 +3,9 @@
 use super::{
     AccessLossPolicy, Identity, ProfileLimits, ProfileMode, ProfileRef, ReadPolicy,
     ValidatedTarget, ValidationError,
-    invalid::{counted, distinct, in_range},
     resource::{is_dns_label, is_dns_subdomain},
     target,
+    validation_error::{counted, distinct, in_range},
 };
 use crate::v1alpha1;
 use kube::api::ObjectMeta;

@@ -2,7 +2,7 @@
 //! equal.
 
 use super::{
-    LabelSelectorOperator, ValidationError, canonical::CanonicalSet, resource::is_dns_subdomain,
+    LabelSelectorOperator, ValidationError, canonical_set::CanonicalSet, resource::is_dns_subdomain,
 };
 use std::{cmp::Ordering, collections::BTreeSet, fmt, sync::Arc};
 

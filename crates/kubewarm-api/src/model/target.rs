@@ -4,8 +4,8 @@ use super::{
     FieldSelector, FieldSelectorLimits, GroupResource, IndexDefinition, InformerScope,
     LabelRequirement, LabelSelector, LabelSelectorOperator, Projection, Resource, SecretData,
     TargetRequirement, ValidationError, index,
-    invalid::{counted, distinct, in_range, short},
     resource::is_dns_label,
+    validation_error::{counted, distinct, in_range, short},
 };
 use crate::v1alpha1;
 use std::{collections::BTreeSet, sync::Arc};

@@ -3,10 +3,10 @@
 
 use super::{
     endpoint::ListPart,
+    list_splitter::{MAX_OBJECT, SplitItem},
     list_watch::ListWatch,
     metadata::{ListMetadata, ObjectMetadata, PartialMetadata},
-    split::{MAX_OBJECT, SplitItem},
-    upstream,
+    request,
 };
 use crate::store::StoreReader;
 use kubewarm_api::model::{FaultReason, ObjectIdentity, RequestFault, ResourceVersion};
@@ -77,7 +77,7 @@ impl ObjectSetDigest {
     ///
     /// # Errors
     ///
-    /// The errors of [`upstream::open`]; [`FaultReason::Malformed`] for an incomplete list;
+    /// The errors of [`request::open`]; [`FaultReason::Malformed`] for an incomplete list;
     /// [`FaultReason::TimedOut`] if the list does not end `within` that time.
     pub(super) async fn add_page(
         &mut self,
@@ -88,7 +88,7 @@ impl ObjectSetDigest {
     ) -> Result<ListMetadata, RequestFault> {
         let until = Instant::now() + within;
         let chunks = of.open(within, |endpoint| endpoint.names(at, part)).await?;
-        upstream::items(chunks, until, |piece| match piece {
+        request::items(chunks, until, |piece| match piece {
             SplitItem::Whole(json) => self.add_json(json),
             SplitItem::Oversized(_) => {
                 let message = format!("metadata of more than {} MiB", MAX_OBJECT >> 20);

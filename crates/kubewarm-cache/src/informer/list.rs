@@ -3,11 +3,11 @@
 use super::{
     DecodeStage, ListMethod, RelistReason, RelistReport, UndecodableObject, Verb,
     endpoint::ListPart,
+    list_splitter::{ListSplitter, MAX_OBJECT, SplitItem},
     metadata::ListMetadata,
-    split::{ListSplitter, MAX_OBJECT, SplitItem},
-    state::TaskState,
-    stream::WatchStream,
     task::{InformerTask, TaskAction, TaskFailure},
+    task_state::TaskState,
+    watch_stream::WatchStream,
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;

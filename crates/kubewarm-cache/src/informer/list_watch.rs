@@ -6,12 +6,12 @@
 use super::{
     UpstreamEventType,
     endpoint::InformerEndpoint,
-    event::{Bookmark, UpstreamEvent},
-    lines::LineSplitter,
+    line_splitter::LineSplitter,
+    list_splitter::{MAX_OBJECT, SplitItem},
     metadata::ListMetadata,
     peek::tombstone,
-    split::{MAX_OBJECT, SplitItem},
-    upstream::{self, BodyChunks},
+    request::{self, BodyChunks},
+    upstream_event::{Bookmark, UpstreamEvent},
 };
 use futures::StreamExt as _;
 use http::Request;
@@ -54,13 +54,13 @@ impl ListWatch {
     ///
     /// # Errors
     ///
-    /// The errors of [`upstream::open`].
+    /// The errors of [`request::open`].
     pub(super) async fn open(
         &self,
         within: Duration,
         build: impl FnOnce(&InformerEndpoint) -> Request<Vec<u8>>,
     ) -> Result<BodyChunks, RequestFault> {
-        upstream::open(&self.client, build(&self.endpoint), within).await
+        request::open(&self.client, build(&self.endpoint), within).await
     }
 
     /// Lists one object with a consistent read.

@@ -1,6 +1,6 @@
 //! The metadata of objects and lists that informers read.
 
-use super::split::ListSplitter;
+use super::list_splitter::ListSplitter;
 use kubewarm_api::model::{FaultReason, ObjectIdentity, RequestFault, ResourceVersion, Uid};
 use kubewarm_wire::json::JsonCursor;
 use serde::{Deserialize, de::Error as _};

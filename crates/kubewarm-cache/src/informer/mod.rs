@@ -4,63 +4,63 @@
 //! use `InformerReports`. Inside, `registry.rs` runs one `task.rs` per informer; `list.rs` and `watch.rs`
 //! are its two activities.
 
+mod access_check;
+mod access_gate;
 mod backoff;
-mod cell;
-mod changes;
-mod compare;
+mod budget_wait;
+mod change_notifier;
+mod consistency_check;
 mod cut;
-mod decode;
-mod deliver;
+mod decoder;
 mod digest;
 mod endpoint;
-mod event;
-mod gate;
-mod latency;
-mod lines;
+mod event_delivery;
+mod freshness_checker;
+mod latency_window;
+mod line_splitter;
 mod list;
+mod list_method;
+mod list_slots;
+mod list_splitter;
 mod list_watch;
 mod metadata;
 mod metrics;
 mod peek;
 mod plan;
-mod probe;
-mod proof;
 mod registry;
 mod report;
-mod room;
-mod sample;
-mod slots;
-mod split;
-mod state;
+mod request;
+mod sample_page;
+mod shared_informer;
 mod status;
-mod strategy;
-mod stream;
-mod streaming;
 mod task;
+mod task_state;
 mod timing;
-mod trial;
-mod upstream;
+mod upstream_event;
 mod watch;
+mod watch_list;
+mod watch_probe;
+mod watch_stream;
 
 pub use self::{
-    cell::ListWatchAccess,
-    changes::ChangeNotifier,
-    compare::ConsistencyResult,
+    access_check::{AccessCheck, AccessDecision},
+    change_notifier::ChangeNotifier,
+    consistency_check::ConsistencyResult,
+    freshness_checker::{FreshnessCheck, FreshnessChecker},
+    list_method::ListMethodSupport,
     metrics::{
         CONSISTENCY_OUTCOMES, InformerMetrics, LIST_OUTCOMES, OTHER, REQUEST_BUCKETS,
         RESOURCE_LABELS, ResourceMetrics, code_label,
     },
     plan::{DesiredInformers, InformerPlan, plan},
-    proof::{FreshnessCheck, FreshnessChecker},
     registry::{InformerRegistry, InformerReports, RegistryLimits},
     report::{
         AccessLoss, DecodeStage, FirstSync, InformerFault, InformerPhase, InformerReport,
         LatencyQuantiles, ListMethod, RelistReason, RelistReport, UndecodableObject,
         UpstreamEventType, UpstreamWatchEnd,
     },
-    sample::{SampleDepth, SamplePage, check_access, look},
-    strategy::ListMethodSupport,
+    sample_page::{SampleDepth, SamplePage, check_access, look},
+    shared_informer::ListWatchAccess,
     timing::InformerTiming,
-    trial::{AccessCheck, AccessDecision},
 };
 pub use kubewarm_api::model::Verb;

@@ -4,9 +4,9 @@ use super::{
     ChangeNotifier, FreshnessChecker, InformerMetrics, InformerPlan, InformerReport,
     InformerTiming, ListWatchAccess, RelistReason, Verb,
     backoff::RetryBackoff,
-    cell::SharedInformer,
-    slots::ListSlots,
-    strategy::ListMethodSupport,
+    list_method::ListMethodSupport,
+    list_slots::ListSlots,
+    shared_informer::SharedInformer,
     task::{InformerTask, TaskContext},
 };
 use crate::store::{StoreCatalog, StoreWriter};

@@ -2,7 +2,7 @@
 
 use super::{
     FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, RelistReason,
-    UndecodableObject, Verb, latency::LatencyWindow, state::TaskState,
+    UndecodableObject, Verb, latency_window::LatencyWindow, task_state::TaskState,
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{RequestFault, ResourceVersion};

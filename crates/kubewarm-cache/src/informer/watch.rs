@@ -2,9 +2,9 @@
 
 use super::{
     RelistReason, Verb,
-    state::TaskState,
-    stream::{WatchMetricsGuard, WatchStream, WatchStreamEnd, is_early, lasting},
     task::{InformerTask, TaskAction, TaskFailure},
+    task_state::TaskState,
+    watch_stream::{WatchMetricsGuard, WatchStream, WatchStreamEnd, is_early, lasting},
 };
 use futures::{
     StreamExt as _,

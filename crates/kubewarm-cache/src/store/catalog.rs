@@ -2,10 +2,10 @@
 
 use super::{
     codec::RecordCodec,
-    kind::{DecodeErrorCounter, DictionaryGroup},
-    query::{StoreReader, StoreUsage},
-    table::ObjectStore,
-    upkeep::MaintenanceQueue,
+    dictionary_group::{DecodeErrorCounter, DictionaryGroup},
+    maintenance_queue::MaintenanceQueue,
+    object_store::ObjectStore,
+    reader::{StoreReader, StoreUsage},
     writer::StoreWriter,
 };
 use kubewarm_api::model::{FieldPath, InformerKey, Projection, Resource, UsageGauge};
@@ -164,7 +164,9 @@ fn wanted(key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::samples::{all, body, informer_key, is_indexed, upsert, version, with_field};
+    use crate::store::fixtures::{
+        all, body, informer_key, is_indexed, upsert, version, with_field,
+    };
     use kubewarm_api::model::{Delta, DeltaSink, ReplacePolicy};
     use std::thread;
 

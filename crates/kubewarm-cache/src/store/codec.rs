@@ -2,7 +2,7 @@
 
 use super::{
     dictionary::CompressionDictionary,
-    record::{BodyPacking, DetachedObject, PackedObject},
+    packed_object::{BodyPacking, DetachedObject, PackedObject},
 };
 use parking_lot::Mutex;
 use std::sync::Arc;

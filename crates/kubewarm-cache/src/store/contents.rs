@@ -4,10 +4,10 @@ use super::{
     dictionary::DictionarySet,
     event_log::EventLog,
     index::{FieldIndex, LabelIndex, ValueIndex},
-    namespaces::NamespaceInterner,
-    order::{RowOrder, RowPosition},
-    query::object_order,
-    record::{DetachedObject, PackedObject},
+    namespace_interner::NamespaceInterner,
+    packed_object::{DetachedObject, PackedObject},
+    reader::object_order,
+    row_order::{RowOrder, RowPosition},
     slab::{RowSlab, StoreRow},
 };
 use kubewarm_api::model::{FieldPath, ResourceVersion, Uid, namespace_order};

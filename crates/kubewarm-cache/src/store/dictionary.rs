@@ -2,7 +2,7 @@
 
 use super::{
     codec::LEVEL,
-    record::{BodyPacking, DetachedObject, PackedObject},
+    packed_object::{BodyPacking, DetachedObject, PackedObject},
 };
 use std::sync::{
     Arc,

@@ -3,7 +3,7 @@
 use super::{
     contents::StoreContents,
     dictionary::DictionarySet,
-    record::{BodyPacking, DetachedObject, taken},
+    packed_object::{BodyPacking, DetachedObject, taken},
 };
 use kubewarm_api::model::ResourceVersion;
 use std::{

@@ -1,6 +1,6 @@
 //! Inverted indexes, which map a label or a field value to the numbers of the rows that have it.
 
-use super::record::taken;
+use super::packed_object::taken;
 use kubewarm_api::model::{FieldPath, LabelSelector, LabelSelectorOperator};
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, HashMap};

@@ -4,37 +4,37 @@ mod catalog;
 mod codec;
 mod contents;
 mod dictionary;
-mod entries;
+mod dictionary_group;
 mod event_log;
-mod follow;
+mod event_log_follower;
 #[cfg(test)]
-mod history;
+mod fixtures;
 mod index;
-mod kind;
-mod namespaces;
-mod order;
-mod query;
-mod record;
-mod sample;
+mod index_entries;
+mod maintenance_queue;
+mod namespace_interner;
+mod object_store;
+mod packed_object;
 #[cfg(test)]
-mod samples;
+mod random_history;
+mod reader;
+mod row_order;
+mod sample;
+mod scan_budget;
 #[cfg(test)]
 mod secrets;
 mod select;
 mod shared_rows;
 mod slab;
-mod table;
-mod turn;
-mod upkeep;
 mod writer;
 
 pub use self::{
     catalog::{INDEXES_PER_STORE, StoreCatalog},
     event_log::StoreChange,
-    follow::{EventLogFollower, ExpiredVersion, FollowerEvent, FollowerLag},
-    query::{StoreReader, StoreUsage, StoredObject, StoredObjectView},
+    event_log_follower::{EventLogFollower, ExpiredVersion, FollowerEvent, FollowerLag},
+    reader::{StoreReader, StoreUsage, StoredObject, StoredObjectView},
     sample::{DictionaryKey, SampleUsage, StoreSample},
+    scan_budget::ScanBudget,
     select::{BodyFieldCache, BodyPredicate, BodyPredicates, ObjectQuery, ObjectSnapshot},
-    turn::ScanBudget,
     writer::StoreWriter,
 };

@@ -82,7 +82,7 @@ impl SampleUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::samples::{all, body, informer_key};
+    use crate::store::fixtures::{all, body, informer_key};
     use kubewarm_api::model::{ResourceVersion, Uid};
 
     /// Returns a pod of about 2 KB, in which some text repeats and some differs.

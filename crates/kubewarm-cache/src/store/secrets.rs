@@ -2,8 +2,8 @@
 
 use super::{
     StoreCatalog,
-    record::BodyPacking,
-    samples::{body, informer_key, upsert},
+    fixtures::{body, informer_key, upsert},
+    packed_object::BodyPacking,
 };
 use kubewarm_api::model::{DeltaSink as _, InformerKey, Projection, SecretData};
 use std::collections::BTreeSet;

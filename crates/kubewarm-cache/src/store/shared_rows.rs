@@ -4,9 +4,9 @@ use super::{
     codec::CompressionContext,
     contents::StoreContents,
     dictionary::CompressionDictionary,
-    query::{StoredObjectView, key},
-    record::{BodyPacking, DetachedObject, PackedObject},
-    table::ObjectStore,
+    object_store::ObjectStore,
+    packed_object::{BodyPacking, DetachedObject, PackedObject},
+    reader::{StoredObjectView, key},
 };
 use kubewarm_api::model::ObjectKey;
 use std::{collections::VecDeque, hint::black_box, sync::Arc};
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::store::{
         StoreCatalog, StoreReader,
-        samples::{body, informer_key, remove, upsert},
+        fixtures::{body, informer_key, remove, upsert},
     };
     use kubewarm_api::model::DeltaSink as _;
     use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! The rows of a store by number, in chunks, so that growth never copies existing rows.
 
-use super::record::PackedObject;
+use super::packed_object::PackedObject;
 use std::collections::BTreeSet;
 
 /// Rows in a chunk. A chunk takes 10 KiB, which is the most that a store wastes after its last row.

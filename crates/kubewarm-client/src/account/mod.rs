@@ -3,13 +3,13 @@
 //! Such a client uses no connection and no credentials of the operator. The API server prefers a client certificate to
 //! a bearer token, so on the operator's connections a ServiceAccount would read with the operator's permissions.
 
-mod keeper;
-mod mint;
 #[cfg(test)]
 mod tests;
 mod token;
+mod token_cache;
+mod token_request;
 
-use self::{keeper::TokenCache, mint::ServiceAccountRef};
+use self::{token_cache::TokenCache, token_request::ServiceAccountRef};
 use super::{ClientProvider, NamespaceBuckets, transport};
 use http::{Request, Response, StatusCode, header::AUTHORIZATION};
 use kube::{Client, Config, client::Body};
@@ -48,7 +48,7 @@ impl AnonymousConfig {
         bare.root_cert_file.clone_from(&config.root_cert_file);
         bare.tls_server_name.clone_from(&config.tls_server_name);
         bare.proxy_url.clone_from(&config.proxy_url);
-        bare.headers = vec![super::client::agent()];
+        bare.headers = vec![super::connection::agent()];
         Self { config: bare }
     }
 

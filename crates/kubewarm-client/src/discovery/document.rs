@@ -3,7 +3,7 @@
 //! A resource without a name, or with a name that is not valid in a path, is skipped, because no client can request
 //! it.
 
-use super::served::{ServedVersion, VersionsByGroup};
+use super::served_resources::{ServedVersion, VersionsByGroup};
 use kube::core::{ObjectMeta, discovery::v2::GroupVersionKind};
 use kubewarm_api::model::{GroupResource, Resource, ResourceInfo};
 use serde::Deserialize;

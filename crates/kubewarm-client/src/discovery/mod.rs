@@ -2,11 +2,11 @@
 
 mod document;
 mod page;
-mod served;
+mod served_resources;
 #[cfg(test)]
 mod tests;
 
-pub use self::served::{ServedResources, is_builtin_group};
+pub use self::served_resources::{ServedResources, is_builtin_group};
 
 use self::page::DiscoveryPage;
 use kube::Client;

@@ -1,6 +1,6 @@
 //! Reads one discovery document, and reads it again only if its `ETag` has changed.
 
-use super::{document::RawGroupList, served::VersionsByGroup};
+use super::{document::RawGroupList, served_resources::VersionsByGroup};
 use crate::api_client::ApiClient;
 use http::{HeaderValue, StatusCode, header};
 use kube::Client;

@@ -8,11 +8,11 @@
 //! within 3 s and read the lease again when it expires, 15 s later. The remaining 2 s are for requests. A restarted
 //! container is a follower like any other, because its identity is new.
 
-mod record;
+mod observed_lease;
 #[cfg(test)]
 mod tests;
 
-use self::record::{ObservedLease, first, released};
+use self::observed_lease::{ObservedLease, first, released};
 use super::api_client::{ApiClient, ApiRequest};
 use http::StatusCode;
 use jiff::Timestamp;

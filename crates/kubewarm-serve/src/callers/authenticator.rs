@@ -2,11 +2,11 @@
 
 use super::{
     CallerCredentials, CallerRejection, ReviewClient,
-    failures::FailedTokenLimiter,
+    caller_digest::{CallerDigest, DigestKey},
+    failed_token_limiter::FailedTokenLimiter,
     identity::ClientCertChain,
-    key::{CallerDigest, DigestKey},
     network::network,
-    queue::ReviewQueue,
+    review_queue::ReviewQueue,
 };
 use kubewarm_api::model::DecisionSource;
 use kubewarm_client::{AuthenticationResult, BearerCredentials, CallerInfo, ExpiringCache};

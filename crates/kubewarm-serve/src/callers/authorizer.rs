@@ -3,8 +3,8 @@
 use super::{
     CallerRejection, ReviewClient,
     authenticator::{AuthenticatedCaller, TTL},
-    key::{CallerDigest, DigestKey},
-    queue::ReviewQueue,
+    caller_digest::{CallerDigest, DigestKey},
+    review_queue::ReviewQueue,
 };
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::DecisionSource;

@@ -6,34 +6,34 @@
 
 mod authenticator;
 mod authorizer;
+mod caller_digest;
 mod credentials;
-mod failures;
+mod failed_token_limiter;
+#[cfg(test)]
+pub(crate) mod fake_reviews;
 mod identity;
-mod key;
 mod limits;
 mod network;
-mod queue;
-mod reviews;
-#[cfg(test)]
-pub(crate) mod sample;
+mod review_client;
+mod review_queue;
 
 pub(crate) use self::identity::{ClientCertChain, OptionalClientCertVerifier};
 pub use self::{
     authenticator::AuthenticatedCaller,
+    caller_digest::random_key,
     credentials::{CallerCredentials, CredentialsError},
     identity::ClientCa,
-    key::random_key,
     limits::{CallerLimits, LimitUsage, ReadLimit, ReaderLimits},
     network::network,
-    reviews::ReviewClient,
+    review_client::ReviewClient,
 };
 
 use self::{
     authenticator::Authenticator,
     authorizer::Authorizer,
-    key::{CallerDigest, DigestKey},
+    caller_digest::{CallerDigest, DigestKey},
     limits::quarter,
-    queue::ReviewQueue,
+    review_queue::ReviewQueue,
 };
 use crate::ServeError;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;

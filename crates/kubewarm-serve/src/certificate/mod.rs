@@ -1,11 +1,11 @@
 //! The serving certificate of an address: from files that are read again when they change, or self-signed at
 //! the start.
 
-pub(crate) mod file;
+pub(crate) mod reloading_files;
 
-pub use self::file::keep_refreshed;
+pub use self::reloading_files::keep_refreshed;
 
-use self::file::{ReloadingFiles, read};
+use self::reloading_files::{ReloadingFiles, read};
 use crate::ServeError;
 use aws_lc_rs::digest::{SHA256, digest};
 use jiff::Timestamp;

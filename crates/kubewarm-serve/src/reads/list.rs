@@ -1,8 +1,8 @@
 //! Answers list requests: selects objects of one version from a store, and cuts them into pages.
 
 use super::{
-    ListPages, ReadBody, ReadResponse, ReadService, cover::CandidateInformer,
-    frame::ResponseEnvelope, retry::RetryReason, route::ReadRoute,
+    ListPages, ReadBody, ReadResponse, ReadService, covering_informers::CandidateInformer,
+    response_envelope::ResponseEnvelope, retry::RetryReason, route::ReadRoute,
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use kubewarm_cache::store::{ObjectQuery, ObjectSnapshot, StoreReader};

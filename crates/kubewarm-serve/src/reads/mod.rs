@@ -2,37 +2,37 @@
 //!
 //! Callers have passed an access review before they reach this module. It fetches no objects. A request for
 //! objects that no profile keeps warm gets an error which clients cannot mistake for "deleted" or "empty". Only
-//! definitions of custom resources are fetched (`kinds.rs`).
+//! definitions of custom resources are fetched (`kind_resolver.rs`).
 
-mod access;
-mod allowed;
-mod answer;
-mod cover;
-mod fields;
-mod floors;
-mod frame;
-mod kind;
-mod kinds;
+mod access_requirement;
+mod authorized_scope;
+mod covering_informers;
+mod field_filter;
+#[cfg(test)]
+mod fixtures;
+mod kind_info;
+mod kind_resolver;
 mod list;
-mod offers;
+mod read_response;
+mod response_envelope;
 mod retry;
 mod route;
-#[cfg(test)]
-mod sample;
+mod serving_index;
 mod watch;
+mod written_versions;
 
 pub use self::{
-    answer::{
+    kind_resolver::KindResolver,
+    read_response::{
         ListPages, PART_BYTES, PIECE_BYTES, ReadBody, ReadResponse, ReadSource, TruncatedListError,
     },
-    kinds::KindResolver,
-    offers::{ServingIndex, ServingInformer},
+    serving_index::{ServingIndex, ServingInformer},
     watch::{WatchChunk, WatchFeed, WatchProgress},
 };
 
 use self::{
-    cover::CandidateInformer, floors::WrittenVersions, kind::KindInfo, retry::RetryReason,
-    route::ReadRoute,
+    covering_informers::CandidateInformer, kind_info::KindInfo, retry::RetryReason,
+    route::ReadRoute, written_versions::WrittenVersions,
 };
 use crate::metrics::ReadMetrics;
 use kubewarm_api::model::{ObjectKey, ProfileRef, Resource, ResourceInfo, ResourceVersion};
@@ -189,7 +189,7 @@ impl ReadService {
                 }
             },
         };
-        let body = frame::whole(&route.kind, &object, asked.form);
+        let body = response_envelope::whole(&route.kind, &object, asked.form);
         Ok(ReadResponse::new(ReadBody::Whole(body), candidate, route.max_staleness))
     }
 

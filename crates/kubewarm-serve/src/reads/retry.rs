@@ -1,6 +1,8 @@
 //! Repeats a read until it can be answered, or until no further wait can help.
 
-use super::{RETRY_AFTER_SECONDS, ReadService, cover::CoveringInformers, route::ReadRoute};
+use super::{
+    RETRY_AFTER_SECONDS, ReadService, covering_informers::CoveringInformers, route::ReadRoute,
+};
 use crate::metrics::WaitReason;
 use kubewarm_api::model::{InformerKey, MetricOutcome, ProfileRef, ResourceVersion};
 use kubewarm_cache::informer::FreshnessCheck;

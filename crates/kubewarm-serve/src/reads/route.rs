@@ -2,9 +2,9 @@
 
 use super::{
     RETRY_AFTER_SECONDS, ReadService,
-    cover::{CandidateInformer, CoveringInformers, MAY_FILTER, not_cached},
-    fields::FieldFilter,
-    kind::KindInfo,
+    covering_informers::{CandidateInformer, CoveringInformers, MAY_FILTER, not_cached},
+    field_filter::FieldFilter,
+    kind_info::KindInfo,
     list::remembers,
     retry::RetryReason,
 };

@@ -2,12 +2,12 @@
 //! cannot find out whether kubewarm keeps an object.
 
 use super::{
-    answer,
+    api_server_version::ApiServerVersion,
     body::{IncomingRequest, OutgoingResponse},
     forward::RequestForwarder,
-    unwritten::ResponsePermit,
-    version::ApiServerVersion,
-    watching::{WatchReview, WatchSession},
+    pending_response::ResponsePermit,
+    response,
+    watch_session::{WatchReview, WatchSession},
 };
 use crate::review;
 use crate::{
@@ -76,7 +76,7 @@ impl ReadApi {
         let (is_rejection, source, response) = match answered {
             Ok((source, response)) => (false, source, response),
             Err(failure) => {
-                let response = answer::failure(&failure);
+                let response = response::failure(&failure);
                 (failure.is_rejection(), ResponseSource::Rejected, response)
             }
         };
@@ -227,7 +227,7 @@ impl ReadApi {
         let answer = self.reads.answer(objects, profile).await?;
         let from = if answer.waited { ResponseSource::Wait } else { ResponseSource::Hit };
         let turns = self.callers.large_answers(caller);
-        let response = answer::objects(&request.head.headers, answer, &self.names, turns).await;
+        let response = response::objects(&request.head.headers, answer, &self.names, turns).await;
         response.body().keep(self.permit(caller, permit));
         Ok((from, response))
     }
@@ -249,8 +249,8 @@ impl ReadApi {
         })?;
         let feed = self.reads.watch(objects, watching, profile).await?;
         let user = &caller.user;
-        let who = answer::tagged(&self.names, &format!("{}\0{}", user.name, user.uid));
-        let informer = feed.source().map(|it| answer::opaque(&self.names, &it.informer));
+        let who = response::tagged(&self.names, &format!("{}\0{}", user.name, user.uid));
+        let informer = feed.source().map(|it| response::opaque(&self.names, &it.informer));
         let entered = self.watchers.enter((who, informer), objects, &feed, Timestamp::now());
         let counted = self.metrics.open_watch(&objects.resource);
         let permit = ResponsePermit::lasting(place, self.callers.unwritten(caller));
@@ -271,7 +271,7 @@ impl ReadApi {
         let kinds = self.reads.kinds(profile).await?;
         let sent = render_discovery_document(&kinds, document, listing);
         let sent = sent.ok_or_else(StatusError::no_such_path)?;
-        Ok(answer::document(&request.head.headers, sent))
+        Ok(response::document(&request.head.headers, sent))
     }
 
     async fn version(&self, request: &IncomingRequest) -> Result<OutgoingResponse, StatusError> {
@@ -279,7 +279,7 @@ impl ReadApi {
             tracing::debug!(%fault, "the API server does not say its version");
             StatusError::unavailable("the API server does not say its version; try again", 1)
         })?;
-        Ok(answer::json(&request.head.headers, body))
+        Ok(response::json(&request.head.headers, body))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     connection::ConnectionState,
-    unwritten::{PendingResponse, PermitWait, ResponsePermit},
+    pending_response::{PendingResponse, PermitWait, ResponsePermit},
 };
 use crate::reads::PART_BYTES;
 use bytes::Bytes;

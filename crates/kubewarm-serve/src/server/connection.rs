@@ -1,10 +1,10 @@
 //! Serves one connection from the TLS handshake to its end, and closes it when it is idle or stalled.
 
 use super::{
-    answer::failure,
     body::{IncomingRequest, ResponseBody},
     listen::{ConnectionLimits, ReadServer},
-    unwritten::PendingResponse,
+    pending_response::PendingResponse,
+    response::failure,
 };
 use crate::{
     callers::ClientCertChain,

@@ -2,7 +2,7 @@
 
 use super::{
     age,
-    view::{JsonView, PrintInput},
+    json_view::{JsonView, PrintInput},
 };
 use serde_json::Value;
 use std::{collections::BTreeSet, fmt::Write as _};

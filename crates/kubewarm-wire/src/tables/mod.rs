@@ -6,23 +6,23 @@
 
 mod age;
 mod cluster;
-mod custom;
+mod custom_column;
+mod json_path;
+mod json_view;
 mod network;
-mod path;
 mod pods;
 mod printers;
 mod selectors;
 mod storage;
-mod view;
 mod workloads;
 
-pub use self::custom::CustomColumn;
+pub use self::custom_column::CustomColumn;
 
 use self::{
+    json_view::{JsonView, PrintInput},
     printers::BuiltInPrinter,
-    view::{JsonView, PrintInput},
 };
-use super::failure::qualified;
+use super::status_error::qualified;
 use jiff::Timestamp;
 use serde_json::{Value, json, value::RawValue};
 use std::{

@@ -1,8 +1,8 @@
 //! Prints services, endpoints, ingresses, network policies and IP addresses.
 
 use super::{
+    json_view::{JsonView, PrintInput},
     selectors::{first_of, labels, selector},
-    view::{JsonView, PrintInput},
 };
 use serde_json::Value;
 use std::collections::BTreeSet;

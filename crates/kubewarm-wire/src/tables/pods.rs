@@ -2,7 +2,7 @@
 
 use super::{
     age,
-    view::{JsonView, PrintInput},
+    json_view::{JsonView, PrintInput},
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Maps built-in kinds to their printers.
 
-use super::{cluster, network, pods, storage, view::PrintInput, workloads};
+use super::{cluster, json_view::PrintInput, network, pods, storage, workloads};
 use serde_json::Value;
 
 /// The printer of a built-in kind.

@@ -1,6 +1,6 @@
 //! Formats labels, label selectors and containers for a column.
 
-use super::view::JsonView;
+use super::json_view::JsonView;
 
 const NONE: &str = "<none>";
 

@@ -1,8 +1,8 @@
 //! Prints volumes, volume claims, storage classes and CSI objects.
 
 use super::{
+    json_view::{JsonView, PrintInput},
     network::marked,
-    view::{JsonView, PrintInput},
 };
 use serde_json::Value;
 

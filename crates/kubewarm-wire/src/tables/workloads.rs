@@ -2,8 +2,8 @@
 
 use super::{
     age,
+    json_view::{JsonView, PrintInput},
     selectors::{containers, first_of, labels, selector},
-    view::{JsonView, PrintInput},
 };
 use jiff::Timestamp;
 use serde_json::Value;

@@ -3,8 +3,8 @@
 use super::super::{
     advice::program,
     operator_settings::{OperatorSettings, deployments},
+    profile_source::OperatorArgs,
     report::ReportRow,
-    specs::OperatorArgs,
     text::{length, place},
 };
 use http::header::DATE;

@@ -1,20 +1,20 @@
 //! Selects the objects of a list at one moment, and unpacks them one by one while the response is written.
 
-mod exact;
+mod earlier_objects;
+mod object_query;
 #[cfg(test)]
 mod tests;
-mod wanted;
 
-pub(super) use self::exact::EarlierObjects;
-pub use self::wanted::{BodyFieldCache, BodyPredicate, BodyPredicates, ObjectQuery};
+pub(super) use self::earlier_objects::EarlierObjects;
+pub use self::object_query::{BodyFieldCache, BodyPredicate, BodyPredicates, ObjectQuery};
 
 use super::{
     contents::StoreContents,
-    order::RowPosition,
-    query::{StoreReader, StoredObjectView},
+    object_store::ObjectStore,
+    reader::{StoreReader, StoredObjectView},
+    row_order::RowPosition,
+    scan_budget::ScanBudget,
     shared_rows::SharedRows,
-    table::ObjectStore,
-    turn::ScanBudget,
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use roaring::RoaringBitmap;

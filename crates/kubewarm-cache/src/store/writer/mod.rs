@@ -6,11 +6,11 @@ mod tests;
 use super::{
     codec::CompressionContext,
     contents::{RowIdentity, StoreContents},
-    entries::IndexEntries,
     event_log::StoreChange,
-    order::RowPosition,
-    query::StoreReader,
-    table::ObjectStore,
+    index_entries::IndexEntries,
+    object_store::ObjectStore,
+    reader::StoreReader,
+    row_order::RowPosition,
 };
 use kubewarm_api::model::{
     DecodedObject, Delta, DeltaOutcome, DeltaSink, ReplacePolicy, ResourceVersion, Tombstone,

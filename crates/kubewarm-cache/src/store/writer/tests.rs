@@ -3,7 +3,7 @@
 use super::*;
 use crate::store::{
     StoreCatalog, StoreUsage,
-    samples::{self, all, body, informer_key, remove, uid, upsert, version},
+    fixtures::{self, all, body, informer_key, remove, uid, upsert, version},
 };
 use kubewarm_api::model::{LabelRequirement, LabelSelector, LabelSelectorOperator, ObjectKey};
 use std::collections::BTreeSet;
@@ -15,12 +15,12 @@ fn open_store() -> (StoreWriter, StoreReader) {
 }
 
 fn keys(reader: &StoreReader) -> Vec<String> {
-    samples::keys(reader).iter().map(|key| format!("{}/{}", key.namespace, key.name)).collect()
+    fixtures::keys(reader).iter().map(|key| format!("{}/{}", key.namespace, key.name)).collect()
 }
 
 fn labelled(reader: &StoreReader, value: &str) -> Vec<String> {
     let app = LabelRequirement::new("app", LabelSelectorOperator::In, [value]).unwrap();
-    let found = samples::labelled(reader, LabelSelector::new([app]));
+    let found = fixtures::labelled(reader, LabelSelector::new([app]));
     found.iter().map(|object| object.key.name.to_string()).collect()
 }
 

@@ -1,11 +1,11 @@
 //! Authenticates clients by certificate: the accepted CAs, and the user in a certificate.
 
-mod authority;
-mod chain;
+mod client_ca;
+mod client_cert_chain;
 #[cfg(test)]
 pub(super) mod sample;
 mod subject;
 
-pub use self::authority::ClientCa;
+pub use self::client_ca::ClientCa;
 
-pub(crate) use self::chain::{ClientCertChain, OptionalClientCertVerifier};
+pub(crate) use self::client_cert_chain::{ClientCertChain, OptionalClientCertVerifier};

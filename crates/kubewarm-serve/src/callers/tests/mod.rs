@@ -1,8 +1,8 @@
-mod shares;
+mod quotas;
 
 use super::{
-    queue::PATIENCE,
-    sample::{Count, Fake, Said, Say, noted, of, pods as action},
+    fake_reviews::{Count, Fake, Said, Say, noted, of, pods as action},
+    review_queue::PATIENCE,
     *,
 };
 use futures::future::join_all;

@@ -1,9 +1,9 @@
 //! Produces the content of one watch: the initial objects, then the events after them.
 
-use super::{feed::WatchProgress, lines::EventEncoder, opened::ChangeCache};
+use super::{change_cache::ChangeCache, event_encoder::EventEncoder, feed::WatchProgress};
 use crate::{
     metrics::ClientWatchEnd,
-    reads::{allowed::AuthorizedScope, answer::PIECE_BYTES, kind::KindInfo},
+    reads::{authorized_scope::AuthorizedScope, kind_info::KindInfo, read_response::PIECE_BYTES},
 };
 use bytes::{Bytes, BytesMut};
 use kubewarm_api::model::ResourceVersion;
@@ -221,7 +221,7 @@ pub(super) fn error(failure: &StatusError) -> WatchChunk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::sample::{asked, informer, kind};
+    use crate::reads::fixtures::{asked, informer, kind};
     use futures::FutureExt as _;
     use kubewarm_api::model::{
         DecodedObject, Delta, DeltaSink as _, InformerKey, ReplacePolicy, Uid,

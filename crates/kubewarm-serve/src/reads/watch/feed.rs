@@ -1,7 +1,10 @@
 //! An open watch: produces pieces of events until the watch ends.
 
 use super::{
-    super::{ReadService, ReadSource, access::AccessRequirement, cover::CoveringInformers},
+    super::{
+        ReadService, ReadSource, access_requirement::AccessRequirement,
+        covering_informers::CoveringInformers,
+    },
     cursor::{WatchChunk, WatchCursor, WatchStep, error},
     timing::{LOOK, WatchTiming},
 };

@@ -1,9 +1,9 @@
 //! Watches: chooses the informer and the start position, and produces events until the end.
 
+mod change_cache;
 mod cursor;
+mod event_encoder;
 mod feed;
-mod lines;
-mod opened;
 mod timing;
 
 pub use self::{
@@ -11,11 +11,11 @@ pub use self::{
     feed::{WatchFeed, WatchProgress},
 };
 
-pub(super) use self::opened::ChangeCache;
+pub(super) use self::change_cache::ChangeCache;
 
 use self::{cursor::WatchCursor, feed::ActiveWatch, timing::WatchTiming};
 use super::{
-    ReadService, ReadSource, cover::CandidateInformer, list::pick, retry::RetryReason,
+    ReadService, ReadSource, covering_informers::CandidateInformer, list::pick, retry::RetryReason,
     route::ReadRoute,
 };
 use kubewarm_api::model::{ProfileRef, ResourceVersion};

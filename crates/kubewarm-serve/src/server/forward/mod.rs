@@ -1,17 +1,17 @@
 //! `--forward`: sends requests that kubewarm does not serve to the API server, with the caller's own token.
 
 mod headers;
-mod look;
+mod inspection;
 #[cfg(test)]
 mod tests;
 
-use self::{headers::ForwardCredentials, look::WriteInspectionPermits};
+use self::{headers::ForwardCredentials, inspection::WriteInspectionPermits};
 use super::{
-    answer::response,
     api::refusal,
     body::{IncomingRequest, OutgoingResponse, ResponseBody},
     connection::ConnectionState,
-    unwritten::ResponsePermit,
+    pending_response::ResponsePermit,
+    response::response,
 };
 use crate::{
     callers::{CallerAdmission, UserPermits},

@@ -1,8 +1,8 @@
 //! A handler that panics, as only a bug can cause: it does not affect other requests.
 
 use super::*;
-use crate::callers::sample::user_permits;
-use crate::server::unwritten::ResponsePermit;
+use crate::callers::fake_reviews::user_permits;
+use crate::server::pending_response::ResponsePermit;
 use std::future::ready;
 
 type Permits = KeyedSemaphore<()>;

@@ -1,8 +1,8 @@
 //! How long a response holds its permits while the client does not read it.
 
 use super::*;
-use crate::callers::{UNWRITTEN_UNIT, UserPermits, sample::user_permits};
-use crate::server::unwritten::ResponsePermit;
+use crate::callers::{UNWRITTEN_UNIT, UserPermits, fake_reviews::user_permits};
+use crate::server::pending_response::ResponsePermit;
 use std::{
     num::NonZeroU64,
     pin::Pin,

@@ -1,7 +1,7 @@
 //! Tests how often a query scans a body, and how many bytes one step scans.
 
 use super::*;
-use crate::store::record::{BodyEncoding, WALKS};
+use crate::store::packed_object::{BodyEncoding, WALKS};
 
 #[test]
 fn a_body_is_scanned_at_most_twice_and_not_at_all_with_cached_values() {

@@ -6,8 +6,8 @@ mod exact;
 use super::*;
 use crate::store::{
     StoreCatalog,
-    record::VALUES_PER_OBJECT,
-    samples::{body, informer_key, remove, upsert, version},
+    fixtures::{body, informer_key, remove, upsert, version},
+    packed_object::VALUES_PER_OBJECT,
 };
 use kubewarm_api::model::{
     Delta, DeltaSink as _, FieldPath, LabelComparison, LabelRequirement, LabelSelector,

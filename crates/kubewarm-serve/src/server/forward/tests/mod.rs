@@ -3,13 +3,13 @@ mod tunnel;
 
 use super::{
     super::{
-        answer,
         listen::{ConnectionLimits, RequestHandler},
+        response,
         tests::{MOST, Served, rest},
     },
     *,
 };
-use crate::callers::{CallerCredentials, sample};
+use crate::callers::{CallerCredentials, fake_reviews};
 use futures::stream;
 use http_body_util::StreamBody;
 use hyper::{body::Frame, client::conn::http2};
@@ -44,10 +44,10 @@ struct Scene {
 }
 
 /// Authenticates three tokens as jane's, and rejects all other tokens.
-fn said(token: &str, _: &str) -> sample::Said {
+fn said(token: &str, _: &str) -> fake_reviews::Said {
     match token {
-        "of-the-caller" | "a" | "b" => sample::Said::Denied("jane"),
-        _ => sample::Said::Unknown,
+        "of-the-caller" | "a" | "b" => fake_reviews::Said::Denied("jane"),
+        _ => fake_reviews::Said::Unknown,
     }
 }
 
@@ -77,7 +77,7 @@ impl Scene {
         });
         let forward = RequestForwarder::new(connection.upstream(Handle::current()).unwrap(), wrote);
         let metrics = ReadMetrics::register(&Registry::new()).unwrap();
-        let handlers = Handlers { forward, callers: sample::changing(said).0, metrics };
+        let handlers = Handlers { forward, callers: fake_reviews::changing(said).0, metrics };
         let handlers = Arc::new(handlers);
         let of_threads = Arc::clone(&handlers);
         let handler: RequestHandler = Box::new(move |request| {
@@ -85,7 +85,7 @@ impl Scene {
             Box::pin(async move {
                 let sent =
                     handlers.forward.send(request, (&handlers.callers, &handlers.metrics)).await;
-                sent.unwrap_or_else(|failure| answer::failure(&failure))
+                sent.unwrap_or_else(|failure| response::failure(&failure))
             })
         });
         let reading = Served::by(handler, change);

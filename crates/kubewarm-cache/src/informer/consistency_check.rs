@@ -1,0 +1,131 @@
+//! Consistency checks: compare a store with a list from time to time, because a watch cannot reveal
+//! that it left out an event.
+//!
+//! The list has the exact version of the store, so changes during the check make no difference.
+//! Only names, UIDs and versions are compared.
+
+use super::{
+    digest::ObjectSetDigest, endpoint::ListPart, task::InformerTask, watch_stream::WatchStreamEnd,
+};
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, Fuse},
+};
+use kubewarm_api::model::{FaultReason, MetricOutcome, RequestFault};
+use std::{future::pending, sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep_until};
+
+/// How a consistency check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConsistencyResult {
+    /// The store has the same objects as the list.
+    Equal,
+    /// The store differs from the list. The informer relists.
+    Different,
+    /// No comparison was possible: an object is undecodable, versions have no order, or the API
+    /// server cannot list at the store's version.
+    Skipped,
+    /// The API server did not respond, or refused the request.
+    Failed,
+}
+
+/// Time limit for each page of the list.
+const PAGE: Duration = Duration::from_mins(1);
+
+impl InformerTask {
+    /// Waits until the next consistency check is due; never ends if the profile disables the
+    /// checks. Cancel safe.
+    pub(super) fn comparison_due(&self) -> impl Future<Output = ()> + use<> {
+        let period = self.informer.tuning(|tuning| tuning.consistency_check_period);
+        let due = period.and_then(|period| {
+            self.consistency_checked_at.checked_add(period.mul_f64(self.compared_part))
+        });
+        async move {
+            match due {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        }
+    }
+
+    /// Starts a consistency check. Returns a terminated future if the store cannot be compared at
+    /// present.
+    ///
+    /// Each request draws on the spare part of the namespace's rate limit.
+    pub(super) fn compare(&mut self) -> Fuse<BoxFuture<'static, ConsistencyResult>> {
+        self.consistency_checked_at = Instant::now();
+        let (held, version) = ObjectSetDigest::new().of_store(&self.informer.reader);
+        let is_whole = self.rejected == 0 && !self.informer.status().has_undecodable();
+        let at = version.filter(|version| is_whole && !version.is_opaque());
+        let Some(at) = at.filter(|at| self.version().as_ref() == Some(at)) else {
+            self.metrics.count_consistency_check(ConsistencyResult::Skipped);
+            return Fuse::terminated();
+        };
+        let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
+        let limit = self.informer.tuning(|tuning| tuning.lists.page_size);
+        let namespace = self.namespace_of_profile();
+        let comparing = async move {
+            let _permit = shared.comparisons.acquire(&namespace).await;
+            let mut listed = held.empty();
+            let mut token = String::new();
+            loop {
+                while let Err(open_at) = shared.buckets.draw_spare(&namespace, Instant::now()) {
+                    sleep_until(open_at).await;
+                }
+                let part = ListPart::Page { limit, token: &token };
+                let page = match listed.add_page(&list_watch, Some(&at), part, PAGE).await {
+                    Ok(page) => page,
+                    Err(fault) => return ConsistencyResult::failed(&fault),
+                };
+                if page.version().ok().as_ref() != Some(&at) {
+                    return ConsistencyResult::Skipped;
+                }
+                if page.token.is_empty() {
+                    let is_equal = held.matches(&listed);
+                    return if is_equal {
+                        ConsistencyResult::Equal
+                    } else {
+                        ConsistencyResult::Different
+                    };
+                }
+                token = page.token;
+            }
+        };
+        comparing.boxed().fuse()
+    }
+
+    /// Records the result of a consistency check. Returns the end of the watch if the store
+    /// differs.
+    pub(super) fn compared(&self, comparison: ConsistencyResult) -> Option<WatchStreamEnd> {
+        self.metrics.count_consistency_check(comparison);
+        if comparison != ConsistencyResult::Different {
+            return None;
+        }
+        tracing::error!(
+            informer = %self.informer.key,
+            version = self.version().map(|version| version.to_string()),
+            "the table is not what the API server has at its version: listing anew"
+        );
+        Some(WatchStreamEnd::Inconsistent)
+    }
+}
+
+impl ConsistencyResult {
+    /// The label of `kubewarm_consistency_checks_total`. A difference is a success: the check was completed.
+    pub(super) const fn outcome(self) -> MetricOutcome {
+        match self {
+            Self::Equal | Self::Different => MetricOutcome::Success,
+            Self::Skipped => MetricOutcome::Cancelled,
+            Self::Failed => MetricOutcome::Error,
+        }
+    }
+
+    fn failed(fault: &RequestFault) -> Self {
+        // The API server no longer keeps that version, or never could list it.
+        if matches!(fault.reason(), FaultReason::Gone | FaultReason::Unsupported) {
+            return Self::Skipped;
+        }
+        tracing::debug!(%fault, "nothing to compare with");
+        Self::Failed
+    }
+}

@@ -1,0 +1,270 @@
+//! Freshness checks for readers: each shows that a store contains every change made before the
+//! check. All readers that wait for the same store share one request.
+//!
+//! The check sends a consistent read, which returns the API server's current resource version. The
+//! store passes the check in either of two ways:
+//!
+//! - An event or a bookmark brings the store to that version.
+//! - The store has the same objects in the same versions as the read. Then nothing has changed
+//!   between the two, whatever the store's version is.
+//!
+//! The second way exists because resource versions are global to etcd. Changes of other resources
+//! increase them, and a watch without events receives a bookmark only once a minute. So a store of
+//! at most 200 objects is compared with the read. For a larger store, the informer sends a probe,
+//! which takes about 2 s.
+
+use super::{
+    InformerReports, digest::ObjectSetDigest, endpoint::ListPart, list_watch::ListWatch,
+    shared_informer::SharedInformer,
+};
+use kubewarm_api::model::{FaultReason, InformerKey, RequestFault, ResourceVersion};
+use kubewarm_client::{ExpiringCache, NamespaceBuckets};
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::{
+    runtime::Handle,
+    sync::{Semaphore, SemaphorePermit},
+    time::{Instant, sleep, sleep_until, timeout_at},
+};
+
+/// Maximum number of objects to compare. One request returns that many in about 10 ms, and the
+/// comparison takes less than 1 ms.
+const FEW: u32 = 200;
+/// Time limit of a freshness check.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Polling interval of the store's version. An event usually arrives within a few milliseconds.
+const POLL: Duration = Duration::from_millis(5);
+/// Delay before a probe is sent for a small store whose watch stays silent.
+const LATE: Duration = Duration::from_millis(100);
+/// Maximum number of concurrent freshness checks. Each uses one connection for at most 3 s; further
+/// checks wait.
+const UNDER_WAY: usize = 32;
+
+/// A passed freshness check of one store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FreshnessCheck {
+    /// When the request was sent. The store contains every change made before this time.
+    pub at: Instant,
+    /// The store's version when it passed the check.
+    held: ResourceVersion,
+    /// The API server's version at `at`.
+    newest: ResourceVersion,
+}
+
+/// How long a result stays cached. Readers accept only results of requests sent after they began to
+/// wait.
+const KEPT: Duration = Duration::from_secs(10);
+/// Maximum number of cached results. It exceeds the number of concurrent checks, so waiting readers
+/// still find their result.
+const MAX_KEPT: u64 = 1_024;
+
+/// Runs freshness checks, at most one per store at a time. Cheap to clone.
+#[derive(Clone)]
+pub struct FreshnessChecker {
+    reports: InformerReports,
+    buckets: NamespaceBuckets,
+    under_way: Arc<Semaphore>,
+    kept: ExpiringCache<InformerKey, FreshnessCheck>,
+    /// Runs each check to its end, even if the reader gives up.
+    runtime: Handle,
+}
+
+impl FreshnessCheck {
+    /// Whether a snapshot of the store at `version` is as fresh as the check shows.
+    ///
+    /// True for the version that passed the check, and for every version from the API server's on.
+    /// A version in between can be a state that was already outdated when the check was sent.
+    #[must_use]
+    pub fn covers(&self, version: Option<&ResourceVersion>) -> bool {
+        version.is_some_and(|version| *version == self.held || *version >= self.newest)
+    }
+}
+
+impl FreshnessChecker {
+    /// Must be called within the tokio runtime that is to run the checks.
+    pub(super) fn new(reports: InformerReports, buckets: NamespaceBuckets) -> Self {
+        let under_way = Arc::new(Semaphore::new(UNDER_WAY));
+        let kept = ExpiringCache::new(MAX_KEPT, KEPT);
+        Self { reports, buckets, under_way, kept, runtime: Handle::current() }
+    }
+
+    /// Runs a freshness check of the store of `key`, or shares one whose request was sent after
+    /// `since`. The requests count against the limits of the namespace `payer`.
+    ///
+    /// # Errors
+    ///
+    /// All readers that wait for the check receive its error:
+    ///
+    /// - The error of the request.
+    /// - [`FaultReason::TimedOut`] if the watch does not reach the API server's version in time.
+    /// - [`FaultReason::Throttled`] if the limit of the namespace, or of all freshness checks, is
+    ///   exhausted.
+    /// - [`FaultReason::Unverified`] if no watch updates the store: it is paused, blocked or not listed
+    ///   yet.
+    ///
+    /// # Cost
+    ///
+    /// One request, shared by all readers that came before it was sent. It returns a page of
+    /// metadata for a store of up to 200 objects. For a larger store it returns one object, and a
+    /// probe of about 2 s follows. Takes at most 3 s.
+    pub async fn prove(
+        &self,
+        key: &InformerKey,
+        payer: &Arc<str>,
+        since: Instant,
+    ) -> Result<FreshnessCheck, RequestFault> {
+        let (freshness_checker, of, payer) = (self.clone(), key.clone(), Arc::clone(payer));
+        let proving = async move { freshness_checker.make(&of, &payer).await };
+        let (kept, runtime) = (&self.kept, &self.runtime);
+        let freshness_check =
+            kept.get_or_fetch(runtime, key.clone(), Some(since), || proving).await?;
+        Ok(freshness_check.value)
+    }
+
+    async fn make(
+        &self,
+        key: &InformerKey,
+        payer: &Arc<str>,
+    ) -> Result<FreshnessCheck, RequestFault> {
+        let informer = self.reports.informer(key).ok_or_else(idle)?;
+        let deadline = Instant::now() + PATIENCE;
+        let list_watch = informer.list_watch.as_ref().map_err(RequestFault::clone)?;
+        let _one = self.turn(payer, deadline).await?;
+        if !informer.get_summary().is_kept_current() {
+            return Err(idle());
+        }
+        let before = informer.reader.version();
+        let is_small = informer.reader.objects() <= FEW.into();
+        let sent = Instant::now();
+        let within = deadline.saturating_duration_since(sent);
+        let (newest, all) = newest(list_watch, is_small, within).await?;
+        if before.is_some_and(|before| newest.is_older_than(&before)) {
+            // Either versions went back, or this API server lags behind. A probe will find out.
+            informer.probe.notify_one();
+            return Err(behind());
+        }
+        let mut probe_at = Some(if all.is_some() { sent + LATE } else { sent });
+        loop {
+            if let Some(freshness_check) = informer.prove(sent, &newest, all.as_ref()) {
+                return Ok(freshness_check);
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return Err(behind());
+            }
+            if !informer.get_summary().is_kept_current() {
+                return Err(idle());
+            }
+            if probe_at.take_if(|at| *at <= now).is_some() {
+                self.buckets.charge(payer, 1, now);
+                informer.probe.notify_one();
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// Waits for a permit to run one more check, and draws one request of the namespace `payer`.
+    async fn turn(
+        &self,
+        payer: &Arc<str>,
+        deadline: Instant,
+    ) -> Result<SemaphorePermit<'_>, RequestFault> {
+        // The semaphore is never closed.
+        let Ok(Ok(one)) = timeout_at(deadline, self.under_way.acquire()).await else {
+            return Err(busy());
+        };
+        while let Err(open_at) = self.buckets.draw_spare(payer, Instant::now()) {
+            if open_at >= deadline {
+                return Err(busy());
+            }
+            sleep_until(open_at).await;
+        }
+        Ok(one)
+    }
+}
+
+fn idle() -> RequestFault {
+    RequestFault::new(FaultReason::Unverified, "nothing keeps it current")
+}
+
+fn behind() -> RequestFault {
+    RequestFault::new(FaultReason::TimedOut, "the watch has not brought what the API server has")
+}
+
+fn busy() -> RequestFault {
+    let message = "too many requests are made upstream, for the namespace or for readers at all";
+    RequestFault::new(FaultReason::Throttled, message)
+}
+
+/// Returns the API server's current version. For a small store also returns the digest of the list,
+/// if the list fits into one page.
+async fn newest(
+    list_watch: &ListWatch,
+    is_small: bool,
+    within: Duration,
+) -> Result<(ResourceVersion, Option<ObjectSetDigest>), RequestFault> {
+    if !is_small {
+        return Ok((list_watch.peek(within).await?.version()?, None));
+    }
+    let mut named = ObjectSetDigest::new();
+    let part = ListPart::Page { limit: FEW, token: "" };
+    let meta = named.add_page(list_watch, None, part, within).await?;
+    Ok((meta.version()?, meta.token.is_empty().then_some(named)))
+}
+
+impl SharedInformer {
+    /// Returns the result if the store has reached `newest`, or if its objects equal `all`. `sent`
+    /// is when the request was sent.
+    fn prove(
+        &self,
+        sent: Instant,
+        newest: &ResourceVersion,
+        all: Option<&ObjectSetDigest>,
+    ) -> Option<FreshnessCheck> {
+        if !self.get_summary().is_kept_current() {
+            return None;
+        }
+        // Hold off the writer, so that the store cannot be purged before its confirmation is
+        // recorded.
+        let no_writer = self.sink.lock();
+        let mut held = self.reader.version()?;
+        let has_come = held >= *newest;
+        if !has_come {
+            let all = all.filter(|all| all.objects() == self.reader.objects())?;
+            let (digest, version) = all.of_store(&self.reader);
+            held = version.filter(|_| digest.matches(all))?;
+        }
+        self.status().current(sent);
+        drop(no_writer);
+        Some(FreshnessCheck { at: sent, held, newest: newest.clone() })
+    }
+}
+
+impl fmt::Debug for FreshnessChecker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FreshnessChecker").field("reports", &self.reports).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::join;
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_for_a_permit_ends_at_the_deadline_of_the_check() {
+        let checks = FreshnessChecker::new(InformerReports::default(), NamespaceBuckets::default());
+        let (payer, began) = ("ns".into(), Instant::now());
+        let all = checks.under_way.acquire_many(UNDER_WAY.try_into().unwrap()).await.unwrap();
+        let acquire = || async { checks.turn(&payer, Instant::now() + PATIENCE).await.map(drop) };
+        assert_eq!(acquire().await, Err(busy()));
+        assert_eq!(began.elapsed(), PATIENCE);
+        let others_end = async {
+            sleep(PATIENCE / 2).await;
+            drop(all);
+        };
+        assert_eq!(join!(acquire(), others_end).0, Ok(()));
+        assert_eq!(began.elapsed(), PATIENCE + PATIENCE / 2);
+        checks.buckets.charge(&payer, 1_000, Instant::now());
+        assert_eq!(acquire().await, Err(busy()), "the namespace is over its request limit");
+    }
+}

@@ -1,0 +1,94 @@
+//! Sends an informer's requests, and converts every error into a fault.
+
+use super::{
+    list_splitter::{ListSplitter, MAX_OBJECT, SplitItem},
+    metadata::ListMetadata,
+};
+use bytes::Bytes;
+use futures::{StreamExt as _, stream::BoxStream};
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Limited};
+use jiff::Timestamp;
+use kube::client::Body;
+use kubewarm_api::model::{FaultReason, RequestFault};
+use kubewarm_client::fault;
+use std::time::Duration;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// Maximum number of bytes of an error response that are read. A `Status` object is smaller.
+const MAX_ERROR_BODY: usize = 64 << 10;
+
+/// The bytes of a response body as they arrive.
+pub(super) type BodyChunks = BoxStream<'static, Result<Bytes, RequestFault>>;
+
+/// Sends `request` and waits for the headers of a successful response.
+///
+/// # Errors
+///
+/// [`FaultReason::TimedOut`] if the headers do not arrive in time; [`FaultReason::Unreachable`] if the
+/// connection fails; otherwise the fault that the HTTP status means.
+pub(super) async fn open(
+    client: &kube::Client,
+    request: Request<Vec<u8>>,
+    headers_within: Duration,
+) -> Result<BodyChunks, RequestFault> {
+    let late = || {
+        let seconds = headers_within.as_secs();
+        RequestFault::new(
+            FaultReason::TimedOut,
+            format!("no answer from the API server within {seconds} s"),
+        )
+    };
+    let response = timeout(headers_within, client.send(request.map(Body::from)))
+        .await
+        .map_err(|_elapsed| late())?
+        .map_err(|error| fault::of_transport(&error))?;
+    if !response.status().is_success() {
+        return Err(refused(response, headers_within).await);
+    }
+    let chunks = response.into_body().into_data_stream();
+    Ok(chunks.map(|chunk| chunk.map_err(|error| fault::of_transport(&error))).boxed())
+}
+
+/// Reads a list to its end and passes each item to `each`. Holds one item in memory at a time.
+///
+/// # Errors
+///
+/// [`FaultReason::Malformed`] for an incomplete list; [`FaultReason::TimedOut`] if the list does not end by
+/// `until`; the errors of `each`.
+pub(super) async fn items(
+    mut chunks: BodyChunks,
+    until: Instant,
+    mut each: impl FnMut(&SplitItem<'_>) -> Result<(), RequestFault>,
+) -> Result<ListMetadata, RequestFault> {
+    let late = |_| RequestFault::new(FaultReason::TimedOut, "the list did not end in time");
+    let mut splitter = ListSplitter::new(MAX_OBJECT);
+    while let Some(chunk) = timeout_at(until, chunks.next()).await.map_err(late)? {
+        let chunk = chunk?;
+        let mut rest = &chunk[..];
+        while !rest.is_empty() {
+            let (consumed, piece) = splitter.feed(rest)?;
+            if let Some(piece) = piece {
+                each(&piece)?;
+            }
+            rest = rest.get(consumed..).unwrap_or_default();
+        }
+    }
+    if !splitter.is_complete() {
+        return Err(RequestFault::new(
+            FaultReason::Malformed,
+            "the list ended before it was complete",
+        ));
+    }
+    ListMetadata::of(&splitter)
+}
+
+async fn refused(response: Response<Body>, within: Duration) -> RequestFault {
+    let (parts, body) = response.into_parts();
+    let body = match timeout(within, Limited::new(body, MAX_ERROR_BODY).collect()).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        // The HTTP status is enough.
+        Ok(Err(_)) | Err(_) => Bytes::new(),
+    };
+    fault::of_response(parts.status, &parts.headers, &body, Timestamp::now())
+}

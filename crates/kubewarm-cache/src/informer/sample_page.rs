@@ -1,0 +1,109 @@
+//! Fetches the first objects of an informer without starting it. Forecasts use it.
+
+use super::{
+    access_check::AccessCheck, decoder::ObjectDecoder, endpoint::ListPart,
+    list_splitter::SplitItem, list_watch::ListWatch, metadata::ListMetadata, request,
+};
+use kubewarm_api::model::{
+    DecodedObject, FaultReason, InformerKey, InformerSpec, ManagedFieldsPolicy, Projection,
+    RequestFault,
+};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// Maximum size of one page, in bytes. It exceeds 20 objects of etcd's default maximum size.
+const MAX_PAGE: usize = 64 << 20;
+
+/// Time limit of one page. A warm-up can take longer, but a forecast must return sooner.
+const PAGE: Duration = Duration::from_secs(30);
+
+/// The part of each object to fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleDepth {
+    /// The part that the informer would fetch.
+    AsDeclared,
+    /// Only metadata. Enough to count objects.
+    Metadata,
+}
+
+/// The result of one page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SamplePage {
+    /// Number of objects in the page.
+    pub objects: u64,
+    /// Number of objects after the page. `None` if the API server does not report it, as for lists
+    /// with a selector.
+    pub remaining: Option<u64>,
+    /// Continue token of the next page; empty after the last page.
+    pub token: String,
+    /// Time from the request to the headers of the response.
+    pub headers: Duration,
+    /// Time from the request until the last object is processed.
+    pub took: Duration,
+}
+
+/// Fetches one page of at most `limit` objects with the identity of `client`, and passes each
+/// object to `see`. An empty `token` requests the first page.
+///
+/// An undecodable object is counted but not passed on. The payload of Secrets is never fetched,
+/// even if the informer would fetch it.
+///
+/// # Errors
+///
+/// The fault of the response; [`FaultReason::TooLarge`] above 64 MiB; [`FaultReason::TimedOut`] after 30 s.
+pub async fn look(
+    client: &Arc<kube::Client>,
+    key: &InformerKey,
+    (depth, limit, token): (SampleDepth, u32, &str),
+    mut see: impl FnMut(&DecodedObject<'_>) + Send,
+) -> Result<SamplePage, RequestFault> {
+    let key = &shallow(key, depth);
+    let list_watch = ListWatch::new(client, key)?;
+    let part = ListPart::Page { limit, token };
+    let started = Instant::now();
+    let chunks = list_watch.open(PAGE, |endpoint| endpoint.list(part)).await?;
+    let headers = started.elapsed();
+    let mut decoder = ObjectDecoder::new(key);
+    let (mut objects, mut bytes) = (0, 0_usize);
+    let meta = request::items(chunks, started + PAGE, |piece| {
+        objects += 1;
+        bytes = bytes.saturating_add(piece.len());
+        if bytes > MAX_PAGE {
+            let text = format!("the first {limit} objects exceed {} MiB", MAX_PAGE >> 20);
+            return Err(RequestFault::new(FaultReason::TooLarge, text));
+        }
+        if let SplitItem::Whole(json) = piece
+            && let Ok(item) = decoder.decode(json)
+        {
+            see(&item);
+        }
+        Ok(())
+    });
+    let ListMetadata { token, remaining_item_count, .. } = meta.await?;
+    Ok(SamplePage {
+        objects,
+        remaining: if token.is_empty() { Some(0) } else { remaining_item_count },
+        token,
+        headers,
+        took: started.elapsed(),
+    })
+}
+
+/// Runs an access check for an informer with metadata only, so no payload is fetched.
+///
+/// # Cost
+///
+/// The cost of [`AccessCheck::of`].
+pub async fn check_access(client: &Arc<kube::Client>, spec: &InformerSpec) -> AccessCheck {
+    let key = shallow(&spec.key, SampleDepth::Metadata);
+    AccessCheck::of(client, &key, spec.tuning.namespace_check).await
+}
+
+/// The informer's key, without the payload of Secrets.
+fn shallow(key: &InformerKey, depth: SampleDepth) -> InformerKey {
+    let mut key = key.clone();
+    if depth == SampleDepth::Metadata || key.resource.group_resource().is_secrets() {
+        key.projection = Projection::Metadata(ManagedFieldsPolicy::Drop);
+    }
+    key
+}

@@ -1,0 +1,111 @@
+//! Lists an informer's objects as the initial events of a watch (`sendInitialEvents`).
+
+use super::{
+    DecodeStage, UpstreamEventType, Verb,
+    list::{AppliedList, ListError, oversized},
+    list_splitter::SplitItem,
+    peek::tombstone,
+    task::InformerTask,
+    upstream_event::{Bookmark, UpstreamEvent},
+    watch_stream::{WatchStream, lasting},
+};
+use futures::StreamExt as _;
+use kubewarm_api::model::{Delta, FaultReason, RequestFault, ResourceVersion};
+use kubewarm_client::fault;
+use tokio::time::{Instant, timeout_at};
+
+impl InformerTask {
+    /// Lists as a stream, until the bookmark that ends the initial events.
+    ///
+    /// The deadline applies to silence: a server that does not support the parameter sends events
+    /// but no end bookmark. The whole stream must end within ten deadlines, even if data keeps
+    /// arriving.
+    pub(super) async fn list_streaming(&mut self) -> Result<AppliedList, ListError> {
+        let started = Instant::now();
+        let listed = self.receive_initial().await;
+        self.count_list(&listed, started);
+        listed
+    }
+
+    async fn receive_initial(&mut self) -> Result<AppliedList, ListError> {
+        let timing = self.shared.timing.clone();
+        let deadline = self.informer.tuning(|tuning| tuning.lists.watch_list_timeout);
+        let asked = lasting(&timing).max(deadline * 10);
+        let started = Instant::now();
+        let within = timing.list_headers;
+        let chunks = self.list_watch.open(within, |endpoint| endpoint.stream(asked)).await?;
+        self.informer.status().allowed(Verb::Watch, started);
+        let mut stream = WatchStream::new(chunks, asked);
+        let late = || {
+            RequestFault::new(
+                FaultReason::TimedOut,
+                "the streaming list sent no end bookmark in time",
+            )
+        };
+        loop {
+            let limit = (stream.heard + deadline).min(started + deadline * 10);
+            match timeout_at(limit, stream.chunks.next()).await {
+                Ok(Some(chunk)) => stream.rest = chunk?,
+                Ok(None) => {
+                    let message = "the streaming list ended before its end bookmark";
+                    return Err(RequestFault::new(FaultReason::ClosedAtOnce, message).into());
+                }
+                Err(_elapsed) => return Err(late().into()),
+            }
+            let length = u64::try_from(stream.rest.len()).unwrap_or(u64::MAX);
+            self.metrics.upstream_list_bytes.inc_by(length);
+            stream.heard = Instant::now();
+            while !stream.rest.is_empty() {
+                let chunk = stream.rest.clone();
+                let (consumed, piece) = stream.lines.feed(&chunk);
+                stream.rest = chunk.slice(consumed.min(chunk.len())..);
+                let Some(piece) = piece else { continue };
+                if let Some(version) = self.take_initial(&piece)? {
+                    return Ok(AppliedList { version, stream: Some(stream) });
+                }
+                if self.wait_for_budget(piece.len()).await? {
+                    stream.heard = Instant::now();
+                }
+            }
+        }
+    }
+
+    /// Applies one event of the initial ones. Returns the version if the event is the end bookmark.
+    fn take_initial(
+        &mut self,
+        piece: &SplitItem<'_>,
+    ) -> Result<Option<ResourceVersion>, ListError> {
+        let nonsense = || {
+            RequestFault::new(FaultReason::Malformed, "the streaming list sent what is no event")
+        };
+        let line = match piece {
+            SplitItem::Whole(line) => line,
+            SplitItem::Oversized(head) => {
+                let object = UpstreamEvent::of_head(head).map_or(*head, |event| event.object);
+                self.reject(oversized(object), DecodeStage::WatchObject);
+                return Ok(None);
+            }
+        };
+        let event = UpstreamEvent::parse(line).ok_or_else(nonsense)?;
+        match event.kind {
+            UpstreamEventType::Added | UpstreamEventType::Modified => {
+                self.metrics.upstream_list_items.inc();
+                self.informer.status().report.listed += 1;
+                self.take_listed(event.object, DecodeStage::WatchObject);
+            }
+            UpstreamEventType::Deleted => {
+                let gone = tombstone(event.object).ok_or_else(nonsense)?;
+                self.informer.apply(Delta::Remove(gone));
+            }
+            UpstreamEventType::Error => return Err(fault::of_event(event.object).into()),
+            UpstreamEventType::Bookmark => {
+                let bookmark = Bookmark::parse(event.object).ok_or_else(nonsense)?;
+                if bookmark.is_initial_events_end {
+                    self.refuse_rollback(&bookmark.version)?;
+                    return Ok(Some(bookmark.version));
+                }
+            }
+        }
+        Ok(None)
+    }
+}

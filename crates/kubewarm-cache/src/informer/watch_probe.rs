@@ -1,0 +1,106 @@
+//! Probes: a second, short watch shows whether a silent watch has missed events.
+//!
+//! The second watch starts from the store's version with `timeoutSeconds=4`. A 1.36 API server
+//! sends events first, and a bookmark after 1.5 to 2.9 s. With a timeout of 2 or 3 s it sent no
+//! bookmark.
+//!
+//! - If the bookmark comes first, the silent watch has missed nothing up to the bookmark's version.
+//! - If an event comes first, the silent watch must deliver it, too. Otherwise the silent watch is
+//!   dead, and the informer opens another.
+
+use super::{list_watch::ShortWatchResult, task::InformerTask, watch_stream::WatchStreamEnd};
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, Fuse},
+};
+use kubewarm_api::model::{Delta, FaultReason, RequestFault, ResourceVersion, Verb};
+use std::sync::Arc;
+use tokio::time::{Instant, sleep};
+
+/// The result of the second watch.
+#[derive(Debug)]
+pub(super) struct WatchProbe {
+    /// When the second watch was opened.
+    asked_at: Instant,
+    /// The version from which the second watch started.
+    from: ResourceVersion,
+    heard: ShortWatchResult,
+}
+
+impl InformerTask {
+    /// Starts a probe as soon as the namespace has a permit for it. After an event, the future also
+    /// waits for `Timing::probe_grace`, in which the first watch must deliver the event.
+    pub(super) fn probe(&self) -> Fuse<BoxFuture<'static, Result<WatchProbe, RequestFault>>> {
+        let Some(from) = self.version() else { return Fuse::terminated() };
+        let namespace = self.namespace_of_profile();
+        let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
+        let probing = async move {
+            let permit = shared.probes.acquire(&namespace).await;
+            let timing = &shared.timing;
+            let asked_at = Instant::now();
+            let heard = list_watch.probe(&from, timing.probe, timing.watch_headers).await?;
+            drop(permit);
+            if matches!(heard, ShortWatchResult::Event(_)) {
+                sleep(timing.probe_grace).await;
+            }
+            Ok(WatchProbe { asked_at, from, heard })
+        };
+        probing.boxed().fuse()
+    }
+
+    /// Evaluates a probe. Returns when the next probe can start, or why the watch must end.
+    pub(super) fn judge(
+        &mut self,
+        probed: Result<WatchProbe, RequestFault>,
+    ) -> Result<Instant, WatchStreamEnd> {
+        let pause = self.shared.timing.probe_pause;
+        let WatchProbe { asked_at, from, heard } = match probed {
+            Ok(probed) => probed,
+            Err(fault) if fault.reason() == FaultReason::Gone => {
+                return Err(WatchStreamEnd::Dead("the version is too old for a second watch"));
+            }
+            Err(fault) => {
+                self.metrics.count_request_error(Verb::Watch, fault.code());
+                let delay = self.backoff.failed(fault.retry_after(), fastrand::f64()).max(pause);
+                self.informer.status().fault(Verb::Watch, &fault, self.backoff.failures(), delay);
+                self.shared.changes.notify();
+                return Ok(Instant::now() + delay);
+            }
+        };
+        self.informer.status().refused_no_more(Verb::Watch);
+        match heard {
+            ShortWatchResult::Bookmark(version) => {
+                if version.is_older_than(&from) {
+                    return Err(WatchStreamEnd::WentBack);
+                }
+                // The first watch can have delivered a newer version during the probe.
+                if !self.version().is_some_and(|known| version.is_older_than(&known)) {
+                    self.informer.apply(Delta::Progress(version.clone()));
+                    self.informer.status().report.version = Some(version);
+                }
+                self.informer.status().current(asked_at);
+                self.healthy();
+            }
+            ShortWatchResult::Event(version) if self.lacks(&version, asked_at) => {
+                return Err(WatchStreamEnd::Dead(
+                    "a second watch saw events that this one did not bring",
+                ));
+            }
+            ShortWatchResult::Event(_) => {}
+            ShortWatchResult::Nothing(why) => return Err(WatchStreamEnd::Dead(why)),
+        }
+        Ok(Instant::now())
+    }
+
+    /// Whether the first watch has not reached `version`. The version belongs to an event that was
+    /// sent after `asked_at`.
+    fn lacks(&self, version: &ResourceVersion, asked_at: Instant) -> bool {
+        let status = self.informer.status();
+        status.version().is_some_and(|known| match known.partial_cmp(version) {
+            Some(order) => order.is_lt(),
+            // Opaque versions have no order. Check whether the first watch delivered anything
+            // since.
+            None => status.report.current_at.is_none_or(|current| current < asked_at),
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! An open watch, the ways in which it can end, and its metrics.
+
+use super::{
+    InformerTiming, ResourceMetrics, UpstreamWatchEnd, line_splitter::LineSplitter,
+    list_splitter::MAX_OBJECT, request::BodyChunks,
+};
+use bytes::Bytes;
+use kubewarm_api::model::{FaultReason, RequestFault};
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+pub(super) struct WatchStream {
+    pub(super) chunks: BodyChunks,
+    pub(super) lines: LineSplitter,
+    /// Received bytes that are not split into events yet.
+    pub(super) rest: Bytes,
+    pub(super) opened: Instant,
+    /// The `timeoutSeconds` of the request.
+    pub(super) asked: Duration,
+    /// When the last bytes arrived.
+    pub(super) heard: Instant,
+    pub(super) events: u64,
+}
+
+/// Why a watch ended.
+pub(super) enum WatchStreamEnd {
+    /// The response ended normally.
+    Clean,
+    Broken(RequestFault),
+    /// The informer closed the watch, because it was silent or missed events.
+    Dead(&'static str),
+    /// The server sent an `ERROR` event.
+    Told(RequestFault),
+    /// The watch sent an event that cannot be decoded and names no object. The text describes the
+    /// problem.
+    Nonsense(String),
+    /// An event is older than the one before it, and its object is not in the store.
+    Disordered,
+    /// A bookmark has a lower version than the store. Only a rollback check can determine the
+    /// reason.
+    WentBack,
+    /// A consistency check found that the store differs from a list of the same version.
+    Inconsistent,
+    /// The informer's namespace does not exist.
+    NamespaceGone(RequestFault),
+}
+
+impl WatchStream {
+    pub(super) fn new(chunks: BodyChunks, asked: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            chunks,
+            lines: LineSplitter::new(MAX_OBJECT),
+            rest: Bytes::new(),
+            opened: now,
+            asked,
+            heard: now,
+            events: 0,
+        }
+    }
+}
+
+impl fmt::Debug for WatchStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchStream").field("opened", &self.opened).finish_non_exhaustive()
+    }
+}
+
+impl WatchStreamEnd {
+    /// The label of `kubewarm_upstream_watch_ends_total`.
+    pub(super) fn label(&self, lasted: Duration, asked: Duration) -> UpstreamWatchEnd {
+        match self {
+            Self::Clean if is_early(lasted, asked) => UpstreamWatchEnd::Eof,
+            Self::Clean => UpstreamWatchEnd::ServerTimeout,
+            Self::Broken(_) => UpstreamWatchEnd::Broken,
+            Self::Dead(_) => UpstreamWatchEnd::Idle,
+            Self::Told(fault) => match (fault.reason(), fault.code()) {
+                (FaultReason::Gone, _) => UpstreamWatchEnd::Gone,
+                (_, Some(429)) => UpstreamWatchEnd::Http429,
+                (_, Some(400..=499)) => UpstreamWatchEnd::Http4xx,
+                _ => UpstreamWatchEnd::Http5xx,
+            },
+            Self::Nonsense(_) | Self::Disordered | Self::WentBack => UpstreamWatchEnd::Decode,
+            Self::Inconsistent | Self::NamespaceGone(_) => UpstreamWatchEnd::Shutdown,
+        }
+    }
+}
+
+/// Counts a watch as ended when dropped. The reason is `Shutdown` unless [`WatchMetricsGuard::ended`] set
+/// another.
+#[must_use = "dropping it at once records a watch that was stopped"]
+pub(super) struct WatchMetricsGuard {
+    metrics: Arc<ResourceMetrics>,
+    opened: Instant,
+    reason: UpstreamWatchEnd,
+}
+
+impl WatchMetricsGuard {
+    pub(super) fn new(metrics: &Arc<ResourceMetrics>, opened: Instant) -> Self {
+        metrics.upstream_watch_starts.inc();
+        Self { metrics: Arc::clone(metrics), opened, reason: UpstreamWatchEnd::Shutdown }
+    }
+
+    pub(super) fn ended(mut self, reason: UpstreamWatchEnd) {
+        self.reason = reason;
+    }
+}
+
+impl Drop for WatchMetricsGuard {
+    fn drop(&mut self) {
+        self.metrics.observe_watch_end(self.reason, self.opened.elapsed());
+    }
+}
+
+/// Whether a watch ended before its `timeoutSeconds`.
+pub(super) fn is_early(lasted: Duration, asked: Duration) -> bool {
+    // The tolerance is needed because the server counts whole seconds from the arrival of the
+    // request.
+    lasted + Duration::from_secs(2) < asked
+}
+
+/// Returns a random `timeoutSeconds` from `InformerTiming::watch_least` to twice that.
+pub(super) fn lasting(timing: &InformerTiming) -> Duration {
+    timing.watch_least.mul_f64(1.0 + fastrand::f64())
+}

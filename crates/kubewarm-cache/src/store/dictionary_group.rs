@@ -1,0 +1,314 @@
+//! Decides when the stores of one resource get a compression dictionary, and trains it.
+
+use super::{
+    codec::{CompressionContext, RecordCodec},
+    dictionary::CompressionDictionary,
+    maintenance_queue::{MaintenanceQueue, repack},
+    object_store::ObjectStore,
+    packed_object::DetachedObject,
+};
+use kubewarm_api::model::Resource;
+use parking_lot::{Mutex, RwLock};
+use std::{
+    fmt,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// Maximum size of a dictionary, in bytes. Larger dictionaries save no more memory.
+const DICTIONARY_BYTES: usize = 16 << 10;
+
+/// Minimum number of objects for a first dictionary. With fewer objects, it takes more memory than it saves.
+///
+/// It is also the minimum number of objects that are packed between two trainings.
+const FIRST_OBJECTS: u64 = 256;
+
+/// Minimum number of sample bytes for a dictionary. With fewer bytes, it takes more memory than it saves.
+const FIRST_BYTES: usize = 128 << 10;
+
+/// A new dictionary is trained when the number of objects has grown by this factor. The first objects of a list come
+/// from one namespace and are not typical of the others.
+const GROWTH: u64 = 16;
+
+/// Maximum number of sample bytes for a first dictionary, and for later ones.
+///
+/// The first sample is small to keep training short. Objects that arrive before training ends are packed without a
+/// dictionary, which takes five times as much memory. A list delivers thousands of objects in that time.
+const FIRST_SAMPLE_BYTES: usize = 256 << 10;
+const SAMPLE_BYTES: usize = 512 << 10;
+
+/// Maximum number of sampled objects that measure whether a new dictionary packs better. They are not trained from.
+const HELD_OUT: usize = 32;
+
+/// The stores that use the same dictionaries because their resource, version and projection are equal. kubewarm's own
+/// stores form separate groups.
+#[derive(Debug)]
+pub(super) struct DictionaryGroup {
+    current: RwLock<Option<Arc<CompressionDictionary>>>,
+    /// Number of objects packed so far.
+    packed: AtomicU64,
+    /// Value of `packed` at which the next training starts. It is `u64::MAX` while a training is queued or running.
+    next: AtomicU64,
+    tables: Mutex<Vec<Weak<ObjectStore>>>,
+    /// Number of objects at the last training; 0 before the first dictionary.
+    trained: AtomicU64,
+    resource: Resource,
+    decode_errors: DecodeErrorCounter,
+    pub(super) codec: RecordCodec,
+    pub(super) upkeep: MaintenanceQueue,
+}
+
+type CountDecodeError = dyn Fn(&Resource) + Send + Sync;
+
+/// Called for each stored record that did not decode.
+#[derive(Clone, Default)]
+pub(super) struct DecodeErrorCounter(pub(super) Option<Arc<CountDecodeError>>);
+
+impl fmt::Debug for DecodeErrorCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DecodeErrorCounter").finish_non_exhaustive()
+    }
+}
+
+impl DictionaryGroup {
+    pub(super) fn new(
+        resource: Resource,
+        codec: RecordCodec,
+        upkeep: MaintenanceQueue,
+        decode_errors: DecodeErrorCounter,
+    ) -> Self {
+        Self {
+            current: RwLock::new(None),
+            packed: AtomicU64::new(0),
+            next: AtomicU64::new(FIRST_OBJECTS),
+            tables: Mutex::default(),
+            trained: AtomicU64::new(0),
+            resource,
+            decode_errors,
+            codec,
+            upkeep,
+        }
+    }
+
+    /// Adds a store, and removes stores that were freed.
+    pub(super) fn join(&self, table: &Arc<ObjectStore>) {
+        let mut tables = self.tables.lock();
+        tables.retain(|table| table.strong_count() > 0);
+        tables.push(Arc::downgrade(table));
+    }
+
+    /// Counts a record that did not decode.
+    pub(super) fn count_decode_error(&self) {
+        if let Some(count) = &self.decode_errors.0 {
+            count(&self.resource);
+        }
+    }
+
+    /// Returns the newest dictionary, which packs new objects.
+    pub(super) fn current(&self) -> Option<Arc<CompressionDictionary>> {
+        self.current.read().clone()
+    }
+
+    /// Counts a packed object, and queues a training when the count reaches `next`.
+    pub(super) fn count(self: &Arc<Self>) {
+        let packed = self.packed.fetch_add(1, Ordering::Relaxed) + 1;
+        let next = self.next.load(Ordering::Relaxed);
+        if packed >= next {
+            let taken =
+                self.next.compare_exchange(next, u64::MAX, Ordering::Relaxed, Ordering::Relaxed);
+            if taken.is_ok() {
+                let kind = Arc::downgrade(self);
+                self.upkeep.push(move || kind.upgrade().iter().for_each(|it| it.train()));
+            }
+        }
+    }
+
+    /// Trains a dictionary if there are enough objects and it saves enough, then packs the objects of all stores
+    /// again with it.
+    ///
+    /// To copy samples, it locks one store after another.
+    fn train(&self) {
+        let all = self.tables.lock().clone();
+        let tables: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+        let objects: u64 = tables.iter().map(|table| table.usage().objects).sum();
+        let before = self.trained.load(Ordering::Relaxed);
+        let generation = self.current().map_or(0, |current| current.generation());
+        let wanted = before.saturating_mul(GROWTH).max(FIRST_OBJECTS);
+        let mut is_new = false;
+        let wait = if objects < wanted || generation >= u8::MAX - 2 {
+            wanted.saturating_sub(objects)
+        } else {
+            let made = self
+                .codec
+                .with(|context, body| self.make(&tables, objects, generation + 1, (context, body)));
+            if let Some(dictionary) = made {
+                *self.current.write() = Some(dictionary);
+                is_new = true;
+            }
+            if is_new || before > 0 {
+                self.trained.store(objects, Ordering::Relaxed);
+            }
+            objects
+        };
+        let packed = self.packed.load(Ordering::Relaxed);
+        self.next.store(packed.saturating_add(wait.max(FIRST_OBJECTS)), Ordering::Relaxed);
+        // The strong references end here, so a store that is closed from now on is freed at once.
+        drop(tables);
+        if is_new {
+            all.iter().filter_map(Weak::upgrade).for_each(|table| repack(&table));
+        }
+    }
+
+    /// Trains a dictionary from samples. Returns it if it packs the held-out objects at least a tenth smaller than
+    /// the current dictionary.
+    fn make(
+        &self,
+        tables: &[Arc<ObjectStore>],
+        objects: u64,
+        generation: u8,
+        (context, body): (&mut CompressionContext, &mut Vec<u8>),
+    ) -> Option<Arc<CompressionDictionary>> {
+        let limit = if generation == 1 { FIRST_SAMPLE_BYTES } else { SAMPLE_BYTES };
+        let mut samples = Vec::new();
+        let mut sizes = Vec::new();
+        let mut held_out: Vec<Vec<u8>> = Vec::new();
+        let wanted =
+            |table: &ObjectStore| table.usage().objects.saturating_mul(512).div_ceil(objects);
+        for table in tables {
+            let copies = table.spread(usize::try_from(wanted(table)).unwrap_or(usize::MAX));
+            for (at, DetachedObject { record, dictionary }) in copies.iter().enumerate() {
+                let with = dictionary.as_deref();
+                let Some(body) = table.unpack(record, with, context, body) else { continue };
+                if at % 8 == 4 && held_out.len() < HELD_OUT {
+                    held_out.push(body.to_vec());
+                } else if samples.len() + body.len() <= limit {
+                    samples.extend_from_slice(body);
+                    sizes.push(body.len());
+                }
+            }
+        }
+        if samples.len() < FIRST_BYTES {
+            return None;
+        }
+        let mut trained = Vec::with_capacity(DICTIONARY_BYTES);
+        zstd::zstd_safe::train_from_buffer(&mut trained, &samples, &sizes).ok()?;
+        let dictionary = Arc::new(CompressionDictionary::new(trained, generation)?);
+        let mut size = |with: Option<&Arc<CompressionDictionary>>| -> usize {
+            held_out.iter().map(|body| context.pack("", body, with).record.bytes()).sum()
+        };
+        let before = size(self.current().as_ref());
+        let after = size(Some(&dictionary));
+        tracing::debug!(objects, generation, before, after, "trained a dictionary");
+        (after < before / 10 * 9).then_some(dictionary)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::store::{
+        StoreCatalog, StoreReader, StoreWriter,
+        fixtures::{all, body, informer_key, remove, upsert, version},
+    };
+    use kubewarm_api::model::{Delta, DeltaSink, InformerKey, InformerScope, ReplacePolicy};
+    use std::{collections::BTreeSet, sync::Arc};
+
+    fn namespace(name: &str) -> InformerKey {
+        InformerKey { extent: InformerScope::Namespace(name.into()), ..informer_key("pods") }
+    }
+
+    fn pod(n: u32) -> String {
+        let random = n.wrapping_mul(0x9e37_79b9);
+        let text = "what every object of this kind says, in many different words and fields";
+        let fields: Vec<_> = (0..12)
+            .map(|at| format!(r#""field-{at}":"{text} {}""#, (random >> at) % 977))
+            .collect();
+        body(r#"{"app":"web"}"#, &format!(r#","spec":{{{}}}"#, fields.join(",")))
+    }
+
+    fn fill(writer: &mut StoreWriter, namespace: &str, pods: std::ops::Range<u32>) {
+        for n in pods {
+            writer.apply(upsert(&format!("{namespace}/x{n:06}"), 1, "5", &pod(n)));
+        }
+    }
+
+    fn bytes_each(reader: &StoreReader) -> u64 {
+        reader.usage().bytes / reader.usage().objects
+    }
+
+    #[test]
+    fn stores_of_a_kind_get_a_dictionary_once_they_hold_enough_objects() {
+        let catalog = StoreCatalog::new();
+        let open = |name| {
+            let writer = catalog.open(&namespace(name), &BTreeSet::new());
+            (writer, catalog.reader(&namespace(name)).unwrap())
+        };
+        let ((mut a, of_a), (mut b, of_b)) = (open("a"), open("b"));
+        fill(&mut a, "a", 0..200);
+        catalog.settle();
+        let before = bytes_each(&of_a);
+        fill(&mut b, "b", 200..1000);
+        catalog.settle();
+        // The objects that were packed before the training are packed again.
+        let packings = |reader: &StoreReader| all(reader).len();
+        assert_eq!((packings(&of_a), packings(&of_b)), (200, 800));
+        assert!(bytes_each(&of_b) < before, "{} {before}", bytes_each(&of_b));
+        let objects = all(&of_b);
+        for (n, object) in (200..1000).zip(&objects) {
+            assert_eq!(object.body, pod(n).as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_shared_dictionary_is_counted_once() {
+        let catalog = StoreCatalog::new();
+        let mut writers: Vec<_> = ["a", "b", "c"]
+            .map(|name| (name, catalog.open(&namespace(name), &BTreeSet::new())))
+            .into();
+        fill(&mut writers[0].1, "a", 0..1000);
+        catalog.settle();
+        let kind = catalog.kind(&informer_key("pods"));
+        let dictionary = kind.current().unwrap();
+        let total = || catalog.usage().iter().map(|(_, usage)| usage.bytes).sum::<u64>();
+        let alone = total();
+        assert!(alone > dictionary.bytes() as u64);
+        for (name, writer) in &mut writers[1..] {
+            fill(writer, name, 0..1);
+        }
+        assert!(total() - alone < 64 << 10, "{} {alone}", total());
+        for (name, writer) in &mut writers[1..] {
+            writer.apply(remove(&format!("{name}/x000000"), "6"));
+        }
+        assert_eq!(total(), alone);
+        for (_, writer) in &mut writers {
+            writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
+            writer.apply(Delta::ListDone(version("7")));
+        }
+        assert_eq!(total(), 0);
+    }
+
+    #[test]
+    fn kubewarms_own_stores_share_no_dictionary_with_profiles() {
+        let catalog = StoreCatalog::new();
+        let own = informer_key("pods");
+        let declared =
+            |namespace: &str| InformerKey { declared_in: Some(namespace.into()), ..own.clone() };
+        let [of_own, of_a, of_b] =
+            [&own, &declared("a"), &declared("b")].map(|key| catalog.kind(key));
+        assert!(!Arc::ptr_eq(&of_own, &of_a));
+        assert!(Arc::ptr_eq(&of_a, &of_b));
+    }
+
+    #[test]
+    fn a_few_objects_get_no_dictionary() {
+        let catalog = StoreCatalog::new();
+        let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
+        for _ in 0..5 {
+            fill(&mut writer, "a", 0..250);
+            writer.apply(Delta::Purge);
+        }
+        catalog.settle();
+        assert!(catalog.kind(&informer_key("pods")).current().is_none());
+    }
+}

@@ -1,0 +1,206 @@
+//! Background work on stores that no delta waits for, on one maintenance thread for each catalog.
+
+use super::{
+    object_store::ObjectStore,
+    packed_object::{BodyPacking, DetachedObject},
+};
+use kubewarm_wire::json::FieldPathSet;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, mpsc},
+    thread,
+};
+
+/// Rows that a job processes in one step. It holds the store's write lock for less than a millisecond a step.
+const STEP: usize = 128;
+
+type MaintenanceJob = Box<dyn FnOnce() + Send>;
+
+/// The job queue of the maintenance thread. The thread ends when the last clone is dropped.
+///
+/// The queue needs no limit. It contains at most one training job for each `Kind` and one job for each change of
+/// declared indexes. A waiting job does not keep its store in memory.
+#[derive(Clone, Debug)]
+pub(super) struct MaintenanceQueue(mpsc::Sender<MaintenanceJob>);
+
+impl Default for MaintenanceQueue {
+    fn default() -> Self {
+        let (sender, jobs) = mpsc::channel::<MaintenanceJob>();
+        let work = || jobs.into_iter().for_each(run);
+        if let Err(fault) = thread::Builder::new().name("store-upkeep".to_owned()).spawn(work) {
+            tracing::warn!(%fault, "no thread for the store's upkeep; its jobs run at once");
+        }
+        Self(sender)
+    }
+}
+
+impl MaintenanceQueue {
+    /// Queues `job`. A job must not queue another job, because [`MaintenanceQueue::settle`] would not wait for it.
+    pub(super) fn push(&self, job: impl FnOnce() + Send + 'static) {
+        // Sending fails only if the thread did not start. The job then runs here.
+        if let Err(mpsc::SendError(job)) = self.0.send(Box::new(job)) {
+            run(job);
+        }
+    }
+
+    /// Waits until all jobs that were queued before this call are done.
+    pub(super) fn settle(&self) {
+        let (done, settled) = mpsc::channel::<()>();
+        self.push(move || drop(done));
+        let _disconnected = settled.recv();
+    }
+}
+
+/// Runs a job. If it panics, the error is logged and later jobs still run.
+fn run(job: MaintenanceJob) {
+    if catch_unwind(AssertUnwindSafe(job)).is_err() {
+        tracing::error!("a job of the store's upkeep panicked; left undone");
+    }
+}
+
+/// Packs all compressed objects of a store again with the newest dictionary, [`STEP`] rows at a time.
+pub(super) fn repack(table: &ObjectStore) {
+    let Some(with) = table.kind.current() else { return };
+    let mut next = Some(0);
+    while let Some(from) = next {
+        let copies = table.copy_rows(from, STEP);
+        next = copies.last().and_then(|(number, _)| number.checked_add(1));
+        let newest = BodyPacking::Dictionary(with.generation());
+        let old = copies.into_iter().filter(|(_, old)| old.record.packing() != newest).filter(
+            |(_, old)| !matches!(old.record.packing(), BodyPacking::Plain | BodyPacking::Secret),
+        );
+        table.kind.codec.with(|context, body| {
+            let mut repacked = Vec::new();
+            for (number, packed) in old {
+                if let Ok(name) = std::str::from_utf8(packed.record.name())
+                    && let Some(body) =
+                        table.unpack(&packed.record, packed.dictionary.as_deref(), context, body)
+                {
+                    let again = context.pack(name, body, Some(&with));
+                    repacked.push((number, packed.record, again));
+                }
+            }
+            let mut contents = table.contents.write();
+            let mut gone = Vec::with_capacity(repacked.len());
+            for (number, record, again) in repacked {
+                // A row that has changed is already packed with the newest dictionary.
+                if contents.slab.get(number).is_some_and(|row| row.record == record) {
+                    gone.push(contents.repack(number, again));
+                }
+            }
+            table.measure(&contents);
+            drop(contents);
+            drop(gone);
+        });
+    }
+}
+
+/// Adds every row to the declared indexes. The writer already adds rows that change after the declaration. Adding
+/// such a row again has no effect.
+///
+/// Returns early if indexes are declared again, because each declaration queues its own job.
+pub(super) fn complete_indexes(table: &ObjectStore) {
+    let contents = table.contents.read();
+    if contents.declared.iter().all(|index| index.is_complete) {
+        return;
+    }
+    let declared = Arc::clone(&contents.paths);
+    drop(contents);
+    let mut next = Some(0);
+    while let Some(from) = next {
+        next = index_step(table, &declared, from);
+    }
+}
+
+/// Adds up to [`STEP`] rows from number `from` to the declared indexes. Returns the number at which the next step
+/// starts.
+///
+/// Returns `None` at the end, or if indexes were declared again after `declared`. An index of the same path can then
+/// be a new and empty one.
+fn index_step(table: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> Option<u32> {
+    let copies = table.copy_rows(from, STEP);
+    let next = copies.last().and_then(|(number, _)| number.checked_add(1));
+    table.kind.codec.with(|context, body| {
+        let mut values_of = |DetachedObject { record, dictionary }: &DetachedObject| {
+            let body = table.unpack(record, dictionary.as_deref(), context, body);
+            body.map_or_else(Vec::new, |body| table.encoding.field_values(body, declared))
+        };
+        let found: Vec<_> = copies
+            .into_iter()
+            .map(|(number, packed)| (number, values_of(&packed), packed.record))
+            .collect();
+        let mut contents = table.contents.write();
+        if !Arc::ptr_eq(&contents.paths, declared) {
+            return None;
+        }
+        for (number, mut values, record) in found {
+            let Some(now) = contents.packed(number) else { continue };
+            if now.record != record {
+                // A change between the two locks is rare, so its body is read under the lock.
+                values = values_of(&now);
+            }
+            contents.index(number, &values);
+        }
+        if next.is_none() {
+            contents.declared.iter_mut().for_each(|index| index.is_complete = true);
+        }
+        table.measure(&contents);
+        next
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{
+        codec::RecordCodec,
+        dictionary_group::{DecodeErrorCounter, DictionaryGroup},
+        fixtures::{body, informer_key, upsert},
+        writer::StoreWriter,
+    };
+    use kubewarm_api::model::{DeltaSink as _, FieldPath};
+    use std::time::Duration;
+
+    #[test]
+    fn a_step_for_a_dropped_index_does_not_complete_its_successor() {
+        let resource = informer_key("pods").resource;
+        let counter = DecodeErrorCounter::default();
+        let kind = Arc::new(DictionaryGroup::new(
+            resource,
+            RecordCodec::default(),
+            MaintenanceQueue::default(),
+            counter,
+        ));
+        let table = ObjectStore::new(kind, false, Arc::default());
+        let table = Arc::new(table);
+        let mut writer = StoreWriter::new(Arc::clone(&table));
+        writer.apply(upsert("a/x", 1, "1", &body("{}", r#","a":1"#)));
+        let wanted = [FieldPath::parse("a").unwrap()];
+        let declare = |paths: &[FieldPath]| drop(table.contents.write().declare(paths));
+        declare(&wanted);
+        let declared = Arc::clone(&table.contents.read().paths);
+        declare(&[]);
+        declare(&wanted);
+        // Row 0, the only row, was added to the dropped index only.
+        assert_eq!(index_step(&table, &declared, 1), None);
+        let is_complete = || table.contents.read().declared.iter().all(|index| index.is_complete);
+        assert!(!is_complete());
+        complete_indexes(&table);
+        assert!(is_complete());
+    }
+
+    #[test]
+    fn later_jobs_run_after_a_job_that_panics() {
+        let upkeep = MaintenanceQueue::default();
+        for _ in 0..2 {
+            upkeep.push(|| panic!("expected in this test"));
+            let (sender, receiver) = mpsc::channel();
+            let settling = upkeep.clone();
+            thread::spawn(move || {
+                settling.settle();
+                sender.send(())
+            });
+            receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Reads of a store: single objects, keys, versions and memory usage.
+
+use super::{
+    contents::{RowIdentity, StoreContents},
+    object_store::ObjectStore,
+    row_order::RowPosition,
+    shared_rows::SharedRows,
+};
+use bytes::Bytes;
+use kubewarm_api::model::{
+    FieldPath, ObjectIdentity, ObjectKey, ResourceVersion, Uid, namespace_order,
+};
+use serde::Serialize;
+use std::{cmp::Ordering, fmt, sync::Arc};
+
+/// Reads the objects of one store, including every delta that its writer has applied. A clone is cheap.
+///
+/// A reader of a closed or replaced store keeps its last objects. A read holds the lock while it collects packed
+/// objects, about 0.1 µs each, and unpacks them afterwards.
+#[derive(Clone, Debug)]
+pub struct StoreReader {
+    pub(super) table: Arc<ObjectStore>,
+}
+
+/// One object of a store, unpacked.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoredObject {
+    /// Namespace and name of the object.
+    pub key: ObjectKey,
+    /// `metadata.uid`. It changes when the object is deleted and created again.
+    pub uid: Uid,
+    /// `metadata.resourceVersion`; `None` if the server sent none.
+    pub version: Option<ResourceVersion>,
+    /// The object as the server sent it, after the projection: JSON without `apiVersion` and `kind`.
+    pub body: Bytes,
+}
+
+/// A borrowed view of one unpacked object. Nothing is copied.
+#[derive(Clone, Copy)]
+pub struct StoredObjectView<'a> {
+    /// Namespace of the object; empty for a cluster-scoped object.
+    pub namespace: &'a str,
+    /// Name of the object, as UTF-8.
+    pub name: &'a [u8],
+    /// JSON of the object, as in [`StoredObject`].
+    pub body: &'a [u8],
+}
+
+/// Number of objects and memory of one store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StoreUsage {
+    /// Number of objects.
+    pub objects: u64,
+    /// Bytes allocated for packed objects, rows, key order, namespaces, indexes, event log, and a proportional part
+    /// of dictionaries.
+    ///
+    /// The value differs from the growth of the process by at most a tenth. A store without objects and changes has 0
+    /// bytes.
+    pub bytes: u64,
+}
+
+impl fmt::Debug for StoredObject {
+    /// Prints the identity of the object, but not its body, which can be a Secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key: ObjectKey { namespace, name }, uid, version, body } = self;
+        let length = body.len();
+        write!(f, "{namespace}/{name} ({uid:?}, version {version:?}) of {length} bytes")
+    }
+}
+
+impl fmt::Debug for StoredObjectView<'_> {
+    /// Prints the identity of the object, but not its body, which can be a Secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, length) = (self.name.escape_ascii(), self.body.len());
+        write!(f, "{}/{name} of {length} bytes", self.namespace)
+    }
+}
+
+impl StoreReader {
+    pub(super) fn new(table: Arc<ObjectStore>) -> Self {
+        Self { table }
+    }
+
+    /// Returns the number of objects and the memory. Cost: one step for each declared index.
+    #[must_use]
+    pub fn usage(&self) -> StoreUsage {
+        self.table.usage()
+    }
+
+    /// Returns the number of objects.
+    #[must_use]
+    pub fn objects(&self) -> u64 {
+        self.table.contents.read().order.len() as u64
+    }
+
+    /// Whether the store contains an object of this namespace and name.
+    #[must_use]
+    pub fn holds(&self, namespace: &str, name: &str) -> bool {
+        self.table.contents.read().find(namespace, name, RowPosition::default()).is_ok()
+    }
+
+    /// Calls `each` with every object, all from the same moment, and returns the store's version at that moment.
+    /// Holds the read lock until the last call returns.
+    pub fn visit(&self, mut each: impl FnMut(ObjectIdentity<'_>)) -> Option<ResourceVersion> {
+        let contents = self.table.contents.read();
+        for number in contents.slab.numbers_from(0) {
+            let row = contents.object(number).zip(contents.identity(number));
+            let Some(((namespace, name), RowIdentity { uid, version })) = row else { continue };
+            // The writer stores names from `str`, so they are UTF-8.
+            let name = str::from_utf8(name).unwrap_or_default();
+            each(ObjectIdentity { namespace, name, uid, version });
+        }
+        contents.version.clone()
+    }
+
+    /// Returns the version up to which the store is complete. Lists, bookmarks and events raise it. `None` before the
+    /// first of them.
+    #[must_use]
+    pub fn version(&self) -> Option<ResourceVersion> {
+        self.table.contents.read().version.clone()
+    }
+
+    /// Returns one object, or `None` if it is absent or does not decode. Cost: about 3 µs for a pod.
+    #[must_use]
+    pub fn get(&self, key: &ObjectKey) -> Option<StoredObject> {
+        self.get_at(key).0
+    }
+
+    /// Returns one object as [`StoreReader::get`] does, and the store's version at the same moment.
+    #[must_use]
+    pub fn get_at(&self, key: &ObjectKey) -> (Option<StoredObject>, Option<ResourceVersion>) {
+        let contents = self.table.contents.read();
+        let found = contents.find(&key.namespace, &key.name, RowPosition::default()).ok();
+        let found = found.and_then(|place| contents.order.get(place));
+        let found = found.and_then(|row| Some((contents.packed(row)?, contents.identity(row)?)));
+        let version = contents.version.clone();
+        drop(contents);
+        let object = found.and_then(|(packed, RowIdentity { uid, version })| {
+            Some(StoredObject { key: key.clone(), uid, version, body: self.table.body(&packed)? })
+        });
+        (object, version)
+    }
+
+    /// Returns the keys of the objects without a value at `path`, in key order, all from the same moment. Returns
+    /// `None` while the store has no version.
+    ///
+    /// # Cost
+    ///
+    /// With a complete index of `path`: about 0.1 µs an object, under the lock. Without it: about 0.1 µs an object
+    /// under the lock, then about 2 µs an object to unpack it.
+    #[must_use]
+    pub fn list_keys_without(&self, path: &FieldPath) -> Option<Vec<ObjectKey>> {
+        let contents = self.table.contents.read();
+        contents.version.as_ref()?;
+        let index = contents.declared.iter().find(|index| index.path == *path);
+        if let Some(index) = index.filter(|index| index.is_complete) {
+            let having = index.values.any();
+            let all = contents.order.from(RowPosition::default());
+            let without = all.filter(|&number| !having.contains(number));
+            return Some(without.filter_map(|number| contents.key(number)).collect());
+        }
+        let all = SharedRows::of(&contents, contents.order.from(RowPosition::default()));
+        drop(contents);
+        let (table, paths) = (&self.table, [path.clone()].into_iter().collect());
+        table.kind.codec.with(|context, body| {
+            let has_none = |row: &usize| {
+                all.seen(*row, table, context, body).is_some_and(|seen| {
+                    table.encoding.field_values(seen.body, &paths).iter().all(Vec::is_empty)
+                })
+            };
+            Some((0..all.len()).filter(has_none).filter_map(|row| all.key_of(row)).collect())
+        })
+    }
+
+    /// Returns keys and versions of up to `limit` objects after `after`, in key order. It unpacks no body, so a
+    /// caller finds changed objects cheaply.
+    #[must_use]
+    pub fn versions(
+        &self,
+        after: Option<&ObjectKey>,
+        limit: usize,
+    ) -> Vec<(ObjectKey, Option<ResourceVersion>)> {
+        let contents = self.table.contents.read();
+        let rows = contents.order.from(contents.behind(after)).take(limit);
+        rows.filter_map(|number| Some((contents.key(number)?, contents.identity(number)?.version)))
+            .collect()
+    }
+
+    /// Returns the address and the length of a row's packed body.
+    #[cfg(test)]
+    pub(super) fn place_of(&self, number: u32) -> (usize, usize) {
+        let contents = self.table.contents.read();
+        let packed = contents.slab.get(number).unwrap().record.packed();
+        (packed.as_ptr() as usize, packed.len())
+    }
+
+    #[cfg(test)]
+    pub(super) fn packing_of(&self, number: u32) -> super::packed_object::BodyPacking {
+        self.table.contents.read().slab.get(number).unwrap().record.packing()
+    }
+}
+
+impl StoreContents {
+    /// Returns the namespace and the name of a row.
+    pub(super) fn object(&self, number: u32) -> Option<(&str, &[u8])> {
+        let row = self.slab.get(number)?;
+        Some((self.namespaces.name(row.namespace), row.record.name()))
+    }
+
+    pub(super) fn key(&self, number: u32) -> Option<ObjectKey> {
+        self.object(number).map(|(namespace, name)| key(namespace, name))
+    }
+
+    /// Returns the position of the first key after `after`.
+    pub(super) fn behind(&self, after: Option<&ObjectKey>) -> RowPosition {
+        let Some(after) = after else { return RowPosition::default() };
+        match self.find(&after.namespace, &after.name, RowPosition::default()) {
+            Ok(place) => place.next(),
+            Err(place) => place,
+        }
+    }
+}
+
+/// Whether an object, given as namespace and name, comes after a key.
+pub(super) fn is_behind(object: (&str, &[u8]), after: &ObjectKey) -> bool {
+    key_order(object, after).is_gt()
+}
+
+/// Compares an object, given as namespace and name, with a key in key order.
+pub(super) fn key_order(object: (&str, &[u8]), key: &ObjectKey) -> Ordering {
+    object_order(object, (&key.namespace, key.name.as_bytes()))
+}
+
+/// Compares two objects, each given as namespace and name, in key order.
+pub(super) fn object_order(one: (&str, &[u8]), other: (&str, &[u8])) -> Ordering {
+    // Most comparisons are within one namespace, and a test for equality is faster than `namespace_order`.
+    if one.0 == other.0 {
+        return one.1.cmp(other.1);
+    }
+    namespace_order(one.0, other.0)
+}
+
+/// Creates a key from a namespace and a name in UTF-8.
+pub(super) fn key(namespace: &str, name: &[u8]) -> ObjectKey {
+    ObjectKey { namespace: namespace.into(), name: String::from_utf8_lossy(name).into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{
+        StoreCatalog,
+        fixtures::{all, body, informer_key, keys, remove, upsert},
+        packed_object::{BodyPacking, DetachedObject, PackedObject},
+    };
+    use kubewarm_api::model::DeltaSink;
+    use std::{
+        collections::BTreeSet,
+        sync::atomic::{AtomicU64, Ordering},
+    };
+
+    #[test]
+    fn keys_without_a_field_are_equal_with_and_without_an_index() {
+        let path = FieldPath::parse("metadata.deletionTimestamp").unwrap();
+        let leaving = r#"{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
+        let there = body("{}", "");
+        for declared in [BTreeSet::from([path.clone()]), BTreeSet::new()] {
+            let catalog = StoreCatalog::new();
+            let mut writer = catalog.open(&informer_key("namespaces"), &declared);
+            let reader = catalog.reader(&informer_key("namespaces")).unwrap();
+            assert_eq!(reader.list_keys_without(&path), None);
+            let names = || {
+                let keys = reader.list_keys_without(&path).unwrap();
+                keys.into_iter().map(|key| key.name.into_string())
+            };
+            for key in ["/a", "/b", "/c"] {
+                writer.apply(upsert(key, 1, "5", &there));
+            }
+            assert_eq!(names().collect::<Vec<_>>(), ["a", "b", "c"]);
+            writer.apply(upsert("/b", 1, "6", leaving));
+            assert_eq!(names().collect::<Vec<_>>(), ["a", "c"]);
+            // The namespace was deleted and created again with the same name.
+            writer.apply(upsert("/b", 2, "7", &there));
+            assert_eq!(names().collect::<Vec<_>>(), ["a", "b", "c"]);
+        }
+    }
+
+    #[test]
+    fn an_object_that_does_not_unpack_is_absent_and_counted() {
+        let errors = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&errors);
+        let catalog = StoreCatalog::new().with_error_counter(move |resource| {
+            assert_eq!(*resource, informer_key("pods").resource);
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
+        let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
+        let reader = catalog.reader(&informer_key("pods")).unwrap();
+        let web = body(r#"{"app":"web"}"#, "");
+        for key in ["a/x", "a/y"] {
+            writer.apply(upsert(key, 1, "5", &web));
+        }
+        let record = PackedObject::new("x", BodyPacking::Zstd, b"damaged");
+        reader.table.contents.write().repack(0, DetachedObject { record, dictionary: None });
+        let objects = keys(&reader).into_iter().filter_map(|key| reader.get(&key));
+        assert_eq!(objects.count(), 1);
+        assert_eq!(all(&reader).len(), 1);
+        assert_eq!(errors.load(Ordering::Relaxed), 2);
+        assert_eq!(writer.apply(remove("a/x", "6")), kubewarm_api::model::DeltaOutcome::Removed);
+        assert_eq!(writer.apply(remove("a/y", "7")), kubewarm_api::model::DeltaOutcome::Removed);
+        assert_eq!(reader.usage(), StoreUsage::default());
+    }
+}

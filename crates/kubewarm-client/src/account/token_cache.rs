@@ -1,0 +1,164 @@
+//! Requests, renews and drops the token of one ServiceAccount.
+
+use super::{token::AccountToken, token_request::ServiceAccountRef};
+use crate::NamespaceBuckets;
+use kube::Client;
+use kubewarm_api::model::{FaultReason, RequestFault};
+use parking_lot::Mutex;
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// Longest wait after a failed attempt, in seconds. The wait doubles from 1 s, with jitter of up to a quarter.
+const LONGEST_WAIT: u32 = 30;
+
+/// The token of one ServiceAccount. It sends a token request only if another request needs the token, so an unused
+/// account costs nothing.
+pub(super) struct TokenCache {
+    account: ServiceAccountRef,
+    operator: Arc<Client>,
+    buckets: NamespaceBuckets,
+    state: Mutex<TokenCacheState>,
+    /// Held during a token request, so that only one runs at a time.
+    asking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct TokenCacheState {
+    token: Option<Arc<AccountToken>>,
+    /// Failed attempts since the API server last accepted a token.
+    failures: u32,
+    /// The last failure, and the time of the next attempt.
+    failed: Option<(RequestFault, Instant)>,
+}
+
+/// The result that is available without a token request.
+enum CachedToken {
+    Token(Arc<AccountToken>),
+    /// The token is usable and due for renewal.
+    Ageing(Arc<AccountToken>),
+    /// The last attempt failed, and the next one is not due yet.
+    Refused(RequestFault),
+    /// A token request must be sent now.
+    Nothing,
+}
+
+impl TokenCache {
+    pub(super) fn new(
+        account: ServiceAccountRef,
+        operator: Arc<Client>,
+        buckets: NamespaceBuckets,
+    ) -> Self {
+        let (state, asking) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { account, operator, buckets, state, asking }
+    }
+
+    /// Returns a token that the API server should accept.
+    ///
+    /// Concurrent callers wait for the same token request. After a failure, all callers get the same fault until the
+    /// next attempt is due. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`ServiceAccountRef::mint`]; [`FaultReason::Unauthorized`] if the API server rejected a new token. `Retry-After`
+    /// is the time until the next attempt.
+    pub(super) async fn token(&self) -> Result<Arc<AccountToken>, RequestFault> {
+        match self.at_hand() {
+            CachedToken::Token(token) => return Ok(token),
+            CachedToken::Refused(fault) => return Err(fault),
+            CachedToken::Ageing(token) => {
+                // The old token is used during the renewal, and also if the renewal fails.
+                let Ok(_asking) = self.asking.try_lock() else { return Ok(token) };
+                return Ok(self.ask().await.unwrap_or(token));
+            }
+            CachedToken::Nothing => {}
+        }
+        let _asking = self.asking.lock().await;
+        match self.at_hand() {
+            CachedToken::Token(token) | CachedToken::Ageing(token) => Ok(token),
+            CachedToken::Refused(fault) => Err(fault),
+            CachedToken::Nothing => self.ask().await,
+        }
+    }
+
+    /// Records that the API server accepted `token`. The next failure then starts with the shortest wait.
+    pub(super) fn accepted(&self, token: &AccountToken) {
+        if token.prove() {
+            self.state.lock().failures = 0;
+        }
+    }
+
+    /// Drops `token` after a 401. Returns whether the caller can retry with a new token at once.
+    ///
+    /// The result is `false` if the API server has never accepted `token`: a new token would probably fail too.
+    pub(super) fn refused(&self, token: &Arc<AccountToken>) -> bool {
+        let mut state = self.state.lock();
+        if !state.token.as_ref().is_some_and(|held| Arc::ptr_eq(held, token)) {
+            // Another request has already dropped this token.
+            return true;
+        }
+        state.token = None;
+        if token.is_confirmed() {
+            tracing::info!(account = %self.account, "the token is not accepted any more");
+            return true;
+        }
+        let message = format!("the API server does not accept a new token of {}", self.account);
+        let _returned_by_the_next =
+            state.fail(RequestFault::new(FaultReason::Unauthorized, message).with_code(401));
+        false
+    }
+
+    fn at_hand(&self) -> CachedToken {
+        let now = Instant::now();
+        let state = self.state.lock();
+        let held_back = state.failed.as_ref().filter(|(_, until)| now < *until);
+        match (&state.token, held_back) {
+            (Some(token), None) if token.is_usable(now) && token.is_due(now) => {
+                CachedToken::Ageing(Arc::clone(token))
+            }
+            (Some(token), _) if token.is_usable(now) => CachedToken::Token(Arc::clone(token)),
+            (_, Some((fault, until))) => {
+                CachedToken::Refused(fault.clone().with_retry_after(Some(*until - now)))
+            }
+            (_, None) => CachedToken::Nothing,
+        }
+    }
+
+    async fn ask(&self) -> Result<Arc<AccountToken>, RequestFault> {
+        self.buckets.pass(&self.account.namespace, 1).await;
+        let minted = self.account.mint(&self.operator).await;
+        let mut state = self.state.lock();
+        match minted {
+            Ok(token) => {
+                let token = Arc::new(token);
+                state.token = Some(Arc::clone(&token));
+                state.failed = None;
+                tracing::debug!(account = %self.account, "new token");
+                Ok(token)
+            }
+            Err(fault) => {
+                tracing::debug!(account = %self.account, reason = %fault.reason(), %fault, "no token");
+                Err(state.fail(fault))
+            }
+        }
+    }
+}
+
+impl TokenCacheState {
+    /// Records the failure and returns it with the time until the next attempt.
+    fn fail(&mut self, fault: RequestFault) -> RequestFault {
+        let seconds = 1_u32.checked_shl(self.failures).unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT);
+        let wait = Duration::from_secs(seconds.into()).mul_f64(1.0 + fastrand::f64() / 4.0);
+        let wait = wait.max(fault.retry_after().unwrap_or_default());
+        self.failures = self.failures.saturating_add(1);
+        let fault = fault.with_retry_after(Some(wait));
+        self.failed = Some((fault.clone(), Instant::now() + wait));
+        fault
+    }
+}
+
+impl fmt::Debug for TokenCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The client contains credentials.
+        f.debug_struct("TokenCache").field("account", &self.account).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,306 @@
+//! Connects to one cluster: loads the configuration and creates the clients of each identity.
+
+use super::{
+    ConnectionOptions, NamespaceBuckets,
+    account::{AccountClients, AnonymousConfig},
+    caller::CallerReviewer,
+    config_source::{ConfigEnvironment, ConfigSource, choose, from_kubeconfig, merged},
+    proxy, transport,
+    upstream_proxy::UpstreamProxy,
+};
+use http::{
+    Uri,
+    header::{HeaderName, HeaderValue, USER_AGENT},
+};
+use kube::{
+    Client, Config,
+    config::{InClusterError, Kubeconfig, KubeconfigError},
+};
+use std::{fmt, time::Duration};
+use tokio::runtime::Handle;
+
+/// The configuration of one API server with one identity, and the clients that use it.
+#[derive(Clone)]
+pub struct ApiServerConnection {
+    patient: Client,
+    plain: Client,
+    /// Contains the operator's credentials. `anonymous` is the same configuration without credentials.
+    config: Config,
+    anonymous: AnonymousConfig,
+    source: ConfigSource,
+}
+
+/// The reason why no client can be created. Each message contains a fix.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// No source contains a configuration.
+    #[error(
+        "no cluster is configured: no --kubeconfig, KUBECONFIG is not set, this is not a pod with \
+         a ServiceAccount token, and {home} does not exist; pass --kubeconfig FILE"
+    )]
+    Nothing {
+        /// Path of the default file, or `$HOME/.kube/config` if the home directory is unknown.
+        home: String,
+    },
+    /// A kubeconfig cannot be read, or is incomplete.
+    #[error("cannot use the kubeconfig from {origin}; see `kubectl config view`")]
+    Kubeconfig {
+        /// The flag or variable, with the paths of the files.
+        origin: String,
+        /// The error of kube.
+        #[source]
+        source: Box<KubeconfigError>,
+    },
+    /// A flag names an entry that is in no file.
+    #[error("the kubeconfig from {origin} has no {kind} {name:?}; see `kubectl config view`")]
+    NoEntry {
+        /// Where it comes from.
+        origin: String,
+        /// `cluster` or `user`.
+        kind: &'static str,
+        /// The name in the flag.
+        name: String,
+    },
+    /// The ServiceAccount files that the kubelet mounts are incomplete.
+    #[error("cannot use the pod's ServiceAccount; is automountServiceAccountToken off?")]
+    InCluster(#[source] InClusterError),
+    /// The kubeconfig disables TLS verification. kubewarm always verifies TLS certificates.
+    #[error(
+        "the kubeconfig from {origin} sets insecure-skip-tls-verify for {server}, which kubewarm \
+         refuses; set certificate-authority (and tls-server-name if the name differs) instead"
+    )]
+    Insecure {
+        /// The flag or variable, with the paths of the files.
+        origin: String,
+        /// The URL of the API server.
+        server: Uri,
+    },
+    /// The kubeconfig's `proxy-url` is not a URL.
+    #[error("the kubeconfig from {origin} has a proxy-url that is not a URL")]
+    ProxyUrl {
+        /// The flag or variable, with the paths of the files.
+        origin: String,
+    },
+    /// The proxy is not a URL, or its scheme is not supported.
+    #[error(
+        "the proxy {url:?} is not a URL with the scheme http, https or socks5, such as \
+         http://proxy.example:3128; correct proxy-url of the kubeconfig, or HTTPS_PROXY, HTTP_PROXY or \
+         ALL_PROXY"
+    )]
+    InvalidProxy {
+        /// The URL without user and password.
+        url: String,
+    },
+    /// The configuration is readable, but no client can be created from it.
+    #[error(
+        "cannot connect with the configuration from {origin}: the credentials, certificates or the \
+         proxy cannot be used"
+    )]
+    Client {
+        /// The flag or variable, with the paths of the files.
+        origin: String,
+        /// The error about certificates, tokens, exec plugins or the proxy's scheme.
+        #[source]
+        source: Box<kube::Error>,
+    },
+}
+
+impl ApiServerConnection {
+    /// Loads the first configuration that exists: the kubeconfig of `options`, `KUBECONFIG`, the pod's
+    /// ServiceAccount unless `options` name a context, cluster or user, `~/.kube/config`.
+    ///
+    /// With `context`, the pod's ServiceAccount is skipped. A source that exists but is broken is an error, because the
+    /// next source might be another cluster.
+    ///
+    /// Must be called within a tokio runtime. Sends no request.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] with the source and a fix.
+    ///
+    /// # Cost
+    ///
+    /// Reads files, and runs the kubeconfig's exec plugin if it has one.
+    pub fn load(options: &ConnectionOptions) -> Result<Self, ConnectError> {
+        let source = choose(options, &ConfigEnvironment::of_process())?;
+        let mut config = match &source {
+            ConfigSource::Pod => Config::incluster().map_err(ConnectError::InCluster)?,
+            ConfigSource::Files { paths, .. } => {
+                from_kubeconfig(&source, merged(&source, paths, options)?)?
+            }
+        };
+        if let Some(user) = &options.impersonated_user {
+            let groups = &options.impersonated_groups;
+            config.auth_info.impersonate = Some(user.clone());
+            config.auth_info.impersonate_groups = (!groups.is_empty()).then(|| groups.clone());
+        }
+        Self::new(config, source, options.request_timeout)
+    }
+
+    /// Uses the current context of `kubeconfig`, which exists in memory only. `kubewarm get` connects to the cache this
+    /// way.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`], as for [`ApiServerConnection::load`].
+    ///
+    /// # Cost
+    ///
+    /// As for [`ApiServerConnection::load`].
+    pub fn described(
+        kubeconfig: Kubeconfig,
+        request_timeout: Option<Duration>,
+    ) -> Result<Self, ConnectError> {
+        let source = ConfigSource::Files { flag: "the flags for the cache", paths: Vec::new() };
+        let config = from_kubeconfig(&source, kubeconfig)?;
+        Self::new(config, source, request_timeout)
+    }
+
+    fn new(
+        mut config: Config,
+        source: ConfigSource,
+        request_timeout: Option<Duration>,
+    ) -> Result<Self, ConnectError> {
+        if config.accept_invalid_certs {
+            let (origin, server) = (source.to_string(), config.cluster_url);
+            return Err(ConnectError::Insecure { origin, server });
+        }
+        // `NO_PROXY` does not override the kubeconfig's `proxy-url`.
+        if config.proxy_url.is_none() {
+            config.proxy_url = proxy::of_environment(&config.cluster_url)?;
+        }
+        // kube's error would print the password of the proxy.
+        if let Some(url) = &config.proxy_url
+            && !matches!(url.scheme_str(), Some("http" | "https" | "socks5"))
+        {
+            let url = proxy::without_userinfo(&url.to_string());
+            return Err(ConnectError::InvalidProxy { url });
+        }
+        config.headers.push(agent());
+        let anonymous = AnonymousConfig::of(&config);
+        let plain = transport::plain(config.clone()).map_err(|error| unusable(&source, error))?;
+        let plain = match request_timeout {
+            Some(limit) => transport::limited(&plain, limit),
+            None => plain,
+        };
+        let patient = transport::patient(&plain);
+        Ok(Self { patient, plain, config, anonymous, source })
+    }
+
+    /// Returns the client for short requests of kubewarm itself, such as leases, Events and reviews.
+    ///
+    /// It retries up to five times after 429, 503 and 504. A request fails if its response headers do not arrive within
+    /// 30 s, retries included.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.patient.clone()
+    }
+
+    /// Returns the client for list and watch, which does not retry.
+    ///
+    /// Its only timeout is 10 s for the TCP connect, so callers must limit each request. TCP keepalive detects a dead
+    /// peer within 60 s. Through a proxy, the keepalive defaults of the system apply.
+    #[must_use]
+    pub fn informer_client(&self) -> Client {
+        self.plain.clone()
+    }
+
+    /// Returns the clients of all identities, for list and watch.
+    ///
+    /// The operator's client is [`ApiServerConnection::informer_client`]. Clients of ServiceAccounts use neither its connections
+    /// nor its credentials. Token requests draw from `buckets`.
+    #[must_use]
+    pub fn clients(&self, buckets: NamespaceBuckets) -> AccountClients {
+        AccountClients::new(self.informer_client(), self.anonymous.clone(), buckets)
+    }
+
+    /// Returns a reviewer that reviews callers with the operator's permissions.
+    ///
+    /// The reviewer has its own connections, so that reviews and the operator's other requests do not wait for each
+    /// other. It accepts a token only for one of `audiences`. If `audiences` is empty, a token must be for the API
+    /// server.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Client`].
+    ///
+    /// # Cost
+    ///
+    /// As for [`Self::load`].
+    pub fn reviewer(&self, audiences: &[String]) -> Result<CallerReviewer, ConnectError> {
+        let plain = transport::plain(self.config.clone());
+        let plain = plain.map_err(|error| unusable(&self.source, error))?;
+        let client = transport::patient(&plain);
+        Ok(CallerReviewer::Operator { client, audiences: audiences.into() })
+    }
+
+    /// Returns a reviewer that reviews each caller with the caller's own token.
+    ///
+    /// The reviewer has its own connections. Its client contains the API server's URL and CA, and no credentials of the
+    /// operator.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Client`].
+    pub fn new_caller_token_reviewer(&self) -> Result<CallerReviewer, ConnectError> {
+        let client = self.anonymous.connect().map_err(|error| unusable(&self.source, error))?;
+        Ok(CallerReviewer::Caller(client))
+    }
+
+    /// Returns the client that forwards requests of callers.
+    ///
+    /// It has its own connections. It contains the API server's URL and CA, and no credentials of the operator.
+    /// Requests run on `runtime`, which must outlive the callers' runtimes.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Client`].
+    pub fn upstream(&self, runtime: Handle) -> Result<UpstreamProxy, ConnectError> {
+        let pipe = self.anonymous.pipe().map_err(|error| unusable(&self.source, error))?;
+        Ok(UpstreamProxy::new(pipe, self.server(), runtime))
+    }
+
+    /// Returns the namespace of the context, or `default` if the context sets none. In a pod, returns the pod's
+    /// namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.plain.default_namespace()
+    }
+
+    /// Returns the pod's namespace; `None` if the connection does not use the pod's ServiceAccount.
+    #[must_use]
+    pub fn service_account_namespace(&self) -> Option<&str> {
+        match self.source {
+            ConfigSource::Pod => Some(self.namespace()),
+            ConfigSource::Files { .. } => None,
+        }
+    }
+
+    /// Returns the URL of the API server.
+    #[must_use]
+    pub fn server(&self) -> &Uri {
+        &self.config.cluster_url
+    }
+}
+
+fn unusable(source: &ConfigSource, error: kube::Error) -> ConnectError {
+    ConnectError::Client { origin: source.to_string(), source: Box::new(error) }
+}
+
+/// Returns the `User-Agent` header of all clients.
+pub(super) fn agent() -> (HeaderName, HeaderValue) {
+    (USER_AGENT, HeaderValue::from_static(concat!("kubewarm/", env!("CARGO_PKG_VERSION"))))
+}
+
+impl fmt::Debug for ApiServerConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The clients contain credentials.
+        f.debug_struct("ApiServerConnection")
+            .field("server", self.server())
+            .field("source", &self.source)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

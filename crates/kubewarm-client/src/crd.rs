@@ -1,0 +1,182 @@
+//! Reads the parts of a `CustomResourceDefinition` that discovery does not contain.
+
+use super::api_client::ApiClient;
+use http::StatusCode;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceColumnDefinition, CustomResourceDefinitionNames, SelectableField,
+};
+use kube::Client;
+use kubewarm_api::model::{FieldPath, GroupResource, RequestFault};
+use kubewarm_wire::tables::CustomColumn;
+use serde::Deserialize;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// Limit for one definition. Definitions with long schemas have about 2 MiB.
+const MAX_BYTES: usize = 8 << 20;
+const TIME: Duration = Duration::from_secs(5);
+
+/// The fields that field selectors can use. Each has its name in the selector and its path in the object.
+pub type SelectableFields = Arc<[(Arc<str>, FieldPath)]>;
+
+/// The parts of a `CustomResourceDefinition` that kubewarm keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CrdInfo {
+    /// The kind of a list of these objects, such as `PodList`.
+    pub list_kind: Arc<str>,
+    /// The selectable fields of each served version.
+    pub fields: BTreeMap<Arc<str>, SelectableFields>,
+    /// The printer columns of each served version.
+    pub columns: BTreeMap<Arc<str>, Arc<[CustomColumn]>>,
+}
+
+/// A `CustomResourceDefinition` without its schemas, whose Rust types would need many times the document's bytes.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawCrd {
+    spec: RawCrdSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawCrdSpec {
+    group: String,
+    names: CustomResourceDefinitionNames,
+    versions: Vec<RawCrdVersion>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RawCrdVersion {
+    name: String,
+    served: bool,
+    selectable_fields: Vec<SelectableField>,
+    additional_printer_columns: Vec<CustomResourceColumnDefinition>,
+}
+
+/// Reads the definition of a kind with the identity of `client`, which needs `get` on it.
+///
+/// Returns `None` if no definition exists, as for built-in kinds and kinds of aggregated APIs.
+///
+/// # Errors
+///
+/// The fault of the request.
+///
+/// # Cost
+///
+/// One request of at most 5 s.
+pub async fn fetch_crd(
+    client: &Client,
+    of: &GroupResource,
+) -> Result<Option<CrdInfo>, RequestFault> {
+    // `GroupResource` guarantees that both names are valid in a path.
+    let name = format!("{}.{}", of.resource(), of.group());
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+    let request = ApiClient::new(client).get(path);
+    let answer = request.within(TIME).at_most(MAX_BYTES).send().await?;
+    if answer.status == StatusCode::NOT_FOUND {
+        return Ok(None);
+    }
+    Ok(kept(answer.json()?, of))
+}
+
+impl CrdInfo {
+    /// Extracts the definition of `of` from `applied`, a `CustomResourceDefinition`; `None` if it defines another kind.
+    #[must_use]
+    pub fn of(applied: serde_json::Value, of: &GroupResource) -> Option<Self> {
+        kept(serde_json::from_value(applied).ok()?, of)
+    }
+}
+
+/// Returns `None` if the spec defines another kind. The name of the object does not matter.
+fn kept(RawCrd { spec }: RawCrd, of: &GroupResource) -> Option<CrdInfo> {
+    if spec.group != of.group() || spec.names.plural != of.resource() {
+        return None;
+    }
+    let given = spec.names.list_kind.filter(|given| !given.is_empty());
+    let list_kind = given.unwrap_or_else(|| format!("{}List", spec.names.kind));
+    let mut kept = CrdInfo { list_kind: list_kind.into(), ..CrdInfo::default() };
+    for version in spec.versions.into_iter().filter(|version| version.served) {
+        let fields = version.selectable_fields.iter().filter_map(|field| {
+            let label = field.json_path.strip_prefix('.')?;
+            Some((label.into(), FieldPath::parse(label).ok()?))
+        });
+        let name: Arc<str> = version.name.into();
+        kept.fields.insert(Arc::clone(&name), fields.collect());
+        kept.columns.insert(name, columns(&version.additional_printer_columns));
+    }
+    Some(kept)
+}
+
+/// Returns the columns before the first one that cannot be parsed.
+///
+/// Without columns in the definition, returns the age column, which the API server adds too.
+fn columns(written: &[CustomResourceColumnDefinition]) -> Arc<[CustomColumn]> {
+    if written.is_empty() {
+        return CustomColumn::age().into_iter().collect();
+    }
+    written.iter().map_while(CustomColumn::new).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use kubewarm_api::model::FaultReason;
+    use std::convert::Infallible;
+    use tower::service_fn;
+
+    const PARTS: &str = r#"{"spec": {"group": "example.com",
+        "names": {"kind": "Part", "listKind": "PartCollection", "plural": "parts"},
+        "versions": [
+            {"name": "v1", "served": true, "selectableFields": [{"jsonPath": ".spec.color"}]},
+            {"name": "v2", "served": true, "additionalPrinterColumns": [
+                {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+                {"name": "Odd", "type": "string", "jsonPath": ".spec["},
+                {"name": "Behind", "type": "string", "jsonPath": ".spec.size"}]},
+            {"name": "v0", "served": false, "selectableFields": [{"jsonPath": ".spec.old"}]}]}}"#;
+
+    async fn found(
+        code: u16,
+        body: &'static str,
+        group: &str,
+    ) -> Result<Option<CrdInfo>, RequestFault> {
+        let service = service_fn(move |request: Request<Body>| async move {
+            let path = request.uri().path();
+            assert!(path.ends_with("/customresourcedefinitions/parts.example.com"), "{path}");
+            let answer =
+                Response::builder().status(code).body(Body::from(body.as_bytes().to_vec()));
+            Ok::<_, Infallible>(answer.unwrap())
+        });
+        let of = GroupResource::new(group, "parts").unwrap();
+        fetch_crd(&Client::new(service, "default"), &of).await
+    }
+
+    #[tokio::test]
+    async fn a_definition_yields_the_list_kind_and_the_fields_and_columns_of_each_version() {
+        let found = found(200, PARTS, "example.com").await.unwrap().unwrap();
+        assert_eq!(&*found.list_kind, "PartCollection");
+        let fields = |version: &str| found.fields.get(version).map(|all| all.to_vec());
+        let color = FieldPath::parse("spec.color").unwrap();
+        assert_eq!(fields("v1"), Some(vec![("spec.color".into(), color)]));
+        assert_eq!((fields("v2"), fields("v0")), (Some(Vec::new()), None));
+        let size = CustomResourceColumnDefinition {
+            name: "Size".to_owned(),
+            type_: "integer".to_owned(),
+            json_path: ".spec.size".to_owned(),
+            ..CustomResourceColumnDefinition::default()
+        };
+        let columns = |version: &str| found.columns[version].to_vec();
+        assert_eq!(columns("v1"), CustomColumn::age().into_iter().collect::<Vec<_>>());
+        assert_eq!(columns("v2"), CustomColumn::new(&size).into_iter().collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn a_missing_definition_is_none_and_a_forbidden_one_is_a_fault() {
+        assert_eq!(found(404, "{}", "example.com").await, Ok(None));
+        let forbidden = found(403, "{}", "example.com").await.unwrap_err();
+        assert_eq!(forbidden.reason(), FaultReason::Forbidden);
+        let other = r#"{"spec": {"group": "other.com", "names": {"plural": "parts"}}}"#;
+        assert_eq!(found(200, other, "example.com").await, Ok(None), "it defines another group");
+    }
+}

@@ -1,0 +1,94 @@
+//! Reads user and namespace of the current context, for the kubeconfigs that kubewarm writes.
+
+use super::{
+    ConnectionOptions,
+    config_source::{ConfigEnvironment, ConfigSource, SERVICE_ACCOUNT_TOKEN, choose, merged},
+    connection::ConnectError,
+};
+use kube::{
+    Config,
+    config::{AuthInfo, Kubeconfig},
+};
+
+/// The user and the namespace of the current context.
+#[derive(Clone, Debug, Default)]
+pub struct CurrentContext {
+    /// The user entry of the kubeconfig with its credentials; its paths are absolute. In a pod, the entry refers to
+    /// the token file, which the kubelet renews.
+    pub user: AuthInfo,
+    /// The namespace of the context; `None` if the context sets none.
+    pub namespace: Option<String>,
+}
+
+/// Reads the configuration that [`Connection::load`](super::ApiServerConnection::load) would use. Sends no request.
+///
+/// # Errors
+///
+/// [`ConnectError`], except for a context that is missing or has no user: the result then has an empty user.
+///
+/// # Cost
+///
+/// Reads files. Runs no exec plugin.
+pub fn present(options: &ConnectionOptions) -> Result<CurrentContext, ConnectError> {
+    let source = choose(options, &ConfigEnvironment::of_process())?;
+    let ConfigSource::Files { paths, .. } = &source else {
+        let namespace = Config::incluster().map_err(ConnectError::InCluster)?.default_namespace;
+        let token_file = Some(SERVICE_ACCOUNT_TOKEN.to_owned());
+        let user = AuthInfo { token_file, ..AuthInfo::default() };
+        return Ok(CurrentContext { user, namespace: Some(namespace) });
+    };
+    Ok(of(&merged(&source, paths, options)?))
+}
+
+fn of(kubeconfig: &Kubeconfig) -> CurrentContext {
+    let current = kubeconfig.current_context.as_deref();
+    let named = kubeconfig.contexts.iter().find(|named| Some(named.name.as_str()) == current);
+    let Some(context) = named.and_then(|named| named.context.as_ref()) else {
+        return CurrentContext::default();
+    };
+    let is_of_it = |name: &str| context.user.as_deref() == Some(name);
+    let user = kubeconfig.auth_infos.iter().find(|named| is_of_it(&named.name));
+    CurrentContext {
+        user: user.and_then(|named| named.auth_info.clone()).unwrap_or_default(),
+        namespace: context.namespace.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "
+current-context: b
+users:
+- {name: one, user: {token: secret}}
+- {name: two, user: {tokenFile: token, exec: {apiVersion: client.authentication.k8s.io/v1, command: ./login, args: [x]}}}
+contexts:
+- {name: a, context: {cluster: c, user: one}}
+- {name: b, context: {cluster: c, user: two, namespace: shop}}
+";
+
+    #[test]
+    fn the_current_contexts_user_is_returned_unchanged_except_for_absolute_paths() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        std::fs::write(&path, TEXT).unwrap();
+        let CurrentContext { user, namespace } =
+            present(&ConnectionOptions::of_file(&path)).unwrap();
+        assert_eq!(namespace.as_deref(), Some("shop"));
+        let here = |name: &str| folder.path().join(name).to_str().map(str::to_owned);
+        assert_eq!(user.token_file, here("token"));
+        let exec = user.exec.unwrap();
+        assert_eq!(exec.command, here("./login"));
+        assert_eq!(exec.args, Some(vec!["x".to_owned()]));
+
+        let of_context = |context: &str| {
+            let context = Some(context.to_owned());
+            present(&ConnectionOptions { context, ..ConnectionOptions::of_file(&path) }).unwrap()
+        };
+        let other = of_context("a");
+        assert!(other.user.token.is_some() && other.namespace.is_none());
+        let none = of_context("c");
+        assert!(none.user.token.is_none() && none.user.exec.is_none());
+    }
+}

@@ -1,0 +1,183 @@
+//! A scripted API server for reviews of callers.
+
+use super::{
+    CallerAdmission, CallerLimits, DecisionObserver, ReaderLimits, ReviewClient, UserPermits,
+    caller_digest::DigestKey, limits::quarter,
+};
+use futures::future::BoxFuture;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReviewSpec, SubjectAccessReviewSpec,
+};
+use kubewarm_api::model::RequestFault;
+use kubewarm_client::KeyedSemaphore;
+use kubewarm_client::{AuthenticationResult, AuthorizationResult, BearerCredentials, CallerInfo};
+use parking_lot::Mutex;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{runtime::Handle, time::sleep};
+
+/// The API server's key for the ID of a token, in the `extra` of a user.
+const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
+
+/// The scripted result of a review.
+pub(crate) enum Said {
+    /// The token belongs to this user, and access is allowed.
+    Allowed(&'static str),
+    /// The token belongs to this user, and access is denied.
+    Denied(&'static str),
+    /// The token is invalid.
+    Unknown,
+    /// The token's owner may not impersonate another user. Contains the message.
+    NotAnother(&'static str),
+    /// The review has no result.
+    Nothing(RequestFault),
+}
+
+/// The number of reviews.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Count {
+    /// Token reviews.
+    pub(crate) who: Arc<AtomicUsize>,
+    /// Access reviews.
+    pub(crate) may: Arc<AtomicUsize>,
+    /// The maximum number of concurrent reviews.
+    pub(crate) most: Arc<AtomicUsize>,
+}
+
+/// Selects the result by token and verb. The verb of a token review is empty.
+pub(crate) type Say = fn(&str, &str) -> Said;
+
+/// An API server with scripted results, each after `delay`.
+pub(super) struct Fake {
+    pub(super) say: Arc<Mutex<Say>>,
+    pub(super) count: Count,
+    pub(super) delay: Duration,
+    pub(super) passes_on: bool,
+    pub(crate) now: Arc<AtomicUsize>,
+}
+
+impl Fake {
+    pub(super) fn new(say: Say) -> Self {
+        Self {
+            say: Arc::new(Mutex::new(say)),
+            count: Count::default(),
+            delay: Duration::ZERO,
+            passes_on: false,
+            now: Arc::default(),
+        }
+    }
+
+    /// A result after the delay. Counts concurrent reviews.
+    fn later<T: Send + 'static>(
+        &self,
+        answer: impl FnOnce() -> Result<T, RequestFault> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, RequestFault>> {
+        let (now, most, delay) = (Arc::clone(&self.now), Arc::clone(&self.count.most), self.delay);
+        Box::pin(async move {
+            most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            sleep(delay).await;
+            now.fetch_sub(1, Ordering::Relaxed);
+            answer()
+        })
+    }
+}
+
+impl ReviewClient for Fake {
+    fn can_forward_impersonation(&self) -> bool {
+        self.passes_on
+    }
+
+    fn who(
+        &self,
+        presented: Arc<BearerCredentials>,
+    ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>> {
+        let (say, asked) = (Arc::clone(&self.say), Arc::clone(&self.count.who));
+        self.later(move || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            let say = *say.lock();
+            match say(&presented.token, "") {
+                Said::Allowed(name) | Said::Denied(name) => {
+                    // Like bound tokens: each token gives the account another `credential-id`.
+                    let extra = [(CREDENTIAL.to_owned(), vec![presented.token.to_string()])].into();
+                    let user = CallerInfo { name: name.to_owned(), extra, ..CallerInfo::default() };
+                    Ok(AuthenticationResult::Known(Arc::new(user)))
+                }
+                Said::Unknown => Ok(AuthenticationResult::Unknown),
+                Said::NotAnother(message) => {
+                    Ok(AuthenticationResult::Refused { message: message.to_owned() })
+                }
+                Said::Nothing(fault) => Err(fault),
+            }
+        })
+    }
+
+    fn may(
+        &self,
+        _: Option<Arc<BearerCredentials>>,
+        spec: SubjectAccessReviewSpec,
+    ) -> BoxFuture<'static, Result<AuthorizationResult, RequestFault>> {
+        let (say, asked) = (Arc::clone(&self.say), Arc::clone(&self.count.may));
+        self.later(move || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            let of_resource = spec.resource_attributes.and_then(|it| it.verb);
+            let verb = of_resource.or_else(|| spec.non_resource_attributes?.verb);
+            let user = spec.user.unwrap_or_default();
+            // The `extra` contains the token. A certificate has no token, so the user name selects the result.
+            let shown = spec.extra.and_then(|extra| extra.get(CREDENTIAL)?.first().cloned());
+            let say = *say.lock();
+            let (token, verb) = (shown.as_ref().unwrap_or(&user), verb.unwrap_or_default());
+            match say(token, &verb) {
+                Said::Allowed(name) => {
+                    assert_eq!(user, name, "the user of another token");
+                    Ok(AuthorizationResult::Allowed)
+                }
+                Said::Denied(_) | Said::Unknown | Said::NotAnother(_) => {
+                    Ok(AuthorizationResult::Denied { reason: None })
+                }
+                Said::Nothing(fault) => Err(fault),
+            }
+        })
+    }
+}
+
+/// Callers of the read address, and the script, which a test can replace at any time.
+pub(crate) fn changing(say: Say) -> (CallerAdmission, Arc<Mutex<Say>>) {
+    let fake = Fake::new(say);
+    let say = Arc::clone(&fake.say);
+    (of(fake, &CallerLimits::reads(ReaderLimits::default())), say)
+}
+
+pub(super) fn of(fake: Fake, limits: &CallerLimits) -> CallerAdmission {
+    noted(fake, limits, Box::new(|_, _, _| ()))
+}
+
+pub(super) fn noted(fake: Fake, limits: &CallerLimits, note: DecisionObserver) -> CallerAdmission {
+    CallerAdmission::new(Arc::new(fake), limits, Handle::current(), note).unwrap()
+}
+
+/// The permits of each user, if there are `all` permits in total.
+pub(crate) fn user_permits<const N: usize>(all: usize, names: [&str; N]) -> [UserPermits; N] {
+    let (permits, key) = (KeyedSemaphore::new(all, quarter(all)), DigestKey::generate().unwrap());
+    names.map(|name| {
+        let user = CallerInfo { name: name.to_owned(), ..CallerInfo::default() };
+        UserPermits { permits: permits.clone(), user: key.of_name(&user).unwrap() }
+    })
+}
+
+/// A review of access to pods in a namespace.
+pub(crate) fn pods(verb: &str, name: Option<&str>) -> SelfSubjectAccessReviewSpec {
+    let pods = ResourceAttributes {
+        verb: Some(verb.to_owned()),
+        version: Some("v1".to_owned()),
+        resource: Some("pods".to_owned()),
+        namespace: Some("shop".to_owned()),
+        name: name.map(str::to_owned),
+        ..ResourceAttributes::default()
+    };
+    SelfSubjectAccessReviewSpec { resource_attributes: Some(pods), non_resource_attributes: None }
+}

@@ -1,0 +1,139 @@
+//! The CAs of client certificates, from a file that is read again when it changes.
+
+use crate::{
+    ServeError,
+    certificate::{
+        not_pem, provider,
+        reloading_files::{ReloadingFiles, read},
+    },
+};
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, UnixTime, pem::PemObject as _},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The accepted CAs of client certificates.
+pub struct ClientCa(ReloadingFiles<dyn ClientCertVerifier>);
+
+impl ClientCa {
+    /// Reads the CAs from the PEM file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`ServeError`] if the file cannot be read, or contains no CA.
+    pub fn of_file(path: PathBuf) -> Result<Self, ServeError> {
+        let paths = vec![path.clone()];
+        ReloadingFiles::new("the CAs of clients", paths, move || load(&path)).map(Self)
+    }
+
+    /// Reads the file again if it has changed. If it is invalid, the previous CAs stay, and one warning is
+    /// logged.
+    pub(crate) fn refresh(&self) {
+        if self.0.refresh().is_some() {
+            let file = self.0.file().display();
+            tracing::info!(%file, "the CAs of clients have changed");
+        }
+    }
+
+    /// Whether the first certificate of `chain` is a client certificate of an accepted CA, and valid at `now`.
+    /// The rest of `chain` are intermediate certificates.
+    pub(super) fn is_signed_by(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
+        let Some((own, between)) = chain.split_first() else { return false };
+        let found = self.0.contents().verify_client_cert(own, between, now);
+        if let Err(error) = &found {
+            tracing::debug!(%error, file = %self.0.file().display(), "a client's certificate is not accepted");
+        }
+        found.is_ok()
+    }
+}
+
+fn load(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, ServeError> {
+    let mut roots = RootCertStore::empty();
+    for found in CertificateDer::pem_slice_iter(&read(path)?) {
+        let found = found.map_err(not_pem(path, "certificate"))?;
+        let problem = format!("{} holds a certificate that cannot be a CA's", path.display());
+        roots.add(found).map_err(ServeError::of(problem))?;
+    }
+    let problem = format!("{} holds no certificate of a CA in PEM", path.display());
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider())).build();
+    verifier.map_err(ServeError::of(problem))
+}
+
+impl fmt::Debug for ClientCa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientCa").field("path", &self.0.file()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::callers::identity::sample::signed;
+    use std::fs;
+
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        fn with(text: &str) -> Self {
+            let folder = Self(tempfile::tempdir().unwrap());
+            folder.write(text);
+            folder
+        }
+
+        fn file(&self) -> PathBuf {
+            self.0.path().join("ca.crt")
+        }
+
+        /// Replaces the file, as the kubelet does with Secrets. A new inode shows the change independently of
+        /// the clock.
+        fn write(&self, text: &str) {
+            let next = self.file().with_extension("next");
+            fs::write(&next, text).unwrap();
+            fs::rename(next, self.file()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_changed_file_is_used_and_a_broken_file_keeps_the_previous_cas() {
+        let [(first, of_first), (second, of_second)] = [signed("jane"), signed("jane")];
+        let folder = Folder::with(&first);
+        let authority = ClientCa::of_file(folder.file()).unwrap();
+        let vouches = || {
+            authority.refresh();
+            [&of_first, &of_second]
+                .map(|client| authority.is_signed_by(std::slice::from_ref(client), UnixTime::now()))
+        };
+        assert_eq!(vouches(), [true, false]);
+        let garbled = second.replace("MII", "---");
+        let half = format!("{second}{}", &first[..first.len() / 2]);
+        for broken in ["", "no certificate", &garbled, &half] {
+            folder.write(broken);
+            assert_eq!(vouches(), [true, false], "{broken}");
+        }
+        fs::remove_file(folder.file()).unwrap();
+        assert_eq!(vouches(), [true, false]);
+        folder.write(&second);
+        assert_eq!(vouches(), [false, true]);
+        folder.write(&format!("{first}{second}"));
+        assert_eq!(vouches(), [true, true]);
+        assert!(!authority.is_signed_by(&[], UnixTime::now()));
+    }
+
+    #[test]
+    fn a_broken_file_at_the_start_is_an_error_that_names_the_file() {
+        for text in ["", "no certificate"] {
+            let folder = Folder::with(text);
+            let error = ClientCa::of_file(folder.file()).unwrap_err().to_string();
+            assert!(error.contains("ca.crt"), "{error}");
+        }
+        let error = ClientCa::of_file("/nowhere/ca.crt".into()).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/ca.crt"), "{error}");
+    }
+}

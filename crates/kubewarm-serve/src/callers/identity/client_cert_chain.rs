@@ -1,0 +1,153 @@
+//! The certificates that a client presents, and the user that they authenticate.
+//!
+//! As in the API server, a handshake verifies only that the client has the key of its certificate. Each request
+//! then verifies the CA. A client without an accepted certificate can still use a token.
+
+use super::{client_ca::ClientCa, subject::user_of};
+use crate::certificate::provider;
+use kubewarm_client::{AuthenticationResult, CallerInfo};
+use parking_lot::Mutex;
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, UnixTime},
+    server::danger::{ClientCertVerified, ClientCertVerifier},
+};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// How long a verification stays valid. A certificate is rejected this long after it expires or its CA is
+/// removed.
+const KNOWN: Duration = Duration::from_secs(10);
+/// The maximum size of a chain in bytes. Each connection holds one chain; usual chains have about 5 KiB.
+const MAX_CHAIN: usize = 16 << 10;
+/// The maximum number of intermediate certificates. The verification tries their orders one by one.
+const MAX_BETWEEN: usize = 4;
+
+/// The certificates that a client has presented, for the lifetime of its connection.
+pub(crate) struct ClientCertChain {
+    certificates: Vec<CertificateDer<'static>>,
+    authority: Arc<ClientCa>,
+    known: Mutex<Option<(Instant, Option<Arc<CallerInfo>>)>>,
+}
+
+impl ClientCertChain {
+    pub(crate) fn new(certificates: &[CertificateDer<'_>], authority: Arc<ClientCa>) -> Self {
+        let certificates = certificates.iter().map(|it| it.clone().into_owned()).collect();
+        Self { certificates, authority, known: Mutex::default() }
+    }
+
+    /// The user that the certificate authenticates, verified now or at most 10 s ago. `None` if no accepted CA
+    /// has signed it; the caller then needs a token.
+    pub(crate) fn who(&self) -> Option<AuthenticationResult> {
+        self.user().map(AuthenticationResult::of)
+    }
+
+    fn user(&self) -> Option<Arc<CallerInfo>> {
+        let mut known = self.known.lock();
+        if let Some((at, user)) = &*known
+            && at.elapsed() < KNOWN
+        {
+            return user.clone();
+        }
+        // The certificate is parsed only after its CA is verified.
+        let is_good = self.authority.is_signed_by(&self.certificates, UnixTime::now());
+        let own = self.certificates.first().filter(|_| is_good);
+        let user = own.and_then(|own| user_of(own)).map(Arc::new);
+        *known = Some((Instant::now(), user.clone()));
+        user
+    }
+}
+
+/// Requests an optional client certificate, and verifies that the client has its key.
+#[derive(Debug)]
+pub(crate) struct OptionalClientCertVerifier(WebPkiSupportedAlgorithms);
+
+impl OptionalClientCertVerifier {
+    pub(crate) fn verifier() -> Arc<dyn ClientCertVerifier> {
+        Arc::new(Self(provider().signature_verification_algorithms))
+    }
+}
+
+impl ClientCertVerifier for OptionalClientCertVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    /// Empty, because the accepted CAs can change while clients are connected.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        if between.len() > MAX_BETWEEN {
+            return Err(Error::General(
+                "the client's chain has more than 5 certificates".to_owned(),
+            ));
+        }
+        let bytes = own.len() + between.iter().map(|it| it.len()).sum::<usize>();
+        if bytes > MAX_CHAIN {
+            return Err(Error::General("the client's chain is longer than 16 KiB".to_owned()));
+        }
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::callers::identity::sample::chain;
+
+    #[test]
+    fn a_certificate_identifies_its_user_and_never_an_anonymous_one() {
+        let (known, other) = (chain("jane"), chain("jane"));
+        assert!(
+            matches!(known.who(), Some(AuthenticationResult::Known(user)) if user.name == "jane")
+        );
+        assert_eq!(chain("system:anonymous").who(), Some(AuthenticationResult::Unknown));
+        let of_no_ca = ClientCertChain::new(&known.certificates, Arc::clone(&other.authority));
+        assert_eq!(of_no_ca.who(), None);
+    }
+
+    #[test]
+    fn certificate_chains_are_bounded_before_they_are_parsed() {
+        let asking = OptionalClientCertVerifier::verifier();
+        let now = UnixTime::now();
+        let shown = |length: usize, between: usize| {
+            let one = || CertificateDer::from(vec![0; length]);
+            let between: Vec<_> = std::iter::repeat_with(one).take(between).collect();
+            asking.verify_client_cert(&one(), &between, now).is_ok()
+        };
+        assert!(shown(1_000, 0) && shown(1_000, MAX_BETWEEN));
+        assert!(!shown(1_000, MAX_BETWEEN + 1));
+        assert!(!shown(MAX_CHAIN, 1));
+    }
+}

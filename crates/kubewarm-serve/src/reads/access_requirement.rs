@@ -1,0 +1,52 @@
+//! Decides whether a list or watch that has begun can continue to read its informer's store.
+
+use kubewarm_api::model::AccessLossPolicy;
+use kubewarm_cache::informer::InformerReport;
+
+/// The conditions under which a list or watch can continue to read its informer's store.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AccessRequirement {
+    /// The strictest access-loss policy of the profiles that serve the informer.
+    pub(super) policy: AccessLossPolicy,
+    /// The informer's number of access losses when the request began. A different number ends the request,
+    /// because the store can have been emptied in between. `None` ignores earlier losses: only the present
+    /// access counts.
+    pub(super) losses: Option<u64>,
+}
+
+impl AccessRequirement {
+    /// Whether the request can read the informer now. `report` is `None` if the informer does not exist.
+    pub(super) fn permit(&self, report: Option<&InformerReport>) -> bool {
+        report.is_some_and(|report| {
+            self.losses.is_none_or(|losses| losses == report.losses) && report.serves(self.policy)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reads::fixtures::report;
+    use jiff::Timestamp;
+    use kubewarm_cache::informer::AccessLoss;
+    use tokio::time::Instant;
+
+    #[test]
+    fn objects_read_before_a_loss_of_access_are_not_sent_after_its_return() {
+        let now = Instant::now();
+        let (rejects, serves_on) = (AccessLossPolicy::Reject, AccessLossPolicy::ServeStale);
+        let warm = report(now);
+        let goes_on = |report: &InformerReport, policy, losses| {
+            AccessRequirement { policy, losses }.permit(Some(report))
+        };
+        assert!(goes_on(&warm, rejects, Some(0)) && goes_on(&warm, rejects, None));
+        let lost = Some(AccessLoss { at: now, time: Timestamp::UNIX_EPOCH });
+        let gone = InformerReport { lost, losses: 1, ..warm.clone() };
+        assert!(!goes_on(&gone, rejects, None) && goes_on(&gone, serves_on, None));
+        let back = InformerReport { losses: 1, ..warm };
+        assert!(!goes_on(&back, rejects, Some(0)) && !goes_on(&back, serves_on, Some(0)));
+        assert!(goes_on(&back, rejects, Some(1)) && goes_on(&back, rejects, None));
+        let terms = AccessRequirement { policy: serves_on, losses: None };
+        assert!(!terms.permit(None), "the informer does not exist");
+    }
+}

@@ -1,0 +1,322 @@
+//! Translates field selectors into tests of stored objects, by the kind's selectable fields and by declared
+//! indexes.
+
+use super::kind_info::KindInfo;
+use kubewarm_api::model::{
+    FieldPath, FieldRequirement, IndexDefinition, InformerKey, LabelSelector, Projection, Resource,
+};
+use kubewarm_cache::store::{BodyPredicate, ObjectQuery};
+use kubewarm_wire::{ObjectRequest, StatusError};
+
+/// The requirements of a field selector, resolved for one kind.
+#[derive(Debug, Default)]
+pub(super) struct FieldFilter {
+    /// Tests of field values. A test of a field that the API server selects by keeps the original requirement.
+    /// An informer with the same requirement in its field selector needs no such test.
+    tests: Vec<(Option<FieldRequirement>, BodyPredicate)>,
+    /// The declared indexes that the selector names.
+    pub(super) indexes: Vec<IndexDefinition>,
+}
+
+impl FieldFilter {
+    /// Resolves each requirement to a field of the kind, or to the declared index that `index` returns for its
+    /// name.
+    ///
+    /// # Errors
+    ///
+    /// - 400 with the API server's message if the kind cannot be selected by the field
+    /// - the errors of `index`
+    pub(super) fn of<'a>(
+        asked: &ObjectRequest,
+        kind: &KindInfo,
+        index: impl Fn(&str) -> Result<Option<&'a FieldPath>, StatusError>,
+    ) -> Result<Self, StatusError> {
+        let mut fields = Self::default();
+        for requirement in asked.fields.requirements() {
+            let refusal = || unknown(&asked.resource, kind, requirement.field());
+            let test = |path, absent: &str| BodyPredicate::Field {
+                path,
+                absent: absent.into(),
+                is_equality: requirement.is_equality(),
+                value: requirement.value().into(),
+            };
+            let Some(name) = requirement.index_name() else {
+                let served = served_field(&asked.resource, kind, requirement.field());
+                let (path, absent) = served.ok_or_else(refusal)?;
+                fields.tests.push((Some(requirement.clone()), test(path, absent)));
+                continue;
+            };
+            let path = index(name)?.ok_or_else(refusal)?;
+            fields.tests.push((None, test(path.clone(), "")));
+            fields.indexes.push(IndexDefinition { name: name.into(), path: path.clone() });
+        }
+        Ok(fields)
+    }
+
+    /// Whether the informer's store has every field that the selector tests.
+    pub(super) fn are_held(&self, key: &InformerKey) -> bool {
+        let is_held = |test: &BodyPredicate| match test {
+            BodyPredicate::Field { path, .. } => path.is_metadata(),
+            BodyPredicate::Label(_) => true,
+        };
+        matches!(key.projection, Projection::Full(_)) || self.beyond(key).all(is_held)
+    }
+
+    /// The query for the informer's store.
+    pub(super) fn wanted(&self, asked: &ObjectRequest, key: &InformerKey) -> ObjectQuery {
+        let comparisons = asked.labels.comparisons().cloned().map(BodyPredicate::Label);
+        ObjectQuery {
+            namespace: asked.namespace.as_deref().map(Into::into),
+            name: asked.only_name().map(Into::into),
+            labels: LabelSelector::new(asked.labels.requirements().cloned()),
+            tests: self.beyond(key).cloned().chain(comparisons).collect(),
+        }
+    }
+
+    /// The tests that the informer's own field selector does not cover.
+    fn beyond<'a>(&'a self, key: &'a InformerKey) -> impl Iterator<Item = &'a BodyPredicate> {
+        let is_met = |of: &FieldRequirement| key.fields.requirements().any(|has| has == of);
+        let tests = self.tests.iter().filter(move |(of, _)| !of.as_ref().is_some_and(is_met));
+        tests.map(|(_, test)| test)
+    }
+}
+
+/// The failure for an unsupported field, with the API server's message for that kind. It is marked with
+/// `elsewhere`, because the API server can support fields that kubewarm does not.
+fn unknown(resource: &Resource, kind: &KindInfo, field: &str) -> StatusError {
+    let failure = match (resource.group(), resource.resource()) {
+        ("batch", "jobs") => {
+            StatusError::bad_request(format!("field label {field:?} not supported for Job"))
+        }
+        (group @ "resource.k8s.io", "resourceslices") => StatusError::bad_request(format!(
+            "field label not supported for {group}/{}, Kind=ResourceSlice: {field}",
+            resource.version()
+        )),
+        _ if resource.group_resource().has_own_field_labels() || kind.definition.is_some() => {
+            StatusError::unknown_field(field)
+        }
+        _ => StatusError::bad_request(format!(
+            "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        )),
+    };
+    failure.elsewhere()
+}
+
+/// The path of a field that the API server selects by, and the value of objects that lack the field.
+fn served_field(
+    resource: &Resource,
+    kind: &KindInfo,
+    field: &str,
+) -> Option<(FieldPath, &'static str)> {
+    resource.group_resource().field_label(field).or_else(|| {
+        let (_, path) = kind.selectable_fields()?.iter().find(|(name, _)| **name == *field)?;
+        Some((path.clone(), ""))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reads::{
+        covering_informers::CoveringInformers,
+        fixtures::{asked, informer, kind, offers, report},
+        serving_index::ServingIndex,
+    };
+    use kubewarm_wire::{MetaVersion, ObjectForm, ResponseForm};
+    use std::slice;
+    use tokio::time::Instant;
+
+    fn resource(group: &str, plural: &str) -> Resource {
+        let of = kubewarm_api::model::GroupResource::new(group, plural).unwrap();
+        Resource::new(of, "v1").unwrap()
+    }
+
+    /// The error message for a selector; empty if the selector is accepted.
+    fn message(resource: &Resource, kind: &KindInfo, fields: &str) -> String {
+        let (mut asked, _) = asked("/api/v1/pods", &format!("fieldSelector={fields}"));
+        asked.resource = resource.clone();
+        FieldFilter::of(&asked, kind, |_| Ok(None))
+            .err()
+            .map_or_else(String::new, |it| it.message().into())
+    }
+
+    #[test]
+    fn an_unsupported_field_gets_the_message_of_the_api_server() {
+        let (pods, ingresses) = (resource("", "pods"), resource("networking.k8s.io", "ingresses"));
+        let (events, jobs) = (resource("events.k8s.io", "events"), resource("batch", "jobs"));
+        let (slices, nodes) =
+            (resource("resource.k8s.io", "resourceslices"), resource("", "nodes"));
+        let parts = resource("example.com", "parts");
+        let (built_in, custom) = (kind(""), kind("spec.size"));
+        for (resource, kind, fields, expected) in [
+            (&pods, &built_in, "metadata.name%3Dx,spec.nodeName!%3Dn", ""),
+            (&pods, &built_in, "spec.size%3D3", "field label not supported: spec.size"),
+            (&events, &built_in, "regarding.name%3Dx,reportingController!%3Dc,type%3DNormal", ""),
+            (&events, &built_in, "source%3Dx", "field label not supported: source"),
+            (&jobs, &built_in, "status.successful%3D1", ""),
+            (&jobs, &built_in, "x%3D1", "field label \"x\" not supported for Job"),
+            (&slices, &built_in, "spec.driver%3Dd,spec.nodeName%3Dn", ""),
+            (
+                &slices,
+                &built_in,
+                "metadata.namespace%3Dn",
+                "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: metadata.namespace",
+            ),
+            (
+                &nodes,
+                &built_in,
+                "metadata.namespace%3D",
+                "field label not supported: metadata.namespace",
+            ),
+            (&parts, &custom, "spec.size%3D3,metadata.namespace%3Da", ""),
+            (&parts, &custom, "spec.nodeName%3D3", "field label not supported: spec.nodeName"),
+            (
+                &ingresses,
+                &built_in,
+                "spec.size%3D3",
+                "\"spec.size\" is not a known field selector: only \"metadata.name\", \
+                 \"metadata.namespace\"",
+            ),
+        ] {
+            assert_eq!(message(resource, kind, fields), expected, "{resource} {fields}");
+        }
+    }
+
+    #[test]
+    fn selectors_that_the_informer_already_applies_are_not_evaluated_again() {
+        let fields = "status.phase%3DPending,spec.nodeName%3Dn,metadata.name%3Dx";
+        let query = format!("fieldSelector={fields}&labelSelector=app,tier%3E1");
+        let (asked, _) = asked("/api/v1/namespaces/a/pods", &query);
+        let fields = FieldFilter::of(&asked, &kind(""), |_| Ok(None)).unwrap();
+        let wanted = fields.wanted(&asked, &informer("a", "", "status.phase=Pending"));
+        assert_eq!((wanted.namespace.as_deref(), wanted.name.as_deref()), (Some("a"), Some("x")));
+        assert_eq!(wanted.labels.to_string(), "app");
+        let paths = wanted.tests.all().iter().map(|test| match test {
+            BodyPredicate::Field { path, .. } => path.to_string(),
+            BodyPredicate::Label(comparison) => comparison.to_string(),
+        });
+        assert_eq!(paths.collect::<Vec<_>>(), ["metadata.name", "spec.nodeName", "tier>1"]);
+    }
+
+    fn path(text: &str) -> FieldPath {
+        FieldPath::parse(text).unwrap()
+    }
+
+    /// Resolves `fields` for pods in the namespace `a`, and returns the informers that can answer.
+    fn answering(
+        offers: &ServingIndex,
+        (fields, kind): (&str, &KindInfo),
+    ) -> Result<(FieldFilter, Vec<InformerKey>), StatusError> {
+        let query = format!("fieldSelector={}", fields.replace('=', "%3D"));
+        let (mut asked, _) = asked("/api/v1/namespaces/a/pods", &query);
+        asked.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
+        let coverage = CoveringInformers::of(offers, &asked, None, "home")?;
+        let fields = FieldFilter::of(&asked, kind, |name| coverage.index(name))?;
+        let now = Instant::now();
+        let candidates = coverage.knowing(kind, &fields)?.warm(|_| Some(report(now)), now).0;
+        Ok((fields, candidates.into_iter().map(|it| it.key.clone()).collect()))
+    }
+
+    #[test]
+    fn an_informer_serves_the_indexes_of_all_its_profiles() {
+        let (own, all) = (informer("a", "", ""), informer("all", "", ""));
+        let mut offers = offers("home", slice::from_ref(&all));
+        offers.add("a", &own);
+        offers.add("a", &all);
+        offers.index("home", &all, "by-node", &path("spec.nodeName"));
+        offers.index("a", &own, "by-app", &path("metadata.labels.app"));
+        offers.index("a", &all, "by-tier", &path("metadata.labels.tier"));
+        let built_in = kind("");
+        let of = |fields: &str| answering(&offers, (fields, &built_in)).map(|(_, keys)| keys);
+        assert_eq!(of("spec.nodeName=n").unwrap(), [own.clone(), all.clone()]);
+        assert_eq!(of("index.kubewarm.io/by-app=web").unwrap(), slice::from_ref(&own));
+        assert_eq!(
+            of("index.kubewarm.io/by-node=n,index.kubewarm.io/by-tier!=1,spec.nodeName=n").unwrap(),
+            slice::from_ref(&all)
+        );
+        for (fields, code) in [
+            ("index.kubewarm.io/by-node=n,index.kubewarm.io/by-app=web", 421),
+            ("index.kubewarm.io/by-none=x", 400),
+        ] {
+            assert_eq!(of(fields).unwrap_err().code(), code, "{fields}");
+        }
+        assert_eq!(
+            of("index.kubewarm.io/by-none=x").unwrap_err().message(),
+            "field label not supported: index.kubewarm.io/by-none"
+        );
+    }
+
+    #[test]
+    fn conflicting_indexes_of_one_name_are_rejected() {
+        let (own, all) = (informer("a", "", ""), informer("all", "", ""));
+        let mut offers = offers("home", slice::from_ref(&all));
+        offers.add("a", &own);
+        offers.add("b", &informer("b", "", ""));
+        offers.index("home", &all, "by-app", &path("metadata.labels.app"));
+        offers.index("b", &informer("b", "", ""), "by-app", &path("metadata.labels.tier"));
+        offers.index("a", &own, "by-app", &path("metadata.labels.app"));
+        let built_in = kind("");
+        assert_eq!(
+            answering(&offers, ("index.kubewarm.io/by-app=x", &built_in)).unwrap().1.len(),
+            2
+        );
+        offers.index("a", &own, "by-app", &path("metadata.labels.tier"));
+        let refused = answering(&offers, ("index.kubewarm.io/by-app=x", &built_in)).unwrap_err();
+        assert_eq!(refused.code(), 400);
+        assert!(refused.message().contains("/profiles/<namespace>/<name>"), "{refused:?}");
+    }
+
+    #[test]
+    fn a_metadata_informer_supports_only_indexes_of_metadata() {
+        let mut metadata = informer("a", "", "");
+        metadata.projection = Projection::Metadata(kubewarm_api::model::ManagedFieldsPolicy::Drop);
+        let mut offers = offers("a", slice::from_ref(&metadata));
+        offers.index("a", &metadata, "by-node", &path("spec.nodeName"));
+        offers.index("a", &metadata, "by-owner", &path("metadata.ownerReferences[*].uid"));
+        offers.index("a", &metadata, "by-app", &path("metadata.labels.app"));
+        let built_in = kind("");
+        let of = |fields: &str| answering(&offers, (fields, &built_in)).map(|(_, keys)| keys.len());
+        assert_eq!(
+            (
+                of("index.kubewarm.io/by-owner=x").unwrap(),
+                of("index.kubewarm.io/by-app!=x").unwrap()
+            ),
+            (1, 1)
+        );
+        assert_eq!(of("index.kubewarm.io/by-node=n").unwrap_err().code(), 421);
+    }
+
+    #[test]
+    fn an_index_can_have_the_name_of_a_field() {
+        let three = informer("a", "", "size=3");
+        let mut offers = offers("a", slice::from_ref(&three));
+        offers.index("a", &three, "size", &path("spec.other"));
+        let of = |fields: &str| answering(&offers, (fields, &kind("size")));
+        let (fields, keys) = of("size=3").unwrap();
+        assert_eq!((fields.indexes.len(), keys.len()), (0, 1));
+        let (fields, keys) = of("size=3,index.kubewarm.io/size=4").unwrap();
+        assert_eq!((fields.indexes.len(), keys.len()), (1, 1));
+    }
+
+    #[test]
+    fn indexes_become_field_tests_or_label_requirements() {
+        let all = informer("all", "", "");
+        let mut offers = offers("home", slice::from_ref(&all));
+        offers.index("home", &all, "by-node", &path("spec.nodeName"));
+        let built_in = kind("");
+        let wanted = |fields: &str| {
+            let (fields, _) = answering(&offers, (fields, &built_in))?;
+            let (asked, _) = asked("/api/v1/pods", "labelSelector=tier");
+            Ok::<_, StatusError>(fields.wanted(&asked, &all))
+        };
+        let test = |is_equality, value: &str| BodyPredicate::Field {
+            path: path("spec.nodeName"),
+            absent: "".into(),
+            is_equality,
+            value: value.into(),
+        };
+        let both = wanted("index.kubewarm.io/by-node=n,index.kubewarm.io/by-node!=m").unwrap();
+        assert_eq!(both.tests.all(), [test(false, "m"), test(true, "n")]);
+        assert_eq!(both.labels.to_string(), "tier");
+    }
+}

@@ -1,0 +1,155 @@
+//! Requests, informer keys and offers for the tests of this module.
+
+use super::{
+    kind_info::KindInfo,
+    serving_index::{ServingIndex, ServingInformer},
+};
+use jiff::Timestamp;
+use kubewarm_api::model::{
+    AccessLossPolicy, AccountPolicyState, DeclaredProfile, FieldPath, GroupResource, Identity,
+    IndexDefinition, InformerKey, InformerScope, ManagedFieldsPolicy, ProfileLimits, ProfileMode,
+    ProfileRef, Projection, ReadConsistency, ReadPolicy, Resource, ResourceInfo, SecretData,
+};
+use kubewarm_cache::informer::{InformerPhase, InformerReport};
+use kubewarm_client::CrdInfo;
+use kubewarm_wire::{ObjectRequest, RequestInfo, RequestTarget};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// Parses a GET request.
+pub(super) fn asked(path: &str, query: &str) -> (ObjectRequest, Option<ProfileRef>) {
+    let RequestInfo { profile, what } = RequestInfo::parse("GET", path, Some(query), None).unwrap();
+    match what {
+        RequestTarget::Objects(objects) => (objects, profile),
+        RequestTarget::Document(other, _) => panic!("{other:?}"),
+    }
+}
+
+/// A resource of the core group.
+pub(super) fn core(plural: &str) -> Resource {
+    Resource::new(GroupResource::new("", plural).unwrap(), "v1").unwrap()
+}
+
+/// The key of an informer of pods, in one namespace or in `all`, with selectors as in a query.
+pub(super) fn informer(namespace: &str, labels: &str, fields: &str) -> InformerKey {
+    let query = |labels: &str, fields: &str| {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.append_pair("labelSelector", labels).append_pair("fieldSelector", fields);
+        asked("/api/v1/pods", &query.finish()).0
+    };
+    let selected = query(labels, fields);
+    let (labels, fields) = (selected.labels, selected.fields);
+    let extent = if namespace == "all" {
+        InformerScope::AllNamespaces
+    } else {
+        InformerScope::Namespace(namespace.into())
+    };
+    InformerKey {
+        resource: core("pods"),
+        extent,
+        labels,
+        fields,
+        projection: Projection::Full(ManagedFieldsPolicy::Drop),
+        secret_data: SecretData::Deny,
+        identity: Identity::Operator,
+        declared_in: None,
+    }
+}
+
+/// The informers of the profile `p` in `namespace`.
+pub(super) fn offers(namespace: &str, informers: &[InformerKey]) -> ServingIndex {
+    let mut offers = ServingIndex::default();
+    for informer in informers {
+        offers.add(namespace, informer);
+    }
+    offers
+}
+
+/// The profile `p` in `namespace`, without targets.
+pub(super) fn declared(namespace: &str) -> DeclaredProfile {
+    DeclaredProfile {
+        profile: ProfileRef { namespace: namespace.into(), name: "p".into() },
+        uid: "u".into(),
+        generation: 2,
+        refused: None,
+        service_account: None,
+        authors: AccountPolicyState::default(),
+        mode: ProfileMode::Active,
+        targets: Vec::new(),
+        warmup_deadline: None,
+        max_staleness: Duration::from_mins(2),
+        on_access_lost: AccessLossPolicy::default(),
+        reads: ReadPolicy::default(),
+        limits: ProfileLimits::default(),
+        accepted_at: Duration::ZERO,
+    }
+}
+
+impl ServingIndex {
+    pub(super) fn add(&mut self, namespace: &str, informer: &InformerKey) {
+        self.by_resource.entry(informer.resource.clone()).or_default().push(ServingInformer {
+            declared: Arc::new(declared(namespace)),
+            key: informer.clone(),
+            indexes: Vec::new(),
+        });
+    }
+
+    /// Declares an index of an informer in the profile of `namespace`.
+    pub(super) fn index(
+        &mut self,
+        namespace: &str,
+        informer: &InformerKey,
+        name: &str,
+        path: &FieldPath,
+    ) {
+        let all = self.by_resource.values_mut().flatten();
+        for it in
+            all.filter(|it| *it.declared.profile.namespace == *namespace && it.key == *informer)
+        {
+            it.indexes.push([IndexDefinition { name: name.into(), path: path.clone() }].into());
+        }
+    }
+
+    pub(super) fn set_staleness(&mut self, informer: &InformerKey, bound: Duration) {
+        for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *informer) {
+            Arc::make_mut(&mut it.declared).max_staleness = bound;
+        }
+    }
+
+    pub(super) fn set_terms(
+        &mut self,
+        informer: &InformerKey,
+        consistency: ReadConsistency,
+        seconds: u64,
+    ) {
+        let cold_read_timeout = Duration::from_secs(seconds);
+        for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *informer) {
+            Arc::make_mut(&mut it.declared).reads = ReadPolicy { consistency, cold_read_timeout };
+        }
+    }
+
+    pub(super) fn set_policy(&mut self, namespace: &str, policy: AccessLossPolicy) {
+        let all = self.by_resource.values_mut().flatten();
+        all.filter(|it| *it.declared.profile.namespace == *namespace)
+            .for_each(|it| Arc::make_mut(&mut it.declared).on_access_lost = policy);
+    }
+}
+
+/// The report of a warm informer that was last confirmed at `current_at`.
+pub(super) fn report(current_at: Instant) -> InformerReport {
+    InformerReport {
+        phase: InformerPhase::Watching,
+        synced_at: Some(Timestamp::UNIX_EPOCH),
+        current_at: Some(current_at),
+        ..InformerReport::queued(Timestamp::UNIX_EPOCH)
+    }
+}
+
+/// The kind Pod; a custom resource if `field` names a selectable field.
+pub(super) fn kind(field: &str) -> KindInfo {
+    let definition = FieldPath::parse(field).ok().map(|path| {
+        let fields = [("v1".into(), [(field.into(), path)].into())].into();
+        Arc::new(CrdInfo { list_kind: "PodList".into(), fields, ..CrdInfo::default() })
+    });
+    KindInfo { document: ResourceInfo::new(core("pods"), "Pod"), definition }
+}

@@ -1,0 +1,322 @@
+//! Looks up kinds by discovery and, for custom resources, by their definitions.
+
+use super::kind_info::KindInfo;
+use futures::future::{BoxFuture, FutureExt as _};
+use kube::{Client, CustomResourceExt as _};
+use kubewarm_api::{
+    model::{FaultReason, GroupResource, RequestFault, Resource},
+    v1alpha1::{self, CacheProfile},
+};
+use kubewarm_client::{
+    CacheEntry, CrdInfo, ExpiringCache, ServedResources, fetch_crd, is_builtin_group,
+};
+use parking_lot::Mutex;
+use std::{collections::BTreeSet, fmt, pin::pin, sync::Arc, time::Duration};
+use tokio::{runtime::Handle, sync::watch};
+
+/// How long a definition stays fresh. Its fields can change without a change in discovery. The limit also
+/// applies to a missing or forbidden definition. It also applies to an old definition that is kept because the
+/// API server does not answer.
+const FRESH: Duration = Duration::from_mins(1);
+/// How long after `FRESH` a read uses an old definition while kubewarm fetches it again. Later reads wait for
+/// the fetch.
+const STALE: Duration = Duration::from_mins(5);
+/// The maximum number of remembered definitions.
+const REMEMBERED: u64 = 1_024;
+
+/// Fetches the definition of a kind; `None` if the kind has none.
+type CrdFetcher = Arc<
+    dyn Fn(GroupResource) -> BoxFuture<'static, Result<Option<CrdInfo>, RequestFault>>
+        + Send
+        + Sync,
+>;
+/// Definitions by kind; `None` if a kind has none.
+type CrdCache = ExpiringCache<GroupResource, Option<Arc<CrdInfo>>>;
+
+/// Looks up kinds, and caches their definitions.
+pub struct KindResolver {
+    ask: CrdFetcher,
+    served: watch::Receiver<Option<Arc<ServedResources>>>,
+    /// The groups of `--serve-aggregated-groups`.
+    aggregated: BTreeSet<String>,
+    /// Runs the fetches, independently of the read server's threads, which can end earlier.
+    runtime: Handle,
+    /// Cached definitions, with the discovery snapshot that they belong to. A new snapshot discards them.
+    definitions: Mutex<Option<(Arc<ServedResources>, CrdCache)>>,
+    /// The definition of the CacheProfile kind.
+    own: Option<Arc<CrdInfo>>,
+}
+
+impl KindResolver {
+    /// Looks up kinds in the latest snapshot of `served`, and fetches definitions with `client` on `runtime`.
+    /// Kinds of the `aggregated` groups are served although they have no definition.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        served: watch::Receiver<Option<Arc<ServedResources>>>,
+        aggregated: &[String],
+        runtime: Handle,
+    ) -> Self {
+        let ask: CrdFetcher = Arc::new(move |of| {
+            let client = client.clone();
+            async move { fetch_crd(&client, &of).await }.boxed()
+        });
+        Self::asking(ask, served, aggregated, runtime)
+    }
+
+    fn asking(
+        ask: CrdFetcher,
+        served: watch::Receiver<Option<Arc<ServedResources>>>,
+        aggregated: &[String],
+        runtime: Handle,
+    ) -> Self {
+        let aggregated = aggregated.iter().cloned().collect();
+        let (definitions, own) = (Mutex::default(), own_definition());
+        Self { ask, served, aggregated, runtime, definitions, own }
+    }
+
+    /// Returns the description of a kind. `None` means that reads do not serve the kind. Discovery lacks such a
+    /// kind, or it belongs to an aggregated API, which can hide objects from some callers.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestFault`] if discovery has not answered yet, or the definition cannot be fetched.
+    pub(super) async fn look(&self, resource: &Resource) -> Result<Option<KindInfo>, RequestFault> {
+        let (served, definitions) = self.now()?;
+        let Some(document) = served.described(resource).cloned() else { return Ok(None) };
+        let definition = match resource.group() {
+            group if is_builtin_group(group) => {
+                return Ok(Some(KindInfo { document, definition: None }));
+            }
+            // kubewarm needs no permission to read the definition of its own kind.
+            v1alpha1::GROUP => self.own.clone(),
+            _ => self.definition(resource, &definitions).await?,
+        };
+        let is_served = definition.is_some() || self.aggregated.contains(resource.group());
+        Ok(is_served.then_some(KindInfo { document, definition }))
+    }
+
+    /// The latest discovery snapshot, and the definitions that belong to it.
+    fn now(&self) -> Result<(Arc<ServedResources>, CrdCache), RequestFault> {
+        let mut held = self.definitions.lock();
+        let unknown =
+            || RequestFault::new(FaultReason::Unreachable, "discovery has not answered yet");
+        let served = self.served.borrow().clone().ok_or_else(unknown)?;
+        if let Some((of, definitions)) = &*held
+            && Arc::ptr_eq(of, &served)
+        {
+            return Ok((served, definitions.clone()));
+        }
+        let definitions = CrdCache::new(REMEMBERED, FRESH);
+        *held = Some((Arc::clone(&served), definitions.clone()));
+        Ok((served, definitions))
+    }
+
+    /// Returns the definition from the cache, or fetches it. A read does not wait while a recent definition is
+    /// fetched again, because the API server can be unreachable.
+    async fn definition(
+        &self,
+        resource: &Resource,
+        definitions: &CrdCache,
+    ) -> Result<Option<Arc<CrdInfo>>, RequestFault> {
+        let of = resource.group_resource();
+        let known = definitions.get_stale(of);
+        let last = known.clone();
+        let fetch = || fetch(Arc::clone(&self.ask), resource.clone(), last);
+        let fetching = definitions.get_or_fetch(&self.runtime, of.clone(), None, fetch);
+        let mut fetching = pin!(fetching);
+        let found = match fetching.as_mut().now_or_never() {
+            Some(found) => found?,
+            None => match known.filter(|it| it.asked_at.elapsed() < FRESH + STALE) {
+                Some(known) => known,
+                None => fetching.await?,
+            },
+        };
+        Ok(found.value)
+    }
+}
+
+/// Fetches the definition. If the API server does not answer, the `last` one stays in use.
+async fn fetch(
+    ask: CrdFetcher,
+    resource: Resource,
+    last: Option<CacheEntry<Option<Arc<CrdInfo>>>>,
+) -> Result<Option<Arc<CrdInfo>>, RequestFault> {
+    match ask(resource.group_resource().clone()).await {
+        Ok(found) => Ok(found.map(Arc::new)),
+        Err(fault) if fault.reason() == FaultReason::Forbidden => {
+            tracing::warn!(
+                %resource, %fault, "kubewarm may not see whether this is a custom resource, so it counts \
+                 as an aggregated API's and is not served"
+            );
+            Ok(None)
+        }
+        Err(fault) => last.map(|it| it.value).ok_or(fault),
+    }
+}
+
+/// The definition of the CacheProfile kind. It is made of constants, so `None` cannot occur.
+fn own_definition() -> Option<Arc<CrdInfo>> {
+    let applied = serde_json::to_value(CacheProfile::crd()).ok()?;
+    let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles").ok()?;
+    CrdInfo::of(applied, &of).map(Arc::new)
+}
+
+impl fmt::Debug for KindResolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KindResolver").field("aggregated", &self.aggregated).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::future::{join_all, ready};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use tokio::{
+        task::yield_now,
+        time::{Instant, advance, sleep},
+    };
+
+    /// Looks up the kind `cacheprofiles` in `group`, which has no definition in the API server.
+    async fn served(group: &str, aggregated: &[&str]) -> Option<KindInfo> {
+        let of = GroupResource::new(group, "cacheprofiles").unwrap();
+        let resource = Resource::new(of, "v1alpha1").unwrap();
+        let snapshot = ServedResources::with(&resource, "CacheProfile");
+        let (_discovery, now) = watch::channel(Some(Arc::new(snapshot)));
+        let ask: CrdFetcher = Arc::new(|_| ready(Ok(None)).boxed());
+        let aggregated: Vec<_> = aggregated.iter().map(|&group| group.to_owned()).collect();
+        let kinds = KindResolver::asking(ask, now, &aggregated, Handle::current());
+        kinds.look(&resource).await.unwrap()
+    }
+
+    /// A lookup of one custom resource with a scripted API server: its answer, its delay and the number of
+    /// requests.
+    struct Asked {
+        kinds: KindResolver,
+        resource: Resource,
+        times: Arc<AtomicUsize>,
+        answers: Arc<Mutex<Result<Option<CrdInfo>, RequestFault>>>,
+        breaks_off: Arc<AtomicBool>,
+        delay: Arc<Mutex<Duration>>,
+        served: watch::Sender<Option<Arc<ServedResources>>>,
+    }
+
+    impl Asked {
+        fn new() -> Self {
+            let resource =
+                Resource::new(GroupResource::new("example.com", "widgets").unwrap(), "v1").unwrap();
+            let snapshot = Arc::new(ServedResources::with(&resource, "Widget"));
+            let (served, now) = watch::channel(Some(snapshot));
+            let times = Arc::new(AtomicUsize::new(0));
+            let list_kind = "Widgets".into();
+            let known = CrdInfo { list_kind, ..CrdInfo::default() };
+            let answers = Arc::new(Mutex::new(Ok(Some(known))));
+            let (counted, said) = (Arc::clone(&times), Arc::clone(&answers));
+            let breaks_off = Arc::new(AtomicBool::new(false));
+            let delay = Arc::new(Mutex::new(Duration::from_secs(1)));
+            let (breaks, lasts) = (Arc::clone(&breaks_off), Arc::clone(&delay));
+            let ask: CrdFetcher = Arc::new(move |_| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                assert!(!breaks.load(Ordering::Relaxed), "the fetch panics");
+                let (answer, delay) = (said.lock().clone(), *lasts.lock());
+                async move {
+                    sleep(delay).await;
+                    answer
+                }
+                .boxed()
+            });
+            let kinds = KindResolver::asking(ask, now, &[], Handle::current());
+            Self { kinds, resource, times, answers, breaks_off, delay, served }
+        }
+
+        fn discover(&self) {
+            self.served
+                .send_replace(Some(Arc::new(ServedResources::with(&self.resource, "Widget"))));
+        }
+
+        /// Returns whether the kind has the scripted definition, how long the lookup took, and the number of
+        /// requests so far.
+        async fn look(&self) -> (Result<bool, FaultReason>, Duration, usize) {
+            let began = Instant::now();
+            let found = self.kinds.look(&self.resource).await;
+            let found = found.map(|kind| kind.is_some_and(|kind| *kind.list_kind() == *"Widgets"));
+            let found = found.map_err(|fault| fault.reason());
+            let took = began.elapsed();
+            // A task sends the request that refreshes a definition; let it run.
+            yield_now().await;
+            (found, took, self.times.load(Ordering::Relaxed))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_request_serves_all_and_a_refresh_delays_no_reader() {
+        let asked = Asked::new();
+        let second = Duration::from_secs(1);
+        for found in join_all((0..50).map(|_| asked.look())).await {
+            assert_eq!(found, (Ok(true), second, 1));
+        }
+        advance(FRESH).await;
+        *asked.answers.lock() = Err(RequestFault::new(FaultReason::Unreachable, "away"));
+        for _ in 0..50 {
+            assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 2), "during the refresh");
+        }
+        sleep(2 * second).await;
+        assert_eq!(asked.look().await.2, 2, "no immediate retry");
+        sleep(FRESH).await;
+        assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 3));
+        *asked.answers.lock() = Ok(None);
+        sleep(2 * FRESH).await;
+        assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 4));
+        sleep(2 * second).await;
+        assert_eq!(asked.look().await, (Ok(false), Duration::ZERO, 4), "the new answer is in use");
+        sleep(FRESH + STALE).await;
+        assert_eq!(asked.look().await, (Ok(false), second, 5), "an old answer is not used");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fetch_that_panics_is_repeated() {
+        let asked = Asked::new();
+        asked.breaks_off.store(true, Ordering::Relaxed);
+        assert!(asked.look().await.0.is_err());
+        asked.breaks_off.store(false, Ordering::Relaxed);
+        assert_eq!(asked.look().await, (Ok(true), Duration::from_secs(1), 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_discovery_snapshot_discards_cached_definitions() {
+        let asked = Asked::new();
+        let second = Duration::from_secs(1);
+        assert_eq!(asked.look().await, (Ok(true), second, 1));
+        asked.discover();
+        *asked.answers.lock() = Err(RequestFault::new(FaultReason::Unreachable, "away"));
+        for times in [2, 3] {
+            assert_eq!(asked.look().await, (Err(FaultReason::Unreachable), second, times));
+        }
+        *asked.answers.lock() = Ok(None);
+        for (first, times) in [(second, 5), (3 * second, 7)] {
+            *asked.delay.lock() = first;
+            let (found, ()) = tokio::join!(asked.look(), async {
+                sleep(second / 2).await;
+                *asked.delay.lock() = second;
+                asked.discover();
+                assert_eq!(asked.look().await, (Ok(false), second, times));
+            });
+            assert_eq!(found.0, Ok(false));
+            let again = asked.look().await;
+            assert_eq!(again, (Ok(false), Duration::ZERO, times), "the newer snapshot is in use");
+            asked.discover();
+        }
+    }
+
+    #[tokio::test]
+    async fn kinds_of_aggregated_apis_are_served_only_in_named_groups() {
+        assert!(served("metrics.x", &[]).await.is_none());
+        assert!(served("metrics.x", &["x", "other.x", "metrics.x.y"]).await.is_none());
+        let named = served("metrics.x", &["other.x", "metrics.x"]).await.unwrap();
+        assert!(named.definition.is_none() && *named.list_kind() == *"CacheProfileList");
+        let own = served(v1alpha1::GROUP, &[v1alpha1::GROUP]).await.unwrap();
+        assert!(own.definition.is_some(), "the built-in definition has priority");
+        assert_eq!(&*own.list_kind(), "CacheProfileList");
+    }
+}

@@ -1,0 +1,109 @@
+//! Encodes the objects of an answer as list items, table rows or a single object.
+
+use super::kind_info::KindInfo;
+use jiff::Timestamp;
+use kubewarm_api::model::ResourceVersion;
+use kubewarm_cache::store::StoredObject;
+use kubewarm_wire::{ListEnvelope, ResponseForm, TableEnvelope, tables::TablePrinter};
+use std::sync::Arc;
+
+/// The encoding of an answer.
+#[derive(Debug)]
+pub(super) enum ResponseEnvelope {
+    List(ListEnvelope),
+    /// A `Table`. The ages in its rows are relative to the timestamp.
+    Table(TableEnvelope, TablePrinter, Timestamp),
+}
+
+impl ResponseEnvelope {
+    /// `next` is the continue token of the next page, and `remaining` the number of objects after this page.
+    pub(super) fn new(
+        kind: &KindInfo,
+        form: ResponseForm,
+        version: ResourceVersion,
+        next: Option<String>,
+        remaining: Option<u64>,
+    ) -> Self {
+        let (api_version, name) = (kind.api_version(), Arc::clone(&kind.document.kind));
+        let of = match form {
+            ResponseForm::Object(part) => part,
+            ResponseForm::Table(form) => {
+                let printer = kind.printer();
+                let frame = TableEnvelope {
+                    api_version,
+                    kind: name,
+                    form,
+                    columns: printer.columns().into(),
+                    version,
+                    next,
+                    remaining,
+                    has_rows_if_empty: printer.has_rows_if_empty(),
+                };
+                return Self::Table(frame, printer, Timestamp::now());
+            }
+        };
+        Self::List(ListEnvelope {
+            api_version,
+            kind: name,
+            list_kind: kind.list_kind(),
+            is_custom: kind.definition.is_some(),
+            of,
+            version,
+            next,
+            remaining,
+        })
+    }
+
+    pub(super) fn head(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::List(frame) => frame.head(out),
+            Self::Table(frame, ..) => frame.head(out),
+        }
+    }
+
+    /// Writes one object. Returns `false` if a table row cannot be made because the stored body is not JSON.
+    pub(super) fn write(&self, body: &[u8], is_first: bool, out: &mut Vec<u8>) -> bool {
+        match self {
+            Self::List(frame) if is_first => frame.first_item(body, out),
+            Self::List(frame) => frame.further_item(body, out),
+            Self::Table(frame, printer, now) => {
+                let types = (&*frame.api_version, &*frame.kind);
+                let Some(informers) = printer.row(types, body, *now) else {
+                    tracing::error!(kind = %frame.kind, "a row is left out: what is stored is not JSON");
+                    return false;
+                };
+                if is_first {
+                    frame.first_row(&informers, body, out);
+                } else {
+                    frame.further_row(&informers, body, out);
+                }
+            }
+        }
+        true
+    }
+
+    pub(super) fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
+        match self {
+            Self::List(frame) => frame.tail(is_empty, out),
+            Self::Table(frame, ..) => frame.tail(is_empty, out),
+        }
+    }
+}
+
+/// Encodes one object as the body of a get.
+pub(super) fn whole(kind: &KindInfo, object: &StoredObject, form: ResponseForm) -> Vec<u8> {
+    let mut out = Vec::with_capacity(object.body.len() + 128);
+    let part = match form {
+        ResponseForm::Object(part) => part,
+        ResponseForm::Table(_) => {
+            let version = object.version.clone().unwrap_or_else(|| 0.into());
+            let frame = ResponseEnvelope::new(kind, form, version, None, None);
+            frame.head(&mut out);
+            let is_empty = !frame.write(&object.body, true, &mut out);
+            frame.tail(is_empty, &mut out);
+            return out;
+        }
+    };
+    kubewarm_wire::object(&kind.api_version(), &kind.document.kind, &object.body, part, &mut out);
+    out
+}

@@ -1,0 +1,152 @@
+//! The informers from which each profile serves reads.
+
+use kubewarm_api::model::{
+    DeclaredProfile, FieldPath, IndexDefinition, InformerKey, ProfileMode, ProfileRef, Resource,
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The informers of all profiles that serve reads, by resource. Rebuilt when a profile or its resolved targets
+/// change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServingIndex {
+    pub(super) by_resource: BTreeMap<Resource, Vec<ServingInformer>>,
+}
+
+/// One informer of one profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServingInformer {
+    /// The profile, with its read policy.
+    pub declared: Arc<DeclaredProfile>,
+    /// The informer's key.
+    pub key: InformerKey,
+    /// The indexes that the profile declares, one list for each target of this informer.
+    pub indexes: Vec<Arc<[IndexDefinition]>>,
+}
+
+impl ServingInformer {
+    /// The definitions of the index `name`. Targets of one informer can declare different ones under one name.
+    pub(super) fn indexes(&self, name: &str) -> impl Iterator<Item = &FieldPath> {
+        let named = self.indexes.iter().flat_map(|of_target| &**of_target);
+        named.filter(move |index| *index.name == *name).map(|index| &index.path)
+    }
+}
+
+impl ServingIndex {
+    /// Collects the informers of `profiles`.
+    ///
+    /// A target has declared informers, and informers that serve its reads until the declared ones are synced.
+    /// A read that only a declared informer contains waits until that informer is warm.
+    #[must_use]
+    pub fn of<'a>(profiles: impl IntoIterator<Item = &'a Arc<DeclaredProfile>>) -> Self {
+        let mut by_resource: BTreeMap<Resource, Vec<ServingInformer>> = BTreeMap::new();
+        for declared in profiles {
+            if declared.mode == ProfileMode::Plan {
+                continue;
+            }
+            let mut informers: BTreeMap<&InformerKey, Vec<Arc<[IndexDefinition]>>> =
+                BTreeMap::new();
+            for target in declared.targets.iter().filter(|target| !target.is_stopped()) {
+                let serving = target.serving.iter().flat_map(|serving| &*serving.informers);
+                for informer in target.informers.iter().chain(serving) {
+                    let indexes = informers.entry(&informer.key).or_default();
+                    // Informers of an earlier generation support the indexes too: a query scans the bodies if
+                    // the store has no such index.
+                    if !target.named.is_empty() && !indexes.contains(&target.named) {
+                        indexes.push(Arc::clone(&target.named));
+                    }
+                }
+            }
+            for (key, indexes) in informers {
+                by_resource.entry(key.resource.clone()).or_default().push(ServingInformer {
+                    declared: Arc::clone(declared),
+                    key: key.clone(),
+                    indexes,
+                });
+            }
+        }
+        Self { by_resource }
+    }
+
+    /// The informers of `resource`, one entry for each profile.
+    #[must_use]
+    pub fn informers(&self, resource: &Resource) -> &[ServingInformer] {
+        self.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The resources that have informers. If `profile` is given, only its resources are returned.
+    pub fn resources(&self, profile: Option<&ProfileRef>) -> impl Iterator<Item = &Resource> {
+        let is_of = move |informers: &[ServingInformer]| {
+            profile.is_none_or(|profile| {
+                informers.iter().any(|informer| informer.declared.profile == *profile)
+            })
+        };
+        self.by_resource
+            .iter()
+            .filter(move |(_, informers)| is_of(informers))
+            .map(|(resource, _)| resource)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reads::fixtures::{declared, informer};
+    use kubewarm_api::model::{
+        DeclaredTarget, InformerSpec, ResourceInfo, ServingTarget, TargetRequirement,
+    };
+
+    fn index(name: &str) -> IndexDefinition {
+        IndexDefinition { name: name.into(), path: FieldPath::parse(name).unwrap() }
+    }
+
+    fn spec(key: &InformerKey) -> InformerSpec {
+        InformerSpec::new(key.clone(), ProfileRef { namespace: "a".into(), name: "p".into() })
+    }
+
+    /// A target with one declared informer, while the informer `old` serves its reads.
+    fn target(
+        name: &str,
+        (informer, old): (&InformerKey, &InformerKey),
+        indexes: &[&str],
+    ) -> DeclaredTarget {
+        DeclaredTarget {
+            name: name.into(),
+            requirement: TargetRequirement::Required,
+            declared_as: "pods".into(),
+            resolved: None,
+            informers: [spec(informer)].into(),
+            namespaces: None,
+            serving: Some(ServingTarget {
+                generation: 1,
+                kind: ResourceInfo::new(old.resource.clone(), "Pod"),
+                informers: [spec(old)].into(),
+            }),
+            named: indexes.iter().copied().map(index).collect(),
+            left_out: [].into(),
+            limited: None,
+        }
+    }
+
+    #[test]
+    fn declared_indexes_count_for_all_informers_of_the_target() {
+        let (one, two, old) = (informer("a", "", ""), informer("b", "", ""), informer("c", "", ""));
+        let targets = vec![
+            target("first", (&one, &old), &["app", "tier"]),
+            target("second", (&one, &one), &["node"]),
+            target("third", (&two, &two), &[]),
+        ];
+        let declared = Arc::new(DeclaredProfile { targets, ..declared("a") });
+        let offers = ServingIndex::of([&declared]);
+        let names: Vec<Vec<_>> = [&one, &two, &old]
+            .into_iter()
+            .map(|key| {
+                let informers = offers.informers(&key.resource).iter();
+                let of_key = informers.filter(|it| it.key == *key).collect::<Vec<_>>();
+                assert_eq!(of_key.len(), 1, "{key}");
+                let all = ["app", "tier", "node"].into_iter();
+                all.filter(|name| of_key[0].indexes(name).next().is_some()).collect()
+            })
+            .collect();
+        assert_eq!(names, [vec!["app", "tier", "node"], vec![], vec!["app", "tier"]]);
+    }
+}

@@ -1,0 +1,370 @@
+//! Decompresses and encodes each change once for all watches.
+
+use super::event_encoder::EventEncoder;
+use bytes::Bytes;
+use kubewarm_cache::store::{BodyFieldCache, EventLogFollower, ObjectQuery, StoreChange};
+use kubewarm_wire::{EventType, ended};
+use parking_lot::Mutex;
+use std::{
+    borrow::Cow,
+    collections::{HashMap, VecDeque},
+    fmt, ptr,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// The maximum number of changes in memory. Watches wake at the same time, so their positions rarely differ by
+/// more.
+const MAX_CHANGES: usize = 256;
+/// The memory limit of these changes in bytes: decompressed bodies, parsed fields and encoded lines.
+const MAX_BYTES: usize = 32 << 20;
+
+/// Recent changes, decompressed for all watches. Changes of Secrets are never kept here.
+#[derive(Default)]
+pub(crate) struct ChangeCache(Mutex<ChangeCacheState>);
+
+#[derive(Default)]
+struct ChangeCacheState {
+    /// The key is the address of the `StoreChange`. The entry keeps the `StoreChange` alive, so the address stays unique.
+    by_change: HashMap<usize, Arc<UnpackedChange>>,
+    order: VecDeque<usize>,
+    bytes: usize,
+}
+
+/// A change, with the bodies, fields and lines that watches have needed so far.
+pub(super) struct UnpackedChange {
+    change: Arc<StoreChange>,
+    before: ChangedObject,
+    now: ChangedObject,
+    written: Mutex<Vec<EncodedEvent>>,
+    /// The size of this change that `ChangeCacheState::bytes` includes.
+    weighed: AtomicUsize,
+}
+
+/// The object before or after a change, decompressed when a watch first needs it.
+#[derive(Default)]
+struct ChangedObject {
+    body: OnceLock<Option<Bytes>>,
+    /// The fields that selectors have read from the body. All watches use them.
+    said: Mutex<BodyFieldCache>,
+}
+
+/// An encoded line, with the event type and the encoding that it belongs to.
+struct EncodedEvent {
+    of: EventType,
+    is_first: bool,
+    by: Arc<EventEncoder>,
+    line: Bytes,
+}
+
+/// The events that a change means for one watch. There are two events if an object was deleted and another
+/// object with its name was created.
+pub(super) type EventPair = [Option<EventType>; 2];
+
+impl ChangeCache {
+    /// Returns the shared entry of the change, and creates it if necessary.
+    pub(super) fn open(&self, change: Arc<StoreChange>) -> Arc<UnpackedChange> {
+        let opened = |change| {
+            let (before, now) = (ChangedObject::default(), ChangedObject::default());
+            let (written, weighed) = (Mutex::default(), AtomicUsize::default());
+            Arc::new(UnpackedChange { change, before, now, written, weighed })
+        };
+        if change.is_secret() {
+            return opened(change);
+        }
+        let address = Arc::as_ptr(&change).addr();
+        let mut kept = self.0.lock();
+        if let Some(known) = kept.by_change.get(&address) {
+            return Arc::clone(known);
+        }
+        let opened = opened(change);
+        kept.by_change.insert(address, Arc::clone(&opened));
+        kept.order.push_back(address);
+        let gone = kept.shrink();
+        drop(kept);
+        drop(gone);
+        opened
+    }
+
+    /// Returns the line of one event. The first watch that needs the line encodes it. `None` if the event
+    /// cannot be encoded.
+    pub(super) fn line(
+        &self,
+        opened: &UnpackedChange,
+        of: EventType,
+        (by, is_first): (&Arc<EventEncoder>, bool),
+        follower: &EventLogFollower,
+    ) -> Option<Bytes> {
+        let mut written = opened.written.lock();
+        let is_same = |it: &&EncodedEvent| (it.of, it.is_first) == (of, is_first) && it.by == *by;
+        if let Some(known) = written.iter().find(is_same) {
+            return Some(known.line.clone());
+        }
+        let stored = match of {
+            EventType::Added | EventType::Modified => Cow::Borrowed(&**opened.now(follower)?),
+            EventType::Deleted => ended(opened.before(follower)?, opened.change.version()),
+        };
+        let mut line = Vec::with_capacity(stored.len() + 128);
+        if !by.event(of, &stored, is_first, &mut line) {
+            return None;
+        }
+        let line = Bytes::from(line);
+        written.push(EncodedEvent { of, is_first, by: Arc::clone(by), line: line.clone() });
+        drop(written);
+        self.weigh(opened);
+        Some(line)
+    }
+
+    /// Returns the events that the change means for a watch with the query `wanted`. As in the API server, an
+    /// object that starts to match is added, and an object that stops matching is deleted.
+    ///
+    /// # Cost
+    ///
+    /// The first watch parses both bodies. A later watch parses them only for paths that no watch has read
+    /// before. If all paths are read, a watch takes about 0.1 µs per requirement.
+    pub(super) fn events(
+        &self,
+        opened: &UnpackedChange,
+        wanted: &ObjectQuery,
+        follower: &EventLogFollower,
+    ) -> EventPair {
+        let held = || [opened.before.bytes(), opened.now.bytes()];
+        let known = held();
+        let events = opened.events(wanted, follower);
+        if held() != known {
+            self.weigh(opened);
+        }
+        events
+    }
+
+    /// Adds the growth of a change to the memory in use. Ignores a change that is not kept here.
+    fn weigh(&self, opened: &UnpackedChange) {
+        // Computed before the lock, because it waits for watches that parse a body of this change. The size
+        // only grows, so the larger of two concurrent results is right.
+        let bytes = opened.bytes();
+        let mut kept = self.0.lock();
+        let known = kept.by_change.get(&Arc::as_ptr(&opened.change).addr());
+        if !known.is_some_and(|known| ptr::eq(Arc::as_ptr(known), opened)) {
+            return;
+        }
+        let weighed = opened.weighed.fetch_max(bytes, Ordering::Relaxed);
+        kept.bytes += bytes.saturating_sub(weighed);
+        let gone = kept.shrink();
+        drop(kept);
+        drop(gone);
+    }
+
+    /// Drops all changes. A watch that still needs one creates it again.
+    pub(crate) fn clear(&self) {
+        let kept = std::mem::take(&mut *self.0.lock());
+        drop(kept);
+    }
+}
+
+impl ChangeCacheState {
+    fn shrink(&mut self) -> Vec<Arc<UnpackedChange>> {
+        let mut gone = Vec::new();
+        while self.order.len() > MAX_CHANGES || (self.bytes > MAX_BYTES && self.order.len() > 1) {
+            let Some(oldest) = self.order.pop_front() else { break };
+            if let Some(oldest) = self.by_change.remove(&oldest) {
+                let weighed = oldest.weighed.load(Ordering::Relaxed);
+                self.bytes = self.bytes.saturating_sub(weighed);
+                gone.push(oldest);
+            }
+        }
+        gone
+    }
+}
+
+impl UnpackedChange {
+    pub(super) fn change(&self) -> &StoreChange {
+        &self.change
+    }
+
+    fn before(&self, follower: &EventLogFollower) -> Option<&Bytes> {
+        self.before.body.get_or_init(|| follower.body_before(&self.change)).as_ref()
+    }
+
+    fn now(&self, follower: &EventLogFollower) -> Option<&Bytes> {
+        self.now.body.get_or_init(|| follower.body_after(&self.change)).as_ref()
+    }
+
+    /// The size of the decompressed bodies, in bytes.
+    pub(super) fn unpacked(&self) -> usize {
+        self.before.unpacked() + self.now.unpacked()
+    }
+
+    fn bytes(&self) -> usize {
+        let lines = self.written.lock().iter().map(|it| it.line.len()).sum::<usize>();
+        self.before.bytes() + self.now.bytes() + lines
+    }
+
+    fn events(&self, wanted: &ObjectQuery, follower: &EventLogFollower) -> EventPair {
+        let is_whole = wanted.is_everything();
+        let change = &self.change;
+        let is_selected = |body: Option<&Bytes>, side: &ChangedObject| {
+            body.is_some_and(|body| follower.selects(wanted, body, &mut side.said.lock()))
+        };
+        let (was, is) = if is_whole {
+            (change.has_previous(), change.is_there())
+        } else {
+            let was = is_selected(self.before(follower), &self.before);
+            (was, is_selected(self.now(follower), &self.now))
+        };
+        events((was, is), change.is_other())
+    }
+}
+
+impl ChangedObject {
+    fn unpacked(&self) -> usize {
+        self.body.get().and_then(Option::as_ref).map_or(0, Bytes::len)
+    }
+
+    /// The size of the body and of the fields that were read from it, in bytes.
+    fn bytes(&self) -> usize {
+        self.unpacked() + self.said.lock().bytes()
+    }
+}
+
+fn events((was, is): (bool, bool), is_other: bool) -> EventPair {
+    match (was, is) {
+        (false, false) => [None, None],
+        (false, true) => [Some(EventType::Added), None],
+        (true, false) => [Some(EventType::Deleted), None],
+        (true, true) if is_other => [Some(EventType::Deleted), Some(EventType::Added)],
+        (true, true) => [Some(EventType::Modified), None],
+    }
+}
+
+impl fmt::Debug for ChangeCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ChangeCache").field(&self.0.lock().order.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reads::fixtures::{asked, informer};
+    use kubewarm_api::model::{
+        DecodedObject, Delta, DeltaSink as _, FieldPath, ReplacePolicy, ResourceVersion, Uid,
+    };
+    use kubewarm_cache::store::{BodyPredicate, FollowerEvent, StoreCatalog, StoreWriter};
+    use std::{collections::BTreeSet, thread, time::Duration};
+
+    fn upsert(writer: &mut StoreWriter, version: u64, text: &str) {
+        let body = format!(r#"{{"metadata":{{"name":"x"}},"version":{version},"text":"{text}"}}"#);
+        writer.apply(Delta::Upsert(DecodedObject {
+            namespace: "a".into(),
+            name: "x".into(),
+            uid: Uid::parse("u"),
+            version: Some(ResourceVersion::from(version)),
+            body: body.as_bytes(),
+        }));
+    }
+
+    #[test]
+    fn memory_of_shared_changes_is_bounded_even_if_none_is_sent() {
+        let (catalog, key) = (StoreCatalog::new(), informer("all", "", ""));
+        let mut writer = catalog.open(&key, &BTreeSet::new());
+        writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
+        let text = "x".repeat(1 << 20);
+        upsert(&mut writer, 4, &text);
+        writer.apply(Delta::ListDone(ResourceVersion::from(5)));
+        let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
+        let shared = ChangeCache::default();
+        let labels = asked("/api/v1/pods", "labelSelector=app").0.labels;
+        let none = ObjectQuery { labels, ..ObjectQuery::default() };
+        for version in 6..60 {
+            upsert(&mut writer, version, &text);
+            let FollowerEvent::Change(change) = follower.take() else { panic!("a change") };
+            let opened = shared.open(change);
+            assert_eq!(shared.events(&opened, &none, &follower), [None, None]);
+            let kept = shared.0.lock();
+            let held: usize = kept.by_change.values().map(|opened| opened.bytes()).sum();
+            assert_eq!(kept.bytes, held, "the count equals the memory in use");
+            assert!((2 << 20..=MAX_BYTES).contains(&held), "{held} at {version}");
+        }
+    }
+
+    #[test]
+    fn watches_share_parsed_fields_and_their_memory_is_counted() {
+        let (catalog, key) = (StoreCatalog::new(), informer("all", "", ""));
+        let mut writer = catalog.open(&key, &BTreeSet::new());
+        writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
+        upsert(&mut writer, 4, "one");
+        writer.apply(Delta::ListDone(ResourceVersion::from(5)));
+        let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
+        upsert(&mut writer, 6, "two");
+        let FollowerEvent::Change(change) = follower.take() else { panic!("a change") };
+        let shared = ChangeCache::default();
+        let opened = shared.open(Arc::clone(&change));
+        let wanted = |path: &str, value: &str| {
+            let path = FieldPath::parse(path).unwrap();
+            let test = BodyPredicate::Field {
+                path,
+                absent: "".into(),
+                is_equality: true,
+                value: value.into(),
+            };
+            ObjectQuery { tests: [test].into_iter().collect(), ..ObjectQuery::default() }
+        };
+        let read = || [&opened.before, &opened.now].map(|side| side.said.lock().bytes());
+        assert_eq!(read(), [0, 0]);
+        for (path, value, expected) in [
+            ("text", "one", [Some(EventType::Deleted), None]),
+            ("text", "two", [Some(EventType::Added), None]),
+            ("text", "three", [None, None]),
+            ("version", "6", [Some(EventType::Added), None]),
+        ] {
+            let before = read();
+            assert_eq!(shared.events(&opened, &wanted(path, value), &follower), expected);
+            let is_new = matches!(value, "one" | "6");
+            assert_eq!(read() != before, is_new, "only the first watch reads a path");
+            assert_eq!(shared.0.lock().bytes, opened.bytes(), "the size is counted");
+        }
+    }
+
+    #[test]
+    fn measuring_a_change_blocks_no_other_watch() {
+        let (catalog, key) = (StoreCatalog::new(), informer("all", "", ""));
+        let mut writer = catalog.open(&key, &BTreeSet::new());
+        writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
+        writer.apply(Delta::ListDone(ResourceVersion::from(5)));
+        let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
+        upsert(&mut writer, 6, "one");
+        let FollowerEvent::Change(change) = follower.take() else { panic!("a change") };
+        let shared = ChangeCache::default();
+        let opened = shared.open(Arc::clone(&change));
+        assert!(opened.now(&follower).is_some());
+        thread::scope(|scope| {
+            let read = opened.now.said.lock();
+            let weighing = scope.spawn(|| shared.weigh(&opened));
+            for _ in 0..50 {
+                thread::sleep(Duration::from_millis(1));
+                assert!(shared.0.try_lock_for(Duration::from_secs(10)).is_some());
+            }
+            assert!(!weighing.is_finished(), "the size waits for the parser");
+            drop(read);
+        });
+        assert_eq!(shared.0.lock().bytes, opened.bytes());
+    }
+
+    #[test]
+    fn an_object_is_added_when_it_starts_to_match_and_deleted_when_it_stops() {
+        use EventType::{Added, Deleted, Modified};
+        for (selected, is_other, expected) in [
+            ((false, false), false, [None, None]),
+            ((false, true), false, [Some(Added), None]),
+            ((true, true), false, [Some(Modified), None]),
+            ((true, false), false, [Some(Deleted), None]),
+            ((true, true), true, [Some(Deleted), Some(Added)]),
+            ((true, false), true, [Some(Deleted), None]),
+            ((false, true), true, [Some(Added), None]),
+        ] {
+            assert_eq!(events(selected, is_other), expected, "{selected:?} {is_other}");
+        }
+    }
+}

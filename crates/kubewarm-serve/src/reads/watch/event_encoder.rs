@@ -1,0 +1,197 @@
+//! Encodes the events of a watch, as objects or as tables.
+
+use crate::reads::kind_info::KindInfo;
+use jiff::Timestamp;
+use kubewarm_api::model::ResourceVersion;
+use kubewarm_wire::{
+    EventType, ObjectForm, ResponseForm, TableEnvelope, TableForm, tables::TablePrinter,
+};
+use std::sync::Arc;
+
+/// Encodes events. Watches with equal encodings share their encoded lines.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct EventEncoder {
+    /// The `apiVersion` of the objects, such as `apps/v1`.
+    api_version: Arc<str>,
+    kind: Arc<str>,
+    /// The part of each object that is sent. Not used for tables.
+    of: ObjectForm,
+    /// The form and the printer of tables. Each event is a table of one row; its ages are relative to the time
+    /// of writing.
+    rows: Option<(TableForm, TablePrinter)>,
+}
+
+impl EventEncoder {
+    pub(super) fn new(kind: &KindInfo, form: ResponseForm) -> Self {
+        let (of, rows) = match form {
+            ResponseForm::Object(part) => (part, None),
+            ResponseForm::Table(form) => (ObjectForm::Full, Some((form, kind.printer()))),
+        };
+        let (api_version, kind) = (kind.api_version(), Arc::clone(&kind.document.kind));
+        Self { api_version, kind, of, rows }
+    }
+
+    /// Writes an event about the object `stored`. Returns `false` if a table row cannot be made because it is
+    /// not JSON. Only the first event of a watch contains the table's columns, and its client keeps them.
+    pub(super) fn event(
+        &self,
+        of: EventType,
+        stored: &[u8],
+        is_first: bool,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some((form, printer)) = &self.rows else {
+            kubewarm_wire::event(of, |out| self.object(stored, out), out);
+            return true;
+        };
+        let row = self.row((*form, printer), stored, is_first);
+        row.map(|row| kubewarm_wire::event(of, row, out)).is_some()
+    }
+
+    /// Writes a bookmark for `version`. `is_initial_end` marks the end of the initial objects. As in the API
+    /// server, a bookmark of a table is the row of an object that has only a version.
+    pub(super) fn bookmark(
+        &self,
+        (version, is_initial_end): (&ResourceVersion, bool),
+        is_first: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let stored = kubewarm_wire::progress(version, is_initial_end);
+        let Some((form, printer)) = &self.rows else {
+            return kubewarm_wire::bookmark(|out| self.object(&stored, out), out);
+        };
+        let mut form = *form;
+        if is_initial_end {
+            // The mark is an annotation, so the row contains metadata even if the client wants no objects.
+            form.object.get_or_insert(ObjectForm::Metadata(form.version));
+        }
+        if let Some(row) = self.row((form, printer), &stored, is_first) {
+            kubewarm_wire::bookmark(row, out);
+        }
+    }
+
+    fn object(&self, stored: &[u8], out: &mut Vec<u8>) {
+        kubewarm_wire::write_object(&self.api_version, &self.kind, stored, self.of, out);
+    }
+
+    /// Returns a function that writes a table of one row; `None` if the object is not JSON.
+    fn row<'s>(
+        &self,
+        (form, printer): (TableForm, &TablePrinter),
+        stored: &'s [u8],
+        is_first: bool,
+    ) -> Option<impl FnOnce(&mut Vec<u8>) + use<'s>> {
+        let Self { api_version, kind, .. } = self;
+        let Some(cells) = printer.row((api_version, kind), stored, Timestamp::now()) else {
+            tracing::error!(%kind, "an event is left out: what is stored is not JSON");
+            return None;
+        };
+        let frame = TableEnvelope {
+            api_version: Arc::clone(api_version),
+            kind: Arc::clone(kind),
+            form,
+            columns: if is_first { printer.columns().into() } else { "null".into() },
+            version: kubewarm_wire::version_of(stored).unwrap_or_else(|| 0.into()),
+            next: None,
+            remaining: None,
+            // Not used: the table of an event always has a row.
+            has_rows_if_empty: true,
+        };
+        Some(move |out: &mut Vec<u8>| frame.one_row(&cells, stored, out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reads::fixtures::kind;
+    use kubewarm_wire::MetaVersion;
+    use serde_json::{Value, json};
+
+    const POD: &[u8] =
+        br#"{"metadata":{"name":"a","resourceVersion":"7"},"status":{"phase":"Running"}}"#;
+
+    const METADATA: ObjectForm = ObjectForm::Metadata(MetaVersion::V1);
+
+    fn table(object: Option<ObjectForm>) -> ResponseForm {
+        ResponseForm::Table(TableForm { version: MetaVersion::V1, object })
+    }
+
+    fn rows(object: Option<ObjectForm>) -> EventEncoder {
+        EventEncoder::new(&kind(""), table(object))
+    }
+
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> Value {
+        let mut out = Vec::new();
+        write(&mut out);
+        let end = out.iter().position(|byte| *byte == b'\n');
+        assert_eq!(end, Some(out.len() - 1), "one line");
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    fn event(lines: &EventEncoder, stored: &[u8], is_first: bool) -> Value {
+        written(|out| assert!(lines.event(EventType::Modified, stored, is_first, out)))
+    }
+
+    #[test]
+    fn an_event_is_a_table_of_one_row_and_only_the_first_has_columns() {
+        let lines = rows(Some(METADATA));
+        let first = event(&lines, POD, true);
+        let table = &first["object"];
+        assert_eq!((&first["type"], &table["kind"]), (&json!("MODIFIED"), &json!("Table")));
+        assert_eq!(table["metadata"], json!({"resourceVersion": "7"}));
+        let columns = table["columnDefinitions"].as_array().unwrap();
+        assert_eq!(columns[0]["name"], "Name");
+        assert_eq!(table["rows"].as_array().unwrap().len(), 1);
+        let cells = table["rows"][0]["cells"].as_array().unwrap();
+        assert_eq!((cells.len(), &cells[0]), (columns.len(), &json!("a")));
+        assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+        let further = event(&lines, POD, false);
+        assert_eq!(further["object"]["columnDefinitions"], Value::Null);
+        assert_eq!(further["object"]["rows"], table["rows"]);
+    }
+
+    #[test]
+    fn the_end_of_the_initial_objects_is_marked_in_every_form_of_table() {
+        let mark =
+            json!({"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}});
+        for (object, kind) in [
+            (None, "PartialObjectMetadata"),
+            (Some(METADATA), "PartialObjectMetadata"),
+            (Some(ObjectForm::Full), "Pod"),
+        ] {
+            let lines = rows(object);
+            let end = written(|out| lines.bookmark((&9.into(), true), true, out));
+            let row = &end["object"]["rows"][0];
+            assert_eq!(end["type"], "BOOKMARK");
+            assert!(end["object"]["columnDefinitions"].is_array(), "it may be the first event");
+            assert_eq!((&row["object"]["kind"], &row["object"]["metadata"]), (&json!(kind), &mark));
+            let later = written(|out| lines.bookmark((&9.into(), false), false, out));
+            let object_of = &later["object"]["rows"][0]["object"];
+            assert_eq!(object_of.is_null(), object.is_none(), "{later}");
+            assert_eq!(later["object"]["metadata"]["resourceVersion"], "9");
+        }
+    }
+
+    #[test]
+    fn objects_that_are_not_json_are_left_out() {
+        let mut out = Vec::new();
+        assert!(!rows(None).event(EventType::Added, b"{", true, &mut out));
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn watches_with_the_same_columns_and_form_have_equal_encodings() {
+        assert_eq!(rows(None), rows(None));
+        assert_ne!(rows(None), rows(Some(ObjectForm::Full)));
+        let plain = |form| EventEncoder::new(&kind(""), form);
+        assert_ne!(
+            plain(ResponseForm::Object(ObjectForm::Full)),
+            plain(ResponseForm::Object(METADATA))
+        );
+        // The encodings of a built-in printer and of a definition's columns differ.
+        let table = table(Some(METADATA));
+        let custom = kind("spec.x");
+        assert_ne!(EventEncoder::new(&custom, table), EventEncoder::new(&kind(""), table));
+    }
+}

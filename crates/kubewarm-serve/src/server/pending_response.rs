@@ -1,0 +1,231 @@
+//! Tracks which parts of a response its connection has not written yet. These parts hold permits, and the
+//! server closes the connection of a client that reads too slowly.
+
+use super::listen::ConnectionLimits;
+use crate::{
+    callers::{UNWRITTEN_UNIT, UserPermits},
+    reads::PIECE_BYTES,
+};
+use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt as _};
+use kubewarm_client::KeyedPermit;
+use parking_lot::Mutex;
+use prometheus::IntCounter;
+use std::{any::Any, collections::VecDeque, sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// The permits that a response holds until it is written.
+#[derive(Debug)]
+pub(super) struct ResponsePermit {
+    _permit: Box<dyn Any + Send>,
+    /// The permits for unwritten bytes; `None` if the response has no body or a short one.
+    bytes: Option<UserPermits>,
+    is_timely: bool,
+}
+
+/// The parts of a response that a connection has taken and not written. Each part refers to this until hyper
+/// has written or discarded the part. Only one thread locks it, unless the connection becomes a tunnel.
+#[derive(Debug, Default)]
+pub(super) struct PendingResponse(Mutex<PendingResponseState>);
+
+#[derive(Debug, Default)]
+struct PendingResponseState {
+    permit: Option<ResponsePermit>,
+    /// When the connection took each unwritten part, the oldest first. Parts are written in this order.
+    handed: VecDeque<Instant>,
+    /// Since when there is at least one unwritten part; `None` if there is none.
+    since: Option<Instant>,
+    /// How long there were unwritten parts before `since`.
+    taking: Duration,
+    /// The bytes of all parts so far.
+    bytes: u64,
+    /// Counts them.
+    counter: Option<IntCounter>,
+}
+
+/// Resolves when the permits for the next piece are acquired.
+pub(super) type PermitWait = BoxFuture<'static, Option<KeyedPermit>>;
+
+/// A part of a response. HTTP libraries copy parts of a few hundred bytes and drop them at once. Such copies
+/// hold no permit; they take a few KiB per connection.
+struct ResponsePart {
+    bytes: Bytes,
+    /// All parts of a piece share it.
+    _permit: Option<Arc<KeyedPermit>>,
+    answer: Arc<PendingResponse>,
+}
+
+impl ResponsePermit {
+    /// For a response that the client must read fast enough, because other requests wait for `permit`.
+    pub(super) fn timely(permit: impl Any + Send, bytes: UserPermits) -> Self {
+        Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: true }
+    }
+
+    /// For a response of any duration, such as a watch.
+    pub(super) fn lasting(permit: impl Any + Send, bytes: UserPermits) -> Self {
+        Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: false }
+    }
+
+    /// For a response without permits.
+    pub(super) fn nothing() -> Self {
+        Self { _permit: Box::new(()), bytes: None, is_timely: false }
+    }
+}
+
+impl PendingResponse {
+    /// Holds `permit` until the response is written.
+    pub(super) fn keep(&self, permit: ResponsePermit) {
+        self.0.lock().permit = Some(permit);
+    }
+
+    /// Adds bytes that are handed on to `counter`.
+    pub(super) fn count_bytes(&self, counter: IntCounter) {
+        self.0.lock().counter = Some(counter);
+    }
+
+    pub(super) fn has_permit(&self) -> bool {
+        self.0.lock().permit.is_some()
+    }
+
+    /// The wait for the permit of a piece of `bytes` bytes; `None` if the response needs none. An object larger
+    /// than a piece counts as one piece. The request limit bounds the number of such objects.
+    pub(super) fn permit(&self, bytes: usize) -> Option<PermitWait> {
+        let permits = self.0.lock().permit.as_ref().and_then(|permit| permit.bytes.clone())?;
+        let count = bytes.min(PIECE_BYTES).div_ceil(UNWRITTEN_UNIT);
+        Some(async move { permits.acquire(count).await }.boxed())
+    }
+
+    /// A part with `bytes`, which holds the `permit` until it is written.
+    pub(super) fn part(self: &Arc<Self>, bytes: Bytes, permit: Option<Arc<KeyedPermit>>) -> Bytes {
+        let mut progress = self.0.lock();
+        let now = Instant::now();
+        progress.handed.push_back(now);
+        let length = bytes.len() as u64;
+        progress.bytes += length;
+        if let Some(counter) = &progress.counter {
+            counter.inc_by(length);
+        }
+        progress.since.get_or_insert(now);
+        drop(progress);
+        Bytes::from_owner(ResponsePart { bytes, _permit: permit, answer: Arc::clone(self) })
+    }
+
+    /// Whether the client has left a part unread for too long, or reads the whole response too slowly. The time
+    /// that kubewarm needs to encode the response does not count.
+    pub(super) fn is_late(&self, now: Instant, limits: ConnectionLimits) -> bool {
+        let progress = self.0.lock();
+        let elapsed = |since| now.saturating_duration_since(since);
+        let oldest = progress.handed.front().copied().map_or(Duration::ZERO, elapsed);
+        let taking = progress.taking + progress.since.map_or(Duration::ZERO, elapsed);
+        let most = limits.stall + Duration::from_secs(progress.bytes / limits.slowest);
+        let is_timely = progress.permit.as_ref().is_some_and(|permit| permit.is_timely);
+        oldest >= limits.stall || (is_timely && taking >= most)
+    }
+}
+
+impl AsRef<[u8]> for ResponsePart {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for ResponsePart {
+    fn drop(&mut self) {
+        let mut progress = self.answer.0.lock();
+        progress.handed.pop_front();
+        if progress.handed.is_empty() {
+            let since = progress.since.take();
+            progress.taking += since.map_or(Duration::ZERO, |since| since.elapsed());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::callers::fake_reviews::user_permits;
+    use tokio::time::advance;
+
+    fn many() -> UserPermits {
+        let [jane] = user_permits(1 << 20, ["jane"]);
+        jane
+    }
+
+    fn answer(permit: ResponsePermit) -> Arc<PendingResponse> {
+        let answer = Arc::new(PendingResponse::default());
+        answer.keep(permit);
+        answer
+    }
+
+    fn part(of: &Arc<PendingResponse>, bytes: usize) -> Bytes {
+        of.part(vec![b'x'; bytes].into(), None)
+    }
+
+    fn is_late(answer: &PendingResponse) -> bool {
+        answer.is_late(Instant::now(), ConnectionLimits::default())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_must_be_written_in_time() {
+        let (stall, answer) =
+            (ConnectionLimits::default().stall, answer(ResponsePermit::lasting((), many())));
+        advance(stall).await;
+        assert!(!is_late(&answer), "there was no part");
+        let first = part(&answer, 1);
+        advance(stall / 2).await;
+        let second = part(&answer, 1);
+        assert!(!is_late(&answer));
+        advance(stall / 2).await;
+        assert!(is_late(&answer));
+        drop(first);
+        assert!(!is_late(&answer));
+        advance(stall).await;
+        assert!(is_late(&answer));
+        drop(second);
+        advance(stall).await;
+        assert!(!is_late(&answer), "all parts are written");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_read_one_part_a_minute_does_not_extend_the_deadline_of_other_parts() {
+        let answer = answer(ResponsePermit::lasting((), many()));
+        let parts: Vec<_> = (0..4).map(|_| part(&answer, 1)).collect();
+        let mut was_late = false;
+        for part in parts {
+            advance(ConnectionLimits::default().stall.saturating_sub(Duration::from_secs(1))).await;
+            was_late |= is_late(&answer);
+            drop(part);
+        }
+        assert!(was_late);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_with_a_contended_permit_must_be_read_fast_enough() {
+        let limits = ConnectionLimits::default();
+        let second = usize::try_from(limits.slowest.get()).unwrap();
+        for (bytes, permit, expected) in [
+            (second / 2, ResponsePermit::timely((), many()), true),
+            (2 * second, ResponsePermit::timely((), many()), false),
+            (second / 2, ResponsePermit::lasting((), many()), false),
+        ] {
+            let (answer, mut was_late) = (answer(permit), false);
+            for _ in 0..limits.stall.as_secs() * 3 {
+                let part = part(&answer, bytes);
+                advance(Duration::from_secs(1)).await;
+                was_late |= is_late(&answer);
+                drop(part);
+            }
+            assert_eq!(was_late, expected, "{bytes}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_that_is_slow_to_produce_does_not_close_the_connection() {
+        let answer = answer(ResponsePermit::timely((), many()));
+        for _ in 0..10 {
+            advance(ConnectionLimits::default().stall).await;
+            assert!(!is_late(&answer));
+            drop(part(&answer, 1));
+        }
+    }
+}

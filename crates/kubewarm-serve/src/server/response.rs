@@ -1,0 +1,302 @@
+//! Converts read results into HTTP responses: headers, and bodies that are encoded while they are sent.
+
+use super::{
+    body::{OutgoingResponse, ResponseBody},
+    gzip,
+};
+use crate::{
+    callers::UserPermits,
+    reads::{self, ReadBody, ReadSource, TruncatedListError},
+};
+use aws_lc_rs::hmac;
+use bytes::Bytes;
+use futures::{Stream, StreamExt as _, stream};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, StatusCode,
+    header::{
+        ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
+        RETRY_AFTER, VARY, WARNING, X_CONTENT_TYPE_OPTIONS,
+    },
+};
+use kubewarm_api::model::InformerKey;
+use kubewarm_wire::{DiscoveryResponse, StatusError, is_known};
+use std::time::Duration;
+
+/// The largest body that is sent at once, with its length, in bytes. The rest of a longer list is encoded while
+/// it is sent. The API server compresses above the same size.
+const LONG: usize = 128 << 10;
+/// From this size on, a response needs a permit for each piece, so that only a few are encoded at once. In
+/// bytes.
+const LARGE: usize = 1 << 20;
+pub(super) const JSON: &str = "application/json";
+pub(super) const NOT_KEPT: &str = "no-cache, private";
+
+/// An opaque name of an informer, valid until this process ends. It is a keyed hash, so it reveals nothing.
+pub(super) fn opaque(key: &hmac::Key, informer: &InformerKey) -> String {
+    // The `Debug` text differs for any two keys. The `Display` text is for people.
+    tagged(key, &format!("{informer:?}"))
+}
+
+/// A keyed hash of `text`, as 16 hexadecimal digits.
+pub(super) fn tagged(key: &hmac::Key, text: &str) -> String {
+    let tag = hmac::sign(key, text.as_bytes());
+    let first = tag.as_ref().first_chunk().copied().unwrap_or_default();
+    format!("{:016x}", u64::from_be_bytes(first))
+}
+
+/// The response to a get or list with the request headers `asked`. A large response uses the user's permits
+/// `turns`.
+pub(super) async fn objects(
+    asked: &HeaderMap,
+    answer: reads::ReadResponse,
+    key: &hmac::Key,
+    turns: UserPermits,
+) -> OutgoingResponse {
+    let mut headers = headers(JSON, NOT_KEPT);
+    tell_source(&mut headers, &answer.source, key);
+    let of = &answer.source.informer.resource;
+    let (begun, rest) = match answer.body {
+        ReadBody::Whole(body) => (body, None),
+        ReadBody::Pages(mut pages) => match pages.begin(LONG).await {
+            Ok((begun, goes_on)) => (begun, goes_on.then_some(pages)),
+            Err(TruncatedListError) => {
+                return failure(&StatusError::not_warm(of.group_resource(), 1));
+            }
+        },
+    };
+    let content = match rest {
+        None => whole(asked, &mut headers, begun.into()),
+        Some(rest) => {
+            let rest = stream::unfold(rest, |mut rest| async move {
+                let piece = rest.next().await?;
+                Some((piece.map(Bytes::from), rest))
+            });
+            let rest = in_turns(rest, begun.len(), turns);
+            let pieces = stream::iter([Ok(begun.into())]).chain(rest);
+            if is_gzip_accepted(asked) {
+                compressed(&mut headers, pieces)
+            } else {
+                ResponseBody::streamed(pieces)
+            }
+        }
+    };
+    response(StatusCode::OK, headers, content)
+}
+
+/// The rest of a response, after its first `begun` bytes. From `LARGE` bytes on, each piece is encoded under a
+/// permit of the user. The permit is released as soon as the piece is encoded, so a slow client holds no
+/// permit.
+fn in_turns<S>(
+    rest: S,
+    begun: usize,
+    turns: UserPermits,
+) -> impl Stream<Item = Result<Bytes, TruncatedListError>>
+where
+    S: Stream<Item = Result<Bytes, TruncatedListError>> + 'static,
+{
+    let rest = Box::pin(rest);
+    stream::unfold((rest, begun, turns), |(mut rest, bytes, turns)| async move {
+        let turn = if bytes < LARGE { None } else { turns.acquire(1).await };
+        let piece = rest.next().await?;
+        drop(turn);
+        let bytes = bytes + piece.as_ref().map_or(0, Bytes::len);
+        Some((piece, (rest, bytes, turns)))
+    })
+}
+
+/// Sets the headers that name the informer and the age of its data.
+pub(super) fn tell_source(headers: &mut HeaderMap, source: &ReadSource, key: &hmac::Key) {
+    const INFORMER_HEADER: HeaderName = HeaderName::from_static("kubewarm-cell");
+    const FRESHNESS: HeaderName = HeaderName::from_static("kubewarm-freshness-milliseconds");
+    set(headers, INFORMER_HEADER, opaque(key, &source.informer));
+    if let Some(age) = source.age {
+        set(headers, FRESHNESS, age.as_millis().to_string());
+    }
+    if source.is_late {
+        set(headers, WARNING, late(source.age));
+    }
+}
+
+/// The headers that describe a body.
+pub(super) fn headers(content_type: &'static str, cache_control: &'static str) -> HeaderMap {
+    let content_type = (CONTENT_TYPE, HeaderValue::from_static(content_type));
+    let cache_control = (CACHE_CONTROL, HeaderValue::from_static(cache_control));
+    HeaderMap::from_iter([content_type, cache_control])
+}
+
+/// Sets a header. A value with control characters is ignored, but this program produces none.
+fn set(headers: &mut HeaderMap, name: HeaderName, value: String) {
+    if let Ok(value) = HeaderValue::try_from(value) {
+        headers.insert(name, value);
+    }
+}
+
+pub(super) fn response(
+    code: StatusCode,
+    headers: HeaderMap,
+    content: ResponseBody,
+) -> OutgoingResponse {
+    let mut response = OutgoingResponse::new(content);
+    (*response.status_mut(), *response.headers_mut()) = (code, headers);
+    response
+}
+
+/// A response with a JSON document that caches must not reuse.
+pub(super) fn json(asked: &HeaderMap, body: Bytes) -> OutgoingResponse {
+    let mut headers = headers(JSON, NOT_KEPT);
+    let content = whole(asked, &mut headers, body);
+    response(StatusCode::OK, headers, content)
+}
+
+/// A complete body. It is compressed if it is long and the client accepts gzip.
+fn whole(asked: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> ResponseBody {
+    if body.len() > LONG && is_gzip_accepted(asked) {
+        return compressed(headers, stream::iter([Ok(body)]));
+    }
+    body.into()
+}
+
+/// A body of gzip data. Sets the headers for it.
+fn compressed(
+    headers: &mut HeaderMap,
+    pieces: impl Stream<Item = Result<Bytes, TruncatedListError>> + 'static,
+) -> ResponseBody {
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    ResponseBody::streamed(gzip::compressed(pieces))
+}
+
+fn is_gzip_accepted(asked: &HeaderMap) -> bool {
+    gzip::is_taken(asked.get(ACCEPT_ENCODING).map(HeaderValue::as_bytes))
+}
+
+/// The `Warning` header about stale data. Clients such as kubectl print it.
+fn late(age: Option<Duration>) -> String {
+    match age {
+        Some(age) => format!(
+            "299 - \"from the cache of kubewarm, last known to be current {} s ago\"",
+            age.as_secs()
+        ),
+        None => "299 - \"from the cache of kubewarm, not known to be current\"".to_owned(),
+    }
+}
+
+/// The response with a discovery document, or 304 if the client already has it.
+pub(super) fn document(asked: &HeaderMap, document: DiscoveryResponse) -> OutgoingResponse {
+    let DiscoveryResponse { content_type, etag, body } = document;
+    let known = asked.get(IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
+    let is_known = known.is_some_and(|known| is_known(known, &etag));
+    let mut headers = headers(content_type, "public");
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    set(&mut headers, ETAG, etag);
+    if is_known {
+        headers.remove(CONTENT_TYPE);
+        return response(StatusCode::NOT_MODIFIED, headers, Bytes::new().into());
+    }
+    let content = whole(asked, &mut headers, body.into());
+    response(StatusCode::OK, headers, content)
+}
+
+/// The response with the `Status` object of a failure.
+pub(super) fn failure(failure: &StatusError) -> OutgoingResponse {
+    let code = StatusCode::from_u16(failure.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut headers = headers(JSON, NOT_KEPT);
+    if let Some(seconds) = failure.retry_after() {
+        headers.insert(RETRY_AFTER, seconds.into());
+    }
+    if code == StatusCode::FORBIDDEN {
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
+    response(code, headers, failure.body().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::callers::fake_reviews::user_permits;
+    use futures::{StreamExt, future::join_all};
+    use kubewarm_api::model::{
+        GroupResource, Identity, InformerScope, ManagedFieldsPolicy, Projection, Resource,
+        SecretData,
+    };
+    use std::{cell::Cell, collections::BTreeSet, rc::Rc};
+    use tokio::time::sleep;
+
+    /// Pieces of `LARGE / 2` bytes; each piece takes 1 ms. `now` counts the pieces in progress, and `most`
+    /// is its maximum.
+    fn pieces(
+        count: usize,
+        now: &Rc<Cell<usize>>,
+        most: &Rc<Cell<usize>>,
+    ) -> impl Stream<Item = Result<Bytes, TruncatedListError>> + use<> {
+        let (now, most) = (Rc::clone(now), Rc::clone(most));
+        stream::iter(0..count).then(move |_| {
+            let (now, most) = (Rc::clone(&now), Rc::clone(&most));
+            async move {
+                now.set(now.get() + 1);
+                most.set(most.get().max(now.get()));
+                sleep(Duration::from_millis(1)).await;
+                now.set(now.get() - 1);
+                Ok(Bytes::from(vec![b'x'; LARGE / 2]))
+            }
+        })
+    }
+
+    fn informer(resource: &str, namespace: &str) -> InformerKey {
+        InformerKey::all(
+            Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
+            InformerScope::Namespace(namespace.into()),
+            Projection::Full(ManagedFieldsPolicy::Drop),
+        )
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_large_responses_are_written_at_once_and_unread_ones_release_their_permit() {
+        let (now, most) = (Rc::default(), Rc::default());
+        let [jane, john] = user_permits(4, ["jane", "john"]);
+        // This client reads one large piece and then stops.
+        let mut slow = Box::pin(in_turns(pieces(9, &now, &most), LARGE, jane.clone()));
+        assert!(slow.next().await.is_some());
+        let all = [(&jane, 40), (&john, 5)].map(|(user, count)| {
+            let written = (0..count).map(|_| in_turns(pieces(4, &now, &most), LARGE, user.clone()));
+            join_all(written.map(StreamExt::collect::<Vec<_>>))
+        });
+        let written = join_all(all).await;
+        assert!(written.iter().flatten().all(|pieces| pieces.len() == 4));
+        assert_eq!(most.get(), 2, "one per user");
+        let small = (0..9).map(|_| in_turns(pieces(2, &now, &most), 0, jane.clone()));
+        join_all(small.map(StreamExt::collect::<Vec<_>>)).await;
+        assert_eq!(most.get(), 9, "small responses do not wait");
+    }
+
+    #[test]
+    fn the_informer_id_is_specific_to_the_process_and_reveals_nothing() {
+        let [key, other] = [[1; 32], [2; 32]].map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key));
+        // The namespace has only hexadecimal letters, so a plain name could contain it.
+        let whole = informer("secrets", "decade");
+        assert_eq!(opaque(&key, &whole), opaque(&key, &informer("secrets", "decade")));
+        assert_ne!(opaque(&key, &whole), opaque(&other, &whole), "the name depends on the key");
+        let owner = Identity::ServiceAccount { namespace: "decade".into(), name: "facade".into() };
+        let metadata = Projection::Metadata(ManagedFieldsPolicy::Drop);
+        let informers = [
+            informer("pods", "decade"),
+            informer("secrets", "facade"),
+            InformerKey { extent: InformerScope::AllNamespaces, ..whole.clone() },
+            InformerKey { projection: metadata, ..whole.clone() },
+            InformerKey { secret_data: SecretData::Allow, ..whole.clone() },
+            InformerKey { identity: owner, ..whole.clone() },
+            InformerKey { declared_in: Some("facade".into()), ..whole.clone() },
+            whole,
+        ];
+        let names: BTreeSet<_> = informers.iter().map(|informer| opaque(&key, informer)).collect();
+        assert_eq!(names.len(), informers.len(), "{names:?}");
+        for (name, informer) in
+            informers.iter().map(|informer| (opaque(&key, informer), format!("{informer:?}")))
+        {
+            assert_eq!(name.len(), 16, "{name}");
+            assert!(name.bytes().all(|digit| b"0123456789abcdef".contains(&digit)), "{name}");
+            let mut words = informer.split(|letter: char| !letter.is_alphanumeric());
+            assert!(!words.any(|word| word.len() > 2 && name.contains(word)), "{name}: {informer}");
+        }
+    }
+}

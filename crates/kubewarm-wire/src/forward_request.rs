@@ -1,0 +1,179 @@
+//! Parses a request for forwarding to the API server: the path to send, and the objects that the
+//! request changes.
+
+use super::{
+    StatusError,
+    query_parameters::{QueryParameter, QueryParameters},
+    request_path::{RequestPath, ResourcePath, without_profile},
+};
+use kubewarm_api::model::GroupResource;
+use std::sync::Arc;
+
+/// Subresources that are part of an object. The API server itself responds, so the version in its
+/// response is the object's version. Responses of other subresources, such as `proxy`, can come
+/// from another server.
+const PARTS: [&str; 6] =
+    ["approval", "ephemeralcontainers", "finalize", "resize", "scale", "status"];
+
+/// Subresources for which kubewarm waits for response headers without a time limit. The list is the
+/// one of `BasicLongRunningRequestCheck` in `k8s.io/apiserver`.
+const LASTING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+
+/// A request to forward to the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForwardRequest<'a> {
+    /// The path of the request, without the prefix of a profile, which the API server does not
+    /// serve.
+    pub path: &'a str,
+    /// The objects that the request changes. `None` if the response does not contain their version,
+    /// as for reads and dry runs.
+    pub writes: Option<WriteTarget>,
+    /// Whether to wait for response headers without a time limit. For example, followed logs send
+    /// headers only with their first line.
+    pub is_long_running: bool,
+}
+
+/// Objects that a request changes. Later reads of these objects wait for the new version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteTarget {
+    /// Group and resource. The API version is not needed: all API versions share one
+    /// `resourceVersion`.
+    pub of: GroupResource,
+    /// Namespace of the objects; `None` for cluster-scoped objects.
+    pub namespace: Option<Arc<str>>,
+}
+
+impl<'a> ForwardRequest<'a> {
+    /// Parses only the parts of a request that forwarding needs.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a path that two servers could parse differently; 405 for a method that the
+    /// Kubernetes API does not have.
+    pub fn parse(method: &str, path: &'a str, query: Option<&str>) -> Result<Self, StatusError> {
+        let writes = match method {
+            "GET" | "HEAD" | "OPTIONS" => false,
+            "POST" | "PUT" | "PATCH" | "DELETE" => true,
+            _ => return Err(StatusError::only_get()),
+        };
+        let (profile, named) = RequestPath::parse(path)?;
+        let path = if profile.is_some() { without_profile(path) } else { path };
+        let RequestPath::Objects(place) = named else {
+            return Ok(Self { path, writes: None, is_long_running: false });
+        };
+        let is_long_running =
+            place.subresource.as_deref().is_some_and(|part| LASTING.contains(&part));
+        let writes = if writes && !is_tried(query) { written(place) } else { None };
+        Ok(Self { path, writes, is_long_running })
+    }
+}
+
+/// Whether the request is a dry run, or its query does not parse. A dry-run create returns the
+/// `resourceVersion` that the client wrote into the object. If it counted, a client could choose a
+/// high version, and readers of the namespace would wait for it.
+fn is_tried(query: Option<&str>) -> bool {
+    QueryParameters::parse(query)
+        .map_or(true, |query| query.given(QueryParameter::DryRun).is_some())
+}
+
+fn written(
+    ResourcePath { resource, namespace, subresource, not_served, .. }: ResourcePath,
+) -> Option<WriteTarget> {
+    let is_own = match subresource {
+        Some(part) => PARTS.contains(&&*part),
+        None => not_served.is_none(),
+    };
+    is_own.then(|| WriteTarget { of: resource.group_resource().clone(), namespace })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prefix_of_a_profile_is_not_forwarded() {
+        for (path, expected) in [
+            ("/api/v1/pods", "/api/v1/pods"),
+            ("/profiles/a/p/api/v1/pods", "/api/v1/pods"),
+            ("/profiles/a/p/openapi/v3", "/openapi/v3"),
+            ("/profiles/a/p/", "/"),
+            ("/profiles/a/p", "/"),
+            ("/profiles/a", "/profiles/a"),
+            ("/api/v1/namespaces/a/pods/p%3Ax/log", "/api/v1/namespaces/a/pods/p%3Ax/log"),
+        ] {
+            assert_eq!(ForwardRequest::parse("GET", path, None).unwrap().path, expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn ambiguous_paths_and_unknown_methods_are_not_forwarded() {
+        for path in
+            ["//api", "/api/../x", "/api/v1/pods/a%2Fb/log", "/profiles/a/../api", "/a\u{7f}"]
+        {
+            assert_eq!(ForwardRequest::parse("GET", path, None).unwrap_err().code(), 400, "{path}");
+        }
+        for method in ["CONNECT", "TRACE", "get", "WATCH"] {
+            assert_eq!(
+                ForwardRequest::parse(method, "/api", None).unwrap_err().code(),
+                405,
+                "{method}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_responses_of_the_api_server_itself_report_a_write() {
+        let written = |method: &str, path: &str| {
+            let written = ForwardRequest::parse(method, path, None).unwrap().writes?;
+            Some(format!("{} {}", written.of, written.namespace.as_deref().unwrap_or("-")))
+        };
+        let pod = "/api/v1/namespaces/a/pods/p";
+        let found = |text: &str| Some(text.to_owned());
+        assert_eq!(written("PUT", pod), found("pods a"));
+        assert_eq!(written("POST", "/api/v1/namespaces"), found("namespaces -"));
+        assert_eq!(written("PUT", "/api/v1/namespaces/a/finalize"), found("namespaces -"));
+        let scale = "/profiles/x/y/apis/apps/v1/namespaces/a/deployments/d/scale";
+        assert_eq!(written("PATCH", scale), found("deployments.apps a"));
+        assert_eq!(written("GET", pod), None);
+        for part in ["proxy", "proxy/x", "exec", "attach", "portforward", "token", "eviction"] {
+            assert_eq!(written("POST", &format!("{pod}/{part}")), None, "{part}");
+        }
+        assert_eq!(written("POST", "/api/v1/proxy/namespaces/a/pods/p"), None);
+        assert_eq!(written("POST", "/openapi/v3"), None);
+    }
+
+    #[test]
+    fn a_dry_run_reports_no_write() {
+        let path = "/api/v1/namespaces/a/configmaps";
+        let is_written =
+            |query| ForwardRequest::parse("POST", path, Some(query)).unwrap().writes.is_some();
+        for query in ["", "fieldManager=x", "pretty=true&fieldValidation=Strict", "dryrun=All"] {
+            assert!(is_written(query), "{query}");
+        }
+        // The API server drops a pair that does not decode, and reads the other pairs.
+        for query in
+            ["dryRun=All", "dryRun=", "a=b&dryRun=All", "%64ryRun=All", "a=%&dryRun=All", "a;b"]
+        {
+            assert!(!is_written(query), "{query}");
+        }
+    }
+
+    #[test]
+    fn logs_and_connections_to_pods_have_no_time_limit() {
+        for (path, expected) in [
+            ("/api/v1/namespaces/a/pods/p/log", true),
+            ("/api/v1/namespaces/a/pods/p/exec", true),
+            ("/api/v1/namespaces/a/services/s/proxy/a/b", true),
+            ("/api/v1/namespaces/a/pods/p", false),
+            ("/api/v1/namespaces/a/pods/p/status", false),
+            ("/api/v1/namespaces/a/pods/log", false),
+            ("/version", false),
+        ] {
+            assert_eq!(
+                ForwardRequest::parse("GET", path, None).unwrap().is_long_running,
+                expected,
+                "{path}"
+            );
+        }
+    }
+}

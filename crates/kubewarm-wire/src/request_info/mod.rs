@@ -1,0 +1,228 @@
+//! Parses a read request: its target, its options and the form of its response.
+
+#[cfg(test)]
+mod tests;
+
+use super::{
+    DiscoveryForm, ResponseForm, StatusError, accept, options,
+    query_parameters::{QueryParameter, QueryParameters},
+    request_path::{ApiDocument, RequestPath, ResourcePath},
+    watch_options::WatchOptions,
+};
+use kubewarm_api::model::{
+    FieldSelector, LabelSelector, ObjectKey, ProfileRef, Resource, ResourceVersion,
+};
+use std::{num::NonZeroU64, sync::Arc};
+
+/// A parsed read request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// The profile in a path below `/profiles/<namespace>/<name>`. Only the informers of this
+    /// profile serve the request.
+    pub profile: Option<ProfileRef>,
+    /// The target of the request.
+    pub what: RequestTarget,
+}
+
+/// The target of a read request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestTarget {
+    /// A document that describes the API. The `DiscoveryForm` has an effect at `/api` and `/apis` only.
+    Document(ApiDocument, DiscoveryForm),
+    /// Objects of one resource.
+    Objects(ObjectRequest),
+}
+
+/// A get, a list or a watch of one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectRequest {
+    /// The resource in the path.
+    pub resource: Resource,
+    /// The namespace in the path. `None` for all namespaces, and for cluster-scoped resources.
+    pub namespace: Option<Arc<str>>,
+    /// The name in the path of a get. `None` for lists and watches.
+    pub name: Option<Arc<str>>,
+    /// The label selector. Empty for a get.
+    pub labels: LabelSelector,
+    /// The field selector. The caller checks whether the kind supports its fields. Empty for a get.
+    pub fields: FieldSelector,
+    /// The required version of the response.
+    pub at: VersionMatch,
+    /// Maximum number of objects. `None` also where the API server ignores the limit.
+    pub limit: Option<NonZeroU64>,
+    /// The form of the response, or of each event of a watch.
+    pub form: ResponseForm,
+    /// The options of a watch; `None` for a get or a list. In a watch, `at` applies to the initial
+    /// state, and `limit` is always `None`.
+    pub watch: Option<WatchOptions>,
+}
+
+/// The required version of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VersionMatch {
+    /// At least the newest version when the request arrives: the client set no version.
+    Latest,
+    /// Any version that is stored: the client set version 0.
+    Any,
+    /// This version or a later one.
+    NotOlderThan(ResourceVersion),
+    /// Exactly this version.
+    Exact(ResourceVersion),
+    /// The next page of a list.
+    Continue {
+        /// The version of the earlier pages. `None`: the newest version.
+        version: Option<ResourceVersion>,
+        /// The last object of the previous page, which can be deleted by now. If the path has a
+        /// namespace, the object is in that namespace.
+        after: ObjectKey,
+    },
+}
+
+/// The permission that a request needs, in the terms of a `SubjectAccessReview`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessAttributes<'a> {
+    /// `get`, `list` or `watch`.
+    pub verb: &'static str,
+    /// Empty for the core group.
+    pub group: &'a str,
+    /// Such as `v1`.
+    pub version: &'a str,
+    /// The plural name, such as `pods`.
+    pub resource: &'a str,
+    /// Empty for all namespaces, and for cluster-scoped resources.
+    pub namespace: &'a str,
+    /// Empty for all names.
+    pub name: &'a str,
+}
+
+impl RequestInfo {
+    /// Parses a request. `path` and `query` are still percent-encoded; `accept` is the first
+    /// `Accept` header.
+    ///
+    /// # Errors
+    ///
+    /// The API server's errors: 400, 404, 405, 406 or 422. Also 421 for subresources and for paths
+    /// below `/watch/`, which kubewarm does not serve. No error depends on stored objects.
+    pub fn parse(
+        method: &str,
+        path: &str,
+        query: Option<&str>,
+        accept: Option<&str>,
+    ) -> Result<Self, StatusError> {
+        let (profile, named) = RequestPath::parse(path)?;
+        let what = match named {
+            RequestPath::Objects(place) => {
+                RequestTarget::Objects(objects(method, place, query, accept)?)
+            }
+            RequestPath::Nothing => return Err(StatusError::no_such_path()),
+            _ if method != "GET" => return Err(StatusError::only_get()),
+            RequestPath::Document(document @ (ApiDocument::Core | ApiDocument::Groups)) => {
+                RequestTarget::Document(document, accept::listing(accept)?)
+            }
+            RequestPath::Document(document) => {
+                accept::plain(accept)?;
+                RequestTarget::Document(document, DiscoveryForm::Legacy)
+            }
+        };
+        Ok(Self { profile, what })
+    }
+}
+
+/// The checks have the API server's order: the media type, each option, then combinations of
+/// options.
+fn objects(
+    method: &str,
+    place: ResourcePath,
+    query: Option<&str>,
+    accept: Option<&str>,
+) -> Result<ObjectRequest, StatusError> {
+    let ResourcePath { resource, namespace, name, not_served, subresource: _ } = place;
+    let of = resource.group_resource();
+    if method != "GET" {
+        let Some(verb) = verb(method, name.is_some()) else {
+            return Err(StatusError::only_get());
+        };
+        return Err(StatusError::method_not_allowed(of, verb));
+    }
+    if let Some(why) = not_served {
+        return Err(StatusError::not_cached(of, name.as_deref().unwrap_or_default(), why));
+    }
+    let query = QueryParameters::parse(query)?;
+    let is_list = name.is_none() && !query.is_set(QueryParameter::Watch);
+    let mut objects = ObjectRequest {
+        resource,
+        namespace,
+        name,
+        labels: LabelSelector::default(),
+        fields: FieldSelector::default(),
+        at: VersionMatch::Latest,
+        limit: None,
+        form: accept::form(accept, is_list)?,
+        watch: None,
+    };
+    match objects.name {
+        Some(_) => objects.at = options::of_get(&query)?,
+        None => options::of_list(&query, &mut objects)?,
+    }
+    objects.form = options::of_form(objects.form, &query)?;
+    Ok(objects)
+}
+
+/// The API's verb for an HTTP method other than `GET`.
+fn verb(method: &str, is_named: bool) -> Option<&'static str> {
+    Some(match (method, is_named) {
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        ("DELETE", true) => "delete",
+        ("DELETE", false) => "deletecollection",
+        _ => return None,
+    })
+}
+
+impl ObjectRequest {
+    /// The only name that objects in the response can have: from the path of a get, or from the
+    /// selector `metadata.name=`.
+    #[must_use]
+    pub fn only_name(&self) -> Option<&str> {
+        self.name.as_deref().or_else(|| self.fields.name())
+    }
+
+    /// The field selector for the access review, because authorizers can permit a list for certain
+    /// fields. It omits declared indexes, which authorizers do not support.
+    #[must_use]
+    pub fn reviewed_fields(&self) -> FieldSelector {
+        self.fields.without_indexes()
+    }
+
+    /// The permission that the request needs, by the API server's rules. A list with
+    /// `metadata.name=` needs `list` on that name. A Namespace object counts as part of its own
+    /// namespace. The review and the query use the same fields, so a caller reads only what the
+    /// review covers.
+    #[must_use]
+    pub fn access(&self) -> AccessAttributes<'_> {
+        let name = self.name.as_deref();
+        let is_namespace = name.is_some() && self.resource.resource() == "namespaces";
+        let within = if is_namespace { name } else { self.namespace.as_deref() };
+        let verb = match (name, &self.watch) {
+            (Some(_), _) => "get",
+            (None, Some(_)) => "watch",
+            (None, None) => "list",
+        };
+        let selected = || self.fields.name().filter(|name| is_reviewable(name));
+        AccessAttributes {
+            verb,
+            group: self.resource.group(),
+            version: self.resource.version(),
+            resource: self.resource.resource(),
+            namespace: within.unwrap_or_default(),
+            name: name.or_else(selected).unwrap_or_default(),
+        }
+    }
+}
+
+/// Whether `name` is a valid path segment (`IsValidPathSegmentName` of apimachinery). No object has
+/// any other name, so the review omits it.
+fn is_reviewable(name: &str) -> bool {
+    !matches!(name, "." | "..") && !name.contains(['/', '%'])
+}

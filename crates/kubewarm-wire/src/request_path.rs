@@ -1,0 +1,359 @@
+//! Parses request paths. Refuses a path that two servers could parse differently.
+
+use super::{StatusError, query_parameters::decode};
+use kubewarm_api::model::{GroupResource, ProfileRef, Resource, is_dns_label, is_dns_subdomain};
+use std::{borrow::Cow, sync::Arc};
+
+/// Removes the prefix `/profiles/<namespace>/<name>`, which `path` must have.
+pub(super) fn without_profile(path: &str) -> &str {
+    let mut slashes = path.char_indices().filter(|(_, it)| *it == '/').map(|(at, _)| at);
+    slashes.nth(3).and_then(|at| path.get(at..)).unwrap_or("/")
+}
+
+/// First segment of the paths that read from one profile only.
+const PROFILES: &str = "profiles";
+/// Verbs in old paths, such as `watch` in `/api/v1/watch/pods`.
+const OLD_VERBS: [&str; 2] = ["watch", "proxy"];
+/// Subresources of a namespace. `/api/v1/namespaces/a/status` names the namespace `a`, no resource.
+const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RequestPath {
+    Document(ApiDocument),
+    Objects(ResourcePath),
+    /// An unknown path, which is a 404.
+    Nothing,
+}
+
+/// A document that describes the API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiDocument {
+    /// `/version`.
+    Version,
+    /// `/api`.
+    Core,
+    /// `/apis`.
+    Groups,
+    /// `/apis/<group>`.
+    Group(Arc<str>),
+    /// `/api/<version>` for the core group, otherwise `/apis/<group>/<version>`.
+    Resources {
+        /// Empty for the core group.
+        group: Arc<str>,
+        /// Such as `v1`.
+        version: Arc<str>,
+    },
+}
+
+/// The objects that a path names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ResourcePath {
+    pub(super) resource: Resource,
+    pub(super) namespace: Option<Arc<str>>,
+    pub(super) name: Option<Arc<str>>,
+    /// The segment after the name, such as `status`.
+    pub(super) subresource: Option<Arc<str>>,
+    /// Why kubewarm never serves the path, for the error message. `None`: a profile can declare the
+    /// objects.
+    pub(super) not_served: Option<&'static str>,
+}
+
+/// The segments of a path, percent-decoded.
+type PathSegments<'a> = [Cow<'a, str>];
+
+impl RequestPath {
+    /// Parses a percent-encoded path, and the profile of its prefix if it has one. A slash at the
+    /// end is ignored, as in the API server.
+    ///
+    /// # Errors
+    ///
+    /// 400 for `//`, `.` and `..`, and for an encoded slash, percent sign or control character. 400
+    /// also for a name that no resource, namespace or profile can have.
+    pub(super) fn parse(path: &str) -> Result<(Option<ProfileRef>, Self), StatusError> {
+        let Some(inner) = path.strip_prefix('/') else {
+            return Err(StatusError::bad_request("the path must begin with a slash"));
+        };
+        let inner = inner.strip_suffix('/').unwrap_or(inner);
+        let mut segments = Vec::new();
+        if !inner.is_empty() || path.len() > 1 {
+            for segment in inner.split('/') {
+                segments.push(checked(segment)?);
+            }
+        }
+        match segments.split_first_chunk::<3>() {
+            Some(([first, namespace, name], rest)) if *first == PROFILES => {
+                Ok((Some(profile(namespace, name)?), named(rest)?))
+            }
+            _ => Ok((None, named(&segments)?)),
+        }
+    }
+}
+
+fn checked(segment: &str) -> Result<Cow<'_, str>, StatusError> {
+    let refused = |what| Err(StatusError::bad_request(format!("the path must not contain {what}")));
+    let decoded = decode(segment)?;
+    match &*decoded {
+        "" => refused("//"),
+        "." | ".." => refused("the segments . and .."),
+        text if text.contains(['/', '%']) => refused("an encoded slash or percent sign"),
+        text if text.contains(char::is_control) => refused("control characters"),
+        _ => Ok(decoded),
+    }
+}
+
+fn profile(namespace: &str, name: &str) -> Result<ProfileRef, StatusError> {
+    if !is_dns_label(namespace) || !is_dns_subdomain(name) {
+        return Err(StatusError::bad_request(
+            "expected /profiles/<namespace>/<name>/, the names of a CacheProfile",
+        ));
+    }
+    Ok(ProfileRef { namespace: namespace.into(), name: name.into() })
+}
+
+fn named(segments: &PathSegments<'_>) -> Result<RequestPath, StatusError> {
+    let [root, rest @ ..] = segments else {
+        return Ok(RequestPath::Nothing);
+    };
+    Ok(match (&**root, rest) {
+        ("version", []) => RequestPath::Document(ApiDocument::Version),
+        ("api", []) => RequestPath::Document(ApiDocument::Core),
+        ("api", [version]) => resources("", version),
+        ("api", [version, rest @ ..]) => RequestPath::Objects(place("", version, rest)?),
+        ("apis", []) => RequestPath::Document(ApiDocument::Groups),
+        ("apis", [group]) if of("x", group, "v1").is_ok() => {
+            RequestPath::Document(ApiDocument::Group((&**group).into()))
+        }
+        ("apis", [group, version]) => resources(group, version),
+        ("apis", [group, version, rest @ ..]) => RequestPath::Objects(place(group, version, rest)?),
+        _ => RequestPath::Nothing,
+    })
+}
+
+fn resources(group: &str, version: &str) -> RequestPath {
+    if of("x", group, version).is_err() {
+        return RequestPath::Nothing;
+    }
+    RequestPath::Document(ApiDocument::Resources { group: group.into(), version: version.into() })
+}
+
+impl ApiDocument {
+    /// The path in the access review of the caller, without the prefix of a profile.
+    #[must_use]
+    pub fn path(&self) -> String {
+        match self {
+            Self::Version => "/version".to_owned(),
+            Self::Core => "/api".to_owned(),
+            Self::Groups => "/apis".to_owned(),
+            Self::Group(group) => format!("/apis/{group}"),
+            Self::Resources { group, version } if group.is_empty() => format!("/api/{version}"),
+            Self::Resources { group, version } => format!("/apis/{group}/{version}"),
+        }
+    }
+}
+
+fn of(plural: &str, group: &str, version: &str) -> Result<Resource, StatusError> {
+    GroupResource::new(group, plural)
+        .and_then(|of| Resource::new(of, version))
+        .map_err(|invalid| StatusError::bad_request(invalid.to_string()))
+}
+
+/// Parses the segments after the API version by the API server's rules, because access reviews
+/// depend on them.
+fn place(
+    group: &str,
+    version: &str,
+    segments: &PathSegments<'_>,
+) -> Result<ResourcePath, StatusError> {
+    if segments.first().is_some_and(|first| OLD_VERBS.contains(&&**first)) {
+        // The path is never served, so the resource is needed for the error message only.
+        let plural = segments.last().map(|last| &**last).filter(|last| is_dns_label(last));
+        let resource = of(plural.unwrap_or("watch"), group, version)?;
+        let not_served = Some("paths below /watch/ and /proxy/ are not served");
+        return Ok(ResourcePath {
+            resource,
+            namespace: None,
+            name: None,
+            subresource: None,
+            not_served,
+        });
+    }
+    let (namespace, rest) = match segments {
+        [first, _, sub, ..] if *first == "namespaces" && OF_NAMESPACES.contains(&&**sub) => {
+            (None, segments)
+        }
+        [first, namespace, rest @ ..] if *first == "namespaces" && !rest.is_empty() => {
+            if !is_dns_label(namespace) {
+                return Err(StatusError::bad_request(format!(
+                    "namespace {namespace:?} is not a DNS label"
+                )));
+            }
+            (Some(Arc::from(&**namespace)), rest)
+        }
+        _ => (None, segments),
+    };
+    let plural = rest.first().map_or("", |plural| &**plural);
+    Ok(ResourcePath {
+        resource: of(plural, group, version)?,
+        namespace,
+        name: rest.get(1).map(|name| Arc::from(&**name)),
+        subresource: rest.get(2).map(|name| Arc::from(&**name)),
+        not_served: (rest.len() > 2).then_some("subresources are not served"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn place_of(path: &str) -> ResourcePath {
+        let (_, RequestPath::Objects(place)) = RequestPath::parse(path).unwrap() else {
+            panic!("{path} names no objects")
+        };
+        place
+    }
+
+    /// `resource | namespace | name`, and `!` if kubewarm never serves the path.
+    fn summary(path: &str) -> String {
+        let place = place_of(path);
+        let (namespace, name) = (place.namespace.as_deref(), place.name.as_deref());
+        let mark = if place.not_served.is_some() { "!" } else { "" };
+        let (namespace, name) = (namespace.unwrap_or("-"), name.unwrap_or("-"));
+        format!("{} | {namespace} | {name}{mark}", place.resource)
+    }
+
+    #[test]
+    fn paths_are_parsed_as_in_the_api_server() {
+        for (path, expected) in [
+            ("/api/v1/pods", "pods.v1 | - | -"),
+            ("/api/v1/pods/", "pods.v1 | - | -"),
+            ("/api/v1/nodes/n1", "nodes.v1 | - | n1"),
+            ("/api/v1/namespaces", "namespaces.v1 | - | -"),
+            ("/api/v1/namespaces/a", "namespaces.v1 | - | a"),
+            ("/api/v1/namespaces/a/pods", "pods.v1 | a | -"),
+            ("/api/v1/namespaces/a/pods/p", "pods.v1 | a | p"),
+            ("/api/v1/namespaces/a/status", "namespaces.v1 | - | a!"),
+            ("/api/v1/namespaces/a/finalize", "namespaces.v1 | - | a!"),
+            ("/api/v1/namespaces/a/pods/p/log", "pods.v1 | a | p!"),
+            ("/api/v1/nodes/n1/proxy/a/b", "nodes.v1 | - | n1!"),
+            ("/api/v1/watch/pods", "pods.v1 | - | -!"),
+            ("/api/v1/watch/namespaces/a/pods", "pods.v1 | - | -!"),
+            ("/api/v1/proxy/namespaces/a/X", "watch.v1 | - | -!"),
+            ("/apis/apps/v1/namespaces/a/deployments", "deployments.v1.apps | a | -"),
+            ("/apis/shop.example/v1/orders/o", "orders.v1.shop.example | - | o"),
+            (
+                "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode",
+                "clusterroles.v1.rbac.authorization.k8s.io | - | system:node",
+            ),
+            ("/api/v1/nodes/a+b", "nodes.v1 | - | a+b"),
+        ] {
+            assert_eq!(summary(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn documents_have_their_own_paths() {
+        let of = |group: &str| ApiDocument::Resources { group: group.into(), version: "v1".into() };
+        for (path, expected) in [
+            ("/version", ApiDocument::Version),
+            ("/api", ApiDocument::Core),
+            ("/api/", ApiDocument::Core),
+            ("/apis", ApiDocument::Groups),
+            ("/apis/apps", ApiDocument::Group("apps".into())),
+            ("/api/v1", of("")),
+            ("/apis/apps/v1", of("apps")),
+        ] {
+            let document = RequestPath::Document(expected);
+            assert_eq!(RequestPath::parse(path).unwrap(), (None, document), "{path}");
+        }
+        for path in [
+            "/",
+            "/healthz",
+            "/version/x",
+            "/apis/UP",
+            "/apis/apps/V1",
+            "/openapi/v3",
+            "/openapi/v3/apis/apps/v1",
+            "/openapi/v2",
+            "/profiles",
+            "/profiles/a",
+        ] {
+            assert_eq!(RequestPath::parse(path).unwrap(), (None, RequestPath::Nothing), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_below_a_profile_is_parsed_like_any_other() {
+        let (profile, path) =
+            RequestPath::parse("/profiles/team-a/my.profile/api/v1/pods").unwrap();
+        let profile = profile.unwrap();
+        assert_eq!((&*profile.namespace, &*profile.name), ("team-a", "my.profile"));
+        assert!(matches!(path, RequestPath::Objects(_)));
+        let (profile, root) = RequestPath::parse("/profiles/team-a/p/").unwrap();
+        assert_eq!((profile.is_some(), root), (true, RequestPath::Nothing));
+        for path in ["/profiles/A/p/api", "/profiles/a/P/api", "/profiles/a/-/api/v1/pods"] {
+            assert_eq!(RequestPath::parse(path).unwrap_err().code(), 400, "{path}");
+        }
+    }
+
+    #[test]
+    fn ambiguous_paths_are_refused() {
+        for path in [
+            "",
+            "api/v1/pods",
+            "//",
+            "//api/v1/pods",
+            "/api//v1/pods",
+            "/api/v1/pods//",
+            "/api/v1/./pods",
+            "/api/v1/x/../pods",
+            "/api/v1/%2e%2e/pods",
+            "/api/v1/.%2E/pods",
+            "/api/v1/namespaces/a%2Fpods",
+            "/api/v1/namespaces/a%2fb/pods",
+            "/api/v1/pods/a%252Fb",
+            "/api/v1/pods/a%00",
+            "/api/v1/pods/a%0a",
+            "/api/v1/pods/a%",
+            "/api/v1/pods/%ff",
+            "/api/v1/Pods",
+            "/api/v1/pods.x",
+            "/api/V1/pods",
+            "/apis/UP/v1/pods",
+            "/api/v1/namespaces/A/pods",
+            "/api/v1/namespaces/a.b/pods",
+            "/profiles/a/../api/v1/pods",
+        ] {
+            assert_eq!(RequestPath::parse(path).unwrap_err().code(), 400, "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_causes_a_panic(any in ".{0,60}", likely in r"(/(api|apis|v1|namespaces|watch|a|%2F|\.\.|%|profiles|)){0,8}") {
+            let _ = RequestPath::parse(&any);
+            let _ = RequestPath::parse(&likely);
+        }
+
+        #[test]
+        fn parsing_returns_the_parts_of_a_path(
+            group in "([a-z]{1,5}(\\.[a-z]{1,5})?)?",
+            plural in "[a-z]{1,9}",
+            namespace in proptest::option::of("[a-z]{1,9}"),
+            name in proptest::option::of("[a-z.:]{1,9}"),
+        ) {
+            let name = name.filter(|name| !matches!(&**name, "." | ".."));
+            prop_assume!(!["watch", "proxy", "namespaces"].contains(&&*plural));
+            prop_assume!(!OF_NAMESPACES.contains(&&*plural));
+            let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
+            let within = namespace.as_ref().map_or(String::new(), |it| format!("/namespaces/{it}"));
+            let last = name.as_ref().map_or(String::new(), |it| format!("/{it}"));
+            let place = place_of(&format!("{root}/v1{within}/{plural}{last}"));
+            prop_assert_eq!(place.resource.group(), group);
+            prop_assert_eq!(place.resource.resource(), plural);
+            prop_assert_eq!(place.namespace.as_deref(), namespace.as_deref());
+            prop_assert_eq!(place.name.as_deref(), name.as_deref());
+            prop_assert_eq!(place.not_served, None);
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! Defines the errors of requests, with the API server's messages.
+
+mod quoting;
+mod rejection;
+mod status;
+#[cfg(test)]
+mod tests;
+
+pub(super) use self::{
+    quoting::{qualified, quoted},
+    status::{forbidden, unsupported},
+};
+
+use self::{
+    quoting::{because, push, without_html},
+    status::{cause, no_details},
+};
+use super::AccessAttributes;
+use kube::core::response::{StatusCause, StatusDetails};
+use kubewarm_api::model::{GroupResource, ResourceVersion};
+
+/// The error response to a request, which is sent as a `Status`.
+///
+/// Messages, reasons and details match the API server's for the same error, because clients compare
+/// them and people recognize them. Errors that only a cache has use the same format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct StatusError {
+    code: u16,
+    reason: &'static str,
+    message: String,
+    details: Option<Box<StatusDetails>>,
+    /// `metadata.continue`, with which a client can resume an expired list.
+    token: Option<String>,
+    /// Whether the request can succeed at the API server.
+    elsewhere: bool,
+    /// The cause is the caller or a missing permission, whatever the code.
+    is_rejection: bool,
+}
+
+/// The media type of all JSON responses.
+const MEDIA_TYPE: &str = "application/json";
+
+impl StatusError {
+    /// The HTTP status code.
+    #[must_use]
+    pub fn code(&self) -> u16 {
+        self.code
+    }
+
+    /// The `reason`. Its values are a closed set, so a metric can use it as a label.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    /// The message for people. It can quote text of the request, so escape it before you log it.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Value of the `Retry-After` header in seconds. Clients do not retry without this header.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<u64> {
+        let seconds = self.details.as_ref()?.retry_after_seconds;
+        (seconds > 0).then(|| seconds.into())
+    }
+
+    /// Whether the request fails in kubewarm only and can succeed at the API server. If forwarding
+    /// is on, the server then forwards the request.
+    #[must_use]
+    pub fn is_specific_to_cache(&self) -> bool {
+        self.elsewhere
+    }
+
+    /// 400: the request is invalid.
+    #[must_use]
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// 400: the kind does not support the field. The message is the API server's for custom
+    /// resources.
+    #[must_use]
+    pub fn unknown_field(field: &str) -> Self {
+        Self::bad_request(format!("field label not supported: {field}"))
+    }
+
+    /// 401: the caller is not authenticated.
+    #[must_use]
+    pub fn unauthorized() -> Self {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    /// 403: the caller lacks the permission `access`. `reason` comes from the authorizer.
+    #[must_use]
+    pub fn forbidden(user: &str, access: &AccessAttributes<'_>, reason: Option<&str>) -> Self {
+        let AccessAttributes { verb, group, resource, namespace, name, version: _ } = *access;
+        let mut message = qualified(group, resource);
+        if !name.is_empty() {
+            push(&mut message, format_args!(" {}", quoted(name)));
+        }
+        let (user, of, of_group) = (quoted(user), quoted(resource), quoted(group));
+        let within = match namespace {
+            "" => "at the cluster scope".to_owned(),
+            namespace => format!("in the namespace {}", quoted(namespace)),
+        };
+        let who =
+            format!("User {user} cannot {verb} resource {of} in API group {of_group} {within}");
+        push(&mut message, format_args!(" is forbidden: {}", without_html(&who)));
+        Self::new(403, "Forbidden", because(message, reason)).with(group, resource, name)
+    }
+
+    /// 403: the caller is not permitted to get `path`.
+    #[must_use]
+    pub fn forbidden_path(user: &str, path: &str, reason: Option<&str>) -> Self {
+        let who = format!("User {} cannot get path {}", quoted(user), quoted(path));
+        let message = format!("forbidden: {}", without_html(&who));
+        Self::new(403, "Forbidden", because(message, reason)).with("", "", "")
+    }
+
+    /// 403 for any target, such as for impersonation that kubewarm cannot check.
+    #[must_use]
+    pub fn refused(why: &str) -> Self {
+        Self::new(403, "Forbidden", format!("forbidden: {why}")).with("", "", "")
+    }
+
+    /// 403: the request needs forwarding, but contains no bearer token. kubewarm forwards requests
+    /// only with the caller's own token.
+    #[must_use]
+    pub fn cannot_forward() -> Self {
+        let message = "this is not served from the cache, and is sent on to the API server with the caller's \
+                       own bearer token alone; send one in one Authorization header, or ask the API server";
+        Self::new(403, "CannotForward", message).with("", "", "")
+    }
+
+    /// 413: the body is larger than the API server's limit. `most` is the limit in bytes.
+    #[must_use]
+    pub fn too_large_body(most: u64) -> Self {
+        let message = format!("the body is larger than {most} bytes");
+        Self::new(413, "RequestEntityTooLarge", message).with("", "", "")
+    }
+
+    /// 413: a read request has a body.
+    #[must_use]
+    pub fn unwanted_body() -> Self {
+        Self::new(413, "RequestEntityTooLarge", "a read has no body").with("", "", "")
+    }
+
+    /// 404: the object does not exist. Clients treat this as a deletion, so use it only if a fresh
+    /// informer without selectors covers the object.
+    #[must_use]
+    pub fn not_found(of: &GroupResource, name: &str) -> Self {
+        Self::new(404, "NotFound", format!("{of} {} not found", quoted(name))).about(of, name)
+    }
+
+    /// 404: the document or the path does not exist.
+    #[must_use]
+    pub fn no_such_path() -> Self {
+        let message = "the server could not find the requested resource";
+        Self::new(404, "NotFound", message).with("", "", "").elsewhere()
+    }
+
+    /// 405: kubewarm does not serve `verb`, such as `create`.
+    #[must_use]
+    pub fn method_not_allowed(of: &GroupResource, verb: &str) -> Self {
+        let kind = quoted(&of.to_string());
+        let message = format!("{verb} is not supported on resources of kind {kind}");
+        Self::new(405, "MethodNotAllowed", message).about(of, "").elsewhere()
+    }
+
+    /// 405 for a path without a resource, or a method that the Kubernetes API does not have.
+    #[must_use]
+    pub(super) fn only_get() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(405, "MethodNotAllowed", message).with("", "", "").elsewhere()
+    }
+
+    /// 406: kubewarm serves none of the media types that the client accepts.
+    #[must_use]
+    pub fn not_acceptable() -> Self {
+        let message = format!("only the following media types are accepted: {MEDIA_TYPE}");
+        Self::new(406, "NotAcceptable", message).with("", "", "").elsewhere()
+    }
+
+    /// 406: the client requests a list as one object, or one object as a list.
+    #[must_use]
+    pub(super) fn other_shape(asked: &str, is: &str) -> Self {
+        let message = format!("you requested {asked}, but the requested object {is}");
+        Self::new(406, "NotAcceptable", message)
+    }
+
+    /// 406: the store contains only metadata, and the client requests more.
+    #[must_use]
+    pub fn only_metadata(of: &GroupResource) -> Self {
+        let message = format!(
+            "of {of} only metadata is kept warm: ask for {MEDIA_TYPE};as=PartialObjectMetadata;\
+             g=meta.k8s.io;v=v1, or PartialObjectMetadataList, or ask the API server"
+        );
+        Self::new(406, "NotAcceptable", message).about(of, "").elsewhere()
+    }
+
+    /// 410: the store's event log no longer contains the exact version of a list.
+    #[must_use]
+    pub fn expired() -> Self {
+        let message = "The resourceVersion for the provided list is too old.";
+        Self::new(410, "Expired", message)
+    }
+
+    /// 410: the store's event log no longer contains the version of a list's earlier pages. `token`
+    /// continues the list at the newest version. Without `token`, the client has to list again.
+    #[must_use]
+    pub fn expired_continue(token: Option<String>) -> Self {
+        let mut message =
+            "The provided continue parameter is too old to display a consistent list result. You can \
+             start a new list without the continue parameter"
+                .to_owned();
+        message.push_str(if token.is_some() {
+            ", or use the continue token in this response to retrieve the remainder of the results. \
+             Continuing with the provided token results in an inconsistent list - objects that were \
+             created, modified, or deleted between the time the first chunk was returned and now may \
+             show up in the list."
+        } else {
+            "."
+        });
+        Self { token, ..Self::new(410, "Expired", message) }
+    }
+
+    /// 410: the event log does not contain all changes since `version`. It starts after `oldest`.
+    #[must_use]
+    pub fn too_old(version: &ResourceVersion, oldest: Option<&ResourceVersion>) -> Self {
+        let oldest = oldest.map_or_else(|| "0".to_owned(), ToString::to_string);
+        Self::new(410, "Expired", format!("too old resource version: {version} ({oldest})"))
+    }
+
+    /// 410: the informer listed its objects again, so later changes of this watch are unknown. The
+    /// client has to list again.
+    #[must_use]
+    pub fn watch_lost() -> Self {
+        Self::new(410, "Expired", "what is watched was listed anew: list it, and watch from there")
+    }
+
+    /// 421: no informer serves these objects to this caller. A 404 or an empty list would instead
+    /// mean that no such objects exist. `why` names the missing part.
+    #[must_use]
+    pub fn not_cached(of: &GroupResource, name: &str, why: &str) -> Self {
+        let mut message = of.to_string();
+        if !name.is_empty() {
+            push(&mut message, format_args!(" {}", quoted(name)));
+        }
+        push(&mut message, format_args!(" not cached: {why}; ask the API server"));
+        Self::new(421, "NotCached", message).about(of, name).elsewhere()
+    }
+
+    /// Checks rules about combinations of options.
+    ///
+    /// # Errors
+    ///
+    /// 422 with one cause for each violated rule.
+    pub(super) fn check_options(
+        rules: impl IntoIterator<Item = Option<StatusCause>>,
+    ) -> Result<(), Self> {
+        let wrong: Vec<_> = rules.into_iter().flatten().collect();
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let texts: Vec<_> =
+            wrong.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        let all = match &texts[..] {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {all}");
+        let mut failure = Self::new(422, "Invalid", message).with("meta.k8s.io", "ListOptions", "");
+        failure.details_mut().causes = wrong;
+        Err(failure)
+    }
+
+    /// 429: the informer is not synced yet, or is blocked.
+    #[must_use]
+    pub fn not_warm(of: &GroupResource, retry_after_seconds: u64) -> Self {
+        let message = format!(
+            "{of} not warm: the first list is under way, or kubewarm has lost access; the status of the CacheProfile \
+             says which"
+        );
+        Self::new(429, "TooManyRequests", message).about(of, "").after(retry_after_seconds)
+    }
+
+    /// 429: the limit of concurrent requests is reached.
+    #[must_use]
+    pub fn too_many_requests(retry_after_seconds: u64) -> Self {
+        let message = "Too many requests, please try again later.";
+        Self::new(429, "TooManyRequests", message).after(retry_after_seconds)
+    }
+
+    /// 500: a bug in kubewarm.
+    #[must_use]
+    pub fn internal(message: &str) -> Self {
+        let mut failure =
+            Self::new(500, "InternalError", format!("Internal error occurred: {message}"));
+        failure.details_mut().causes = vec![cause("", message, "")];
+        failure
+    }
+
+    /// 503: a dependency of the response is unavailable, such as the access review.
+    #[must_use]
+    pub fn unavailable(message: &str, retry_after_seconds: u64) -> Self {
+        Self::new(503, "ServiceUnavailable", message).after(retry_after_seconds)
+    }
+
+    /// 503: kubewarm cannot connect to the API server. It has sent no part of the request.
+    #[must_use]
+    pub fn unreachable() -> Self {
+        Self::unavailable(
+            "the API server, which this is sent on to, cannot be reached; try again",
+            1,
+        )
+    }
+
+    /// 504: the API server received the request but did not respond. There is no `Retry-After`,
+    /// because a retry could repeat a write.
+    #[must_use]
+    pub fn unanswered() -> Self {
+        let message =
+            "Timeout: the API server did not answer what was sent on to it, and may have done it";
+        Self::new(504, "Timeout", message)
+    }
+
+    /// 504: the store has not reached the requested version.
+    #[must_use]
+    pub fn too_large_version(asked: &ResourceVersion, current: Option<&ResourceVersion>) -> Self {
+        let current = current.map_or_else(|| "0".to_owned(), ToString::to_string);
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        let mut failure = Self::new(504, "Timeout", message).after(1);
+        failure.details_mut().causes =
+            vec![cause("ResourceVersionTooLarge", "Too large resource version", "")];
+        failure
+    }
+
+    /// 504: the store is stale: its last confirmation is older than its profile permits.
+    #[must_use]
+    pub fn stale(of: &GroupResource, why: &str, retry_after_seconds: u64) -> Self {
+        Self::new(504, "Timeout", format!("Timeout: {of} not known to be current: {why}"))
+            .about(of, "")
+            .after(retry_after_seconds)
+    }
+
+    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            token: None,
+            elsewhere: false,
+            is_rejection: false,
+        }
+    }
+
+    /// 400: the selector exceeds a limit that the API server does not have. `sort` is `label` or
+    /// `field`.
+    #[must_use]
+    pub(super) fn too_much(sort: &str, most: usize, what: &str) -> Self {
+        let ask = "ask for parts of it one after the other, or the API server";
+        let message = format!("a {sort} selector here has at most {most} {what}; {ask}");
+        Self::bad_request(message).elsewhere()
+    }
+
+    /// Marks the error as specific to kubewarm: the request can succeed at the API server.
+    #[must_use]
+    pub fn elsewhere(mut self) -> Self {
+        self.elsewhere = true;
+        self
+    }
+
+    fn about(self, of: &GroupResource, name: &str) -> Self {
+        self.with(of.group(), of.resource(), name)
+    }
+
+    fn with(mut self, group: &str, kind: &str, name: &str) -> Self {
+        let details = self.details_mut();
+        (details.group, details.kind, details.name) = (group.into(), kind.into(), name.into());
+        self
+    }
+
+    /// Sets `Retry-After` to at least 1 second, because a client retries at once after 0.
+    fn after(mut self, seconds: u64) -> Self {
+        self.details_mut().retry_after_seconds = u32::try_from(seconds.max(1)).unwrap_or(u32::MAX);
+        self
+    }
+
+    /// `kind` of the details is the plural name, as in the API server.
+    fn details_mut(&mut self) -> &mut StatusDetails {
+        self.details.get_or_insert_with(|| Box::new(no_details()))
+    }
+}

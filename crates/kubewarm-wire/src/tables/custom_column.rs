@@ -1,0 +1,177 @@
+//! Prints the columns that a `CustomResourceDefinition` declares.
+
+use super::{age, json_path::JsonPath};
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// A printer column of a `CustomResourceDefinition`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CustomColumn {
+    definition: Value,
+    /// `type` of the definition. An unknown type is printed as a string.
+    type_: String,
+    path: JsonPath,
+}
+
+impl CustomColumn {
+    /// `None` if the path of the column is invalid. The API server then omits this column and all
+    /// columns after it.
+    #[must_use]
+    pub fn new(written: &CustomResourceColumnDefinition) -> Option<Self> {
+        let path = JsonPath::parse(&written.json_path)?;
+        let description = match written.description.as_deref() {
+            None | Some("") => format!(
+                "Custom resource definition column (in JSONPath format): {}",
+                written.json_path
+            ),
+            Some(given) => given.to_owned(),
+        };
+        let definition = json!({
+            "name": written.name, "type": written.type_,
+            "format": written.format.as_deref().unwrap_or_default(),
+            "description": description, "priority": written.priority.unwrap_or_default(),
+        });
+        Some(Self { definition, type_: written.type_.clone(), path })
+    }
+
+    /// The column `Age`, which a definition without columns has.
+    #[must_use]
+    pub fn age() -> Option<Self> {
+        Self::new(&CustomResourceColumnDefinition {
+            name: "Age".to_owned(),
+            type_: "date".to_owned(),
+            description: Some(super::described("creationTimestamp")),
+            json_path: ".metadata.creationTimestamp".to_owned(),
+            ..CustomResourceColumnDefinition::default()
+        })
+    }
+
+    pub(super) fn definition(&self) -> &Value {
+        &self.definition
+    }
+
+    pub(super) fn is_of_metadata(&self) -> bool {
+        self.path.is_of_metadata()
+    }
+
+    /// The value of the column for an object. Null if the path finds nothing, or a value of another
+    /// type.
+    pub(super) fn cell(&self, object: &Value, now: Timestamp) -> Value {
+        let Some(value) = self.path.first(object) else { return Value::Null };
+        let typed = match self.type_.as_str() {
+            "integer" => integer(value).map(Value::from),
+            "number" => value.as_f64().map(whole_or_float),
+            "boolean" => value.as_bool().map(Value::from),
+            "date" => value.as_str().map(|time| age::since_date(time, now).into()),
+            _ => Some(printed(value).into()),
+        };
+        typed.unwrap_or_default()
+    }
+}
+
+fn integer(value: &Value) -> Option<i64> {
+    #[expect(clippy::cast_possible_truncation, reason = "as Go converts it: towards zero")]
+    value.as_i64().or_else(|| value.as_f64().map(|number| number as i64))
+}
+
+/// Go writes a whole float without a decimal point.
+fn whole_or_float(number: f64) -> Value {
+    #[expect(clippy::cast_possible_truncation, reason = "compared with what it was")]
+    let whole = number as i64;
+    #[expect(clippy::cast_precision_loss, clippy::float_cmp, reason = "whether nothing was lost")]
+    if whole as f64 == number && number.abs() < 1e15 { whole.into() } else { number.into() }
+}
+
+/// Formats a value as Go does.
+fn printed(value: &Value) -> String {
+    match value {
+        Value::Null => "<no value>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) if !number.is_f64() => number.to_string(),
+        Value::Number(number) => shortest(number.as_f64().unwrap_or_default()),
+        Value::Bool(flag) => flag.to_string(),
+        Value::Array(_) | Value::Object(_) => json_text(value),
+    }
+}
+
+/// Formats a float as Go's `%v`: with an exponent if the exponent is below -4 or above 5.
+fn shortest(number: f64) -> String {
+    let written = format!("{number:e}");
+    let Some((digits, exponent)) = written.split_once('e') else { return written };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if (-4..6).contains(&exponent) => format!("{number}"),
+        Ok(exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        Err(_) => written,
+    }
+}
+
+/// JSON as Go's encoder writes it, with escapes for HTML characters.
+fn json_text(value: &Value) -> String {
+    value.to_string().chars().fold(String::new(), |mut text, c| {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                let _written = write!(text, "\\u{:04x}", u32::from(c));
+            }
+            c => text.push(c),
+        }
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_has_the_type_of_its_column_or_is_null() {
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        let object = json!({"a": {
+            "text": "x", "n": 3, "f": 1.5, "half": 2.7, "yes": true, "list": [1, "<", 3], "none": null,
+            "large": 1e21, "when": "2025-12-31T23:59:00Z", "never": "soon",
+        }});
+        for (kind, field, expected) in [
+            ("string", "text", json!("x")),
+            ("string", "n", json!("3")),
+            ("string", "f", json!("1.5")),
+            ("string", "yes", json!("true")),
+            ("string", "list", json!("[1,\"\\u003c\",3]")),
+            ("string", "none", json!("<no value>")),
+            ("string", "large", json!("1e+21")),
+            ("string", "missing", json!(null)),
+            ("integer", "n", json!(3)),
+            ("integer", "half", json!(2)),
+            ("integer", "text", json!(null)),
+            ("integer", "none", json!(null)),
+            ("number", "n", json!(3)),
+            ("number", "f", json!(1.5)),
+            ("number", "text", json!(null)),
+            ("boolean", "yes", json!(true)),
+            ("boolean", "n", json!(null)),
+            ("date", "when", json!("60s")),
+            ("date", "never", json!("<invalid>")),
+            ("date", "n", json!(null)),
+        ] {
+            let written = CustomResourceColumnDefinition {
+                type_: kind.to_owned(),
+                json_path: format!(".a.{field}"),
+                ..CustomResourceColumnDefinition::default()
+            };
+            let column = CustomColumn::new(&written).unwrap();
+            assert_eq!(column.cell(&object, now), expected, "{kind} {field}");
+        }
+    }
+
+    #[test]
+    fn floats_are_printed_as_in_go() {
+        for (number, expected) in
+            [(0.1, "0.1"), (123_456.5, "123456.5"), (1e6, "1e+06"), (1.5e-5, "1.5e-05")]
+        {
+            assert_eq!(shortest(number), expected);
+        }
+    }
+}

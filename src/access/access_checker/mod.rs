@@ -1,0 +1,301 @@
+//! The task that checks continuously whether each declared informer's identity still has access.
+
+#[cfg(test)]
+mod tests;
+
+use super::{
+    access_state::{AccessSignal, GateChange},
+    check_schedule::{
+        AccessCheckKind, CheckJob, CheckResult, CheckSchedule, CheckSettings, is_permanent,
+    },
+    permission_state::{InformerAccess, PermissionState},
+    reports::AccessReports,
+    rules::attributes,
+};
+use futures::{FutureExt as _, future::BoxFuture};
+use jiff::Timestamp;
+use kube::Client;
+use kubewarm_api::model::{FaultReason, Identity, InformerKey, MetricOutcome, RequestFault, Verb};
+use kubewarm_cache::informer::{AccessCheck, ChangeNotifier, InformerReports};
+use kubewarm_client::{ClientProvider, KeyedPermit, NamespaceBuckets, is_allowed, review_rules};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Namespace of a rules review for the whole cluster. No namespace can have this name, so only
+/// cluster-wide grants apply to it.
+const NOWHERE: &str = ":cluster:";
+/// Delay after a change, so that one update covers changes that arrive together.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+/// Minimum delay before another attempt to start checks that a limit holds back.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Minimum interval between two reads of the declared informers.
+const LOOK: Duration = Duration::from_secs(1);
+/// Pause after the schedule is updated or due checks are started, as a multiple of the duration of
+/// that work. It limits this task to about 5% of a core.
+const REST: u32 = 20;
+
+/// Dependencies of the [`AccessChecker`].
+pub struct CheckerDependencies {
+    /// Rate limits per namespace, shared with all other requests for that namespace.
+    pub buckets: NamespaceBuckets,
+    /// Clients that authenticate as the informers' identities.
+    pub clients: Arc<dyn ClientProvider>,
+    /// Returns the informers to check. `None`: not known yet, or unchanged since the last call.
+    pub wanted: Box<dyn FnMut() -> Option<BTreeMap<InformerKey, CheckSettings>> + Send>,
+    /// The operator's own informers. They are not checked, and their permissions never count as
+    /// excess.
+    pub own: Arc<[InformerKey]>,
+    /// Access reports of the informers, through which the verifier also blocks and unblocks them.
+    pub reports: InformerReports,
+    /// Wakes the verifier when a report changes.
+    pub changes: ChangeNotifier,
+    /// Maximum age of the last confirmed access. [`super::PATIENCE`], except in tests.
+    pub patience: Duration,
+    pub count: Box<dyn Fn(AccessCheckKind, MetricOutcome) + Send>,
+}
+
+/// The task that sends the checks and evaluates their results.
+pub struct AccessChecker {
+    around: CheckerDependencies,
+    reports: AccessReports,
+    /// One client for each checked identity, so that its token is kept between two checks. A
+    /// planned or stopped profile has no informer that would keep the client.
+    clients: BTreeMap<Identity, Arc<Client>>,
+    jobs: JoinSet<(CheckJob, Instant, Result<CheckResult, RequestFault>, KeyedPermit)>,
+    /// Duration of the last update of the schedule.
+    cost: Duration,
+}
+
+impl AccessChecker {
+    /// Sends no request before [`AccessChecker::run`].
+    #[must_use]
+    pub fn new(around: CheckerDependencies) -> Self {
+        let book = CheckSchedule::new(around.buckets.clone(), fastrand::f64);
+        let reports = AccessReports::new(book);
+        let (clients, jobs) = (BTreeMap::new(), JoinSet::new());
+        Self { around, reports, clients, jobs, cost: Duration::ZERO }
+    }
+
+    /// Returns a handle that remains valid after the verifier stops.
+    #[must_use]
+    pub fn reports(&self) -> AccessReports {
+        self.reports.clone()
+    }
+
+    /// Runs until `stop` and then aborts the checks in progress.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut changes = self.around.changes.subscribe();
+        let (mut look_at, mut begin_at) = (Instant::now(), Instant::now());
+        loop {
+            let now = Instant::now();
+            if look_at <= now {
+                self.look();
+                look_at = Instant::now() + (self.cost * REST).max(LOOK);
+            }
+            if begin_at <= now {
+                let began = Instant::now();
+                self.begin();
+                begin_at = Instant::now() + began.elapsed() * REST;
+            }
+            let next = self.reports.book.read().next().unwrap_or(look_at);
+            // Delays the next attempt to start checks that a limit holds back.
+            let wake = next.max(now + PAUSE).max(begin_at).min(look_at);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                Some(ended) = self.jobs.join_next() => {
+                    if let Ok((job, sent, found, _permit)) = ended {
+                        self.take(&job, sent, found);
+                    }
+                }
+                Ok(()) = changes.changed() => {
+                    look_at = look_at.min(Instant::now() + DEBOUNCE.max(self.cost * REST));
+                }
+                () = sleep_until(wake) => {}
+            }
+        }
+    }
+
+    /// Updates the schedule from the declared informers and their reports, and blocks or unblocks
+    /// informers accordingly.
+    ///
+    /// This includes an informer that started after its access was refused.
+    fn look(&mut self) {
+        let began = Instant::now();
+        let wanted = (self.around.wanted)();
+        if let Some(wanted) = &wanted {
+            let identities: BTreeSet<_> = wanted.keys().map(|key| &key.identity).collect();
+            self.clients.retain(|identity, _| identities.contains(identity));
+            for identity in identities {
+                let client = || self.around.clients.client_for(identity);
+                self.clients.entry(identity.clone()).or_insert_with(client);
+            }
+        }
+        let mut book = self.reports.book.write();
+        if let Some(wanted) = wanted {
+            book.want(wanted, &self.around.own, began);
+        }
+        let reports = &self.around.reports;
+        let own = |key: &InformerKey| reports.get_list_watch_access(key);
+        let orders = book.look(own, self.around.patience, began, Timestamp::now());
+        drop(book);
+        for (key, order) in orders {
+            self.tell(&key, order);
+        }
+        self.cost = began.elapsed();
+    }
+
+    /// Starts all checks that are due and within the limits.
+    fn begin(&mut self) {
+        let mut book = self.reports.book.write();
+        let begun = book.begin(Instant::now());
+        for (job, permit) in begun {
+            let sent = Instant::now();
+            let check = self.check(job.clone(), sent, &book);
+            self.jobs.spawn(async move {
+                let found = AssertUnwindSafe(check).catch_unwind().await;
+                let found = found.unwrap_or_else(|_panic| {
+                    Err(RequestFault::new(FaultReason::Internal, "a check panicked; see the log"))
+                });
+                (job, sent, found, permit)
+            });
+        }
+    }
+
+    /// Returns the request of a check, sent with the identity that the check is about.
+    fn check(
+        &self,
+        job: CheckJob,
+        sent: Instant,
+        book: &CheckSchedule,
+    ) -> BoxFuture<'static, Result<CheckResult, RequestFault>> {
+        let (CheckJob::Trial(InformerKey { identity, .. })
+        | CheckJob::AccessReview(InformerKey { identity, .. })
+        | CheckJob::RulesReview((identity, _))) = &job;
+        let client = self.clients.get(identity).cloned();
+        let client = client.unwrap_or_else(|| self.around.clients.client_for(identity));
+        match job {
+            CheckJob::Trial(key) => {
+                let check = book.namespace_check(&key);
+                async move {
+                    Ok(CheckResult::Access(AccessCheck::of(&client, &key, check).await.into()))
+                }
+                .boxed()
+            }
+            CheckJob::RulesReview((_, here)) => async move {
+                let here = here.as_deref().unwrap_or(NOWHERE);
+                review_rules(&client, here).await.map(CheckResult::Rules)
+            }
+            .boxed(),
+            CheckJob::AccessReview(key) => {
+                let verbs = book.in_question(&key);
+                async move {
+                    let verb = verbs.first().copied().unwrap_or(Verb::Watch);
+                    let input = match is_allowed(&client, attributes(&key, verb)).await {
+                        Ok(true) => AccessSignal::Reviewed { sent, refused: Vec::new() },
+                        Ok(false) => AccessSignal::Reviewed { sent, refused: verbs },
+                        // The server does not support this review. That is no sign of lost access.
+                        Err(fault) if is_permanent(fault.reason()) => {
+                            AccessSignal::Answered { sent }
+                        }
+                        Err(fault) => AccessSignal::Undecided { sent, fault },
+                    };
+                    Ok(CheckResult::Access(input))
+                }
+                .boxed()
+            }
+        }
+    }
+
+    /// Records a result. Only the result of an access check blocks or unblocks an informer.
+    fn take(&mut self, job: &CheckJob, sent: Instant, found: Result<CheckResult, RequestFault>) {
+        (self.around.count)(AccessCheckKind::from(job), outcome(&found));
+        let key = match job {
+            CheckJob::Trial(key) | CheckJob::AccessReview(key) => Some(key),
+            CheckJob::RulesReview(_) => None,
+        };
+        let access = || self.reports.get(key?);
+        let before = access();
+        self.reports.book.write().found(job, sent, found, Instant::now(), Timestamp::now());
+        if let (Some(key), Some(before), Some(after)) = (key, before, access()) {
+            log(key, &before, &after);
+        }
+        let is_access_check = matches!(job, CheckJob::Trial(_));
+        let key = key.filter(|_| is_access_check);
+        let order = key.and_then(|key| Some((key, self.reports.book.read().order(key)?)));
+        if let Some((key, order)) = order {
+            self.tell(key, order);
+        }
+    }
+
+    /// Blocks or unblocks an informer.
+    ///
+    /// An informer whose own request was refused by a lagging API server then retries at once.
+    fn tell(&self, key: &InformerKey, order: GateChange) {
+        let reports = &self.around.reports;
+        match (order, reports.get_list_watch_access(key)) {
+            (Err((verb, fault)), _) => reports.lost(key, verb, &fault),
+            (Ok(()), Some(own)) if !own.is_open || own.refused_since.is_some() => {
+                reports.returned(key);
+            }
+            (Ok(()), _) => {}
+        }
+    }
+}
+
+fn outcome(found: &Result<CheckResult, RequestFault>) -> MetricOutcome {
+    match found {
+        Ok(CheckResult::Rules(_) | CheckResult::Access(AccessSignal::Allowed { .. })) => {
+            MetricOutcome::Success
+        }
+        Ok(CheckResult::Access(AccessSignal::Reviewed { refused, .. })) if refused.is_empty() => {
+            MetricOutcome::Success
+        }
+        Ok(CheckResult::Access(AccessSignal::Reviewed { .. } | AccessSignal::Refused { .. })) => {
+            MetricOutcome::Rejected
+        }
+        Ok(CheckResult::Access(_)) | Err(_) => MetricOutcome::Error,
+    }
+}
+
+/// Logs a change of the permission state once.
+fn log(key: &InformerKey, before: &InformerAccess, after: &InformerAccess) {
+    use PermissionState::{Granted, Refused};
+    match (&before.standing, &after.standing) {
+        (Granted { .. }, Granted { .. }) | (Refused(_), Refused(_)) => {}
+        (_, Granted { .. }) => tracing::info!(informer = %key, "access verified"),
+        (_, Refused(refused)) => {
+            let (verbs, message) = (&refused.verbs, &refused.message);
+            tracing::warn!(informer = %key, ?verbs, reason = %refused.reason, %message, "access refused");
+        }
+        _ => {}
+    }
+    if before.overruled != after.overruled
+        && let Some(allowed) = after.overruled
+    {
+        tracing::warn!(informer = %key, allowed, "a review says otherwise than the real request, which counts");
+    }
+}
+
+impl fmt::Debug for CheckerDependencies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckerDependencies")
+            .field("reports", &self.reports)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for AccessChecker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccessChecker").field("under_way", &self.jobs.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,367 @@
+//! The state machine that decides whether an informer may be read and when its next access check is
+//! due. It performs no I/O.
+//!
+//! Only real requests decide: a list and a watch with the informer's identity. Every other sign of
+//! lost access triggers an immediate access check.
+//! The informer is blocked if no real request confirms access within 30 seconds after such a sign.
+//! After real requests have contradicted a review twice, that review triggers no further checks and
+//! appears in the status.
+
+#[cfg(test)]
+mod tests;
+
+use super::permission_state::{InformerAccess, PermissionDenial, PermissionState};
+use jiff::Timestamp;
+use kubewarm_api::model::{FaultReason, RequestFault, Verb};
+use kubewarm_cache::informer::{AccessCheck, AccessDecision};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Time from the last confirmed access until the informer is blocked.
+///
+/// Within that time every way to confirm access is tried. The access check runs after 5 minutes and
+/// then every 20 seconds. The informer's own watch is reopened after at most 10 minutes.
+pub const PATIENCE: Duration = Duration::from_mins(10);
+/// Time from an unconfirmed sign of lost access until the informer is blocked. An access check runs
+/// immediately, and once more within this time.
+const SUSPICIOUS: Duration = Duration::from_secs(30);
+/// Minimum time between two refusals that count as lost access. For one or two seconds after its
+/// start, an API server has not loaded its roles and refuses every RBAC request.
+const CONFIRM: Duration = Duration::from_secs(3);
+/// Minimum time between two access checks that contradict a review. One of several API servers can
+/// lag behind the others by seconds.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// A signal about one informer's access. `sent` is the time when its request was sent.
+#[derive(Clone, Debug)]
+pub(super) enum AccessSignal {
+    /// An access check succeeded: list and watch are permitted.
+    Allowed { sent: Instant },
+    /// The informer's own list or watch was permitted.
+    Verified { sent: Instant },
+    /// An access check was refused for `verbs`.
+    Refused { sent: Instant, verbs: Vec<Verb>, fault: RequestFault },
+    /// A review was answered; `refused` is empty if it permits access. A review of a single verb
+    /// counts for all verbs in question.
+    Reviewed { sent: Instant, refused: Vec<Verb> },
+    /// The API server does not support this kind of review.
+    Answered { sent: Instant },
+    /// The informer's own list or watch was refused.
+    Suspected { sent: Instant },
+    /// A check gave no result. `fault` can be a refusal of the review itself.
+    Undecided { sent: Instant, fault: RequestFault },
+    /// Time has passed. `patience` is the maximum age of the last confirmed access.
+    Tick { patience: Duration },
+}
+
+/// `Ok`: unblock the informer. `Err`: block it, because of this verb and fault.
+pub(super) type GateChange = Result<(), (Verb, RequestFault)>;
+
+/// Permission state of one informer.
+#[derive(Debug)]
+pub(super) struct AccessState {
+    standing: PermissionState,
+    /// When the last permitted real request was sent.
+    verified: Option<Instant>,
+    /// When the first sign of lost access since `verified` was sent.
+    sign: Option<Instant>,
+    /// When an informer with access received its first refusal. Cleared by a second refusal or by a
+    /// permitted request.
+    refused: Option<Instant>,
+    /// The last review, if real requests contradict it.
+    contrary: Option<ContradictingReview>,
+    /// Error of the last check, if access was not confirmed since.
+    failed: Option<RequestFault>,
+    /// When the last answered check was sent. Initially the time when checks began.
+    answered: Instant,
+}
+
+/// A review that real requests contradict.
+#[derive(Debug)]
+struct ContradictingReview {
+    /// The verbs that the review refuses.
+    refused: Vec<Verb>,
+    sent: Instant,
+    /// When the first contradicting access check after the review was sent.
+    overruled: Option<Instant>,
+    /// A second access check contradicted the review at least [`SETTLED`] later.
+    is_settled: bool,
+}
+
+impl AccessState {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            standing: PermissionState::Verifying,
+            verified: None,
+            sign: None,
+            refused: None,
+            contrary: None,
+            failed: None,
+            answered: now,
+        }
+    }
+
+    /// Processes `input`. Returns when the next access check is due, if that is earlier than
+    /// planned.
+    pub(super) fn on(
+        &mut self,
+        input: AccessSignal,
+        now: Instant,
+        wall: Timestamp,
+    ) -> Option<Instant> {
+        let ago = |sent| now.saturating_duration_since(sent);
+        let time = |sent| wall.checked_sub(ago(sent)).unwrap_or(wall);
+        let at_once = Some(self.refused.map_or(now, |first| now.max(first + CONFIRM)));
+        match input {
+            AccessSignal::Allowed { sent } => {
+                self.answered(sent);
+                self.verify(sent);
+                self.refused = None;
+                self.standing = granted(time(sent));
+                self.overrule(sent)
+            }
+            AccessSignal::Verified { sent } => {
+                let is_news = self.verified.is_none_or(|known| known < sent);
+                if is_news && !matches!(self.standing, PermissionState::Refused(_)) {
+                    self.verify(sent);
+                }
+                match &mut self.standing {
+                    PermissionState::Granted { verified_at, .. } if is_news => {
+                        *verified_at = time(sent)
+                    }
+                    PermissionState::Unverified { .. } if is_news => {
+                        self.standing = granted(time(sent));
+                    }
+                    PermissionState::Granted { .. }
+                    | PermissionState::Unverified { .. }
+                    | PermissionState::Verifying
+                    | PermissionState::Refused(_) => {}
+                }
+                None
+            }
+            AccessSignal::Refused { sent, verbs, fault } => {
+                self.answered(sent);
+                if self.is_held() || matches!(self.standing, PermissionState::Granted { .. }) {
+                    let first = *self.refused.get_or_insert(now);
+                    self.suspect(sent);
+                    if sent < first + CONFIRM {
+                        return Some(first + CONFIRM);
+                    }
+                }
+                self.refused = None;
+                self.refuse(verbs, &fault, wall);
+                self.overrule(sent)
+            }
+            AccessSignal::Reviewed { sent, refused } => {
+                self.answered(sent);
+                self.reviewed(sent, refused, wall).then_some(at_once)?
+            }
+            AccessSignal::Answered { sent } => {
+                self.answered(sent);
+                None
+            }
+            AccessSignal::Suspected { sent } => self.suspect(sent).then_some(at_once)?,
+            AccessSignal::Undecided { sent, fault } if fault.reason().is_access_denied() => {
+                self.answered(sent);
+                let reason = fault.reason();
+                // The reason of a missing token is shown in the status and must be the current one.
+                let is_news =
+                    matches!(&self.standing, PermissionState::Refused(old) if old.reason != reason);
+                (self.suspect(sent) || is_news && is_token_missing(reason)).then_some(at_once)?
+            }
+            AccessSignal::Undecided { fault, .. } => {
+                self.failed = Some(fault);
+                None
+            }
+            AccessSignal::Tick { patience } => {
+                let verified = self.verified?;
+                let is_old = ago(verified) >= patience;
+                let is_suspicious = |sign| ago(sign) >= SUSPICIOUS.min(patience);
+                // If the kind is not served, nothing can be read, and the informer reports that
+                // itself.
+                let is_served =
+                    self.failed.as_ref().is_none_or(|it| it.reason() != FaultReason::NotServed);
+                let may_lapse =
+                    self.is_held() && !matches!(self.standing, PermissionState::Unverified { .. });
+                if !(may_lapse && is_served && (is_old || self.sign.is_some_and(is_suspicious))) {
+                    return None;
+                }
+                let failed = self.failed.as_ref().map(RequestFault::message);
+                let message = failed.unwrap_or("no check was answered").into();
+                self.standing =
+                    PermissionState::Unverified { verified_at: time(verified), message };
+                at_once
+            }
+        }
+    }
+
+    fn answered(&mut self, sent: Instant) {
+        self.answered = self.answered.max(sent);
+    }
+
+    /// Whether access was confirmed and has not been lost since.
+    pub(super) fn is_held(&self) -> bool {
+        self.verified.is_some() && !matches!(self.standing, PermissionState::Refused(_))
+    }
+
+    /// Returns whether the informer must be unblocked or blocked, or `None` if undecided. Only a
+    /// real request unblocks it.
+    pub(super) fn order(&self) -> Option<GateChange> {
+        match &self.standing {
+            PermissionState::Verifying | PermissionState::Granted { is_by_review: true, .. } => {
+                None
+            }
+            PermissionState::Granted { is_by_review: false, .. } => Some(Ok(())),
+            PermissionState::Refused(refused) => {
+                let verb = refused.verbs.first().copied().unwrap_or(Verb::List);
+                Some(Err((verb, RequestFault::new(refused.reason, &*refused.message))))
+            }
+            PermissionState::Unverified { verified_at, message } => {
+                let since = Timestamp::from_second(verified_at.as_second()).unwrap_or(*verified_at);
+                let message = format!("not verified since {since}: {message}");
+                Some(Err((Verb::List, RequestFault::new(FaultReason::Unverified, message))))
+            }
+        }
+    }
+
+    /// Returns the state for readers. The checks are late if none was answered within `period`.
+    pub(super) fn report(&self, period: Duration, now: Instant) -> InformerAccess {
+        let is_overdue = now.saturating_duration_since(self.answered) > period;
+        let failed = self.failed.clone().filter(|_| is_overdue);
+        let is_refused = matches!(self.standing, PermissionState::Refused(_));
+        let settled = self.contrary.as_ref().filter(|it| it.is_settled);
+        let overruled =
+            settled.map(|it| it.refused.is_empty()).filter(|allows| *allows == is_refused);
+        let is_late = is_overdue && failed.is_none();
+        InformerAccess { standing: self.standing.clone(), overruled, is_late, failed }
+    }
+
+    /// The verbs that the next access review is about; the review sends the first one. The default
+    /// is `watch`: an open watch continues without a new authorization, but each list is
+    /// authorized.
+    pub(super) fn in_question(&self) -> Vec<Verb> {
+        match &self.standing {
+            PermissionState::Refused(refused) => refused.verbs.clone(),
+            PermissionState::Verifying
+            | PermissionState::Granted { .. }
+            | PermissionState::Unverified { .. } => {
+                vec![Verb::Watch]
+            }
+        }
+    }
+
+    fn verify(&mut self, sent: Instant) {
+        if self.verified.is_none_or(|known| known < sent) {
+            self.verified = Some(sent);
+            self.sign = self.sign.filter(|sign| *sign > sent);
+            self.failed = None;
+        }
+    }
+
+    /// Records a sign of lost access. Returns whether an access check is needed.
+    fn suspect(&mut self, sent: Instant) -> bool {
+        if matches!(self.standing, PermissionState::Refused(_)) {
+            return false;
+        }
+        if self.verified.is_none_or(|known| known < sent) {
+            self.sign = Some(self.sign.map_or(sent, |first| first.min(sent)));
+        }
+        true
+    }
+
+    fn refuse(&mut self, verbs: Vec<Verb>, fault: &RequestFault, wall: Timestamp) {
+        let reason = fault.reason();
+        let revoked = match &self.standing {
+            PermissionState::Refused(old) => old.revoked,
+            // The roles were deleted with their namespace, so access was not revoked.
+            _ if reason == FaultReason::NamespaceNotFound => None,
+            PermissionState::Granted { verified_at, .. }
+            | PermissionState::Unverified { verified_at, .. } => Some(*verified_at),
+            PermissionState::Verifying => None,
+        };
+        let message = fault.message().into();
+        self.standing = PermissionState::Refused(PermissionDenial {
+            verbs,
+            reason,
+            message,
+            verified_at: wall,
+            revoked,
+        });
+    }
+
+    /// Processes an answered review. Returns whether an access check is needed.
+    fn reviewed(&mut self, sent: Instant, refused: Vec<Verb>, wall: Timestamp) -> bool {
+        let (allowed, is_contrary) = (refused.is_empty(), self.contradicts(&refused));
+        // An answered review shows that a token is available again.
+        let has_token =
+            matches!(&self.standing, PermissionState::Refused(old) if is_token_missing(old.reason));
+        let is_news =
+            has_token || allowed && matches!(self.standing, PermissionState::Unverified { .. });
+        // A review decides only while access checks give no result.
+        let can_stand_in = match self.standing {
+            PermissionState::Verifying => self.failed.is_some(),
+            PermissionState::Granted { is_by_review, .. } => is_by_review,
+            PermissionState::Unverified { .. } | PermissionState::Refused(_) => false,
+        };
+        if can_stand_in && self.refused.is_none() {
+            let granted = PermissionState::Granted { verified_at: wall, is_by_review: true };
+            self.standing = if allowed { granted } else { PermissionState::Verifying };
+        }
+        self.contrary.take_if(|it| it.refused != refused);
+        if !allowed && !self.contrary.as_ref().is_some_and(|it| it.is_settled) {
+            self.suspect(sent);
+        }
+        if !is_contrary {
+            return is_news;
+        }
+        let new = ContradictingReview { refused, sent, overruled: None, is_settled: false };
+        is_news || self.contrary.get_or_insert(new).overruled.is_none()
+    }
+
+    /// Whether real requests contradict a review that refuses these verbs.
+    fn contradicts(&self, refused: &[Verb]) -> bool {
+        match &self.standing {
+            PermissionState::Granted { is_by_review: false, .. }
+            | PermissionState::Unverified { .. } => !refused.is_empty(),
+            PermissionState::Refused(PermissionDenial { verbs, .. }) => verbs != refused,
+            PermissionState::Verifying | PermissionState::Granted { .. } => false,
+        }
+    }
+
+    /// Compares a decided access check with the last review. If they contradict each other, returns
+    /// when a second check can confirm the contradiction.
+    fn overrule(&mut self, sent: Instant) -> Option<Instant> {
+        let contrary = self.contrary.take().filter(|it| self.contradicts(&it.refused));
+        self.contrary = contrary;
+        let contrary = self.contrary.as_mut().filter(|it| it.sent < sent)?;
+        let first = *contrary.overruled.get_or_insert(sent);
+        contrary.is_settled |= sent >= first + SETTLED;
+        (!contrary.is_settled).then_some(first + SETTLED)
+    }
+}
+
+impl From<AccessCheck> for AccessSignal {
+    fn from(access_check: AccessCheck) -> Self {
+        let sent = access_check.sent;
+        let refused = |answer: &AccessDecision| matches!(answer, AccessDecision::Refused(_));
+        if let Some((_, fault)) = access_check.refusal() {
+            let both = [(Verb::List, &access_check.list), (Verb::Watch, &access_check.watch)];
+            let verbs = both.into_iter().filter(|(_, it)| refused(it)).map(|(verb, _)| verb);
+            return Self::Refused { sent, verbs: verbs.collect(), fault: fault.clone() };
+        }
+        match access_check.list.undecided().or_else(|| access_check.watch.undecided()) {
+            Some(fault) => Self::Undecided { sent, fault: fault.clone() },
+            None => Self::Allowed { sent },
+        }
+    }
+}
+
+/// A real request shows it.
+const fn granted(verified_at: Timestamp) -> PermissionState {
+    PermissionState::Granted { verified_at, is_by_review: false }
+}
+
+/// Whether no request was made, for want of a token.
+pub(super) const fn is_token_missing(reason: FaultReason) -> bool {
+    matches!(reason, FaultReason::TokenRequestDenied | FaultReason::ServiceAccountNotFound)
+}

@@ -1,0 +1,167 @@
+//! The checks of one identity in one namespace, and how its rules affect the informers there.
+
+use super::{CheckJob, CheckSchedule, CheckSettings, REVIEW, jittered};
+use crate::access::{
+    access_state::{AccessSignal, AccessState, is_token_missing},
+    excess::{ExcessPermissions, excess},
+    rules::{RulesScope, VERBS, allow},
+};
+use jiff::Timestamp;
+use kubewarm_api::model::{
+    FaultReason, GroupResource, InformerKey, RequestFault, RulesCompleteness, Verb,
+};
+use kubewarm_client::{ReviewedRules, WorkQueue};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// Period of rules reviews that return incomplete rules. Such rules are used for the excess only.
+const INCOMPLETE: Duration = Duration::from_mins(5);
+
+/// The informers of one identity in one namespace or with cluster scope, and the rules that apply
+/// to them.
+#[derive(Debug, Default)]
+pub(super) struct NamespaceChecks {
+    pub(super) informers: BTreeMap<InformerKey, InformerCheck>,
+    pub(super) rules: Option<ReviewedRules>,
+    /// Whether the last rules review failed.
+    pub(super) has_failed: bool,
+    pub(super) needed: BTreeSet<GroupResource>,
+    pub(super) excess: Option<Arc<ExcessPermissions>>,
+}
+
+#[derive(Debug)]
+pub(super) struct InformerCheck {
+    pub(super) wanted: CheckSettings,
+    pub(super) access: AccessState,
+    /// Since when the first access check waits for the informer's first list and watch. `None`
+    /// after that wait ended.
+    pub(super) waits_since: Option<Instant>,
+    /// Since when the informer's own requests are refused.
+    pub(super) refused_since: Option<Timestamp>,
+    /// Whether a sign of lost or regained access requested the next access check.
+    pub(super) is_urgent: bool,
+}
+
+impl CheckSchedule {
+    /// Records the result of a rules review.
+    pub(super) fn ruled(
+        &mut self,
+        spot: &RulesScope,
+        sent: Instant,
+        rules: Result<ReviewedRules, RequestFault>,
+        now: Instant,
+        wall: Timestamp,
+    ) {
+        let Some(place) = self.places.get_mut(spot) else { return };
+        let had_failed = std::mem::replace(&mut place.has_failed, rules.is_err());
+        let was_incomplete = place.completeness() == Some(RulesCompleteness::Incomplete);
+        let incomplete =
+            |rules| ReviewedRules { rules, completeness: RulesCompleteness::Incomplete };
+        let mut period = INCOMPLETE;
+        let rules = match rules {
+            Ok(rules) => Some(rules),
+            // The server does not support such reviews, or not for this namespace.
+            Err(fault) if is_permanent(fault.reason()) => Some(incomplete(Vec::new())),
+            Err(fault) => {
+                period = REVIEW;
+                for (key, informer) in &mut place.informers {
+                    let input = AccessSignal::Undecided { sent, fault: fault.clone() };
+                    informer.take(input, key, &mut self.queue, now, wall);
+                }
+                // Without a token, no other review is answered either.
+                let is_over = had_failed && !is_token_missing(fault.reason())
+                    || fault.reason() == FaultReason::TooLarge;
+                // Each informer then gets its own access reviews. The last known excess remains.
+                let known = || place.rules.clone().map(|known| known.rules).unwrap_or_default();
+                is_over.then(known).map(incomplete)
+            }
+        };
+        let is_complete =
+            rules.as_ref().is_none_or(|rules| rules.completeness == RulesCompleteness::Complete);
+        let period = if is_complete { REVIEW } else { period };
+        self.queue.make_due_by(
+            CheckJob::RulesReview(spot.clone()),
+            now + jittered(period, (self.spread)()),
+        );
+        let Some(rules) = rules else { return };
+        for (key, informer) in &mut place.informers {
+            let review = CheckJob::AccessReview(key.clone());
+            if is_complete {
+                self.queue.remove(&review);
+                let is_refused = |verb: &Verb| !allow(&rules, key, *verb);
+                let refused = VERBS.into_iter().filter(is_refused).collect();
+                informer.take(
+                    AccessSignal::Reviewed { sent, refused },
+                    key,
+                    &mut self.queue,
+                    now,
+                    wall,
+                );
+            } else if !was_incomplete {
+                self.queue.make_due_by(review, now);
+            }
+        }
+        if place.rules.as_ref() != Some(&rules) {
+            place.rules = Some(rules);
+            place.compare();
+        }
+    }
+}
+
+impl NamespaceChecks {
+    /// Whether the rules are complete; `None` before the first review.
+    pub(super) fn completeness(&self) -> Option<RulesCompleteness> {
+        self.rules.as_ref().map(|rules| rules.completeness)
+    }
+
+    /// Whether an informer has access that it can lose, or the rules are still unknown.
+    pub(super) fn is_held(&self) -> bool {
+        self.rules.is_none() || self.informers.values().any(|informer| informer.access.is_held())
+    }
+
+    pub(super) fn compare(&mut self) {
+        self.excess = self.rules.as_ref().map(|rules| Arc::new(excess(rules, &self.needed)));
+    }
+}
+
+impl InformerCheck {
+    pub(super) fn new(wanted: CheckSettings, now: Instant) -> Self {
+        Self {
+            wanted,
+            access: AccessState::new(now),
+            waits_since: Some(now),
+            refused_since: None,
+            is_urgent: false,
+        }
+    }
+
+    /// Updates the informer's state, and schedules its next access check if the state requires one.
+    pub(super) fn take(
+        &mut self,
+        input: AccessSignal,
+        key: &InformerKey,
+        queue: &mut WorkQueue<CheckJob>,
+        now: Instant,
+        wall: Timestamp,
+    ) {
+        if let Some(at) = self.access.on(input, now, wall) {
+            self.is_urgent = true;
+            queue.make_due_by(CheckJob::Trial(key.clone()), at);
+        }
+    }
+}
+
+/// Whether a retry will fail again.
+pub(in crate::access) fn is_permanent(reason: FaultReason) -> bool {
+    matches!(
+        reason,
+        FaultReason::Forbidden
+            | FaultReason::NotServed
+            | FaultReason::NotListable
+            | FaultReason::Unsupported
+    )
+}

@@ -1,0 +1,174 @@
+//! Tests that the requests for one namespace stay within its rate limits and do not delay other
+//! namespaces.
+
+use crate::{
+    access::{AccessChecker, CheckSettings, CheckerDependencies, PATIENCE},
+    forecast::{
+        self, CostSurveyor, Forecaster,
+        fixtures::{declared, spec, target},
+    },
+    status::{ProfileEvent, StatusWriter},
+};
+use futures::future::join_all;
+use http::{Request, Response, Uri};
+use jiff::Timestamp;
+use kube::{Config, client::Body};
+use kubewarm_api::model::{Identity, NamespaceCheck, ProfileRef};
+use kubewarm_cache::informer::{ChangeNotifier, InformerReports};
+use kubewarm_client::{AccountClients, ClientProvider, NamespaceBuckets};
+use parking_lot::Mutex;
+use serde_json::json;
+use std::{convert::Infallible, future::ready, sync::Arc, time::Duration};
+use tokio::time::{Instant, interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// The time and path of each request, except requests for roles and for the server's version.
+type Noted = Arc<Mutex<Vec<(Instant, String)>>>;
+
+/// An API server that answers at once, permits everything, and has no ServiceAccount.
+fn server(noted: &Noted) -> kube::Client {
+    let noted = Arc::clone(noted);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let path = request.uri().path().to_owned();
+        let (code, body) = match &*path {
+            "/version" => (200, json!({"major": "1", "minor": "36"})),
+            path if path.starts_with("/apis/rbac.") => (403, json!({})),
+            path if path.ends_with("/token") => (404, json!({})),
+            path if path.contains("reviews") => {
+                let rule = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+                let status = json!({"resourceRules": [rule], "nonResourceRules": []});
+                (201, json!({"status": status}))
+            }
+            _ => (200, json!({"kind": "List", "metadata": {"resourceVersion": "7"}, "items": []})),
+        };
+        if path != "/version" && !path.starts_with("/apis/rbac.") {
+            noted.lock().push((Instant::now(), path));
+        }
+        let answer =
+            Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+        ready(Ok::<_, Infallible>(answer.unwrap()))
+    });
+    kube::Client::new(service, "default")
+}
+
+fn profile(name: &str) -> ProfileRef {
+    ProfileRef { namespace: "noisy".into(), name: name.into() }
+}
+
+fn verifier(clients: Arc<dyn ClientProvider>, buckets: NamespaceBuckets) -> AccessChecker {
+    let wanted = (0..700).map(|n| {
+        let (namespace_check, payer) = (NamespaceCheck::Known, "noisy".into());
+        (spec("pods", &format!("checked-{n}")).key, CheckSettings { namespace_check, payer })
+    });
+    let mut wanted = Some(wanted.collect());
+    let reports = InformerReports::default();
+    AccessChecker::new(CheckerDependencies {
+        buckets,
+        clients,
+        wanted: Box::new(move || wanted.take()),
+        own: Arc::default(),
+        reports,
+        changes: ChangeNotifier::default(),
+        patience: PATIENCE,
+        count: Box::new(|_, _| {}),
+    })
+}
+
+/// Runs the forecast of a profile with 150 informers.
+async fn plan(
+    clients: Arc<dyn ClientProvider>,
+    buckets: NamespaceBuckets,
+    stop: CancellationToken,
+) {
+    let forecasts = Forecaster::default();
+    let informers = (0..150).map(|n| spec("pods", &format!("planned-{n}"))).collect();
+    forecasts.order([Arc::new(declared("noisy", "p", vec![target("pods", informers)]))]);
+    let surveyor = CostSurveyor::new(clients, forecast::REST, buckets);
+    forecast::run(forecasts, surveyor, || true, |_| false, stop).await;
+}
+
+/// Sends a request that needs a token of the account.
+async fn request_a_token(clients: &dyn ClientProvider, namespace: &str, name: &str) {
+    let account = Identity::ServiceAccount { namespace: namespace.into(), name: name.into() };
+    let request = Request::get("/api/v1/pods").body(Body::empty()).unwrap();
+    let _no_such_account = clients.client_for(&account).send(request).await;
+}
+
+/// Sends one Event after another, each for another profile of `noisy`.
+async fn send_events(sink: StatusWriter) {
+    let mut ticks = interval(Duration::from_millis(50));
+    for n in 0_u64.. {
+        ticks.tick().await;
+        let notice = ProfileEvent {
+            profile: profile(&format!("p{n}")),
+            uid: "u".into(),
+            target: String::new(),
+            type_: "Normal",
+            reason: "Ready",
+            note: String::new(),
+        };
+        sink.tell(&notice, Timestamp::UNIX_EPOCH).await;
+    }
+}
+
+/// The maximum number of requests within `seconds`.
+fn most_in(seconds: u64, sent: &[&(Instant, String)]) -> usize {
+    let until = |at: Instant| at + Duration::from_secs(seconds);
+    let count = |at: Instant| sent.iter().filter(|(it, _)| (at..until(at)).contains(it)).count();
+    sent.iter().map(|(at, _)| count(*at)).max().unwrap_or(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_no_others() {
+    let (noted, buckets) = (Noted::default(), NamespaceBuckets::default());
+    let client = server(&noted);
+    let nowhere = Config::new(Uri::from_static("http://127.0.0.1:1"));
+    let accounts = AccountClients::of(&nowhere, client.clone(), buckets.clone());
+    let clients: Arc<dyn ClientProvider> = Arc::new(accounts);
+    let sink = StatusWriter::new(&client, "me", buckets.clone());
+    let tokens = async {
+        // The maximum number of profiles of a namespace, with one account each.
+        let names: Vec<_> = (0..100).map(|n| format!("reader-{n}")).collect();
+        for _ in 0..6 {
+            join_all(names.iter().map(|name| request_a_token(&*clients, "noisy", name))).await;
+        }
+    };
+    let quiet = async {
+        for n in 0..10 {
+            sleep(Duration::from_secs(5)).await;
+            let sent = Instant::now();
+            request_a_token(&*clients, "quiet", &format!("reader-{n}")).await;
+            assert!(sent.elapsed() < Duration::from_millis(500), "{:?}", sent.elapsed());
+        }
+    };
+    let stop = CancellationToken::new();
+    let all = async {
+        tokio::join!(
+            verifier(Arc::clone(&clients), NamespaceBuckets::default()).run(stop.clone()),
+            plan(Arc::clone(&clients), buckets.clone(), stop.clone()),
+            send_events(sink),
+            tokens,
+            quiet,
+        )
+    };
+    let _elapsed = timeout(Duration::from_mins(1), all).await;
+
+    let noted = noted.lock();
+    let of = |part: &str| -> Vec<_> {
+        let is_noisy = |path: &String| path.contains(part) && !path.contains("/quiet/");
+        noted.iter().filter(|(_, path)| is_noisy(path)).collect()
+    };
+    let is_check = |path: &String| path.contains("reviews") || path.contains("/checked-");
+    let (checks, others): (Vec<_>, Vec<_>) =
+        of("").into_iter().partition(|(_, path)| is_check(path));
+    let counts = ["/planned-", "/token", "/events"].map(|part| of(part).len());
+    assert!(counts.iter().all(|count| *count > 50), "each kind of request is served: {counts:?}");
+    // The limits are 20 a second after a burst of 40. The requests of one access check are charged
+    // together.
+    for sent in [&checks, &others] {
+        let most = most_in(10, sent);
+        assert!(most <= 10 * 20 + 45, "{most} in ten seconds");
+        assert!((1_100..=60 * 20 + 45).contains(&sent.len()), "{} in a minute", sent.len());
+    }
+    assert_eq!(noted.iter().filter(|(_, path)| path.contains("/quiet/")).count(), 10);
+}

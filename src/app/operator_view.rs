@@ -1,0 +1,99 @@
+//! The operator's state, as status, metrics, readiness and reads see it.
+
+use super::access_checker::missing;
+use crate::{
+    access::AccessReports,
+    controller::{ProfileReceiver, running_informers, running_targets},
+    metrics::ProfileSnapshot,
+    server::DeclaredInformers,
+    status::{
+        ClockReading, InformerView, ObservedProfile, ProfileEvent, StatusReporter,
+        StatusesByProfile, excess,
+    },
+};
+use kubewarm_api::model::{DeclaredProfile, InformerKey, InformerSpec};
+use kubewarm_cache::{
+    informer::{ChangeNotifier, InformerReports},
+    store::StoreCatalog,
+};
+use kubewarm_client::ServedResources;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// State for all observers. A clone shares it.
+#[derive(Clone, Debug)]
+pub(super) struct OperatorView {
+    pub(super) catalog: StoreCatalog,
+    pub(super) reports: InformerReports,
+    /// Wakes observers when a report changes.
+    pub(super) changes: ChangeNotifier,
+    pub(super) served: watch::Receiver<Option<Arc<ServedResources>>>,
+    /// The informers of the profiles themselves.
+    pub(super) own: Arc<[InformerKey]>,
+    pub(super) declarations: ProfileReceiver,
+    pub(super) access: AccessReports,
+    /// The operator namespace.
+    pub(super) home: Arc<str>,
+    /// The statuses that were computed last.
+    pub(super) statuses: Arc<RwLock<Arc<StatusesByProfile>>>,
+}
+
+impl OperatorView {
+    /// Returns every profile with the conditions that this replica computed.
+    pub(super) fn profiles(&self) -> Vec<ProfileSnapshot> {
+        let Some(profiles) = self.declarations.borrow().clone() else { return Vec::new() };
+        let statuses = Arc::clone(&self.statuses.read());
+        let snapshot = |found: &ObservedProfile| {
+            let DeclaredProfile { profile, mode, .. } = &*found.declared;
+            let status = Arc::clone(statuses.get(profile)?);
+            let missing = missing(&self.access, &found.declared);
+            Some(ProfileSnapshot { profile: profile.clone(), mode: *mode, status, missing })
+        };
+        profiles.iter().filter_map(snapshot).collect()
+    }
+
+    /// Returns the failing informers of the profiles themselves, with the reason of each.
+    pub(super) fn unlisted(&self) -> Vec<String> {
+        let fault = |key: &InformerKey| Some((key.to_string(), self.reports.get(key)?.fault?));
+        let faults = self.own.iter().filter_map(fault);
+        faults.map(|(key, fault)| format!("{key}: {}: {}", fault.reason, fault.message)).collect()
+    }
+
+    /// Returns the declared informers, or `None` until the profiles have been listed.
+    ///
+    /// The result is complete once the namespaces of every selector have been listed or their list
+    /// has failed.
+    pub(super) fn declared(&self) -> Option<DeclaredInformers> {
+        let profiles = self.declarations.borrow().clone()?;
+        let known = |informer: &InformerSpec| {
+            self.reports.get(&informer.key).is_some_and(|r| r.is_warm() || r.fault.is_some())
+        };
+        let mut selectors = running_targets(&profiles).filter_map(|it| it.namespaces.as_ref());
+        let complete = selectors.all(known);
+        Some(DeclaredInformers { informers: running_informers(&profiles), complete })
+    }
+
+    /// Computes the status of every profile with `reporter`.
+    pub(super) fn report(
+        &self,
+        reporter: &mut StatusReporter,
+        leads: bool,
+        clock: ClockReading,
+    ) -> Vec<ProfileEvent> {
+        let declared = self.declarations.borrow().clone().unwrap_or_default();
+        let with_excess = |observed: &ObservedProfile| {
+            let excess = excess(&self.access, &self.home, &observed.declared);
+            ObservedProfile { excess, ..observed.clone() }
+        };
+        let profiles: Vec<_> = declared.iter().map(with_excess).collect();
+        // Informers that do not run can still have a permission state.
+        let informers = |key: &InformerKey| InformerView {
+            report: self.reports.get(key),
+            access: self.access.get(key),
+        };
+        let notices = reporter.round(&profiles, &informers, leads, clock);
+        *self.statuses.write() = Arc::new(reporter.statuses());
+        notices
+    }
+}

@@ -1,0 +1,184 @@
+//! Judges whether a profile is ready, and finds the reasons. Texts come unescaped from the cluster.
+
+use super::{
+    report::CommandExitCode,
+    text::{length, span},
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use kubewarm_api::v1alpha1::{
+    CacheProfile, CacheProfileStatus, GROUP, TargetProblem, TargetStatus,
+};
+
+/// Message for a profile without a status.
+pub(super) const NO_STATUS: &str = "no status yet: is the operator running?";
+
+/// Judges the newest generation of `profile`. Conditions of an older generation do not count.
+pub(super) fn verdict(profile: &CacheProfile) -> CommandExitCode {
+    if holds(profile, "Stalled", "True") {
+        CommandExitCode::Failed
+    } else if holds(profile, "Ready", "True") {
+        CommandExitCode::Good
+    } else {
+        CommandExitCode::Bad
+    }
+}
+
+/// Whether the condition `type_` has `status` for the newest generation of `profile`.
+pub(super) fn holds(profile: &CacheProfile, type_: &str, status: &str) -> bool {
+    let Some(found) = &profile.status else { return false };
+    condition(&found.conditions, type_).is_some_and(|condition| {
+        let observed = condition.observed_generation.or(found.observed_generation);
+        condition.status == status && observed >= profile.metadata.generation
+    })
+}
+
+/// The worst verdict of `profiles`. An empty list is [`CommandExitCode::Bad`], because missing profiles must not look ready.
+pub(super) fn worst(profiles: &[CacheProfile]) -> CommandExitCode {
+    profiles.iter().map(verdict).max().unwrap_or(CommandExitCode::Bad)
+}
+
+/// Why `profile` is not ready: a line for the profile's condition, then lines for each unhealthy target and its
+/// problems.
+pub(super) fn lacking(profile: &CacheProfile) -> Vec<String> {
+    let Some(status) = &profile.status else {
+        return vec!["kubewarm has not looked at it yet; is the operator running?".to_owned()];
+    };
+    let mut lines = Vec::new();
+    if status.observed_generation < profile.metadata.generation {
+        lines.push("kubewarm has not looked at its newest generation yet".to_owned());
+    }
+    lines.extend(stalled_or_unready(status).map(sentence));
+    for target in status.targets.iter().filter(|target| unhealthy(target).is_some()) {
+        if let Some(condition) = untold(target) {
+            let message = own_message(target, condition);
+            lines.push(format!("{}: {}: {message}", target.name, condition.reason));
+        }
+        let problems = target.problems.iter().map(problem);
+        lines.extend(problems.map(|problem| format!("{}: {problem}", target.name)));
+    }
+    lines
+}
+
+/// The condition `Stalled` if it is true, else the condition `Ready` if it is not true.
+pub(super) fn stalled_or_unready(status: &CacheProfileStatus) -> Option<&Condition> {
+    let is = |type_, bad: fn(&str) -> bool| {
+        condition(&status.conditions, type_).filter(|condition| bad(&condition.status))
+    };
+    is("Stalled", |status| status == "True").or_else(|| is("Ready", |status| status != "True"))
+}
+
+/// The first of the conditions `Accepted`, `Warm` and `Fresh` that is not true. Each depends on the one before.
+pub(super) fn unhealthy(target: &TargetStatus) -> Option<&Condition> {
+    ["Accepted", "Warm", "Fresh"].into_iter().find_map(|type_| {
+        condition(&target.conditions, type_).filter(|condition| condition.status != "True")
+    })
+}
+
+/// The result of `unhealthy`, unless a problem of the target has the same reason. The problem then repeats it with more
+/// detail.
+pub(super) fn untold(target: &TargetStatus) -> Option<&Condition> {
+    let is_repeated = |reason: &str| target.problems.iter().any(|problem| problem.reason == reason);
+    unhealthy(target).filter(|found| !is_repeated(&found.reason))
+}
+
+/// The message of `condition` without the prefix that names `target`, because the output already contains the name.
+pub(super) fn own_message<'a>(target: &TargetStatus, condition: &'a Condition) -> &'a str {
+    let message = condition.message.as_str();
+    // Prefixes of a problem and of a field error.
+    let prefixes = [format!("target {:?}: ", target.name), format!("targets[{}].", target.name)];
+    prefixes.iter().find_map(|prefix| message.strip_prefix(prefix)).unwrap_or(message)
+}
+
+/// `Reason: message`.
+pub(super) fn sentence(condition: &Condition) -> String {
+    joined([&condition.reason, &condition.message])
+}
+
+/// `namespace: Reason: object: message`.
+pub(super) fn problem(problem: &TargetProblem) -> String {
+    let TargetProblem { namespace, reason, object, message, .. } = problem;
+    joined([&**namespace, reason, object, message.as_deref().unwrap_or_default()])
+}
+
+/// The result of `problem`, and the time until the next attempt.
+pub(super) fn problem_and_next_try(found: &TargetProblem, now: Timestamp) -> String {
+    let next = found
+        .next_retry_time
+        .as_ref()
+        .map_or_else(String::new, |next| format!("; next try in {}", length(span(now, next.0))));
+    problem(found) + &next
+}
+
+fn joined<const N: usize>(parts: [&str; N]) -> String {
+    let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join(": ")
+}
+
+pub(super) fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+pub(super) fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    condition(conditions, type_).is_some_and(|condition| condition.status == "True")
+}
+
+/// `NAME -n NAMESPACE`, as every text writes a profile.
+pub(super) fn name(profile: &CacheProfile) -> String {
+    let (name, namespace) = name_and_namespace(profile);
+    title(name, namespace)
+}
+
+/// `NAME -n NAMESPACE`.
+pub(super) fn title(name: &str, namespace: &str) -> String {
+    format!("{name} -n {namespace}")
+}
+
+/// Name and namespace. A missing one is empty.
+pub(super) fn name_and_namespace(profile: &CacheProfile) -> (&str, &str) {
+    let ObjectMeta { name, namespace, .. } = &profile.metadata;
+    (name.as_deref().unwrap_or_default(), namespace.as_deref().unwrap_or_default())
+}
+
+/// `cacheprofile.kubewarm.io/NAME`, as kubectl prints it.
+pub(super) fn object_name(profile: &CacheProfile) -> String {
+    let name = profile.metadata.name.as_deref().unwrap_or_default();
+    format!("cacheprofile.{GROUP}/{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::fixtures, *};
+
+    #[test]
+    fn only_conditions_of_the_newest_generation_count() {
+        let mut profile = fixtures::ready();
+        assert_eq!(verdict(&profile), CommandExitCode::Good);
+        profile.metadata.generation = Some(99);
+        assert_eq!(verdict(&profile), CommandExitCode::Bad);
+        assert_eq!(lacking(&profile), ["kubewarm has not looked at its newest generation yet"]);
+        profile.status = None;
+        assert_eq!(verdict(&profile), CommandExitCode::Bad);
+    }
+
+    #[test]
+    fn a_stalled_profile_has_failed() {
+        assert_eq!(verdict(&fixtures::stalled()), CommandExitCode::Failed);
+        assert_eq!(
+            worst(&[fixtures::ready(), fixtures::stalled(), fixtures::warming()]),
+            CommandExitCode::Failed
+        );
+        assert_eq!(worst(&[fixtures::ready(), fixtures::warming()]), CommandExitCode::Bad);
+    }
+
+    #[test]
+    fn an_empty_list_of_profiles_is_not_ready() {
+        assert_eq!(worst(&[]), CommandExitCode::Bad);
+    }
+
+    #[test]
+    fn reasons_contain_target_namespace_and_cause() {
+        let lines = lacking(&fixtures::warming()).join("\n") + "\n";
+        assert_eq!(lines, include_str!("lacking.golden"), "printed:\n{lines}");
+    }
+}

@@ -1,0 +1,165 @@
+//! Flags that select profiles from a file or a cluster, and the operator's flags.
+
+use super::{
+    cluster::ConnectionArgs,
+    error::{CommandError, CommandErrorSource},
+    flag_values,
+    profile_documents::{ProfileDocument, profiles},
+    profiles::ProfileSelection,
+};
+use clap::{ArgGroup, Args};
+use kubewarm_api::{
+    model::{OperatorScope, ValidatedProfile},
+    v1alpha1::{self, CacheProfile},
+};
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+#[derive(Clone, Debug, Args)]
+pub struct OperatorNamespaceArgs {
+    /// Namespace of the operator. Commands that use a cluster read the operator's settings from its Deployment.
+    #[arg(
+        long,
+        env = "KUBEWARM_OPERATOR_NAMESPACE",
+        default_value = "kubewarm-system",
+        value_name = "NAMESPACE",
+        value_parser = flag_values::namespace
+    )]
+    pub operator_namespace: String,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ProfileSourceArgs {
+    /// Profile in the cluster.
+    pub name: Option<String>,
+
+    /// YAML or JSON file with profiles; - is standard input. Other kinds are skipped.
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+
+    /// Namespace of the profile [default: the context's]; with -f, of profiles that have none [default: default].
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+
+    #[command(flatten)]
+    pub operator: OperatorArgs,
+
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct OperatorArgs {
+    #[command(flatten)]
+    pub home: OperatorNamespaceArgs,
+
+    /// Namespaces whose profiles the operator runs, separated by commas [default: as in its Deployment, else all].
+    #[arg(
+        long,
+        env = "KUBEWARM_WATCH_NAMESPACES",
+        value_name = "NAMESPACES",
+        value_delimiter = ',',
+        value_parser = flag_values::namespace
+    )]
+    pub watch_namespaces: Vec<String>,
+}
+
+/// Requires exactly one of the arguments `ways`.
+pub(super) fn one_of<const N: usize>(ways: [&'static str; N]) -> ArgGroup {
+    ArgGroup::new("profiles").args(ways).required(true)
+}
+
+/// Maximum input, 16 MiB. No file that people write is that large.
+const MAX_INPUT: u64 = 16 << 20;
+
+impl ProfileSourceArgs {
+    /// Reads the selected profiles. A file needs no cluster.
+    pub(super) async fn read(&self) -> Result<Vec<ProfileDocument>, CommandError> {
+        let Some(file) = self.file.as_deref() else {
+            return self.named().await.map(|one| vec![one]);
+        };
+        let text = self::file(file)?;
+        let of_file = |at: String| format!("{at} of {}", shown(file));
+        let mut found =
+            profiles(&text).map_err(|(at, source)| CommandError::unusable(&of_file(at), source))?;
+        if found.is_empty() {
+            let (file, group, version) = (shown(file), v1alpha1::GROUP, v1alpha1::VERSION);
+            return Err(CommandError::new(format!(
+                "{file} holds no CacheProfile of {group}/{version}"
+            )));
+        }
+        for one in &mut found {
+            one.at = of_file(std::mem::take(&mut one.at));
+        }
+        Ok(found)
+    }
+
+    async fn named(&self) -> Result<ProfileDocument, CommandError> {
+        let cluster = self.connection.connect()?;
+        let source =
+            ProfileSelection::of(&cluster, self.namespace.as_deref(), self.name.as_deref());
+        let Some(profile) = source.fetch().await?.pop() else { return Err(source.not_found()) };
+        Ok(ProfileDocument { at: format!("CacheProfile {}", source.title()), profile })
+    }
+
+    /// Validates a profile. `home` has the operator's namespace and its watched namespaces, which limit the scopes.
+    pub(super) fn check(
+        &self,
+        mut profile: CacheProfile,
+        home: &OperatorScope,
+    ) -> Result<ValidatedProfile, CommandErrorSource> {
+        let namespace = &mut profile.metadata.namespace;
+        if namespace.as_deref().unwrap_or_default().is_empty() {
+            *namespace = Some(self.namespace.as_deref().unwrap_or("default").to_owned());
+        }
+        let checked = ValidatedProfile::parse(&profile)?;
+        let targets = || checked.targets.iter();
+        let refusal = targets().find_map(|target| home.scope_refusal(&checked, target));
+        if let Some(refusal) = refusal {
+            return Err(format!("{}, or correct --operator-namespace", refusal.message).into());
+        }
+        let watched = &home.watched;
+        let namespace = &checked.profile.namespace;
+        if !watched.includes(namespace) {
+            let text = format!(
+                "metadata.namespace: profiles in {namespace} are not among those that --watch-namespaces has \
+                 kubewarm run; move the profile, or add the namespace there"
+            );
+            return Err(text.into());
+        }
+        let refusal = |target| watched.refusal(&checked, target);
+        if let Some(refusal) = targets().find_map(refusal) {
+            return Err(refusal.message.into());
+        }
+        Ok(checked)
+    }
+}
+
+fn file(file: &Path) -> Result<String, CommandError> {
+    text(file)
+        .map_err(|source| CommandError::caused(format!("cannot read {}", shown(file)), source))
+}
+
+/// Name of the file in messages.
+fn shown(file: &Path) -> String {
+    if file == Path::new("-") {
+        return "standard input".to_owned();
+    }
+    file.display().to_string()
+}
+
+fn text(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let read = if file == Path::new("-") {
+        io::stdin().lock().take(MAX_INPUT + 1).read_to_string(&mut text)?
+    } else {
+        File::open(file)?.take(MAX_INPUT + 1).read_to_string(&mut text)?
+    };
+    if u64::try_from(read).is_ok_and(|read| read > MAX_INPUT) {
+        return Err(io::Error::other("it is longer than 16 MiB"));
+    }
+    Ok(text)
+}

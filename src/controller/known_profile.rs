@@ -1,0 +1,113 @@
+//! The state of one profile between two reconciliations, including its last valid spec.
+
+use super::{
+    admission::{NAMESPACE_MEBIBYTES, PROCESS_MEBIBYTES, ProfileAdmission},
+    known_target::KnownTarget,
+    profile_parser::{ClusterProfile, InvalidProfile},
+};
+use jiff::Timestamp;
+use kubewarm_api::{
+    model::{Budget, BudgetCharge, DeclaredProfile, Subject, ValidatedProfile},
+    v1alpha1::AccessStatus,
+};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// State of a profile between two reconciliations.
+#[derive(Debug)]
+pub(super) struct KnownProfile {
+    pub(super) created: Option<Timestamp>,
+    /// The newest valid generation, which runs. It is dropped if a newer generation names another
+    /// identity, or if its size exceeds the limit for stored specs.
+    pub(super) valid: Arc<ValidatedProfile>,
+    spec_bytes: u64,
+    /// Charge for the last valid spec while a newer generation is invalid.
+    kept: Option<BudgetCharge>,
+    pub(super) accepted_at: Duration,
+    pub(super) budget: Arc<Budget>,
+    pub(super) targets: BTreeMap<Arc<str>, KnownTarget>,
+    /// The roles, cached until the declared informers or the subject change.
+    pub(super) access: Option<(Arc<DeclaredProfile>, Subject, Option<Arc<AccessStatus>>)>,
+}
+
+impl KnownProfile {
+    pub(super) fn new(
+        found: &ClusterProfile,
+        valid: &Arc<ValidatedProfile>,
+        budget: Arc<Budget>,
+        now: Duration,
+    ) -> Self {
+        Self {
+            created: found.created,
+            valid: Arc::clone(valid),
+            spec_bytes: found.spec_bytes,
+            kept: None,
+            accepted_at: now,
+            budget,
+            targets: BTreeMap::new(),
+            access: None,
+        }
+    }
+
+    /// Starts the newest generation, which is `valid`.
+    pub(super) fn accept(
+        &mut self,
+        found: &ClusterProfile,
+        valid: &Arc<ValidatedProfile>,
+        admission: &ProfileAdmission,
+        now: Duration,
+    ) {
+        if self.valid.generation != valid.generation {
+            self.accepted_at = now;
+            // After an edit, stopped targets start again.
+            self.targets.values_mut().for_each(|state| state.limited = None);
+        }
+        (self.valid, self.spec_bytes) = (Arc::clone(valid), found.spec_bytes);
+        self.release(admission);
+    }
+
+    /// Keeps the last valid spec running instead of an invalid one. Returns the reason for the
+    /// author if it cannot.
+    ///
+    /// The spec must have the same identity as the invalid one, because no policy has checked
+    /// whether the new spec's author may act as the old identity. It must also fit into the limits
+    /// for stored specs. Otherwise a tenant could keep one large spec per profile in memory by
+    /// emptying the profiles.
+    pub(super) fn keep(
+        &mut self,
+        InvalidProfile { identity, .. }: &InvalidProfile,
+        admission: &ProfileAdmission,
+    ) -> Result<(), String> {
+        let reader = self.valid.identity();
+        let refused = match identity {
+            None => {
+                "the last valid generation does not run either, because it is not known as whom \
+                     the newest one reads"
+                    .to_owned()
+            }
+            Some(named) if *named != reader => format!(
+                "the last valid generation was read as {reader}, whom the profile names no longer"
+            ),
+            Some(_) => {
+                if self.kept.is_none() {
+                    self.kept = admission.keep(&self.valid.profile.namespace, self.spec_bytes);
+                }
+                if self.kept.is_some() {
+                    return Ok(());
+                }
+                format!(
+                    "the last valid generation is not kept, since the specs that are held of one namespace \
+                     may have {NAMESPACE_MEBIBYTES} MiB together, and those of all namespaces \
+                     {PROCESS_MEBIBYTES} MiB"
+                )
+            }
+        };
+        self.release(admission);
+        Err(refused)
+    }
+
+    fn release(&mut self, admission: &ProfileAdmission) {
+        if self.kept.take().is_some() {
+            admission.note_freed();
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Extrapolates the results of a survey to the cost of a profile. It performs no I/O.
+
+use super::accepted;
+use jiff::Timestamp;
+use kubewarm_api::{
+    model::{DeclaredProfile, InformerKey, InformerSpec, Verb},
+    v1alpha1::{PlanCertainty, PlanStatus, mebibytes},
+};
+use kubewarm_cache::{
+    informer::ListMethod,
+    store::{DictionaryKey, SampleUsage},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Maximum number of caveats in a forecast.
+const MAX_CAVEATS: usize = 4;
+
+/// Measured speed of the API server's lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ListSpeed {
+    /// Number of objects in the largest page.
+    pub(super) objects: u64,
+    /// Time from the request of that page until its last object was stored.
+    pub(super) took: Duration,
+    /// Shortest time between a request and the headers of its response.
+    pub(super) latency: Duration,
+}
+
+/// Survey result of one informer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InformerSurvey {
+    pub(super) objects: u64,
+    /// Whether `objects` is the exact number.
+    pub(super) certainty: PlanCertainty,
+    /// How the first list would be fetched.
+    pub(super) way: ListMethod,
+    /// Measured speed; `None` if no page was received.
+    pub(super) speed: Option<ListSpeed>,
+    /// Verbs that the identity is not permitted to use.
+    pub(super) refused: BTreeSet<Verb>,
+    /// Error message of another problem, for the user.
+    pub(super) trouble: Option<String>,
+}
+
+/// Cost of a set of informers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CostEstimate {
+    /// Number of informers. Namespace selectors' informers do not count.
+    pub informers: usize,
+    pub objects: u64,
+    /// Memory of their stores, in bytes.
+    pub bytes: u64,
+    /// Number of list requests, including pages and the lists for namespace selectors.
+    pub requests: u64,
+    /// Time until all informers are warm.
+    pub took: Duration,
+    /// Number of missing permissions, counted by verb, kind and namespace.
+    pub missing: usize,
+    /// Certainty of objects, bytes, requests and time.
+    pub certainty: PlanCertainty,
+}
+
+/// Cost of a profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProfileForecast {
+    /// When it was made. The default is the epoch, for a survey that nobody keeps.
+    pub time: Timestamp,
+    /// Cost by target, in the order of the spec. Shared informers count in each target.
+    pub targets: Vec<(Arc<str>, CostEstimate)>,
+    /// Total cost. Shared informers count once.
+    pub total: CostEstimate,
+    /// Remarks about the accuracy for the user, at most 4.
+    pub caveats: Vec<String>,
+    /// The informers whose identity has no access.
+    pub refused: Vec<InformerKey>,
+}
+
+/// Computes a profile's forecast from the survey results `found` and the sampled size of each kind.
+///
+/// The time assumes that lists of a kind are as fast as its largest page, and that as many lists
+/// run in parallel as the profile allows.
+pub(super) fn forecast(
+    profile: &DeclaredProfile,
+    found: &BTreeMap<InformerKey, InformerSurvey>,
+    weights: &BTreeMap<DictionaryKey, SampleUsage>,
+) -> ProfileForecast {
+    let seen = SurveyResults { found, weights, speeds: speeds(found) };
+    let targets = accepted(profile).map(|target| {
+        let figures = seen.figures(target.informers.iter(), target.namespaces.iter());
+        (Arc::clone(&target.name), figures)
+    });
+    let targets = targets.collect();
+    let informers = accepted(profile).flat_map(|target| &*target.informers);
+    let selectors = accepted(profile).filter_map(|target| target.namespaces.as_ref());
+    let total = seen.figures(informers, selectors);
+    let mut caveats: Vec<_> = found
+        .iter()
+        .filter_map(|(key, found)| Some(format!("{key}: {}", found.trouble.as_deref()?)))
+        .collect();
+    caveats.truncate(MAX_CAVEATS);
+    let refused = found.iter().filter(|(_, found)| !found.refused.is_empty());
+    let refused = refused.map(|(key, _)| key.clone()).collect();
+    ProfileForecast { time: Timestamp::default(), targets, total, caveats, refused }
+}
+
+/// All survey results of a profile.
+struct SurveyResults<'a> {
+    found: &'a BTreeMap<InformerKey, InformerSurvey>,
+    weights: &'a BTreeMap<DictionaryKey, SampleUsage>,
+    speeds: BTreeMap<DictionaryKey, ListSpeed>,
+}
+
+/// Returns the speed of each kind's largest page, with the shortest latency of all kinds.
+fn speeds(found: &BTreeMap<InformerKey, InformerSurvey>) -> BTreeMap<DictionaryKey, ListSpeed> {
+    let all = || found.iter().filter_map(|(key, found)| Some((key, found.speed?)));
+    let latency = all().map(|(_, speed)| speed.latency).min().unwrap_or_default();
+    let mut speeds = BTreeMap::<DictionaryKey, ListSpeed>::new();
+    for (key, speed) in all() {
+        let kind = speeds.entry(alike(key)).or_default();
+        if speed.objects >= kind.objects {
+            *kind = ListSpeed { latency, ..speed };
+        }
+    }
+    speeds
+}
+
+pub(super) fn alike(key: &InformerKey) -> DictionaryKey {
+    (key.resource.clone(), key.projection)
+}
+
+impl SurveyResults<'_> {
+    fn figures<'s>(
+        &self,
+        informers: impl Iterator<Item = &'s InformerSpec>,
+        selectors: impl Iterator<Item = &'s InformerSpec>,
+    ) -> CostEstimate {
+        let informers: BTreeMap<_, _> = informers.map(|spec| (&spec.key, spec)).collect();
+        let selectors: BTreeMap<_, _> = selectors.map(|spec| (&spec.key, spec)).collect();
+        let mut figures = CostEstimate { informers: informers.len(), ..CostEstimate::default() };
+        let mut kinds = BTreeMap::<DictionaryKey, u64>::new();
+        let mut missing = BTreeSet::new();
+        let (mut longest, mut sum, mut before) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+        for (key, spec) in selectors.iter().chain(&informers) {
+            let Some(found) = self.found.get(*key) else {
+                figures.certainty = PlanCertainty::LowerBound;
+                continue;
+            };
+            let place = (key.resource.group_resource(), key.extent.namespace());
+            missing.extend(found.refused.iter().map(|verb| (place, *verb)));
+            figures.certainty = figures.certainty.max(found.certainty);
+            let requests = requests(spec, found);
+            figures.requests = figures.requests.saturating_add(requests);
+            let took = self.took(key, found.objects, requests);
+            if informers.contains_key(*key) {
+                figures.objects = figures.objects.saturating_add(found.objects);
+                let kind = kinds.entry(alike(key)).or_default();
+                *kind = kind.saturating_add(found.objects);
+                longest = longest.max(took);
+                sum = sum.saturating_add(took);
+            } else {
+                // The lists of a selector's informers start only after the list of namespaces.
+                before = before.max(took);
+            }
+        }
+        for (kind, objects) in kinds {
+            let weight = self.weights.get(&kind).copied().unwrap_or_default();
+            figures.bytes = figures.bytes.saturating_add(weight.of(objects));
+        }
+        let lists = informers
+            .values()
+            .next()
+            .map(|informer| informer.tuning.member_of.max_concurrent_lists);
+        let at_once = lists.unwrap_or(1).clamp(1, informers.len().max(1));
+        let at_once = u32::try_from(at_once).unwrap_or(u32::MAX);
+        figures.took = before.saturating_add(longest.max(sum / at_once));
+        figures.missing = missing.len();
+        figures
+    }
+
+    fn took(&self, key: &InformerKey, objects: u64, requests: u64) -> Duration {
+        let Some(speed) = self.speeds.get(&alike(key)) else { return Duration::ZERO };
+        let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let waiting = speed.latency.saturating_mul(count(requests));
+        let sending = speed.took.saturating_sub(speed.latency).as_nanos();
+        let all = sending.saturating_mul(u128::from(objects)) / u128::from(speed.objects.max(1));
+        waiting.saturating_add(Duration::from_nanos(u64::try_from(all).unwrap_or(u64::MAX)))
+    }
+}
+
+fn requests(spec: &InformerSpec, found: &InformerSurvey) -> u64 {
+    match found.way {
+        ListMethod::List | ListMethod::WatchList => 1,
+        ListMethod::PagedList => {
+            found.objects.div_ceil(u64::from(spec.tuning.lists.page_size.max(1))).max(1)
+        }
+    }
+}
+
+impl CostEstimate {
+    /// As the status has it, without a time. Milliseconds are rounded up, and absent where there are objects but no page
+    /// was timed.
+    #[must_use]
+    pub fn status(&self) -> PlanStatus {
+        let small = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
+        let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+        let millis = self.took.as_nanos().div_ceil(1_000_000);
+        let is_timed = millis > 0 || self.objects == 0;
+        PlanStatus {
+            informers: Some(count(self.informers)),
+            objects: Some(i64::try_from(self.objects).unwrap_or(i64::MAX)),
+            memory: Some(mebibytes(self.bytes)),
+            requests: Some(small(self.requests)),
+            time_to_warm_milliseconds: is_timed.then(|| i64::try_from(millis).unwrap_or(i64::MAX)),
+            missing_permissions: Some(count(self.missing)),
+            certainty: Some(self.certainty),
+            time: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forecast::fixtures::{self, declared, spec};
+
+    fn order(targets: &[(&str, &[InformerSpec])]) -> DeclaredProfile {
+        let target = |&(name, informers): &(&str, &[InformerSpec])| {
+            fixtures::target(name, informers.to_vec())
+        };
+        declared("a", "p", targets.iter().map(target).collect())
+    }
+
+    fn found(objects: u64, way: ListMethod) -> InformerSurvey {
+        let millis = Duration::from_millis;
+        let speed = ListSpeed { objects: 100, took: millis(110), latency: millis(10) };
+        let (refused, trouble) = (BTreeSet::new(), None);
+        let certainty = PlanCertainty::Estimate;
+        InformerSurvey { objects, certainty, way, speed: Some(speed), refused, trouble }
+    }
+
+    #[test]
+    fn very_large_counts_do_not_overflow() {
+        let informers = [spec("pods", "a"), spec("pods", "b")];
+        let found =
+            informers.each_ref().map(|it| (it.key.clone(), found(u64::MAX, ListMethod::PagedList)));
+        let weight = SampleUsage { objects: 1, bytes: u64::MAX, fixed: u64::MAX };
+        let weights = [(alike(&informers[0].key), weight)].into();
+        let total = forecast(&order(&[("all", &informers)]), &found.into(), &weights).total;
+        assert_eq!((total.objects, total.bytes), (u64::MAX, u64::MAX));
+        assert_eq!(total.status().objects, Some(i64::MAX));
+    }
+
+    #[test]
+    fn shared_informers_count_in_each_target_and_once_in_the_total() {
+        let informer = spec("pods", "a");
+        let one = std::slice::from_ref(&informer);
+        let order = order(&[("one", one), ("two", one)]);
+        let found = [(informer.key.clone(), found(1_000, ListMethod::List))].into();
+        let weight = SampleUsage { objects: 100, bytes: 1_000, fixed: 50 };
+        let weights = [(alike(&informer.key), weight)].into();
+        let forecast = forecast(&order, &found, &weights);
+        let [(_, one), (_, two)] = forecast.targets.as_slice() else { panic!("two targets") };
+        assert_eq!((one, two), (&forecast.total, &forecast.total));
+        let CostEstimate { informers, objects, bytes, requests, .. } = forecast.total;
+        assert_eq!((informers, objects, bytes, requests), (1, 1_000, 10_050, 1));
+    }
+
+    #[test]
+    fn time_grows_with_objects_and_shrinks_with_parallel_lists() {
+        let informers: Vec<_> = ["a", "b", "c", "d"].map(|name| spec("pods", name)).into();
+        let order = order(&[("pods", &informers)]);
+        let found =
+            informers.iter().map(|informer| (informer.key.clone(), found(1_000, ListMethod::List)));
+        let took = forecast(&order, &found.collect(), &BTreeMap::new()).total.took;
+        // Each list takes 10 ms latency and 1 ms per object; two lists run in parallel.
+        assert_eq!(took, Duration::from_millis(2 * 1_010));
+    }
+
+    #[test]
+    fn pages_are_counted_as_requests() {
+        let informer = spec("pods", "a");
+        let order = order(&[("pods", std::slice::from_ref(&informer))]);
+        for (objects, requests) in [(0, 1), (500, 1), (501, 2)] {
+            let found = [(informer.key.clone(), found(objects, ListMethod::PagedList))].into();
+            assert_eq!(forecast(&order, &found, &BTreeMap::new()).total.requests, requests);
+        }
+    }
+
+    #[test]
+    fn refused_verbs_are_counted_and_make_the_forecast_a_lower_bound() {
+        let informers = [spec("pods", "a"), spec("pods", "b")];
+        let order = order(&[("pods", &informers)]);
+        let mut refused = found(0, ListMethod::List);
+        refused.refused = [Verb::List, Verb::Watch].into();
+        refused.certainty = PlanCertainty::LowerBound;
+        let found = [
+            (informers[0].key.clone(), found(10, ListMethod::List)),
+            (informers[1].key.clone(), refused),
+        ];
+        let total = forecast(&order, &found.into(), &BTreeMap::new()).total;
+        assert_eq!((total.missing, total.objects), (2, 10));
+        assert_eq!(total.certainty, PlanCertainty::LowerBound);
+        // An informer without a survey result makes it a lower bound, too.
+        let total = forecast(&order, &BTreeMap::new(), &BTreeMap::new()).total;
+        assert_eq!((total.informers, total.certainty), (2, PlanCertainty::LowerBound));
+    }
+
+    #[test]
+    fn memory_and_seconds_in_the_status_are_rounded_up() {
+        let took = Duration::from_micros(1_001);
+        let figures = CostEstimate { bytes: 1, took, missing: 2, ..CostEstimate::default() };
+        let status = figures.status();
+        assert_eq!(status.memory.as_deref(), Some("1Mi"));
+        assert_eq!(
+            (status.time_to_warm_milliseconds, status.missing_permissions),
+            (Some(2), Some(2))
+        );
+    }
+
+    #[test]
+    fn a_time_that_no_page_shows_is_absent() {
+        let of = |objects| CostEstimate { objects, ..CostEstimate::default() }.status();
+        assert_eq!(of(1).time_to_warm_milliseconds, None);
+        assert_eq!(of(0).time_to_warm_milliseconds, Some(0), "nothing takes no time");
+    }
+}

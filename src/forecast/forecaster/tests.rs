@@ -1,0 +1,176 @@
+use super::*;
+use crate::forecast::fixtures::{declared, spec, target};
+use http::{Request, Response};
+use kube::client::Body;
+use kubewarm_api::model::{
+    DeclaredTarget, FieldRequirement, FieldSelector, Identity, Refusal, RefusalReason,
+};
+use kubewarm_client::{ClientProvider, NamespaceBuckets};
+use std::{convert::Infallible, future::ready};
+use tokio::time::timeout;
+use tower::service_fn;
+
+fn order(generation: i64) -> Arc<DeclaredProfile> {
+    Arc::new(DeclaredProfile { generation, ..declared("a", "p", Vec::new()) })
+}
+
+fn nothing(_: &InformerKey) -> bool {
+    false
+}
+
+fn due(
+    forecasts: &Forecaster,
+    may_read: impl Fn(&InformerKey) -> bool,
+    now: Instant,
+) -> Vec<Arc<DeclaredProfile>> {
+    let taken = forecasts.due(&may_read, |_| Some(()), now);
+    taken.into_iter().map(|(order, ())| order).collect()
+}
+
+fn get(forecasts: &Forecaster) -> Option<Arc<ProfileForecast>> {
+    forecasts.get(&order(1).profile)
+}
+
+#[test]
+fn a_profile_is_surveyed_every_ten_minutes_and_after_a_change() {
+    let (forecasts, now) = (Forecaster::default(), Instant::now() + LOOK);
+    forecasts.order([order(1)]);
+    let taken = due(&forecasts, nothing, now);
+    assert_eq!(taken.len(), 1);
+    forecasts.order([order(1)]);
+    assert!(due(&forecasts, nothing, now).is_empty(), "the survey is running");
+    forecasts.done(&taken[0], Some(ProfileForecast::default()), now);
+    assert!(get(&forecasts).is_some());
+    assert!(due(&forecasts, nothing, now + HOLDS / 2).is_empty());
+    assert_eq!(due(&forecasts, nothing, now + HOLDS).len(), 1);
+    forecasts.order([order(2)]);
+    assert!(due(&forecasts, nothing, now).is_empty(), "the previous survey is running");
+    forecasts.done(&taken[0], Some(ProfileForecast::default()), now);
+    assert_eq!(due(&forecasts, nothing, now).len(), 1);
+    assert!(get(&forecasts).is_none(), "the forecast of another generation is not returned");
+}
+
+/// An API server without objects, which records the time and the namespace of each request.
+#[derive(Default)]
+struct Noting(Arc<Mutex<Vec<(Instant, String)>>>);
+
+impl ClientProvider for Noting {
+    fn client_for(&self, _: &Identity) -> Arc<kube::Client> {
+        let noted = Arc::clone(&self.0);
+        let service = service_fn(move |request: Request<Body>| {
+            let path = request.uri().path();
+            let namespace = path.split('/').nth(4).unwrap_or_default().to_owned();
+            noted.lock().push((Instant::now(), namespace));
+            let body = match path {
+                "/version" => r#"{"major":"1","minor":"36"}"#,
+                _ => r#"{"kind":"List","metadata":{"resourceVersion":"7"},"items":[]}"#,
+            };
+            ready(Ok::<_, Infallible>(Response::new(Body::from(body.as_bytes().to_vec()))))
+        });
+        Arc::new(kube::Client::new(service, "default"))
+    }
+}
+
+/// The maximum number of instants within one second.
+fn in_a_second(times: &[Instant]) -> usize {
+    let second = Duration::from_secs(1);
+    let within =
+        |at: &Instant| times.iter().filter(|other| (*at..*at + second).contains(*other)).count();
+    times.iter().map(within).max().unwrap_or(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn surveys_send_five_requests_a_second_per_namespace_and_twenty_in_total() {
+    let server = Noting::default();
+    let noted = Arc::clone(&server.0);
+    let forecasts = Forecaster::default();
+    let orders = (0..18).map(|n| {
+        let (namespace, name) = (format!("n{}", n % 6), format!("p{n}"));
+        let informers = (0..12).map(|informer| {
+            let mut spec = spec("pods", &namespace);
+            let value = format!("x{n}-{informer}");
+            let field = FieldRequirement::new("spec.nodeName", true, &value).unwrap();
+            spec.key.fields = FieldSelector::new([field]);
+            spec
+        });
+        Arc::new(declared(&namespace, &name, vec![target("pods", informers.collect())]))
+    });
+    forecasts.order(orders);
+    let surveyor = CostSurveyor::new(Arc::new(server), REST, NamespaceBuckets::default());
+    let running = run(forecasts, surveyor, || true, nothing, CancellationToken::new());
+    let _elapsed = timeout(Duration::from_mins(1), running).await;
+    let noted = noted.lock();
+    let all: Vec<_> = noted.iter().map(|(at, _)| *at).collect();
+    assert!((16..=20).contains(&in_a_second(&all)), "{} of all", in_a_second(&all));
+    for n in 0..6 {
+        let name = format!("n{n}");
+        let own = noted.iter().filter(|(_, of)| *of == name).map(|(at, _)| *at);
+        let most = in_a_second(&own.collect::<Vec<_>>());
+        assert!((4..=5).contains(&most), "{most} of {name}");
+    }
+}
+
+#[test]
+fn a_forecast_of_an_old_generation_is_dropped() {
+    let (forecasts, now) = (Forecaster::default(), Instant::now() + LOOK);
+    forecasts.order([order(1)]);
+    let old = due(&forecasts, nothing, now);
+    forecasts.order([order(2)]);
+    forecasts.done(&old[0], Some(ProfileForecast::default()), now);
+    assert!(get(&forecasts).is_none());
+    forecasts.order([]);
+    assert!(due(&forecasts, nothing, now + HOLDS).is_empty());
+}
+
+#[test]
+fn only_changed_informers_start_a_new_survey() {
+    let refused = |message: &str| {
+        let refusal = Refusal::new(RefusalReason::TooManyInformers, message);
+        DeclaredTarget { resolved: Some(Err(refusal)), ..target("refused", Vec::new()) }
+    };
+    let (forecasts, now) = (Forecaster::default(), Instant::now() + LOOK);
+    let pods = target("pods", vec![spec("pods", "a")]);
+    let targets = vec![pods, refused("the profiles of the namespace have 998 cells")];
+    let first = Arc::new(declared("a", "p", targets));
+    forecasts.order([Arc::clone(&first)]);
+    let taken = due(&forecasts, nothing, now);
+    forecasts.done(&taken[0], Some(ProfileForecast::default()), now);
+    let mut other = DeclaredProfile::clone(&first);
+    other.targets[1] = refused("the profiles of the namespace have 999 cells");
+    other.accepted_at = HOLDS;
+    forecasts.order([Arc::new(other)]);
+    assert!(due(&forecasts, nothing, now + HOLDS / 2).is_empty(), "its informers are the same");
+    let mut other = DeclaredProfile::clone(&first);
+    other.targets[0].informers = [spec("pods", "a"), spec("pods", "b")].into();
+    forecasts.order([Arc::new(other)]);
+    assert_eq!(due(&forecasts, nothing, now + HOLDS / 2).len(), 1);
+}
+
+#[test]
+fn a_changed_selector_of_a_refused_target_is_surveyed() {
+    let (forecasts, now) = (Forecaster::default(), Instant::now() + LOOK);
+    let refusal = Refusal::new(RefusalReason::TooManyInformers, "2,050 cells");
+    let refused = DeclaredTarget { resolved: Some(Err(refusal)), ..target("p", Vec::new()) };
+    let first = Arc::new(declared("a", "p", vec![refused]));
+    forecasts.order([Arc::clone(&first)]);
+    let taken = due(&forecasts, nothing, now);
+    forecasts.done(&taken[0], Some(ProfileForecast::default()), now);
+    let mut other = DeclaredProfile::clone(&first);
+    other.targets[0].namespaces = Some(spec("namespaces", "a"));
+    forecasts.order([Arc::new(other)]);
+    let taken = due(&forecasts, nothing, now);
+    assert!(taken[0].targets[0].namespaces.is_some());
+}
+
+#[test]
+fn a_profile_is_surveyed_again_15_seconds_after_a_grant() {
+    let (forecasts, now) = (Forecaster::default(), Instant::now() + LOOK);
+    forecasts.order([order(1)]);
+    let taken = due(&forecasts, nothing, now);
+    let refused = vec![spec("pods", "a").key];
+    forecasts.done(&taken[0], Some(ProfileForecast { refused, ..ProfileForecast::default() }), now);
+    let all = |_: &InformerKey| true;
+    assert!(due(&forecasts, all, now + REGRANTED / 2).is_empty());
+    assert!(due(&forecasts, nothing, now + REGRANTED).is_empty());
+    assert_eq!(due(&forecasts, all, now + REGRANTED).len(), 1);
+}
