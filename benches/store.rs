@@ -43,7 +43,7 @@ fn main() {
     let kind =
         if std::env::args().any(|arg| arg == "status") { Kind::WithStatus } else { Kind::Alike };
     let catalog = StoreCatalog::new();
-    let key = cell();
+    let key = informer();
     let base = memory("VmRSS");
     let mut writer = catalog.open(&key, &BTreeSet::new());
     let reader = catalog.reader(&key).expect("opened");
@@ -133,7 +133,7 @@ fn idle_informers() {
             let namespace = format!("namespace-{n}");
             let key = InformerKey {
                 extent: InformerScope::Namespace(namespace.as_str().into()),
-                ..cell()
+                ..informer()
             };
             catalog.open(&key, &BTreeSet::new())
         })
@@ -285,7 +285,7 @@ fn mix(n: u32) -> u32 {
     n ^ (n >> 16)
 }
 
-fn cell() -> InformerKey {
+fn informer() -> InformerKey {
     InformerKey {
         resource: Resource::new(GroupResource::new("", "pods").expect("valid"), "v1")
             .expect("valid"),

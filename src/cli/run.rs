@@ -170,18 +170,18 @@ mod tests {
     fn reader_limits_are_flags_that_reject_zero() {
         let of = |more: &[&str]| Run::try_parse_from([&["run"], more].concat());
         let limits =
-            of(&["--max-requests-inflight=8", "--user-share=50"]).unwrap().args.api.limits();
+            of(&["--max-requests-inflight=8", "--user-quota=50"]).unwrap().args.api.limits();
         assert_eq!((limits.requests.get(), limits.user_quota), (8, 50));
         for flag in [
             "max-requests-inflight",
             "max-watches",
             "max-connections",
             "address-connections",
-            "user-share",
+            "user-quota",
         ] {
             assert!(of(&[&format!("--{flag}=0")]).is_err(), "{flag}");
         }
-        assert!(of(&["--user-share=101"]).is_err());
+        assert!(of(&["--user-quota=101"]).is_err());
     }
 
     #[test]

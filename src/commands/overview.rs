@@ -129,7 +129,7 @@ fn row(
         ReportFact::bar(bar(target)),
         ReportFact::hidden("warm", is("Warm")),
         ReportFact::hidden("fresh", is("Fresh")),
-        ReportFact::number(format!("{informers} informers")).named("cells", informers),
+        ReportFact::number(format!("{informers} informers")).named("informers", informers),
         match target.objects {
             Some(number) => objects.named("objects", number.to_string()),
             None => objects,

@@ -23,7 +23,7 @@ impl<'a> InformerQuotas<'a> {
         Self { limits, home, process: 0, namespaces: BTreeMap::new() }
     }
 
-    /// Grants `cells` informers to a target, or none. `taken` is the number of informers that
+    /// Grants `informers` informers to a target, or none. `taken` is the number of informers that
     /// the profile's other targets have.
     ///
     /// Shared informers count for each profile, so that other profiles cannot influence whether a
@@ -36,34 +36,34 @@ impl<'a> InformerQuotas<'a> {
         &mut self,
         (profile, taken): (&ProfileRef, &mut usize),
         target: &str,
-        cells: usize,
+        informers: usize,
     ) -> Result<(), Refusal> {
         let refuse = |message| Err(Refusal::new(RefusalReason::TooManyInformers, message));
-        if *taken + cells > PER_PROFILE {
+        if *taken + informers > PER_PROFILE {
             return refuse(format!(
-                "targets[{target}].scope: {cells} cells, besides {taken} of other targets, are more \
+                "targets[{target}].scope: {informers} informers and {taken} of other targets are more \
                  than the {PER_PROFILE} that one profile may have; use type AllNamespaces, select \
                  fewer namespaces, or split the profile"
             ));
         }
-        let OperatorLimits { informers, namespace_informers: most, .. } = self.limits;
+        let OperatorLimits { informers: total, namespace_informers: most, .. } = self.limits;
         let namespace = &profile.namespace;
         let of_namespace = self.namespaces.entry(Arc::clone(namespace)).or_default();
         // Users who can create profiles in the operator namespace are trusted like the operator.
-        if *of_namespace + cells > most && **namespace != *self.home {
+        if *of_namespace + informers > most && **namespace != *self.home {
             return refuse(format!(
                 "targets[{target}]: the profiles of namespace {namespace:?} have {of_namespace} \
-                 cells, and may have {most} together; remove targets or profiles there"
+                 informers, and may have {most} together; remove targets or profiles there"
             ));
         }
-        if self.process + cells > informers {
+        if self.process + informers > total {
             return refuse(format!(
-                "targets[{target}]: the operator has as many cells as it may (--max-informers); \
+                "targets[{target}]: the operator has as many informers as it may (--max-informers); \
                  ask the operator's administrator for more"
             ));
         }
         for sum in [taken, of_namespace, &mut self.process] {
-            *sum += cells;
+            *sum += informers;
         }
         Ok(())
     }

@@ -283,10 +283,10 @@ mod tests {
             put.insert_header(("authorization", format!("Bearer {token}")))
         };
         for (peer, request, expected) in [
-            ("127.0.0.1:9", get("/debug/cells"), 200),
-            ("10.0.0.7:9", get("/debug/cells"), 401),
-            ("10.0.0.7:9", with("/debug/cells", "weak"), 403),
-            ("10.0.0.7:9", with("/debug/cells", "good"), 200),
+            ("127.0.0.1:9", get("/debug/informers"), 200),
+            ("10.0.0.7:9", get("/debug/informers"), 401),
+            ("10.0.0.7:9", with("/debug/informers", "weak"), 403),
+            ("10.0.0.7:9", with("/debug/informers", "good"), 200),
             ("10.0.0.7:9", put("good"), 403),
             ("10.0.0.7:9", with("/debug/pprof", "good"), 403),
         ] {

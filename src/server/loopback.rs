@@ -64,7 +64,7 @@ mod tests {
     use actix_web::test::TestRequest;
 
     fn local(peer: &str, headers: &[(&str, &str)]) -> bool {
-        let request = TestRequest::get().uri("/debug/cells").peer_addr(peer.parse().unwrap());
+        let request = TestRequest::get().uri("/debug/informers").peer_addr(peer.parse().unwrap());
         let request =
             headers.iter().fold(request, |request, header| request.append_header(*header));
         is_local(&request.to_http_request())
@@ -112,7 +112,7 @@ mod tests {
         assert!(!local("127.0.0.1:9", &[]), "no Host at all");
         assert!(!local("127.0.0.1:9", &[("host", "localhost"), ("host", "evil.example")]));
         let absolute = TestRequest::get()
-            .uri("http://evil.example/debug/cells")
+            .uri("http://evil.example/debug/informers")
             .peer_addr("127.0.0.1:9".parse().unwrap())
             .append_header(("host", "localhost"));
         assert!(!is_local(&absolute.to_http_request()));

@@ -205,7 +205,7 @@ impl fmt::Display for ReadinessReport {
         } else if self.listed && self.selecting && self.pending == 0 {
             f.write_str("not ready: namespaces not listed yet")
         } else if self.listed {
-            write!(f, "not ready: {} of {} cells pending", self.pending, self.declared)
+            write!(f, "not ready: {} of {} informers pending", self.pending, self.declared)
         } else {
             f.write_str("not ready: profiles not listed yet")
         }
@@ -248,7 +248,7 @@ mod tests {
         let informers = [snapshot(key("pods", "a"), synced())];
         let look = gate.look(Some(&all(&declared)), &informers, at(1_000));
         assert!(!look.is_ready());
-        assert_eq!(look.to_string(), "not ready: 1 of 2 cells pending");
+        assert_eq!(look.to_string(), "not ready: 1 of 2 informers pending");
         assert_eq!(look.pending_informers[0], "pods.v1 in namespace b: not started");
     }
 

@@ -37,7 +37,7 @@ fn in_full(readiness: &ReadinessReport, unlisted: &[String], shows_names: bool) 
         readiness;
     let mut page = format!(
         "{} profiles listed\n\
-         {} cells: {declared} declared, {synced} synced, {refused} refused, \
+         {} informers: {declared} declared, {synced} synced, {refused} refused, \
          {failing_long} failing for 60 s, {pending} pending\n",
         mark(*listed),
         mark(*pending == 0),
@@ -55,7 +55,7 @@ fn in_full(readiness: &ReadinessReport, unlisted: &[String], shows_names: bool) 
         }
         let unnamed = pending.saturating_sub(readiness.pending_informers.len());
         if unnamed > 0 {
-            let _written = writeln!(page, "    and {unnamed} more: see /debug/cells");
+            let _written = writeln!(page, "    and {unnamed} more: see /debug/informers");
         }
     }
     if readiness.selecting {
@@ -65,7 +65,7 @@ fn in_full(readiness: &ReadinessReport, unlisted: &[String], shows_names: bool) 
         let _written = writeln!(page, "    waiting until {deadline} at the longest");
     }
     if readiness.end == StartupOutcome::GaveUp {
-        let _written = writeln!(page, "    waiting ended after 10 minutes, without some cells");
+        let _written = writeln!(page, "    waiting ended after 10 minutes, without some informers");
     }
     let _written = writeln!(page, "{readiness}");
     page
@@ -90,10 +90,10 @@ mod tests {
         assert_eq!(
             body,
             "[+] profiles listed\n\
-             [-] cells: 2 declared, 1 synced, 0 refused, 0 failing for 60 s, 1 pending\n    \
+             [-] informers: 2 declared, 1 synced, 0 refused, 0 failing for 60 s, 1 pending\n    \
              pods.v1 in namespace b: Listing\n    \
              waiting until 1970-01-01T00:26:40Z at the longest\n\
-             not ready: 1 of 2 cells pending\n"
+             not ready: 1 of 2 informers pending\n"
         );
         let (code, body) = ask(&admin, "10.0.0.7:9", get("/readyz?verbose=1")).await;
         assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);

@@ -154,7 +154,7 @@ pub(super) fn progress(informers: &[ObservedInformer<'_>]) -> String {
         None => "waiting for the API server or for a free list slot".to_owned(),
     };
     let all: Vec<_> = informers.iter().collect();
-    format!("syncing {}: {done} of {} cells done, {far}", kinds(&all), informers.len())
+    format!("syncing {}: {done} of {} informers done, {far}", kinds(&all), informers.len())
 }
 
 /// The informers' resource, in the form `resource.group`.

@@ -1,4 +1,4 @@
-//! Whether a profile's cells may be read: the condition `Authorized`, and what `status.access` says
+//! Whether a profile's informers may be read: the condition `Authorized`, and what `status.access` says
 //! beyond the manifests.
 
 use super::{
@@ -75,7 +75,7 @@ pub(super) fn authorized(
     }
     let open = informers.len() - absent;
     let (status, reason, text) = if verified < open {
-        (None, ConditionReason::Verifying, format!("{verified} of {open} cells verified"))
+        (None, ConditionReason::Verifying, format!("{verified} of {open} informers verified"))
     } else if open == 0 && absent > 0 {
         (
             None,
@@ -83,7 +83,7 @@ pub(super) fn authorized(
             "there is nothing to verify in a namespace that does not exist".into(),
         )
     } else {
-        (Some(true), ConditionReason::Verified, format!("all of {open} cells verified"))
+        (Some(true), ConditionReason::Verified, format!("all of {open} informers verified"))
     };
     asides.insert(0, text);
     voice.verdict(status, reason, &sentence::few(&asides, "remarks"))
@@ -205,7 +205,7 @@ pub(super) fn access(
     }
 }
 
-/// When a cell's standing was last confirmed.
+/// When an informer's standing was last confirmed.
 fn verified(informer: &ObservedInformer<'_>) -> Option<Timestamp> {
     match &informer.access()?.standing {
         PermissionState::Granted { verified_at, .. }

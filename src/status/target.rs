@@ -84,7 +84,7 @@ impl<'a> ObservedTarget<'a> {
     }
 
     /// When all data of a stale target was last known to be current; `None` if the target is not stale. It
-    /// does not move while the same cells are stale.
+    /// does not move while the same informers are stale.
     pub(super) fn last_confirmed(&self) -> Option<Timestamp> {
         if self.fresh.status != Some(false) {
             return None;
@@ -184,8 +184,8 @@ fn warm(
     if lacking.is_empty() {
         let text = match (informers.len(), selector) {
             (0, Some(_)) => "the selector matches no namespace; nothing to warm".to_owned(),
-            (1, _) => format!("1 cell of {} synced", declared.declared_as),
-            (informers, _) => format!("{informers} cells of {} synced", declared.declared_as),
+            (1, _) => format!("1 informer of {} synced", declared.declared_as),
+            (informers, _) => format!("{informers} informers of {} synced", declared.declared_as),
         };
         return voice.verdict(Some(true), ConditionReason::Synced, &text);
     }

@@ -81,7 +81,7 @@ fn allowed(overrun: &LimitOverrun) -> String {
             field(measure)
         ),
         LimitScope::Namespace => format!(
-            "the profiles of one namespace may take {limit} together (--namespace-share of the memory \
+            "the profiles of one namespace may take {limit} together (--namespace-quota of the memory \
              for stores), of which others here, informers and statuses hold {others}"
         ),
         // The numbers of the process limit include other tenants, so the message omits them.

@@ -227,11 +227,11 @@ replicas Deployment POD/terminationGracePeriodSeconds 42
 replicas Deployment /spec/strategy {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "100%"}}
 replicas Deployment POD/topologySpreadConstraints/1/topologyKey "topology.kubernetes.io/zone"
 replicas Deployment POD/topologySpreadConstraints/1/whenUnsatisfiable "ScheduleAnyway"
-replicas Deployment ENV/KUBEWARM_NAMESPACE_SHARE "50"
+replicas Deployment ENV/KUBEWARM_NAMESPACE_QUOTA "50"
 replicas Deployment ENV/KUBEWARM_MEMORY_LIMIT "160Mi"
 replicas Deployment ENV/KUBEWARM_SHUTDOWN_DELAY "15s"
 replicas Deployment ENV/KUBEWARM_MAX_WATCHES "1000000"
-replicas Deployment ENV/KUBEWARM_USER_SHARE "50"
+replicas Deployment ENV/KUBEWARM_USER_QUOTA "50"
 replicas Deployment ENV/KUBEWARM_LIST_STRATEGY "paged-list"
 replicas Deployment ENV/KUBEWARM_LIST_PAGE_SIZE "1000"
 replicas Deployment ENV/KUBEWARM_WATCH_LIST_TIMEOUT "60s"

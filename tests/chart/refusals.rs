@@ -17,7 +17,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("watchNamespaces: shop", &["/watchNamespaces", "want array"]),
     ("operator: {memoryLimit: lots}", &["/operator/memoryLimit", "does not match"]),
     ("operator: {listStrategy: whole}", &["/operator/listStrategy", "'paged-list'"]),
-    ("operator: {namespaceShare: 101}", &["/operator/namespaceShare", "maximum"]),
+    ("operator: {namespaceQuota: 101}", &["/operator/namespaceQuota", "maximum"]),
     ("operator: {log: {format: xml}}", &["/operator/log/format", "'json'"]),
     ("rbac: {read: [{resource: '*'}]}", &["/rbac/read/0/resource", "does not match"]),
     ("rbac: {read: [{group: '*', resource: pods}]}", &["/rbac/read/0/group", "does not match"]),

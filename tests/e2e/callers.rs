@@ -50,7 +50,7 @@ fn metrics_are_served_to_callers_that_the_api_server_authorizes() -> Outcome {
     let (code, body) = metrics(&operator, "eyJhbGciOiJub25lIn0.e30.")?;
     assert_eq!(code, 401, "{body}");
     assert!(body.contains("does not accept this token"), "{body}");
-    for path in ["/livez", "/readyz", "/debug/cells"] {
+    for path in ["/livez", "/readyz", "/debug/informers"] {
         assert_ne!(operator.ask(path)?.0, 401, "{path} is for probes and port-forwards");
     }
 

@@ -100,7 +100,7 @@ async fn an_edited_target_is_served_from_its_old_store_until_the_new_one_is_comp
     Ok(())
 }
 
-/// Edits a target in every way, and looks at its cells meanwhile.
+/// Edits a target in every way, and looks at its informers meanwhile.
 fn edit(world: &World, operator: &Operator, namespace: &str, method: &str) -> Outcome {
     let asked = |part, projection| Asked { part, projection };
     let mut old = asked(ALL, "Full");

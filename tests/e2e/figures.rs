@@ -48,9 +48,9 @@ impl Exposition {
 
 /// The informers in `/debug/informers`.
 pub(crate) fn informers(operator: &Operator) -> Result<Vec<Value>, Failure> {
-    let (_, text) = operator.ask("/debug/cells")?;
+    let (_, text) = operator.ask("/debug/informers")?;
     let answer: Value = serde_json::from_str(&text)?;
-    Ok(answer["cells"].as_array().ok_or("no cells")?.clone())
+    Ok(answer["informers"].as_array().ok_or("no informers")?.clone())
 }
 
 /// The informer of a resource in a namespace.

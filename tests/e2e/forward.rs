@@ -143,7 +143,7 @@ fn a_writer_reads_what_it_wrote(scene: &Scene) -> Outcome {
         assert_eq!(written.code, 201, "{written:?}");
         let found = reads.get(token, &format!("{path}/{name}"))?;
         assert_eq!(found.code, 200, "the written object is missing: {found:?}");
-        ours += usize::from(!found.header("kubewarm-cell").is_empty());
+        ours += usize::from(!found.header("kubewarm-informer").is_empty());
         let all = reads.get(token, &path)?.json();
         let names = all["items"].as_array().into_iter().flatten();
         assert!(names.map(|it| &it["metadata"]["name"]).any(|it| *it == *name), "{name}");
@@ -164,7 +164,7 @@ fn a_dry_run_write_delays_no_read(scene: &Scene) -> Outcome {
     for path in [path.clone(), format!("{path}/own-0")] {
         let found = reads.get(token, &path)?;
         assert_eq!(found.code, 200, "{found:?}");
-        assert!(!found.header("kubewarm-cell").is_empty(), "not served from the cache");
+        assert!(!found.header("kubewarm-informer").is_empty(), "not served from the cache");
     }
     Ok(())
 }
@@ -197,7 +197,10 @@ fn reads_do_not_wait_for_a_write_that_never_arrives(scene: &Scene) -> Outcome {
         // A read that waited for the write would end with 504.
         let read = reads.get(token, &format!("{path}{query}"))?;
         assert_eq!(read.code, 200, "{read:?}");
-        assert!(!read.header("kubewarm-cell").is_empty(), "not served from the cache: {read:?}");
+        assert!(
+            !read.header("kubewarm-informer").is_empty(),
+            "not served from the cache: {read:?}"
+        );
         assert!(!read.text.contains(r#""outside""#), "{read:?}");
     }
     Ok(())
@@ -292,7 +295,7 @@ fn watches_of_undeclared_kinds_are_forwarded(scene: &Scene) -> Outcome {
     let [ours, theirs] = watches;
     let (ours, theirs) = (ours?, theirs?);
     assert_eq!((ours.code, theirs.code), (200, 200));
-    assert!(ours.headers.get("kubewarm-cell").is_none(), "{:?}", ours.headers);
+    assert!(ours.headers.get("kubewarm-informer").is_none(), "{:?}", ours.headers);
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "front"},
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
     assert_eq!(reads.write(token, ("POST", &path), &service)?.code, 201);

@@ -43,7 +43,7 @@ fn the_quickstart_becomes_ready_and_prints_every_column() -> Outcome {
     let (code, metrics) = operator.ask("/metrics")?;
     assert_eq!(code, 200);
     assert!(metrics.contains("kubewarm_build_info{"), "{metrics}");
-    let (code, informers) = operator.ask("/debug/cells")?;
+    let (code, informers) = operator.ask("/debug/informers")?;
     assert_eq!(code, 200);
     serde_json::from_str::<Value>(&informers)?;
     Ok(())

@@ -96,7 +96,7 @@ async fn a_namespace_beyond_its_quota_does_not_affect_others() -> Outcome {
     fill(&world, &greedy, MANY).await?;
     fill(&world, &modest, CONFIG_MAPS).await?;
     // A namespace gets 1.65 MiB. With the whole limit, both kinds would fit.
-    let limits = ["--memory-limit", "11Mi", "--namespace-share", "20"];
+    let limits = ["--memory-limit", "11Mi", "--namespace-quota", "20"];
     let operator = Operator::start_with(&world, &limits)?;
     Operator::grant_reading(&world)?;
     let spec = format!("{{{TARGETS}}}");
@@ -107,7 +107,7 @@ async fn a_namespace_beyond_its_quota_does_not_affect_others() -> Outcome {
     profile.await_target("big", ("WithinLimits", "False", "MemoryExceeded"), PATIENCE)?;
     let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
     let text = problems(&seen, "big").join("\n");
-    let share = "the profiles of one namespace may take 2Mi together (--namespace-share of the memory for stores)";
+    let share = "the profiles of one namespace may take 2Mi together (--namespace-quota of the memory for stores)";
     assert!(text.contains(share) && text.contains("Mi would be enough"), "{text}");
     profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
 

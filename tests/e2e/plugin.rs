@@ -186,7 +186,7 @@ fn explained(world: &World, profile: &Profile<'_>) -> Outcome {
     assert_lines(
         &stdout,
         &[
-            "  cells         0 of 1 synced: 1 forbidden; 0 objects",
+            "  informers     0 of 1 synced: 1 forbidden; 0 objects",
             "  Warm          False, Forbidden, for ",
             &format!("  problem       {namespace}: Forbidden: not allowed to list configmaps"),
             &format!(

@@ -182,13 +182,17 @@ fn only_the_cache_sends_these_headers_and_errors(scene: &Scene) -> Outcome {
     let reply = reads.get(token, &format!("/api/v1/namespaces/{a}/configmaps"))?;
     let age: u64 = reply.header("kubewarm-freshness-milliseconds").parse()?;
     assert!(age < 120_000 && reply.header("warning").is_empty(), "{reply:?}");
-    assert_eq!(reply.header("kubewarm-cell").len(), 16, "{reply:?}");
+    assert_eq!(reply.header("kubewarm-informer").len(), 16, "{reply:?}");
     assert_eq!(reply.header("content-type"), "application/json");
     let watch = format!("/api/v1/namespaces/{a}/configmaps?watch=1&timeoutSeconds=1");
     let watched = reads.get(token, &watch)?;
     let age: u64 = watched.header("kubewarm-freshness-milliseconds").parse()?;
     assert!(age < 120_000 && watched.header("warning").is_empty(), "{watched:?}");
-    assert_eq!(watched.header("kubewarm-cell"), reply.header("kubewarm-cell"), "{watched:?}");
+    assert_eq!(
+        watched.header("kubewarm-informer"),
+        reply.header("kubewarm-informer"),
+        "{watched:?}"
+    );
     for path in [
         "/api/v1/limitranges".to_owned(),
         format!("/api/v1/namespaces/{a}/limitranges/x"),

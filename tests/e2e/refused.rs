@@ -100,7 +100,7 @@ fn a_target_beyond_the_informer_limit_is_rejected_with_the_count() -> Outcome {
     late.await_target("t", ("Accepted", "False", "TooManyInformers"), SOON)?;
     let found = late.await_condition("Accepted", "False", Some("TooManyInformers"), SOON)?;
     let expected = format!(
-        "targets[t]: the profiles of namespace {tenant:?} have {TOGETHER} cells, and may have \
+        "targets[t]: the profiles of namespace {tenant:?} have {TOGETHER} informers, and may have \
          {TOGETHER} together; remove targets or profiles there"
     );
     assert_eq!(message(&found, "Accepted"), expected);
@@ -118,7 +118,7 @@ async fn no_more_lists_run_at_once_than_the_process_may() -> Outcome {
     Operator::grant_reading(&world)?;
     let bound = AT_ONCE.to_string();
     let flags =
-        ["--max-concurrent-lists", &bound, "--namespace-share", "100", "--list-strategy", "list"];
+        ["--max-concurrent-lists", &bound, "--namespace-quota", "100", "--list-strategy", "list"];
     let _operator = Operator::start_with(&world, &flags)?;
     let targets: Vec<_> = (0..LISTS)
         .map(|n| {

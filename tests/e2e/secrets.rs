@@ -53,7 +53,7 @@ fn no_output_of_kubewarm_contains_the_payload_of_a_secret() -> Outcome {
 
     let texts = [
         operator.process.log(),
-        operator.ask("/debug/cells")?.1,
+        operator.ask("/debug/informers")?.1,
         operator.ask("/readyz?verbose")?.1,
         operator.ask("/metrics")?.1,
         world.cluster.run(["get", "events.events.k8s.io", "-A", "-o", "yaml"])?,

@@ -52,7 +52,10 @@ fn namespaces_that_gain_or_lose_the_label_gain_or_lose_their_informers() -> Outc
         scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {cached: 'yes'}}}}]}";
     let profile = Profile::apply(world, NAMESPACE, "quotas", spec)?;
     let warm = profile.await_target("quotas", ("Warm", "True", "Synced"), SOON)?;
-    assert_eq!(target(&warm, "quotas").and_then(|it| it.pointer("/cells/total")), Some(&0.into()));
+    assert_eq!(
+        target(&warm, "quotas").and_then(|it| it.pointer("/informers/total")),
+        Some(&0.into())
+    );
     profile.await_condition("Ready", "True", None, SOON)?;
 
     let label = |name: &str, label: &str| world.cluster.run(["label", "namespace", name, label]);
@@ -67,7 +70,7 @@ fn namespaces_that_gain_or_lose_the_label_gain_or_lose_their_informers() -> Outc
     label(third, "cached=yes")?;
     watched(&[first, second, third])?;
     profile.await_that(SOON, |profile| {
-        (*target(profile, "quotas")?.pointer("/cells/synced")? == 3).then_some(())
+        (*target(profile, "quotas")?.pointer("/informers/synced")? == 3).then_some(())
     })?;
     label(second, "cached-")?;
     watched(&[first, third])?;

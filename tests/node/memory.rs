@@ -10,7 +10,7 @@ use crate::world::{Outcome, SOON, World};
 
 /// Less memory than the README requires. The part for everything except the stores is smallest here.
 const SMALL: &str = "replicaCount: 1
-operator: {namespaceShare: 100}
+operator: {namespaceQuota: 100}
 resources: {requests: {memory: 32Mi}, limits: {memory: 64Mi}}
 rbac:
   read:

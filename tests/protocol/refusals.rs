@@ -109,7 +109,7 @@ async fn an_informer_waits_as_retry_after_says() {
         .filter(|asked| asked.path.ends_with("/pods"))
         .collect::<Vec<_>>()[..]
     else {
-        panic!("the first cell asks twice");
+        panic!("the first informer asks twice");
     };
     assert!(again.at - first.at >= Duration::from_secs(1));
 }

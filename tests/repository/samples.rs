@@ -178,7 +178,7 @@ fn spec(key: &InformerKey) -> InformerSpec {
 }
 
 fn target(name: &str, kind: &str, informers: &[InformerKey]) -> DeclaredTarget {
-    let resource = informers.first().expect("a cell").resource.clone();
+    let resource = informers.first().expect("an informer").resource.clone();
     DeclaredTarget {
         name: name.into(),
         requirement: TargetRequirement::Required,

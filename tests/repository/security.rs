@@ -92,7 +92,7 @@ fn each_promise_names_its_attackers_in_at_most_25_words() {
 }
 
 #[test]
-fn what_befell_others_is_answered_by_rules() {
+fn known_attacks_on_other_projects_are_covered_by_rules() {
     let page = fs::read_to_string(root().join("docs/security.md")).expect("it is readable");
     let known: BTreeSet<_> = rules(&page).into_iter().collect();
     let table = page.split_once("| What happened | Where | Promises |").expect("a table").1;

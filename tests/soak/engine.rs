@@ -97,7 +97,7 @@ impl Engine {
     async fn look(&self, client: &Client, wanted: usize) -> Result<usize, Failure> {
         let informers = self.informers();
         if informers.len() != wanted {
-            return Err(format!("{} cells instead of {wanted}", informers.len()).into());
+            return Err(format!("{} informers instead of {wanted}", informers.len()).into());
         }
         let mut objects = 0;
         for (key, table) in informers {

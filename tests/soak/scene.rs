@@ -130,7 +130,7 @@ impl Scene {
             if count == wanted && found.is_empty() {
                 return Ok(());
             }
-            Err(format!("{count} cells instead of {wanted}, not watching: {found:#?}").into())
+            Err(format!("{count} informers instead of {wanted}, not watching: {found:#?}").into())
         })?;
         let ready = ["wait", "--for=condition=Ready", "cprof", "--all", "-A", "--timeout=120s"];
         self.world.cluster.run(ready)?;

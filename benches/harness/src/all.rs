@@ -1,10 +1,9 @@
 //! The complete run: both shapes of pods, all rounds, many small informers, and the document.
 
 use crate::{
-    cells,
     cluster::Cluster,
     corpus::{Corpus, Shape},
-    load, operator,
+    informers, load, operator,
     programs::Programs,
     reads::{ManagedFields, Reading},
     report::{Findings, Origin},
@@ -138,11 +137,11 @@ pub async fn start(rounds: u32, programs: &Programs, samples: &mut Samples) -> R
     fs::create_dir_all(&programs.logs)?;
     let cluster = Cluster::start().await?;
     operator::install(cluster.client(), &programs.kubewarm).await?;
-    cells::create_few(cluster.client()).await?;
+    informers::create_few(cluster.client()).await?;
     // The first start is not counted, because the API server prepares the kind at its first request.
-    cells::measure_start(&cluster, programs, &mut Samples::default()).await?;
+    informers::measure_start(&cluster, programs, &mut Samples::default()).await?;
     for _ in 0..rounds {
-        cells::measure_start(&cluster, programs, samples).await?;
+        informers::measure_start(&cluster, programs, samples).await?;
     }
     tracing::info!("measured the start");
     Ok(())
@@ -156,9 +155,9 @@ pub async fn start(rounds: u32, programs: &Programs, samples: &mut Samples) -> R
 pub async fn full_informers(rounds: u32, programs: &Programs, samples: &mut Samples) -> Result<()> {
     let cluster = Cluster::start().await?;
     operator::install(cluster.client(), &programs.kubewarm).await?;
-    cells::create_full(cluster.client()).await?;
+    informers::create_full(cluster.client()).await?;
     for _ in 0..rounds {
-        cells::measure_full(&cluster, programs, samples).await?;
+        informers::measure_full(&cluster, programs, samples).await?;
     }
     tracing::info!("measured 200 informers");
     Ok(())
@@ -173,8 +172,8 @@ pub async fn full_informers(rounds: u32, programs: &Programs, samples: &mut Samp
 pub async fn idle_informers(programs: &Programs, samples: &mut Samples) -> Result<()> {
     let cluster = Cluster::start().await?;
     operator::install(cluster.client(), &programs.kubewarm).await?;
-    cells::create_idle(cluster.client()).await?;
-    cells::measure_idle(&cluster, programs, samples).await?;
+    informers::create_idle(cluster.client()).await?;
+    informers::measure_idle(&cluster, programs, samples).await?;
     tracing::info!("measured 2,000 idle informers");
     Ok(())
 }

@@ -8,7 +8,7 @@
 //!                        ├──► warm             kubewarm's engine, in a process of its own
 //!                        ├──► peer-kube-rs     a reflector of kube-runtime
 //!                        ├──► peer (Go)        informers of client-go and controller-runtime
-//!                        ├──► kubewarm run     the operator itself (operator, cells), and its
+//!                        ├──► kubewarm run     the operator itself (operator, informers), and its
 //!                        │                     responses next to the API server's (reads, fire,
 //!                        │                     watchers)
 //!                        └──► docs/performance.md (figures, report)
@@ -18,7 +18,6 @@
 
 pub mod all;
 pub mod call;
-pub mod cells;
 pub mod child;
 pub mod cluster;
 pub mod corpus;
@@ -26,6 +25,7 @@ pub mod drain;
 pub mod exposition;
 pub mod figures;
 pub mod fire;
+pub mod informers;
 pub mod lag;
 pub mod load;
 pub mod operator;

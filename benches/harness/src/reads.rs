@@ -305,7 +305,7 @@ impl Served {
             // One user opens a connection for each of its 1,000 watches; the defaults allow it 256.
             "--max-connections",
             "2048",
-            "--user-share",
+            "--user-quota",
             "100",
         ];
         let kubeconfig = reading.cluster.kubeconfig();

@@ -121,7 +121,7 @@ $B operator --pods 50000 --shape plain
 $B reads --pods 50000 --shape plain           # --out docs/performance.md: updates the last run's document
 $B watchers --pods 50000 --shape plain        # the same
 $B start                                      # --program FILE: another build of kubewarm
-$B cells
+$B informers
 $B idle
 ```
 ";
@@ -146,9 +146,9 @@ impl Findings {
         writeln!(out, "| figure | target | plain pods | pods with status | command |")?;
         writeln!(out, "|---|---|---|---|---|")?;
         for figure in &FIGURES {
-            let own = cell(figure, figure.target, &plain);
+            let own = informer(figure, figure.target, &plain);
             let target = figure.target_with_status.unwrap_or(figure.target);
-            let status = cell(figure, target, &self.status);
+            let status = informer(figure, target, &self.status);
             writeln!(
                 out,
                 "| {} | {} | {own} | {status} | `{}` |",
@@ -193,7 +193,7 @@ fn target_text(figure: &Figure) -> String {
     }
 }
 
-fn cell(figure: &Figure, target: Target, samples: &Samples) -> String {
+fn informer(figure: &Figure, target: Target, samples: &Samples) -> String {
     let Some(seen) = figure.seen(samples) else { return "–".to_owned() };
     let text = format!("{}{}", number(seen), figure.unit);
     // The comparison uses the rounded value, as printed.

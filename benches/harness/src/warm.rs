@@ -68,7 +68,7 @@ struct Warm {
 
 impl Warm {
     fn reader(&self) -> Result<StoreReader> {
-        self.catalog.reader(&self.key).context("the cell has no table")
+        self.catalog.reader(&self.key).context("the informer has no table")
     }
 }
 

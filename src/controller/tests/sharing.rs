@@ -208,7 +208,7 @@ fn a_profile_beyond_its_informer_limit_is_refused_and_serves_its_old_generation(
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(refused(&outcome).reason, RefusalReason::TooManyInformers);
     let message = &refused(&outcome).message;
-    assert!(message.starts_with("targets[pods].scope: 2049 cells"), "{message}");
+    assert!(message.starts_with("targets[pods].scope: 2049 informers"), "{message}");
     assert_eq!(outcome.desired.len(), PER_PROFILE, "the old informers keep serving");
     let fresh = run(&mut self::reconciler(), &found, &cluster);
     assert_eq!(fresh.desired.len(), 1, "the namespaces are still watched");

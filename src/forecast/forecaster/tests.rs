@@ -130,13 +130,13 @@ fn only_changed_informers_start_a_new_survey() {
     };
     let (forecasts, now) = (Forecaster::default(), Instant::now() + LOOK);
     let pods = target("pods", vec![spec("pods", "a")]);
-    let targets = vec![pods, refused("the profiles of the namespace have 998 cells")];
+    let targets = vec![pods, refused("the profiles of the namespace have 998 informers")];
     let first = Arc::new(declared("a", "p", targets));
     forecasts.order([Arc::clone(&first)]);
     let taken = due(&forecasts, nothing, now);
     forecasts.done(&taken[0], Some(ProfileForecast::default()), now);
     let mut other = DeclaredProfile::clone(&first);
-    other.targets[1] = refused("the profiles of the namespace have 999 cells");
+    other.targets[1] = refused("the profiles of the namespace have 999 informers");
     other.accepted_at = HOLDS;
     forecasts.order([Arc::new(other)]);
     assert!(due(&forecasts, nothing, now + HOLDS / 2).is_empty(), "its informers are the same");
@@ -149,7 +149,7 @@ fn only_changed_informers_start_a_new_survey() {
 #[test]
 fn a_changed_selector_of_a_refused_target_is_surveyed() {
     let (forecasts, now) = (Forecaster::default(), Instant::now() + LOOK);
-    let refusal = Refusal::new(RefusalReason::TooManyInformers, "2,050 cells");
+    let refusal = Refusal::new(RefusalReason::TooManyInformers, "2,050 informers");
     let refused = DeclaredTarget { resolved: Some(Err(refusal)), ..target("p", Vec::new()) };
     let first = Arc::new(declared("a", "p", vec![refused]));
     forecasts.order([Arc::clone(&first)]);

@@ -12,7 +12,7 @@ const INFORMERS_PER_CHUNK: usize = 32;
 
 /// Returns `{"informers":[…]}` in chunks of about 32 KiB.
 pub(super) fn pieces(informers: Vec<(InformerKey, InformerReport)>) -> impl Iterator<Item = Bytes> {
-    let begin = Bytes::from_static(b"{\"cells\":[\n");
+    let begin = Bytes::from_static(b"{\"informers\":[\n");
     let end = Bytes::from_static(b"\n]}\n");
     let pieces = (0..informers.len()).step_by(INFORMERS_PER_CHUNK).map(move |from| {
         let mut piece = Vec::new();
@@ -90,7 +90,7 @@ mod tests {
     fn any_number_of_informers_is_one_json_document() {
         for count in [0, 1, INFORMERS_PER_CHUNK, INFORMERS_PER_CHUNK + 1, 3 * INFORMERS_PER_CHUNK] {
             let many = (0..count).map(|_| snapshot(key("pods", "a"), synced())).collect();
-            assert_eq!(json(many)["cells"].as_array().unwrap().len(), count);
+            assert_eq!(json(many)["informers"].as_array().unwrap().len(), count);
         }
     }
 
@@ -104,7 +104,7 @@ mod tests {
         };
         let identity = Identity::ServiceAccount { namespace: "a".into(), name: "reader".into() };
         let key = InformerKey { identity, declared_in: Some("shop".into()), ..key("pods", "a") };
-        let informer = &json(vec![snapshot(key, report)])["cells"][0];
+        let informer = &json(vec![snapshot(key, report)])["informers"][0];
         let expected = serde_json::json!({
             "group": "", "version": "v1", "resource": "pods",
             "scope": "Namespace", "namespace": "a",

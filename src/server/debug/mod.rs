@@ -22,14 +22,14 @@ const MAX_BODY: usize = 4 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn routes(app: &mut web::ServiceConfig) {
-    app.service(web::resource("/debug/cells").get(informers))
+    app.service(web::resource("/debug/informers").get(informers))
         .service(web::resource("/debug/watchers").get(watchers))
         .service(web::resource("/debug/log-level").put(log_level))
         .service(web::resource("/debug{rest:.*}").to(elsewhere));
 }
 
 async fn informers(request: HttpRequest, admin: web::Data<AdminState>) -> HttpResponse {
-    if let Err(refusal) = admin.scrapers.admit_inside(&request, "/debug/cells").await {
+    if let Err(refusal) = admin.scrapers.admit_inside(&request, "/debug/informers").await {
         return refusal;
     }
     let pieces = informers::pieces((admin.informers)()).map(Ok::<_, Infallible>);
@@ -99,7 +99,7 @@ async fn elsewhere(request: HttpRequest) -> HttpResponse {
     }
     text(
         StatusCode::NOT_FOUND,
-        "there are GET /debug/cells, GET /debug/watchers and PUT /debug/log-level\n",
+        "there are GET /debug/informers, GET /debug/watchers and PUT /debug/log-level\n",
     )
 }
 
@@ -116,7 +116,7 @@ mod tests {
         let admin = admin(None);
         let put = || test::TestRequest::put().uri("/debug/log-level").set_payload("debug\n");
         for peer in LOCAL {
-            let (code, body) = ask(&admin, peer, get("/debug/cells")).await;
+            let (code, body) = ask(&admin, peer, get("/debug/informers")).await;
             assert_eq!(code, StatusCode::OK);
             assert!(body.contains(r#""namespace":"b""#), "{body}");
             let (code, body) = ask(&admin, peer, get("/debug/watchers")).await;
@@ -125,7 +125,7 @@ mod tests {
             assert_eq!(ask(&admin, peer, get("/debug/pprof")).await.0, StatusCode::NOT_FOUND);
         }
         for peer in REMOTE {
-            assert_eq!(ask(&admin, peer, get("/debug/cells")).await.0, StatusCode::FORBIDDEN);
+            assert_eq!(ask(&admin, peer, get("/debug/informers")).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, get("/debug/watchers")).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, put()).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, get("/debug/pprof")).await.0, StatusCode::FORBIDDEN);
@@ -137,7 +137,7 @@ mod tests {
         let admin = admin(Some(vec![key("pods", "b")]));
         for header in [("x-forwarded-for", "10.0.0.7"), ("x-forwarded-host", "evil.example")] {
             let put = test::TestRequest::put().uri("/debug/log-level").set_payload("debug");
-            for request in [get("/debug/cells"), get("/debug/pprof"), put] {
+            for request in [get("/debug/informers"), get("/debug/pprof"), put] {
                 let (code, _) = ask(&admin, "127.0.0.1:9", request.insert_header(header)).await;
                 assert_eq!(code, StatusCode::FORBIDDEN);
             }

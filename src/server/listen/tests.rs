@@ -73,7 +73,7 @@ async fn with_a_certificate_the_admin_address_serves_https_only_with_the_same_li
     assert!(connect(connector(&another)).await.is_err(), "another certificate is not trusted");
     let plain = livez(address).await.unwrap_or_default();
     assert!(!plain.contains("ok"), "{plain}");
-    for path in ["livez", "metrics", "debug/cells"] {
+    for path in ["livez", "metrics", "debug/informers"] {
         let mut stream = connect(connector(&certificate)).await.unwrap();
         let spoken = stream.get_ref().1.alpn_protocol();
         assert_eq!(spoken, Some(&b"http/1.1"[..]), "HTTP/2 is not offered");
@@ -136,13 +136,13 @@ async fn http_1_0_gets_debug_informers_without_chunks() {
     serving(|address| async move {
         for connection in ["close", "keep-alive"] {
             let request = format!(
-                "GET /debug/cells HTTP/1.0\r\nHost: localhost\r\nConnection: {connection}\r\n\r\n"
+                "GET /debug/informers HTTP/1.0\r\nHost: localhost\r\nConnection: {connection}\r\n\r\n"
             );
             let answer = send(address, &request).await.unwrap();
             let (head, body) = answer.split_once("\r\n\r\n").unwrap();
             assert!(head.contains(" 200 OK"), "{head}");
             assert!(!head.to_lowercase().contains("transfer-encoding"), "{head}");
-            assert_eq!(body, "{\"cells\":[\n\n]}\n");
+            assert_eq!(body, "{\"informers\":[\n\n]}\n");
         }
     })
     .await;
@@ -176,7 +176,7 @@ async fn much(pause: Duration, most: Duration) -> String {
     let (address, stop) = (listening.address(), CancellationToken::new());
     let serving = tokio::spawn(listening.serve(admin, None, stop.clone()));
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = b"GET /debug/cells HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let request = b"GET /debug/informers HTTP/1.1\r\nHost: localhost\r\n\r\n";
     stream.write_all(request).await.unwrap();
     tokio::time::sleep(pause).await;
     let mut answer = String::new();

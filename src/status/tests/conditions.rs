@@ -68,7 +68,7 @@ fn one_declared_informer_that_does_not_run_keeps_its_target_cold() {
     assert_eq!(summary(&status)[1], "False/Syncing");
     assert_eq!(
         message(&status.conditions, "Warm"),
-        "target \"pods\": syncing pods: 1 of 2 cells done, \
+        "target \"pods\": syncing pods: 1 of 2 informers done, \
          waiting for the API server or for a free list slot"
     );
 }

@@ -124,7 +124,7 @@ fn a_stale_target_says_when_its_data_was_last_confirmed() {
     let first = world.compute(&profile, None);
     assert_eq!(first.targets[0].last_confirmed_time, None, "it is fresh");
 
-    // The watch of the first cell is silent from here on.
+    // The watch of the first informer is silent from here on.
     world.pass(Duration::from_secs(110));
     let mut before = first;
     for _ in 0..2 {

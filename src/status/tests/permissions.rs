@@ -64,7 +64,10 @@ fn what_is_verified_says_since_when() {
     );
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "Unknown/Verifying");
-    assert_eq!(message(&status.conditions, "Authorized"), "target \"pods\": 1 of 2 cells verified");
+    assert_eq!(
+        message(&status.conditions, "Authorized"),
+        "target \"pods\": 1 of 2 informers verified"
+    );
     assert_eq!(status.access.unwrap().last_verified_time, None);
 }
 
@@ -189,7 +192,7 @@ fn failing_checks_are_reported_and_finally_count_as_lost_access() {
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "Unknown/Verifying");
     let expected = format!(
-        "target \"pods\": 1 of 2 cells verified. whether {SUBJECT} may list and watch pods in \
+        "target \"pods\": 1 of 2 informers verified. whether {SUBJECT} may list and watch pods in \
          namespace \"b\" has not been verified since 1970-01-12T13:46:40Z, though the API server \
          answers others: it counts as lost until a check is answered (too many requests)"
     );

@@ -26,13 +26,13 @@ fn informer(resource: &str, namespace: &str) -> InformerKey {
     InformerKey { identity, ..key(resource, InformerScope::Namespace(namespace.into())) }
 }
 
-/// A profile that reads as an account, with the `targets` of such cells.
+/// A profile that reads as an account, with the `targets` of such informers.
 fn profile(targets: impl IntoIterator<Item = (String, Vec<InformerKey>)>) -> DeclaredProfile {
     let targets = targets.into_iter().map(|(name, informers)| target(&name, &informers)).collect();
     DeclaredProfile { service_account: Some("reader".into()), ..declared(targets) }
 }
 
-/// As kubewarm would write it, with the manifests of all cells.
+/// As kubewarm would write it, with the manifests of all informers.
 fn status(world: &World, profile: &DeclaredProfile) -> CacheProfileStatus {
     let operator =
         Subject::ServiceAccount { namespace: "kubewarm-system".into(), name: "kubewarm".into() };

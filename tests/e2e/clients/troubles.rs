@@ -68,7 +68,7 @@ pub(super) fn clients_stay_consistent_during_faults(scene: &Scene) -> Outcome {
     let settings = format!("/api/v1/namespaces/{team}/configmaps");
     let informer = || -> Result<String, Failure> {
         let reply = served.server()?.get(&scene.token, &settings)?;
-        Ok(reply.header("kubewarm-cell").to_owned())
+        Ok(reply.header("kubewarm-informer").to_owned())
     };
     let named = informer()?;
     assert_eq!(informer()?, named);

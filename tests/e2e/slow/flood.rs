@@ -192,7 +192,7 @@ async fn fifty_thousand_objects_stop_at_their_limit_without_affecting_others() -
 
     let unlimited = format!("{{targets: [{SMALL}, {BIG}]}}");
     Profile::apply(&world, &namespace, "limited", &unlimited)?;
-    let limits = ["--memory-limit", "16Mi", "--namespace-share", "100"];
+    let limits = ["--memory-limit", "16Mi", "--namespace-quota", "100"];
     let bounded = Operator::start_with(&world, &limits)?;
     exceed_the_process_limit(&bounded, &[other, profile])
 }

@@ -115,9 +115,9 @@ fn chart_defaults_match_the_programs_defaults() {
         ("KUBEWARM_MAX_REQUESTS_INFLIGHT", limit("maxRequestsInflight")),
         ("KUBEWARM_MAX_WATCHES", limit("maxWatches")),
         ("KUBEWARM_NAMESPACE_INFORMERS", whole("namespaceInformers")),
-        ("KUBEWARM_NAMESPACE_SHARE", whole("namespaceShare")),
+        ("KUBEWARM_NAMESPACE_QUOTA", whole("namespaceQuota")),
         ("KUBEWARM_SHUTDOWN_DELAY", format!("{}s", whole("shutdownDelaySeconds"))),
-        ("KUBEWARM_USER_SHARE", limit("userShare")),
+        ("KUBEWARM_USER_QUOTA", limit("userQuota")),
         ("KUBEWARM_WATCH_LIST_TIMEOUT", format!("{}s", whole("watchListTimeoutSeconds"))),
     ];
     let mut flags: Vec<_> =

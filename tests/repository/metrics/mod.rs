@@ -101,7 +101,7 @@ fn names_and_help_texts_have_one_form() {
 }
 
 #[test]
-fn the_memory_limit_is_told_where_there_is_one() {
+fn the_memory_limit_metric_exists_only_with_a_limit() {
     let metrics = ProcessMetrics::new(&BUILD).expect("names and labels are sound");
     let name = "kubewarm_store_limit_bytes";
     assert!(!metrics.render().expect("it renders").contains(name), "0 would look exceeded");

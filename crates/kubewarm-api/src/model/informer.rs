@@ -1,4 +1,4 @@
-//! Keys and settings of informers. A cell is one informer: a list-and-watch and its store.
+//! Keys and settings of informers. An informer is a list-and-watch and its store.
 
 use super::{
     AccessLossPolicy, FieldPath, FieldSelector, Identity, LabelSelector, ListPolicy,

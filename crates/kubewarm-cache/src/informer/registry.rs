@@ -34,7 +34,7 @@ pub struct RegistryLimits {
 
 /// Maximum number of concurrent probes. Each probe uses one connection for about 2 s.
 ///
-/// At the default `--namespace-share` of 25 %, a namespace can probe 16 silent informers a second.
+/// At the default `--namespace-quota` of 25 %, a namespace can probe 16 silent informers a second.
 /// With a staleness limit of 30 s, that is enough for about 400 of them.
 const PROBES: usize = 128;
 
@@ -351,9 +351,9 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
             _panic = AssertUnwindSafe(Box::pin(task.run())).catch_unwind() => {}
         }
         let fault =
-            RequestFault::new(FaultReason::Internal, "the cell's task panicked; see the log");
+            RequestFault::new(FaultReason::Internal, "the informer's task panicked; see the log");
         let delay = panics.failed(None, fastrand::f64());
-        tracing::error!(informer = %informer.key, "the task of a cell panicked; it starts again after a wait");
+        tracing::error!(informer = %informer.key, "the task of an informer panicked; it starts again after a wait");
         informer.failed(Verb::List, &fault, panics.failures(), delay);
         tokio::time::sleep(delay).await;
         // The panic can have left the store half updated.

@@ -21,7 +21,7 @@ const MAX_TRIES: usize = 4;
 
 /// Why a read cannot be answered yet.
 pub(super) enum RetryReason {
-    /// No cell that could answer is warm.
+    /// No informer that can serve the request is warm.
     Cold {
         /// How long the profiles let reads wait.
         wait: Duration,

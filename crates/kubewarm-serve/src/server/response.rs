@@ -106,7 +106,7 @@ where
 
 /// Sets the headers that name the informer and the age of its data.
 pub(super) fn tell_source(headers: &mut HeaderMap, source: &ReadSource, key: &hmac::Key) {
-    const INFORMER_HEADER: HeaderName = HeaderName::from_static("kubewarm-cell");
+    const INFORMER_HEADER: HeaderName = HeaderName::from_static("kubewarm-informer");
     const FRESHNESS: HeaderName = HeaderName::from_static("kubewarm-freshness-milliseconds");
     set(headers, INFORMER_HEADER, opaque(key, &source.informer));
     if let Some(age) = source.age {

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_has_the_type_of_its_column_or_is_null() {
+    fn a_value_has_the_type_of_its_column_or_is_null() {
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
         let object = json!({"a": {
             "text": "x", "n": 3, "f": 1.5, "half": 2.7, "yes": true, "list": [1, "<", 3], "none": null,

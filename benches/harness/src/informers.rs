@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 /// The API group of the kinds.
-const GROUP: &str = "cells.bench.kubewarm.io";
+const GROUP: &str = "informers.bench.kubewarm.io";
 const KINDS: u32 = 20;
 /// Namespaces with objects, which make 200 informers.
 const FULL: u32 = 10;
@@ -108,11 +108,11 @@ pub async fn measure_full(
     let client = cluster.client();
     operator::declare(client, "full", &targets(&(0..FULL).map(full).collect::<Vec<_>>())).await?;
     let before = requests(client).await?;
-    let mut operator = Operator::start(programs, cluster.kubeconfig(), "cells")?;
+    let mut operator = Operator::start(programs, cluster.kubeconfig(), "informers")?;
     let took = operator.ready().await?;
     let after = requests(client).await?;
-    samples.push("cells.seconds", took.as_secs_f64());
-    samples.push("cells.requests_per_cell", (after - before) / f64::from(KINDS * FULL));
+    samples.push("informers.seconds", took.as_secs_f64());
+    samples.push("informers.requests_per_informer", (after - before) / f64::from(KINDS * FULL));
     operator.end().await?;
     operator::withdraw(client, "full").await
 }
@@ -128,7 +128,7 @@ pub async fn measure_idle(
     programs: &Programs,
     samples: &mut Samples,
 ) -> Result<()> {
-    let mut empty = Operator::start(programs, cluster.kubeconfig(), "cells")?;
+    let mut empty = Operator::start(programs, cluster.kubeconfig(), "informers")?;
     empty.ready().await?;
     sleep(SETTLE).await;
     let base = empty.usage()?;
@@ -140,14 +140,14 @@ pub async fn measure_idle(
         let namespaces: Vec<_> = (*first..first + NAMESPACES_A_PROFILE).map(idle).collect();
         operator::declare(client, &format!("idle-{first}"), &targets(&namespaces)).await?;
     }
-    let mut operator = Operator::start(programs, cluster.kubeconfig(), "cells")?;
+    let mut operator = Operator::start(programs, cluster.kubeconfig(), "informers")?;
     samples.push("idle.seconds_to_ready", operator.ready().await?.as_secs_f64());
     sleep(SETTLE).await;
     let before = operator.usage()?;
     sleep(IDLE_FOR).await;
     let after = operator.usage()?;
-    let cells = f64::from(KINDS * IDLE);
-    samples.push("idle.kib_per_cell", (after.rss_kib - base.rss_kib) / cells);
+    let informers = f64::from(KINDS * IDLE);
+    samples.push("idle.kib_per_informer", (after.rss_kib - base.rss_kib) / informers);
     let cpu = after.cpu_seconds - before.cpu_seconds;
     samples.push("idle.core_share", cpu / IDLE_FOR.as_secs_f64());
     operator.end().await?;
@@ -189,15 +189,15 @@ fn targets(namespaces: &[String]) -> Vec<Value> {
 }
 
 fn plural(kind: u32) -> String {
-    format!("cell{kind:02}s")
+    format!("informer{kind:02}s")
 }
 
 fn full(index: u32) -> String {
-    format!("cells-full-{index:03}")
+    format!("informers-full-{index:03}")
 }
 
 fn idle(index: u32) -> String {
-    format!("cells-idle-{index:03}")
+    format!("informers-idle-{index:03}")
 }
 
 fn definition(kind: u32) -> Value {
@@ -209,7 +209,7 @@ fn definition(kind: u32) -> Value {
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
-            "names": {"plural": plural, "singular": format!("cell{kind:02}"),
+            "names": {"plural": plural, "singular": format!("informer{kind:02}"),
                 "kind": format!("Cell{kind:02}")},
             "versions": [{
                 "name": "v1", "served": true, "storage": true,
@@ -228,7 +228,7 @@ fn object(kind: u32, namespace: u32, at: u32) -> (String, Value) {
     let object = json!({
         "apiVersion": format!("{GROUP}/v1"),
         "kind": format!("Cell{kind:02}"),
-        "metadata": {"name": format!("cell-{at:02}"), "labels": {"row": at.to_string()}},
+        "metadata": {"name": format!("informer-{at:02}"), "labels": {"row": at.to_string()}},
         "spec": {"size": kind * at, "colour": "green"},
     });
     (path, object)
