@@ -18,3 +18,4 @@ mod samples;
 mod security;
 mod security_tests;
 mod tiers;
+mod type_names;

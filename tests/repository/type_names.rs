@@ -1,0 +1,130 @@
+//! Each type has a name of its own, so that a search or a stack trace leads to one definition.
+
+use super::files::files;
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Names that several types have, each with the reason.
+const ALLOWED: &[(&str, &str)] = &[];
+
+/// Names of the standard library and of Kubernetes that a reader would take for those types.
+const TAKEN: &[&str] = &[
+    "Context", "Error", "Event", "Object", "Option", "Ordering", "Path", "Request", "Response",
+    "Result", "Status", "String",
+];
+
+const ROOTS: &[&str] = &["src", "crates"];
+
+/// A type that a file defines.
+#[derive(Debug, PartialEq, Eq)]
+struct Definition<'a> {
+    name: &'a str,
+    line: usize,
+}
+
+/// The structs, enums, unions, traits and aliases of a file, without its unit tests and without associated types.
+fn definitions(text: &str) -> Vec<Definition<'_>> {
+    let mut found = Vec::new();
+    let mut is_test = false;
+    for (at, line) in text.lines().enumerate() {
+        // rustfmt indents everything inside of a module.
+        if is_test && !line.starts_with([' ', '}']) && !line.is_empty() && !line.starts_with("mod ")
+        {
+            is_test = false;
+        }
+        if line == "#[cfg(test)]" {
+            is_test = true;
+        }
+        if is_test {
+            continue;
+        }
+        let indented = line.starts_with(' ');
+        let code = line.trim_start();
+        let item = code.strip_prefix("pub").map_or(code, |rest| match rest.split_once(") ") {
+            Some((visibility, rest)) if visibility.starts_with('(') => rest,
+            _ => rest,
+        });
+        let mut words =
+            item.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+        let mut word = words.next().filter(|_| !code.starts_with("//"));
+        if word == Some("unsafe") {
+            word = words.next();
+        }
+        let is_type = match word {
+            Some("struct" | "enum" | "union" | "trait") => true,
+            Some("type") => !indented,
+            _ => false,
+        };
+        let name = words.next().filter(|name| name.starts_with(char::is_uppercase));
+        // The derive macro of strum defines a type for the variants' names.
+        let discriminants = code.strip_prefix("name(").and_then(|rest| rest.strip_suffix("),"));
+        if let Some(name) = name.filter(|_| is_type).or(discriminants) {
+            found.push(Definition { name, line: at + 1 });
+        }
+    }
+    found
+}
+
+fn is_read(path: &Path) -> bool {
+    let is_rust = path.is_dir() || path.extension() == Some(OsStr::new("rs"));
+    let is_test = ["tests", "target", "tests.rs", "fixtures.rs", "samples.rs"]
+        .iter()
+        .any(|name| path.ends_with(name));
+    is_rust && !is_test
+}
+
+/// The definitions of all crates by name, each as `file:line`.
+fn by_name() -> BTreeMap<String, Vec<String>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = BTreeMap::<String, Vec<String>>::new();
+    let paths: Vec<PathBuf> =
+        ROOTS.iter().flat_map(|folder| files(&root.join(folder), is_read)).collect();
+    for path in paths {
+        let text = fs::read_to_string(&path).expect("the file is text");
+        let path = path.strip_prefix(root).expect("found below the root").display().to_string();
+        for Definition { name, line } in definitions(&text) {
+            found.entry(name.to_owned()).or_default().push(format!("{path}:{line}"));
+        }
+    }
+    found
+}
+
+#[test]
+fn each_type_name_is_used_once() {
+    let found = by_name();
+    assert!(found.len() > 300, "only {} types were found", found.len());
+    let is_allowed = |name: &str| ALLOWED.iter().any(|(allowed, _)| *allowed == name);
+    let used_twice: Vec<_> = found
+        .iter()
+        .filter(|(name, places)| places.len() > 1 && !is_allowed(name))
+        .map(|(name, places)| format!("{name}: {}; give each a name of its own", places.join(", ")))
+        .collect();
+    assert!(used_twice.is_empty(), "{}", used_twice.join("\n"));
+    let unneeded: Vec<_> = ALLOWED
+        .iter()
+        .filter(|(name, _)| found.get(*name).is_none_or(|places| places.len() < 2))
+        .collect();
+    assert!(unneeded.is_empty(), "these names are unique: {unneeded:?}");
+}
+
+#[test]
+fn no_type_has_a_name_of_the_standard_library() {
+    let found = by_name();
+    let taken: Vec<_> =
+        TAKEN.iter().filter_map(|name| found.get(*name).map(|places| (name, places))).collect();
+    assert!(taken.is_empty(), "{taken:#?}");
+}
+
+#[test]
+fn definitions_are_found_in_every_form() {
+    let text = "pub(in crate::a) struct One<T>(T);\nenum Two {\n    Three,\n}\n// struct Four;\n/// trait Five\n\
+                pub unsafe trait Six {\n    type Seven;\n}\ntype Eight = u8;\nfn f() {\n    struct Nine;\n}\n\
+                #[cfg(test)]\nmod tests {\n    struct Ten;\n}\npub union Eleven {}\n    name(Twelve),\n\
+                const TEXT: &str = \"struct Thirteen\";\nlet type_ = Fourteen;\n";
+    let names: Vec<_> = definitions(text).into_iter().map(|found| found.name).collect();
+    assert_eq!(names, ["One", "Two", "Six", "Eight", "Nine", "Eleven", "Twelve"]);
+}
