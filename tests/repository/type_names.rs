@@ -1,5 +1,7 @@
 //! Each type has a name of its own, so that a search or a stack trace leads to one definition.
 
+#![expect(clippy::expect_used, reason = "a test may panic")]
+
 use super::files::files;
 use std::{
     collections::BTreeMap,

@@ -127,7 +127,7 @@ impl AccessState {
                 }
                 match &mut self.standing {
                     PermissionState::Granted { verified_at, .. } if is_news => {
-                        *verified_at = time(sent)
+                        *verified_at = time(sent);
                     }
                     PermissionState::Unverified { .. } if is_news => {
                         self.standing = granted(time(sent));
