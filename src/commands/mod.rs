@@ -14,6 +14,7 @@ mod output;
 mod overview;
 mod plan;
 mod print;
+mod problems;
 mod profile_documents;
 mod profile_readiness;
 mod profile_source;

@@ -1,9 +1,11 @@
 //! The report of `status`: a section for each profile, a row for each target, a remark for each problem.
 
 use super::{
+    problems::problem_rows,
     profile_readiness::{
-        NO_STATUS, condition, is_true, name, name_and_namespace, object_name, own_message,
-        problem_and_next_try, sentence, stalled_or_unready, unhealthy, untold, verdict, worst,
+        NO_STATUS, PERMISSIONS_MISSING, condition, is_permission_missing, is_true, name,
+        name_and_namespace, object_name, own_message, sentence, stalled_or_unready, unhealthy,
+        untold, verdict, worst,
     },
     report::{
         CommandExitCode, CommandReport, ReportFact, ReportRow, ReportSection, RowMark, TextTone,
@@ -14,7 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kubewarm_api::v1alpha1::{
     CacheProfile, CacheProfileSpec, CacheProfileStatus, InformerCounts, LatencyStatus,
-    QuantilesStatus, TargetProblem, TargetStatus,
+    QuantilesStatus, TargetStatus,
 };
 use std::time::Duration;
 
@@ -43,7 +45,10 @@ fn section(profile: &CacheProfile, now: Timestamp) -> ReportSection {
     figures(profile, status, &mut head);
     let condition = stalled_or_unready(status);
     cause(condition, &mut head);
-    let remark = condition.map(|condition| {
+    let is_repeated = |condition: &Condition| {
+        condition.reason == PERMISSIONS_MISSING && status.targets.iter().any(is_permission_missing)
+    };
+    let remark = condition.filter(|condition| !is_repeated(condition)).map(|condition| {
         let tone = if condition.type_ == "Stalled" { TextTone::Bad } else { TextTone::Warning };
         ReportRow::of(vec![ReportFact::new(tone, sentence(condition))])
     });
@@ -201,7 +206,7 @@ fn details(
         let text = format!("not confirmed for {}", length(span(confirmed.0, now)));
         details.push(remark(TextTone::Warning, text));
     }
-    details.extend(target.problems.iter().map(|found| trouble(keys(profile, target), found, now)));
+    details.extend(problem_rows(profile, status, target, &keys(profile, target), now));
     let behind = target
         .serving_generation
         .filter(|serving| status.observed_generation.is_some_and(|observed| *serving < observed));
@@ -221,22 +226,6 @@ fn details(
         details.push(remark(TextTone::Quiet, text));
     }
     details
-}
-
-fn trouble(mut facts: Vec<ReportFact>, found: &TargetProblem, now: Timestamp) -> ReportRow {
-    let next = found.next_retry_time.as_ref().map(|next| next.0.to_string());
-    facts.extend([
-        ReportFact::new(TextTone::Bad, problem_and_next_try(found, now)),
-        ReportFact::hidden("problemNamespace", &found.namespace),
-        ReportFact::hidden("reason", &found.reason),
-    ]);
-    let more = [
-        ("object", Some(&found.object).filter(|object| !object.is_empty()).cloned()),
-        ("message", found.message.clone()),
-        ("nextRetryTime", next),
-    ];
-    facts.extend(more.into_iter().filter_map(|(key, value)| Some(ReportFact::hidden(key, value?))));
-    ReportRow::of(facts)
 }
 
 fn cause(condition: Option<&Condition>, facts: &mut Vec<ReportFact>) {
@@ -270,6 +259,13 @@ mod tests {
     fn a_profile_is_drawn_as_a_tree_with_bars() {
         let drawn = drawn(&[fixtures::ready(), fixtures::warming()], 100);
         assert_eq!(drawn, include_str!("tree.golden"), "drawn:\n{drawn}");
+    }
+
+    #[test]
+    fn a_missing_permission_is_printed_once() {
+        let drawn = drawn(&[fixtures::warming()], 0);
+        assert_eq!(drawn.matches("not allowed").count(), 1, "{drawn}");
+        assert_eq!(drawn.matches("kubewarm rbac orders -n shop --diff").count(), 1, "{drawn}");
     }
 
     #[test]

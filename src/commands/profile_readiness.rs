@@ -10,6 +10,11 @@ use kubewarm_api::v1alpha1::{
     CacheProfile, CacheProfileStatus, GROUP, TargetProblem, TargetStatus,
 };
 
+/// Reason of the condition `Ready` of a profile without a permission that it needs.
+pub(super) const PERMISSIONS_MISSING: &str = "PermissionsMissing";
+/// Reasons of problems that a grant of permissions fixes.
+const DENIED: [&str; 2] = ["Forbidden", "TokenRequestDenied"];
+
 /// Message for a profile without a status.
 pub(super) const NO_STATUS: &str = "no status yet: is the operator running?";
 
@@ -48,13 +53,17 @@ pub(super) fn lacking(profile: &CacheProfile) -> Vec<String> {
     if status.observed_generation < profile.metadata.generation {
         lines.push("kubewarm has not looked at its newest generation yet".to_owned());
     }
-    lines.extend(stalled_or_unready(status).map(sentence));
+    let unready = stalled_or_unready(status);
+    lines.extend(unready.map(sentence));
+    let is_denied = unready.is_some_and(|found| found.reason == PERMISSIONS_MISSING);
     for target in status.targets.iter().filter(|target| unhealthy(target).is_some()) {
         if let Some(condition) = untold(target) {
             let message = own_message(target, condition);
             lines.push(format!("{}: {}: {message}", target.name, condition.reason));
         }
-        let problems = target.problems.iter().map(problem);
+        // The condition of the profile has already reported its missing permissions.
+        let is_new = |found: &&TargetProblem| !is_denied || missing_permission(found).is_none();
+        let problems = target.problems.iter().filter(is_new).map(problem);
         lines.extend(problems.map(|problem| format!("{}: {problem}", target.name)));
     }
     lines
@@ -78,8 +87,25 @@ pub(super) fn unhealthy(target: &TargetStatus) -> Option<&Condition> {
 /// The result of `unhealthy`, unless a problem of the target has the same reason. The problem then repeats it with more
 /// detail.
 pub(super) fn untold(target: &TargetStatus) -> Option<&Condition> {
-    let is_repeated = |reason: &str| target.problems.iter().any(|problem| problem.reason == reason);
+    // `Warm` has one reason for all missing permissions.
+    let is_same = |reason: &str, problem: &TargetProblem| {
+        problem.reason == reason
+            || DENIED.contains(&reason) && DENIED.contains(&problem.reason.as_str())
+    };
+    let is_repeated = |reason: &str| target.problems.iter().any(|found| is_same(reason, found));
     unhealthy(target).filter(|found| !is_repeated(&found.reason))
+}
+
+/// Whether a problem of `target` is a missing permission.
+pub(super) fn is_permission_missing(target: &TargetStatus) -> bool {
+    target.problems.iter().any(|found| missing_permission(found).is_some())
+}
+
+/// The permission that `found` reports as missing, without the next step and the API server's message. `None` for
+/// other problems.
+pub(super) fn missing_permission(found: &TargetProblem) -> Option<&str> {
+    let message = found.message.as_deref().filter(|_| DENIED.contains(&found.reason.as_str()))?;
+    Some(message.split_once("; run `").map_or(message, |(permission, _)| permission))
 }
 
 /// The message of `condition` without the prefix that names `target`, because the output already contains the name.

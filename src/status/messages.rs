@@ -38,9 +38,9 @@ impl MessageContext<'_> {
         self.access.and_then(|access| access.subject.as_deref()).unwrap_or("kubewarm")
     }
 
-    /// What grants a missing permission.
-    fn grant(&self) -> String {
-        format!("what `{}` prints", rbac_command(self.profile))
+    /// The step after a missing permission: a review of what to grant.
+    fn review(&self) -> String {
+        format!("run `{} --diff`", rbac_command(self.profile))
     }
 
     /// Why the subject cannot do `what`, and what to do. `revoked`: when it last could.
@@ -51,23 +51,23 @@ impl MessageContext<'_> {
         revoked: Option<Timestamp>,
     ) -> String {
         let subject = self.subject();
-        let next = self.grant();
+        let next = self.review();
         match (reason, revoked) {
             (FaultReason::Unauthorized, _) => format!(
                 "the API server does not accept the credentials of {subject} to {what}; check that its \
                  token is valid and that the account exists"
             ),
             (FaultReason::TokenRequestDenied, _) => {
-                format!("kubewarm may not request tokens of {subject} to {what}; apply {next}")
+                format!("kubewarm may not request tokens of {subject} to {what}; {next}")
             }
             (FaultReason::ServiceAccountNotFound, _) => format!(
                 "{subject} does not exist, as which to {what}; create it, and the target starts by itself"
             ),
             (_, Some(until)) => format!(
-                "no longer allowed to {what} as {subject} (it was at {}); apply {next}",
+                "no longer allowed to {what} as {subject} (it was at {}); {next}",
                 quantities::seconds(until).0
             ),
-            (_, None) => format!("not allowed to {what} as {subject}; apply {next}"),
+            (_, None) => format!("not allowed to {what} as {subject}; {next}"),
         }
     }
 

@@ -82,7 +82,7 @@ pub(super) fn costs(
     if let Some(missing @ 1..) = missing_permissions {
         let command = rbac_command(profile);
         let _infallible =
-            write!(text, "; {missing} permissions are missing, apply what `{command}` prints");
+            write!(text, "; {missing} permissions are missing, run `{command} --diff`");
     }
     for caveat in forecast.into_iter().flat_map(|forecast| &forecast.caveats) {
         let _infallible = write!(text, "; {caveat}");

@@ -87,8 +87,8 @@ fn a_controller_starts_when_its_kinds_are_listable_and_permitted_and_not_before(
     let stderr = String::from_utf8_lossy(&late.stderr);
     assert_eq!(late.status.code(), Some(3), "{stderr}");
     let lacking = "not allowed to list and watch configmaps of the core API group in namespace \
-                   \"billing\" as system:serviceaccount:kubewarm-system:kubewarm; apply \
-                   what `kubectl warm rbac billing-controller -n billing` prints";
+                   \"billing\" as system:serviceaccount:kubewarm-system:kubewarm; run \
+                   `kubectl warm rbac billing-controller -n billing --diff`";
     assert!(stderr.contains(lacking), "{stderr}");
 
     let waiting = init_container(&world, None)?.spawn()?;

@@ -192,10 +192,7 @@ fn explained(world: &World, profile: &Profile<'_>) -> Outcome {
             &format!(
                 "  missing       list, watch on configmaps in namespace {namespace}, for {subject}"
             ),
-            &format!(
-                "  granted by    Role kubewarm:{namespace}:web in namespace {namespace}, of \
-                 status.access.manifests"
-            ),
+            &format!("  granted by    Role kubewarm:{namespace}:web in namespace {namespace}"),
             "    - apiGroups: ['']",
             "      resources: [configmaps]",
             "      verbs: [list, watch]",

@@ -2,7 +2,9 @@
 
 use super::super::{
     advice::{address, grant},
-    profile_readiness::{NO_STATUS, condition, name, sentence, unhealthy, verdict},
+    profile_readiness::{
+        NO_STATUS, PERMISSIONS_MISSING, condition, name, sentence, unhealthy, verdict,
+    },
     report::{CommandExitCode, ReportRow},
 };
 use kubewarm_api::{model::is_dns_label, v1alpha1::CacheProfile};
@@ -41,7 +43,7 @@ fn of_profile(profile: &CacheProfile, program: &str) -> ReportRow {
             ReportRow::bad(format!("{title}: kubewarm has not looked at its newest generation yet"))
                 .next(format!("{program} status {of_it} --watch"))
         }
-        (_, "PermissionsMissing") => {
+        (_, PERMISSIONS_MISSING) => {
             let [review, apply] = grant(profile);
             ReportRow::bad(format!("{title}: {message}")).next(review).next(apply)
         }
@@ -85,7 +87,7 @@ mod tests {
         let reviewed = format!("{rbac} --diff --generation=2 &&");
         let applied = format!("  {rbac} --generation=2 | kubectl apply -f -");
         for (reason, expected) in [
-            ("PermissionsMissing", vec![&*reviewed, &*applied]),
+            (PERMISSIONS_MISSING, vec![&*reviewed, &*applied]),
             ("LimitExceeded", vec!["kubectl edit cprof orders -n shop"]),
             ("Stale", vec!["kubewarm status orders -n shop --target deployments"]),
             ("TargetsNotWarm", vec!["kubewarm status orders -n shop --target deployments"]),

@@ -26,17 +26,13 @@ pub(super) fn refused(access: &AccessStatus, of: &GroupResource) -> Vec<(String,
     refused
 }
 
-/// At most four rules in the status that grant the missing permissions, each with its role and status field.
+/// At most four rules in the status that grant the missing permissions, each with its role.
 ///
 /// It prints only rules for the resource of the target, because other users than kubewarm can write the status.
 pub(super) fn granting(access: &AccessStatus, of: &GroupResource) -> Vec<ReportRow> {
     let places: Vec<_> = refused(access, of).into_iter().map(|(_, place)| place).collect();
-    let texts = [
-        ("status.access.manifests", &access.manifests),
-        ("status.access.manifestsElevated", &access.manifests_elevated),
-    ];
     let mut found = Vec::new();
-    for (field, text) in texts {
+    for text in [&access.manifests, &access.manifests_elevated] {
         let documents = text.as_deref().and_then(|text| RbacObject::parse(text).ok());
         for document in documents.unwrap_or_default() {
             let place = match document.namespace() {
@@ -46,7 +42,7 @@ pub(super) fn granting(access: &AccessStatus, of: &GroupResource) -> Vec<ReportR
             let is_there = document.namespace().is_empty()
                 || places.iter().any(|place| place == document.namespace());
             for rule in document.rules().iter().filter(|rule| is_there && grants(rule, of)) {
-                let role = format!("{} {}{place}, of {field}", document.kind(), document.name());
+                let role = format!("{} {}{place}", document.kind(), document.name());
                 let row = ReportRow::labelled("granted by", TextTone::Plain, role);
                 found.push(ReportRow { next: lines(rule), ..row });
             }
@@ -116,10 +112,7 @@ rules:
         let of = GroupResource::new("", "configmaps").unwrap();
         assert_eq!(refused(&access(), &of), [("watch".to_owned(), "shop".to_owned())]);
         let [found] = &granting(&access(), &of)[..] else { panic!("not one") };
-        assert_eq!(
-            found.text(),
-            "granted by  Role kubewarm:shop:checkout in namespace shop, of status.access.manifests"
-        );
+        assert_eq!(found.text(), "granted by  Role kubewarm:shop:checkout in namespace shop");
         assert_eq!(
             found.next,
             ["- apiGroups: ['']", "  resources: [configmaps, pods]", "  verbs: [list, watch]"]

@@ -58,11 +58,13 @@ pub(super) fn target(
         let text = "kubewarm has not looked at the newest generation yet; this is of an older one";
         rows.push(ReportRow::labelled("generation", TextTone::Warning, text));
     }
-    rows.extend(found.into_iter().flat_map(|found| details(found, now)));
     let of = GroupResource::new(&declared.group, &declared.resource).ok();
-    if let (Some(of), Some(access)) = (of, &status.access) {
-        rows.extend(missing_rules(profile, access, &of));
-    }
+    let missing = match (of, &status.access) {
+        (Some(of), Some(access)) => missing_rules(profile, access, &of),
+        (None, _) | (_, None) => Vec::new(),
+    };
+    rows.extend(found.into_iter().flat_map(|found| details(found, &missing, now)));
+    rows.extend(missing);
     let head = ReportRow::of(vec![title, state]);
     let verdict = if is_well { CommandExitCode::Good } else { CommandExitCode::Bad };
     Ok(CommandReport {
@@ -73,12 +75,15 @@ pub(super) fn target(
     })
 }
 
-/// Rows for the conditions and problems in the status.
-fn details(target: &TargetStatus, now: Timestamp) -> Vec<ReportRow> {
+/// Rows for the conditions and problems in the status. `missing`, the rows of the missing permissions, replaces the
+/// message of `Warm`.
+fn details(target: &TargetStatus, missing: &[ReportRow], now: Timestamp) -> Vec<ReportRow> {
     let mut rows = vec![ReportRow::labelled("informers", TextTone::Plain, informers_text(target))];
     for found in &target.conditions {
         let ago = length(span(found.last_transition_time.0, now));
-        let message = own_message(target, found);
+        let is_repeated =
+            !missing.is_empty() && found.type_ == "Warm" && found.reason == "Forbidden";
+        let message = if is_repeated { "" } else { own_message(target, found) };
         let colon = if message.is_empty() { "" } else { ": " };
         let text = format!("{}, {}, for {ago}{colon}{message}", found.status, found.reason);
         let tone = if found.status == "True" { TextTone::Plain } else { TextTone::Warning };

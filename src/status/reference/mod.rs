@@ -71,7 +71,7 @@ impl ReasonRow {
 
 const NOTHING: &str = "Nothing.";
 const EDIT: &str = "Edit the field that the message names.";
-const GRANT: &str = "Apply what `kubectl warm rbac NAME -n NAMESPACE` prints.";
+const GRANT: &str = "Run `kubectl warm rbac NAME -n NAMESPACE --diff`, and grant what it shows.";
 const WAIT: &str = "Wait; kubewarm tries again by itself.";
 const LOOK: &str = "Run `kubewarm status NAME -n NAMESPACE`, and look at the targets.";
 const RAISE: &str = "Raise the limit that the message names, or select fewer objects.";

@@ -58,7 +58,7 @@ fn a_forbidden_informer_names_target_verb_namespace_subject_and_next_step() {
     let status = world.compute(&declared(targets), None);
     let expected = format!(
         "target \"pods\": not allowed to watch pods in namespace \"team-b\" as {SUBJECT}; \
-         apply what `kubectl warm rbac checkout -n shop` prints"
+         run `kubectl warm rbac checkout -n shop --diff`"
     );
     for type_ in ["Ready", "Warm"] {
         assert_eq!(message(&status.conditions, type_), expected);
@@ -76,7 +76,7 @@ fn refused_secrets_name_the_same_command() {
     let status = world.compute(&declared(vec![target("secrets", &[secrets])]), None);
     let text = message(&status.conditions, "Ready");
     assert!(text.contains("list secrets in all namespaces"), "{text}");
-    assert!(text.ends_with("apply what `kubectl warm rbac checkout -n shop` prints"), "{text}");
+    assert!(text.ends_with("run `kubectl warm rbac checkout -n shop --diff`"), "{text}");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn the_command_is_named_before_the_manifests_are_known() {
     });
     let text = message(&status.conditions, "Ready");
     assert!(
-        text.ends_with("as kubewarm; apply what `kubectl warm rbac checkout -n shop` prints"),
+        text.ends_with("as kubewarm; run `kubectl warm rbac checkout -n shop --diff`"),
         "{text}"
     );
 }

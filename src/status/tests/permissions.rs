@@ -80,7 +80,7 @@ fn missing_permissions_are_listed_with_the_next_step() {
     assert_eq!(state(&status.conditions, "Ready"), "False/PermissionsMissing");
     let expected = format!(
         "target \"pods\": not allowed to list and watch pods of the core API group in namespace \
-         \"b\" as {SUBJECT}; apply what `kubectl warm rbac checkout -n shop` prints"
+         \"b\" as {SUBJECT}; run `kubectl warm rbac checkout -n shop --diff`"
     );
     for type_ in ["Ready", "Authorized"] {
         assert_eq!(message(&status.conditions, type_), expected);
@@ -99,7 +99,7 @@ fn missing_permissions_are_listed_with_the_next_step() {
     world.set_access(&keys[2], refused(&world, FaultReason::Forbidden, &[Verb::Watch]));
     let status = world.compute(&profile, None);
     let text = message(&status.conditions, "Authorized");
-    assert!(text.ends_with("apply what `kubectl warm rbac checkout -n shop` prints"), "{text}");
+    assert!(text.ends_with("run `kubectl warm rbac checkout -n shop --diff`"), "{text}");
     let missing = [rule("", "secrets", &["watch"]), rule("b", "pods", &["list", "watch"])];
     assert_eq!(status.access.unwrap().missing, missing);
 }

@@ -1,0 +1,131 @@
+//! The problems of a target, below its row in the output of `status`.
+
+use super::{
+    advice::{address, program},
+    profile_readiness::{is_permission_missing, missing_permission, problem_and_next_try},
+    report::{ReportFact, ReportRow, TextTone},
+};
+use jiff::Timestamp;
+use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, TargetProblem, TargetStatus};
+
+/// A row for each problem of `target`, with `keys` for programs. Missing permissions that differ only in their
+/// namespace share one visible text. The command that shows what to grant follows the last of all targets.
+pub(super) fn problem_rows(
+    profile: &CacheProfile,
+    status: &CacheProfileStatus,
+    target: &TargetStatus,
+    keys: &[ReportFact],
+    now: Timestamp,
+) -> Vec<ReportRow> {
+    let problems = &target.problems;
+    let text = |at, found| match Denial::of(found) {
+        None => Some(problem_and_next_try(found, now)),
+        Some(denial) => {
+            let is_first = !problems.iter().take(at).any(|other| denial.covers(other));
+            is_first.then(|| denial.text(problems))
+        }
+    };
+    let facts = |(at, found)| {
+        let text = text(at, found).map(|text| ReportFact::new(TextTone::Bad, text));
+        keys.iter().cloned().chain(text).chain(for_programs(found)).collect()
+    };
+    let mut rows: Vec<_> = problems.iter().enumerate().map(facts).map(ReportRow::of).collect();
+    let last = status.targets.iter().rfind(|target| is_permission_missing(target));
+    if last.is_some_and(|last| last.name == target.name) {
+        let at = problems.iter().rposition(|found| missing_permission(found).is_some());
+        let command = format!("see what to grant: {} rbac {} --diff", program(), address(profile));
+        let row = ReportRow::of(vec![ReportFact::new(TextTone::Plain, command)]);
+        rows.insert(at.map_or(rows.len(), |at| at + 1), row);
+    }
+    rows
+}
+
+fn for_programs(found: &TargetProblem) -> Vec<ReportFact> {
+    let next = found.next_retry_time.as_ref().map(|next| next.0.to_string());
+    let pairs = [
+        ("problemNamespace", Some(found.namespace.clone())),
+        ("reason", Some(found.reason.clone())),
+        ("object", Some(&found.object).filter(|object| !object.is_empty()).cloned()),
+        ("message", found.message.clone()),
+        ("nextRetryTime", next),
+    ];
+    pairs.into_iter().filter_map(|(key, value)| Some(ReportFact::hidden(key, value?))).collect()
+}
+
+/// A missing permission, without its namespace.
+#[derive(PartialEq, Eq)]
+struct Denial<'a> {
+    reason: &'a str,
+    /// The text before the namespace.
+    before: &'a str,
+    /// The text after the namespace. `None` if the text contains no namespace.
+    after: Option<&'a str>,
+}
+
+impl<'a> Denial<'a> {
+    fn of(found: &'a TargetProblem) -> Option<Self> {
+        let permission = missing_permission(found)?;
+        let namespace = format!("namespace {:?}", found.namespace);
+        let (before, after) = match permission.split_once(&namespace) {
+            Some((before, after)) => (before, Some(after)),
+            None => (permission, None),
+        };
+        Some(Self { reason: &found.reason, before, after })
+    }
+
+    fn covers(&self, found: &TargetProblem) -> bool {
+        Denial::of(found).is_some_and(|other| other == *self)
+    }
+
+    /// The permission with the namespaces of all `problems` that it covers.
+    fn text(&self, problems: &[TargetProblem]) -> String {
+        let Self { reason, before, after } = self;
+        let Some(after) = after else { return format!("{reason}: {before}") };
+        let covered = problems.iter().filter(|found| self.covers(found));
+        let names: Vec<_> = covered.map(|found| format!("{:?}", found.namespace)).collect();
+        let noun = if names.len() == 1 { "namespace" } else { "namespaces" };
+        format!("{reason}: {before}{noun} {}{after}", names.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::fixtures, *};
+
+    /// The texts of the last target with a missing permission, whose problem exists in each of `namespaces`.
+    fn texts(namespaces: &[&str]) -> Vec<String> {
+        let profile = fixtures::warming();
+        let status = profile.status.as_ref().unwrap();
+        let mut target = status.targets[1].clone();
+        let [denied, stock, payments] = &target.problems[..] else { panic!("not three") };
+        let problem = |namespace: &&str| TargetProblem {
+            namespace: (*namespace).to_owned(),
+            message: denied
+                .message
+                .as_ref()
+                .map(|text| text.replace("shop\" as", &format!("{namespace}\" as"))),
+            ..denied.clone()
+        };
+        let (stock, payments) = (stock.clone(), payments.clone());
+        target.problems = namespaces.iter().map(problem).chain([stock, payments]).collect();
+        let rows = problem_rows(&profile, status, &target, &[], fixtures::now());
+        rows.iter().map(ReportRow::text).collect()
+    }
+
+    #[test]
+    fn a_permission_that_is_missing_in_several_namespaces_has_one_text() {
+        let texts = texts(&["shop", "billing", "orders"]);
+        let expected = "Forbidden: not allowed to watch deployments.apps in namespaces \"shop\", \"billing\", \
+                        \"orders\" as system:serviceaccount:shop:cache-reader";
+        assert_eq!(texts[..3], [expected, "", ""]);
+        assert_eq!(texts[3], "see what to grant: kubewarm rbac orders -n shop --diff");
+        assert!(texts[4].starts_with("stock: TimedOut: "), "{texts:?}");
+    }
+
+    #[test]
+    fn the_text_has_neither_the_next_step_nor_the_api_servers_message() {
+        let expected = "Forbidden: not allowed to watch deployments.apps in namespace \"shop\" as \
+                        system:serviceaccount:shop:cache-reader";
+        assert_eq!(texts(&["shop"])[0], expected);
+    }
+}
