@@ -83,7 +83,7 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, AppError> {
         Cli::Check(args) => Ok(commands::check(&args, Timestamp::now).await?.into()),
         Cli::Get(args) => Ok(commands::get(&args, Timestamp::now).await?.into()),
         Cli::Kubeconfig(args) => Ok(commands::kubeconfig(&args).await?.into()),
-        Cli::Version(args) => Ok(commands::version(&args)?.into()),
+        Cli::Version(args) => Ok(commands::version(&args).await?.into()),
         Cli::Completion { shell } => say(&cli::script(shell)),
     }
 }

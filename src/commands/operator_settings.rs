@@ -37,6 +37,12 @@ pub(super) async fn deployments(
     Ok(get(client, &path).await?.json::<ObjectList<Deployment>>()?.items)
 }
 
+/// The operator's version in the labels of its Deployment.
+pub(super) fn version_of(deployment: &Deployment) -> Option<&str> {
+    let labels = deployment.metadata.labels.as_ref()?;
+    labels.get("app.kubernetes.io/version").map(String::as_str)
+}
+
 impl OperatorSettings {
     /// The settings in the flags, else the defaults.
     pub(super) fn of_flags(args: &OperatorArgs) -> Self {

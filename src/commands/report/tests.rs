@@ -181,7 +181,7 @@ fn every_report_of_profiles_has_every_format() {
     let reports = [
         overview(&profiles, fixtures::now()),
         target(&profiles[0], "pods", fixtures::now()).unwrap(),
-        version::report(),
+        version::report(&[version::of_client()]),
     ];
     for report in reports {
         let json = render(&report, ReportFormat::Json).unwrap();

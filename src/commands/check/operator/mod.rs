@@ -2,7 +2,7 @@
 
 use super::super::{
     advice::program,
-    operator_settings::{OperatorSettings, deployments},
+    operator_settings::{OperatorSettings, deployments, version_of},
     profile_source::OperatorArgs,
     report::ReportRow,
     text::{length, place},
@@ -193,9 +193,7 @@ fn of_deployment(deployment: &Deployment, namespace: &str) -> ReportRow {
                 "kubectl -n {namespace} logs -l app.kubernetes.io/name=kubewarm --tail=20"
             ));
     }
-    let labels = deployment.metadata.labels.as_ref();
-    let version = labels.and_then(|labels| labels.get("app.kubernetes.io/version"));
-    match version.filter(|version| *version != env!("CARGO_PKG_VERSION")) {
+    match version_of(deployment).filter(|version| *version != env!("CARGO_PKG_VERSION")) {
         Some(version) => ReportRow::note(format!(
             "{text}; it is of version {version}, this command of {}",
             env!("CARGO_PKG_VERSION")
