@@ -1,11 +1,11 @@
 //! The operator's settings that affect permissions, from its Deployment or from flags.
 
-use super::{advice::variable, print::tell, profile_source::OperatorArgs};
+use super::{advice::variable, flag_values, print::tell, profile_source::OperatorArgs};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Container};
 use kube::{Client, api::ObjectList};
 use kubewarm_api::{
     manifests::OperatorFeature,
-    model::{OperatorScope, RequestFault, Subject, WatchedNamespaces, is_dns_label},
+    model::{ListPolicy, OperatorScope, RequestFault, Subject, WatchedNamespaces, is_dns_label},
 };
 use kubewarm_client::get;
 
@@ -23,6 +23,8 @@ pub(super) struct OperatorSettings {
     pub(super) account: String,
     /// Enabled features that need more permissions.
     pub(super) more: Vec<OperatorFeature>,
+    /// Settings for the lists of all profiles.
+    pub(super) lists: ListPolicy,
 }
 
 /// The operator's Deployments in `namespace`.
@@ -51,6 +53,7 @@ impl OperatorSettings {
             watched: args.watch_namespaces.clone(),
             account: ACCOUNT.to_owned(),
             more: Vec::new(),
+            lists: ListPolicy::default(),
         }
     }
 
@@ -107,7 +110,7 @@ impl OperatorSettings {
         } else {
             flags.watched
         };
-        Self { namespace: flags.namespace, watched, account, more }
+        Self { namespace: flags.namespace, watched, account, more, lists: lists(container) }
     }
 
     /// The operator's namespace, and the namespaces whose profiles it runs.
@@ -124,6 +127,20 @@ impl OperatorSettings {
             namespace: self.namespace.as_str().into(),
             name: self.account.as_str().into(),
         }
+    }
+}
+
+/// The list settings in the flags of `container`, else the defaults.
+fn lists(container: &Container) -> ListPolicy {
+    let default = ListPolicy::default();
+    let [strategy, page_size, timeout] = ["list-strategy", "list-page-size", "watch-list-timeout"]
+        .map(|flag| flag_value(container, flag));
+    ListPolicy {
+        strategy: strategy.and_then(|text| text.parse().ok()).unwrap_or(default.strategy),
+        page_size: page_size.and_then(|text| text.parse().ok()).unwrap_or(default.page_size),
+        watch_list_timeout: timeout
+            .and_then(|text| flag_values::duration(text).ok())
+            .unwrap_or(default.watch_list_timeout),
     }
 }
 
@@ -153,8 +170,9 @@ mod tests {
     use super::{super::fixtures::parse, *};
     use http::{Request, Response};
     use kube::client::Body;
+    use kubewarm_api::model::ListStrategy;
     use serde_json::{Value, json};
-    use std::convert::Infallible;
+    use std::{convert::Infallible, time::Duration};
 
     fn deployment(container: &Value) -> Value {
         let pod = json!({"serviceAccountName": "warm", "containers": [container]});
@@ -208,6 +226,23 @@ mod tests {
             serde_json::from_value(deployment(&json!({"name": name, "env": env}))).unwrap();
         let args = parse::<OperatorArgs>("--watch-namespaces d").unwrap();
         assert_eq!(OperatorSettings::of(&[found], &args).unwrap().watched, ["d"], "flags win");
+    }
+
+    #[test]
+    fn list_settings_are_read_from_arguments_and_environment() {
+        let lists = |args: Value, env: Value| {
+            settings(&json!({"name": "kubewarm", "args": args, "env": env})).lists
+        };
+        assert_eq!(lists(json!(["run"]), json!([])), ListPolicy::default());
+        let args = json!(["--list-strategy=paged-list", "--watch-list-timeout", "10s"]);
+        let env = json!([{"name": "KUBEWARM_LIST_PAGE_SIZE", "value": "50"}]);
+        let expected = ListPolicy {
+            strategy: ListStrategy::PagedList,
+            page_size: 50,
+            watch_list_timeout: Duration::from_secs(10),
+        };
+        assert_eq!(lists(args, env), expected);
+        assert_eq!(lists(json!(["--list-page-size=many"]), json!([])), ListPolicy::default());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::{
     super::{
         CommandError,
         cluster::{ConnectionArgs, served},
+        operator_settings::OperatorSettings,
         rbac::namespaces,
         text::place,
     },
@@ -19,8 +20,7 @@ use kubewarm_api::{
     manifests::NamespacesBySelector,
     model::{
         DeclaredProfile, DeclaredTarget, FieldSelector, GroupResource, Identity, InformerKey,
-        InformerScope, LabelSelector, ListPolicy, OperatorScope, Subject, TargetScope,
-        ValidatedProfile, Verb,
+        InformerScope, LabelSelector, Subject, TargetScope, ValidatedProfile, Verb,
     },
     v1alpha1::PlanCertainty,
 };
@@ -69,11 +69,11 @@ impl LiveCluster {
         Ok(Self { client, served, surveyor })
     }
 
-    /// Samples the objects of `profile`, and reviews the permissions of `reader`.
+    /// Samples the objects of `profile` for an operator with `settings`, and reviews the permissions of `reader`.
     pub(super) async fn outlook(
         &self,
         profile: &ValidatedProfile,
-        home: &OperatorScope,
+        settings: &OperatorSettings,
         reader: &Subject,
     ) -> Result<ProfilePlan, CommandError> {
         let mut outlook = ProfilePlan::of(&profile.profile);
@@ -86,7 +86,7 @@ impl LiveCluster {
             Err(error) => return Err(error),
         };
         let declared =
-            controller::outlook(profile, home, &self.served, &found, ListPolicy::default());
+            controller::outlook(profile, &settings.home(), &self.served, &found, settings.lists);
         let refusals =
             declared.targets.iter().filter_map(|it| it.resolved.as_ref()?.as_ref().err());
         outlook.faults.extend(refusals.map(|refusal| refusal.message.clone()));

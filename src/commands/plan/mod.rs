@@ -85,7 +85,7 @@ pub async fn plan(args: &PlanArgs) -> Result<CommandExitCode, CommandError> {
                 let connect = || LiveCluster::connect(&args.spec.connection);
                 let cluster = cluster.get_or_try_init(connect).await?;
                 let reader = reader(&checked, args, &settings);
-                cluster.outlook(&checked, &home, &reader).await?
+                cluster.outlook(&checked, &settings, &reader).await?
             }
         };
         outlooks.push(outlook);
