@@ -97,9 +97,11 @@ fn profiles_outlive_upgrade_rollback_and_uninstall() -> Outcome {
 fn live(release: &Release<'_>) -> Outcome {
     let chart = chart();
     let notes = release.run(&["install", "kubewarm", &chart, "--wait"], Some(VALUES))?;
-    for command in ["rollout status deployment/kubewarm", "get cprof sample -n shop"] {
+    let review = "kubectl warm rbac sample -n shop --diff\n";
+    for command in ["rollout status deployment/kubewarm", review, "get cprof sample -n shop"] {
         assert!(notes.contains(command), "{notes}");
     }
+    assert!(!notes.contains(".status."), "no command applies a status: {notes}");
     let (installed, certificate) = (release.profile()?, release.certificate()?);
     let uid = |profile: &Value| profile.pointer("/metadata/uid").cloned();
     let targets = |profile: &Value| profile["spec"]["targets"].as_array().map(Vec::len);

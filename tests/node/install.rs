@@ -48,10 +48,17 @@ fn follow_notes(world: &World, notes: &str) -> Outcome {
     let expected = "is installed in namespace kubewarm-system, for the profiles of all namespaces";
     assert!(notes.replace('\n', " ").contains(expected), "{notes}");
     assert!(!notes.contains("WARNING"), "{notes}");
-    // Commands for reads from outside the cluster need a shell.
-    let is_for_a_shell = |line: &&str| line.contains(['>', '&', '$']);
+    let review = "kubectl warm rbac sample -n shop --diff\n";
+    let grant = "kubectl warm rbac sample -n shop | kubectl apply -f -\n";
+    let positions = (notes.find(review), notes.find(grant));
+    assert!(positions.0.is_some() && positions.0 < positions.1, "the review comes first: {notes}");
+    assert!(!notes.contains(".status."), "no command applies a status: {notes}");
+    // Commands with a pipe, a file or a variable need a shell.
+    let is_for_a_shell = |line: &&str| line.contains(['>', '&', '$', '|']);
     let commands = notes.lines().filter(|line| !is_for_a_shell(line));
     let commands = commands.filter_map(|line| line.strip_prefix("kubectl "));
+    // The plugin is not on the PATH.
+    let commands = commands.filter(|command| !command.starts_with("warm "));
     let endless = |command: &&str| command.ends_with(" -w") || command.starts_with("port-forward ");
     let (endless, commands): (Vec<_>, Vec<_>) = commands.partition(endless);
     assert_eq!((endless.len(), commands.len()), (2, 2), "{notes}");
