@@ -17,13 +17,14 @@ use super::{
     flag_values,
     output::OutputArgs,
     print::{show, show_as, tell},
+    profile_readiness::title,
     report::CommandExitCode,
 };
 use clap::Args;
-use http::HeaderMap;
+use http::{HeaderMap, Uri};
 use jiff::Timestamp;
 use kube::Client;
-use kubewarm_api::model::{RequestFault, Resource, ResourceInfo};
+use kubewarm_api::model::{FaultReason, RequestFault, Resource, ResourceInfo};
 use kubewarm_client::{
     ApiResponse, ApiServerConnection, ConnectionOptions, ServedResources, get_all,
 };
@@ -128,7 +129,8 @@ pub async fn get(
 ) -> Result<CommandExitCode, CommandError> {
     let connection = connect(args).await?;
     let cache = NamedClient { client: connection.client(), name: "the cache" };
-    let kinds = served(cache.client.clone()).await.map_err(CommandError::of_discovery)?;
+    let kinds = served(cache.client.clone()).await;
+    let kinds = kinds.map_err(|fault| undiscovered(connection.server(), fault))?;
     let kind = find(&kinds, &args.kind).ok_or_else(|| not_warm(&args.kind))?;
     let namespace = (kind.namespaced && !args.all_namespaces)
         .then(|| args.namespace.as_deref().unwrap_or_else(|| connection.namespace()));
@@ -154,6 +156,29 @@ fn find<'a>(served: &'a ServedResources, typed: &str) -> Option<&'a ResourceInfo
                 == Some(resource.group())
     };
     served.resources().find(|it| it.is_called(name) && is_there(&it.resource))
+}
+
+/// The error for failed discovery at the cache, with the next step.
+fn undiscovered(server: &Uri, fault: RequestFault) -> CommandError {
+    let next = match (fault.reason(), profile_of(server)) {
+        (FaultReason::Unauthorized, _) => {
+            "kubewarm rejected your credentials; read with the token of a ServiceAccount: write a kubeconfig \
+             with --token-file of `kubewarm kubeconfig`, and pass it with --cache-kubeconfig"
+                .to_owned()
+        }
+        (FaultReason::Forbidden, Some(profile)) => {
+            format!("you need the permission to get CacheProfile {profile}, and to read the objects")
+        }
+        (_, _) => "could not read what the cache serves".to_owned(),
+    };
+    let server = server.to_string();
+    CommandError::caused(format!("{}: {next}", server.trim_end_matches('/')), fault)
+}
+
+/// `NAME -n NAMESPACE` of the profile in the URL of the read API.
+fn profile_of(server: &Uri) -> Option<String> {
+    let path = server.path().trim_end_matches('/').strip_prefix("/profiles/")?;
+    path.split_once('/').map(|(namespace, name)| title(name, namespace))
 }
 
 fn not_warm(kind: &str) -> CommandError {
@@ -252,8 +277,10 @@ impl NamedClient {
     }
 
     fn failed(&self, fault: &RequestFault) -> CommandError {
-        let (message, reason) = (fault.message(), fault.reason().as_str());
-        CommandError::new(format!("{} did not answer: {message} ({reason})", self.name))
+        let (message, reason) = (fault.message(), fault.reason());
+        let is_rejected = matches!(reason, FaultReason::Unauthorized | FaultReason::Forbidden);
+        let verb = if is_rejected { "rejected the request" } else { "did not answer" };
+        CommandError::new(format!("{} {verb}: {message} ({reason})", self.name))
     }
 }
 
@@ -274,6 +301,26 @@ mod tests {
         }
         for text in ["", ".", "..", "a/b", "a%2fb", "a?b", "a#b", "a b", "é"] {
             assert!(object(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rejected_discovery_names_the_server_and_the_next_step() {
+        let text = |url: &str, reason| {
+            undiscovered(&url.parse().unwrap(), RequestFault::new(reason, "no")).to_string()
+        };
+        let plain = "https://kubewarm.kubewarm-system.svc/";
+        let found = text(plain, FaultReason::Unauthorized);
+        assert!(
+            found.starts_with("https://kubewarm.kubewarm-system.svc: kubewarm rejected"),
+            "{found}"
+        );
+        assert!(found.contains("--token-file"), "{found}");
+        let found = text("https://localhost:8443/profiles/shop/checkout", FaultReason::Forbidden);
+        assert!(found.contains("permission to get CacheProfile checkout -n shop,"), "{found}");
+        for (url, reason) in [(plain, FaultReason::Forbidden), (plain, FaultReason::Unreachable)] {
+            let found = text(url, reason);
+            assert!(found.ends_with(": could not read what the cache serves"), "{found}");
         }
     }
 
