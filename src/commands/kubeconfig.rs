@@ -4,11 +4,13 @@ use super::{
     CommandError,
     cache::{self, CacheArgs},
     cluster::ConnectionArgs,
+    operator_settings::{accepts_certificates, deployments},
     output::{OutputArgs, OutputFormat},
     print::{print, tell},
     report::CommandExitCode,
 };
 use clap::Args;
+use kube::config::{AuthInfo, Kubeconfig};
 use std::{
     io::{self, Write as _},
     path::{Path, PathBuf},
@@ -57,7 +59,8 @@ pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<CommandExitCode, Comman
     };
     let token_file = args.token_file.as_deref();
     let (made, remark) = cache::kubeconfig(&args.cache, &args.connection, token_file).await?;
-    if let Some(remark) = remark {
+    let warning = certificate_warning(&made, args).await;
+    for remark in remark.into_iter().chain(warning).chain(profile_remark(args)) {
         tell(&remark);
     }
     let unwritable = "cannot write the kubeconfig";
@@ -82,6 +85,38 @@ pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<CommandExitCode, Comman
     Ok(CommandExitCode::Good)
 }
 
+/// A warning if the user has only a client certificate, and no Deployment of the operator accepts one.
+async fn certificate_warning(made: &Kubeconfig, args: &KubeconfigArgs) -> Option<String> {
+    let user = made.auth_infos.first()?.auth_info.as_ref()?;
+    if !has_only_certificate(user) {
+        return None;
+    }
+    let client = args.connection.connect().ok()?.client();
+    let found = deployments(&client, &args.cache.home.operator_namespace).await.ok()?;
+    let is_accepted = found.is_empty() || found.iter().any(accepts_certificates);
+    (!is_accepted).then(|| {
+        "the user of the context has only a client certificate, and the read API accepts none: reads get 401; \
+         pass --token-file, or set readApi.clientCA.configMap of the chart"
+            .to_owned()
+    })
+}
+
+fn has_only_certificate(user: &AuthInfo) -> bool {
+    let has_certificate =
+        user.client_certificate.is_some() || user.client_certificate_data.is_some();
+    let has_token = user.token.is_some() || user.token_file.is_some();
+    has_certificate && !has_token && user.exec.is_none()
+}
+
+/// The permission that readers from one profile need. Without it, kubectl prints only `Forbidden: unknown`.
+fn profile_remark(args: &KubeconfigArgs) -> Option<String> {
+    let profile = args.cache.cache_profile.as_deref()?;
+    Some(format!(
+        "readers need the permission to get CacheProfile {profile}; without it kubectl prints only \
+         \"Forbidden: unknown\""
+    ))
+}
+
 /// Writes a temporary file with mode 0600 and renames it. So no client reads a partial file, and the mode of a replaced
 /// file has no effect.
 fn write(path: &Path, text: &str, args: &KubeconfigArgs) -> io::Result<()> {
@@ -95,7 +130,23 @@ fn write(path: &Path, text: &str, args: &KubeconfigArgs) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::{super::fixtures::parse, *};
+    use kube::config::ExecConfig;
     use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    #[test]
+    fn a_user_with_a_token_or_a_plugin_has_more_than_a_certificate() {
+        let certificate =
+            AuthInfo { client_certificate_data: Some("cGVt".to_owned()), ..AuthInfo::default() };
+        assert!(has_only_certificate(&certificate));
+        let token_file = Some("/token".to_owned());
+        for user in [
+            AuthInfo::default(),
+            AuthInfo { token_file, ..certificate.clone() },
+            AuthInfo { exec: Some(ExecConfig::default()), ..certificate },
+        ] {
+            assert!(!has_only_certificate(&user), "{user:?}");
+        }
+    }
 
     #[test]
     fn only_the_owner_can_read_a_kubeconfig_and_only_overwrite_replaces_it() {

@@ -45,6 +45,14 @@ pub(super) fn version_of(deployment: &Deployment) -> Option<&str> {
     labels.get("app.kubernetes.io/version").map(String::as_str)
 }
 
+/// Whether the read API accepts client certificates.
+pub(super) fn accepts_certificates(deployment: &Deployment) -> bool {
+    let pod = deployment.spec.template.spec.as_ref();
+    let container = pod.and_then(|pod| pod.containers.first());
+    let file = container.and_then(|container| flag_value(container, "client-ca-file"));
+    file.is_some_and(|file| !file.is_empty())
+}
+
 impl OperatorSettings {
     /// The settings in the flags, else the defaults.
     pub(super) fn of_flags(args: &OperatorArgs) -> Self {
@@ -243,6 +251,16 @@ mod tests {
         };
         assert_eq!(lists(args, env), expected);
         assert_eq!(lists(json!(["--list-page-size=many"]), json!([])), ListPolicy::default());
+    }
+
+    #[test]
+    fn client_certificates_need_a_file_with_cas() {
+        let accepts = |args: Value| {
+            let container = json!({"name": "kubewarm", "args": args});
+            accepts_certificates(&serde_json::from_value(deployment(&container)).unwrap())
+        };
+        assert!(accepts(json!(["run", "--client-ca-file=/etc/ca.crt"])));
+        assert!(!accepts(json!(["run"])) && !accepts(json!(["--client-ca-file="])));
     }
 
     #[test]
