@@ -79,7 +79,7 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, AppError> {
         Cli::Plan(args) => Ok(Box::pin(commands::plan(&args)).await?.into()),
         Cli::Crd(args) => Ok(commands::crd(&args)?.into()),
         Cli::Status(args) => Ok(commands::status(args, Timestamp::now).await?.into()),
-        Cli::Wait(args) => Ok(commands::wait(args).await?.into()),
+        Cli::Wait(args) => Ok(commands::wait(args, Timestamp::now).await?.into()),
         Cli::Check(args) => Ok(commands::check(&args, Timestamp::now).await?.into()),
         Cli::Get(args) => Ok(commands::get(&args, Timestamp::now).await?.into()),
         Cli::Kubeconfig(args) => Ok(commands::kubeconfig(&args).await?.into()),

@@ -1,6 +1,7 @@
 //! Test data: profiles with a status, and parsed arguments.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubewarm_api::v1alpha1::CacheProfile;
 use serde_json::{Value, json};
 
@@ -93,7 +94,9 @@ pub(super) fn stalled() -> CacheProfile {
     )
 }
 
-/// A profile without a status.
+/// A profile without a status, one minute old.
 pub(super) fn untouched() -> CacheProfile {
-    profile("new", &Value::Null)
+    let mut profile = profile("new", &Value::Null);
+    profile.metadata.creation_timestamp = Some(Time(now() - SignedDuration::from_mins(1)));
+    profile
 }

@@ -4,8 +4,8 @@ use super::{
     problems::problem_rows,
     profile_readiness::{
         NO_STATUS, PERMISSIONS_MISSING, condition, is_permission_missing, is_true, name,
-        name_and_namespace, object_name, own_message, sentence, stalled_or_unready, unhealthy,
-        untold, verdict, worst,
+        name_and_namespace, no_status, object_name, own_message, sentence, stalled_or_unready,
+        unhealthy, untold, verdict, worst,
     },
     report::{
         CommandExitCode, CommandReport, ReportFact, ReportRow, ReportSection, RowMark, TextTone,
@@ -38,7 +38,9 @@ fn section(profile: &CacheProfile, now: Timestamp) -> ReportSection {
     let mut head = vec![head, ReportFact::hidden("namespace", namespace)];
     let Some(status) = &profile.status else {
         head.push(ReportFact::hidden("ready", "Unknown"));
-        head.push(ReportFact::new(TextTone::Warning, NO_STATUS).named("message", NO_STATUS));
+        head.push(
+            ReportFact::new(TextTone::Warning, no_status(profile, now)).named("message", NO_STATUS),
+        );
         return ReportSection { head: ReportRow::of(head), rows: Vec::new() };
     };
     readiness(profile, status, &mut head);

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kubewarm_api::v1alpha1::{
     CacheProfile, CacheProfileStatus, GROUP, TargetProblem, TargetStatus,
 };
+use std::time::Duration;
 
 /// Reason of the condition `Ready` of a profile without a permission that it needs.
 pub(super) const PERMISSIONS_MISSING: &str = "PermissionsMissing";
@@ -16,7 +17,18 @@ pub(super) const PERMISSIONS_MISSING: &str = "PermissionsMissing";
 const DENIED: [&str; 2] = ["Forbidden", "TokenRequestDenied"];
 
 /// Message for a profile without a status.
-pub(super) const NO_STATUS: &str = "no status yet: is the operator running?";
+pub(super) const NO_STATUS: &str = "no status yet";
+/// Time in which a running operator writes the first status of a profile.
+const FIRST_STATUS: Duration = Duration::from_secs(30);
+
+/// Message for a profile without a status, with a question if the profile is older than 30 s.
+pub(super) fn no_status(profile: &CacheProfile, now: Timestamp) -> &'static str {
+    let created = profile.metadata.creation_timestamp.as_ref();
+    if created.is_some_and(|created| span(created.0, now) > FIRST_STATUS) {
+        return "no status yet: is the operator running?";
+    }
+    NO_STATUS
+}
 
 /// Judges the newest generation of `profile`. Conditions of an older generation do not count.
 pub(super) fn verdict(profile: &CacheProfile) -> CommandExitCode {
@@ -45,10 +57,8 @@ pub(super) fn worst(profiles: &[CacheProfile]) -> CommandExitCode {
 
 /// Why `profile` is not ready: a line for the profile's condition, then lines for each unhealthy target and its
 /// problems.
-pub(super) fn lacking(profile: &CacheProfile) -> Vec<String> {
-    let Some(status) = &profile.status else {
-        return vec!["kubewarm has not looked at it yet; is the operator running?".to_owned()];
-    };
+pub(super) fn lacking(profile: &CacheProfile, now: Timestamp) -> Vec<String> {
+    let Some(status) = &profile.status else { return vec![no_status(profile, now).to_owned()] };
     let mut lines = Vec::new();
     if status.observed_generation < profile.metadata.generation {
         lines.push("kubewarm has not looked at its newest generation yet".to_owned());
@@ -175,6 +185,7 @@ pub(super) fn object_name(profile: &CacheProfile) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::fixtures, *};
+    use jiff::SignedDuration;
 
     #[test]
     fn only_conditions_of_the_newest_generation_count() {
@@ -182,7 +193,8 @@ mod tests {
         assert_eq!(verdict(&profile), CommandExitCode::Good);
         profile.metadata.generation = Some(99);
         assert_eq!(verdict(&profile), CommandExitCode::Bad);
-        assert_eq!(lacking(&profile), ["kubewarm has not looked at its newest generation yet"]);
+        let lines = lacking(&profile, fixtures::now());
+        assert_eq!(lines, ["kubewarm has not looked at its newest generation yet"]);
         profile.status = None;
         assert_eq!(verdict(&profile), CommandExitCode::Bad);
     }
@@ -203,8 +215,17 @@ mod tests {
     }
 
     #[test]
+    fn only_a_profile_older_than_30_seconds_has_a_question_about_the_operator() {
+        let profile = fixtures::untouched();
+        let created = profile.metadata.creation_timestamp.as_ref().unwrap().0;
+        let after = |seconds| lacking(&profile, created + SignedDuration::from_secs(seconds));
+        assert_eq!(after(30), [NO_STATUS]);
+        assert_eq!(after(31), ["no status yet: is the operator running?"]);
+    }
+
+    #[test]
     fn reasons_contain_target_namespace_and_cause() {
-        let lines = lacking(&fixtures::warming()).join("\n") + "\n";
+        let lines = lacking(&fixtures::warming(), fixtures::now()).join("\n") + "\n";
         assert_eq!(lines, include_str!("lacking.golden"), "printed:\n{lines}");
     }
 }

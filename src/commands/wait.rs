@@ -12,6 +12,7 @@ use super::{
     text::{grouped, length},
 };
 use clap::Args;
+use jiff::Timestamp;
 use kubewarm_api::v1alpha1::{CONDITION_TYPES, CacheProfile};
 use std::{ops::ControlFlow, time::Duration};
 use tokio::time::timeout;
@@ -105,16 +106,20 @@ impl ConditionWait {
 }
 
 /// Waits until the condition has the status, the profile needs an edit, or the timeout ends. It prints the outcome.
+/// `clock` returns the current time.
 ///
 /// # Errors
 ///
 /// [`CommandError`] if there is no configuration, or if the first request fails. `wait` retries after later failures.
-pub async fn wait(args: WaitArgs) -> Result<CommandExitCode, CommandError> {
+pub async fn wait(
+    args: WaitArgs,
+    clock: fn() -> Timestamp,
+) -> Result<CommandExitCode, CommandError> {
     let cluster = args.connection.connect()?;
     let source = ProfileSelection::of(&cluster, args.namespace.as_deref(), Some(&args.name));
     if args.timeout.is_zero() {
         let seen = ProfileListing { profiles: source.fetch().await?, trouble: None };
-        return conclude(&args, &source, &seen, None);
+        return conclude(&args, &source, &seen, None, clock());
     }
     let trouble = Some("the API server does not answer".to_owned());
     let mut seen = ProfileListing { profiles: Vec::new(), trouble };
@@ -127,7 +132,7 @@ pub async fn wait(args: WaitArgs) -> Result<CommandExitCode, CommandError> {
                 if found.is_some_and(|found| found != CommandExitCode::Bad) {
                     return ControlFlow::Break(());
                 }
-                let missing = missing(&args, &source, now);
+                let missing = missing(&args, &source, now, clock());
                 if missing != printed {
                     for line in &missing {
                         tell(&format!("waiting: {line}"));
@@ -143,7 +148,7 @@ pub async fn wait(args: WaitArgs) -> Result<CommandExitCode, CommandError> {
         Ok(ended) => ended.map(|()| None)?,
         Err(_) => Some(args.timeout),
     };
-    conclude(&args, &source, &seen, waited)
+    conclude(&args, &source, &seen, waited, clock())
 }
 
 /// Prints the outcome. `waited` is set after a timeout. In the text format the reasons go to standard error.
@@ -152,6 +157,7 @@ fn conclude(
     source: &ProfileSelection,
     seen: &ProfileListing,
     waited: Option<Duration>,
+    now: Timestamp,
 ) -> Result<CommandExitCode, CommandError> {
     let (output, until) = (args.output.format, args.until);
     let profile = seen.profiles.first();
@@ -166,7 +172,7 @@ fn conclude(
         (_, Some(waited)) => format!("{condition} is not {status} after {}", length(waited)),
     };
     let missing =
-        if found == CommandExitCode::Good { Vec::new() } else { missing(args, source, seen) };
+        if found == CommandExitCode::Good { Vec::new() } else { missing(args, source, seen, now) };
     let verdict = if found == CommandExitCode::Bad && waited.is_some() {
         CommandExitCode::TimedOut
     } else {
@@ -185,9 +191,16 @@ fn conclude(
     show(&CommandReport { sections, verdict, names, ..CommandReport::default() }, output)
 }
 
-fn missing(args: &WaitArgs, source: &ProfileSelection, seen: &ProfileListing) -> Vec<String> {
+fn missing(
+    args: &WaitArgs,
+    source: &ProfileSelection,
+    seen: &ProfileListing,
+    now: Timestamp,
+) -> Vec<String> {
     let mut lines = match seen.profiles.first() {
-        Some(profile) => args.until.current(profile).into_iter().chain(lacking(profile)).collect(),
+        Some(profile) => {
+            args.until.current(profile).into_iter().chain(lacking(profile, now)).collect()
+        }
         None => vec![source.nothing()],
     };
     lines.extend(seen.trouble.clone());

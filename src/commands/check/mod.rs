@@ -115,7 +115,7 @@ async fn sections(
     }
     sections.push(ReportSection::new("kubewarm", installed));
     if is_served {
-        sections.push(ReportSection::new("profiles", all(connection, args, names).await?));
+        sections.push(ReportSection::new("profiles", all(connection, args, names, now).await?));
     }
     Ok(sections)
 }
@@ -126,6 +126,7 @@ async fn all(
     connection: &ApiServerConnection,
     args: &CheckArgs,
     names: &mut Vec<String>,
+    now: Timestamp,
 ) -> Result<Vec<ReportRow>, CommandError> {
     let own = ProfileSelection::of(connection, args.namespace.as_deref(), args.name.as_deref());
     let is_everywhere = args.namespace.is_none() && args.name.is_none();
@@ -154,7 +155,7 @@ async fn all(
     names.extend(found.iter().map(object_name));
     // If other namespaces were not checked, an empty list does not mean that there are no profiles.
     if !found.is_empty() || rows.is_empty() {
-        rows.extend(profiles::of_profiles(&found, program()));
+        rows.extend(profiles::of_profiles(&found, program(), now));
     }
     Ok(rows)
 }

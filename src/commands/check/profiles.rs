@@ -3,26 +3,31 @@
 use super::super::{
     advice::{address, grant},
     profile_readiness::{
-        NO_STATUS, PERMISSIONS_MISSING, condition, name, sentence, unhealthy, verdict,
+        PERMISSIONS_MISSING, condition, name, no_status, sentence, unhealthy, verdict,
     },
     report::{CommandExitCode, ReportRow},
 };
+use jiff::Timestamp;
 use kubewarm_api::{model::is_dns_label, v1alpha1::CacheProfile};
 
 /// A row for each profile.
-pub(super) fn of_profiles(profiles: &[CacheProfile], program: &str) -> Vec<ReportRow> {
+pub(super) fn of_profiles(
+    profiles: &[CacheProfile],
+    program: &str,
+    now: Timestamp,
+) -> Vec<ReportRow> {
     if profiles.is_empty() {
         let found = ReportRow::note("there is no CacheProfile: nothing is kept warm");
         return vec![found.next("kubectl explain cacheprofile.spec")];
     }
-    profiles.iter().map(|profile| of_profile(profile, program)).collect()
+    profiles.iter().map(|profile| of_profile(profile, program, now)).collect()
 }
 
-fn of_profile(profile: &CacheProfile, program: &str) -> ReportRow {
+fn of_profile(profile: &CacheProfile, program: &str, now: Timestamp) -> ReportRow {
     let title = name(profile);
     let of_it = address(profile);
     let Some(status) = &profile.status else {
-        return ReportRow::bad(format!("{title}: {NO_STATUS}"))
+        return ReportRow::bad(format!("{title}: {}", no_status(profile, now)))
             .next(format!("{program} check # the operator, above"));
     };
     let ready = condition(&status.conditions, "Ready");
@@ -68,7 +73,7 @@ mod tests {
     };
 
     fn found(profile: &CacheProfile) -> (RowMark, Vec<String>) {
-        let ReportRow { mark, next, .. } = of_profile(profile, "kubewarm");
+        let ReportRow { mark, next, .. } = of_profile(profile, "kubewarm", fixtures::now());
         (mark, next)
     }
 
@@ -104,7 +109,7 @@ mod tests {
         for reason in ["Paused", "Plan"] {
             assert_eq!(found(&because(reason)), (RowMark::Note, vec![]), "{reason}");
         }
-        assert_eq!(of_profiles(&[], "kubewarm")[0].mark, RowMark::Note);
+        assert_eq!(of_profiles(&[], "kubewarm", fixtures::now())[0].mark, RowMark::Note);
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod missing_permissions;
 use super::{
     CommandError,
     advice::{grant, program},
-    profile_readiness::{NO_STATUS, is_true, name, object_name, own_message, problem_and_next_try},
+    profile_readiness::{is_true, name, no_status, object_name, own_message, problem_and_next_try},
     report::{CommandExitCode, CommandReport, ReportFact, ReportRow, ReportSection, TextTone},
     text::{grouped, length, place, span},
 };
@@ -34,7 +34,8 @@ pub(super) fn target(
     let title = ReportFact::new(TextTone::Strong, format!("{} --target {target}", name(profile)));
     let names = Some(vec![object_name(profile)]);
     let Some(status) = &profile.status else {
-        let head = ReportRow::of(vec![title, ReportFact::new(TextTone::Warning, NO_STATUS)]);
+        let head =
+            ReportRow::of(vec![title, ReportFact::new(TextTone::Warning, no_status(profile, now))]);
         let rows = vec![ReportRow::default().next(format!("{} check", program()))];
         return Ok(CommandReport {
             sections: vec![ReportSection { head, rows }],
