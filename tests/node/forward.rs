@@ -232,7 +232,7 @@ fn output_of_a_container_arrives_at_once(client: &Client<'_>) -> Outcome {
     for pod in ["prints", "reads"] {
         client.world.await_that(&format!("pod {pod} --namespace=orders"), SOON, is_running)?;
     }
-    let logs = client.begin("logs", "logs --follow prints --namespace=orders", "orders/told")?;
+    let logs = client.begin("logs", "logs --follow prints --namespace=orders", "profile=told")?;
     let attached = client.begin("attach", "attach prints --namespace=orders", "")?;
     let mut seconds = 600;
     eventually(SOON, || {
@@ -243,7 +243,7 @@ fn output_of_a_container_arrives_at_once(client: &Client<'_>) -> Outcome {
         let is_shown = |process: &Process| {
             let log = process.log();
             log.lines().any(|line| {
-                line.starts_with("profile=orders/told ")
+                line.starts_with("profile=told namespace=orders ")
                     && line.contains(" generation=")
                     && !line.contains(" generation=1 ")
             })
