@@ -13,6 +13,7 @@ mod operator_settings;
 mod output;
 mod overview;
 mod plan;
+mod port_forward;
 mod print;
 mod problems;
 mod profile_documents;

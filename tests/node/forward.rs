@@ -299,5 +299,12 @@ fn a_kubeconfig_leads_there(world: &World, direct: &Client<'_>) -> Outcome {
     assert_eq!(cache.run(read)?, direct.run(read)?);
     let output = cache.say(&format!("{read} -v=8"), "")?;
     assert!(output.err.contains("Kubewarm-Cell"), "not from the cache: {output:?}");
+
+    // Without an address, `kubewarm get` opens a port-forward of its own.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
+    command.args(read.split(' ')).arg("--kubeconfig").arg(direct.kubeconfig);
+    let output = world.node.command(&command).output()?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), direct.run(read)?, "{stderr}");
     Ok(())
 }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf, absolute};
 #[command(next_help_heading = "Cache")]
 pub struct CacheArgs {
     /// URL of the read API, such as `https://localhost:8443` for `kubectl port-forward` [default: the Service's URL
-    /// in the cluster].
+    /// in the cluster; for `get` outside of a pod, a port-forward that the command opens].
     #[arg(long, env = "KUBEWARM_CACHE_SERVER", value_name = "URL", value_parser = server)]
     pub cache_server: Option<Uri>,
 
@@ -57,6 +57,19 @@ pub struct CacheArgs {
 
     #[command(flatten)]
     pub home: OperatorNamespaceArgs,
+}
+
+impl CacheArgs {
+    /// These arguments for a port-forward at `url`. The certificate has the name of the Service there too.
+    pub(super) fn forwarded(&self, url: Uri) -> Self {
+        let name = self.cache_tls_server_name.clone().unwrap_or_else(|| self.host());
+        Self { cache_server: Some(url), cache_tls_server_name: Some(name), ..self.clone() }
+    }
+
+    /// Host name of the Service.
+    fn host(&self) -> String {
+        format!("{}.{}.svc", self.cache_service, self.home.operator_namespace)
+    }
 }
 
 fn server(text: &str) -> Result<Uri, String> {
@@ -114,7 +127,7 @@ fn profile(args: &CacheArgs, namespace: Option<&str>) -> Option<ProfileRef> {
 
 /// Server URL, CA and TLS server name.
 fn cluster(args: &CacheArgs, profile: Option<&ProfileRef>, authority: String) -> Cluster {
-    let service = format!("{}.{}.svc", args.cache_service, args.home.operator_namespace);
+    let service = args.host();
     let server = match &args.cache_server {
         Some(url) => url.to_string(),
         None => format!("https://{service}"),
@@ -199,6 +212,21 @@ mod tests {
              --cache-profile b --cache-profile-namespace a");
         assert_eq!(found.server.as_deref(), Some("https://[::1]:8443/profiles/a/b"));
         assert_eq!(found.tls_server_name.as_deref(), Some("cache.example"));
+    }
+
+    #[test]
+    fn a_port_forward_keeps_the_services_name_and_a_chosen_name() {
+        let url = || Uri::from_static("https://127.0.0.1:1");
+        for (line, name) in [
+            ("", "kubewarm.kubewarm-system.svc"),
+            ("--cache-certificate-authority ca.crt", "kubewarm.kubewarm-system.svc"),
+            ("--cache-tls-server-name cache.example", "cache.example"),
+        ] {
+            let args = parse::<CacheArgs>(line).unwrap().forwarded(url());
+            let found = cluster(&args, None, "pem".to_owned());
+            assert_eq!(found.server.as_deref(), Some("https://127.0.0.1:1"), "{line}");
+            assert_eq!(found.tls_server_name.as_deref(), Some(name), "{line}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::{
     cluster::{ConnectionArgs, served},
     flag_values,
     output::OutputArgs,
+    port_forward::PortForward,
     print::{show, show_as, tell},
     profile_readiness::title,
     report::CommandExitCode,
@@ -127,7 +128,7 @@ pub async fn get(
     args: &GetArgs,
     now: impl Fn() -> Timestamp,
 ) -> Result<CommandExitCode, CommandError> {
-    let connection = connect(args).await?;
+    let (connection, _forward) = connect(args).await?;
     let cache = NamedClient { client: connection.client(), name: "the cache" };
     let kinds = served(cache.client.clone()).await;
     let kinds = kinds.map_err(|fault| undiscovered(connection.server(), fault))?;
@@ -188,16 +189,35 @@ fn not_warm(kind: &str) -> CommandError {
     ))
 }
 
-/// Connects to the cache, by `--cache-kubeconfig` or by the flags of the cache.
-async fn connect(args: &GetArgs) -> Result<ApiServerConnection, CommandError> {
+/// Connects to the cache, by `--cache-kubeconfig` or by the flags of the cache. Outside of a pod, a port-forward
+/// replaces a missing address.
+async fn connect(
+    args: &GetArgs,
+) -> Result<(ApiServerConnection, Option<PortForward>), CommandError> {
     args.connection.refuse_impersonation()?;
     let request_timeout = args.connection.request_timeout();
     if let Some(file) = &args.cache_kubeconfig {
         let options = ConnectionOptions { request_timeout, ..ConnectionOptions::of_file(file) };
-        return Ok(ApiServerConnection::load(&options)?);
+        return Ok((ApiServerConnection::load(&options)?, None));
     }
-    let (described, _) = cache::kubeconfig(&args.cache, &args.connection, None).await?;
-    Ok(ApiServerConnection::described(described, request_timeout)?)
+    let forward = forward(args).await?;
+    let cache = forward.as_ref().map(|open| args.cache.forwarded(open.url.clone()));
+    let cache = cache.as_ref().unwrap_or(&args.cache);
+    let (described, _) = cache::kubeconfig(cache, &args.connection, None).await?;
+    Ok((ApiServerConnection::described(described, request_timeout)?, forward))
+}
+
+/// Opens a port-forward to the Service, unless the flags or the pod's network have its address.
+async fn forward(args: &GetArgs) -> Result<Option<PortForward>, CommandError> {
+    if args.cache.cache_server.is_some() {
+        return Ok(None);
+    }
+    let connection = args.connection.connect()?;
+    if connection.service_account_namespace().is_some() {
+        return Ok(None);
+    }
+    let CacheArgs { cache_service, home, .. } = &args.cache;
+    PortForward::open(&connection, &home.operator_namespace, cache_service).await.map(Some)
 }
 
 /// Reads an object, or all pages of a list.

@@ -1,0 +1,313 @@
+//! A port-forward to a pod of the read API, for users outside the cluster.
+
+use super::{CommandError, print::tell};
+use http::Uri;
+use k8s_openapi::{
+    api::core::v1::{Pod, Service, ServicePort},
+    apimachinery::pkg::util::intstr::IntOrString,
+};
+use kube::{Api, ResourceExt as _, api::ListParams};
+use kubewarm_client::ApiServerConnection;
+use std::{io, time::Duration};
+use tokio::{
+    io::{DuplexStream, copy_bidirectional},
+    net::TcpListener,
+    task::{JoinHandle, JoinSet},
+    time::timeout,
+};
+
+/// Maximum number of concurrent connections. Further connections wait.
+const CONNECTIONS: usize = 8;
+/// Maximum number of pods that are considered.
+const PODS: u32 = 100;
+/// Time limit until the kubelet has opened a stream.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A listener on this host. Each connection gets a stream of its own to the pod. All end when this value is dropped.
+#[derive(Debug)]
+pub(super) struct PortForward {
+    /// `https://127.0.0.1:PORT`.
+    pub(super) url: Uri,
+    task: JoinHandle<io::Error>,
+}
+
+impl PortForward {
+    /// Opens a port-forward to the first ready pod of `service`. The first stream is opened here, so that a missing
+    /// permission is an error of this function.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError`] with the missing permission or object, and the flag for another address.
+    pub(super) async fn open(
+        connection: &ApiServerConnection,
+        namespace: &str,
+        service: &str,
+    ) -> Result<Self, CommandError> {
+        let client = connection.client();
+        let place = format!("in namespace {namespace:?}");
+        let found = Api::<Service>::namespaced(client.clone(), namespace).get(service).await;
+        let found =
+            found.map_err(|error| unopened(&format!("get service {service} {place}"), error))?;
+        let query = ListParams::default().limit(PODS).labels(&selector(&found));
+        let pods = Api::<Pod>::namespaced(client, namespace).list(&query).await;
+        let pods = pods.map_err(|error| unopened(&format!("list pods {place}"), error))?.items;
+        let (pod, port) = destination(&found, &pods).ok_or_else(|| {
+            let what = format!("find a pod of service {service} {place}");
+            unopened(&what, io::Error::other("none is ready"))
+        })?;
+        // A stream has no time limit.
+        let target =
+            Target { pods: Api::namespaced(connection.informer_client(), namespace), pod, port };
+        let first = target.stream().await;
+        let first =
+            first.map_err(|error| unopened(&format!("create pods/portforward {place}"), error))?;
+        let failed = |error| CommandError::caused("cannot listen on 127.0.0.1", error);
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let url = format!("https://{address}").parse();
+        let url = url.map_err(|error| CommandError::caused("cannot listen on 127.0.0.1", error))?;
+        Ok(Self { url, task: tokio::spawn(serve(listener, target, first)) })
+    }
+}
+
+impl Drop for PortForward {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn unopened(what: &str, error: impl Into<super::error::CommandErrorSource>) -> CommandError {
+    let text = format!(
+        "cannot {what} for a port-forward to the read API; pass --cache-server with an address of the read API"
+    );
+    CommandError::caused(text, error)
+}
+
+/// A port of a pod.
+struct Target {
+    pods: Api<Pod>,
+    pod: String,
+    port: u16,
+}
+
+impl Target {
+    async fn stream(&self) -> io::Result<DuplexStream> {
+        let Self { pods, pod, port } = self;
+        let opened = timeout(PATIENCE, pods.portforward(pod, &[*port])).await?;
+        let stream = opened.map_err(io::Error::other)?.take_stream(*port);
+        stream.ok_or_else(|| io::Error::other("no stream of the port"))
+    }
+}
+
+/// Serves connections until the listener fails. `first` is the stream of the first connection.
+async fn serve(listener: TcpListener, target: Target, first: DuplexStream) -> io::Error {
+    let mut first = Some(first);
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        if connections.len() == CONNECTIONS {
+            connections.join_next().await;
+        }
+        let mut socket = match listener.accept().await {
+            Ok((socket, _)) => socket,
+            Err(error) => return error,
+        };
+        let stream = match first.take() {
+            Some(stream) => Ok(stream),
+            None => target.stream().await,
+        };
+        match stream {
+            Ok(mut stream) => {
+                connections
+                    .spawn(async move { copy_bidirectional(&mut socket, &mut stream).await });
+            }
+            Err(error) => tell(&format!("the port-forward to pod {} failed: {error}", target.pod)),
+        }
+    }
+}
+
+/// The label selector of the pods of `service`.
+fn selector(service: &Service) -> String {
+    let labels = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    let labels = labels.into_iter().flatten().map(|(key, value)| format!("{key}={value}"));
+    labels.collect::<Vec<_>>().join(",")
+}
+
+/// The first ready pod by name, and the number of its port for the port `api` of `service`, else for the first port.
+fn destination(service: &Service, pods: &[Pod]) -> Option<(String, u16)> {
+    let ports = service.spec.as_ref()?.ports.as_ref()?;
+    let is_api = |port: &&ServicePort| port.name.as_deref() == Some("api");
+    let port = ports.iter().find(is_api).or_else(|| ports.first())?;
+    let pod = pods.iter().filter(|pod| is_ready(pod)).min_by_key(|pod| pod.name_any())?;
+    let number = match &port.target_port {
+        None => port.port,
+        Some(IntOrString::Int(number)) => *number,
+        Some(IntOrString::String(name)) => {
+            let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+            let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+            ports.find(|port| port.name.as_ref() == Some(name))?.container_port
+        }
+    };
+    Some((pod.name_any(), number.try_into().ok()?))
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let is_ready = |type_: &str, status: &str| type_ == "Ready" && status == "True";
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions.into_iter().any(|found| is_ready(&found.type_, &found.status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::{SinkExt as _, StreamExt as _};
+    use kube::config::Kubeconfig;
+    use serde_json::{Value, json};
+    use std::net::SocketAddr;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpStream,
+    };
+    use tokio_tungstenite::{
+        WebSocketStream,
+        tungstenite::{Message, handshake::derive_accept_key, protocol::Role},
+    };
+
+    fn service(port: &Value) -> Value {
+        let ports = [json!({ "name": "admin", "port": 9 }), port.clone()];
+        json!({ "metadata": {}, "spec": { "selector": { "a": "b", "c": "d" }, "ports": ports } })
+    }
+
+    fn pod(name: &str, ready: &str) -> Value {
+        let port = json!({ "name": "api", "containerPort": 8443 });
+        json!({
+            "metadata": { "name": name },
+            "spec": { "containers": [{ "name": "kubewarm", "ports": [port] }] },
+            "status": { "conditions": [{ "type": "Ready", "status": ready }] },
+        })
+    }
+
+    fn found(port: &Value, pods: &[Value]) -> Option<(String, u16)> {
+        let pods: Vec<Pod> = serde_json::from_value(json!(pods)).unwrap();
+        destination(&serde_json::from_value(service(port)).unwrap(), &pods)
+    }
+
+    #[test]
+    fn the_destination_is_the_first_ready_pod_and_its_port() {
+        let api = json!({ "name": "api", "port": 443, "targetPort": "api" });
+        let pods = [pod("c", "True"), pod("b", "True"), pod("a", "False")];
+        assert_eq!(found(&api, &pods), Some(("b".to_owned(), 8443)));
+        let number = json!({ "name": "api", "port": 443, "targetPort": 6443 });
+        assert_eq!(found(&number, &pods), Some(("b".to_owned(), 6443)));
+        assert_eq!(found(&json!({ "name": "x", "port": 1 }), &pods), Some(("b".to_owned(), 9)));
+        assert_eq!(found(&api, &pods[2..]), None);
+        let unknown = json!({ "name": "api", "port": 443, "targetPort": "other" });
+        assert_eq!(found(&unknown, &pods), None);
+        let mut leaving = pod("a", "True");
+        leaving["metadata"]["deletionTimestamp"] = json!("2026-03-01T12:00:00Z");
+        assert_eq!(found(&api, &[leaving]), None);
+    }
+
+    /// An API server with a Service and a pod. The pod returns each byte that it receives. In the namespace `closed`,
+    /// port-forwards are forbidden.
+    async fn api_server() -> ApiServerConnection {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                tokio::spawn(answer(socket));
+            }
+        });
+        let kubeconfig: Kubeconfig = serde_json::from_value(json!({
+            "clusters": [{ "name": "a", "cluster": { "server": server } }],
+            "users": [{ "name": "a", "user": {} }],
+            "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
+            "current-context": "a",
+        }))
+        .unwrap();
+        ApiServerConnection::described(kubeconfig, None).unwrap()
+    }
+
+    async fn answer(mut socket: TcpStream) {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(socket.read_u8().await.unwrap());
+        }
+        let head = String::from_utf8(head).unwrap();
+        let path = head.split(' ').nth(1).unwrap();
+        let (code, body) = match path.split('?').next().unwrap() {
+            "/api/v1/namespaces/open/pods/b/portforward" => return echo(socket, &head).await,
+            "/api/v1/namespaces/closed/pods/b/portforward" => {
+                let message = "pods \"b\" is forbidden";
+                (
+                    403,
+                    json!({ "kind": "Status", "status": "Failure", "message": message, "code": 403 }),
+                )
+            }
+            path if path.ends_with("/services/kubewarm") => {
+                (200, service(&json!({ "name": "api", "port": 443, "targetPort": "api" })))
+            }
+            path if path.ends_with("/pods") => {
+                assert!(head.contains("labelSelector=a%3Db%2Cc%3Dd"), "{head}");
+                (200, json!({ "metadata": {}, "items": [pod("b", "True")] }))
+            }
+            path => panic!("{path} was read"),
+        };
+        let body = body.to_string();
+        let head =
+            format!("HTTP/1.1 {code} .\r\nconnection: close\r\ncontent-length: {}", body.len());
+        socket.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
+    }
+
+    /// Answers as the kubelet does: each channel begins with the number of the port.
+    async fn echo(mut socket: TcpStream, head: &str) {
+        let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: ")).unwrap();
+        let accept = derive_accept_key(key.as_bytes());
+        let head = format!(
+            "HTTP/1.1 101 .\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: {accept}\r\n\
+             sec-websocket-protocol: v4.channel.k8s.io\r\n\r\n"
+        );
+        socket.write_all(head.as_bytes()).await.unwrap();
+        let mut streams = WebSocketStream::from_raw_socket(socket, Role::Server, None).await;
+        for channel in [0, 1] {
+            let [low, high] = 8443_u16.to_le_bytes();
+            streams.send(Message::binary(vec![channel, low, high])).await.unwrap();
+        }
+        while let Some(Ok(message)) = streams.next().await {
+            if message.is_binary() {
+                streams.send(message).await.unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn each_connection_has_a_stream_until_the_forward_is_dropped() {
+        let forward = PortForward::open(&api_server().await, "open", "kubewarm").await.unwrap();
+        let address: SocketAddr = forward.url.authority().unwrap().as_str().parse().unwrap();
+        let mut sockets = Vec::new();
+        for number in 0..3_u8 {
+            let mut socket = TcpStream::connect(address).await.unwrap();
+            socket.write_u8(number).await.unwrap();
+            sockets.push(socket);
+        }
+        for (number, socket) in sockets.iter_mut().enumerate() {
+            assert_eq!(usize::from(socket.read_u8().await.unwrap()), number);
+        }
+        drop(forward);
+        assert!(sockets[0].read_u8().await.is_err(), "the connection has ended");
+    }
+
+    #[tokio::test]
+    async fn a_missing_permission_is_named_with_the_flag_for_another_address() {
+        let error = PortForward::open(&api_server().await, "closed", "kubewarm").await.unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("cannot create pods/portforward in namespace \"closed\""),
+            "{text}"
+        );
+        assert!(text.contains("--cache-server"), "{text}");
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.contains("pods \"b\" is forbidden"), "{cause}");
+    }
+}
