@@ -281,7 +281,7 @@ fn requests_reach_the_kubelet_as_the_caller(world: &World) -> Outcome {
     })
 }
 
-/// In the cluster, and through a port-forward, as docs/reading.md shows.
+/// Reads from the cache in a pod, and from elsewhere through a port-forward of kubectl and of `kubewarm get`.
 fn a_kubeconfig_leads_there(world: &World, direct: &Client<'_>) -> Outcome {
     let ended = world.await_that("pod inside --namespace=orders", SOON, |pod| {
         ["Succeeded", "Failed"].contains(&text(pod, "/status/phase"))

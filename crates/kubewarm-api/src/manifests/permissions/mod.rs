@@ -33,8 +33,8 @@ const ELEVATED_ACCOUNT: &str = "\
 
 /// Comment for manifests that are incomplete, because no cluster was available.
 const UNBOUND: &str = "\
-# Which namespaces a selector finds only the cluster knows. Each needs a RoleBinding to the
-# ClusterRole named :target: below; status.access of the applied profile holds them.
+# Only the cluster knows which namespaces a selector matches. Each needs a RoleBinding to the
+# ClusterRole named :target: below; `kubewarm rbac NAME` prints it for the profile in the cluster.
 ";
 
 /// Minimal permissions of one profile: `list` and `watch` for its informers, and `get` for named

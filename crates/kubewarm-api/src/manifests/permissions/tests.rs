@@ -315,7 +315,10 @@ fn a_selector_needs_one_cluster_role_and_one_binding_per_namespace() {
     )
     .unwrap();
     let text = offline.manifests.unwrap();
-    assert!(text.starts_with("# Which namespaces a selector finds"), "{text}");
+    assert!(
+        text.starts_with("# Only the cluster knows which namespaces a selector matches"),
+        "{text}"
+    );
     assert_eq!(index(&text), own);
 
     let nothing = ProfilePermissions::for_informers(
