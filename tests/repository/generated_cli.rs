@@ -14,8 +14,8 @@ This page lists each command with its flags, in one line each. It is for everyon
 prints the complete text.
 
 One program is the operator and its client. As `kubectl-warm` on the `PATH` it is a kubectl plugin: `kubectl warm status -A`.
-Errors are printed to standard error, with exit code 2. `NO_COLOR` disables colours. `KUBEWARM_` and a flag's name set a
-flag that several runs share, such as `KUBEWARM_ADMIN_ADDR` for `--admin-addr`; `--help` names these variables.
+Errors are printed to standard error, with exit code 2. `NO_COLOR` disables colours. Most flags have an environment
+variable, such as `KUBEWARM_ADMIN_ADDR` for `--admin-addr`; `--help` names it.
 ";
 
 /// Last section of the page, which has the flags that several commands share.
@@ -91,7 +91,7 @@ fn section(command: &Command) -> String {
     let usage = command.clone().render_usage().to_string().replace("Usage: ", "");
     let is_shown = |argument: &Arg| argument.get_id() != "help" && !is_shared(argument);
     let flags = flags(command, is_shown);
-    format!("\n## {name}\n\n{about}.\n\n```text\n{usage}\n```\n\n{flags}").trim_end().to_owned()
+    format!("\n## {name}\n\n{about}: `{usage}`\n\n{flags}").trim_end().to_owned()
         + "\n"
 }
 
