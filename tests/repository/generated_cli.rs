@@ -91,8 +91,7 @@ fn section(command: &Command) -> String {
     let usage = command.clone().render_usage().to_string().replace("Usage: ", "");
     let is_shown = |argument: &Arg| argument.get_id() != "help" && !is_shared(argument);
     let flags = flags(command, is_shown);
-    format!("\n## {name}\n\n{about}: `{usage}`\n\n{flags}").trim_end().to_owned()
-        + "\n"
+    format!("\n## {name}\n\n{about}: `{usage}`\n\n{flags}").trim_end().to_owned() + "\n"
 }
 
 /// A line for each of these flags: its name, the first sentence about it, and its default.
