@@ -22,8 +22,8 @@ variable, such as `KUBEWARM_ADMIN_ADDR` for `--admin-addr`; `--help` names it.
 const SHARED: &str = "
 ## Shared flags
 
-All commands except `run` and `completion` have `-o`. Commands that use a cluster have the flags under
-Cluster. `get` and `kubeconfig` have the flags under Cache.
+All commands except `run` and `completion` have `-o`. `get` and `kubeconfig` have the flags that begin with `--cache-`, and
+`--operator-namespace`. Commands that use a cluster have the flags from `--kubeconfig` on; `run` has only the first two of them.
 
 ";
 
