@@ -3,7 +3,7 @@
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
 use crate::generated::first_sentence;
-use clap::{Arg, Command, CommandFactory as _};
+use clap::{Arg, Command, CommandFactory as _, builder::PossibleValue};
 use kubewarm::cli::Cli;
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -116,8 +116,15 @@ fn flags(command: &Command, is_shown: impl Fn(&Arg) -> bool) -> String {
         let values = values.collect::<Vec<_>>().join(",");
         let default = written.or_else(|| (takes && !values.is_empty()).then_some(values));
         let default = default.map(|default| format!(" Default: {default}.")).unwrap_or_default();
+        let possible = argument.get_possible_values();
+        let possible: Vec<_> =
+            possible.iter().filter(|_| takes).map(PossibleValue::get_name).collect();
+        let possible = match &*possible {
+            [] => String::new(),
+            names => format!(" One of {}.", names.join(", ")),
+        };
         let meaning = first_sentence(help).trim_end_matches('.');
-        let _ = writeln!(lines, "- {short}`--{long}{value}`: {meaning}.{default}");
+        let _ = writeln!(lines, "- {short}`--{long}{value}`: {meaning}.{possible}{default}");
     }
     lines
 }
