@@ -44,7 +44,7 @@ pub(crate) fn markdown() -> String {
     for (condition, meaning) in CONDITION_TYPES.iter().zip(MEANINGS) {
         let _infallible = writeln!(page, "- `{condition}`: {meaning}");
     }
-    page.push_str("\n## Reasons\n\nThe gravest reason of a condition comes first.\n");
+    page.push_str("\n## Reasons\n\nThe most severe reason of a condition comes first.\n");
     let mut printed = BTreeSet::new();
     for condition in CONDITION_TYPES {
         let _infallible = write!(page, "\n### {condition}\n\n");

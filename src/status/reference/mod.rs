@@ -130,7 +130,7 @@ const EVENTS: &[[&str; 4]] = &[
     ],
 ];
 
-/// The reasons of all conditions. The gravest reason of each condition comes first.
+/// The reasons of all conditions, sorted by condition and then by severity, the most severe first.
 fn rows() -> impl Iterator<Item = &'static ReasonRow> {
     profile::PROFILE.iter().chain(data::DATA)
 }
