@@ -76,12 +76,12 @@ HELM ?= helm
 package: ## Pack the chart into target/chart (HELM: the program)
 	$(HELM) package charts/kubewarm --destination target/chart
 
-# The plugin uses the shared C library, so that names resolve as the user's machine is configured. For
-# machines without glibc, use the image's binary: KREW_BINARY=$$(deploy/image/build.sh).
+# The plugin uses the shared C library, so names resolve as the user's machine is configured. For machines
+# without glibc, use the image's binary: KREW_BINARY=$$(deploy/image/build.sh).
 KREW_BINARY ?= target/release/kubewarm
 krew: ## Pack the kubectl plugin for krew into target/krew (KREW_URL: where it will be downloaded)
 	@tests/prerequisites.sh cargo gcc
-	@test -n "$(KREW_URL)" || { echo 'say KREW_URL=https://…, the folder of the download' >&2; exit 2; }
+	@test -n "$(KREW_URL)" || { echo 'set KREW_URL=https://…, the folder of the download' >&2; exit 2; }
 	@test "$(origin KREW_BINARY)" != file || cargo build --locked --release -p kubewarm
 	deploy/krew/package.sh "$(KREW_BINARY)" $(VERSION) "$(KREW_URL)" target/krew
 

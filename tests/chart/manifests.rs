@@ -10,11 +10,10 @@ const HEADER: &str = "\
 #
 #   kubectl apply --server-side -f operator.yaml
 #
-# The image is what `make image` builds. To take it from elsewhere, and to change anything else, use this
-# folder as a base of kustomize, or the chart. Each replica makes its own certificate, which no
-# CA vouches for: mount a Secret and set KUBEWARM_TLS_CERT_FILE and KUBEWARM_TLS_PRIVATE_KEY_FILE, and for the
-# admin port KUBEWARM_ADMIN_TLS_CERT_FILE and KUBEWARM_ADMIN_TLS_PRIVATE_KEY_FILE, or use the chart, which
-# makes one.
+# `make image` builds the image. To use another image or other settings, use this folder as a base of
+# kustomize, or the chart. Each replica creates its own certificate, which no CA verifies. The chart creates
+# one for all replicas. Or mount a Secret, and set KUBEWARM_TLS_CERT_FILE and KUBEWARM_TLS_PRIVATE_KEY_FILE,
+# and for the admin port KUBEWARM_ADMIN_TLS_CERT_FILE and KUBEWARM_ADMIN_TLS_PRIVATE_KEY_FILE.
 #
 # No client can read the metrics until you bind the role for it:
 #

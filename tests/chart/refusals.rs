@@ -68,7 +68,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ),
     ("readApi: {port: 9090}", &["readApi.port", "operator.adminPort"]),
     ("extraVolumes: [{name: tls, emptyDir: {}}]", &["extraVolumes[0].name", "another name"]),
-    ("tls: {source: Secret}", &["tls.secretName", "say which"]),
+    ("tls: {source: Secret}", &["tls.secretName", "set the Secret's name"]),
     ("tls: {source: CertManager}", &["tls.issuer.name", "CertManager"]),
     (
         "{tls: {source: Process}, metrics: {serviceMonitor: {enabled: true}}}",

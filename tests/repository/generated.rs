@@ -38,6 +38,12 @@ pub(crate) fn assert_committed(path: &str, generated: &str) {
     assert!(committed == generated, "{path} is stale; run `make generate` and commit the result");
 }
 
+/// The first sentence of a description.
+pub(crate) fn first_sentence(text: &str) -> &str {
+    let end = text.find(". ").or_else(|| text.find(".\n")).map_or(text.len(), |dot| dot + 1);
+    text.get(..end).unwrap_or(text)
+}
+
 /// The output of `kubewarm rbac -f` for the profiles in `text`.
 fn roles(text: &str) -> String {
     let all: Vec<Value> = serde_saphyr::from_multiple(text).expect("the example is YAML");

@@ -1,4 +1,4 @@
-{{/* What a schema cannot see: values that contradict each other, or the cluster. */}}
+{{/* Checks that a schema cannot make: values that contradict each other or the cluster. */}}
 
 {{- define "kubewarm.checks" -}}
 {{- $root := . -}}
@@ -13,21 +13,21 @@
 {{- $namespace := $profile.namespace | default $root.Release.Namespace -}}
 {{- $name := printf "%s/%s" $namespace $profile.name -}}
 {{- if hasKey $seen $name -}}
-{{- fail (printf "profiles[%d]: there is a %s already; give each profile of a namespace a name of its own" $index $name) -}}
+{{- fail (printf "profiles[%d]: there is a profile %s already; give each profile of a namespace its own name" $index $name) -}}
 {{- end -}}
 {{- $_ := set $seen $name true -}}
 {{- if and $watched (not (has $namespace $watched)) -}}
-{{- fail (printf "profiles[%d].namespace: nobody would run a profile in %q, which is not among watchNamespaces; add it there, or take another namespace" $index $namespace) -}}
+{{- fail (printf "profiles[%d].namespace: kubewarm does not run profiles in %q, because watchNamespaces does not list that namespace; add it there, or use another namespace" $index $namespace) -}}
 {{- end -}}
 {{- end -}}
 
 {{- range $index, $entry := .Values.rbac.read -}}
 {{- if and (eq $entry.resource "secrets") (not $entry.group) (not $root.Values.rbac.allowSecrets) -}}
-{{- fail (printf "rbac.read[%d].resource: secrets are only granted with rbac.allowSecrets=true, because whoever may run pods as the ServiceAccount can then read them" $index) -}}
+{{- fail (printf "rbac.read[%d].resource: secrets need rbac.allowSecrets=true, because anyone who can run pods as the ServiceAccount can then read them" $index) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.rbac.read (not .Values.rbac.create) -}}
-{{- fail "rbac.read: no role is created with rbac.create=false; leave it empty, or set rbac.create to true" -}}
+{{- fail "rbac.read: with rbac.create=false the chart creates no role; leave rbac.read empty, or set rbac.create to true" -}}
 {{- end -}}
 
 {{- $monitor := include "kubewarm.monitor.kind" . -}}
@@ -42,16 +42,16 @@
 {{- with .Values.metrics.auth -}}
 {{- $auth := include "kubewarm.metrics.auth" $root -}}
 {{- if and (eq $auth "loopback") $monitor -}}
-{{- fail (printf "%s: with watchNamespaces no Role lets kubewarm review tokens, so metrics are served to loopback alone; set networkPolicy.enabled, and name the scrapers' pods in networkPolicy.scrapers" $monitorValue) -}}
+{{- fail (printf "%s: with watchNamespaces kubewarm cannot review tokens and serves metrics to loopback alone; set networkPolicy.enabled, and list the scrapers' pods in networkPolicy.scrapers" $monitorValue) -}}
 {{- end -}}
 {{- if and (eq $auth "delegated") (eq $monitor "PodMonitor") (not .tokenSecret.name) -}}
 {{- fail "metrics.podMonitor.enabled: a PodMonitor cannot send Prometheus' own token; name a Secret with a token in metrics.auth.tokenSecret, or enable metrics.serviceMonitor" -}}
 {{- end -}}
 {{- if and .readers (ne $auth "delegated") -}}
-{{- fail "metrics.auth.readers: no token is asked for with metrics.auth.enabled=false, nor with watchNamespaces; leave it empty" -}}
+{{- fail "metrics.auth.readers: scrapers need no token with metrics.auth.enabled=false or watchNamespaces; leave readers empty" -}}
 {{- end -}}
 {{- if and .readers (not $root.Values.rbac.create) -}}
-{{- fail "metrics.auth.readers: no role is created with rbac.create=false; leave it empty, or set rbac.create to true" -}}
+{{- fail "metrics.auth.readers: with rbac.create=false the chart creates no role; leave readers empty, or set rbac.create to true" -}}
 {{- end -}}
 {{- end -}}
 
@@ -63,32 +63,32 @@
 
 {{- with .Values.readApi -}}
 {{- if and .enabled $watched (eq .auth "delegated") -}}
-{{- fail "readApi.auth: TokenReviews and SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; with watchNamespaces leave it empty, or say caller-token" -}}
+{{- fail "readApi.auth: TokenReviews and SubjectAccessReviews are cluster-scoped, so no Role can grant them; with watchNamespaces leave auth empty, or set caller-token" -}}
 {{- end -}}
 {{- if and .enabled (eq (int64 .port) (int64 $root.Values.operator.adminPort)) -}}
-{{- fail "readApi.port: that is operator.adminPort; take another" -}}
+{{- fail "readApi.port: operator.adminPort has the same number; use another port" -}}
 {{- end -}}
 {{- if and .enabled .forward (eq .service.sessionAffinity "None") -}}
 {{- fail "readApi.service.sessionAffinity: with readApi.forward=true, None could send a client's read to a replica that does not know the client's last write; leave it empty, or set ClientIP" -}}
 {{- end -}}
 {{- $asksThem := or (eq .auth "caller-token") $watched -}}
 {{- if and $asksThem .clientCA.configMap -}}
-{{- fail "readApi.clientCA: whoever is known by a certificate has no token to ask the API server with, which caller-token (watchNamespaces) does; leave configMap empty" -}}
+{{- fail "readApi.clientCA: caller-token (the default with watchNamespaces) sends reviews with the caller's token, and a client with a certificate has none; leave configMap empty" -}}
 {{- end -}}
 {{- if and .audiences (or .forward (eq .auth "caller-token") $root.Values.watchNamespaces) -}}
-{{- fail "readApi.audiences: tokens that are for kubewarm alone cannot be shown to the API server, which forward and caller-token (watchNamespaces) do; leave one of them out" -}}
+{{- fail "readApi.audiences: the API server rejects tokens for kubewarm's audience, but forward and caller-token (the default with watchNamespaces) send it the caller's token; remove one of these values" -}}
 {{- end -}}
 {{- end -}}
 
 {{- with .Values.tls -}}
 {{- if and (eq .source "Secret") (not .secretName) (include "kubewarm.tls.isMounted" $root) -}}
-{{- fail "tls.secretName: tls.source is Secret; say which" -}}
+{{- fail "tls.secretName: tls.source is Secret; set the Secret's name" -}}
 {{- end -}}
 {{- if and (eq .source "CertManager") (not .issuer.name) (include "kubewarm.tls.isMounted" $root) -}}
-{{- fail "tls.issuer.name: tls.source is CertManager; say who issues the certificate" -}}
+{{- fail "tls.issuer.name: tls.source is CertManager; set the issuer's name" -}}
 {{- end -}}
 {{- if and (eq .source "Process") $root.Values.metrics.tls.enabled $monitor -}}
-{{- fail (printf "%s: tls.source is Process, and Prometheus cannot verify a certificate that each replica makes for itself; take another source" $monitorValue) -}}
+{{- fail (printf "%s: tls.source is Process, and Prometheus cannot verify a certificate that each replica creates; use another source" $monitorValue) -}}
 {{- end -}}
 {{- end -}}
 
@@ -97,7 +97,7 @@
 {{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "cacheprofiles.kubewarm.io" -}}
 {{- range $version := dig "status" "storedVersions" (list) $crd -}}
 {{- if not (has $version $served) -}}
-{{- fail (printf "crds.enabled: profiles are stored as %s in this cluster, which this chart's CRD does not have; upgrade by way of a chart that has both, or set crds.enabled to false" $version) -}}
+{{- fail (printf "crds.enabled: profiles are stored as %s in this cluster, which this chart's CRD does not have; first upgrade to a chart that has both versions, or set crds.enabled to false" $version) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

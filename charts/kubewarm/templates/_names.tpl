@@ -4,14 +4,14 @@
 {{- .Values.nameOverride | default .Chart.Name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Short enough for what is appended to it in a name of 63 characters. */}}
+{{/* At most 52 characters, because objects append suffixes and names have at most 63. */}}
 {{- define "kubewarm.fullname" -}}
 {{- $name := include "kubewarm.name" . -}}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
 {{- .Values.fullnameOverride | default $full | trunc 52 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* What selects the pods: it cannot be changed later. */}}
+{{/* The pods' selector, which is immutable. */}}
 {{- define "kubewarm.selector" -}}
 app.kubernetes.io/name: {{ include "kubewarm.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -49,7 +49,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- .Values.tls.secretName | default (printf "%s-tls" (include "kubewarm.fullname" .)) -}}
 {{- end -}}
 
-{{/* The names and addresses that it is for, as a list in YAML: of the Services, and of a port-forward. */}}
+{{/* The names and addresses in the certificate, as a list in YAML: of the Services, and of a port-forward. */}}
 {{- define "kubewarm.tls.names" -}}
 {{- $service := include "kubewarm.fullname" . -}}
 {{- $names := list -}}
@@ -61,8 +61,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
 {{/*
-Who may read the metrics: `delegated`, whom the API server says; `none`, whoever reaches the port, which
-networkPolicy.scrapers decides; `loopback`, nobody but a port-forward. Without ClusterRoles kubewarm cannot ask.
+The value of --metrics-auth. `delegated`: clients that the API server authorizes. `none`: all clients that reach the port,
+which networkPolicy.scrapers limits. `loopback`: port-forwards only, because kubewarm cannot send reviews without ClusterRoles.
 */}}
 {{- define "kubewarm.metrics.auth" -}}
 {{- $policy := .Values.networkPolicy -}}
@@ -80,7 +80,7 @@ networkPolicy.scrapers decides; `loopback`, nobody but a port-forward. Without C
 {{- end -}}
 {{- end -}}
 
-{{/* Whom a scraper expects the certificate to be for. */}}
+{{/* The server name that a scraper expects in the certificate. */}}
 {{- define "kubewarm.metrics.serverName" -}}
 {{- .Values.metrics.tls.serverName | default (printf "%s.%s.svc" (include "kubewarm.fullname" .) .Release.Namespace) -}}
 {{- end -}}
@@ -92,7 +92,7 @@ networkPolicy.scrapers decides; `loopback`, nobody but a port-forward. Without C
   namespace: {{ .Release.Namespace }}
 {{- end -}}
 
-{{/* What an entry of `rbac.read` grants. */}}
+{{/* The rule for an entry of `rbac.read`. */}}
 {{- define "kubewarm.readRule" -}}
 apiGroups: [{{ .group | default "" | quote }}]
 resources: [{{ .resource }}]
@@ -113,7 +113,7 @@ Called with a dict of `root` and `kind`.
 {{- if or $known (eq $mode "always") -}}yes{{- end -}}
 {{- end -}}
 
-{{/* Whether the chart may make the account and the Role of `helm test`. */}}
+{{/* Not empty if the chart creates the ServiceAccount and the Role of `helm test`. */}}
 {{- define "kubewarm.helmTest.isThere" -}}
 {{- if and .Values.helmTest.enabled .Values.rbac.create .Values.serviceAccount.create -}}yes{{- end -}}
 {{- end -}}

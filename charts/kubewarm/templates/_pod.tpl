@@ -1,6 +1,6 @@
-{{/* What pods of the chart share. */}}
+{{/* Parts that all pods of the chart share. */}}
 
-{{/* What the kubelet would mount by itself, but for a token that lives as long as it is told. */}}
+{{/* The volume that the kubelet would mount by default, with a token of a set lifetime. */}}
 {{- define "kubewarm.apiAccess" -}}
 - name: api-access
   projected:
@@ -21,7 +21,7 @@
           fieldRef: {apiVersion: v1, fieldPath: metadata.namespace}
 {{- end -}}
 
-{{/* Where pods run, and as whom. */}}
+{{/* Scheduling and security of the pods. */}}
 {{- define "kubewarm.placing" -}}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
@@ -57,7 +57,7 @@ tolerations:
 {{- end }}
 {{- end -}}
 
-{{/* The CAs whose client certificates count, by the name of their volume. */}}
+{{/* The CAs of client certificates, by the name of their volume. */}}
 {{- define "kubewarm.clientAuthorities" -}}
 {{- with .Values.readApi -}}
 {{- if and .enabled .clientCA.configMap }}

@@ -69,12 +69,13 @@ impl ReasonRow {
     }
 }
 
-const NOTHING: &str = "Nothing.";
-const EDIT: &str = "Edit the field that the message names.";
-const GRANT: &str = "Run `kubectl warm rbac NAME -n NAMESPACE --diff`, and grant what it shows.";
-const WAIT: &str = "Wait; kubewarm tries again by itself.";
-const LOOK: &str = "Run `kubewarm status NAME -n NAMESPACE`, and look at the targets.";
-const RAISE: &str = "Raise the limit that the message names, or select fewer objects.";
+// The head of the page explains these next steps.
+const NOTHING: &str = "None.";
+const EDIT: &str = "Edit.";
+const GRANT: &str = "Grant.";
+const WAIT: &str = "Wait.";
+const LOOK: &str = "Status.";
+const RAISE: &str = "Raise.";
 
 /// Events: type, reason, cause, next.
 const EVENTS: &[[&str; 4]] = &[
@@ -129,7 +130,7 @@ const EVENTS: &[[&str; 4]] = &[
     ],
 ];
 
-/// The reasons of all conditions; those of one condition with the gravest first.
+/// The reasons of all conditions, sorted by condition and then by severity, the most severe first.
 fn rows() -> impl Iterator<Item = &'static ReasonRow> {
     profile::PROFILE.iter().chain(data::DATA)
 }

@@ -115,25 +115,6 @@ fn field<'a>(root: &'a Value, path: &str) -> &'a Value {
     keys.fold(root, |schema, key| resolve(root, &schema["properties"][key]))
 }
 
-/// A short description of the values that `path` accepts.
-pub(crate) fn takes(root: &Value, path: &str) -> String {
-    let schema = field(root, path);
-    if let Some(values) = schema["enum"].as_array() {
-        let words = values.iter().filter_map(Value::as_str).filter(|word| !word.is_empty());
-        return words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
-    }
-    let kinds: Vec<_> = match schema["type"].as_array() {
-        Some(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
-        None => schema["type"].as_str().into_iter().collect(),
-    };
-    let kind = kinds.join(" or ");
-    match (&schema["minimum"], &schema["maximum"]) {
-        (low, high) if low.is_number() && high.is_number() => format!("{kind}, {low} to {high}"),
-        (low, _) if low.is_number() => format!("{kind}, at least {low}"),
-        (_, _) => kind,
-    }
-}
-
 #[test]
 fn a_strict_schema_refuses_other_fields_and_keeps_the_bounds() {
     let schema = json!({

@@ -8,8 +8,6 @@ pub(crate) struct Family {
     pub(crate) kind: String,
     /// The names of the labels, in the order of the text, without `le`.
     pub(crate) labels: Vec<String>,
-    /// The upper bounds of a histogram's buckets, without the infinite one.
-    pub(crate) buckets: Vec<String>,
 }
 
 /// Every metric of `text`, except the metrics that the prometheus crate names.
@@ -25,14 +23,9 @@ fn family(block: &str) -> Family {
     let (_, kind) = lines.next().and_then(|line| line.rsplit_once(' ')).expect("a TYPE line");
     let mut family =
         Family { name: name.into(), help: help.into(), kind: kind.into(), ..Family::default() };
-    let Some(first) = lines.clone().next() else { return family };
+    let Some(first) = lines.next() else { return family };
     let own = |(label, _): &(&str, &str)| *label != "le";
     family.labels = labels(first).filter(own).map(|(label, _)| label.to_owned()).collect();
-    family.buckets = lines
-        .map_while(|line| labels(line).find(|(label, _)| *label == "le"))
-        .map(|(_, bound)| bound.to_owned())
-        .take_while(|bound| bound != "+Inf")
-        .collect();
     family
 }
 

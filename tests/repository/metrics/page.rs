@@ -1,6 +1,7 @@
 //! Generates `docs/metrics.md` from the exported metrics.
 
 use super::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, exposition::Family};
+use crate::generated::first_sentence;
 use kubewarm::{
     access::AccessCheckKind,
     metrics::{
@@ -27,19 +28,15 @@ const HEAD: &str = "\
 <!-- Generated from what kubewarm exports; `make generate` rewrites it. -->
 # Metrics
 
-kubewarm serves metrics at `/metrics` of the admin address (`--admin-addr`, default `[::]:9090`), in
-Prometheus' text format. The `process_*` metrics of Prometheus' client libraries are there too: CPU,
-memory, threads and open files.
+This page lists each metric that kubewarm serves at `/metrics` of `--admin-addr`. It is for people who write queries and
+alerts. [Monitoring](monitoring.md) shows how to scrape them. kubewarm also serves `process_*`: CPU, memory, threads and open files.
 
 - Times are timestamps, not ages: `time() - kubewarm_last_confirmed_timestamp_seconds`.
-- Labels are closed sets, or names of resources and profiles. Object names, messages and UIDs are no
-  labels.
-- `scope` is `namespaced` for informers of one namespace and `cluster` for the others. Informers of
-  several namespaces are added up.
-- In metrics of the read API, empty labels `group`, `version` and `resource` mean a request without a
-  resource, such as discovery.
-- The series of a resource end with its last informer, those of a profile with the profile. Series of
-  the read API end with the process.
+- Label values are closed sets, or names of resources and profiles. No label has an object name, a message or a UID.
+- `scope` is `namespaced` for informers of one namespace, otherwise `cluster`. Informers of several namespaces are added up.
+- In metrics of the read API, empty `group`, `version` and `resource` mean a request without a resource, such as discovery.
+- The series of a resource end with its last informer, the series of a profile with the profile. Series of the read API end
+  with the process.
 ";
 
 /// The title, the labels of all metrics in the section, and the names of the metrics in reading order.
@@ -166,39 +163,27 @@ pub(super) fn page(families: &[Family]) -> Result<String, fmt::Error> {
     let mut page = String::from(HEAD);
     writeln!(
         page,
-        "- At most 200 resources and 100 profiles have series of their own. The rest share the series \
-         labelled\n  `{OTHER}`.\n\
-         - 40 resources and 20 profiles make at most {SERIES_OF_40_RESOURCES_AND_20_PROFILES} \
-         series: with every label value, three\n  status codes, and every permission missing \
-         (1,320 series). A test counts them.\n\
-         \n\
-         kubewarm reads gauges by resource or profile at each scrape. Counters and histograms of a \
-         resource\nbegin at zero with its first informer."
+        "- At most 200 resources and 100 profiles have series of their own. The others share series with the label value\n  \
+         `{OTHER}`.\n\
+         - 40 resources and 20 profiles make at most {SERIES_OF_40_RESOURCES_AND_20_PROFILES} series."
     )?;
     for (title, common, names) in SECTIONS {
         writeln!(page, "\n## {title}\n")?;
         if !common.is_empty() {
             writeln!(page, "All have the labels {}.\n", code_list(common))?;
         }
-        page.push_str("| Name | Type | Labels | Meaning |\n|---|---|---|---|\n");
         for Family { name, help, kind, labels, .. } in in_order(families, names) {
             let own = labels.iter().map(String::as_str).filter(|label| !common.contains(label));
             let mut own: Vec<_> = own.collect();
             own.sort_by_key(|label| ORDER.iter().position(|known| known == label));
+            let with = if own.is_empty() { "" } else { ", by " };
             let own = code_list(&own);
-            writeln!(page, "| `{name}` | {kind} | {own} | {help} |")?;
+            writeln!(page, "- `{name}` ({kind}{with}{own}): {}", first_sentence(help))?;
         }
     }
-    page.push_str("\n## Label values\n\n| Metric | Label | Values |\n|---|---|---|\n");
+    page.push_str("\n## Label values\n\n");
     for (metric, label, values) in closed_sets() {
-        writeln!(page, "| `{metric}` | `{label}` | {} |", code_list(&values))?;
-    }
-    page.push_str("\n## Buckets\n\n| Histogram | Upper bounds |\n|---|---|\n");
-    let names = SECTIONS.iter().flat_map(|(_, _, names)| *names).copied().collect::<Vec<_>>();
-    for Family { name, buckets, .. } in in_order(families, &names) {
-        if !buckets.is_empty() {
-            writeln!(page, "| `{name}` | {} |", buckets.join(" "))?;
-        }
+        writeln!(page, "- `{metric}` `{label}`: {}", code_list(&values))?;
     }
     Ok(page)
 }

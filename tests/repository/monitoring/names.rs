@@ -18,7 +18,7 @@ fn expressions(rules: &Rules) -> impl Iterator<Item = String> {
     rules.all().map(|rule| rule.expr.clone()).chain(of_dashboards)
 }
 
-/// The labels of every series there is, those of targets left out.
+/// The labels of each exported or recorded series, without the labels that a scrape adds.
 fn series(rules: &Rules) -> BTreeMap<String, BTreeSet<String>> {
     let owned = |labels: &[&str]| labels.iter().copied().map(str::to_owned).collect();
     let mut known = BTreeMap::from([(ALERTS.0.to_owned(), owned(ALERTS.1))]);
@@ -58,13 +58,13 @@ fn of_the_process() -> Vec<String> {
 /// The closed sets of label values by metric and label, read from docs/metrics.md.
 fn closed_sets() -> BTreeMap<(String, String), BTreeSet<String>> {
     let page = read("docs/metrics.md");
-    let (_, table) = page.split_once("## Label values").expect("the section");
-    let rows = table.lines().take_while(|line| !line.starts_with("## Buckets"));
-    rows.filter_map(|row| {
-        let mut words = row.strip_prefix("| `")?.split('`').step_by(2).map(str::to_owned);
-        Some(((words.next()?, words.next()?), words.collect()))
-    })
-    .collect()
+    let (_, list) = page.split_once("## Label values").expect("the section");
+    list.lines()
+        .filter_map(|line| {
+            let mut words = line.strip_prefix("- `")?.split('`').step_by(2).map(str::to_owned);
+            Some(((words.next()?, words.next()?), words.collect()))
+        })
+        .collect()
 }
 
 /// The reason why a label never has this value, or `None` if it can.
@@ -73,8 +73,7 @@ fn impossible(selector: &Selector, label: &str, value: &str) -> Option<String> {
         return None;
     }
     let possible = |word: &str| match label {
-        // The API reference names each condition.
-        "condition" => read("docs/api.md").contains(&format!("`{word}`")),
+        "condition" => read("docs/reference/conditions.md").contains(&format!("`{word}`")),
         _ => closed_sets()
             .get(&(selector.metric.clone(), label.to_owned()))
             .is_none_or(|set| set.contains(word)),
