@@ -1,9 +1,10 @@
-//! Connects the access verifier with the profiles: which informers it checks, and whose rate limit
-//! is charged.
+//! Connects the access checker with the profiles: which informers it checks, and the namespace whose
+//! rate limit is charged.
 
 use crate::{
     access::{
-        AccessChecker, AccessReports, CheckSettings, CheckerDependencies, PATIENCE, PermissionState,
+        AccessChecker, AccessReports, CheckSettings, CheckerDependencies, MAX_ACCESS_AGE,
+        PermissionState,
     },
     controller::ProfileReceiver,
     metrics::OperatorMetrics,
@@ -16,11 +17,13 @@ use kubewarm_cache::informer::{ChangeNotifier, InformerReports};
 use kubewarm_client::{ClientProvider, NamespaceBuckets};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Creates a verifier for the informers in `declarations`. `own` contains the operator's own
+/// Creates a checker for the informers in `declarations`. `own` contains the operator's own
 /// informers.
-pub(super) fn verifier(
-    (clients, buckets): (Arc<dyn ClientProvider>, NamespaceBuckets),
-    (declarations, own): (&ProfileReceiver, &Arc<[InformerKey]>),
+pub(super) fn new_access_checker(
+    clients: Arc<dyn ClientProvider>,
+    buckets: NamespaceBuckets,
+    declarations: &ProfileReceiver,
+    own: &Arc<[InformerKey]>,
     reports: &InformerReports,
     changes: ChangeNotifier,
     metrics: OperatorMetrics,
@@ -29,22 +32,22 @@ pub(super) fn verifier(
     AccessChecker::new(CheckerDependencies {
         buckets,
         clients,
-        wanted: Box::new(move || {
+        informers: Box::new(move || {
             let latest = declarations.borrow_and_update();
             let profiles = latest.clone().filter(|_| latest.has_changed());
             drop(latest);
-            Some(wanted(&profiles?))
+            Some(informers_to_check(&profiles?))
         }),
         own,
         reports: reports.clone(),
         changes,
-        patience: PATIENCE,
-        count: Box::new(move |check, outcome| metrics.count_access_check(check, outcome)),
+        max_access_age: MAX_ACCESS_AGE,
+        count_check: Box::new(move |check, outcome| metrics.count_access_check(check, outcome)),
     })
 }
 
 /// Returns every informer that a profile declares or that serves it, without duplicates.
-fn wanted(profiles: &[ObservedProfile]) -> BTreeMap<InformerKey, CheckSettings> {
+fn informers_to_check(profiles: &[ObservedProfile]) -> BTreeMap<InformerKey, CheckSettings> {
     let mut all = BTreeMap::<InformerKey, CheckSettings>::new();
     for profile in profiles.iter().map(|observed| &observed.declared) {
         for target in &profile.targets {
@@ -62,13 +65,13 @@ fn wanted(profiles: &[ObservedProfile]) -> BTreeMap<InformerKey, CheckSettings> 
 }
 
 /// Returns the number of the profile's informers that lack each permission.
-pub(super) fn missing(
+pub(super) fn count_missing_permissions(
     access: &AccessReports,
     profile: &DeclaredProfile,
 ) -> BTreeMap<(Resource, Verb), u64> {
     let mut missing = BTreeMap::new();
     for InformerSpec { key, .. } in profile.targets.iter().flat_map(DeclaredTarget::all_informers) {
-        let Some(PermissionState::Refused(refused)) = access.get(key).map(|found| found.standing)
+        let Some(PermissionState::Refused(refused)) = access.get(key).map(|found| found.state)
         else {
             continue;
         };

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 /// Error for flags that exclude each other: token reviews and access reviews need a ClusterRole.
-const NO_REVIEWS: &str = "--metrics-auth=delegated does not go with --watch-namespaces: TokenReviews and \
-    SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; leave it out, or let a \
-    NetworkPolicy say who reaches --admin-addr (networkPolicy.scrapers of the chart) and set --metrics-auth=none";
+const NO_REVIEWS: &str = "--metrics-auth=delegated excludes --watch-namespaces: TokenReviews and \
+    SubjectAccessReviews are cluster-scoped, so no Role can grant them; leave the flag out, or restrict --admin-addr \
+    with a NetworkPolicy (networkPolicy.scrapers of the chart) and set --metrics-auth=none";
 
 /// Returns an error for flags that exclude each other.
-pub(super) fn check(args: &RunArgs) -> Result<(), AppError> {
+pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     if args.metrics_auth == MetricsAuth::Delegated && !args.watch_namespaces.is_empty() {
         return Err(AppError::Flags(NO_REVIEWS));
     }
@@ -25,24 +25,28 @@ pub(super) fn check(args: &RunArgs) -> Result<(), AppError> {
 }
 
 /// Returns who may read `/metrics`.
-pub(super) fn scrapers(
+pub(super) fn metrics_access(
     args: &RunArgs,
     connection: &ApiServerConnection,
     metrics: &ProcessMetrics,
 ) -> Result<MetricsAccess, AppError> {
     match args.metrics_auth {
         MetricsAuth::Loopback => return Ok(MetricsAccess::Loopback),
-        MetricsAuth::None => return Ok(MetricsAccess::Anybody),
+        MetricsAuth::None => return Ok(MetricsAccess::Unrestricted),
         MetricsAuth::Delegated => {}
     }
     let reviewer = Arc::new(connection.reviewer(&[])?);
-    let callers =
-        CallerAdmission::new(reviewer, &CallerLimits::admin(), Handle::current(), note(metrics));
+    let callers = CallerAdmission::new(
+        reviewer,
+        &CallerLimits::admin(),
+        Handle::current(),
+        decision_observer(metrics),
+    );
     Ok(MetricsAccess::Reviewed(Box::new(callers.map_err(AppError::Serve)?)))
 }
 
 /// Returns a callback that records decisions about callers as metrics.
-pub(super) fn note(metrics: &ProcessMetrics) -> DecisionObserver {
+pub(super) fn decision_observer(metrics: &ProcessMetrics) -> DecisionObserver {
     let metrics = metrics.operator().clone();
     Box::new(move |source, outcome, took| metrics.observe_authorization(source, outcome, took))
 }

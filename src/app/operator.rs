@@ -2,13 +2,13 @@
 
 use super::{
     AppError,
-    access_checker::verifier,
+    access_checker::new_access_checker,
     callers, core_dumps, file_limit,
     memory::MemorySplit,
     operator_identity::{learn_subject, watch_authors},
     operator_view::OperatorView,
-    reads,
-    supervise::{ServiceTasks, supervise, terminated},
+    reads::{self, ReadRuntime},
+    supervise::{ServiceTasks, supervise, termination_signal},
 };
 use crate::{
     access::PermissionState,
@@ -33,8 +33,7 @@ use kubewarm_client::{
     ApiServerConnection, ClientProvider, Discovery, LeaderElector, LeaseState, NamespaceBuckets,
 };
 use kubewarm_serve::{
-    ServeError, WatcherRegistry, callers::CallerAdmission, certificate::ServingCertificate,
-    server::bind as bind_reads,
+    ServeError, WatcherRegistry, certificate::ServingCertificate, server::bind as bind_reads,
 };
 use std::sync::Arc;
 use tokio::{sync::watch, time::Instant};
@@ -43,18 +42,18 @@ use tokio_util::sync::CancellationToken;
 /// Runs the operator until it receives SIGTERM or SIGINT.
 pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     let started = Instant::now();
-    callers::check(&args)?;
-    reads::check(&args)?;
+    callers::validate_flags(&args)?;
+    reads::validate_flags(&args)?;
     let filter = telemetry::start(&args.log, args.log_format)?;
-    core_dumps::forbid();
-    file_limit::take_all();
-    let signal = terminated().map_err(AppError::Signal)?;
+    core_dumps::disable();
+    file_limit::raise();
+    let signal = termination_signal().map_err(AppError::Signal)?;
     let connection = args.cluster.connect()?;
-    let home = args.operator_namespace.as_deref();
+    let named = args.operator_namespace.as_deref();
     let namespace: Arc<str> =
-        home.or_else(|| connection.service_account_namespace()).unwrap_or(NAMESPACE).into();
+        named.or_else(|| connection.service_account_namespace()).unwrap_or(NAMESPACE).into();
     let listening = server::bind(args.admin_addr).map_err(AppError::Serve)?;
-    let certificate = certificate(&args, &namespace).map_err(AppError::Serve)?;
+    let certificate = load_admin_certificate(&args, &namespace).map_err(AppError::Serve)?;
     tracing::info!(
         addr = %listening.address(), tls = certificate.is_some(), server = %connection.server(),
         %namespace, version = env!("CARGO_PKG_VERSION"), "admin listening"
@@ -65,8 +64,8 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     let seen = watchers.clone();
     let metrics = Arc::new(ProcessMetrics::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
-    let memory = MemorySplit::of(&args, &operator);
-    let frame = OperatorContext {
+    let memory = MemorySplit::detect(&args, &operator);
+    let context = OperatorContext {
         namespace,
         started,
         stop: stop.clone(),
@@ -77,36 +76,34 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
         watchers,
     };
     let mut tasks = ServiceTasks::default();
-    let limits = frame.memory.limits(&args);
-    let callers = reads::callers((&args, limits), &connection, &metrics)?;
     let (view, freshness_checker) =
-        spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
-    let of_cluster = (&connection, freshness_checker);
-    let shown = spawn_reads(&mut tasks, &args, of_cluster, (&view, &metrics, callers), &frame)?;
-    let certificates = [(TlsListener::Admin, certificate.clone()), (TlsListener::Read, shown)];
+        spawn_controller(&mut tasks, &connection, &args, &metrics, &context)?;
+    let of_reads =
+        spawn_reads(&mut tasks, &args, &connection, freshness_checker, &view, &metrics, &context)?;
+    let certificates = [(TlsListener::Admin, certificate.clone()), (TlsListener::Read, of_reads)];
     let certificates = certificates.into_iter().filter_map(|(of, it)| Some((of, it?)));
     metrics.observe_certificates(certificates.collect())?;
-    spawn_status(&mut tasks, &connection, &view, operator, frame);
-    let gate = Arc::new(ReadinessTracker::default());
-    let scrapers = callers::scrapers(&args, &connection, &metrics)?;
-    let admin = observe(&metrics, &view, (&gate, scrapers, seen), filter)?;
+    spawn_status(&mut tasks, &connection, &view, operator, context);
+    let readiness = Arc::new(ReadinessTracker::default());
+    let scrapers = callers::metrics_access(&args, &connection, &metrics)?;
+    let admin = new_admin_state(&metrics, &view, &readiness, scrapers, seen, filter)?;
     let until = stop.clone();
-    tasks.begin("admin server", async move {
+    tasks.spawn("admin server", async move {
         if let Err(error) = listening.serve(admin, certificate, until).await {
             tracing::error!(%error, "the admin server failed");
         }
     });
-    supervise(tasks, stop, signal, || gate.begin_shutdown(), args.shutdown_delay).await
+    supervise(tasks, stop, signal, || readiness.begin_shutdown(), args.shutdown_delay).await
 }
 
 /// The certificate of the admin address; `None` without TLS.
-fn certificate(
+fn load_admin_certificate(
     args: &RunArgs,
     namespace: &str,
 ) -> Result<Option<Arc<ServingCertificate>>, ServeError> {
     let files = args.admin_tls_cert_file.clone().zip(args.admin_tls_private_key_file.clone());
     let is_tls = args.admin_tls || files.is_some();
-    let certificate = is_tls.then(|| reads::certificate(files, namespace)).transpose();
+    let certificate = is_tls.then(|| reads::load_certificate(files, namespace)).transpose();
     certificate.map_err(ServeError::of("the admin address has no certificate"))
 }
 
@@ -126,19 +123,19 @@ struct OperatorContext {
     watchers: WatcherRegistry,
 }
 
-/// Starts discovery, the access verifier and the controller with its informers.
+/// Starts discovery, the access checker and the controller with its informers.
 fn spawn_controller(
     tasks: &mut ServiceTasks,
     connection: &ApiServerConnection,
     args: &RunArgs,
     metrics: &ProcessMetrics,
-    frame: &OperatorContext,
+    context: &OperatorContext,
 ) -> Result<(OperatorView, FreshnessChecker), AppError> {
     let counted = metrics.informers();
     let catalog = StoreCatalog::new().with_error_counter(move |resource| {
         counted.for_resource(resource).store_decode_errors.inc();
     });
-    let OperatorContext { namespace, started, stop, clients, memory, forecasts, .. } = frame;
+    let OperatorContext { namespace, started, stop, clients, memory, forecasts, .. } = context;
     // Separate rate limits, so that other requests of a tenant cannot delay the detection of lost
     // access.
     let checks = NamespaceBuckets::default();
@@ -175,38 +172,44 @@ fn spawn_controller(
         lists: args.lists.policy(),
         admission,
     };
-    let home = OperatorScope {
+    let scope = OperatorScope {
         namespace: Arc::clone(namespace),
         watched: WatchedNamespaces::of(&args.watch_namespaces),
     };
     let controller =
-        Controller::new(sources, registry, home, metrics.operator().clone(), *started)?;
-    let (declarations, own) = (controller.declarations(), controller.own());
-    let asking = (Arc::clone(clients), checks);
-    let operator = metrics.operator().clone();
-    let verifier = verifier(asking, (&declarations, &own), &reports, changes.clone(), operator);
+        Controller::new(sources, registry, scope, metrics.operator().clone(), *started)?;
+    let (declarations, own) = (controller.declarations(), controller.own_informers());
+    let checker = new_access_checker(
+        Arc::clone(clients),
+        checks,
+        &declarations,
+        &own,
+        &reports,
+        changes.clone(),
+        metrics.operator().clone(),
+    );
     let served = discovery.served();
-    let access = verifier.reports();
-    tasks.begin("access verifier", verifier.run(stop.clone()));
+    let access = checker.reports();
+    tasks.spawn("access checker", checker.run(stop.clone()));
     let authors = watch_authors(connection.client(), authors_sender);
-    tasks.begin("author check", stop.clone().run_until_cancelled_owned(authors));
+    tasks.spawn("author check", stop.clone().run_until_cancelled_owned(authors));
     let subject = learn_subject(connection.client(), subject_sender);
-    tasks.begin("subject", stop.clone().run_until_cancelled_owned(subject));
+    tasks.spawn("subject", stop.clone().run_until_cancelled_owned(subject));
     let until = stop.clone();
-    tasks.begin("discovery", async move { discovery.run(until).await });
+    tasks.spawn("discovery", async move { discovery.run(until).await });
     let until = stop.clone();
-    tasks.begin("controller", async move { controller.run(until).await.shut_down().await });
-    let home = Arc::clone(namespace);
+    tasks.spawn("controller", async move { controller.run(until).await.shut_down().await });
+    let operator_namespace = Arc::clone(namespace);
     let statuses = Arc::default();
     let view = OperatorView {
         catalog,
         reports,
         changes,
-        served,
-        own,
+        served_resources: served,
+        own_informers: own,
         declarations,
         access,
-        home,
+        operator_namespace,
         statuses,
     };
     Ok((view, freshness_checker))
@@ -216,30 +219,33 @@ fn spawn_controller(
 fn spawn_reads(
     tasks: &mut ServiceTasks,
     args: &RunArgs,
-    (connection, freshness_checker): (&ApiServerConnection, FreshnessChecker),
-    (view, metrics, callers): (&OperatorView, &ProcessMetrics, Option<Arc<CallerAdmission>>),
-    frame: &OperatorContext,
+    connection: &ApiServerConnection,
+    freshness_checker: FreshnessChecker,
+    view: &OperatorView,
+    metrics: &ProcessMetrics,
+    context: &OperatorContext,
 ) -> Result<Option<Arc<ServingCertificate>>, AppError> {
-    let Some((address, callers)) = args.api.api_addr.zip(callers) else { return Ok(None) };
-    let listening = bind_reads(address, frame.memory.limits(args)).map_err(AppError::Read)?;
+    let Some(address) = args.api.api_addr else { return Ok(None) };
+    let limits = context.memory.reader_limits(args);
+    let callers = reads::new_caller_admission(args, limits, connection, metrics)?;
+    let listening = bind_reads(address, limits).map_err(AppError::Read)?;
     let files = args.api.tls_cert_file.clone().zip(args.api.tls_private_key_file.clone());
-    let certificate = reads::certificate(files, &frame.namespace)
+    let certificate = reads::load_certificate(files, &context.namespace)
         .map_err(ServeError::of("the read address has no certificate"))
         .map_err(AppError::Read)?;
-    let authority = reads::client_authority(&args.api)
-        .map_err(ServeError::of("the read address does not know whose client certificates count"))
+    let authority = reads::load_client_authority(&args.api)
+        .map_err(ServeError::of("the CA of client certificates cannot be loaded"))
         .map_err(AppError::Read)?;
     let (slots, counted) = (listening.connections(), Arc::clone(&callers));
     metrics.observe_read_limits(move || [slots.usage(), counted.usage()].concat())?;
-    let (api, answering) = {
-        let watched = (frame.watchers.clone(), frame.stop.clone());
-        reads::api(args, (connection, callers), (view, freshness_checker), metrics, watched)?
-    };
-    let until = frame.stop.clone();
-    tasks.begin("reads", async move { answering.run(until).await });
-    let until = frame.stop.clone();
+    let (watchers, stop) = (context.watchers.clone(), context.stop.clone());
+    let runtime = ReadRuntime { callers, freshness_checker, watchers, stop };
+    let (api, service) = reads::new_read_api(args, connection, view, metrics, runtime)?;
+    let until = context.stop.clone();
+    tasks.spawn("reads", async move { service.run(until).await });
+    let until = context.stop.clone();
     let shown = Arc::clone(&certificate);
-    tasks.begin("read server", async move {
+    tasks.spawn("read server", async move {
         if let Err(error) = listening.serve((certificate, authority), api, until).await {
             tracing::error!(%error, "the read server failed");
         }
@@ -256,52 +262,54 @@ fn spawn_status(
     metrics: OperatorMetrics,
     OperatorContext { namespace, started, stop, clients, buckets, forecasts, .. }: OperatorContext,
 ) {
-    let identity = identity();
+    let identity = new_lease_identity();
     let elector = LeaderElector::new(&connection.client(), &namespace, LEASE, &identity);
     let following = follow_lease(elector.state(), metrics.clone());
-    tasks.begin("lease follower", stop.clone().run_until_cancelled_owned(following));
+    tasks.spawn("lease follower", stop.clone().run_until_cancelled_owned(following));
     let lease = elector.state();
     let (planning, access) = (elector.state(), view.access.clone());
     let may_read = move |key: &InformerKey| {
-        let standing = access.get(key).map(|access| access.standing);
-        matches!(standing, Some(PermissionState::Granted { .. }))
+        let state = access.get(key).map(|access| access.state);
+        matches!(state, Some(PermissionState::Granted { .. }))
     };
-    let surveyor = CostSurveyor::new(clients, forecast::REST, buckets.clone());
+    let surveyor = CostSurveyor::new(clients, forecast::REQUEST_PAUSE, buckets.clone());
     let leads = move || planning.borrow().is_leader();
     let forecasting = forecast::run(forecasts, surveyor, leads, may_read, stop.clone());
-    tasks.begin("forecaster", forecasting);
+    tasks.spawn("forecaster", forecasting);
     let written = CancellationToken::new();
-    tasks.begin("leader election", elector.run(written.clone()));
+    tasks.spawn("leader election", elector.run(written.clone()));
     let sink = StatusWriter::new(&connection.client(), &identity, buckets);
     let view = view.clone();
-    let round = move |reporter: &mut _, leads, clock| view.report(reporter, leads, clock);
+    let round = move |reporter: &mut _, leads, clock| view.update_statuses(reporter, leads, clock);
     let count = move |outcome| metrics.count_status_write(outcome);
     let leads = move || lease.borrow().is_leader();
-    tasks.begin("status writer", async move {
+    tasks.spawn("status writer", async move {
         status::run(round, count, sink, leads, started, stop).await;
         written.cancel();
     });
 }
 
 /// Returns the state of the admin server, and registers the metrics that are read at each scrape.
-fn observe(
+fn new_admin_state(
     metrics: &Arc<ProcessMetrics>,
     view: &OperatorView,
-    (gate, scrapers, watchers): (&Arc<ReadinessTracker>, MetricsAccess, WatcherRegistry),
+    readiness: &Arc<ReadinessTracker>,
+    scrapers: MetricsAccess,
+    watchers: WatcherRegistry,
     filter: telemetry::LogFilter,
 ) -> Result<Arc<AdminState>, AppError> {
     let all = || view.clone();
     let (profiles, declared, unlisted) = (all(), all(), all());
     let (scraped, reports) = (view.reports.clone(), view.reports.clone());
     metrics.observe_informers(move || scraped.all())?;
-    metrics.observe_profiles(move || profiles.profiles())?;
+    metrics.observe_profiles(move || profiles.snapshot_profiles())?;
     metrics.observe_process(tokio::runtime::Handle::current())?;
     Ok(Arc::new(AdminState {
         metrics: Arc::clone(metrics),
         informers: Box::new(move || reports.all()),
-        declared: Box::new(move || declared.declared()),
-        unlisted: Box::new(move || unlisted.unlisted()),
-        gate: Arc::clone(gate),
+        declared: Box::new(move || declared.declared_informers()),
+        failing_watches: Box::new(move || unlisted.list_failing_watches()),
+        readiness: Arc::clone(readiness),
         scrapers,
         set_log_filter: Box::new(move |text| filter.set(text).map_err(|error| error.to_string())),
         watchers,
@@ -321,7 +329,7 @@ async fn follow_lease(mut state: watch::Receiver<LeaseState>, metrics: OperatorM
 
 /// Identity of this process in the lease: the pod's name, and a random number that distinguishes it
 /// from earlier processes.
-fn identity() -> String {
+fn new_lease_identity() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "kubewarm".to_owned());
     format!("{host}_{:016x}", fastrand::u64(..))
 }

@@ -21,22 +21,21 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 /// Error for flags that exclude each other: reviews for readers also need a ClusterRole.
-const NO_DELEGATION: &str = "--auth=delegated does not go with --watch-namespaces: TokenReviews and \
-    SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; leave it out, or say \
-    --auth=caller-token, which takes no permission";
+const NO_DELEGATION: &str = "--auth=delegated excludes --watch-namespaces: TokenReviews and \
+    SubjectAccessReviews are cluster-scoped, so no Role can grant them; leave the flag out, or set \
+    --auth=caller-token, which needs no permission";
 /// Error for flags that exclude each other: a client certificate contains no token for requests to
 /// the API server.
-const NO_TOKEN: &str = "--client-ca-file does not go with --auth=caller-token, the default with \
-    --watch-namespaces: it asks the API server with the caller's own token, and whoever is known by a certificate \
-    has none; leave it out, or say --auth=delegated, which takes the permissions that `kubewarm rbac --operator \
+const NO_TOKEN: &str = "--client-ca-file excludes --auth=caller-token, the default with \
+    --watch-namespaces: kubewarm sends access reviews with the caller's token, and a client with a certificate \
+    has no token; leave it out, or set --auth=delegated, which needs the permissions that `kubewarm rbac --operator \
     --read-api` prints";
 /// Error for flags that exclude each other: the API server rejects tokens with kubewarm's audience.
-const FOREIGN_AUDIENCE: &str = "--audience does not go with --auth=caller-token, nor with --forward: both send \
-    the caller's token to the API server, which does not accept one that is for somebody else; leave out one of \
-    them";
+const FOREIGN_AUDIENCE: &str = "--audience excludes --auth=caller-token and --forward: both send \
+    the caller's token to the API server, which rejects tokens with another audience; leave out one of the flags";
 
 /// Returns an error for flags that exclude each other.
-pub(super) fn check(args: &RunArgs) -> Result<(), AppError> {
+pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     let is_delegated = args.api.auth == Some(CallerAuthMode::Delegated);
     if args.api.api_addr.is_some() && is_delegated && !args.watch_namespaces.is_empty() {
         return Err(AppError::Flags(NO_DELEGATION));
@@ -59,37 +58,45 @@ fn check_audience(
     Ok(())
 }
 
-/// Returns the authentication of readers, or `None` without a read address.
-pub(super) fn callers(
-    (args, limits): (&RunArgs, ReaderLimits),
+/// Returns the authentication and authorization of readers.
+pub(super) fn new_caller_admission(
+    args: &RunArgs,
+    limits: ReaderLimits,
     connection: &ApiServerConnection,
     metrics: &ProcessMetrics,
-) -> Result<Option<Arc<CallerAdmission>>, AppError> {
-    if args.api.api_addr.is_none() {
-        return Ok(None);
-    }
+) -> Result<Arc<CallerAdmission>, AppError> {
     let reviews: Arc<dyn ReviewClient> = Arc::new(match args.auth() {
         CallerAuthMode::Delegated => connection.reviewer(&args.api.audience)?,
         CallerAuthMode::CallerToken => connection.new_caller_token_reviewer()?,
     });
-    let (limits, note) = (CallerLimits::reads(limits), callers::note(metrics));
+    let (limits, note) = (CallerLimits::reads(limits), callers::decision_observer(metrics));
     let callers =
         CallerAdmission::new(reviews, &limits, Handle::current(), note).map_err(AppError::Read)?;
-    Ok(Some(Arc::new(callers)))
+    Ok(Arc::new(callers))
 }
 
-/// Returns the read API and its store access, which the caller must run. Watches end at the token
-/// `stop`.
-pub(super) fn api(
+/// Parts of the process that the read API shares with other tasks.
+pub(super) struct ReadRuntime {
+    pub(super) callers: Arc<CallerAdmission>,
+    pub(super) freshness_checker: FreshnessChecker,
+    /// The clients that watch.
+    pub(super) watchers: WatcherRegistry,
+    /// Ends all watches.
+    pub(super) stop: CancellationToken,
+}
+
+/// Returns the read API and its store access, which the caller must run.
+pub(super) fn new_read_api(
     args: &RunArgs,
-    (connection, callers): (&ApiServerConnection, Arc<CallerAdmission>),
-    (view, freshness_checker): (&OperatorView, FreshnessChecker),
+    connection: &ApiServerConnection,
+    view: &OperatorView,
     metrics: &ProcessMetrics,
-    (watchers, stop): (WatcherRegistry, CancellationToken),
+    runtime: ReadRuntime,
 ) -> Result<(Arc<ReadApi>, Arc<ReadService>), AppError> {
+    let ReadRuntime { callers, freshness_checker, watchers, stop } = runtime;
     let (client, runtime) = (connection.client(), Handle::current());
     let version = ApiServerVersion::new(ApiClient::new(&client), runtime.clone());
-    let (served, aggregated) = (view.served.clone(), &args.api.serve_aggregated_groups);
+    let (served, aggregated) = (view.served_resources.clone(), &args.api.serve_aggregated_groups);
     let reads = Arc::new(ReadService::new(ReadDependencies {
         catalog: view.catalog.clone(),
         reports: view.reports.clone(),
@@ -97,11 +104,11 @@ pub(super) fn api(
         freshness_checker,
         ages: metrics.informers(),
         metrics: metrics.reads().clone(),
-        offers: offers(view.declarations.clone()),
+        offers: serving_index(view.declarations.clone()),
         kinds: KindResolver::new(client, served, aggregated, runtime),
-        home: Arc::clone(&view.home),
+        home: Arc::clone(&view.operator_namespace),
     }));
-    let forward = args.api.forward.then(|| forward(connection, &reads)).transpose()?;
+    let forward = args.api.forward.then(|| new_forwarder(connection, &reads)).transpose()?;
     let api = ReadApi {
         reads: Arc::clone(&reads),
         callers,
@@ -117,7 +124,7 @@ pub(super) fn api(
 
 /// Returns the proxy for requests that kubewarm does not serve. It reports successful writes to
 /// `reads`.
-fn forward(
+fn new_forwarder(
     connection: &ApiServerConnection,
     reads: &Arc<ReadService>,
 ) -> Result<RequestForwarder, AppError> {
@@ -128,7 +135,7 @@ fn forward(
 
 /// Returns the certificate of an address: from `files`, or self-signed for all names of the Service
 /// in `namespace`.
-pub(super) fn certificate(
+pub(super) fn load_certificate(
     files: Option<(PathBuf, PathBuf)>,
     namespace: &str,
 ) -> Result<Arc<ServingCertificate>, ServeError> {
@@ -142,23 +149,25 @@ pub(super) fn certificate(
 }
 
 /// Returns the CA for client certificates on the read address, if the flag is set.
-pub(super) fn client_authority(args: &ReadApiArgs) -> Result<Option<Arc<ClientCa>>, ServeError> {
+pub(super) fn load_client_authority(
+    args: &ReadApiArgs,
+) -> Result<Option<Arc<ClientCa>>, ServeError> {
     let file = args.client_ca_file.clone();
     file.map(|file| ClientCa::of_file(file).map(Arc::new)).transpose()
 }
 
 /// Returns the targets that clients can read, computed once per reconciliation.
-fn offers(
+fn serving_index(
     declarations: ProfileReceiver,
 ) -> Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync> {
     let held = Mutex::new((declarations, None));
     Box::new(move || {
-        let (declarations, offers) = &mut *held.lock();
-        if offers.is_none() || declarations.has_changed().unwrap_or(false) {
+        let (declarations, index) = &mut *held.lock();
+        if index.is_none() || declarations.has_changed().unwrap_or(false) {
             let profiles = declarations.borrow_and_update().clone()?;
-            *offers = Some(Arc::new(ServingIndex::of(profiles.iter().map(|it| &it.declared))));
+            *index = Some(Arc::new(ServingIndex::of(profiles.iter().map(|it| &it.declared))));
         }
-        offers.clone()
+        index.clone()
     })
 }
 

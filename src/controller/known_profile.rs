@@ -21,7 +21,7 @@ pub(super) struct KnownProfile {
     pub(super) valid: Arc<ValidatedProfile>,
     spec_bytes: u64,
     /// Charge for the last valid spec while a newer generation is invalid.
-    kept: Option<BudgetCharge>,
+    last_valid_charge: Option<BudgetCharge>,
     pub(super) accepted_at: Duration,
     pub(super) budget: Arc<Budget>,
     pub(super) targets: BTreeMap<Arc<str>, KnownTarget>,
@@ -40,7 +40,7 @@ impl KnownProfile {
             created: found.created,
             valid: Arc::clone(valid),
             spec_bytes: found.spec_bytes,
-            kept: None,
+            last_valid_charge: None,
             accepted_at: now,
             budget,
             targets: BTreeMap::new(),
@@ -72,7 +72,7 @@ impl KnownProfile {
     /// whether the new spec's author may act as the old identity. It must also fit into the limits
     /// for stored specs. Otherwise a tenant could keep one large spec per profile in memory by
     /// emptying the profiles.
-    pub(super) fn keep(
+    pub(super) fn keep_last_valid(
         &mut self,
         InvalidProfile { identity, .. }: &InvalidProfile,
         admission: &ProfileAdmission,
@@ -80,24 +80,24 @@ impl KnownProfile {
         let reader = self.valid.identity();
         let refused = match identity {
             None => {
-                "the last valid generation does not run either, because it is not known as whom \
-                     the newest one reads"
+                "the last valid generation does not run either, because the identity of the newest \
+                     generation cannot be determined"
                     .to_owned()
             }
             Some(named) if *named != reader => format!(
-                "the last valid generation was read as {reader}, whom the profile names no longer"
+                "the last valid generation used {reader}, and the newest one names another identity"
             ),
             Some(_) => {
-                if self.kept.is_none() {
-                    self.kept = admission.keep(&self.valid.profile.namespace, self.spec_bytes);
+                if self.last_valid_charge.is_none() {
+                    self.last_valid_charge =
+                        admission.keep(&self.valid.profile.namespace, self.spec_bytes);
                 }
-                if self.kept.is_some() {
+                if self.last_valid_charge.is_some() {
                     return Ok(());
                 }
                 format!(
-                    "the last valid generation is not kept, since the specs that are held of one namespace \
-                     may have {NAMESPACE_MEBIBYTES} MiB together, and those of all namespaces \
-                     {PROCESS_MEBIBYTES} MiB"
+                    "the last valid generation is not kept, because kept specs are limited to \
+                     {NAMESPACE_MEBIBYTES} MiB per namespace and {PROCESS_MEBIBYTES} MiB in total"
                 )
             }
         };
@@ -106,7 +106,7 @@ impl KnownProfile {
     }
 
     fn release(&mut self, admission: &ProfileAdmission) {
-        if self.kept.take().is_some() {
+        if self.last_valid_charge.take().is_some() {
             admission.note_freed();
         }
     }

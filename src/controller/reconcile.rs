@@ -8,11 +8,12 @@ use super::{
     informer_claims::{InformerClaims, OmittedIndexes},
     informer_quotas::InformerQuotas,
     known_profile::KnownProfile,
-    known_target::{settle, within},
+    known_target::claim_informers,
     limiter::{RunningTarget, TargetLimiter},
     operator_limits::OperatorLimits,
     profile_parser::ClusterProfile,
     resolve::{OperatorTuning, resolve},
+    target_refusal::within_quota,
 };
 use crate::status::ObservedProfile;
 use jiff::Timestamp;
@@ -36,7 +37,7 @@ use std::{
 /// profiles.
 #[derive(Debug)]
 pub(super) struct Reconciler {
-    home: OperatorScope,
+    operator_scope: OperatorScope,
     known: BTreeMap<ProfileRef, KnownProfile>,
     /// Why the last valid generation of a profile is not kept, with the profile's UID.
     dropped: BTreeMap<ProfileRef, (Arc<str>, String)>,
@@ -62,7 +63,7 @@ pub(super) struct ReconcileResult {
 
 impl Reconciler {
     pub(super) fn new(
-        home: OperatorScope,
+        operator_scope: OperatorScope,
         limits: OperatorLimits,
         lists: ListPolicy,
         admission: ProfileAdmission,
@@ -70,8 +71,8 @@ impl Reconciler {
         Self {
             known: BTreeMap::new(),
             dropped: BTreeMap::new(),
-            budgets: BudgetTree::new(Arc::clone(&home.namespace), limits),
-            home,
+            budgets: BudgetTree::new(Arc::clone(&operator_scope.namespace), limits),
+            operator_scope,
             limits,
             lists,
             admission,
@@ -100,23 +101,24 @@ impl Reconciler {
         self.dropped.retain(|profile, _| exist.contains(profile));
         let statuses = profiles.iter().map(|found| (&found.profile, found.status_bytes));
         self.budgets.charge_statuses(statuses);
-        let exceeded = self.limit(cluster, now);
+        let exceeded = self.enforce_limits(cluster, now);
         let mut outcome = ReconcileResult { exceeded, ..ReconcileResult::default() };
-        let home = Arc::clone(&self.home.namespace);
-        let mut quotas = InformerQuotas::new(self.limits, &home);
-        let mut wishes = InformerClaims::default();
-        let mut declared: Vec<_> = by_precedence(profiles, &home)
+        let operator_namespace = Arc::clone(&self.operator_scope.namespace);
+        let mut quotas = InformerQuotas::new(self.limits, &operator_namespace);
+        let mut claims = InformerClaims::default();
+        let mut declared: Vec<_> = by_precedence(profiles, &operator_namespace)
             .into_iter()
             .map(|found| {
-                let to = (&mut outcome, &mut wishes);
-                (found, self.declare(found, (cluster, now), to, &mut quotas))
+                let declared =
+                    self.declare(found, cluster, now, &mut outcome, &mut claims, &mut quotas);
+                (found, declared)
             })
             .collect();
         declared.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
-        let (desired, left_out) = wishes.settle();
+        let (desired, omitted) = claims.merge();
         outcome.desired = desired;
         for (found, mut declared) in declared {
-            tell(&mut declared, &left_out);
+            set_omitted_indexes(&mut declared, &omitted);
             outcome.is_kind_missing |= declared.targets.iter().any(is_missing);
             let informers = declared.targets.iter().flat_map(|target| target.informers.iter());
             outcome.is_discovery_behind |=
@@ -131,7 +133,7 @@ impl Reconciler {
     }
 
     /// Stops targets that exceed a limit, and retries stopped targets whose delay has ended.
-    fn limit(&mut self, cluster: &ClusterView<'_>, now: Duration) -> Vec<LimitOverrun> {
+    fn enforce_limits(&mut self, cluster: &ClusterView<'_>, now: Duration) -> Vec<LimitOverrun> {
         let mut running = Vec::new();
         for (profile, known) in &mut self.known {
             let KnownProfile { created, budget, targets, .. } = known;
@@ -140,19 +142,19 @@ impl Reconciler {
                 running.push(RunningTarget { profile, created: *created, target, budget, state });
             }
         }
-        let home = &self.home.namespace;
-        let mut limiter = TargetLimiter { home, cluster, now, exceeded: Vec::new() };
-        limiter.fit_all(running);
+        let operator_namespace = &self.operator_scope.namespace;
+        let mut limiter = TargetLimiter { operator_namespace, cluster, now, exceeded: Vec::new() };
+        limiter.enforce_all(running);
         let exceeded = limiter.exceeded;
         for state in self.known.values_mut().flat_map(|known| known.targets.values_mut()) {
-            state.try_again(cluster, now);
+            state.retry(cluster, now);
         }
         exceeded
     }
 
     /// Returns the profile's state with the generation that runs, and why that is not the newest
     /// one.
-    fn choose(
+    fn choose_generation(
         &mut self,
         found: &ClusterProfile,
         known: Option<KnownProfile>,
@@ -172,7 +174,7 @@ impl Reconciler {
         };
         let mut refusal = unrunnable.refusal.clone();
         if let Some(mut known) = known {
-            let Err(note) = known.keep(unrunnable, &self.admission) else {
+            let Err(note) = known.keep_last_valid(unrunnable, &self.admission) else {
                 return (Some(known), Some(refusal));
             };
             tracing::warn!(%profile, %note, "an edited profile runs no longer");
@@ -187,13 +189,15 @@ impl Reconciler {
     fn declare(
         &mut self,
         found: &ClusterProfile,
-        (cluster, now): (&ClusterView<'_>, Duration),
-        (outcome, wishes): (&mut ReconcileResult, &mut InformerClaims),
+        cluster: &ClusterView<'_>,
+        now: Duration,
+        outcome: &mut ReconcileResult,
+        claims: &mut InformerClaims,
         quotas: &mut InformerQuotas<'_>,
     ) -> DeclaredProfile {
         let known = self.known.remove(&found.profile);
         let known = known.filter(|known| known.valid.uid == found.uid);
-        let (known, refused) = self.choose(found, known, now);
+        let (known, refused) = self.choose_generation(found, known, now);
         let Some(mut known) = known else { return unrunnable(found, refused, now) };
         let valid = Arc::clone(&known.valid);
         known.budget.set_limits(valid.limits);
@@ -204,39 +208,41 @@ impl Reconciler {
             if valid.mode == ProfileMode::Plan {
                 state.forget_informers();
             }
-            state.renew(target, &valid.identity(), cluster);
-            let kind =
-                (cluster.kind)(target).map(|answer| state.believe(target, answer, cluster, now));
+            state.replace_serving(target, &valid.identity(), cluster);
+            let kind = (cluster.kind)(target)
+                .map(|answer| state.resolve_kind(target, answer, cluster, now));
             outcome.is_kind_missing |= state.is_kind_missing();
-            let names = |key: &InformerKey| state.names(key, cluster);
+            let names = |key: &InformerKey| state.find_namespaces(key, cluster);
             let operator = OperatorTuning { lists: self.lists, gauge: &cluster.gauge };
-            let resolved = resolve(&valid, target, &self.home, kind, names, operator);
+            let resolved = resolve(&valid, target, &self.operator_scope, kind, names, operator);
             let mut quota =
-                |informers| quotas.take((&found.profile, &mut taken), &target.name, informers);
+                |informers| quotas.grant(&found.profile, &mut taken, &target.name, informers);
             let informers = match valid.mode {
                 ProfileMode::Plan => state.count_informers(&resolved),
                 ProfileMode::Active | ProfileMode::Paused => resolved.all_informers().count(),
             };
-            let resolved = within(&mut quota, informers, resolved);
-            state.retain(&resolved, |informers| quota(informers).is_ok());
+            let resolved = within_quota(&mut quota, informers, resolved);
+            state.drop_refused_serving(&resolved, |informers| quota(informers).is_ok());
             if resolved.namespaces.is_none() {
                 state.forget_names();
             }
-            let is_tenants = *found.profile.namespace != *self.home.namespace;
+            let is_tenant = *found.profile.namespace != *self.operator_scope.namespace;
             if valid.mode == ProfileMode::Plan {
                 targets.push(resolved);
                 known.targets.insert(Arc::clone(&target.name), state);
                 continue;
             }
-            if is_tenants && !state.is_stopped() {
+            if is_tenant && !state.is_stopped() {
                 let overrun = overrun_by_informers(&known.budget, resolved.all_informers());
                 if let Some(overrun) = overrun {
-                    state.stop((&found.profile, &target.name), overrun, now);
+                    state.stop(&found.profile, &target.name, overrun, now);
                     outcome.exceeded.push(overrun);
                 }
             }
-            let payer = (&known.budget, target.priority);
-            targets.push(settle(resolved, &valid, cluster, &mut state, payer, wishes));
+            let (budget, priority) = (&known.budget, target.priority);
+            let declared =
+                claim_informers(resolved, &valid, cluster, &mut state, budget, priority, claims);
+            targets.push(declared);
             known.targets.insert(Arc::clone(&target.name), state);
         }
         let accepted_at = known.accepted_at;
@@ -264,8 +270,11 @@ impl Reconciler {
         {
             return access.clone();
         }
-        let access = match ProfilePermissions::for_informers(declared, subject, &self.home.watched)
-        {
+        let access = match ProfilePermissions::for_informers(
+            declared,
+            subject,
+            &self.operator_scope.watched,
+        ) {
             Ok(access) => Some(Arc::new(access.status())),
             Err(error) => {
                 tracing::warn!(profile = %declared.profile, %error, "no manifests for a profile");
@@ -292,13 +301,13 @@ fn by_precedence<'a>(
 }
 
 /// Stores in each target which of its indexes were omitted.
-fn tell(declared: &mut DeclaredProfile, left_out: &OmittedIndexes) {
-    if left_out.is_empty() {
+fn set_omitted_indexes(declared: &mut DeclaredProfile, omitted: &OmittedIndexes) {
+    if omitted.is_empty() {
         return;
     }
     for target in &mut declared.targets {
         let by = (declared.profile.clone(), Arc::clone(&target.name));
-        target.left_out = left_out.get(&by).into_iter().flatten().cloned().collect();
+        target.left_out = omitted.get(&by).into_iter().flatten().cloned().collect();
     }
 }
 

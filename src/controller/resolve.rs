@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The field is set while a namespace is being deleted. Its roles can be deleted before its
 /// objects, and it accepts no new objects.
-const LEAVING: &str = "metadata.deletionTimestamp";
+const DELETION_TIMESTAMP: &str = "metadata.deletionTimestamp";
 
 /// The operator's part in the tuning of informers; profiles have the other part.
 #[derive(Clone, Copy)]
@@ -28,22 +28,22 @@ pub(super) struct OperatorTuning<'a> {
 pub(super) fn resolve(
     profile: &ValidatedProfile,
     target: &ValidatedTarget,
-    home: &OperatorScope,
+    operator_scope: &OperatorScope,
     kind: Option<Result<ResourceInfo, Refusal>>,
     names: impl FnOnce(&InformerKey) -> Option<Vec<Arc<str>>>,
     operator: OperatorTuning<'_>,
 ) -> DeclaredTarget {
-    let resolved = accept(profile, target, home, kind);
+    let resolved = resolve_kind(profile, target, operator_scope, kind);
     let (mut informers, mut namespaces) = (Vec::new(), None);
     if let Some(Ok(kind)) = &resolved {
         if let TargetScope::NamespaceSelector(labels) = &target.scope {
-            namespaces = namespaces_informer(profile, labels, operator);
+            namespaces = new_selector_informer(profile, labels, operator);
         }
         let extents = target.scope.extents(&profile.profile.namespace).unwrap_or_else(|| {
             let names = namespaces.as_ref().and_then(|informer| names(&informer.key));
             names.unwrap_or_default().into_iter().map(InformerScope::Namespace).collect()
         });
-        let informer = |extent| informer(profile, target, &kind.resource, extent, operator);
+        let informer = |extent| new_informer(profile, target, &kind.resource, extent, operator);
         informers = extents.into_iter().map(informer).collect();
     }
     DeclaredTarget {
@@ -61,14 +61,14 @@ pub(super) fn resolve(
 }
 
 /// Returns the kind of a target, or why the target is refused.
-fn accept(
+fn resolve_kind(
     profile: &ValidatedProfile,
     target: &ValidatedTarget,
-    home: &OperatorScope,
+    operator_scope: &OperatorScope,
     kind: Option<Result<ResourceInfo, Refusal>>,
 ) -> Option<Result<ResourceInfo, Refusal>> {
-    let refused = home.scope_refusal(profile, target);
-    if let Some(refusal) = refused.or_else(|| home.watched.refusal(profile, target)) {
+    let refused = operator_scope.scope_refusal(profile, target);
+    if let Some(refusal) = refused.or_else(|| operator_scope.watched.refusal(profile, target)) {
         return Some(Err(refusal));
     }
     let in_target = |refusal: Refusal| {
@@ -76,10 +76,10 @@ fn accept(
         Refusal { message, ..refusal }
     };
     let kind = kind?.map_err(in_target);
-    Some(kind.and_then(|kind| fits_scope(target, &kind).map(|()| kind)))
+    Some(kind.and_then(|kind| check_scope(target, &kind).map(|()| kind)))
 }
 
-fn fits_scope(target: &ValidatedTarget, kind: &ResourceInfo) -> Result<(), Refusal> {
+fn check_scope(target: &ValidatedTarget, kind: &ResourceInfo) -> Result<(), Refusal> {
     let advice = match (&target.scope, kind.namespaced) {
         (TargetScope::Cluster, true) => "lives in namespaces; use another type than Cluster",
         (TargetScope::Cluster, false) | (_, true) => return Ok(()),
@@ -91,7 +91,7 @@ fn fits_scope(target: &ValidatedTarget, kind: &ResourceInfo) -> Result<(), Refus
     ))
 }
 
-fn informer(
+fn new_informer(
     profile: &ValidatedProfile,
     target: &ValidatedTarget,
     resource: &Resource,
@@ -145,7 +145,7 @@ impl OperatorTuning<'_> {
 ///
 /// Its priority is the maximum, because other informers depend on it. It never returns `None`,
 /// because the names are constants.
-fn namespaces_informer(
+fn new_selector_informer(
     profile: &ValidatedProfile,
     labels: &LabelSelector,
     operator: OperatorTuning<'_>,
@@ -164,11 +164,11 @@ fn namespaces_informer(
         declared_in: Some(Arc::clone(&profile.profile.namespace)),
     };
     let tuning = operator.tuning(profile, &key, 1_000, NamespaceCheck::Known);
-    Some(InformerSpec { key, tuning, indexes: leaving().into_iter().collect() })
+    Some(InformerSpec { key, tuning, indexes: deletion_timestamp_path().into_iter().collect() })
 }
 
 /// The field that marks namespaces which are being deleted. It never returns `None`, because the
 /// path is a constant.
-pub(super) fn leaving() -> Option<FieldPath> {
-    FieldPath::parse(LEAVING).ok()
+pub(super) fn deletion_timestamp_path() -> Option<FieldPath> {
+    FieldPath::parse(DELETION_TIMESTAMP).ok()
 }

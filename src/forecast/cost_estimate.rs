@@ -37,13 +37,13 @@ pub(super) struct InformerSurvey {
     /// Whether `objects` is the exact number.
     pub(super) certainty: PlanCertainty,
     /// How the first list would be fetched.
-    pub(super) way: ListMethod,
+    pub(super) method: ListMethod,
     /// Measured speed; `None` if no page was received.
     pub(super) speed: Option<ListSpeed>,
     /// Verbs that the identity is not permitted to use.
     pub(super) refused: BTreeSet<Verb>,
     /// Error message of another problem, for the user.
-    pub(super) trouble: Option<String>,
+    pub(super) problem: Option<String>,
 }
 
 /// Cost of a set of informers.
@@ -67,7 +67,7 @@ pub struct CostEstimate {
 /// Cost of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileForecast {
-    /// When it was made. The default is the epoch, for a survey that nobody keeps.
+    /// Time of the survey. The default is the epoch, for a survey that is not stored.
     pub time: Timestamp,
     /// Cost by target, in the order of the spec. Shared informers count in each target.
     pub targets: Vec<(Arc<str>, CostEstimate)>,
@@ -88,18 +88,18 @@ pub(super) fn forecast(
     found: &BTreeMap<InformerKey, InformerSurvey>,
     weights: &BTreeMap<DictionaryKey, SampleUsage>,
 ) -> ProfileForecast {
-    let seen = SurveyResults { found, weights, speeds: speeds(found) };
+    let results = SurveyResults { found, weights, speeds: speeds(found) };
     let targets = accepted(profile).map(|target| {
-        let figures = seen.figures(target.informers.iter(), target.namespaces.iter());
-        (Arc::clone(&target.name), figures)
+        let estimate = results.estimate(target.informers.iter(), target.namespaces.iter());
+        (Arc::clone(&target.name), estimate)
     });
     let targets = targets.collect();
     let informers = accepted(profile).flat_map(|target| &*target.informers);
     let selectors = accepted(profile).filter_map(|target| target.namespaces.as_ref());
-    let total = seen.figures(informers, selectors);
+    let total = results.estimate(informers, selectors);
     let mut caveats: Vec<_> = found
         .iter()
-        .filter_map(|(key, found)| Some(format!("{key}: {}", found.trouble.as_deref()?)))
+        .filter_map(|(key, found)| Some(format!("{key}: {}", found.problem.as_deref()?)))
         .collect();
     caveats.truncate(MAX_CAVEATS);
     let refused = found.iter().filter(|(_, found)| !found.refused.is_empty());
@@ -120,7 +120,7 @@ fn speeds(found: &BTreeMap<InformerKey, InformerSurvey>) -> BTreeMap<DictionaryK
     let latency = all().map(|(_, speed)| speed.latency).min().unwrap_or_default();
     let mut speeds = BTreeMap::<DictionaryKey, ListSpeed>::new();
     for (key, speed) in all() {
-        let kind = speeds.entry(alike(key)).or_default();
+        let kind = speeds.entry(dictionary_key(key)).or_default();
         if speed.objects >= kind.objects {
             *kind = ListSpeed { latency, ..speed };
         }
@@ -128,36 +128,36 @@ fn speeds(found: &BTreeMap<InformerKey, InformerSurvey>) -> BTreeMap<DictionaryK
     speeds
 }
 
-pub(super) fn alike(key: &InformerKey) -> DictionaryKey {
+pub(super) fn dictionary_key(key: &InformerKey) -> DictionaryKey {
     (key.resource.clone(), key.projection)
 }
 
 impl SurveyResults<'_> {
-    fn figures<'s>(
+    fn estimate<'s>(
         &self,
         informers: impl Iterator<Item = &'s InformerSpec>,
         selectors: impl Iterator<Item = &'s InformerSpec>,
     ) -> CostEstimate {
         let informers: BTreeMap<_, _> = informers.map(|spec| (&spec.key, spec)).collect();
         let selectors: BTreeMap<_, _> = selectors.map(|spec| (&spec.key, spec)).collect();
-        let mut figures = CostEstimate { informers: informers.len(), ..CostEstimate::default() };
+        let mut estimate = CostEstimate { informers: informers.len(), ..CostEstimate::default() };
         let mut kinds = BTreeMap::<DictionaryKey, u64>::new();
         let mut missing = BTreeSet::new();
         let (mut longest, mut sum, mut before) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         for (key, spec) in selectors.iter().chain(&informers) {
             let Some(found) = self.found.get(*key) else {
-                figures.certainty = PlanCertainty::LowerBound;
+                estimate.certainty = PlanCertainty::LowerBound;
                 continue;
             };
             let place = (key.resource.group_resource(), key.extent.namespace());
             missing.extend(found.refused.iter().map(|verb| (place, *verb)));
-            figures.certainty = figures.certainty.max(found.certainty);
+            estimate.certainty = estimate.certainty.max(found.certainty);
             let requests = requests(spec, found);
-            figures.requests = figures.requests.saturating_add(requests);
-            let took = self.took(key, found.objects, requests);
+            estimate.requests = estimate.requests.saturating_add(requests);
+            let took = self.list_duration(key, found.objects, requests);
             if informers.contains_key(*key) {
-                figures.objects = figures.objects.saturating_add(found.objects);
-                let kind = kinds.entry(alike(key)).or_default();
+                estimate.objects = estimate.objects.saturating_add(found.objects);
+                let kind = kinds.entry(dictionary_key(key)).or_default();
                 *kind = kind.saturating_add(found.objects);
                 longest = longest.max(took);
                 sum = sum.saturating_add(took);
@@ -168,7 +168,7 @@ impl SurveyResults<'_> {
         }
         for (kind, objects) in kinds {
             let weight = self.weights.get(&kind).copied().unwrap_or_default();
-            figures.bytes = figures.bytes.saturating_add(weight.of(objects));
+            estimate.bytes = estimate.bytes.saturating_add(weight.of(objects));
         }
         let lists = informers
             .values()
@@ -176,13 +176,13 @@ impl SurveyResults<'_> {
             .map(|informer| informer.tuning.member_of.max_concurrent_lists);
         let at_once = lists.unwrap_or(1).clamp(1, informers.len().max(1));
         let at_once = u32::try_from(at_once).unwrap_or(u32::MAX);
-        figures.took = before.saturating_add(longest.max(sum / at_once));
-        figures.missing = missing.len();
-        figures
+        estimate.took = before.saturating_add(longest.max(sum / at_once));
+        estimate.missing = missing.len();
+        estimate
     }
 
-    fn took(&self, key: &InformerKey, objects: u64, requests: u64) -> Duration {
-        let Some(speed) = self.speeds.get(&alike(key)) else { return Duration::ZERO };
+    fn list_duration(&self, key: &InformerKey, objects: u64, requests: u64) -> Duration {
+        let Some(speed) = self.speeds.get(&dictionary_key(key)) else { return Duration::ZERO };
         let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let waiting = speed.latency.saturating_mul(count(requests));
         let sending = speed.took.saturating_sub(speed.latency).as_nanos();
@@ -192,7 +192,7 @@ impl SurveyResults<'_> {
 }
 
 fn requests(spec: &InformerSpec, found: &InformerSurvey) -> u64 {
-    match found.way {
+    match found.method {
         ListMethod::List | ListMethod::WatchList => 1,
         ListMethod::PagedList => {
             found.objects.div_ceil(u64::from(spec.tuning.lists.page_size.max(1))).max(1)
@@ -201,8 +201,8 @@ fn requests(spec: &InformerSpec, found: &InformerSurvey) -> u64 {
 }
 
 impl CostEstimate {
-    /// As the status has it, without a time. Milliseconds are rounded up, and absent where there are objects but no page
-    /// was timed.
+    /// Converts the estimate to the status, without its time. Milliseconds are rounded up. They are absent if there are
+    /// objects but no page was timed.
     #[must_use]
     pub fn status(&self) -> PlanStatus {
         let small = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
@@ -234,12 +234,12 @@ mod tests {
         declared("a", "p", targets.iter().map(target).collect())
     }
 
-    fn found(objects: u64, way: ListMethod) -> InformerSurvey {
+    fn found(objects: u64, method: ListMethod) -> InformerSurvey {
         let millis = Duration::from_millis;
         let speed = ListSpeed { objects: 100, took: millis(110), latency: millis(10) };
-        let (refused, trouble) = (BTreeSet::new(), None);
+        let (refused, problem) = (BTreeSet::new(), None);
         let certainty = PlanCertainty::Estimate;
-        InformerSurvey { objects, certainty, way, speed: Some(speed), refused, trouble }
+        InformerSurvey { objects, certainty, method, speed: Some(speed), refused, problem }
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
         let found =
             informers.each_ref().map(|it| (it.key.clone(), found(u64::MAX, ListMethod::PagedList)));
         let weight = SampleUsage { objects: 1, bytes: u64::MAX, fixed: u64::MAX };
-        let weights = [(alike(&informers[0].key), weight)].into();
+        let weights = [(dictionary_key(&informers[0].key), weight)].into();
         let total = forecast(&order(&[("all", &informers)]), &found.into(), &weights).total;
         assert_eq!((total.objects, total.bytes), (u64::MAX, u64::MAX));
         assert_eq!(total.status().objects, Some(i64::MAX));
@@ -261,7 +261,7 @@ mod tests {
         let order = order(&[("one", one), ("two", one)]);
         let found = [(informer.key.clone(), found(1_000, ListMethod::List))].into();
         let weight = SampleUsage { objects: 100, bytes: 1_000, fixed: 50 };
-        let weights = [(alike(&informer.key), weight)].into();
+        let weights = [(dictionary_key(&informer.key), weight)].into();
         let forecast = forecast(&order, &found, &weights);
         let [(_, one), (_, two)] = forecast.targets.as_slice() else { panic!("two targets") };
         assert_eq!((one, two), (&forecast.total, &forecast.total));
@@ -312,8 +312,8 @@ mod tests {
     #[test]
     fn memory_and_seconds_in_the_status_are_rounded_up() {
         let took = Duration::from_micros(1_001);
-        let figures = CostEstimate { bytes: 1, took, missing: 2, ..CostEstimate::default() };
-        let status = figures.status();
+        let estimate = CostEstimate { bytes: 1, took, missing: 2, ..CostEstimate::default() };
+        let status = estimate.status();
         assert_eq!(status.memory.as_deref(), Some("1Mi"));
         assert_eq!(
             (status.time_to_warm_milliseconds, status.missing_permissions),

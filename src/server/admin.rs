@@ -25,11 +25,11 @@ use tokio::time::Instant;
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Response to a remote scraper with `--metrics-auth=loopback`.
-const LOCAL_ONLY: &str = "metrics are for a loopback peer here: use kubectl port-forward, or run kubewarm with \
+const LOCAL_ONLY: &str = "metrics are only for loopback addresses: use kubectl port-forward, or run kubewarm with \
      --metrics-auth=delegated (see docs/monitoring.md)\n";
 
 /// Response to a remote peer that requests a debug route.
-pub(super) const INSIDE_ONLY: &str = "only for a loopback peer that asks for localhost, without a proxy; use \
+pub(super) const INSIDE_ONLY: &str = "only for requests to localhost from a loopback address, without a proxy; use \
      kubectl port-forward to the pod\n";
 
 /// Replaces the log filter, or returns an error message.
@@ -47,9 +47,9 @@ pub struct AdminState {
     /// listed.
     pub declared: Box<dyn Fn() -> Option<DeclaredInformers> + Send + Sync>,
     /// Returns the failing informers of the profiles themselves, as text with the reason.
-    pub unlisted: Box<dyn Fn() -> Vec<String> + Send + Sync>,
+    pub failing_watches: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Shared with the task that begins the shutdown.
-    pub gate: Arc<ReadinessTracker>,
+    pub readiness: Arc<ReadinessTracker>,
     /// Who may read `/metrics`.
     pub scrapers: MetricsAccess,
     pub set_log_filter: LogFilterSetter,
@@ -65,7 +65,7 @@ pub enum MetricsAccess {
     /// Callers that the API server permits. They may also use the routes for loopback peers.
     Reviewed(Box<CallerAdmission>),
     /// Every client.
-    Anybody,
+    Unrestricted,
 }
 
 /// The cached metrics response, shared by all scrapers.
@@ -82,7 +82,7 @@ impl MetricsAccess {
         match self {
             _ if is_local(request) => Ok(()),
             Self::Reviewed(callers) => guard::admit(callers, request, path).await,
-            Self::Loopback | Self::Anybody => Err(text(StatusCode::FORBIDDEN, INSIDE_ONLY)),
+            Self::Loopback | Self::Unrestricted => Err(text(StatusCode::FORBIDDEN, INSIDE_ONLY)),
         }
     }
 
@@ -92,7 +92,7 @@ impl MetricsAccess {
             // Reviews also apply to loopback peers.
             Self::Reviewed(callers) => guard::admit(callers, request, "/metrics").await,
             Self::Loopback if !is_local(request) => Err(text(StatusCode::FORBIDDEN, LOCAL_ONLY)),
-            Self::Loopback | Self::Anybody => Ok(()),
+            Self::Loopback | Self::Unrestricted => Ok(()),
         }
     }
 }
@@ -138,7 +138,7 @@ pub(super) fn text(code: StatusCode, body: impl Into<String>) -> HttpResponse {
 
 impl fmt::Debug for AdminState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdminState").field("gate", &self.gate).finish_non_exhaustive()
+        f.debug_struct("AdminState").field("readiness", &self.readiness).finish_non_exhaustive()
     }
 }
 
@@ -208,7 +208,7 @@ mod tests {
         }
         let ready = ask_again(&admin, &exposition, "10.0.0.7:9", get("/readyz")).await;
         assert_eq!(ready.0, StatusCode::OK);
-        admin.gate.begin_shutdown();
+        admin.readiness.begin_shutdown();
         let stopping = ask_again(&admin, &exposition, "10.0.0.7:9", get("/readyz")).await;
         let body = "not ready: shutting down\n".to_owned();
         assert_eq!(stopping, (StatusCode::SERVICE_UNAVAILABLE, body), "at once");

@@ -42,8 +42,8 @@ pub(super) async fn admit(
 fn refusal(refused: CallerRejection, verb: &str, path: &str) -> HttpResponse {
     match refused {
         CallerRejection::Unauthorized => {
-            let problem = "the API server does not accept this token; it may have ended, or be for \
-                           somebody else";
+            let problem = "the API server does not accept this token; it may have expired, or have \
+                           another audience";
             unauthorized(problem, verb, path)
         }
         CallerRejection::Impersonation => {
@@ -51,7 +51,7 @@ fn refusal(refused: CallerRejection, verb: &str, path: &str) -> HttpResponse {
             text(StatusCode::FORBIDDEN, body)
         }
         CallerRejection::Limited(_) => {
-            unavailable("too many callers are asked about; try again in a second\n")
+            unavailable("too many reviews of callers are in progress; try again in a second\n")
         }
         CallerRejection::Undecided(fault) => undecided(&fault),
         CallerRejection::Forbidden { user, .. } => {
@@ -63,7 +63,7 @@ fn refusal(refused: CallerRejection, verb: &str, path: &str) -> HttpResponse {
                 Subject::User(_) | Subject::Group(_) => "--user=NAME".to_owned(),
             };
             let body = format!(
-                "{who} may not {verb} {path}; whoever administers the cluster can allow it:\n\
+                "{who} may not {verb} {path}; a cluster administrator can grant it:\n\
                  kubectl create clusterrole NAME --verb={verb} --non-resource-url={path}\n\
                  kubectl create clusterrolebinding NAME --clusterrole=NAME {subject}\n"
             );
@@ -87,13 +87,13 @@ fn unauthorized(problem: impl Display, verb: &str, path: &str) -> HttpResponse {
 fn undecided(fault: &RequestFault) -> HttpResponse {
     let reason = fault.reason();
     let body = if reason == FaultReason::Forbidden {
-        "kubewarm may not ask whose token this is; `kubewarm rbac --operator --metrics-auth` prints \
-         what it needs\n"
+        "kubewarm may not create TokenReviews or SubjectAccessReviews; `kubewarm rbac --operator \
+         --metrics-auth` prints the permissions that it needs\n"
             .to_owned()
     } else {
         format!(
-            "the API server does not say whose token this is ({reason}); try again, and see \
-             kubewarm's log\n"
+            "the API server did not review the token ({reason}); try again, and see kubewarm's \
+             log\n"
         )
     };
     unavailable(body)
@@ -135,7 +135,7 @@ mod tests {
     /// fail, and reviews of `silent` never end.
     #[derive(Default)]
     struct Scripted {
-        asked: Arc<AtomicUsize>,
+        requests: Arc<AtomicUsize>,
     }
 
     impl ReviewClient for Scripted {
@@ -147,7 +147,7 @@ mod tests {
             &self,
             presented: Arc<BearerCredentials>,
         ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>> {
-            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.requests.fetch_add(1, Ordering::Relaxed);
             let token = &*presented.token;
             let name = match token.as_str() {
                 "good" | "weak" => "jane\u{1b}",
@@ -191,14 +191,14 @@ mod tests {
     /// An admin server with this guard, and the number of token reviews.
     fn guarded() -> (Arc<AdminState>, Arc<AtomicUsize>) {
         let scripted = Scripted::default();
-        let asked = Arc::clone(&scripted.asked);
+        let requests = Arc::clone(&scripted.requests);
         let limits = CallerLimits::admin();
         let note = Box::new(|_, _, _| ());
         let callers =
             CallerAdmission::new(Arc::new(scripted), &limits, Handle::current(), note).unwrap();
         let plain = Arc::into_inner(admin(Some(vec![key("pods", "b")]))).unwrap();
         let scrapers = MetricsAccess::Reviewed(Box::new(callers));
-        (Arc::new(AdminState { scrapers, ..plain }), asked)
+        (Arc::new(AdminState { scrapers, ..plain }), requests)
     }
 
     fn with(path: &str, token: &str) -> TestRequest {
@@ -231,7 +231,7 @@ mod tests {
 
     #[actix_web::test]
     async fn a_malformed_header_sends_no_review() {
-        let (admin, asked) = guarded();
+        let (admin, requests) = guarded();
         let long = "x".repeat(16 * 1024 + 1);
         let twice = with("/metrics", "good").append_header(("authorization", "Bearer good"));
         let basic = get("/metrics").insert_header(("authorization", "Basic Z29vZA=="));
@@ -240,13 +240,13 @@ mod tests {
         }
         let acting = with("/metrics", "good").insert_header(("Impersonate-User", "jane"));
         assert_eq!(ask(&admin, "10.0.0.7:9", acting).await.0, StatusCode::FORBIDDEN);
-        assert_eq!(asked.load(Ordering::Relaxed), 0);
+        assert_eq!(requests.load(Ordering::Relaxed), 0);
     }
 
     #[actix_web::test]
     async fn decisions_are_cached_until_they_expire_and_errors_are_not() {
         tokio::time::pause();
-        let (admin, asked) = guarded();
+        let (admin, requests) = guarded();
         for (token, waited, expected) in [
             ("good", 9, 1),
             ("good", 2, 1),
@@ -258,7 +258,7 @@ mod tests {
             ("lost", 0, 6),
         ] {
             let _answer = ask(&admin, "10.0.0.7:9", with("/metrics", token)).await;
-            assert_eq!(asked.load(Ordering::Relaxed), expected, "{token}");
+            assert_eq!(requests.load(Ordering::Relaxed), expected, "{token}");
             tokio::time::advance(Duration::from_secs(waited)).await;
         }
     }

@@ -19,26 +19,34 @@ use std::{fmt::Write as _, time::Duration};
 pub(super) fn conditions(
     declared: &DeclaredProfile,
     targets: &[ObservedTarget<'_>],
-    (access, costs): (Option<&AccessStatus>, Option<String>),
-    (time_to_warm, since_accepted): (Option<Duration>, Duration),
+    access: Option<&AccessStatus>,
+    costs: Option<String>,
+    time_to_warm: Option<Duration>,
+    since_accepted: Duration,
 ) -> impl Iterator<Item = (&'static str, ConditionUpdate)> {
     let accepted = accepted(declared, targets, access);
     let authorized = authorized(targets);
     let warm = warm(targets);
-    let healthy =
-        (ConditionReason::WatchesCurrent, format!("{} known to be current", required(targets)));
-    let fresh = sum(targets, "Fresh", |target| &target.fresh, (healthy, ConditionReason::NotWarm));
-    let healthy =
-        (ConditionReason::BelowLimits, format!("{} within the limits", required(targets)));
-    let within_limits = sum(
+    let healthy = met(
+        ConditionReason::WatchesCurrent,
+        format!("{} known to be current", required_targets(targets)),
+    );
+    let fresh =
+        summarize(targets, "Fresh", |target| &target.fresh, healthy, ConditionReason::NotWarm);
+    let healthy = met(
+        ConditionReason::BelowLimits,
+        format!("{} within the limits", required_targets(targets)),
+    );
+    let within_limits = summarize(
         targets,
         "WithinLimits",
         |target| &target.within_limits,
-        (healthy, ConditionReason::Measuring),
+        healthy,
+        ConditionReason::Measuring,
     );
     let deadline_met = match (declared.mode, declared.warmup_deadline) {
         (ProfileMode::Plan, Some(_)) => {
-            ConditionUpdate::new(None, ConditionReason::Warming, "nothing is warmed")
+            ConditionUpdate::new(None, ConditionReason::Warming, "planned only: no informer runs")
         }
         (ProfileMode::Plan | ProfileMode::Active | ProfileMode::Paused, set) => {
             deadline_met(set, time_to_warm, since_accepted)
@@ -52,13 +60,15 @@ pub(super) fn conditions(
 
 /// Summarizes one condition of the required targets.
 ///
-/// Optional targets never change the result; the message lists their problems. A profile without
-/// targets runs nothing: the result is unknown, with the reason `unknown`.
-fn sum(
+/// `healthy` is the result if the condition is true for all required targets. Optional targets never
+/// change the result; the message lists their problems. A profile without targets runs nothing: the
+/// result is unknown, with the reason `unknown`.
+fn summarize(
     targets: &[ObservedTarget<'_>],
     condition: &str,
     of: for<'t> fn(&'t ObservedTarget<'_>) -> &'t ConditionUpdate,
-    (healthy, unknown): ((ConditionReason, String), ConditionReason),
+    healthy: ConditionUpdate,
+    unknown: ConditionReason,
 ) -> ConditionUpdate {
     if targets.is_empty() {
         return ConditionUpdate::new(None, unknown, "nothing runs; see Accepted");
@@ -70,12 +80,16 @@ fn sum(
         let troubled = optional.into_iter().map(of).filter(|found| found.status != Some(true));
         let mut parts: Vec<_> =
             troubled.map(|verdict| format!("Optional: {}", verdict.message)).collect();
-        parts.insert(0, healthy.1);
-        ConditionUpdate::new(Some(true), healthy.0, sentence::few(&parts, "optional targets"))
+        parts.insert(0, healthy.message);
+        met(healthy.reason, sentence::join_first(&parts, "optional targets"))
     })
 }
 
-fn required(targets: &[ObservedTarget<'_>]) -> String {
+fn met(reason: ConditionReason, message: String) -> ConditionUpdate {
+    ConditionUpdate::new(Some(true), reason, message)
+}
+
+fn required_targets(targets: &[ObservedTarget<'_>]) -> String {
     match targets.iter().filter(|target| target.is_required()).count() {
         0 => "no target is required".to_owned(),
         1 => "the required target".to_owned(),
@@ -106,7 +120,7 @@ fn accepted(
         let text = format!("{}; {runs}", refusal.message);
         return ConditionUpdate::new(Some(false), refusal.reason.into(), text);
     }
-    let mut healthy = format!("{} resolved", required(targets));
+    let mut healthy = format!("{} resolved", required_targets(targets));
     if access.is_some_and(|access| has_no_manifests(declared, access)) {
         let command = rbac_command(&declared.profile);
         let _infallible = write!(
@@ -115,37 +129,45 @@ fn accepted(
         );
     }
     if let Some(account) = &declared.service_account {
-        healthy.push_str(&unguarded(account, declared.authors));
+        healthy.push_str(&policy_remark(account, declared.authors));
     }
-    sum(
+    summarize(
         targets,
         "Accepted",
         |target| &target.accepted,
-        ((ConditionReason::Resolved, healthy), ConditionReason::Discovering),
+        met(ConditionReason::Resolved, healthy),
+        ConditionReason::Discovering,
     )
 }
 
 fn authorized(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
-    let mut parts = vec![format!("everything of {} may be listed and watched", required(targets))];
+    let mut parts =
+        vec![format!("everything of {} may be listed and watched", required_targets(targets))];
     for target in targets.iter().filter(|target| target.is_required()) {
-        parts.extend(permissions::asides(&target.all_informers().collect::<Vec<_>>()));
+        parts.extend(permissions::remarks(&target.all_informers().collect::<Vec<_>>()));
     }
-    let healthy = (ConditionReason::Verified, sentence::few(&parts, "remarks"));
-    sum(targets, "Authorized", |target| &target.authorized, (healthy, ConditionReason::Verifying))
+    let healthy = met(ConditionReason::Verified, sentence::join_first(&parts, "remarks"));
+    summarize(
+        targets,
+        "Authorized",
+        |target| &target.authorized,
+        healthy,
+        ConditionReason::Verifying,
+    )
 }
 
 /// Text for a profile whose author's permission to use the account is not enforced by an admission
 /// policy.
-fn unguarded(account: &str, authors: AccountPolicyState) -> String {
+fn policy_remark(account: &str, authors: AccountPolicyState) -> String {
     match authors {
         AccountPolicyState::Enforced => String::new(),
         AccountPolicyState::Missing => format!(
-            "; nothing holds its authors to what they may do as ServiceAccount {account:?}: \
-             apply the ValidatingAdmissionPolicy kubewarm-accounts (deploy/account-policy.yaml)"
+            "; no policy checks whether its authors may act as ServiceAccount {account:?}: apply \
+             the ValidatingAdmissionPolicy kubewarm-accounts (deploy/account-policy.yaml)"
         ),
         AccountPolicyState::Unknown => {
-            "; whether the ValidatingAdmissionPolicy kubewarm-accounts holds its \
-             authors to what they may do is not known, kubewarm needs get on it and its binding"
+            "; kubewarm cannot read the ValidatingAdmissionPolicy kubewarm-accounts, which checks \
+             its authors: kubewarm needs get on the policy and its binding"
                 .to_owned()
         }
     }
@@ -157,13 +179,14 @@ fn warm(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
         target.is_warm() && target.informers.is_empty() && target.selector.is_some()
     });
     let mut parts: Vec<_> = empty.map(|target| target.warm.message.clone()).collect();
-    parts.insert(0, format!("{} synced", required(targets)));
-    let healthy = sentence::few(&parts, "targets without namespaces");
-    sum(
+    parts.insert(0, format!("{} synced", required_targets(targets)));
+    let healthy = sentence::join_first(&parts, "targets without namespaces");
+    summarize(
         targets,
         "Warm",
         |target| &target.warm,
-        ((ConditionReason::Synced, healthy), ConditionReason::Pending),
+        met(ConditionReason::Synced, healthy),
+        ConditionReason::Pending,
     )
 }
 
@@ -174,20 +197,20 @@ fn ready(
     [accepted, warm, fresh, within_limits]: [&ConditionUpdate; 4],
 ) -> ConditionUpdate {
     let not = |reason, text: String| ConditionUpdate::new(Some(false), reason, text);
-    // What the author asked for is no failure.
+    // A mode that the author chose is no failure.
     let wanted = |reason, text: String| ConditionUpdate::new(None, reason, text);
-    // These two mend by themselves, without an edit.
+    // These conditions can end without an edit of the profile.
     let passing = [ConditionReason::UnknownResource, ConditionReason::ServiceAccountNotFound];
     if accepted.status == Some(false) && !passing.contains(&accepted.reason) {
         return not(ConditionReason::InvalidSpec, accepted.message.clone());
     }
     if declared.mode == ProfileMode::Plan {
         let text =
-            costs.unwrap_or_else(|| "planned only: looking at what it would cost".to_owned());
+            costs.unwrap_or_else(|| "planned only: kubewarm is estimating the cost".to_owned());
         return wanted(ConditionReason::Plan, text);
     }
     if declared.mode == ProfileMode::Paused {
-        let text = "paused: what is there is served, no watch is open; set spec.mode to Active";
+        let text = "paused: stored data is served, no watch is open; set spec.mode to Active";
         return wanted(ConditionReason::Paused, text.to_owned());
     }
     let lacking: Vec<_> = targets
@@ -202,7 +225,7 @@ fn ready(
         })
         .collect();
     if !lacking.is_empty() {
-        return not(ConditionReason::PermissionsMissing, sentence::few(&lacking, "targets"));
+        return not(ConditionReason::PermissionsMissing, sentence::join_first(&lacking, "targets"));
     }
     if within_limits.status == Some(false) {
         return not(ConditionReason::LimitExceeded, within_limits.message.clone());
@@ -217,7 +240,7 @@ fn ready(
         (Some(true), Some(true)) => ConditionUpdate::new(
             Some(true),
             ConditionReason::Ready,
-            format!("{} warm and fresh", required(targets)),
+            format!("{} warm and fresh", required_targets(targets)),
         ),
     }
 }

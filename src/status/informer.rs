@@ -1,6 +1,6 @@
 //! The state of one declared informer, as its profile's status counts it.
 
-use super::reasons::{ConditionReason, of_fault};
+use super::reasons::{ConditionReason, fault_effect};
 use crate::access::InformerAccess;
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::model::{AccessLossPolicy, DeclaredProfile, FaultReason, InformerKey};
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 /// How long an ended watch or a broken connection is not reported. API servers end every watch
 /// after some minutes, so a shorter interruption is normal.
-const BLINK: SignedDuration = SignedDuration::from_secs(5);
+const SHORT_INTERRUPTION: SignedDuration = SignedDuration::from_secs(5);
 
 /// Input about one declared informer. The default is an informer that does not run and is not
 /// checked.
@@ -27,7 +27,7 @@ pub struct InformerView {
 
 impl InformerView {
     /// Keeps only the permission state, for an informer that runs for other profiles alone.
-    pub(super) fn of_others(self) -> Self {
+    pub(super) fn without_report(self) -> Self {
         Self { report: None, ..self }
     }
 
@@ -81,7 +81,7 @@ pub(super) enum StalenessReason {
     /// The watch has sent nothing for longer than `maxStaleness`.
     Silent,
     /// Access was lost, and the profile serves stale data.
-    Fenced,
+    Blocked,
     /// The profile is paused, so no watch is open.
     Paused,
     /// The informer relists.
@@ -119,10 +119,10 @@ impl<'a> ObservedInformer<'a> {
 
     /// An informer that a limit stops for this profile. Another profile may still run it, and its
     /// access is still checked.
-    pub(super) fn stopped(key: &'a InformerKey, view: InformerView) -> Self {
+    pub(super) fn new_stopped(key: &'a InformerKey, view: InformerView) -> Self {
         Self {
             key,
-            view: view.of_others(),
+            view: view.without_report(),
             state: InformerState::Limited,
             staleness: None,
             serves: false,
@@ -153,7 +153,7 @@ impl<'a> ObservedInformer<'a> {
 }
 
 /// Groups the informers by `key` and leaves out those without a key.
-pub(super) fn grouped<'c, 'a: 'c, K: Ord>(
+pub(super) fn group_by<'c, 'a: 'c, K: Ord>(
     informers: impl IntoIterator<Item = &'c ObservedInformer<'a>>,
     key: impl Fn(&'c ObservedInformer<'a>) -> Option<K>,
 ) -> BTreeMap<K, Vec<&'c ObservedInformer<'a>>> {
@@ -170,7 +170,7 @@ impl StalenessReason {
     pub(super) const fn reason(self) -> ConditionReason {
         match self {
             Self::Unreachable => ConditionReason::ServerUnreachable,
-            Self::Silent | Self::Fenced | Self::Paused => ConditionReason::WatchSilent,
+            Self::Silent | Self::Blocked | Self::Paused => ConditionReason::WatchSilent,
             Self::Relisting => ConditionReason::Relisting,
             Self::Reconnecting => ConditionReason::Reconnecting,
         }
@@ -183,11 +183,11 @@ fn state(
     staleness: Option<StalenessReason>,
 ) -> InformerState {
     let fault = report.fault.as_ref();
-    if let Some(state) = fault.and_then(|fault| of_fault(fault.reason).state) {
+    if let Some(state) = fault.and_then(|fault| fault_effect(fault.reason).state) {
         return state;
     }
     match (serves, staleness, fault) {
-        (_, _, None) if report.phase == InformerPhase::Fenced => InformerState::Forbidden,
+        (_, _, None) if report.phase == InformerPhase::Blocked => InformerState::Forbidden,
         (false, _, Some(_)) => InformerState::Failing,
         (false, _, None) => InformerState::Syncing,
         (true, Some(_), _) => InformerState::Stale,
@@ -204,7 +204,7 @@ fn staleness(
     let within = report
         .current_at
         .is_some_and(|at| clock.mono.saturating_duration_since(at) <= max_staleness);
-    let blink = |since: Timestamp| within && clock.wall.duration_since(since) < BLINK;
+    let blink = |since: Timestamp| within && clock.wall.duration_since(since) < SHORT_INTERRUPTION;
     match (report.phase, &report.fault) {
         // A successful request clears the fault, so an informer with an open watch has none.
         // The probe of a silent watch starts shortly before `maxStaleness`, so until then it is
@@ -213,25 +213,29 @@ fn staleness(
             (!within).then_some(StalenessReason::Silent)
         }
         (InformerPhase::Paused, _) => Some(StalenessReason::Paused),
-        (InformerPhase::Fenced, _) => Some(StalenessReason::Fenced),
-        (InformerPhase::Relisting, Some(fault)) => Some(failed(fault, StalenessReason::Relisting)),
+        (InformerPhase::Blocked, _) => Some(StalenessReason::Blocked),
+        (InformerPhase::Relisting, Some(fault)) => {
+            Some(staleness_of_fault(fault, StalenessReason::Relisting))
+        }
         (InformerPhase::Relisting | InformerPhase::Queued | InformerPhase::Listing, _) => {
             Some(StalenessReason::Relisting)
         }
         (
             InformerPhase::Silent | InformerPhase::Reconnecting | InformerPhase::Failing,
             Some(fault),
-        ) => (!blink(fault.since)).then(|| failed(fault, StalenessReason::Reconnecting)),
+        ) => {
+            (!blink(fault.since)).then(|| staleness_of_fault(fault, StalenessReason::Reconnecting))
+        }
         (InformerPhase::Reconnecting | InformerPhase::Failing, None) => {
             (!blink(report.since)).then_some(StalenessReason::Reconnecting)
         }
     }
 }
 
-fn failed(fault: &InformerFault, otherwise: StalenessReason) -> StalenessReason {
+fn staleness_of_fault(fault: &InformerFault, otherwise: StalenessReason) -> StalenessReason {
     if fault.reason == FaultReason::TimedOut && fault.verb == Verb::Watch {
         StalenessReason::Silent
-    } else if of_fault(fault.reason).is_outage {
+    } else if fault_effect(fault.reason).is_outage {
         StalenessReason::Unreachable
     } else {
         otherwise

@@ -70,7 +70,7 @@ pub fn compute(
     let (access, plan) = (observed.access.as_deref(), observed.plan.as_deref());
     // A planned profile runs nothing, so informers of other profiles do not count. Its access is
     // still checked.
-    let planned = |key: &InformerKey| informers(key).of_others();
+    let planned = |key: &InformerKey| informers(key).without_report();
     let informers = if declared.mode == ProfileMode::Plan { &planned } else { informers };
     let targets: Vec<_> = declared
         .targets
@@ -101,7 +101,7 @@ pub fn compute(
     let status = plan.map(|plan| quantities::plan(plan, known)).or_else(|| known.cloned());
     let status = status.filter(|_| declared.mode == ProfileMode::Plan);
     let costs = status.as_ref().map(|status| quantities::costs(status, plan, &declared.profile));
-    let verdicts = conditions(declared, &targets, (access, costs), (took, since_accepted));
+    let verdicts = conditions(declared, &targets, access, costs, took, since_accepted);
     let old = previous.map_or(&[][..], |previous| &previous.conditions);
     let total = total(&all);
     CacheProfileStatus {
@@ -121,8 +121,8 @@ pub fn compute(
     }
 }
 
-/// The status of another process, as a starting point for this one: times that were measured there
-/// are left out, as is when its stores were last confirmed.
+/// Returns the status of another process without the times that it measured: the times to warm, and
+/// when its stores were last confirmed.
 #[must_use]
 pub fn adopt(mut foreign: CacheProfileStatus) -> CacheProfileStatus {
     foreign.time_to_warm_milliseconds = None;
@@ -231,7 +231,7 @@ fn render(
     let took = || target.time_to_warm(declared.accepted_at, clock).map(quantities::millis);
     let conditions = old.map_or(&[][..], |old| &old.conditions);
     let (profile, access) = (&declared.profile, access.as_deref());
-    let voice = MessageContext { profile, target: &target.declared.name, access };
+    let context = MessageContext { profile, target: &target.declared.name, access };
     let verdicts = [
         ("Accepted", target.accepted.clone()),
         ("Warm", target.warm.clone()),
@@ -240,7 +240,7 @@ fn render(
     ];
     TargetStatus {
         name: target.declared.name.to_string(),
-        problems: problems::problems(target, voice, clock),
+        problems: problems::problems(target, context, clock),
         conditions: merge(conditions, verdicts, declared, clock),
         serving_generation: serving_generation(target, declared),
         objects: Some(quantities::count(size.objects)),

@@ -1,9 +1,9 @@
-//! Whether a profile's informers may be read: the condition `Authorized`, and what `status.access` says
-//! beyond the manifests.
+//! Computes the condition `Authorized`, and the fields of `status.access` that depend on access
+//! checks.
 
 use super::{
     condition_update::{ConditionUpdate, rollup},
-    informer::{ObservedInformer, grouped},
+    informer::{ObservedInformer, group_by},
     messages::{MessageContext, kinds, places},
     quantities,
     reasons::ConditionReason,
@@ -33,45 +33,55 @@ const MAX_RULES: usize = 32;
 /// cluster.
 pub type ExcessByNamespace = Vec<(Arc<str>, Arc<ExcessPermissions>)>;
 
-/// Key of a group of refused informers that one sentence describes. Groups whose access was revoked
-/// sort first.
-type DenialGroup<'c> = (bool, FaultReason, &'c [Verb], &'c GroupResource);
+/// Key of a group of refused informers that one sentence describes.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct DenialGroup<'c> {
+    /// Whether access was never granted. Groups whose access was revoked sort first.
+    is_new: bool,
+    reason: FaultReason,
+    verbs: &'c [Verb],
+    resource: &'c GroupResource,
+}
 
 /// Computes the condition `Authorized` of one target.
 pub(super) fn authorized(
     informers: &[&ObservedInformer<'_>],
     is_resolved: bool,
-    voice: MessageContext<'_>,
+    context: MessageContext<'_>,
 ) -> ConditionUpdate {
     if !is_resolved {
         let text = "it is not resolved; there is nothing to verify yet";
-        return voice.verdict(None, ConditionReason::Verifying, text);
+        return context.verdict(None, ConditionReason::Verifying, text);
     }
     let verified = informers.iter().filter(|informer| is_granted(informer)).count();
     // The roles were deleted with the namespace, so these informers cannot be checked.
     let is_absent = |found: &PermissionDenial| found.reason == FaultReason::NamespaceNotFound;
     let absent =
         informers.iter().filter(|informer| refused(informer).is_some_and(is_absent)).count();
-    let refused = grouped(informers.iter().copied(), |informer| {
+    let refused = group_by(informers.iter().copied(), |informer| {
         let found = refused(informer).filter(|found| !is_absent(found))?;
-        let of = informer.key.resource.group_resource();
-        Some((found.revoked.is_none(), found.reason, &*found.verbs, of))
+        Some(DenialGroup {
+            is_new: found.revoked.is_none(),
+            reason: found.reason,
+            verbs: &found.verbs,
+            resource: informer.key.resource.group_resource(),
+        })
     });
-    let lapsed =
-        grouped(informers.iter().copied(), |informer| match &informer.access()?.standing {
-            PermissionState::Unverified { message, .. } => {
-                Some((informer.key.resource.group_resource(), message))
-            }
-            PermissionState::Verifying
-            | PermissionState::Granted { .. }
-            | PermissionState::Refused(_) => None,
-        });
-    let lapsed =
-        lapsed.iter().map(|((_, message), informers)| unverified(message, informers, voice));
-    let mut asides: Vec<_> = lapsed.chain(asides(informers)).collect();
-    let found = refused.iter().map(|(alike, informers)| lacking(alike, informers, voice));
-    if let Some(found) = rollup("Authorized", found, asides.clone(), "problems") {
-        return voice.verdict(found.status, found.reason, &found.message);
+    let lapsed = group_by(informers.iter().copied(), |informer| match &informer.access()?.state {
+        PermissionState::Unverified { message, .. } => {
+            Some((informer.key.resource.group_resource(), message))
+        }
+        PermissionState::Verifying
+        | PermissionState::Granted { .. }
+        | PermissionState::Refused(_) => None,
+    });
+    let lapsed = lapsed
+        .iter()
+        .map(|((_, message), informers)| describe_unverified(message, informers, context));
+    let mut remarks: Vec<_> = lapsed.chain(remarks(informers)).collect();
+    let found = refused.iter().map(|(group, informers)| describe_denial(group, informers, context));
+    if let Some(found) = rollup("Authorized", found, remarks.clone(), "problems") {
+        return context.verdict(found.status, found.reason, &found.message);
     }
     let open = informers.len() - absent;
     let (status, reason, text) = if verified < open {
@@ -85,39 +95,40 @@ pub(super) fn authorized(
     } else {
         (Some(true), ConditionReason::Verified, format!("all of {open} informers verified"))
     };
-    asides.insert(0, text);
-    voice.verdict(status, reason, &sentence::few(&asides, "remarks"))
+    remarks.insert(0, text);
+    context.verdict(status, reason, &sentence::join_first(&remarks, "remarks"))
 }
 
 /// Describes one group of refused informers: the identity, the missing permission and the next
 /// step.
-fn lacking(
-    (_, reason, verbs, of): &DenialGroup<'_>,
+fn describe_denial(
+    denial: &DenialGroup<'_>,
     informers: &[&ObservedInformer<'_>],
-    voice: MessageContext<'_>,
+    context: MessageContext<'_>,
 ) -> ConditionUpdate {
+    let DenialGroup { reason, verbs, resource, .. } = denial;
     let words = verbs.iter().map(|verb| verb.as_str()).collect::<Vec<_>>().join(" and ");
-    let group = match of.group() {
+    let group = match resource.group() {
         "" => "the core API group".to_owned(),
         group => format!("API group {group:?}"),
     };
     let revoked = informers.iter().filter_map(|informer| refused(informer)?.revoked).max();
-    let what = format!("{words} {} of {group} {}", of.resource(), places(informers));
+    let what = format!("{words} {} of {group} {}", resource.resource(), places(informers));
     let condition_reason = match (reason, revoked) {
         (FaultReason::TokenRequestDenied, _) => ConditionReason::TokenRequestDenied,
         (_, Some(_)) => ConditionReason::AccessRevoked,
         (_, None) => ConditionReason::PermissionsMissing,
     };
-    ConditionUpdate::new(Some(false), condition_reason, voice.refusal(*reason, &what, revoked))
+    ConditionUpdate::new(Some(false), condition_reason, context.refusal(*reason, &what, revoked))
 }
 
 /// Describes informers whose access could not be confirmed within the limit.
-fn unverified(
+fn describe_unverified(
     message: &str,
     informers: &[&ObservedInformer<'_>],
-    voice: MessageContext<'_>,
+    context: MessageContext<'_>,
 ) -> String {
-    let verified_at = informers.iter().filter_map(|informer| match &informer.access()?.standing {
+    let verified_at = informers.iter().filter_map(|informer| match &informer.access()?.state {
         PermissionState::Unverified { verified_at, .. } => Some(*verified_at),
         PermissionState::Verifying
         | PermissionState::Granted { .. }
@@ -125,9 +136,9 @@ fn unverified(
     });
     let since = verified_at.min().unwrap_or_default();
     format!(
-        "whether {} may list and watch {} {} has not been verified since {}, though the API server \
-         answers others: it counts as lost until a check is answered ({message})",
-        voice.subject(),
+        "no check has shown since {3} whether {0} may list and watch {1} {2}, although the API \
+         server answers other requests; access counts as lost until a check is answered ({message})",
+        context.subject(),
         kinds(informers),
         places(informers),
         quantities::seconds(since).0
@@ -135,16 +146,16 @@ fn unverified(
 }
 
 /// Returns remarks about reviews that contradict real requests, late checks and failing checks.
-pub(super) fn asides(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
+pub(super) fn remarks(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
     let with = |is: &dyn Fn(&InformerAccess) -> bool| -> Vec<_> {
         informers.iter().copied().filter(|informer| informer.access().is_some_and(is)).collect()
     };
-    let mut asides = Vec::new();
+    let mut remarks = Vec::new();
     for (allowed, verdict) in [(true, "would be allowed"), (false, "would be refused")] {
         let differing = with(&|access: &InformerAccess| access.overruled == Some(allowed));
         if !differing.is_empty() {
-            asides.push(format!(
-                "reviews say that reading {} {} {verdict}; the real requests count, look for an \
+            remarks.push(format!(
+                "according to reviews, reading {} {} {verdict}; the real requests decide, look for an \
                  authorizer that answers reviews differently",
                 kinds(&differing),
                 places(&differing)
@@ -152,28 +163,27 @@ pub(super) fn asides(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
         }
     }
     if !with(&|access| access.is_late).is_empty() {
-        asides.push(
-            "checks come less often than every 20 s, because too many of them wait for their turn"
-                .to_owned(),
+        remarks.push(
+            "checks run less often than every 20 s, because too many of them are queued".to_owned(),
         );
     }
-    asides.extend(unanswered(informers));
-    asides
+    remarks.extend(describe_failing_checks(informers));
+    remarks
 }
 
 /// Describes failing checks of informers that have not become unverified.
-fn unanswered(informers: &[&ObservedInformer<'_>]) -> Option<String> {
+fn describe_failing_checks(informers: &[&ObservedInformer<'_>]) -> Option<String> {
     let failing: Vec<_> = informers
         .iter()
         .copied()
-        .filter_map(|informer| Some((informer, failing(informer)?)))
+        .filter_map(|informer| Some((informer, check_error(informer)?)))
         .collect();
     let (_, fault) = failing.first()?;
     let informers: Vec<_> = failing.iter().map(|(informer, _)| *informer).collect();
-    let verified_at = informers.iter().filter_map(|informer| verified(informer)).min();
+    let verified_at = informers.iter().filter_map(|informer| last_verified(informer)).min();
     let since = verified_at.map(|at| format!(" since {}", quantities::seconds(at).0));
     Some(format!(
-        "checks of {} {} come to nothing{} ({fault})",
+        "checks of {} {} have had no result{} ({fault})",
         kinds(&informers),
         places(&informers),
         since.unwrap_or_default()
@@ -181,9 +191,9 @@ fn unanswered(informers: &[&ObservedInformer<'_>]) -> Option<String> {
 }
 
 /// The error of the informer's checks, unless the informer is already unverified.
-fn failing<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c RequestFault> {
-    let InformerAccess { standing, failed, .. } = informer.access()?;
-    failed.as_ref().filter(|_| !matches!(standing, PermissionState::Unverified { .. }))
+fn check_error<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c RequestFault> {
+    let InformerAccess { state, failed, .. } = informer.access()?;
+    failed.as_ref().filter(|_| !matches!(state, PermissionState::Unverified { .. }))
 }
 
 /// Returns `base` with the fields of `status.access` that depend on access checks.
@@ -193,21 +203,21 @@ pub(super) fn access(
     excess: Option<&ExcessByNamespace>,
 ) -> AccessStatus {
     let informers: Vec<_> = targets.iter().flat_map(ObservedTarget::all_informers).collect();
-    let known: Option<Vec<_>> = informers.iter().map(|informer| verified(informer)).collect();
+    let known: Option<Vec<_>> = informers.iter().map(|informer| last_verified(informer)).collect();
     let oldest = known.and_then(|known| known.into_iter().min());
-    let (excess, excess_completeness) = excess.map_or_else(Default::default, too_much);
+    let (excess, excess_completeness) = excess.map_or_else(Default::default, excess_rules);
     AccessStatus {
         last_verified_time: oldest.map(quantities::seconds),
-        missing: missing(&informers),
+        missing: missing_permissions(&informers),
         excess,
         excess_completeness,
         ..base.clone()
     }
 }
 
-/// When an informer's standing was last confirmed.
-fn verified(informer: &ObservedInformer<'_>) -> Option<Timestamp> {
-    match &informer.access()?.standing {
+/// When an informer's state was last confirmed.
+fn last_verified(informer: &ObservedInformer<'_>) -> Option<Timestamp> {
+    match &informer.access()?.state {
         PermissionState::Granted { verified_at, .. }
         | PermissionState::Unverified { verified_at, .. }
         | PermissionState::Refused(PermissionDenial { verified_at, .. }) => Some(*verified_at),
@@ -218,33 +228,33 @@ fn verified(informer: &ObservedInformer<'_>) -> Option<Timestamp> {
 /// Returns the excess permissions of the profile's identity, in the namespaces of its informers.
 ///
 /// Returns `None` until the rules are known. Also returns `None` for the operator's identity
-/// outside the operator namespace `home`, because its permissions are not for tenants to see.
+/// outside the operator namespace, because tenants must not see its permissions.
 #[must_use]
 pub fn excess(
     access: &AccessReports,
-    home: &str,
+    operator_namespace: &str,
     profile: &DeclaredProfile,
 ) -> Option<ExcessByNamespace> {
     let informers = profile.targets.iter().flat_map(DeclaredTarget::all_informers);
     let informers: Vec<_> = informers.map(|informer| &informer.key).collect();
     let identity = &informers.first()?.identity;
-    if *identity == Identity::Operator && *profile.profile.namespace != *home {
+    if *identity == Identity::Operator && *profile.profile.namespace != *operator_namespace {
         return None;
     }
-    let places: BTreeSet<_> = informers.iter().map(|key| key.extent.namespace()).collect();
-    let of = |place: Option<&str>| {
-        let place: Option<Arc<str>> = place.map(Into::into);
-        let found = access.excess(identity, place.as_ref())?;
-        Some((place.unwrap_or_default(), found))
+    let namespaces: BTreeSet<_> = informers.iter().map(|key| key.extent.namespace()).collect();
+    let of = |namespace: Option<&str>| {
+        let namespace: Option<Arc<str>> = namespace.map(Into::into);
+        let found = access.excess(identity, namespace.as_ref())?;
+        Some((namespace.unwrap_or_default(), found))
     };
-    places.into_iter().map(of).collect()
+    namespaces.into_iter().map(of).collect()
 }
 
 /// Resources by verbs and API group, to build rules from.
 type RuleGroups<'a> = BTreeMap<(&'a [Verb], &'a str), BTreeSet<&'a str>>;
 
 /// Returns the missing permissions as rules, one entry per namespace.
-fn missing(informers: &[&ObservedInformer<'_>]) -> Vec<NamespaceRules> {
+fn missing_permissions(informers: &[&ObservedInformer<'_>]) -> Vec<NamespaceRules> {
     let mut all = BTreeMap::<&str, RuleGroups<'_>>::new();
     for informer in informers {
         let Some(PermissionDenial { verbs, reason: FaultReason::Forbidden, .. }) =
@@ -270,13 +280,11 @@ fn missing(informers: &[&ObservedInformer<'_>]) -> Vec<NamespaceRules> {
 }
 
 fn is_granted(informer: &ObservedInformer<'_>) -> bool {
-    informer
-        .access()
-        .is_some_and(|access| matches!(access.standing, PermissionState::Granted { .. }))
+    informer.access().is_some_and(|access| matches!(access.state, PermissionState::Granted { .. }))
 }
 
 fn refused<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c PermissionDenial> {
-    match &informer.access()?.standing {
+    match &informer.access()?.state {
         PermissionState::Refused(refused) => Some(refused),
         PermissionState::Verifying
         | PermissionState::Granted { .. }
@@ -284,7 +292,7 @@ fn refused<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c PermissionDenia
     }
 }
 
-fn too_much(excesses: &ExcessByNamespace) -> (Vec<NamespaceRules>, Option<RulesCompleteness>) {
+fn excess_rules(excesses: &ExcessByNamespace) -> (Vec<NamespaceRules>, Option<RulesCompleteness>) {
     let with_some = excesses.iter().filter(|(_, excess)| !excess.rules.is_empty());
     let all: Vec<_> = with_some
         .map(|(namespace, excess)| NamespaceRules {

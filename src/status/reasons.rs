@@ -1,4 +1,4 @@
-//! The closed set of reasons of conditions, and what faults, refusals and limits come to.
+//! The closed set of reasons of conditions, and the reasons of faults, refusals and limits.
 
 use super::{informer::InformerState, reference};
 use kubewarm_api::model::{FaultReason, LimitKind, RefusalReason};
@@ -84,7 +84,7 @@ impl From<LimitKind> for ConditionReason {
     }
 }
 
-/// The rank of a reason among those of its condition: less is graver.
+/// The rank of a reason among all reasons of its condition. Rank 0 is the most severe.
 pub(super) fn gravity(condition: &str, reason: ConditionReason) -> usize {
     reference::rank(condition, reason.as_str()).unwrap_or(usize::MAX)
 }
@@ -101,7 +101,7 @@ pub(super) struct FaultEffect {
 }
 
 /// Returns the effect of a fault with this reason.
-pub(super) const fn of_fault(reason: FaultReason) -> FaultEffect {
+pub(super) const fn fault_effect(reason: FaultReason) -> FaultEffect {
     let (state, warm, is_outage) = match reason {
         FaultReason::Forbidden
         | FaultReason::Unauthorized

@@ -48,7 +48,7 @@ pub(crate) fn markdown() -> String {
     let mut printed = BTreeSet::new();
     for condition in CONDITION_TYPES {
         let _infallible = write!(page, "\n### {condition}\n\n");
-        let rows = conditions.iter().filter(|entry| entry.of == condition);
+        let rows = conditions.iter().filter(|entry| entry.type_ == condition);
         let (new, before): (Vec<_>, Vec<_>) =
             rows.partition(|entry| printed.insert((entry.reason, entry.cause, entry.next)));
         entries(&mut page, new);

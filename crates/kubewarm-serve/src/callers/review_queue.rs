@@ -90,9 +90,9 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
         let reads = self.reads;
         match fault {
             Some(fault) if !was_failing => {
-                tracing::warn!(%fault, "nobody can say who may read {reads}; callers get 503");
+                tracing::warn!(%fault, "access reviews of readers of {reads} fail; callers get 503");
             }
-            None if was_failing => tracing::info!("callers are told apart again"),
+            None if was_failing => tracing::info!("access reviews of callers succeed again"),
             Some(_) | None => {}
         }
     }

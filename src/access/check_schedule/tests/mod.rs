@@ -1,7 +1,8 @@
 mod priority;
+mod request_rates;
 
 use super::*;
-use crate::access::{PATIENCE, PermissionState, rules::VERBS};
+use crate::access::{MAX_ACCESS_AGE, PermissionState, rules::VERBS};
 use k8s_openapi::api::authorization::v1::ResourceRule;
 use kubewarm_api::model::{
     FieldSelector, GroupResource, Identity, InformerScope, LabelSelector, ManagedFieldsPolicy,
@@ -40,10 +41,10 @@ struct Cluster {
     kinds: Vec<String>,
     completeness: RulesCompleteness,
     /// The error of each rules review, if it fails.
-    silent: Option<FaultReason>,
+    rules_fault: Option<FaultReason>,
     /// Identities whose requests all fail with HTTP 429.
     throttled: Vec<Identity>,
-    asked: Vec<(Instant, CheckJob)>,
+    requests: Vec<(Instant, CheckJob)>,
 }
 
 impl Cluster {
@@ -52,22 +53,22 @@ impl Cluster {
         Self {
             kinds,
             completeness: RulesCompleteness::Complete,
-            silent: None,
+            rules_fault: None,
             throttled: Vec::new(),
-            asked: Vec::new(),
+            requests: Vec::new(),
         }
     }
 
     fn answer(
         &self,
-        book: &CheckSchedule,
+        schedule: &CheckSchedule,
         job: &CheckJob,
         now: Instant,
     ) -> Result<CheckResult, RequestFault> {
         let allows =
             |key: &InformerKey| self.kinds.iter().any(|kind| kind == key.resource.resource());
         let by = match job {
-            CheckJob::Trial(key) | CheckJob::AccessReview(key) => &key.identity,
+            CheckJob::AccessCheck(key) | CheckJob::AccessReview(key) => &key.identity,
             CheckJob::RulesReview((identity, _)) => identity,
         };
         if self.throttled.contains(by) {
@@ -75,7 +76,7 @@ impl Cluster {
             return Err(RequestFault::new(FaultReason::Throttled, "too many requests"));
         }
         match job {
-            CheckJob::Trial(key) => {
+            CheckJob::AccessCheck(key) => {
                 let fault = RequestFault::new(FaultReason::Forbidden, "no");
                 let (sent, verbs) = (now, VERBS.to_vec());
                 Ok(CheckResult::Access(if allows(key) {
@@ -85,7 +86,7 @@ impl Cluster {
                 }))
             }
             CheckJob::RulesReview(_) => {
-                if let Some(reason) = self.silent {
+                if let Some(reason) = self.rules_fault {
                     return Err(RequestFault::new(reason, "no rules"));
                 }
                 let rule = ResourceRule {
@@ -98,36 +99,36 @@ impl Cluster {
                 Ok(CheckResult::Rules(ReviewedRules { rules: vec![rule], completeness }))
             }
             CheckJob::AccessReview(key) => {
-                let refused = if allows(key) { Vec::new() } else { book.in_question(key) };
+                let refused = if allows(key) { Vec::new() } else { schedule.verbs_to_review(key) };
                 Ok(CheckResult::Access(AccessSignal::Reviewed { sent: now, refused }))
             }
         }
     }
 
     /// Advances the clock by `lasting`, and answers each check at once.
-    async fn run(&mut self, book: &mut CheckSchedule, lasting: Duration) {
+    async fn run(&mut self, schedule: &mut CheckSchedule, lasting: Duration) {
         let until = Instant::now() + lasting;
         while Instant::now() < until {
             let now = Instant::now();
-            for (job, _) in book.begin(now) {
-                let found = self.answer(book, &job, now);
-                self.asked.push((now, job.clone()));
-                book.found(&job, now, found, now, Timestamp::UNIX_EPOCH);
+            for (job, _) in schedule.start_due(now) {
+                let found = self.answer(schedule, &job, now);
+                self.requests.push((now, job.clone()));
+                schedule.record_result(&job, now, found, now, Timestamp::UNIX_EPOCH);
             }
-            look(book, now);
+            advance(schedule, now);
             let least = now + Duration::from_millis(200);
             let most = until.min(now + Duration::from_secs(1));
-            let next = book.next().map_or(most, |at| at.max(least).min(most));
+            let next = schedule.next_due().map_or(most, |at| at.max(least).min(most));
             tokio::time::advance(next - now).await;
         }
     }
 
     fn count(&self, of: impl Fn(&CheckJob) -> bool) -> usize {
-        self.asked.iter().filter(|(_, job)| of(job)).count()
+        self.requests.iter().filter(|(_, job)| of(job)).count()
     }
 
     fn access_checks(&self) -> usize {
-        self.count(|job| matches!(job, CheckJob::Trial(_)))
+        self.count(|job| matches!(job, CheckJob::AccessCheck(_)))
     }
 
     fn rules(&self) -> usize {
@@ -140,29 +141,31 @@ impl Cluster {
 }
 
 /// Processes the passage of time. No informer runs.
-fn look(book: &mut CheckSchedule, now: Instant) {
-    assert!(book.look(|_| None, PATIENCE, now, Timestamp::UNIX_EPOCH).is_empty());
+fn advance(schedule: &mut CheckSchedule, now: Instant) {
+    assert!(schedule.update(|_| None, MAX_ACCESS_AGE, now, Timestamp::UNIX_EPOCH).is_empty());
 }
 
 /// Counts the informers whose state matches `so`.
-fn standing(book: &CheckSchedule, so: impl Fn(&PermissionState) -> bool) -> usize {
-    keys(book).filter(|key| so(&book.access(key, Instant::now()).unwrap().standing)).count()
+fn count_in_state(schedule: &CheckSchedule, so: impl Fn(&PermissionState) -> bool) -> usize {
+    keys(schedule)
+        .filter(|key| so(&schedule.informer_access(key, Instant::now()).unwrap().state))
+        .count()
 }
 
-fn keys(book: &CheckSchedule) -> impl Iterator<Item = &InformerKey> {
-    book.places.values().flat_map(|place| place.informers.keys())
+fn keys(schedule: &CheckSchedule) -> impl Iterator<Item = &InformerKey> {
+    schedule.scopes.values().flat_map(|scope| scope.informers.keys())
 }
 
-fn is_refused(standing: &PermissionState) -> bool {
-    matches!(standing, PermissionState::Refused(_))
+fn is_refused(state: &PermissionState) -> bool {
+    matches!(state, PermissionState::Refused(_))
 }
 
-fn is_unverified(standing: &PermissionState) -> bool {
-    matches!(standing, PermissionState::Unverified { .. })
+fn is_unverified(state: &PermissionState) -> bool {
+    matches!(state, PermissionState::Unverified { .. })
 }
 
-fn is_granted(standing: &PermissionState) -> bool {
-    matches!(standing, PermissionState::Granted { .. })
+fn is_granted(state: &PermissionState) -> bool {
+    matches!(state, PermissionState::Granted { .. })
 }
 
 fn thirty_informers() -> BTreeMap<InformerKey, CheckSettings> {
@@ -171,76 +174,13 @@ fn thirty_informers() -> BTreeMap<InformerKey, CheckSettings> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thirty_informers_take_three_requests_each_and_few_after_that() {
-    let (mut book, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
-    book.want(thirty_informers(), &[], Instant::now());
-    cluster.run(&mut book, Duration::from_secs(15)).await;
-    assert_eq!((cluster.access_checks(), cluster.rules(), cluster.reviews()), (30, 30, 0));
-    cluster.asked.clear();
-    cluster.run(&mut book, Duration::from_mins(10)).await;
-    assert!(cluster.access_checks() <= 2 * 30, "{}", cluster.access_checks());
-    assert!(cluster.rules() <= 10 * 3 * 30, "{}", cluster.rules());
-    assert_eq!(cluster.reviews(), 0);
-}
-
-/// The shortest time between an instant and the one `apart` positions later.
-fn tightest(times: &[Instant], apart: usize) -> Duration {
-    let gaps = times.iter().zip(&times[apart..]).map(|(first, last)| *last - *first);
-    gaps.min().unwrap_or(Duration::MAX)
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_reviews_a_minute() {
-    let hour = Duration::from_hours(1);
-    for spread in [(|| 0.0) as fn() -> f64, || 0.5, || 0.99] {
-        let (mut book, mut cluster) = (
-            CheckSchedule::new(NamespaceBuckets::default(), spread),
-            Cluster::allowing(&["pods", "secrets"]),
-        );
-        let places = (0..5).flat_map(|at| [(at, "shop"), (at, "bank")]);
-        let kinds = ["configmaps", "pods", "secrets"];
-        let informers = places.flat_map(|(at, namespace)| {
-            kinds.map(|kind| wanted(key(identity(at), kind, namespace)))
-        });
-        book.want(informers.collect(), &[], Instant::now());
-        cluster.run(&mut book, hour).await;
-        let (mut access_checks, mut rules) = (BTreeMap::new(), BTreeMap::new());
-        for (at, job) in &cluster.asked {
-            match job {
-                CheckJob::Trial(key) => access_checks.entry(key).or_insert_with(Vec::new).push(*at),
-                CheckJob::RulesReview(spot) => rules.entry(spot).or_insert_with(Vec::new).push(*at),
-                CheckJob::AccessReview(_) => panic!("{job:?}"),
-            }
-        }
-        assert_eq!(
-            (access_checks.len(), rules.len()),
-            (30, 10),
-            "refused informers are checked too"
-        );
-        for (key, access_checks) in access_checks {
-            assert!(tightest(&access_checks, 1) >= Duration::from_mins(5), "{key}");
-            assert!(
-                (11..=12).contains(&access_checks.len()),
-                "{key}: {} in an hour",
-                access_checks.len()
-            );
-        }
-        for (spot, rules) in rules {
-            assert!(tightest(&rules, 3) >= Duration::from_mins(1), "{spot:?}");
-            assert!((160..=180).contains(&rules.len()), "{spot:?}: {}", rules.len());
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn with_incomplete_rules_each_informer_gets_its_own_access_review() {
-    let (mut book, mut cluster) =
+    let (mut schedule, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
     cluster.completeness = RulesCompleteness::Incomplete;
     let informers = (0..4).map(|n| wanted(key(Identity::Operator, &format!("kind{n}"), "shop")));
-    book.want(informers.collect(), &[], Instant::now());
-    cluster.run(&mut book, Duration::from_mins(4)).await;
+    schedule.set_informers(informers.collect(), &[], Instant::now());
+    cluster.run(&mut schedule, Duration::from_mins(4)).await;
     assert_eq!(cluster.rules(), 1);
     assert!((44..=52).contains(&cluster.reviews()), "{}", cluster.reviews());
     assert_eq!(cluster.access_checks(), 4, "the reviews agree");
@@ -248,95 +188,61 @@ async fn with_incomplete_rules_each_informer_gets_its_own_access_review() {
 
 #[tokio::test(start_paused = true)]
 async fn without_an_answered_rules_review_each_informer_gets_its_own_access_review() {
-    for (silent, lost_within) in [(FaultReason::TooLarge, 50), (FaultReason::ServerError, 70)] {
-        let (mut book, mut cluster) =
+    for (rules_fault, lost_within) in [(FaultReason::TooLarge, 50), (FaultReason::ServerError, 70)]
+    {
+        let (mut schedule, mut cluster) =
             (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
-        book.want(thirty_informers(), &[], Instant::now());
-        cluster.run(&mut book, Duration::from_secs(30)).await;
+        schedule.set_informers(thirty_informers(), &[], Instant::now());
+        cluster.run(&mut schedule, Duration::from_secs(30)).await;
         assert_eq!(cluster.reviews(), 0);
-        cluster.silent = Some(silent);
+        cluster.rules_fault = Some(rules_fault);
         cluster.kinds.clear();
-        cluster.run(&mut book, Duration::from_secs(lost_within)).await;
-        assert_eq!(standing(&book, is_refused), 30, "{silent}");
+        cluster.run(&mut schedule, Duration::from_secs(lost_within)).await;
+        assert_eq!(count_in_state(&schedule, is_refused), 30, "{rules_fault}");
         // Rules reviews continue with the same period, and replace access reviews once one is
         // answered.
-        cluster.silent = None;
-        cluster.run(&mut book, Duration::from_mins(1)).await;
-        cluster.asked.clear();
-        cluster.run(&mut book, Duration::from_mins(1)).await;
-        assert_eq!(cluster.reviews(), 0, "{silent}");
+        cluster.rules_fault = None;
+        cluster.run(&mut schedule, Duration::from_mins(1)).await;
+        cluster.requests.clear();
+        cluster.run(&mut schedule, Duration::from_mins(1)).await;
+        assert_eq!(cluster.reviews(), 0, "{rules_fault}");
     }
-    let (mut book, mut cluster) =
+    let (mut schedule, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&[]));
-    cluster.silent = Some(FaultReason::TokenRequestDenied);
-    book.want(thirty_informers(), &[], Instant::now());
-    cluster.run(&mut book, Duration::from_mins(2)).await;
+    cluster.rules_fault = Some(FaultReason::TokenRequestDenied);
+    schedule.set_informers(thirty_informers(), &[], Instant::now());
+    cluster.run(&mut schedule, Duration::from_mins(2)).await;
     assert_eq!(cluster.reviews(), 0, "without a token");
-}
-
-/// 300 profiles with two informers each; three profiles share an account.
-#[tokio::test(start_paused = true)]
-async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
-    let (mut book, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), Cluster::allowing(&["pods"]));
-    let informers = (0..100).flat_map(|at| {
-        let namespace = format!("team-{at}");
-        ["a", "b", "c", "d", "e", "pods"].map(|kind| wanted(key(identity(at), kind, &namespace)))
-    });
-    book.want(informers.collect(), &[], Instant::now());
-    cluster.run(&mut book, Duration::from_mins(3)).await;
-    let decided = standing(&book, |standing| *standing != PermissionState::Verifying);
-    assert_eq!(decided, 600, "every informer is decided within three minutes");
-    cluster.asked.clear();
-    cluster.run(&mut book, Duration::from_mins(10)).await;
-    let requests = cluster.rules() + 2 * cluster.access_checks();
-    // 100 rules reviews three times a minute, and 600 access checks every five minutes.
-    assert!(requests <= 10 * (100 * 3 + 600 * 2 / 5), "{requests}");
-    let access = |key: &InformerKey| book.access(key, Instant::now()).unwrap();
-    assert!(keys(&book).map(access).all(|found| !found.is_late && found.failed.is_none()));
 }
 
 /// The time to detect lost access does not depend on the number of accounts.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_accounts_detect_lost_access_within_thirty_seconds() {
-    let (mut book, mut cluster) =
+    let (mut schedule, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 1.0), Cluster::allowing(&["pods"]));
     let informers = (0..1_000).map(|at| wanted(key(identity(at), "pods", "shop")));
-    book.want(informers.collect(), &[], Instant::now());
-    cluster.run(&mut book, Duration::from_mins(1)).await;
+    schedule.set_informers(informers.collect(), &[], Instant::now());
+    cluster.run(&mut schedule, Duration::from_mins(1)).await;
     cluster.kinds.clear();
-    cluster.run(&mut book, Duration::from_secs(30)).await;
-    assert_eq!(standing(&book, is_refused), 1_000);
-}
-
-#[tokio::test(start_paused = true)]
-async fn checks_beyond_the_namespaces_rate_limit_are_reported_as_late() {
-    let (mut book, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
-    let one = || wanted(key(identity(1_000), "pods", "team-1000"));
-    let informers = (0..900).map(|at| wanted(key(identity(0), "pods", &format!("n{at}"))));
-    book.want(informers.chain([one()]).collect(), &[], Instant::now());
-    cluster.run(&mut book, Duration::from_mins(5)).await;
-    let late = |key: &InformerKey| book.access(key, Instant::now()).unwrap().is_late;
-    assert!(keys(&book).filter(|key| late(key)).count() > 100);
-    assert!(!late(&one().0), "checks of another namespace are not delayed");
+    cluster.run(&mut schedule, Duration::from_secs(30)).await;
+    assert_eq!(count_in_state(&schedule, is_refused), 1_000);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_grant_is_detected_within_25_seconds() {
-    let (mut book, mut cluster) =
+    let (mut schedule, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 1.0), Cluster::allowing(&[]));
-    book.want(thirty_informers(), &[], Instant::now());
-    cluster.run(&mut book, Duration::from_mins(1)).await;
+    schedule.set_informers(thirty_informers(), &[], Instant::now());
+    cluster.run(&mut schedule, Duration::from_mins(1)).await;
     cluster.kinds = vec!["pods".to_owned()];
-    assert_eq!(standing(&book, is_refused), 30);
-    cluster.run(&mut book, Duration::from_secs(25)).await;
-    assert_eq!(standing(&book, is_granted), 30);
+    assert_eq!(count_in_state(&schedule, is_refused), 30);
+    cluster.run(&mut schedule, Duration::from_secs(25)).await;
+    assert_eq!(count_in_state(&schedule, is_granted), 30);
 }
 
 #[tokio::test(start_paused = true)]
 async fn excess_is_what_no_profile_of_the_identity_needs() {
-    let (mut book, mut cluster) = (
+    let (mut schedule, mut cluster) = (
         CheckSchedule::new(NamespaceBuckets::default(), || 0.0),
         Cluster::allowing(&["pods", "secrets", "cacheprofiles", "nodes"]),
     );
@@ -348,62 +254,70 @@ async fn excess_is_what_no_profile_of_the_identity_needs() {
     };
     let unchecked = vec![own];
     let more = wanted(key(Identity::Operator, "cacheprofiles", "shop"));
-    book.want([pods.clone(), theirs, more].into(), &unchecked, Instant::now());
-    cluster.run(&mut book, Duration::from_secs(5)).await;
-    let spot: RulesScope = (Identity::Operator, Some("shop".into()));
-    let kinds = |book: &CheckSchedule| {
-        let excess = book.excess(&spot).unwrap();
+    schedule.set_informers([pods.clone(), theirs, more].into(), &unchecked, Instant::now());
+    cluster.run(&mut schedule, Duration::from_secs(5)).await;
+    let rules_scope: RulesScope = (Identity::Operator, Some("shop".into()));
+    let kinds = |schedule: &CheckSchedule| {
+        let excess = schedule.excess(&rules_scope).unwrap();
         excess.rules.iter().flat_map(|rule| rule.resources.clone()).collect::<Vec<_>>()
     };
-    assert_eq!(kinds(&book), ["secrets"], "needs of another identity do not count");
-    book.want([pods.clone()].into(), &unchecked, Instant::now());
-    assert_eq!(kinds(&book), ["cacheprofiles", "secrets"], "no profile needs it");
-    let known = book.excess(&spot).unwrap();
-    book.want([pods, wanted(key(identity(1), "pods", "shop"))].into(), &unchecked, Instant::now());
-    assert!(Arc::ptr_eq(&known, &book.excess(&spot).unwrap()), "not computed again");
+    assert_eq!(kinds(&schedule), ["secrets"], "needs of another identity do not count");
+    schedule.set_informers([pods.clone()].into(), &unchecked, Instant::now());
+    assert_eq!(kinds(&schedule), ["cacheprofiles", "secrets"], "no profile needs it");
+    let known = schedule.excess(&rules_scope).unwrap();
+    schedule.set_informers(
+        [pods, wanted(key(identity(1), "pods", "shop"))].into(),
+        &unchecked,
+        Instant::now(),
+    );
+    assert!(Arc::ptr_eq(&known, &schedule.excess(&rules_scope).unwrap()), "not computed again");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_throttled_account_becomes_unverified_and_other_accounts_do_not() {
-    let (mut book, mut cluster) =
+    let (mut schedule, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), Cluster::allowing(&["pods"]));
     let informers = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
-    book.want(informers.collect(), &[], Instant::now());
-    cluster.run(&mut book, Duration::from_mins(30)).await;
-    assert_eq!(standing(&book, is_granted), 4);
+    schedule.set_informers(informers.collect(), &[], Instant::now());
+    cluster.run(&mut schedule, Duration::from_mins(30)).await;
+    assert_eq!(count_in_state(&schedule, is_granted), 4);
 
     cluster.throttled = vec![identity(0)];
-    cluster.run(&mut book, Duration::from_mins(4)).await;
-    assert_eq!(standing(&book, is_granted), 4);
+    cluster.run(&mut schedule, Duration::from_mins(4)).await;
+    assert_eq!(count_in_state(&schedule, is_granted), 4);
     let mine = key(identity(0), "pods", "shop");
-    let access = |book: &CheckSchedule| book.access(&mine, Instant::now()).unwrap();
-    assert!(access(&book).failed.is_some());
-    cluster.run(&mut book, Duration::from_mins(7)).await;
-    assert_eq!((standing(&book, is_granted), standing(&book, is_unverified)), (3, 1));
-    assert!(is_unverified(&access(&book).standing));
+    let access =
+        |schedule: &CheckSchedule| schedule.informer_access(&mine, Instant::now()).unwrap();
+    assert!(access(&schedule).failed.is_some());
+    cluster.run(&mut schedule, Duration::from_mins(7)).await;
+    assert_eq!(
+        (count_in_state(&schedule, is_granted), count_in_state(&schedule, is_unverified)),
+        (3, 1)
+    );
+    assert!(is_unverified(&access(&schedule).state));
 
     cluster.throttled.clear();
-    cluster.run(&mut book, Duration::from_secs(25)).await;
-    assert!(is_granted(&access(&book).standing));
+    cluster.run(&mut schedule, Duration::from_secs(25)).await;
+    assert!(is_granted(&access(&schedule).state));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_short_outage_blocks_no_informer_and_the_first_check_after_a_long_one_unblocks_it() {
-    let (mut book, mut cluster) =
+    let (mut schedule, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), Cluster::allowing(&["pods"]));
     let informers = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
-    book.want(informers.collect(), &[], Instant::now());
-    cluster.run(&mut book, Duration::from_mins(5)).await;
+    schedule.set_informers(informers.collect(), &[], Instant::now());
+    cluster.run(&mut schedule, Duration::from_mins(5)).await;
     cluster.throttled = (0..4).map(identity).collect();
-    cluster.run(&mut book, Duration::from_mins(4)).await;
-    assert_eq!(standing(&book, is_granted), 4);
+    cluster.run(&mut schedule, Duration::from_mins(4)).await;
+    assert_eq!(count_in_state(&schedule, is_granted), 4);
     cluster.throttled.clear();
-    cluster.run(&mut book, Duration::from_mins(5)).await;
-    assert_eq!(standing(&book, is_granted), 4);
+    cluster.run(&mut schedule, Duration::from_mins(5)).await;
+    assert_eq!(count_in_state(&schedule, is_granted), 4);
     cluster.throttled = (0..4).map(identity).collect();
-    cluster.run(&mut book, Duration::from_mins(30)).await;
-    assert_eq!(standing(&book, is_unverified), 4);
+    cluster.run(&mut schedule, Duration::from_mins(30)).await;
+    assert_eq!(count_in_state(&schedule, is_unverified), 4);
     cluster.throttled.clear();
-    cluster.run(&mut book, Duration::from_secs(25)).await;
-    assert_eq!(standing(&book, is_granted), 4);
+    cluster.run(&mut schedule, Duration::from_secs(25)).await;
+    assert_eq!(count_in_state(&schedule, is_granted), 4);
 }
