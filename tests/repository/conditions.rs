@@ -71,7 +71,7 @@ pub(crate) fn markdown() -> String {
 
 /// A line for each reason, with the status of its condition or the type of its Event.
 fn entries<'e>(page: &mut String, entries: impl IntoIterator<Item = &'e ReasonEntry>) {
-    for ReasonEntry { of, status, reason, cause, next } in entries {
+    for ReasonEntry { type_: of, status, reason, cause, next } in entries {
         let first = if status.is_empty() { of } else { status };
         let first = if first.is_empty() { String::new() } else { format!("`{first}` ") };
         let next = if *next == "None." { String::new() } else { format!(" **{next}**") };
