@@ -20,21 +20,21 @@ const MAX_MANIFESTS: usize = 64 << 10;
 
 /// Comment at the top of `manifestsElevated`, if the operator reads.
 const ELEVATED: &str = "\
-# Elevated: access to secrets. A role cannot grant their metadata alone, so this grants all of them
-# where it applies. Whoever may run pods as the subject, or mint tokens for it, gains them directly.
+# Elevated: access to secrets. RBAC cannot grant the metadata of secrets alone, so this grants whole
+# secrets. Anyone who can run pods as the subject, or mint tokens for it, gains this access directly.
 ";
 
 /// Comment at the top of `manifestsElevated`, if the profile's ServiceAccount reads.
 const ELEVATED_ACCOUNT: &str = "\
-# Elevated: access to secrets, or outside the profile's namespace, for the ServiceAccount there that
-# the profile names. Whoever may run pods or mint tokens in that namespace gains all of it directly.
-# A role cannot grant the metadata of secrets alone.
+# Elevated: access to secrets, or outside the profile's namespace, for the profile's ServiceAccount.
+# Anyone who can run pods or mint tokens in the profile's namespace gains this access directly.
+# RBAC cannot grant the metadata of secrets alone, so this grants whole secrets.
 ";
 
 /// Comment for manifests that are incomplete, because no cluster was available.
 const UNBOUND: &str = "\
-# Which namespaces a selector finds only the cluster knows. Each needs a RoleBinding to the
-# ClusterRole named :target: below; status.access of the applied profile holds them.
+# The namespaces of a selector depend on the cluster. Each of them needs a RoleBinding to the
+# ClusterRole named :target: below; status.access of the applied profile contains these bindings.
 ";
 
 /// Minimal permissions of one profile: `list` and `watch` for its informers, and `get` for named
