@@ -13,7 +13,8 @@ use kubewarm_api::{
 };
 use kubewarm_cache::{
     informer::{
-        AccessCheck, AccessDecision, ListMethodSupport, SampleDepth, SamplePage, check_access, look,
+        AccessCheck, AccessDecision, ListMethodSupport, SampleDepth, SamplePage, SampleRequest,
+        check_access, fetch_sample_page,
     },
     store::{DictionaryKey, StoreSample},
 };
@@ -115,13 +116,14 @@ impl CostSurveyor {
                 return Err(enough());
             }
             self.turn(1, round).await;
-            let what = (SampleDepth::Metadata, COUNTED, token.as_str());
+            let page =
+                SampleRequest { depth: SampleDepth::Metadata, limit: COUNTED, token: &token };
             let name = |item: &DecodedObject<'_>| {
                 if !is_leaving(item.body) {
                     names.push(Arc::from(&*item.name));
                 }
             };
-            token = look(&client, selector, what, name).await?.token;
+            token = fetch_sample_page(&client, selector, page, name).await?.token;
             if token.is_empty() {
                 return Ok(names);
             }
@@ -248,7 +250,8 @@ impl CostSurveyor {
                 round.keep(spec, item);
             }
         };
-        look(&client, &spec.key, (depth, limit, token), keep).await
+        let page = SampleRequest { depth, limit, token };
+        fetch_sample_page(&client, &spec.key, page, keep).await
     }
 }
 
