@@ -123,7 +123,7 @@ fn current<'c>(reports: &[&'c InformerReport]) -> impl Iterator<Item = &'c Infor
     reports
         .iter()
         .copied()
-        .filter(|report| !matches!(report.phase, InformerPhase::Paused | InformerPhase::Fenced))
+        .filter(|report| !matches!(report.phase, InformerPhase::Paused | InformerPhase::Blocked))
 }
 
 fn is_watching(report: &InformerReport) -> bool {

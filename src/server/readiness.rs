@@ -174,7 +174,7 @@ impl ReadinessReport {
 
     /// Returns the count for an informer whose first list is not awaited.
     fn settled(&mut self, report: &InformerReport, now: Timestamp) -> Option<&mut usize> {
-        if report.phase == InformerPhase::Fenced {
+        if report.phase == InformerPhase::Blocked {
             return Some(&mut self.refused);
         }
         if report.warmed.is_some() || report.phase == InformerPhase::Paused {

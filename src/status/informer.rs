@@ -187,7 +187,7 @@ fn state(
         return state;
     }
     match (serves, staleness, fault) {
-        (_, _, None) if report.phase == InformerPhase::Fenced => InformerState::Forbidden,
+        (_, _, None) if report.phase == InformerPhase::Blocked => InformerState::Forbidden,
         (false, _, Some(_)) => InformerState::Failing,
         (false, _, None) => InformerState::Syncing,
         (true, Some(_), _) => InformerState::Stale,
@@ -213,7 +213,7 @@ fn staleness(
             (!within).then_some(StalenessReason::Silent)
         }
         (InformerPhase::Paused, _) => Some(StalenessReason::Paused),
-        (InformerPhase::Fenced, _) => Some(StalenessReason::Fenced),
+        (InformerPhase::Blocked, _) => Some(StalenessReason::Fenced),
         (InformerPhase::Relisting, Some(fault)) => Some(failed(fault, StalenessReason::Relisting)),
         (InformerPhase::Relisting | InformerPhase::Queued | InformerPhase::Listing, _) => {
             Some(StalenessReason::Relisting)

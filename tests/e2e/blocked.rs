@@ -67,7 +67,7 @@ fn a_binding_deleted_during_a_watch_blocks_the_informer_within_30_seconds() -> O
     // The API server goes on sending events on the open watch.
     create(&world, team, "after")?;
     let blocked =
-        await_informer(&operator, team, BLOCKED, |informer| informer["state"] == "Fenced")?;
+        await_informer(&operator, team, BLOCKED, |informer| informer["state"] == "Blocked")?;
     assert!(lost.elapsed() <= BLOCKED, "{:?}", lost.elapsed());
     assert_eq!(blocked["objects"], 3, "a profile still serves the store: {blocked:#}");
     assert!(blocked["accessLostTime"].is_string(), "{blocked:#}");
@@ -111,7 +111,7 @@ fn a_binding_deleted_during_a_watch_blocks_the_informer_within_30_seconds() -> O
     let back = await_informer(&operator, team, READY, |informer| informer["objects"] == 3)?;
     assert_eq!(back["lastRelist"]["reason"], "ForbiddenRecovered", "{back:#}");
     assert!(back["accessLostTime"].is_null(), "{back:#}");
-    assert_ne!(informer(&operator, other, "configmaps")?["state"], "Fenced");
+    assert_ne!(informer(&operator, other, "configmaps")?["state"], "Blocked");
     Ok(())
 }
 
@@ -129,7 +129,7 @@ fn every_replica_blocks_informers_by_itself() -> Outcome {
     }
     world.cluster.run(["delete", "rolebinding", &format!("kubewarm:{team}:block"), "-n", &team])?;
     let blocked =
-        |replica| await_informer(replica, &team, BLOCKED, |informer| informer["state"] == "Fenced");
+        |replica| await_informer(replica, &team, BLOCKED, |informer| informer["state"] == "Blocked");
     for replica in &replicas {
         blocked(replica)?;
     }
@@ -155,7 +155,7 @@ fn deleting_an_account_blocks_its_informers() -> Outcome {
     await_informer(&operator, &team, READY, |informer| informer["state"] == "Watching")?;
     world.cluster.run(["delete", "serviceaccount", "reader", "-n", &team])?;
     // The API server accepts the token for ten more seconds.
-    await_informer(&operator, &team, READY, |informer| informer["state"] == "Fenced")?;
+    await_informer(&operator, &team, READY, |informer| informer["state"] == "Blocked")?;
     profile.await_condition("Accepted", "False", Some("ServiceAccountNotFound"), READY)?;
     profile.await_condition("Ready", "False", None, READY)?;
 
@@ -179,7 +179,7 @@ fn an_informer_refused_before_it_starts_is_blocked_when_it_starts() -> Outcome {
     profile.await_condition("Authorized", "False", Some("PermissionsMissing"), READY)?;
     Profile::apply(&world, &team, "block", &spec("Active"))?;
     let informer =
-        await_informer(&operator, &team, READY, |informer| informer["state"] == "Fenced")?;
+        await_informer(&operator, &team, READY, |informer| informer["state"] == "Blocked")?;
     assert_eq!(informer["lastError"]["verb"], "watch", "{informer:#}");
     Ok(())
 }

@@ -65,7 +65,7 @@ fn places(role: &Value, all: &[Value]) -> Vec<String> {
 
 /// `namespace/resource` of each blocked informer.
 fn blocked(operator: &Operator) -> Result<BTreeSet<String>, Failure> {
-    let all = informers(operator)?.into_iter().filter(|informer| informer["state"] == "Fenced");
+    let all = informers(operator)?.into_iter().filter(|informer| informer["state"] == "Blocked");
     let name = |informer: Value| {
         let text = |field: &str| informer[field].as_str().unwrap_or_default().to_owned();
         format!("{}/{}", text("namespace"), text("resource"))

@@ -71,7 +71,7 @@ async fn a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_s
         engine.reports.lost(&pods.key, Verb::Watch, &forbidden());
         // From this moment on no read is served. The store is dropped when the task ends.
         let report = engine.reports.get(&pods.key).unwrap();
-        assert_eq!((report.phase, report.is_warm()), (InformerPhase::Fenced, false));
+        assert_eq!((report.phase, report.is_warm()), (InformerPhase::Blocked, false));
         let left: &[&str] = if is_kept { &["a@9", "b@10"] } else { &[] };
         let report = engine.until_shown(&pods.key, left).await;
         let fault = report.fault.clone().unwrap();
@@ -157,7 +157,7 @@ async fn a_second_loss_during_the_list_keeps_the_time_of_the_first() {
     engine.until(&pods.key, |_| server.count(Kind::List) == 2).await;
     reports.lost(&pods.key, Verb::List, &forbidden());
     let report = engine.reports.get(&pods.key).unwrap();
-    assert_eq!((report.phase, report.lost), (InformerPhase::Fenced, Some(first)));
+    assert_eq!((report.phase, report.lost), (InformerPhase::Blocked, Some(first)));
     assert_eq!(report.losses, 2);
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
 }
@@ -237,7 +237,7 @@ async fn a_store_is_dropped_when_no_profile_serves_stale_data() {
     let report = engine.until(&pods.key, |report| report.synced_at.is_none()).await;
     assert_eq!(
         (report.phase, report.version, report.synced_at),
-        (InformerPhase::Fenced, None, None)
+        (InformerPhase::Blocked, None, None)
     );
     assert_eq!(engine.catalog.reader(&pods.key).unwrap().usage().bytes, 0);
     reports.returned(&pods.key);

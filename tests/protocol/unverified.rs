@@ -88,7 +88,7 @@ async fn scene() -> Scene {
 #[tokio::test]
 async fn an_unchecked_informer_is_blocked_and_resumes_from_its_version_after_a_check() {
     let Scene { server, engine, access, pods, feed, noted, release, _verifying } = scene().await;
-    let closed = engine.until(&pods.key, |report| report.phase == InformerPhase::Fenced).await;
+    let closed = engine.until(&pods.key, |report| report.phase == InformerPhase::Blocked).await;
     let fault = closed.fault.clone().unwrap();
     assert_eq!(fault.reason, FaultReason::Unverified);
     assert!(fault.message.contains("scripted TooManyRequests"), "{}", fault.message);

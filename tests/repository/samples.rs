@@ -95,7 +95,7 @@ impl World {
             next_retry: None,
         };
         InformerReport {
-            phase: InformerPhase::Fenced,
+            phase: InformerPhase::Blocked,
             fault: Some(fault),
             ..InformerReport::queued(self.ago(60))
         }

@@ -66,7 +66,7 @@ async fn an_informer_that_starts_after_its_refusal_is_blocked() {
         registry.start(&spec);
         assert_eq!(phase(), InformerPhase::Queued);
         verifier.look();
-        assert_eq!(phase(), InformerPhase::Fenced);
+        assert_eq!(phase(), InformerPhase::Blocked);
         let changes = registry.changes().subscribe();
         verifier.look();
         assert!(!changes.has_changed().unwrap(), "no change is reported twice");

@@ -16,7 +16,7 @@ fn lost(world: &World, seconds: u64) -> InformerReport {
     let ago = SignedDuration::from_secs(i64::try_from(seconds).unwrap());
     let report = world.failing(world.watching(), FaultReason::Forbidden, Verb::Watch);
     let lost = Some(AccessLoss { at, time: world.clock.wall - ago });
-    InformerReport { phase: InformerPhase::Fenced, lost, ..report }
+    InformerReport { phase: InformerPhase::Blocked, lost, ..report }
 }
 
 fn status(world: &World, policy: AccessLossPolicy) -> CacheProfileStatus {
@@ -58,7 +58,7 @@ fn each_profile_of_a_shared_informer_has_its_own_access_loss_policy() {
 fn access_that_cannot_be_checked_is_lost_without_a_missing_permission() {
     let mut world = World::new();
     let report = world.failing(lost(&world, 30), FaultReason::Unverified, Verb::List);
-    world.runs(pods("a"), InformerReport { phase: InformerPhase::Fenced, ..report });
+    world.runs(pods("a"), InformerReport { phase: InformerPhase::Blocked, ..report });
     let fenced = status(&world, AccessLossPolicy::default());
     assert_eq!(state(&fenced.conditions, "Warm"), "False/ServerUnreachable");
     assert_eq!(state(&fenced.conditions, "Ready"), "False/TargetsNotWarm");

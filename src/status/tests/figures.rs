@@ -242,7 +242,7 @@ fn any_report(world: &World, phase: u8, reason: usize, warmed: bool, age: u64) -
         InformerPhase::Relisting,
         InformerPhase::Failing,
         InformerPhase::Paused,
-        InformerPhase::Fenced,
+        InformerPhase::Blocked,
     ];
     let mut report = if warmed { world.watching() } else { world.listing() };
     if let Some(reason) = FaultReason::VARIANTS.get(reason) {
@@ -250,7 +250,7 @@ fn any_report(world: &World, phase: u8, reason: usize, warmed: bool, age: u64) -
     }
     report.phase = PHASES[usize::from(phase) % PHASES.len()];
     let loss = AccessLoss { at: world.clock.mono, time: world.clock.wall };
-    report.lost = (report.phase == InformerPhase::Fenced).then_some(loss);
+    report.lost = (report.phase == InformerPhase::Blocked).then_some(loss);
     report.current_at =
         warmed.then(|| world.clock.mono.checked_sub(Duration::from_secs(age)).unwrap());
     report

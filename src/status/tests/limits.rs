@@ -106,7 +106,7 @@ fn limits_are_unknown_before_the_list_and_without_access() {
     let fault = world.failing(world.watching(), FaultReason::Forbidden, Verb::List);
     world.runs(
         pods("a"),
-        InformerReport { lost: Some(loss), phase: InformerPhase::Fenced, ..fault },
+        InformerReport { lost: Some(loss), phase: InformerPhase::Blocked, ..fault },
     );
     let [limited, unlimited] = text(&world);
     assert!(limited.contains("access was lost"), "{limited}");

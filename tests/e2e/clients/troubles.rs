@@ -113,7 +113,7 @@ pub(super) fn clients_stay_consistent_during_faults(scene: &Scene) -> Outcome {
         let is_blocked = |kind| {
             let mut states =
                 all.iter().filter(|it| it["resource"] == kind).map(|it| &it["state"]).peekable();
-            states.peek().is_some() && states.all(|state| state == "Fenced")
+            states.peek().is_some() && states.all(|state| state == "Blocked")
         };
         if is_blocked("configmaps") && is_blocked("parts") {
             Ok(())

@@ -31,7 +31,7 @@ pub enum InformerPhase {
     Paused,
     /// Blocked: access was lost or is unconfirmed. The informer sends no requests until access
     /// returns.
-    Fenced,
+    Blocked,
 }
 
 /// The last failure of an informer, and the time of its next attempt.
@@ -300,7 +300,7 @@ impl InformerReport {
             && self.lost.is_none()
             && !matches!(
                 self.phase,
-                InformerPhase::Queued | InformerPhase::Paused | InformerPhase::Fenced
+                InformerPhase::Queued | InformerPhase::Paused | InformerPhase::Blocked
             )
     }
 

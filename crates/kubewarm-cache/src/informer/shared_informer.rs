@@ -185,7 +185,7 @@ impl SharedInformer {
         report.lost = control.gate.loss(listed_in);
         report.losses = control.gate.losses;
         if let Some(fault) = control.gate.fault() {
-            (report.phase, report.since) = (InformerPhase::Fenced, fault.since);
+            (report.phase, report.since) = (InformerPhase::Blocked, fault.since);
             report.fault = Some(fault.clone());
         }
         if control.mode != ProfileMode::Active {
