@@ -41,7 +41,7 @@ const PAGES: u32 = 40;
 /// Maximum number of requests for one profile. That is enough for a hundred informers.
 const REQUESTS: u32 = 512;
 /// Maximum number of requests of one access check.
-const TRIAL: u32 = 3;
+const ACCESS_CHECK_REQUESTS: u32 = 3;
 /// Maximum duration of one profile's survey.
 const TIME: Duration = Duration::from_mins(3);
 
@@ -182,8 +182,8 @@ impl CostSurveyor {
             let text = "the payload of secrets is not looked at, memory is more than is said";
             found.at_least(text.to_owned());
         }
-        if self.has_access_checks && round.take(TRIAL) {
-            self.turn(TRIAL, round).await;
+        if self.has_access_checks && round.take(ACCESS_CHECK_REQUESTS) {
+            self.turn(ACCESS_CHECK_REQUESTS, round).await;
             let client = self.clients.client_for(&spec.key.identity);
             let AccessCheck { list, watch, .. } = check_access(&client, spec).await;
             for (verb, answer) in [(Verb::List, list), (Verb::Watch, watch)] {

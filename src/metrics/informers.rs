@@ -117,8 +117,8 @@ fn sum(reports: &[&InformerReport], value: fn(&InformerReport) -> f64) -> f64 {
     reports.iter().map(|report| value(report)).sum()
 }
 
-/// The reports without those of paused and blocked informers. Such an informer opens no watch, so its age is no
-/// failure.
+/// The reports of all informers that are neither paused nor blocked. A paused or blocked informer opens no watch, so
+/// its age is no failure.
 fn current<'c>(reports: &[&'c InformerReport]) -> impl Iterator<Item = &'c InformerReport> {
     reports
         .iter()

@@ -81,7 +81,7 @@ pub(super) enum StalenessReason {
     /// The watch has sent nothing for longer than `maxStaleness`.
     Silent,
     /// Access was lost, and the profile serves stale data.
-    Fenced,
+    Blocked,
     /// The profile is paused, so no watch is open.
     Paused,
     /// The informer relists.
@@ -170,7 +170,7 @@ impl StalenessReason {
     pub(super) const fn reason(self) -> ConditionReason {
         match self {
             Self::Unreachable => ConditionReason::ServerUnreachable,
-            Self::Silent | Self::Fenced | Self::Paused => ConditionReason::WatchSilent,
+            Self::Silent | Self::Blocked | Self::Paused => ConditionReason::WatchSilent,
             Self::Relisting => ConditionReason::Relisting,
             Self::Reconnecting => ConditionReason::Reconnecting,
         }
@@ -213,7 +213,7 @@ fn staleness(
             (!within).then_some(StalenessReason::Silent)
         }
         (InformerPhase::Paused, _) => Some(StalenessReason::Paused),
-        (InformerPhase::Blocked, _) => Some(StalenessReason::Fenced),
+        (InformerPhase::Blocked, _) => Some(StalenessReason::Blocked),
         (InformerPhase::Relisting, Some(fault)) => Some(failed(fault, StalenessReason::Relisting)),
         (InformerPhase::Relisting | InformerPhase::Queued | InformerPhase::Listing, _) => {
             Some(StalenessReason::Relisting)

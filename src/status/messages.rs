@@ -111,8 +111,8 @@ impl MessageContext<'_> {
                  look for a proxy or an oversized object"
             ),
             FaultReason::Unverified => format!(
-                "nobody can say whether {subject} may still list and watch {what} ({words}); \
-                 it counts as lost until a check is answered"
+                "permissions are not confirmed: no check shows whether {subject} may still list and \
+                 watch {what} ({words}); reads are rejected until a check succeeds"
             ),
             FaultReason::TimedOut => format!(
                 "the {verb} of {what} makes no progress since {since} ({words}); \

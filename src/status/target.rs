@@ -241,9 +241,9 @@ pub(super) fn stale(
         return format!("{fault}; the old data is served");
     }
     match staleness {
-        StalenessReason::Fenced => format!(
-            "access to {what} was lost; what was held then is served, as \
-             reads.onAccessLost says"
+        StalenessReason::Blocked => format!(
+            "access to {what} was lost; the old data is served, because reads.onAccessLost is \
+             ServeStale"
         ),
         StalenessReason::Paused => {
             format!("paused, no watch of {what} is open; set spec.mode to Active to open it")

@@ -178,13 +178,13 @@ impl AccessChecker {
         sent: Instant,
         book: &CheckSchedule,
     ) -> BoxFuture<'static, Result<CheckResult, RequestFault>> {
-        let (CheckJob::Trial(InformerKey { identity, .. })
+        let (CheckJob::AccessCheck(InformerKey { identity, .. })
         | CheckJob::AccessReview(InformerKey { identity, .. })
         | CheckJob::RulesReview((identity, _))) = &job;
         let client = self.clients.get(identity).cloned();
         let client = client.unwrap_or_else(|| self.around.clients.client_for(identity));
         match job {
-            CheckJob::Trial(key) => {
+            CheckJob::AccessCheck(key) => {
                 let check = book.namespace_check(&key);
                 async move {
                     Ok(CheckResult::Access(AccessCheck::of(&client, &key, check).await.into()))
@@ -220,7 +220,7 @@ impl AccessChecker {
     fn take(&mut self, job: &CheckJob, sent: Instant, found: Result<CheckResult, RequestFault>) {
         (self.around.count)(AccessCheckKind::from(job), outcome(&found));
         let key = match job {
-            CheckJob::Trial(key) | CheckJob::AccessReview(key) => Some(key),
+            CheckJob::AccessCheck(key) | CheckJob::AccessReview(key) => Some(key),
             CheckJob::RulesReview(_) => None,
         };
         let access = || self.reports.get(key?);
@@ -229,7 +229,7 @@ impl AccessChecker {
         if let (Some(key), Some(before), Some(after)) = (key, before, access()) {
             log(key, &before, &after);
         }
-        let is_access_check = matches!(job, CheckJob::Trial(_));
+        let is_access_check = matches!(job, CheckJob::AccessCheck(_));
         let key = key.filter(|_| is_access_check);
         let order = key.and_then(|key| Some((key, self.reports.book.read().order(key)?)));
         if let Some((key, order)) = order {

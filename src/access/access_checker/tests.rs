@@ -59,7 +59,7 @@ async fn an_informer_that_starts_after_its_refusal_is_blocked() {
     let (sent, verbs) = (Instant::now(), vec![Verb::Watch]);
     let fault = RequestFault::new(FaultReason::Forbidden, "no watch");
     let refused = Ok(CheckResult::Access(AccessSignal::Refused { sent, verbs, fault }));
-    verifier.take(&CheckJob::Trial(spec.key.clone()), sent, refused);
+    verifier.take(&CheckJob::AccessCheck(spec.key.clone()), sent, refused);
 
     let phase = || reports.get(&spec.key).unwrap().phase;
     for _ in 0..2 {

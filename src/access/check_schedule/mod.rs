@@ -73,7 +73,7 @@ pub(super) enum CheckJob {
     /// A list and a watch with the informer's identity.
     #[strum_discriminants(strum(serialize = "request"))]
     #[strum_discriminants(doc = "A list and a watch with the informer's identity.")]
-    Trial(InformerKey),
+    AccessCheck(InformerKey),
     /// A `SelfSubjectRulesReview` for one identity and namespace.
     #[strum_discriminants(doc = "A `SelfSubjectRulesReview` for one identity and namespace.")]
     RulesReview(RulesScope),
@@ -138,13 +138,13 @@ impl CheckSchedule {
             if place.completeness() == Some(RulesCompleteness::Incomplete) {
                 self.queue.add_at(CheckJob::AccessReview(key.clone()), now);
             }
-            self.queue.add_at(CheckJob::Trial(key.clone()), now + INFORMER);
+            self.queue.add_at(CheckJob::AccessCheck(key.clone()), now + INFORMER);
             place.informers.insert(key, InformerCheck::new(wanted, now));
         }
         self.places.retain(|_, place| !place.informers.is_empty());
         let places = &self.places;
         self.queue.retain(|job| match job {
-            CheckJob::Trial(key) | CheckJob::AccessReview(key) => {
+            CheckJob::AccessCheck(key) | CheckJob::AccessReview(key) => {
                 informer_in(places, key).is_some()
             }
             CheckJob::RulesReview(spot) => places.contains_key(spot),
@@ -177,20 +177,19 @@ impl CheckSchedule {
     pub(super) fn begin(&mut self, now: Instant) -> Vec<(CheckJob, KeyedPermit)> {
         let places = &self.places;
         let class = |job: &CheckJob| match job {
-            CheckJob::Trial(key) | CheckJob::AccessReview(key) => {
-                informer_in(places, key).map(|informer| {
+            CheckJob::AccessCheck(key) | CheckJob::AccessReview(key) => informer_in(places, key)
+                .map(|informer| {
                     (
-                        !(informer.is_urgent && matches!(job, CheckJob::Trial(_))),
+                        !(informer.is_urgent && matches!(job, CheckJob::AccessCheck(_))),
                         !informer.access.is_held(),
                     )
-                })
-            }
+                }),
             CheckJob::RulesReview(spot) => places.get(spot).map(|place| (true, !place.is_held())),
         };
         let mut full = BTreeSet::new();
         let begun = self.queue.take_by(now, class, |job| {
             let (informer, cost) = match job {
-                CheckJob::Trial(key) => (informer_in(places, key)?, 2),
+                CheckJob::AccessCheck(key) => (informer_in(places, key)?, 2),
                 CheckJob::AccessReview(key) => (informer_in(places, key)?, 1),
                 CheckJob::RulesReview(spot) => (places.get(spot)?.informers.values().next()?, 1),
             };
@@ -208,7 +207,7 @@ impl CheckSchedule {
             permit
         });
         for (job, _) in &begun {
-            if let CheckJob::Trial(key) = job
+            if let CheckJob::AccessCheck(key) = job
                 && let Some(informer) = self.informer(key)
             {
                 (informer.is_urgent, informer.waits_since) = (false, None);
@@ -252,10 +251,10 @@ impl CheckSchedule {
                 return self.ruled(spot, sent, Err(fault), now, wall);
             }
             (
-                CheckJob::Trial(key) | CheckJob::AccessReview(key),
+                CheckJob::AccessCheck(key) | CheckJob::AccessReview(key),
                 Ok(CheckResult::Access(input)),
             ) => (key, input),
-            (CheckJob::Trial(key) | CheckJob::AccessReview(key), Err(fault)) => {
+            (CheckJob::AccessCheck(key) | CheckJob::AccessReview(key), Err(fault)) => {
                 (key, AccessSignal::Undecided { sent, fault })
             }
             (_, Ok(_)) => {
@@ -265,18 +264,18 @@ impl CheckSchedule {
         let Some(place) = self.places.get_mut(&spot(key)) else { return };
         let is_reviewed = place.completeness() == Some(RulesCompleteness::Incomplete);
         let Some(informer) = place.informers.get_mut(key) else { return };
-        let is_access_check = matches!(job, CheckJob::Trial(_));
+        let is_access_check = matches!(job, CheckJob::AccessCheck(_));
         let CheckSettings { namespace_check, payer } = &informer.wanted;
         let period = match (job, &input) {
-            (CheckJob::Trial(_), AccessSignal::Refused { fault, .. }) => {
+            (CheckJob::AccessCheck(_), AccessSignal::Refused { fault, .. }) => {
                 if *namespace_check == NamespaceCheck::Ask {
                     // The access check also sent a request for the namespace.
                     self.buckets.charge(payer, 1, now);
                 }
                 if fault.reason() == FaultReason::NamespaceNotFound { ABSENT } else { CALM }
             }
-            (CheckJob::Trial(_), AccessSignal::Undecided { .. }) => RETRY,
-            (CheckJob::Trial(_), _) => CALM,
+            (CheckJob::AccessCheck(_), AccessSignal::Undecided { .. }) => RETRY,
+            (CheckJob::AccessCheck(_), _) => CALM,
             (CheckJob::RulesReview(_) | CheckJob::AccessReview(_), _) => REVIEW,
         };
         if is_reviewed || is_access_check {
@@ -323,10 +322,10 @@ impl CheckSchedule {
                     informer.take(AccessSignal::Allowed { sent }, key, &mut self.queue, now, wall);
                     // Spreads the checks of informers that synced at the same time.
                     let pause = CALM.mul_f64(f64::midpoint(1.0, (self.spread)()));
-                    self.queue.add_at(CheckJob::Trial(key.clone()), now + pause);
+                    self.queue.add_at(CheckJob::AccessCheck(key.clone()), now + pause);
                 } else if !waits {
                     informer.waits_since = None;
-                    self.queue.make_due_by(CheckJob::Trial(key.clone()), now);
+                    self.queue.make_due_by(CheckJob::AccessCheck(key.clone()), now);
                 }
             }
             informer.take(AccessSignal::Tick { patience }, key, &mut self.queue, now, wall);

@@ -150,7 +150,7 @@ impl InformerCheck {
     ) {
         if let Some(at) = self.access.on(input, now, wall) {
             self.is_urgent = true;
-            queue.make_due_by(CheckJob::Trial(key.clone()), at);
+            queue.make_due_by(CheckJob::AccessCheck(key.clone()), at);
         }
     }
 }

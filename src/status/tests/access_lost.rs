@@ -59,12 +59,15 @@ fn access_that_cannot_be_checked_is_lost_without_a_missing_permission() {
     let mut world = World::new();
     let report = world.failing(lost(&world, 30), FaultReason::Unverified, Verb::List);
     world.runs(pods("a"), InformerReport { phase: InformerPhase::Blocked, ..report });
-    let fenced = status(&world, AccessLossPolicy::default());
-    assert_eq!(state(&fenced.conditions, "Warm"), "False/ServerUnreachable");
-    assert_eq!(state(&fenced.conditions, "Ready"), "False/TargetsNotWarm");
-    let text = message(&fenced.conditions, "Ready");
-    assert!(text.contains("nobody can say whether") && text.contains("server's words"), "{text}");
-    assert_eq!(fenced.targets[0].informers.as_ref().unwrap().failing, 1);
+    let rejecting = status(&world, AccessLossPolicy::default());
+    assert_eq!(state(&rejecting.conditions, "Warm"), "False/ServerUnreachable");
+    assert_eq!(state(&rejecting.conditions, "Ready"), "False/TargetsNotWarm");
+    let text = message(&rejecting.conditions, "Ready");
+    assert!(
+        text.contains("permissions are not confirmed") && text.contains("server's words"),
+        "{text}"
+    );
+    assert_eq!(rejecting.targets[0].informers.as_ref().unwrap().failing, 1);
     let stale = status(&world, AccessLossPolicy::ServeStale);
     let expected = ("True/Synced".to_owned(), "False/WatchSilent".to_owned(), Some(10));
     assert_eq!(summary(&stale), expected);
@@ -77,9 +80,9 @@ fn access_counts_as_lost_until_the_list_after_its_return_is_complete() {
     let report =
         InformerReport { phase: InformerPhase::Relisting, fault: None, ..lost(&world, 30) };
     world.runs(pods("a"), report);
-    let fenced = status(&world, AccessLossPolicy::default());
-    assert_eq!(state(&fenced.conditions, "Warm"), "False/Syncing");
-    assert_eq!(fenced.targets[0].informers.as_ref().unwrap().syncing, 1);
+    let rejecting = status(&world, AccessLossPolicy::default());
+    assert_eq!(state(&rejecting.conditions, "Warm"), "False/Syncing");
+    assert_eq!(rejecting.targets[0].informers.as_ref().unwrap().syncing, 1);
     let stale = status(&world, AccessLossPolicy::ServeStale);
     let (warm, fresh, _) = summary(&stale);
     assert_eq!((warm.as_str(), fresh.as_str()), ("True/Synced", "False/Relisting"));

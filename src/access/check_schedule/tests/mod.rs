@@ -67,7 +67,7 @@ impl Cluster {
         let allows =
             |key: &InformerKey| self.kinds.iter().any(|kind| kind == key.resource.resource());
         let by = match job {
-            CheckJob::Trial(key) | CheckJob::AccessReview(key) => &key.identity,
+            CheckJob::AccessCheck(key) | CheckJob::AccessReview(key) => &key.identity,
             CheckJob::RulesReview((identity, _)) => identity,
         };
         if self.throttled.contains(by) {
@@ -75,7 +75,7 @@ impl Cluster {
             return Err(RequestFault::new(FaultReason::Throttled, "too many requests"));
         }
         match job {
-            CheckJob::Trial(key) => {
+            CheckJob::AccessCheck(key) => {
                 let fault = RequestFault::new(FaultReason::Forbidden, "no");
                 let (sent, verbs) = (now, VERBS.to_vec());
                 Ok(CheckResult::Access(if allows(key) {
@@ -127,7 +127,7 @@ impl Cluster {
     }
 
     fn access_checks(&self) -> usize {
-        self.count(|job| matches!(job, CheckJob::Trial(_)))
+        self.count(|job| matches!(job, CheckJob::AccessCheck(_)))
     }
 
     fn rules(&self) -> usize {
@@ -208,7 +208,9 @@ async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_re
         let (mut access_checks, mut rules) = (BTreeMap::new(), BTreeMap::new());
         for (at, job) in &cluster.asked {
             match job {
-                CheckJob::Trial(key) => access_checks.entry(key).or_insert_with(Vec::new).push(*at),
+                CheckJob::AccessCheck(key) => {
+                    access_checks.entry(key).or_insert_with(Vec::new).push(*at)
+                }
                 CheckJob::RulesReview(spot) => rules.entry(spot).or_insert_with(Vec::new).push(*at),
                 CheckJob::AccessReview(_) => panic!("{job:?}"),
             }

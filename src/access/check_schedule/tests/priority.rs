@@ -22,7 +22,7 @@ fn tries(own: Option<ListWatchAccess>, seconds: u64) -> bool {
         book.look(|_| own, PATIENCE, now, Timestamp::UNIX_EPOCH);
     }
     let begun = book.begin(now + Duration::from_secs(seconds));
-    begun.iter().any(|(job, _)| matches!(job, CheckJob::Trial(_)))
+    begun.iter().any(|(job, _)| matches!(job, CheckJob::AccessCheck(_)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -51,8 +51,8 @@ async fn an_access_gate_in_the_wrong_state_is_reported_until_it_changes() {
     book.want([wanted(informer.clone())].into(), &[], now);
     let mut orders = |cluster: &Cluster, is_open: bool, seconds: u64| {
         let at = now + Duration::from_secs(seconds);
-        let found = cluster.answer(&book, &CheckJob::Trial(informer.clone()), at);
-        book.found(&CheckJob::Trial(informer.clone()), at, found, at, Timestamp::UNIX_EPOCH);
+        let found = cluster.answer(&book, &CheckJob::AccessCheck(informer.clone()), at);
+        book.found(&CheckJob::AccessCheck(informer.clone()), at, found, at, Timestamp::UNIX_EPOCH);
         let own = ListWatchAccess { is_starting: false, is_open, ..STARTING };
         let orders = book.look(|_| Some(own), PATIENCE, at, Timestamp::UNIX_EPOCH);
         orders.into_iter().map(|(_, order)| order.is_ok()).collect::<Vec<_>>()
@@ -76,13 +76,13 @@ async fn urgent_checks_and_informers_with_access_go_before_those_without() {
     book.want(kinds.clone().map(wanted).into(), &[], now);
     let allowed = Cluster::allowing(&["urgent", "granted"]);
     for key in &kinds {
-        let job = CheckJob::Trial(key.clone());
+        let job = CheckJob::AccessCheck(key.clone());
         let found = allowed.answer(&book, &job, now);
         book.found(&job, now, found, now, Timestamp::UNIX_EPOCH);
     }
     let at = now + CALM;
-    book.queue.make_due_by(CheckJob::Trial(kinds[2].clone()), now);
-    let urgent = CheckJob::Trial(kinds[0].clone());
+    book.queue.make_due_by(CheckJob::AccessCheck(kinds[2].clone()), now);
+    let urgent = CheckJob::AccessCheck(kinds[0].clone());
     book.found(
         &CheckJob::AccessReview(kinds[0].clone()),
         at,
@@ -92,12 +92,12 @@ async fn urgent_checks_and_informers_with_access_go_before_those_without() {
     );
     let first = |book: &mut CheckSchedule| {
         let begun = book.begin(at).into_iter().map(|(job, _)| job);
-        begun.filter(|job| matches!(job, CheckJob::Trial(_))).collect::<Vec<_>>()
+        begun.filter(|job| matches!(job, CheckJob::AccessCheck(_))).collect::<Vec<_>>()
     };
     let order = first(&mut book);
     assert_eq!(
         order,
-        [urgent, CheckJob::Trial(kinds[1].clone()), CheckJob::Trial(kinds[2].clone())]
+        [urgent, CheckJob::AccessCheck(kinds[1].clone()), CheckJob::AccessCheck(kinds[2].clone())]
     );
 }
 
