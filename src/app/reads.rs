@@ -22,18 +22,17 @@ use tokio_util::sync::CancellationToken;
 
 /// Error for flags that exclude each other: reviews for readers also need a ClusterRole.
 const NO_DELEGATION: &str = "--auth=delegated does not go with --watch-namespaces: TokenReviews and \
-    SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; leave it out, or say \
-    --auth=caller-token, which takes no permission";
+    SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; leave it out, or set \
+    --auth=caller-token, which needs no permission";
 /// Error for flags that exclude each other: a client certificate contains no token for requests to
 /// the API server.
 const NO_TOKEN: &str = "--client-ca-file does not go with --auth=caller-token, the default with \
-    --watch-namespaces: it asks the API server with the caller's own token, and whoever is known by a certificate \
-    has none; leave it out, or say --auth=delegated, which takes the permissions that `kubewarm rbac --operator \
+    --watch-namespaces: kubewarm sends access reviews with the caller's token, and a client with a certificate \
+    has no token; leave it out, or set --auth=delegated, which needs the permissions that `kubewarm rbac --operator \
     --read-api` prints";
 /// Error for flags that exclude each other: the API server rejects tokens with kubewarm's audience.
 const FOREIGN_AUDIENCE: &str = "--audience does not go with --auth=caller-token, nor with --forward: both send \
-    the caller's token to the API server, which does not accept one that is for somebody else; leave out one of \
-    them";
+    the caller's token to the API server, which rejects tokens with another audience; leave out one of the flags";
 
 /// Returns an error for flags that exclude each other.
 pub(super) fn check(args: &RunArgs) -> Result<(), AppError> {

@@ -60,7 +60,7 @@ impl OperatorSettings {
         let found = found.map_err(|fault| format!("it cannot be read: {fault}"));
         found.and_then(|found| Self::of(&found, args)).unwrap_or_else(|reason| {
             tell(&format!(
-                "the settings of the operator are not those of its Deployment in namespace {namespace}, because \
+                "the operator's settings are not read from its Deployment in namespace {namespace}, because \
                  {reason}; set them with --operator-namespace and --watch-namespaces"
             ));
             Self::of_flags(args)

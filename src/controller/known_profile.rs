@@ -80,12 +80,12 @@ impl KnownProfile {
         let reader = self.valid.identity();
         let refused = match identity {
             None => {
-                "the last valid generation does not run either, because it is not known as whom \
-                     the newest one reads"
+                "the last valid generation does not run either, because the identity of the newest \
+                     generation cannot be determined"
                     .to_owned()
             }
             Some(named) if *named != reader => format!(
-                "the last valid generation was read as {reader}, whom the profile names no longer"
+                "the last valid generation used {reader}, and the newest one names another identity"
             ),
             Some(_) => {
                 if self.kept.is_none() {
@@ -95,9 +95,8 @@ impl KnownProfile {
                     return Ok(());
                 }
                 format!(
-                    "the last valid generation is not kept, since the specs that are held of one namespace \
-                     may have {NAMESPACE_MEBIBYTES} MiB together, and those of all namespaces \
-                     {PROCESS_MEBIBYTES} MiB"
+                    "the last valid generation is not kept, because kept specs are limited to \
+                     {NAMESPACE_MEBIBYTES} MiB per namespace and {PROCESS_MEBIBYTES} MiB in total"
                 )
             }
         };

@@ -67,7 +67,7 @@ pub struct CostEstimate {
 /// Cost of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileForecast {
-    /// When it was made. The default is the epoch, for a survey that nobody keeps.
+    /// Time of the survey. The default is the epoch, for a survey that is not stored.
     pub time: Timestamp,
     /// Cost by target, in the order of the spec. Shared informers count in each target.
     pub targets: Vec<(Arc<str>, CostEstimate)>,

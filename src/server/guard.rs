@@ -42,8 +42,8 @@ pub(super) async fn admit(
 fn refusal(refused: CallerRejection, verb: &str, path: &str) -> HttpResponse {
     match refused {
         CallerRejection::Unauthorized => {
-            let problem = "the API server does not accept this token; it may have ended, or be for \
-                           somebody else";
+            let problem = "the API server does not accept this token; it may have expired, or have \
+                           another audience";
             unauthorized(problem, verb, path)
         }
         CallerRejection::Impersonation => {
@@ -63,7 +63,7 @@ fn refusal(refused: CallerRejection, verb: &str, path: &str) -> HttpResponse {
                 Subject::User(_) | Subject::Group(_) => "--user=NAME".to_owned(),
             };
             let body = format!(
-                "{who} may not {verb} {path}; whoever administers the cluster can allow it:\n\
+                "{who} may not {verb} {path}; a cluster administrator can grant it:\n\
                  kubectl create clusterrole NAME --verb={verb} --non-resource-url={path}\n\
                  kubectl create clusterrolebinding NAME --clusterrole=NAME {subject}\n"
             );

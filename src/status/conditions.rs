@@ -176,7 +176,7 @@ fn ready(
     let not = |reason, text: String| ConditionUpdate::new(Some(false), reason, text);
     // What the author asked for is no failure.
     let wanted = |reason, text: String| ConditionUpdate::new(None, reason, text);
-    // These two mend by themselves, without an edit.
+    // These conditions can end without an edit of the profile.
     let passing = [ConditionReason::UnknownResource, ConditionReason::ServiceAccountNotFound];
     if accepted.status == Some(false) && !passing.contains(&accepted.reason) {
         return not(ConditionReason::InvalidSpec, accepted.message.clone());

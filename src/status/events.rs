@@ -30,10 +30,10 @@ pub(super) const REFUSED: &str = "Refused";
 pub(super) const ROLLED_BACK: &str = "ResourceVersionRolledBack";
 pub(super) const INCONSISTENT: &str = "CacheInconsistent";
 
-const WENT_BACK: &str = "resource versions went back, as after a restore of etcd; what was held was dropped \
-                         and listed anew";
-const WAS_OTHER: &str = "what was held was not what the API server has at that version, as a comparison found; \
-                         it was listed anew";
+const WENT_BACK: &str = "resource versions went back, as after a restore of etcd; the stored objects were \
+                         dropped and listed again";
+const WAS_OTHER: &str = "a consistency check found other objects than the API server has at that version; \
+                         all objects were listed again";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileEvent {

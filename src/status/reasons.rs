@@ -84,7 +84,7 @@ impl From<LimitKind> for ConditionReason {
     }
 }
 
-/// The rank of a reason among those of its condition: less is graver.
+/// The rank of a reason among all reasons of its condition. Rank 0 is the most severe.
 pub(super) fn gravity(condition: &str, reason: ConditionReason) -> usize {
     reference::rank(condition, reason.as_str()).unwrap_or(usize::MAX)
 }

@@ -36,10 +36,9 @@ pub(super) fn within_limits(
             (Some(true), "spec.limits is not set; no limit of the operator has stopped it so far")
         }
         (true, Some(true)) => (Some(true), "fits into spec.limits"),
-        (true, Some(false)) if is_lost() => (
-            None,
-            "access was lost; measured again once it is back and everything has been listed anew",
-        ),
+        (true, Some(false)) if is_lost() => {
+            (None, "access was lost; measured again after it returns and the next list is complete")
+        }
         (true, Some(false) | None) => (None, "not listed completely yet"),
     };
     let reason =
@@ -77,12 +76,12 @@ fn allowed(overrun: &LimitOverrun) -> String {
     let (limit, others) = (measure.amount(limit), measure.amount(others));
     match bound {
         LimitScope::Profile => format!(
-            "{} allows the whole profile {limit}, of which its other targets hold {others}",
+            "{} allows the whole profile {limit}, and its other targets use {others}",
             field(measure)
         ),
         LimitScope::Namespace => format!(
-            "the profiles of one namespace may take {limit} together (--namespace-quota of the memory \
-             for stores), of which others here, informers and statuses hold {others}"
+            "the limit of all profiles in the namespace is {limit} (--namespace-quota of the memory \
+             for stores), and its other targets, informers and statuses use {others}"
         ),
         // The numbers of the process limit include other tenants, so the message omits them.
         LimitScope::Process => "the operator is at its memory limit".to_owned(),
@@ -151,8 +150,8 @@ mod tests {
         let overrun = overrun(LimitScope::Profile, LimitKind::Objects);
         let unknown = exceeded_text(overrun, Some(Duration::from_mins(10)));
         let expected = "stopped at 10013 objects: spec.limits.maxObjects allows the whole profile \
-                        10000 objects, of which its other targets hold 500 objects; more than 10513 \
-                        objects would be needed: raise spec.limits.maxObjects, select fewer objects, or \
+                        10000 objects, and its other targets use 500 objects; more than 10513 objects \
+                        would be needed: raise spec.limits.maxObjects, select fewer objects, or \
                         hold metadata only; tried again at 1970-01-12T13:55:00Z, and at every edit";
         assert_eq!(unknown, expected);
         let known = exceeded_text(LimitOverrun { expected: Some(50_000), ..overrun }, None);
@@ -173,7 +172,7 @@ mod tests {
             ..overrun(LimitScope::Namespace, LimitKind::Memory)
         };
         let text = exceeded_text(overrun, None);
-        assert!(text.contains("may take 4Mi together"), "{text}");
+        assert!(text.contains("the limit of all profiles in the namespace is 4Mi "), "{text}");
         assert!(text.contains("; 21Mi would be enough: "), "{text}");
     }
 

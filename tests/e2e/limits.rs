@@ -107,7 +107,7 @@ async fn a_namespace_beyond_its_quota_does_not_affect_others() -> Outcome {
     profile.await_target("big", ("WithinLimits", "False", "MemoryExceeded"), PATIENCE)?;
     let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
     let text = problems(&seen, "big").join("\n");
-    let share = "the profiles of one namespace may take 2Mi together (--namespace-quota of the memory for stores)";
+    let share = "the limit of all profiles in the namespace is 2Mi (--namespace-quota of the memory for stores)";
     assert!(text.contains(share) && text.contains("Mi would be enough"), "{text}");
     profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
 

@@ -43,7 +43,7 @@ fn problem(page: &Path, link: &str) -> Option<&'static str> {
     is_missing.then_some("no such heading")
 }
 
-/// All documents below `folder`, except those of hidden folders and of builds.
+/// All Markdown files below `folder`, except files in hidden folders and in `target`.
 fn pages(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("the folder is readable") {

@@ -158,7 +158,7 @@ fn an_invalid_edit_that_changes_the_account_keeps_no_old_spec() {
         assert_eq!(refused.reason, RefusalReason::InvalidSpec);
         let reader = before.map(|account| format!("ServiceAccount a/{account}"));
         let reader = reader.unwrap_or_else(|| "the operator".to_owned());
-        assert!(refused.message.contains(&format!("was read as {reader}, ")), "{refused:?}");
+        assert!(refused.message.contains(&format!("used {reader}, ")), "{refused:?}");
         // The old spec was dropped, so the return of the old account does not restore it.
         assert_eq!(desired(&run(4, before, false)), [""; 0]);
         assert_eq!(desired(&run(5, before, true)).len(), 1);

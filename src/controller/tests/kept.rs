@@ -74,5 +74,5 @@ fn last_valid_specs_are_limited_for_the_process() {
     let found: Vec<_> = names.iter().map(|name| emptied(name, "p")).collect();
     let (kept, texts) = running(&run(&mut reconciler, &found, &cluster));
     assert_eq!((kept.len(), texts.len()), (16, 4));
-    assert!(texts.iter().all(|text| text.contains("of all namespaces 64 MiB")), "{texts:?}");
+    assert!(texts.iter().all(|text| text.contains("64 MiB in total")), "{texts:?}");
 }

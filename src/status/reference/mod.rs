@@ -129,7 +129,7 @@ const EVENTS: &[[&str; 4]] = &[
     ],
 ];
 
-/// The reasons of all conditions; those of one condition with the gravest first.
+/// The reasons of all conditions, sorted by condition and then by severity, the most severe first.
 fn rows() -> impl Iterator<Item = &'static ReasonRow> {
     profile::PROFILE.iter().chain(data::DATA)
 }

@@ -38,8 +38,8 @@ memory, threads and open files.
   several namespaces are added up.
 - In metrics of the read API, empty labels `group`, `version` and `resource` mean a request without a
   resource, such as discovery.
-- The series of a resource end with its last informer, those of a profile with the profile. Series of
-  the read API end with the process.
+- The series of a resource end with its last informer. The series of a profile end with the profile.
+  Series of the read API end with the process.
 ";
 
 /// The title, the labels of all metrics in the section, and the names of the metrics in reading order.

@@ -18,7 +18,7 @@ fn expressions(rules: &Rules) -> impl Iterator<Item = String> {
     rules.all().map(|rule| rule.expr.clone()).chain(of_dashboards)
 }
 
-/// The labels of every series there is, those of targets left out.
+/// The labels of each exported or recorded series, without the labels that a scrape adds.
 fn series(rules: &Rules) -> BTreeMap<String, BTreeSet<String>> {
     let owned = |labels: &[&str]| labels.iter().copied().map(str::to_owned).collect();
     let mut known = BTreeMap::from([(ALERTS.0.to_owned(), owned(ALERTS.1))]);

@@ -1,4 +1,5 @@
-// kubenode is what a node runs beside the control plane, in one binary; the first argument chooses.
+// kubenode contains the scheduler and the components of a node in one binary. The first argument
+// names the component.
 package main
 
 import (
