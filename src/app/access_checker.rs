@@ -1,5 +1,5 @@
-//! Connects the access verifier with the profiles: which informers it checks, and whose rate limit
-//! is charged.
+//! Connects the access checker with the profiles: which informers it checks, and the namespace whose
+//! rate limit is charged.
 
 use crate::{
     access::{
@@ -16,11 +16,13 @@ use kubewarm_cache::informer::{ChangeNotifier, InformerReports};
 use kubewarm_client::{ClientProvider, NamespaceBuckets};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Creates a verifier for the informers in `declarations`. `own` contains the operator's own
+/// Creates a checker for the informers in `declarations`. `own` contains the operator's own
 /// informers.
-pub(super) fn verifier(
-    (clients, buckets): (Arc<dyn ClientProvider>, NamespaceBuckets),
-    (declarations, own): (&ProfileReceiver, &Arc<[InformerKey]>),
+pub(super) fn new_access_checker(
+    clients: Arc<dyn ClientProvider>,
+    buckets: NamespaceBuckets,
+    declarations: &ProfileReceiver,
+    own: &Arc<[InformerKey]>,
     reports: &InformerReports,
     changes: ChangeNotifier,
     metrics: OperatorMetrics,
@@ -33,7 +35,7 @@ pub(super) fn verifier(
             let latest = declarations.borrow_and_update();
             let profiles = latest.clone().filter(|_| latest.has_changed());
             drop(latest);
-            Some(wanted(&profiles?))
+            Some(informers_to_check(&profiles?))
         }),
         own,
         reports: reports.clone(),
@@ -44,7 +46,7 @@ pub(super) fn verifier(
 }
 
 /// Returns every informer that a profile declares or that serves it, without duplicates.
-fn wanted(profiles: &[ObservedProfile]) -> BTreeMap<InformerKey, CheckSettings> {
+fn informers_to_check(profiles: &[ObservedProfile]) -> BTreeMap<InformerKey, CheckSettings> {
     let mut all = BTreeMap::<InformerKey, CheckSettings>::new();
     for profile in profiles.iter().map(|observed| &observed.declared) {
         for target in &profile.targets {
@@ -62,7 +64,7 @@ fn wanted(profiles: &[ObservedProfile]) -> BTreeMap<InformerKey, CheckSettings> 
 }
 
 /// Returns the number of the profile's informers that lack each permission.
-pub(super) fn missing(
+pub(super) fn count_missing_permissions(
     access: &AccessReports,
     profile: &DeclaredProfile,
 ) -> BTreeMap<(Resource, Verb), u64> {

@@ -2,12 +2,12 @@
 
 use super::{
     AppError,
-    access_checker::verifier,
+    access_checker::new_access_checker,
     callers, core_dumps, file_limit,
     memory::MemorySplit,
     operator_identity::{learn_subject, watch_authors},
     operator_view::OperatorView,
-    reads,
+    reads::{self, ReadRuntime},
     supervise::{ServiceTasks, supervise, terminated},
 };
 use crate::{
@@ -33,8 +33,7 @@ use kubewarm_client::{
     ApiServerConnection, ClientProvider, Discovery, LeaderElector, LeaseState, NamespaceBuckets,
 };
 use kubewarm_serve::{
-    ServeError, WatcherRegistry, callers::CallerAdmission, certificate::ServingCertificate,
-    server::bind as bind_reads,
+    ServeError, WatcherRegistry, certificate::ServingCertificate, server::bind as bind_reads,
 };
 use std::sync::Arc;
 use tokio::{sync::watch, time::Instant};
@@ -66,7 +65,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     let metrics = Arc::new(ProcessMetrics::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
     let memory = MemorySplit::of(&args, &operator);
-    let frame = OperatorContext {
+    let context = OperatorContext {
         namespace,
         started,
         stop: stop.clone(),
@@ -77,19 +76,17 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
         watchers,
     };
     let mut tasks = ServiceTasks::default();
-    let limits = frame.memory.limits(&args);
-    let callers = reads::callers((&args, limits), &connection, &metrics)?;
     let (view, freshness_checker) =
-        spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
-    let of_cluster = (&connection, freshness_checker);
-    let shown = spawn_reads(&mut tasks, &args, of_cluster, (&view, &metrics, callers), &frame)?;
-    let certificates = [(TlsListener::Admin, certificate.clone()), (TlsListener::Read, shown)];
+        spawn_controller(&mut tasks, &connection, &args, &metrics, &context)?;
+    let of_reads =
+        spawn_reads(&mut tasks, &args, &connection, freshness_checker, &view, &metrics, &context)?;
+    let certificates = [(TlsListener::Admin, certificate.clone()), (TlsListener::Read, of_reads)];
     let certificates = certificates.into_iter().filter_map(|(of, it)| Some((of, it?)));
     metrics.observe_certificates(certificates.collect())?;
-    spawn_status(&mut tasks, &connection, &view, operator, frame);
+    spawn_status(&mut tasks, &connection, &view, operator, context);
     let gate = Arc::new(ReadinessTracker::default());
     let scrapers = callers::scrapers(&args, &connection, &metrics)?;
-    let admin = observe(&metrics, &view, (&gate, scrapers, seen), filter)?;
+    let admin = observe(&metrics, &view, &gate, scrapers, seen, filter)?;
     let until = stop.clone();
     tasks.begin("admin server", async move {
         if let Err(error) = listening.serve(admin, certificate, until).await {
@@ -126,19 +123,19 @@ struct OperatorContext {
     watchers: WatcherRegistry,
 }
 
-/// Starts discovery, the access verifier and the controller with its informers.
+/// Starts discovery, the access checker and the controller with its informers.
 fn spawn_controller(
     tasks: &mut ServiceTasks,
     connection: &ApiServerConnection,
     args: &RunArgs,
     metrics: &ProcessMetrics,
-    frame: &OperatorContext,
+    context: &OperatorContext,
 ) -> Result<(OperatorView, FreshnessChecker), AppError> {
     let counted = metrics.informers();
     let catalog = StoreCatalog::new().with_error_counter(move |resource| {
         counted.for_resource(resource).store_decode_errors.inc();
     });
-    let OperatorContext { namespace, started, stop, clients, memory, forecasts, .. } = frame;
+    let OperatorContext { namespace, started, stop, clients, memory, forecasts, .. } = context;
     // Separate rate limits, so that other requests of a tenant cannot delay the detection of lost
     // access.
     let checks = NamespaceBuckets::default();
@@ -182,12 +179,18 @@ fn spawn_controller(
     let controller =
         Controller::new(sources, registry, home, metrics.operator().clone(), *started)?;
     let (declarations, own) = (controller.declarations(), controller.own());
-    let asking = (Arc::clone(clients), checks);
-    let operator = metrics.operator().clone();
-    let verifier = verifier(asking, (&declarations, &own), &reports, changes.clone(), operator);
+    let checker = new_access_checker(
+        Arc::clone(clients),
+        checks,
+        &declarations,
+        &own,
+        &reports,
+        changes.clone(),
+        metrics.operator().clone(),
+    );
     let served = discovery.served();
-    let access = verifier.reports();
-    tasks.begin("access verifier", verifier.run(stop.clone()));
+    let access = checker.reports();
+    tasks.begin("access checker", checker.run(stop.clone()));
     let authors = watch_authors(connection.client(), authors_sender);
     tasks.begin("author check", stop.clone().run_until_cancelled_owned(authors));
     let subject = learn_subject(connection.client(), subject_sender);
@@ -216,14 +219,18 @@ fn spawn_controller(
 fn spawn_reads(
     tasks: &mut ServiceTasks,
     args: &RunArgs,
-    (connection, freshness_checker): (&ApiServerConnection, FreshnessChecker),
-    (view, metrics, callers): (&OperatorView, &ProcessMetrics, Option<Arc<CallerAdmission>>),
-    frame: &OperatorContext,
+    connection: &ApiServerConnection,
+    freshness_checker: FreshnessChecker,
+    view: &OperatorView,
+    metrics: &ProcessMetrics,
+    context: &OperatorContext,
 ) -> Result<Option<Arc<ServingCertificate>>, AppError> {
-    let Some((address, callers)) = args.api.api_addr.zip(callers) else { return Ok(None) };
-    let listening = bind_reads(address, frame.memory.limits(args)).map_err(AppError::Read)?;
+    let Some(address) = args.api.api_addr else { return Ok(None) };
+    let limits = context.memory.limits(args);
+    let callers = reads::callers(args, limits, connection, metrics)?;
+    let listening = bind_reads(address, limits).map_err(AppError::Read)?;
     let files = args.api.tls_cert_file.clone().zip(args.api.tls_private_key_file.clone());
-    let certificate = reads::certificate(files, &frame.namespace)
+    let certificate = reads::certificate(files, &context.namespace)
         .map_err(ServeError::of("the read address has no certificate"))
         .map_err(AppError::Read)?;
     let authority = reads::client_authority(&args.api)
@@ -231,13 +238,12 @@ fn spawn_reads(
         .map_err(AppError::Read)?;
     let (slots, counted) = (listening.connections(), Arc::clone(&callers));
     metrics.observe_read_limits(move || [slots.usage(), counted.usage()].concat())?;
-    let (api, answering) = {
-        let watched = (frame.watchers.clone(), frame.stop.clone());
-        reads::api(args, (connection, callers), (view, freshness_checker), metrics, watched)?
-    };
-    let until = frame.stop.clone();
-    tasks.begin("reads", async move { answering.run(until).await });
-    let until = frame.stop.clone();
+    let (watchers, stop) = (context.watchers.clone(), context.stop.clone());
+    let runtime = ReadRuntime { callers, freshness_checker, watchers, stop };
+    let (api, service) = reads::api(args, connection, view, metrics, runtime)?;
+    let until = context.stop.clone();
+    tasks.begin("reads", async move { service.run(until).await });
+    let until = context.stop.clone();
     let shown = Arc::clone(&certificate);
     tasks.begin("read server", async move {
         if let Err(error) = listening.serve(certificate, authority, api, until).await {
@@ -287,7 +293,9 @@ fn spawn_status(
 fn observe(
     metrics: &Arc<ProcessMetrics>,
     view: &OperatorView,
-    (gate, scrapers, watchers): (&Arc<ReadinessTracker>, MetricsAccess, WatcherRegistry),
+    gate: &Arc<ReadinessTracker>,
+    scrapers: MetricsAccess,
+    watchers: WatcherRegistry,
     filter: telemetry::LogFilter,
 ) -> Result<Arc<AdminState>, AppError> {
     let all = || view.clone();

@@ -1,6 +1,6 @@
 //! The operator's state, as status, metrics, readiness and reads see it.
 
-use super::access_checker::missing;
+use super::access_checker::count_missing_permissions;
 use crate::{
     access::AccessReports,
     controller::{ProfileReceiver, running_informers, running_targets},
@@ -47,7 +47,7 @@ impl OperatorView {
         let snapshot = |found: &ObservedProfile| {
             let DeclaredProfile { profile, mode, .. } = &*found.declared;
             let status = Arc::clone(statuses.get(profile)?);
-            let missing = missing(&self.access, &found.declared);
+            let missing = count_missing_permissions(&self.access, &found.declared);
             Some(ProfileSnapshot { profile: profile.clone(), mode: *mode, status, missing })
         };
         profiles.iter().filter_map(snapshot).collect()

@@ -58,15 +58,13 @@ fn check_audience(
     Ok(())
 }
 
-/// Returns the authentication of readers, or `None` without a read address.
+/// Returns the authentication and authorization of readers.
 pub(super) fn callers(
-    (args, limits): (&RunArgs, ReaderLimits),
+    args: &RunArgs,
+    limits: ReaderLimits,
     connection: &ApiServerConnection,
     metrics: &ProcessMetrics,
-) -> Result<Option<Arc<CallerAdmission>>, AppError> {
-    if args.api.api_addr.is_none() {
-        return Ok(None);
-    }
+) -> Result<Arc<CallerAdmission>, AppError> {
     let reviews: Arc<dyn ReviewClient> = Arc::new(match args.auth() {
         CallerAuthMode::Delegated => connection.reviewer(&args.api.audience)?,
         CallerAuthMode::CallerToken => connection.new_caller_token_reviewer()?,
@@ -74,18 +72,28 @@ pub(super) fn callers(
     let (limits, note) = (CallerLimits::reads(limits), callers::note(metrics));
     let callers =
         CallerAdmission::new(reviews, &limits, Handle::current(), note).map_err(AppError::Read)?;
-    Ok(Some(Arc::new(callers)))
+    Ok(Arc::new(callers))
 }
 
-/// Returns the read API and its store access, which the caller must run. Watches end at the token
-/// `stop`.
+/// What the read API shares with the rest of the process.
+pub(super) struct ReadRuntime {
+    pub(super) callers: Arc<CallerAdmission>,
+    pub(super) freshness_checker: FreshnessChecker,
+    /// The clients that watch.
+    pub(super) watchers: WatcherRegistry,
+    /// Ends all watches.
+    pub(super) stop: CancellationToken,
+}
+
+/// Returns the read API and its store access, which the caller must run.
 pub(super) fn api(
     args: &RunArgs,
-    (connection, callers): (&ApiServerConnection, Arc<CallerAdmission>),
-    (view, freshness_checker): (&OperatorView, FreshnessChecker),
+    connection: &ApiServerConnection,
+    view: &OperatorView,
     metrics: &ProcessMetrics,
-    (watchers, stop): (WatcherRegistry, CancellationToken),
+    runtime: ReadRuntime,
 ) -> Result<(Arc<ReadApi>, Arc<ReadService>), AppError> {
+    let ReadRuntime { callers, freshness_checker, watchers, stop } = runtime;
     let (client, runtime) = (connection.client(), Handle::current());
     let version = ApiServerVersion::new(ApiClient::new(&client), runtime.clone());
     let (served, aggregated) = (view.served.clone(), &args.api.serve_aggregated_groups);

@@ -41,8 +41,8 @@ impl InformerClaims {
         mode: ProfileMode,
         target: Option<&Arc<str>>,
     ) {
-        let wish = InformerClaim { spec: spec.clone(), mode, target: target.cloned() };
-        self.0.entry(spec.key.clone()).or_default().push(wish);
+        let claim = InformerClaim { spec: spec.clone(), mode, target: target.cloned() };
+        self.0.entry(spec.key.clone()).or_default().push(claim);
     }
 
     /// Returns one spec for each informer.
@@ -56,29 +56,31 @@ impl InformerClaims {
     ///   profile with the highest priority, or the first of equal ones.
     /// - Indexes of all profiles are combined, including paused ones, because clients still read
     ///   the stores of paused profiles.
-    pub(super) fn settle(self) -> (DesiredInformers, OmittedIndexes) {
-        let mut left_out = OmittedIndexes::new();
-        let settled = self.0.into_iter().filter_map(|(key, wishes)| {
-            let mode = if wishes.iter().any(|wish| wish.mode == ProfileMode::Active) {
+    pub(super) fn merge(self) -> (DesiredInformers, OmittedIndexes) {
+        let mut omitted = OmittedIndexes::new();
+        let merged = self.0.into_iter().filter_map(|(key, claims)| {
+            let mode = if claims.iter().any(|claim| claim.mode == ProfileMode::Active) {
                 ProfileMode::Active
             } else {
                 ProfileMode::Paused
             };
             let tuned =
-                wishes.iter().filter(|wish| wish.mode == mode).map(|wish| &wish.spec.tuning);
+                claims.iter().filter(|claim| claim.mode == mode).map(|claim| &claim.spec.tuning);
             let stale = AccessLossPolicy::ServeStale;
-            let is_kept = wishes.iter().any(|wish| wish.spec.tuning.on_access_lost == stale);
+            let is_kept = claims.iter().any(|claim| claim.spec.tuning.on_access_lost == stale);
             let on_access_lost = if is_kept { stale } else { AccessLossPolicy::Reject };
-            let governed = govern(tuned)?;
-            let tuning = InformerSettings { on_access_lost, ..governed };
-            let indexes = unite(&wishes, &mut left_out);
+            let settings = merge_settings(tuned)?;
+            let tuning = InformerSettings { on_access_lost, ..settings };
+            let indexes = merge_indexes(&claims, &mut omitted);
             Some((key.clone(), (InformerSpec { key, tuning, indexes }, mode)))
         });
-        (settled.collect(), left_out)
+        (merged.collect(), omitted)
     }
 }
 
-fn govern<'a>(tuned: impl Iterator<Item = &'a InformerSettings>) -> Option<InformerSettings> {
+fn merge_settings<'a>(
+    tuned: impl Iterator<Item = &'a InformerSettings>,
+) -> Option<InformerSettings> {
     let tuned: Vec<_> = tuned.collect();
     // `min_by_key` returns the first of equal ones.
     let first = *tuned.iter().min_by_key(|tuning| Reverse(tuning.member_of.priority))?;
@@ -98,12 +100,12 @@ fn govern<'a>(tuned: impl Iterator<Item = &'a InformerSettings>) -> Option<Infor
 ///
 /// The index that finds namespaces precedes declared ones. Without it, each lookup would decode all
 /// objects.
-fn unite(wishes: &[InformerClaim], left_out: &mut OmittedIndexes) -> BTreeSet<FieldPath> {
+fn merge_indexes(claims: &[InformerClaim], omitted: &mut OmittedIndexes) -> BTreeSet<FieldPath> {
     let finds = |path: &FieldPath| {
-        wishes.iter().any(|wish| wish.target.is_none() && wish.spec.indexes.contains(path))
+        claims.iter().any(|claim| claim.target.is_none() && claim.spec.indexes.contains(path))
     };
     let mut united: BTreeSet<_> = leaving().filter(finds).into_iter().collect();
-    for InformerClaim { spec, target, .. } in wishes {
+    for InformerClaim { spec, target, .. } in claims {
         for path in &spec.indexes {
             if united.contains(path) {
                 continue;
@@ -112,7 +114,7 @@ fn unite(wishes: &[InformerClaim], left_out: &mut OmittedIndexes) -> BTreeSet<Fi
                 united.insert(path.clone());
             } else if let Some(target) = target {
                 let by = (spec.tuning.member_of.profile.clone(), Arc::clone(target));
-                left_out.entry(by).or_default().insert(path.clone());
+                omitted.entry(by).or_default().insert(path.clone());
             }
         }
     }

@@ -34,7 +34,8 @@ impl<'a> InformerQuotas<'a> {
     /// [`RefusalReason::TooManyInformers`].
     pub(super) fn take(
         &mut self,
-        (profile, taken): (&ProfileRef, &mut usize),
+        profile: &ProfileRef,
+        taken: &mut usize,
         target: &str,
         informers: usize,
     ) -> Result<(), Refusal> {

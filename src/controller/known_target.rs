@@ -185,7 +185,8 @@ impl KnownTarget {
     /// Stops a target until an edit, or for 10 to 12 minutes.
     pub(super) fn stop(
         &mut self,
-        (profile, target): (&ProfileRef, &Arc<str>),
+        profile: &ProfileRef,
+        target: &Arc<str>,
         overrun: LimitOverrun,
         now: Duration,
     ) {
@@ -245,7 +246,7 @@ const PASSING_FAILURES: u32 = 3;
 
 /// Checks the target against `quota`. A target beyond the quota keeps only its selector's informer,
 /// which detects when fewer namespaces match. It loses that one if not even a single informer fits.
-pub(super) fn within(
+pub(super) fn within_quota(
     quota: &mut impl FnMut(usize) -> Result<(), Refusal>,
     informers: usize,
     mut target: DeclaredTarget,
@@ -258,15 +259,16 @@ pub(super) fn within(
     target
 }
 
-/// Adds the target's informers to `wishes`, with the old ones that serve until these are synced.
-/// Charges both to `budget`.
-pub(super) fn settle(
+/// Adds the target's informers to `claims`, and the old informers that serve until the new ones are
+/// synced. Charges all of them to `budget`.
+pub(super) fn claim_informers(
     mut declared: DeclaredTarget,
     valid: &ValidatedProfile,
     cluster: &ClusterView<'_>,
     state: &mut KnownTarget,
-    (budget, priority): (&Arc<Budget>, u16),
-    wishes: &mut InformerClaims,
+    budget: &Arc<Budget>,
+    priority: u16,
+    claims: &mut InformerClaims,
 ) -> DeclaredTarget {
     let is_stopped = state.is_stopped();
     if state.limited.is_some() {
@@ -294,18 +296,18 @@ pub(super) fn settle(
     let old_informers = old.iter().flat_map(|old| &*old.informers).filter(is_old);
     let old_informers: Vec<_> = old_informers.cloned().collect();
     for spec in &old_informers {
-        wishes.add(spec, valid.mode, None);
+        claims.add(spec, valid.mode, None);
     }
     if is_stopped {
         state.holding = None;
     } else {
         for spec in &*declared.informers {
-            wishes.add(spec, valid.mode, Some(&declared.name));
+            claims.add(spec, valid.mode, Some(&declared.name));
         }
         // The author did not declare the selector's index, so its omission is not reported.
         let selector = declared.namespaces.as_ref();
         if let Some(spec) = selector {
-            wishes.add(spec, valid.mode, None);
+            claims.add(spec, valid.mode, None);
         }
         state.holding = Some(TargetCharges::new(
             budget,

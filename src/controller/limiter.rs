@@ -66,7 +66,7 @@ impl TargetLimiter<'_> {
             let others = budget.used(measure);
             for (target, overrun) in stopped {
                 let overrun = LimitOverrun { others, ..overrun };
-                target.state.stop((target.profile, target.target), overrun, self.now);
+                target.state.stop(target.profile, target.target, overrun, self.now);
                 self.exceeded.push(overrun);
             }
         }

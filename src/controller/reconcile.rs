@@ -8,7 +8,7 @@ use super::{
     informer_claims::{InformerClaims, OmittedIndexes},
     informer_quotas::InformerQuotas,
     known_profile::KnownProfile,
-    known_target::{settle, within},
+    known_target::{claim_informers, within_quota},
     limiter::{RunningTarget, TargetLimiter},
     operator_limits::OperatorLimits,
     profile_parser::ClusterProfile,
@@ -104,19 +104,20 @@ impl Reconciler {
         let mut outcome = ReconcileResult { exceeded, ..ReconcileResult::default() };
         let home = Arc::clone(&self.home.namespace);
         let mut quotas = InformerQuotas::new(self.limits, &home);
-        let mut wishes = InformerClaims::default();
+        let mut claims = InformerClaims::default();
         let mut declared: Vec<_> = by_precedence(profiles, &home)
             .into_iter()
             .map(|found| {
-                let to = (&mut outcome, &mut wishes);
-                (found, self.declare(found, (cluster, now), to, &mut quotas))
+                let declared =
+                    self.declare(found, cluster, now, &mut outcome, &mut claims, &mut quotas);
+                (found, declared)
             })
             .collect();
         declared.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
-        let (desired, left_out) = wishes.settle();
+        let (desired, omitted) = claims.merge();
         outcome.desired = desired;
         for (found, mut declared) in declared {
-            tell(&mut declared, &left_out);
+            set_omitted_indexes(&mut declared, &omitted);
             outcome.is_kind_missing |= declared.targets.iter().any(is_missing);
             let informers = declared.targets.iter().flat_map(|target| target.informers.iter());
             outcome.is_discovery_behind |=
@@ -187,8 +188,10 @@ impl Reconciler {
     fn declare(
         &mut self,
         found: &ClusterProfile,
-        (cluster, now): (&ClusterView<'_>, Duration),
-        (outcome, wishes): (&mut ReconcileResult, &mut InformerClaims),
+        cluster: &ClusterView<'_>,
+        now: Duration,
+        outcome: &mut ReconcileResult,
+        claims: &mut InformerClaims,
         quotas: &mut InformerQuotas<'_>,
     ) -> DeclaredProfile {
         let known = self.known.remove(&found.profile);
@@ -212,12 +215,12 @@ impl Reconciler {
             let operator = OperatorTuning { lists: self.lists, gauge: &cluster.gauge };
             let resolved = resolve(&valid, target, &self.home, kind, names, operator);
             let mut quota =
-                |informers| quotas.take((&found.profile, &mut taken), &target.name, informers);
+                |informers| quotas.take(&found.profile, &mut taken, &target.name, informers);
             let informers = match valid.mode {
                 ProfileMode::Plan => state.count_informers(&resolved),
                 ProfileMode::Active | ProfileMode::Paused => resolved.all_informers().count(),
             };
-            let resolved = within(&mut quota, informers, resolved);
+            let resolved = within_quota(&mut quota, informers, resolved);
             state.retain(&resolved, |informers| quota(informers).is_ok());
             if resolved.namespaces.is_none() {
                 state.forget_names();
@@ -231,12 +234,14 @@ impl Reconciler {
             if is_tenants && !state.is_stopped() {
                 let overrun = overrun_by_informers(&known.budget, resolved.all_informers());
                 if let Some(overrun) = overrun {
-                    state.stop((&found.profile, &target.name), overrun, now);
+                    state.stop(&found.profile, &target.name, overrun, now);
                     outcome.exceeded.push(overrun);
                 }
             }
-            let payer = (&known.budget, target.priority);
-            targets.push(settle(resolved, &valid, cluster, &mut state, payer, wishes));
+            let (budget, priority) = (&known.budget, target.priority);
+            let declared =
+                claim_informers(resolved, &valid, cluster, &mut state, budget, priority, claims);
+            targets.push(declared);
             known.targets.insert(Arc::clone(&target.name), state);
         }
         let accepted_at = known.accepted_at;
@@ -292,13 +297,13 @@ fn by_precedence<'a>(
 }
 
 /// Stores in each target which of its indexes were omitted.
-fn tell(declared: &mut DeclaredProfile, left_out: &OmittedIndexes) {
-    if left_out.is_empty() {
+fn set_omitted_indexes(declared: &mut DeclaredProfile, omitted: &OmittedIndexes) {
+    if omitted.is_empty() {
         return;
     }
     for target in &mut declared.targets {
         let by = (declared.profile.clone(), Arc::clone(&target.name));
-        target.left_out = left_out.get(&by).into_iter().flatten().cloned().collect();
+        target.left_out = omitted.get(&by).into_iter().flatten().cloned().collect();
     }
 }
 

@@ -206,17 +206,17 @@ impl CostSurveyor {
         found: &mut InformerSurvey,
     ) -> Result<(), RequestFault> {
         let room = round.room(&spec.key);
-        let first = match room {
+        let (depth, limit) = match room {
             0 => (SampleDepth::Metadata, 1),
             _ => (SampleDepth::AsDeclared, FIRST),
         };
-        let mut page = self.page(spec, first, "", round).await?;
-        found.note_page(&page, first.0);
+        let mut page = self.page(spec, depth, limit, "", round).await?;
+        found.note_page(&page, depth);
         if room > 0 && !page.token.is_empty() {
             let room = round.room(&spec.key).min(COUNTED);
             if room > 0 {
                 let token = std::mem::take(&mut page.token);
-                page = self.page(spec, (SampleDepth::AsDeclared, room), &token, round).await?;
+                page = self.page(spec, SampleDepth::AsDeclared, room, &token, round).await?;
                 found.note_page(&page, SampleDepth::AsDeclared);
             }
         }
@@ -226,7 +226,7 @@ impl CostSurveyor {
                 return Ok(());
             }
             let token = std::mem::take(&mut page.token);
-            page = self.page(spec, (SampleDepth::Metadata, COUNTED), &token, round).await?;
+            page = self.page(spec, SampleDepth::Metadata, COUNTED, &token, round).await?;
             found.note_page(&page, SampleDepth::Metadata);
         }
         found.at_least(format!("more than {} objects with a selector", found.objects));
@@ -236,7 +236,8 @@ impl CostSurveyor {
     async fn page(
         &self,
         spec: &InformerSpec,
-        (depth, limit): (SampleDepth, u32),
+        depth: SampleDepth,
+        limit: u32,
         token: &str,
         round: &mut ProfileSurvey,
     ) -> Result<SamplePage, RequestFault> {

@@ -19,22 +19,25 @@ use std::{fmt::Write as _, time::Duration};
 pub(super) fn conditions(
     declared: &DeclaredProfile,
     targets: &[ObservedTarget<'_>],
-    (access, costs): (Option<&AccessStatus>, Option<String>),
-    (time_to_warm, since_accepted): (Option<Duration>, Duration),
+    access: Option<&AccessStatus>,
+    costs: Option<String>,
+    time_to_warm: Option<Duration>,
+    since_accepted: Duration,
 ) -> impl Iterator<Item = (&'static str, ConditionUpdate)> {
     let accepted = accepted(declared, targets, access);
     let authorized = authorized(targets);
     let warm = warm(targets);
     let healthy =
-        (ConditionReason::WatchesCurrent, format!("{} known to be current", required(targets)));
-    let fresh = sum(targets, "Fresh", |target| &target.fresh, (healthy, ConditionReason::NotWarm));
+        met(ConditionReason::WatchesCurrent, format!("{} known to be current", required(targets)));
+    let fresh = sum(targets, "Fresh", |target| &target.fresh, healthy, ConditionReason::NotWarm);
     let healthy =
-        (ConditionReason::BelowLimits, format!("{} within the limits", required(targets)));
+        met(ConditionReason::BelowLimits, format!("{} within the limits", required(targets)));
     let within_limits = sum(
         targets,
         "WithinLimits",
         |target| &target.within_limits,
-        (healthy, ConditionReason::Measuring),
+        healthy,
+        ConditionReason::Measuring,
     );
     let deadline_met = match (declared.mode, declared.warmup_deadline) {
         (ProfileMode::Plan, Some(_)) => {
@@ -52,13 +55,15 @@ pub(super) fn conditions(
 
 /// Summarizes one condition of the required targets.
 ///
-/// Optional targets never change the result; the message lists their problems. A profile without
-/// targets runs nothing: the result is unknown, with the reason `unknown`.
+/// `healthy` is the result if the condition is true for all required targets. Optional targets never
+/// change the result; the message lists their problems. A profile without targets runs nothing: the
+/// result is unknown, with the reason `unknown`.
 fn sum(
     targets: &[ObservedTarget<'_>],
     condition: &str,
     of: for<'t> fn(&'t ObservedTarget<'_>) -> &'t ConditionUpdate,
-    (healthy, unknown): ((ConditionReason, String), ConditionReason),
+    healthy: ConditionUpdate,
+    unknown: ConditionReason,
 ) -> ConditionUpdate {
     if targets.is_empty() {
         return ConditionUpdate::new(None, unknown, "nothing runs; see Accepted");
@@ -70,9 +75,13 @@ fn sum(
         let troubled = optional.into_iter().map(of).filter(|found| found.status != Some(true));
         let mut parts: Vec<_> =
             troubled.map(|verdict| format!("Optional: {}", verdict.message)).collect();
-        parts.insert(0, healthy.1);
-        ConditionUpdate::new(Some(true), healthy.0, sentence::few(&parts, "optional targets"))
+        parts.insert(0, healthy.message);
+        met(healthy.reason, sentence::few(&parts, "optional targets"))
     })
+}
+
+fn met(reason: ConditionReason, message: String) -> ConditionUpdate {
+    ConditionUpdate::new(Some(true), reason, message)
 }
 
 fn required(targets: &[ObservedTarget<'_>]) -> String {
@@ -121,7 +130,8 @@ fn accepted(
         targets,
         "Accepted",
         |target| &target.accepted,
-        ((ConditionReason::Resolved, healthy), ConditionReason::Discovering),
+        met(ConditionReason::Resolved, healthy),
+        ConditionReason::Discovering,
     )
 }
 
@@ -130,8 +140,8 @@ fn authorized(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
     for target in targets.iter().filter(|target| target.is_required()) {
         parts.extend(permissions::asides(&target.all_informers().collect::<Vec<_>>()));
     }
-    let healthy = (ConditionReason::Verified, sentence::few(&parts, "remarks"));
-    sum(targets, "Authorized", |target| &target.authorized, (healthy, ConditionReason::Verifying))
+    let healthy = met(ConditionReason::Verified, sentence::few(&parts, "remarks"));
+    sum(targets, "Authorized", |target| &target.authorized, healthy, ConditionReason::Verifying)
 }
 
 /// Text for a profile whose author's permission to use the account is not enforced by an admission
@@ -163,7 +173,8 @@ fn warm(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
         targets,
         "Warm",
         |target| &target.warm,
-        ((ConditionReason::Synced, healthy), ConditionReason::Pending),
+        met(ConditionReason::Synced, healthy),
+        ConditionReason::Pending,
     )
 }
 

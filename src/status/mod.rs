@@ -101,7 +101,7 @@ pub fn compute(
     let status = plan.map(|plan| quantities::plan(plan, known)).or_else(|| known.cloned());
     let status = status.filter(|_| declared.mode == ProfileMode::Plan);
     let costs = status.as_ref().map(|status| quantities::costs(status, plan, &declared.profile));
-    let verdicts = conditions(declared, &targets, (access, costs), (took, since_accepted));
+    let verdicts = conditions(declared, &targets, access, costs, took, since_accepted);
     let old = previous.map_or(&[][..], |previous| &previous.conditions);
     let total = total(&all);
     CacheProfileStatus {

@@ -33,9 +33,15 @@ const MAX_RULES: usize = 32;
 /// cluster.
 pub type ExcessByNamespace = Vec<(Arc<str>, Arc<ExcessPermissions>)>;
 
-/// Key of a group of refused informers that one sentence describes. Groups whose access was revoked
-/// sort first.
-type DenialGroup<'c> = (bool, FaultReason, &'c [Verb], &'c GroupResource);
+/// Key of a group of refused informers that one sentence describes.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct DenialGroup<'c> {
+    /// Whether access was never granted. Groups whose access was revoked sort first.
+    is_new: bool,
+    reason: FaultReason,
+    verbs: &'c [Verb],
+    resource: &'c GroupResource,
+}
 
 /// Computes the condition `Authorized` of one target.
 pub(super) fn authorized(
@@ -54,8 +60,12 @@ pub(super) fn authorized(
         informers.iter().filter(|informer| refused(informer).is_some_and(is_absent)).count();
     let refused = grouped(informers.iter().copied(), |informer| {
         let found = refused(informer).filter(|found| !is_absent(found))?;
-        let of = informer.key.resource.group_resource();
-        Some((found.revoked.is_none(), found.reason, &*found.verbs, of))
+        Some(DenialGroup {
+            is_new: found.revoked.is_none(),
+            reason: found.reason,
+            verbs: &found.verbs,
+            resource: informer.key.resource.group_resource(),
+        })
     });
     let lapsed =
         grouped(informers.iter().copied(), |informer| match &informer.access()?.standing {
@@ -69,7 +79,7 @@ pub(super) fn authorized(
     let lapsed =
         lapsed.iter().map(|((_, message), informers)| unverified(message, informers, voice));
     let mut asides: Vec<_> = lapsed.chain(asides(informers)).collect();
-    let found = refused.iter().map(|(alike, informers)| lacking(alike, informers, voice));
+    let found = refused.iter().map(|(group, informers)| lacking(group, informers, voice));
     if let Some(found) = rollup("Authorized", found, asides.clone(), "problems") {
         return voice.verdict(found.status, found.reason, &found.message);
     }
@@ -92,17 +102,18 @@ pub(super) fn authorized(
 /// Describes one group of refused informers: the identity, the missing permission and the next
 /// step.
 fn lacking(
-    (_, reason, verbs, of): &DenialGroup<'_>,
+    denial: &DenialGroup<'_>,
     informers: &[&ObservedInformer<'_>],
     voice: MessageContext<'_>,
 ) -> ConditionUpdate {
+    let DenialGroup { reason, verbs, resource, .. } = denial;
     let words = verbs.iter().map(|verb| verb.as_str()).collect::<Vec<_>>().join(" and ");
-    let group = match of.group() {
+    let group = match resource.group() {
         "" => "the core API group".to_owned(),
         group => format!("API group {group:?}"),
     };
     let revoked = informers.iter().filter_map(|informer| refused(informer)?.revoked).max();
-    let what = format!("{words} {} of {group} {}", of.resource(), places(informers));
+    let what = format!("{words} {} of {group} {}", resource.resource(), places(informers));
     let condition_reason = match (reason, revoked) {
         (FaultReason::TokenRequestDenied, _) => ConditionReason::TokenRequestDenied,
         (_, Some(_)) => ConditionReason::AccessRevoked,

@@ -62,7 +62,7 @@ impl<'a> ObservedTarget<'a> {
         let all: Vec<_> = selector.iter().chain(&informers).collect();
         let is_resolved = matches!(declared.resolved, Some(Ok(_)));
         let authorized = permissions::authorized(&all, is_resolved, voice);
-        let within_limits = within_limits(declared, profile.limits, (&warm, &all), clock, voice);
+        let within_limits = within_limits(declared, profile.limits, &warm, &all, clock, voice);
         Self { declared, informers, selector, accepted, authorized, warm, fresh, within_limits }
     }
 

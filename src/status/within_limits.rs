@@ -15,7 +15,8 @@ use kubewarm_api::model::{
 pub(super) fn within_limits(
     declared: &DeclaredTarget,
     limits: ProfileLimits,
-    (warm, informers): (&ConditionUpdate, &[&ObservedInformer<'_>]),
+    warm: &ConditionUpdate,
+    informers: &[&ObservedInformer<'_>],
     clock: ClockReading,
     voice: MessageContext<'_>,
 ) -> ConditionUpdate {

@@ -53,19 +53,22 @@ pub const FIGURES: [Figure; 48] = [
     ratio(
         "time to synced, whole ÷ draining the same",
         1.15,
-        ("warm.whole.seconds", "drain.whole.seconds"),
+        "warm.whole.seconds",
+        "drain.whole.seconds",
         "warm whole, drain whole",
     ),
     ratio(
         "time to synced, streaming ÷ draining the same",
         1.15,
-        ("warm.streaming.seconds", "drain.streaming.seconds"),
+        "warm.streaming.seconds",
+        "drain.streaming.seconds",
         "warm streaming, drain streaming",
     ),
     ratio(
         "time to synced, pages of 500 ÷ draining the same",
         1.25,
-        ("warm.paged.seconds", "drain.paged.seconds"),
+        "warm.paged.seconds",
+        "drain.paged.seconds",
         "warm paged, drain paged",
     ),
     Figure {
@@ -79,19 +82,22 @@ pub const FIGURES: [Figure; 48] = [
     ratio(
         "time to synced ÷ client-go's dynamic informer",
         0.2,
-        ("warm.auto.seconds", "dynamic.seconds"),
+        "warm.auto.seconds",
+        "dynamic.seconds",
         "warm auto; peer dynamic",
     ),
     ratio(
         "time to synced ÷ client-go's typed informer (protobuf)",
         1.2,
-        ("warm.auto.seconds", "typed.seconds"),
+        "warm.auto.seconds",
+        "typed.seconds",
         "warm auto; peer typed",
     ),
     ratio(
         "time to synced ÷ kube-rs' reflector, DynamicObject, streaming",
         0.5,
-        ("warm.auto.seconds", "kube-rs.seconds"),
+        "warm.auto.seconds",
+        "kube-rs.seconds",
         "warm auto; peer-kube-rs",
     ),
     Figure {
@@ -105,13 +111,15 @@ pub const FIGURES: [Figure; 48] = [
     ratio(
         "peak during the first sync ÷ steady",
         1.15,
-        ("operator.first_peak_kib", "operator.rss_kib"),
+        "operator.first_peak_kib",
+        "operator.rss_kib",
         "operator",
     ),
     ratio(
         "peak during a relist ÷ steady",
         1.15,
-        ("operator.relist_peak_kib", "operator.rss_kib"),
+        "operator.relist_peak_kib",
+        "operator.rss_kib",
         "operator",
     ),
     milliseconds(
@@ -123,13 +131,15 @@ pub const FIGURES: [Figure; 48] = [
     ratio(
         "lag at 500 events/s, p99 ÷ client-go's dynamic informer",
         1.0,
-        ("warm.lag.p99_seconds", "dynamic.lag.p99_seconds"),
+        "warm.lag.p99_seconds",
+        "dynamic.lag.p99_seconds",
         "warm auto, peer dynamic, write",
     ),
     ratio(
         "lag at 500 events/s, p99 ÷ client-go's typed informer",
         1.0,
-        ("warm.lag.p99_seconds", "typed.lag.p99_seconds"),
+        "warm.lag.p99_seconds",
+        "typed.lag.p99_seconds",
         "warm auto, peer typed, write",
     ),
     Figure {
@@ -143,17 +153,20 @@ pub const FIGURES: [Figure; 48] = [
     forecast(
         "forecast of objects, off by a factor of",
         1.0,
-        ("forecast.objects", "operator.objects"),
+        "forecast.objects",
+        "operator.objects",
     ),
     forecast(
         "forecast of memory, off by a factor of",
         1.25,
-        ("forecast.bytes", "operator.store_bytes"),
+        "forecast.bytes",
+        "operator.store_bytes",
     ),
     forecast(
         "forecast of the time until warm, off by a factor of",
         2.0,
-        ("forecast.seconds", "operator.seconds"),
+        "forecast.seconds",
+        "operator.seconds",
     ),
     read(
         "GET one of 1,000 pods: requests a second ÷ API server",
@@ -358,7 +371,8 @@ pub const FIGURES: [Figure; 48] = [
 const fn ratio(
     name: &'static str,
     target: f64,
-    (of, to): (&'static str, &'static str),
+    of: &'static str,
+    to: &'static str,
     command: &'static str,
 ) -> Figure {
     let source = Source::Ratio(of, to);
@@ -381,7 +395,8 @@ const fn watchers(
 const fn forecast(
     name: &'static str,
     target: f64,
-    (forecast, actual): (&'static str, &'static str),
+    forecast: &'static str,
+    actual: &'static str,
 ) -> Figure {
     let source = Source::OffBy(forecast, actual);
     Figure {

@@ -28,13 +28,14 @@ pub(super) async fn authority(
         return Ok((found, None));
     }
     let config_map = format!("{}-ca", args.cache_service);
-    of_secret(&connect()?, &args.home.operator_namespace, (&args.cache_secret, &config_map)).await
+    read_secret(&connect()?, &args.home.operator_namespace, &args.cache_secret, &config_map).await
 }
 
-async fn of_secret(
+async fn read_secret(
     connection: &ApiServerConnection,
     namespace: &str,
-    (name, config_map): (&str, &str),
+    name: &str,
+    config_map: &str,
 ) -> Result<(String, Option<String>), CommandError> {
     let title = format!("{namespace}/{name}");
     let secrets = Api::<Secret>::namespaced(connection.client(), namespace);
