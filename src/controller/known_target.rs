@@ -3,11 +3,12 @@
 
 use super::{
     cluster_view::ClusterView, informer_claims::InformerClaims, target_charges::TargetCharges,
+    target_refusal::refusal_by_api_server,
 };
 use kubewarm_api::model::{
-    Budget, DeclaredTarget, FaultReason, Identity, InformerKey, InformerSpec, LimitOverrun,
-    LimitedTarget, ProfileRef, Projection, Refusal, RefusalReason, ResourceInfo, SecretData,
-    ServingTarget, ValidatedProfile, ValidatedTarget,
+    Budget, DeclaredTarget, Identity, InformerKey, InformerSpec, LimitOverrun, LimitedTarget,
+    ProfileRef, Projection, Refusal, RefusalReason, ResourceInfo, SecretData, ServingTarget,
+    ValidatedProfile, ValidatedTarget,
 };
 use std::{
     hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
@@ -244,21 +245,6 @@ fn can_answer(old: &ServingTarget, target: &ValidatedTarget, identity: &Identity
 /// can refuse requests shortly after it accepted a CRD.
 const PASSING_FAILURES: u32 = 3;
 
-/// Checks the target against `quota`. A target beyond the quota keeps only its selector's informer,
-/// which detects when fewer namespaces match. It loses that one if not even a single informer fits.
-pub(super) fn within_quota(
-    quota: &mut impl FnMut(usize) -> Result<(), Refusal>,
-    informers: usize,
-    mut target: DeclaredTarget,
-) -> DeclaredTarget {
-    if let Err(refusal) = quota(informers) {
-        target.resolved = Some(Err(refusal));
-        target.informers = [].into();
-        target.namespaces.take_if(|_| quota(1).is_err());
-    }
-    target
-}
-
 /// Adds the target's informers to `claims`, and the old informers that serve until the new ones are
 /// synced. Charges all of them to `budget`.
 pub(super) fn claim_informers(
@@ -326,7 +312,7 @@ pub(super) fn claim_informers(
     let refused = declared
         .informers
         .iter()
-        .find_map(|informer| refusal(&declared.name, &informer.key, cluster));
+        .find_map(|informer| refusal_by_api_server(&declared.name, &informer.key, cluster));
     if let (Some(Ok(_)), Some(refusal)) = (&declared.resolved, refused) {
         declared.resolved = Some(Err(refusal));
     }
@@ -352,51 +338,4 @@ fn can_stand_in(
         && old.kind.resource.version() != kind.resource.version()
         && old.informers.iter().all(|informer| cluster.is_warm(&informer.key))
         && new.iter().all(is_promising)
-}
-
-/// Returns a refusal that only the API server's response to the informer reveals. The informer
-/// keeps running, to detect a different response later.
-fn refusal(target: &str, key: &InformerKey, cluster: &ClusterView<'_>) -> Option<Refusal> {
-    let fault = cluster.fault(key)?;
-    match fault.reason {
-        FaultReason::Unsupported if !key.fields.is_empty() => Some(Refusal::new(
-            RefusalReason::UnsupportedField,
-            format!(
-                "targets[{target}].fieldSelector: the API server does not select {} by {}: {}; \
-                     remove the selector, or use a label",
-                key.resource, key.fields, fault.message
-            ),
-        )),
-        FaultReason::NotListable => Some(Refusal::new(
-            RefusalReason::NotListable,
-            format!(
-                "targets[{target}].resource: {} cannot be listed and watched: {}",
-                key.resource, fault.message
-            ),
-        )),
-        FaultReason::ServiceAccountNotFound => Some(Refusal::new(
-            RefusalReason::ServiceAccountNotFound,
-            format!(
-                "spec.serviceAccountName: {}; create the ServiceAccount, and target {target:?} \
-                 starts by itself",
-                fault.message
-            ),
-        )),
-        FaultReason::NotServed
-        | FaultReason::TokenRequestDenied
-        | FaultReason::Forbidden
-        | FaultReason::Unauthorized
-        | FaultReason::NamespaceNotFound
-        | FaultReason::Gone
-        | FaultReason::Unsupported
-        | FaultReason::Throttled
-        | FaultReason::ServerError
-        | FaultReason::Unreachable
-        | FaultReason::TimedOut
-        | FaultReason::Malformed
-        | FaultReason::TooLarge
-        | FaultReason::ClosedAtOnce
-        | FaultReason::Unverified
-        | FaultReason::Internal => None,
-    }
 }

@@ -19,6 +19,7 @@ mod reconcile;
 mod resolve;
 mod run;
 mod target_charges;
+mod target_refusal;
 #[cfg(test)]
 mod tests;
 

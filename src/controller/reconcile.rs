@@ -8,11 +8,12 @@ use super::{
     informer_claims::{InformerClaims, OmittedIndexes},
     informer_quotas::InformerQuotas,
     known_profile::KnownProfile,
-    known_target::{claim_informers, within_quota},
+    known_target::claim_informers,
     limiter::{RunningTarget, TargetLimiter},
     operator_limits::OperatorLimits,
     profile_parser::ClusterProfile,
     resolve::{OperatorTuning, resolve},
+    target_refusal::within_quota,
 };
 use crate::status::ObservedProfile;
 use jiff::Timestamp;

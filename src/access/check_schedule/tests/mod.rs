@@ -1,4 +1,5 @@
 mod priority;
+mod request_rates;
 
 use super::*;
 use crate::access::{PATIENCE, PermissionState, rules::VERBS};
@@ -171,71 +172,6 @@ fn thirty_informers() -> BTreeMap<InformerKey, CheckSettings> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thirty_informers_take_three_requests_each_and_few_after_that() {
-    let (mut book, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
-    book.want(thirty_informers(), &[], Instant::now());
-    cluster.run(&mut book, Duration::from_secs(15)).await;
-    assert_eq!((cluster.access_checks(), cluster.rules(), cluster.reviews()), (30, 30, 0));
-    cluster.asked.clear();
-    cluster.run(&mut book, Duration::from_mins(10)).await;
-    assert!(cluster.access_checks() <= 2 * 30, "{}", cluster.access_checks());
-    assert!(cluster.rules() <= 10 * 3 * 30, "{}", cluster.rules());
-    assert_eq!(cluster.reviews(), 0);
-}
-
-/// The shortest time between an instant and the one `apart` positions later.
-fn tightest(times: &[Instant], apart: usize) -> Duration {
-    let gaps = times.iter().zip(&times[apart..]).map(|(first, last)| *last - *first);
-    gaps.min().unwrap_or(Duration::MAX)
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_reviews_a_minute() {
-    let hour = Duration::from_hours(1);
-    for spread in [(|| 0.0) as fn() -> f64, || 0.5, || 0.99] {
-        let (mut book, mut cluster) = (
-            CheckSchedule::new(NamespaceBuckets::default(), spread),
-            Cluster::allowing(&["pods", "secrets"]),
-        );
-        let places = (0..5).flat_map(|at| [(at, "shop"), (at, "bank")]);
-        let kinds = ["configmaps", "pods", "secrets"];
-        let informers = places.flat_map(|(at, namespace)| {
-            kinds.map(|kind| wanted(key(identity(at), kind, namespace)))
-        });
-        book.want(informers.collect(), &[], Instant::now());
-        cluster.run(&mut book, hour).await;
-        let (mut access_checks, mut rules) = (BTreeMap::new(), BTreeMap::new());
-        for (at, job) in &cluster.asked {
-            match job {
-                CheckJob::AccessCheck(key) => {
-                    access_checks.entry(key).or_insert_with(Vec::new).push(*at)
-                }
-                CheckJob::RulesReview(spot) => rules.entry(spot).or_insert_with(Vec::new).push(*at),
-                CheckJob::AccessReview(_) => panic!("{job:?}"),
-            }
-        }
-        assert_eq!(
-            (access_checks.len(), rules.len()),
-            (30, 10),
-            "refused informers are checked too"
-        );
-        for (key, access_checks) in access_checks {
-            assert!(tightest(&access_checks, 1) >= Duration::from_mins(5), "{key}");
-            assert!(
-                (11..=12).contains(&access_checks.len()),
-                "{key}: {} in an hour",
-                access_checks.len()
-            );
-        }
-        for (spot, rules) in rules {
-            assert!(tightest(&rules, 3) >= Duration::from_mins(1), "{spot:?}");
-            assert!((160..=180).contains(&rules.len()), "{spot:?}: {}", rules.len());
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn with_incomplete_rules_each_informer_gets_its_own_access_review() {
     let (mut book, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
@@ -276,28 +212,6 @@ async fn without_an_answered_rules_review_each_informer_gets_its_own_access_revi
     assert_eq!(cluster.reviews(), 0, "without a token");
 }
 
-/// 300 profiles with two informers each; three profiles share an account.
-#[tokio::test(start_paused = true)]
-async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
-    let (mut book, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), Cluster::allowing(&["pods"]));
-    let informers = (0..100).flat_map(|at| {
-        let namespace = format!("team-{at}");
-        ["a", "b", "c", "d", "e", "pods"].map(|kind| wanted(key(identity(at), kind, &namespace)))
-    });
-    book.want(informers.collect(), &[], Instant::now());
-    cluster.run(&mut book, Duration::from_mins(3)).await;
-    let decided = standing(&book, |standing| *standing != PermissionState::Verifying);
-    assert_eq!(decided, 600, "every informer is decided within three minutes");
-    cluster.asked.clear();
-    cluster.run(&mut book, Duration::from_mins(10)).await;
-    let requests = cluster.rules() + 2 * cluster.access_checks();
-    // 100 rules reviews three times a minute, and 600 access checks every five minutes.
-    assert!(requests <= 10 * (100 * 3 + 600 * 2 / 5), "{requests}");
-    let access = |key: &InformerKey| book.access(key, Instant::now()).unwrap();
-    assert!(keys(&book).map(access).all(|found| !found.is_late && found.failed.is_none()));
-}
-
 /// The time to detect lost access does not depend on the number of accounts.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_accounts_detect_lost_access_within_thirty_seconds() {
@@ -309,19 +223,6 @@ async fn a_thousand_accounts_detect_lost_access_within_thirty_seconds() {
     cluster.kinds.clear();
     cluster.run(&mut book, Duration::from_secs(30)).await;
     assert_eq!(standing(&book, is_refused), 1_000);
-}
-
-#[tokio::test(start_paused = true)]
-async fn checks_beyond_the_namespaces_rate_limit_are_reported_as_late() {
-    let (mut book, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
-    let one = || wanted(key(identity(1_000), "pods", "team-1000"));
-    let informers = (0..900).map(|at| wanted(key(identity(0), "pods", &format!("n{at}"))));
-    book.want(informers.chain([one()]).collect(), &[], Instant::now());
-    cluster.run(&mut book, Duration::from_mins(5)).await;
-    let late = |key: &InformerKey| book.access(key, Instant::now()).unwrap().is_late;
-    assert!(keys(&book).filter(|key| late(key)).count() > 100);
-    assert!(!late(&one().0), "checks of another namespace are not delayed");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,217 @@
+//! The controller's loop: when it reconciles, and how it applies the result.
+
+#[cfg(test)]
+mod tests;
+
+use super::{
+    cluster_view::ControllerSources,
+    profile_parser::{ClusterProfile, ProfileParser, own_informers},
+    profile_receiver::ProfileReceiver,
+    reconcile::{ReconcileResult, Reconciler},
+};
+use crate::{metrics::OperatorMetrics, status::ObservedProfile};
+use kubewarm_api::model::{
+    BudgetCharge, InformerKey, InformerSpec, OperatorScope, ProfileMode, ValidationError,
+};
+use kubewarm_cache::informer::{InformerRegistry, RelistReason, plan};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+/// Minimum delay between reconciliations, so that one covers many changes, for instance at the end
+/// of the first sync.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// Pause after a reconciliation, as a multiple of its duration. It limits the loop to about 10% of
+/// a core.
+const REST: u32 = 10;
+/// Maximum delay between reconciliations. Some changes send no notification, for instance a fault
+/// of an informer that becomes a refusal of its target.
+const RESYNC: Duration = Duration::from_secs(10);
+/// Minimum interval between relists that only re-admit left-out profiles. A tenant can trigger them
+/// by creating and deleting profiles, and each one transfers all profiles.
+const READMIT: Duration = Duration::from_mins(2);
+
+pub struct Controller {
+    sources: ControllerSources,
+    informers: InformerRegistry,
+    /// The profiles as they run; see [`ProfileReceiver`].
+    declarations: watch::Sender<Option<Arc<Vec<ObservedProfile>>>>,
+    reconciler: Reconciler,
+    metrics: OperatorMetrics,
+    started: Instant,
+    /// The informers of the profiles themselves.
+    own: Vec<InformerSpec>,
+    /// Their charges to the process's budget, which last as long as the controller. No limit pauses
+    /// their lists.
+    _own_charges: Vec<BudgetCharge>,
+    /// The ones of `own` that have been listed at least once.
+    listed: BTreeSet<InformerKey>,
+    /// When they were last relisted to re-admit left-out profiles.
+    readmitted: Option<Instant>,
+    intake: ProfileParser,
+}
+
+impl Controller {
+    /// Creates the controller. It starts no informer before the first reconciliation.
+    ///
+    /// # Errors
+    ///
+    /// Never fails in practice, because the names of its own informers are constants.
+    pub fn new(
+        sources: ControllerSources,
+        informers: InformerRegistry,
+        home: OperatorScope,
+        metrics: OperatorMetrics,
+        started: Instant,
+    ) -> Result<Self, ValidationError> {
+        let own = own_informers(&home.watched)?;
+        let reconciler =
+            Reconciler::new(home, sources.limits, sources.lists, sources.admission.clone());
+        let charge = |informer: &InformerSpec| {
+            BudgetCharge::new(
+                sources.catalog.gauge(&informer.key),
+                Arc::clone(reconciler.process()),
+            )
+        };
+        Ok(Self {
+            informers,
+            declarations: watch::Sender::default(),
+            _own_charges: own.iter().map(charge).collect(),
+            own,
+            listed: BTreeSet::new(),
+            readmitted: None,
+            reconciler,
+            metrics,
+            started,
+            intake: ProfileParser::default(),
+            sources,
+        })
+    }
+
+    /// Returns a receiver that remains valid after the controller stops.
+    #[must_use]
+    pub fn declarations(&self) -> ProfileReceiver {
+        self.declarations.subscribe()
+    }
+
+    /// Returns the keys of the informers of the profiles themselves.
+    #[must_use]
+    pub fn own(&self) -> Arc<[InformerKey]> {
+        self.own.iter().map(|informer| informer.key.clone()).collect()
+    }
+
+    /// Runs until `stop`. Returns the informers, so that the caller can stop them.
+    pub async fn run(mut self, stop: CancellationToken) -> InformerRegistry {
+        let mut changes = self.informers.changes().subscribe();
+        let mut served = self.sources.discovery.served();
+        let mut subject = self.sources.subject.clone();
+        let mut forecasts = self.sources.forecasts.changes();
+        loop {
+            let began = Instant::now();
+            self.reconcile();
+            let took = began.elapsed();
+            self.metrics.observe_reconcile(took);
+            let rest = (took * REST).max(DEBOUNCE);
+            tokio::select! {
+                () = stop.cancelled() => return self.informers,
+                () = tokio::time::sleep(rest) => {}
+            }
+            tokio::select! {
+                () = stop.cancelled() => return self.informers,
+                Ok(()) = changes.changed() => {}
+                Ok(()) = served.changed() => {}
+                Ok(()) = subject.changed() => {}
+                Ok(()) = forecasts.changed() => {}
+                () = tokio::time::sleep(RESYNC) => {}
+            }
+            changes.mark_unchanged();
+        }
+    }
+
+    /// Starts and stops informers to match the profiles, and publishes the declarations.
+    ///
+    /// Nothing changes before the profiles have been listed, and while they are relisted after an
+    /// etcd restore.
+    pub fn reconcile(&mut self) {
+        self.readmit();
+        let served = self.sources.discovery.served().borrow().clone();
+        let running = self.informers.running();
+        let profiles = self.profiles();
+        if profiles.is_none() && !running.is_empty() {
+            // Without the profiles, the controller cannot decide which last valid specs are still
+            // needed.
+            return;
+        }
+        let subject = self.sources.subject.borrow().clone();
+        let cluster = self.sources.cluster(&self.informers.reports(), served.as_deref());
+        let found = profiles.as_deref().unwrap_or_default();
+        let outcome =
+            self.reconciler.reconcile(found, &cluster, subject.as_ref(), self.started.elapsed());
+        let ReconcileResult {
+            mut desired,
+            mut observed,
+            exceeded,
+            is_kind_missing,
+            is_discovery_behind,
+        } = outcome;
+        let planned = observed.iter().map(|found| &found.declared);
+        let planned = planned.filter(|declared| declared.mode == ProfileMode::Plan).cloned();
+        self.sources.forecasts.order(planned);
+        for found in &mut observed {
+            found.plan = self.sources.forecasts.get(&found.declared.profile);
+        }
+        for overrun in exceeded {
+            self.metrics.count_limit_rejection(overrun.measure);
+        }
+        for own in &self.own {
+            desired.insert(own.key.clone(), (own.clone(), ProfileMode::Active));
+        }
+        self.informers.apply(plan(&desired, &running));
+        self.sources.discovery.set_hurried(is_kind_missing);
+        if is_discovery_behind {
+            self.sources.discovery.refresh();
+        }
+        if profiles.is_some() && served.is_some() {
+            self.declarations.send_replace(Some(Arc::new(observed)));
+        }
+    }
+
+    /// Relists the profiles if specs were freed after others had been left out.
+    fn readmit(&mut self) {
+        let is_early = self.readmitted.is_some_and(|at| at.elapsed() < READMIT);
+        if !is_early && self.sources.admission.take_freed() {
+            self.readmitted = Some(Instant::now());
+            for informer in &self.own {
+                self.informers.relist(&informer.key, RelistReason::Readmitted);
+            }
+        }
+    }
+
+    /// Returns every profile, or `None` until the first lists have been answered and one succeeded.
+    ///
+    /// A namespace whose profiles cannot be listed delays others only until its first list is
+    /// answered.
+    fn profiles(&mut self) -> Option<Vec<ClusterProfile>> {
+        let reports = self.informers.reports();
+        let (mut tables, mut kept) = (Vec::new(), BTreeSet::new());
+        for InformerSpec { key, .. } in &self.own {
+            let report = reports.get(key)?;
+            if report.is_warm() {
+                tables.push(self.sources.catalog.reader(key)?);
+                self.listed.insert(key.clone());
+            } else if self.listed.contains(key) {
+                // Profiles that cannot be read now may still exist.
+                kept.extend(key.extent.namespace().map(Arc::from));
+            } else if report.fault.is_none() {
+                return None;
+            }
+        }
+        (!tables.is_empty()).then(|| self.intake.read(&tables, &kept))
+    }
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller").field("own", &self.own).finish_non_exhaustive()
+    }
+}
