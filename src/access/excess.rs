@@ -20,7 +20,7 @@ const MAX_NAMES: usize = 64;
 /// Checked roles: `system:basic-user`, `system:discovery`, `system:public-info-viewer`,
 /// `system:service-account-issuer-discovery` and `system:cluster-trust-bundle-discovery`. Only the
 /// last one grants `list` or `watch`.
-const EVERYBODYS: (&str, &str) = ("certificates.k8s.io", "clustertrustbundles");
+const GRANTED_TO_ALL_USERS: (&str, &str) = ("certificates.k8s.io", "clustertrustbundles");
 
 /// Permissions of one identity, in one namespace or in the cluster, that no profile needs.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +54,7 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
                 // A name that is no valid resource name, such as `*`, is never needed.
                 let is_needed =
                     GroupResource::new(group, resource).is_ok_and(|of| needed.contains(&of));
-                !(resource.contains('/') || is_needed || (group, *resource) == EVERYBODYS)
+                !(resource.contains('/') || is_needed || (group, *resource) == GRANTED_TO_ALL_USERS)
             };
             let mut surplus = resources.iter().copied().filter(is_surplus).peekable();
             if verbs.is_empty() || surplus.peek().is_none() {

@@ -14,7 +14,7 @@ mod rules;
 
 pub use self::{
     access_checker::{AccessChecker, CheckerDependencies},
-    access_state::PATIENCE,
+    access_state::MAX_ACCESS_AGE,
     check_schedule::{AccessCheckKind, CheckSettings},
     excess::ExcessPermissions,
     permission_state::{InformerAccess, PermissionDenial, PermissionState},

@@ -48,7 +48,7 @@ pub struct PermissionDenial {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InformerAccess {
-    pub standing: PermissionState,
+    pub state: PermissionState,
     /// `Some(allowed)` if access reviews repeatedly contradict the real requests. `allowed` is the
     /// result of the reviews.
     pub overruled: Option<bool>,

@@ -11,18 +11,18 @@ use tokio::time::Instant;
 /// Read handle to the state of the access checks. A clone shares that state.
 #[derive(Clone, Debug)]
 pub struct AccessReports {
-    pub(super) book: Arc<RwLock<CheckSchedule>>,
+    pub(super) schedule: Arc<RwLock<CheckSchedule>>,
 }
 
 impl AccessReports {
-    pub(super) fn new(book: CheckSchedule) -> Self {
-        Self { book: Arc::new(RwLock::new(book)) }
+    pub(super) fn new(schedule: CheckSchedule) -> Self {
+        Self { schedule: Arc::new(RwLock::new(schedule)) }
     }
 
     /// Returns the permission state of an informer, or `None` if the informer is not checked.
     #[must_use]
     pub fn get(&self, key: &InformerKey) -> Option<InformerAccess> {
-        self.book.read().access(key, Instant::now())
+        self.schedule.read().informer_access(key, Instant::now())
     }
 
     /// Returns the list and watch permissions of `identity` that no profile needs.
@@ -33,8 +33,8 @@ impl AccessReports {
     pub fn excess(
         &self,
         identity: &Identity,
-        here: Option<&Arc<str>>,
+        namespace: Option<&Arc<str>>,
     ) -> Option<Arc<ExcessPermissions>> {
-        self.book.read().excess(&(identity.clone(), here.cloned()))
+        self.schedule.read().excess(&(identity.clone(), namespace.cloned()))
     }
 }

@@ -13,12 +13,12 @@ pub(super) const VERBS: [Verb; 2] = [Verb::List, Verb::Watch];
 
 /// Whether `rules` grant `verb` on the resource and name that the informer selects. `rules` must be
 /// complete.
-pub(super) fn allow(rules: &ReviewedRules, key: &InformerKey, verb: Verb) -> bool {
+pub(super) fn grants(rules: &ReviewedRules, key: &InformerKey, verb: Verb) -> bool {
     let (of, name) = (key.resource.group_resource(), key.fields.name());
-    rules.rules.iter().any(|rule| allows(rule, verb, of, name))
+    rules.rules.iter().any(|rule| rule_grants(rule, verb, of, name))
 }
 
-fn allows(rule: &ResourceRule, verb: Verb, of: &GroupResource, name: Option<&str>) -> bool {
+fn rule_grants(rule: &ResourceRule, verb: Verb, of: &GroupResource, name: Option<&str>) -> bool {
     let has = |names: &[String], wanted: &str| names.iter().any(|n| n == ANY || n == wanted);
     let listed = |names: &Option<Vec<String>>, wanted: &str| {
         names.as_deref().is_some_and(|names| has(names, wanted))
@@ -53,7 +53,7 @@ pub fn attributes(key: &InformerKey, verb: Verb) -> ResourceAttributes {
 pub(super) type RulesScope = (Identity, Option<Arc<str>>);
 
 /// Returns the scope whose rules decide about the informer.
-pub(super) fn spot(key: &InformerKey) -> RulesScope {
+pub(super) fn rules_scope(key: &InformerKey) -> RulesScope {
     let here = match &key.extent {
         InformerScope::Namespace(name) => Some(Arc::clone(name)),
         InformerScope::AllNamespaces | InformerScope::Cluster => None,
@@ -77,7 +77,7 @@ mod tests {
 
     fn is_allowed(rule: &ResourceRule, name: Option<&str>) -> bool {
         let pods = GroupResource::new("", "pods").unwrap();
-        allows(rule, Verb::List, &pods, name)
+        rule_grants(rule, Verb::List, &pods, name)
     }
 
     #[test]

@@ -3,7 +3,8 @@
 
 use crate::{
     access::{
-        AccessChecker, AccessReports, CheckSettings, CheckerDependencies, PATIENCE, PermissionState,
+        AccessChecker, AccessReports, CheckSettings, CheckerDependencies, MAX_ACCESS_AGE,
+        PermissionState,
     },
     controller::ProfileReceiver,
     metrics::OperatorMetrics,
@@ -31,7 +32,7 @@ pub(super) fn new_access_checker(
     AccessChecker::new(CheckerDependencies {
         buckets,
         clients,
-        wanted: Box::new(move || {
+        informers: Box::new(move || {
             let latest = declarations.borrow_and_update();
             let profiles = latest.clone().filter(|_| latest.has_changed());
             drop(latest);
@@ -40,8 +41,8 @@ pub(super) fn new_access_checker(
         own,
         reports: reports.clone(),
         changes,
-        patience: PATIENCE,
-        count: Box::new(move |check, outcome| metrics.count_access_check(check, outcome)),
+        max_access_age: MAX_ACCESS_AGE,
+        count_check: Box::new(move |check, outcome| metrics.count_access_check(check, outcome)),
     })
 }
 
@@ -70,7 +71,7 @@ pub(super) fn count_missing_permissions(
 ) -> BTreeMap<(Resource, Verb), u64> {
     let mut missing = BTreeMap::new();
     for InformerSpec { key, .. } in profile.targets.iter().flat_map(DeclaredTarget::all_informers) {
-        let Some(PermissionState::Refused(refused)) = access.get(key).map(|found| found.standing)
+        let Some(PermissionState::Refused(refused)) = access.get(key).map(|found| found.state)
         else {
             continue;
         };

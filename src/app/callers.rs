@@ -17,7 +17,7 @@ const NO_REVIEWS: &str = "--metrics-auth=delegated does not go with --watch-name
     NetworkPolicy say who reaches --admin-addr (networkPolicy.scrapers of the chart) and set --metrics-auth=none";
 
 /// Returns an error for flags that exclude each other.
-pub(super) fn check(args: &RunArgs) -> Result<(), AppError> {
+pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     if args.metrics_auth == MetricsAuth::Delegated && !args.watch_namespaces.is_empty() {
         return Err(AppError::Flags(NO_REVIEWS));
     }
@@ -25,7 +25,7 @@ pub(super) fn check(args: &RunArgs) -> Result<(), AppError> {
 }
 
 /// Returns who may read `/metrics`.
-pub(super) fn scrapers(
+pub(super) fn metrics_access(
     args: &RunArgs,
     connection: &ApiServerConnection,
     metrics: &ProcessMetrics,
@@ -36,13 +36,17 @@ pub(super) fn scrapers(
         MetricsAuth::Delegated => {}
     }
     let reviewer = Arc::new(connection.reviewer(&[])?);
-    let callers =
-        CallerAdmission::new(reviewer, &CallerLimits::admin(), Handle::current(), note(metrics));
+    let callers = CallerAdmission::new(
+        reviewer,
+        &CallerLimits::admin(),
+        Handle::current(),
+        decision_observer(metrics),
+    );
     Ok(MetricsAccess::Reviewed(Box::new(callers.map_err(AppError::Serve)?)))
 }
 
 /// Returns a callback that records decisions about callers as metrics.
-pub(super) fn note(metrics: &ProcessMetrics) -> DecisionObserver {
+pub(super) fn decision_observer(metrics: &ProcessMetrics) -> DecisionObserver {
     let metrics = metrics.operator().clone();
     Box::new(move |source, outcome, took| metrics.observe_authorization(source, outcome, took))
 }

@@ -5,7 +5,7 @@
 ///
 /// The process can still read its own files in `/proc`.
 #[cfg(target_os = "linux")]
-pub(super) fn forbid() {
+pub(super) fn disable() {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::warn!(%error, "cannot forbid core dumps, which may hold secrets");
@@ -14,6 +14,6 @@ pub(super) fn forbid() {
 
 /// kubewarm disables core dumps on Linux only.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn forbid() {
+pub(super) fn disable() {
     tracing::warn!("this system cannot forbid core dumps, which may hold secrets");
 }

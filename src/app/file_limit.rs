@@ -5,7 +5,7 @@
 /// The default is often 1,024, for programs that use `select`. The read address alone accepts twice
 /// as many connections, and without a free descriptor no watch can open.
 #[cfg(target_os = "linux")]
-pub(super) fn take_all() {
+pub(super) fn raise() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
@@ -18,7 +18,7 @@ pub(super) fn take_all() {
 
 /// On other systems the limit stays as it was configured.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn take_all() {}
+pub(super) fn raise() {}
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
@@ -30,7 +30,7 @@ mod tests {
         let fewer = granted.maximum.map(|most| most - 1);
         // Enough for the tests that run in parallel.
         setrlimit(Resource::Nofile, Rlimit { current: fewer, ..granted }).unwrap();
-        super::take_all();
+        super::raise();
         assert_eq!(getrlimit(Resource::Nofile).current, granted.maximum);
     }
 }

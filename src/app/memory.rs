@@ -12,9 +12,9 @@ const STORES: u64 = 75;
 /// Percentage of the limit for connections, watches and responses of clients. The rest is for the
 /// program itself.
 const READERS: u64 = 15;
-/// Unwritten responses may use one half (1/`ANSWERS`) of the memory for clients. The rest is for
+/// Unwritten responses may use one half (1/`RESPONSES`) of the memory for clients. The rest is for
 /// connections and watches.
-const ANSWERS: u64 = 2;
+const RESPONSES: u64 = 2;
 /// A v1 cgroup without a limit reports the largest multiple of the page size, which is above this
 /// value.
 const UNLIMITED: u64 = 1 << 60;
@@ -30,7 +30,7 @@ pub(super) struct MemorySplit {
 
 impl MemorySplit {
     /// Reads the limit from the flag, or else from the cgroup. Logs it and sets its metric.
-    pub(super) fn of(args: &RunArgs, metrics: &OperatorMetrics) -> Self {
+    pub(super) fn detect(args: &RunArgs, metrics: &OperatorMetrics) -> Self {
         let found = || cgroup_limit(Path::new("/sys/fs/cgroup"), &own_cgroups());
         let limit = match args.memory_limit {
             Some(0) => None,
@@ -48,33 +48,36 @@ impl MemorySplit {
     }
 
     fn new(limit: Option<u64>) -> Self {
-        Self { stores: part(limit, STORES), readers: part(limit, READERS) }
+        Self { stores: percentage_of(limit, STORES), readers: percentage_of(limit, READERS) }
     }
 
     /// Returns the limits for profiles, from this split and the flags.
     pub(super) fn operator_limits(self, args: &RunArgs) -> OperatorLimits {
         OperatorLimits {
             bytes: self.stores,
-            namespace_bytes: part(self.stores, args.namespace_quota.into()),
+            namespace_bytes: percentage_of(self.stores, args.namespace_quota.into()),
             informers: args.max_informers.get(),
             namespace_informers: args.namespace_informers.get(),
         }
     }
 
     /// Returns the limits for clients, from the flags. Responses are also limited by this split.
-    pub(super) fn limits(self, args: &RunArgs) -> ReaderLimits {
+    pub(super) fn reader_limits(self, args: &RunArgs) -> ReaderLimits {
         let limits = args.api.limits();
-        ReaderLimits { unwritten_bytes: self.answers(limits.unwritten_bytes), ..limits }
+        ReaderLimits {
+            unwritten_bytes: self.unwritten_response_bytes(limits.unwritten_bytes),
+            ..limits
+        }
     }
 
-    fn answers(self, most: usize) -> usize {
-        let answers = self.readers.and_then(|readers| usize::try_from(readers / ANSWERS).ok());
+    fn unwritten_response_bytes(self, most: usize) -> usize {
+        let answers = self.readers.and_then(|readers| usize::try_from(readers / RESPONSES).ok());
         answers.map_or(most, |answers| answers.min(most))
     }
 }
 
 /// Returns `percent` of `limit`. 100% means no separate limit.
-fn part(limit: Option<u64>, percent: u64) -> Option<u64> {
+fn percentage_of(limit: Option<u64>, percent: u64) -> Option<u64> {
     limit.filter(|_| percent < 100).map(|limit| limit / 100 * percent)
 }
 
@@ -98,13 +101,14 @@ fn cgroup_limit(root: &Path, cgroups: &str) -> Option<u64> {
         entries.iter().find(|(controllers, _)| is(controllers)).map(|(_, path)| path.as_str())
     };
     let v1 = root.join("memory");
-    smallest(root, of(&str::is_empty).unwrap_or_default(), "memory.max")
-        .or_else(|| smallest(&v1, of(&is_memory).unwrap_or_default(), "memory.limit_in_bytes"))
+    smallest_limit(root, of(&str::is_empty).unwrap_or_default(), "memory.max").or_else(|| {
+        smallest_limit(&v1, of(&is_memory).unwrap_or_default(), "memory.limit_in_bytes")
+    })
 }
 
 /// Returns the smallest number in the file `file` of the folder `path` and its parents, up to
 /// `root`.
-fn smallest(root: &Path, path: &str, file: &str) -> Option<u64> {
+fn smallest_limit(root: &Path, path: &str, file: &str) -> Option<u64> {
     let own: PathBuf = root.join(path);
     let folders = own.ancestors().take_while(|folder| folder.starts_with(root));
     let limits = folders.filter_map(|folder| {
@@ -149,7 +153,8 @@ mod tests {
 
     #[test]
     fn a_namespace_share_of_100_percent_is_no_limit() {
-        let parts = [(Some(1_000), 25), (Some(1_000), 100), (None, 25)].map(|(l, p)| part(l, p));
+        let parts =
+            [(Some(1_000), 25), (Some(1_000), 100), (None, 25)].map(|(l, p)| percentage_of(l, p));
         assert_eq!(parts, [Some(250), None, None]);
     }
 
@@ -160,8 +165,8 @@ mod tests {
         assert_eq!((stores >> 20, readers >> 20), (47, 9));
         assert!((64 << 20) - stores - readers >= (64 << 20) / 10, "the program has a tenth");
         assert_eq!(MemorySplit::new(None), MemorySplit { stores: None, readers: None });
-        let answers =
-            [Some(64 << 20), Some(8 << 30), None].map(|it| MemorySplit::new(it).answers(64 << 20));
+        let answers = [Some(64 << 20), Some(8 << 30), None]
+            .map(|it| MemorySplit::new(it).unwritten_response_bytes(64 << 20));
         assert_eq!(answers.map(|it| it >> 20), [4, 64, 64]);
     }
 

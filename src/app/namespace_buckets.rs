@@ -2,7 +2,7 @@
 //! namespaces.
 
 use crate::{
-    access::{AccessChecker, CheckSettings, CheckerDependencies, PATIENCE},
+    access::{AccessChecker, CheckSettings, CheckerDependencies, MAX_ACCESS_AGE},
     forecast::{
         self, CostSurveyor, Forecaster,
         fixtures::{declared, spec, target},
@@ -55,7 +55,7 @@ fn profile(name: &str) -> ProfileRef {
     ProfileRef { namespace: "noisy".into(), name: name.into() }
 }
 
-fn verifier(clients: Arc<dyn ClientProvider>, buckets: NamespaceBuckets) -> AccessChecker {
+fn checker(clients: Arc<dyn ClientProvider>, buckets: NamespaceBuckets) -> AccessChecker {
     let wanted = (0..700).map(|n| {
         let (namespace_check, payer) = (NamespaceCheck::Known, "noisy".into());
         (spec("pods", &format!("checked-{n}")).key, CheckSettings { namespace_check, payer })
@@ -65,12 +65,12 @@ fn verifier(clients: Arc<dyn ClientProvider>, buckets: NamespaceBuckets) -> Acce
     AccessChecker::new(CheckerDependencies {
         buckets,
         clients,
-        wanted: Box::new(move || wanted.take()),
+        informers: Box::new(move || wanted.take()),
         own: Arc::default(),
         reports,
         changes: ChangeNotifier::default(),
-        patience: PATIENCE,
-        count: Box::new(|_, _| {}),
+        max_access_age: MAX_ACCESS_AGE,
+        count_check: Box::new(|_, _| {}),
     })
 }
 
@@ -82,8 +82,8 @@ async fn plan(
 ) {
     let forecasts = Forecaster::default();
     let informers = (0..150).map(|n| spec("pods", &format!("planned-{n}"))).collect();
-    forecasts.order([Arc::new(declared("noisy", "p", vec![target("pods", informers)]))]);
-    let surveyor = CostSurveyor::new(clients, forecast::REST, buckets);
+    forecasts.set_planned([Arc::new(declared("noisy", "p", vec![target("pods", informers)]))]);
+    let surveyor = CostSurveyor::new(clients, forecast::REQUEST_PAUSE, buckets);
     forecast::run(forecasts, surveyor, || true, |_| false, stop).await;
 }
 
@@ -107,7 +107,7 @@ async fn send_events(sink: StatusWriter) {
             reason: "Ready",
             note: String::new(),
         };
-        sink.tell(&notice, Timestamp::UNIX_EPOCH).await;
+        sink.send_event(&notice, Timestamp::UNIX_EPOCH).await;
     }
 }
 
@@ -144,7 +144,7 @@ async fn requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_
     let stop = CancellationToken::new();
     let all = async {
         tokio::join!(
-            verifier(Arc::clone(&clients), NamespaceBuckets::default()).run(stop.clone()),
+            checker(Arc::clone(&clients), NamespaceBuckets::default()).run(stop.clone()),
             plan(Arc::clone(&clients), buckets.clone(), stop.clone()),
             send_events(sink),
             tokens,

@@ -8,7 +8,7 @@ use super::{
     operator_identity::{learn_subject, watch_authors},
     operator_view::OperatorView,
     reads::{self, ReadRuntime},
-    supervise::{ServiceTasks, supervise, terminated},
+    supervise::{ServiceTasks, supervise, termination_signal},
 };
 use crate::{
     access::PermissionState,
@@ -42,16 +42,16 @@ use tokio_util::sync::CancellationToken;
 /// Runs the operator until it receives SIGTERM or SIGINT.
 pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     let started = Instant::now();
-    callers::check(&args)?;
-    reads::check(&args)?;
+    callers::validate_flags(&args)?;
+    reads::validate_flags(&args)?;
     let filter = telemetry::start(&args.log, args.log_format)?;
-    core_dumps::forbid();
-    file_limit::take_all();
-    let signal = terminated().map_err(AppError::Signal)?;
+    core_dumps::disable();
+    file_limit::raise();
+    let signal = termination_signal().map_err(AppError::Signal)?;
     let connection = args.cluster.connect()?;
-    let home = args.operator_namespace.as_deref();
+    let named = args.operator_namespace.as_deref();
     let namespace: Arc<str> =
-        home.or_else(|| connection.service_account_namespace()).unwrap_or(NAMESPACE).into();
+        named.or_else(|| connection.service_account_namespace()).unwrap_or(NAMESPACE).into();
     let listening = server::bind(args.admin_addr).map_err(AppError::Serve)?;
     let certificate = certificate(&args, &namespace).map_err(AppError::Serve)?;
     tracing::info!(
@@ -64,7 +64,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     let seen = watchers.clone();
     let metrics = Arc::new(ProcessMetrics::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
-    let memory = MemorySplit::of(&args, &operator);
+    let memory = MemorySplit::detect(&args, &operator);
     let context = OperatorContext {
         namespace,
         started,
@@ -84,16 +84,16 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     let certificates = certificates.into_iter().filter_map(|(of, it)| Some((of, it?)));
     metrics.observe_certificates(certificates.collect())?;
     spawn_status(&mut tasks, &connection, &view, operator, context);
-    let gate = Arc::new(ReadinessTracker::default());
-    let scrapers = callers::scrapers(&args, &connection, &metrics)?;
-    let admin = observe(&metrics, &view, &gate, scrapers, seen, filter)?;
+    let readiness = Arc::new(ReadinessTracker::default());
+    let scrapers = callers::metrics_access(&args, &connection, &metrics)?;
+    let admin = new_admin_state(&metrics, &view, &readiness, scrapers, seen, filter)?;
     let until = stop.clone();
-    tasks.begin("admin server", async move {
+    tasks.spawn("admin server", async move {
         if let Err(error) = listening.serve(admin, certificate, until).await {
             tracing::error!(%error, "the admin server failed");
         }
     });
-    supervise(tasks, stop, signal, || gate.begin_shutdown(), args.shutdown_delay).await
+    supervise(tasks, stop, signal, || readiness.begin_shutdown(), args.shutdown_delay).await
 }
 
 /// The certificate of the admin address; `None` without TLS.
@@ -172,13 +172,13 @@ fn spawn_controller(
         lists: args.lists.policy(),
         admission,
     };
-    let home = OperatorScope {
+    let scope = OperatorScope {
         namespace: Arc::clone(namespace),
         watched: WatchedNamespaces::of(&args.watch_namespaces),
     };
     let controller =
-        Controller::new(sources, registry, home, metrics.operator().clone(), *started)?;
-    let (declarations, own) = (controller.declarations(), controller.own());
+        Controller::new(sources, registry, scope, metrics.operator().clone(), *started)?;
+    let (declarations, own) = (controller.declarations(), controller.own_informers());
     let checker = new_access_checker(
         Arc::clone(clients),
         checks,
@@ -190,16 +190,16 @@ fn spawn_controller(
     );
     let served = discovery.served();
     let access = checker.reports();
-    tasks.begin("access checker", checker.run(stop.clone()));
+    tasks.spawn("access checker", checker.run(stop.clone()));
     let authors = watch_authors(connection.client(), authors_sender);
-    tasks.begin("author check", stop.clone().run_until_cancelled_owned(authors));
+    tasks.spawn("author check", stop.clone().run_until_cancelled_owned(authors));
     let subject = learn_subject(connection.client(), subject_sender);
-    tasks.begin("subject", stop.clone().run_until_cancelled_owned(subject));
+    tasks.spawn("subject", stop.clone().run_until_cancelled_owned(subject));
     let until = stop.clone();
-    tasks.begin("discovery", async move { discovery.run(until).await });
+    tasks.spawn("discovery", async move { discovery.run(until).await });
     let until = stop.clone();
-    tasks.begin("controller", async move { controller.run(until).await.shut_down().await });
-    let home = Arc::clone(namespace);
+    tasks.spawn("controller", async move { controller.run(until).await.shut_down().await });
+    let operator_namespace = Arc::clone(namespace);
     let statuses = Arc::default();
     let view = OperatorView {
         catalog,
@@ -209,7 +209,7 @@ fn spawn_controller(
         own,
         declarations,
         access,
-        home,
+        operator_namespace,
         statuses,
     };
     Ok((view, freshness_checker))
@@ -226,7 +226,7 @@ fn spawn_reads(
     context: &OperatorContext,
 ) -> Result<Option<Arc<ServingCertificate>>, AppError> {
     let Some(address) = args.api.api_addr else { return Ok(None) };
-    let limits = context.memory.limits(args);
+    let limits = context.memory.reader_limits(args);
     let callers = reads::callers(args, limits, connection, metrics)?;
     let listening = bind_reads(address, limits).map_err(AppError::Read)?;
     let files = args.api.tls_cert_file.clone().zip(args.api.tls_private_key_file.clone());
@@ -242,10 +242,10 @@ fn spawn_reads(
     let runtime = ReadRuntime { callers, freshness_checker, watchers, stop };
     let (api, service) = reads::api(args, connection, view, metrics, runtime)?;
     let until = context.stop.clone();
-    tasks.begin("reads", async move { service.run(until).await });
+    tasks.spawn("reads", async move { service.run(until).await });
     let until = context.stop.clone();
     let shown = Arc::clone(&certificate);
-    tasks.begin("read server", async move {
+    tasks.spawn("read server", async move {
         if let Err(error) = listening.serve(certificate, authority, api, until).await {
             tracing::error!(%error, "the read server failed");
         }
@@ -265,35 +265,35 @@ fn spawn_status(
     let identity = identity();
     let elector = LeaderElector::new(&connection.client(), &namespace, LEASE, &identity);
     let following = follow_lease(elector.state(), metrics.clone());
-    tasks.begin("lease follower", stop.clone().run_until_cancelled_owned(following));
+    tasks.spawn("lease follower", stop.clone().run_until_cancelled_owned(following));
     let lease = elector.state();
     let (planning, access) = (elector.state(), view.access.clone());
     let may_read = move |key: &InformerKey| {
-        let standing = access.get(key).map(|access| access.standing);
-        matches!(standing, Some(PermissionState::Granted { .. }))
+        let state = access.get(key).map(|access| access.state);
+        matches!(state, Some(PermissionState::Granted { .. }))
     };
-    let surveyor = CostSurveyor::new(clients, forecast::REST, buckets.clone());
+    let surveyor = CostSurveyor::new(clients, forecast::REQUEST_PAUSE, buckets.clone());
     let leads = move || planning.borrow().is_leader();
     let forecasting = forecast::run(forecasts, surveyor, leads, may_read, stop.clone());
-    tasks.begin("forecaster", forecasting);
+    tasks.spawn("forecaster", forecasting);
     let written = CancellationToken::new();
-    tasks.begin("leader election", elector.run(written.clone()));
+    tasks.spawn("leader election", elector.run(written.clone()));
     let sink = StatusWriter::new(&connection.client(), &identity, buckets);
     let view = view.clone();
-    let round = move |reporter: &mut _, leads, clock| view.report(reporter, leads, clock);
+    let round = move |reporter: &mut _, leads, clock| view.update_statuses(reporter, leads, clock);
     let count = move |outcome| metrics.count_status_write(outcome);
     let leads = move || lease.borrow().is_leader();
-    tasks.begin("status writer", async move {
+    tasks.spawn("status writer", async move {
         status::run(round, count, sink, leads, started, stop).await;
         written.cancel();
     });
 }
 
 /// Returns the state of the admin server, and registers the metrics that are read at each scrape.
-fn observe(
+fn new_admin_state(
     metrics: &Arc<ProcessMetrics>,
     view: &OperatorView,
-    gate: &Arc<ReadinessTracker>,
+    readiness: &Arc<ReadinessTracker>,
     scrapers: MetricsAccess,
     watchers: WatcherRegistry,
     filter: telemetry::LogFilter,
@@ -302,14 +302,14 @@ fn observe(
     let (profiles, declared, unlisted) = (all(), all(), all());
     let (scraped, reports) = (view.reports.clone(), view.reports.clone());
     metrics.observe_informers(move || scraped.all())?;
-    metrics.observe_profiles(move || profiles.profiles())?;
+    metrics.observe_profiles(move || profiles.snapshot_profiles())?;
     metrics.observe_process(tokio::runtime::Handle::current())?;
     Ok(Arc::new(AdminState {
         metrics: Arc::clone(metrics),
         informers: Box::new(move || reports.all()),
-        declared: Box::new(move || declared.declared()),
-        unlisted: Box::new(move || unlisted.unlisted()),
-        gate: Arc::clone(gate),
+        declared: Box::new(move || declared.declared_informers()),
+        unlisted: Box::new(move || unlisted.list_failing_watches()),
+        readiness: Arc::clone(readiness),
         scrapers,
         set_log_filter: Box::new(move |text| filter.set(text).map_err(|error| error.to_string())),
         watchers,

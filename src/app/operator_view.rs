@@ -34,14 +34,14 @@ pub(super) struct OperatorView {
     pub(super) declarations: ProfileReceiver,
     pub(super) access: AccessReports,
     /// The operator namespace.
-    pub(super) home: Arc<str>,
+    pub(super) operator_namespace: Arc<str>,
     /// The statuses that were computed last.
     pub(super) statuses: Arc<RwLock<Arc<StatusesByProfile>>>,
 }
 
 impl OperatorView {
     /// Returns every profile with the conditions that this replica computed.
-    pub(super) fn profiles(&self) -> Vec<ProfileSnapshot> {
+    pub(super) fn snapshot_profiles(&self) -> Vec<ProfileSnapshot> {
         let Some(profiles) = self.declarations.borrow().clone() else { return Vec::new() };
         let statuses = Arc::clone(&self.statuses.read());
         let snapshot = |found: &ObservedProfile| {
@@ -54,7 +54,7 @@ impl OperatorView {
     }
 
     /// Returns the failing informers of the profiles themselves, with the reason of each.
-    pub(super) fn unlisted(&self) -> Vec<String> {
+    pub(super) fn list_failing_watches(&self) -> Vec<String> {
         let fault = |key: &InformerKey| Some((key.to_string(), self.reports.get(key)?.fault?));
         let faults = self.own.iter().filter_map(fault);
         faults.map(|(key, fault)| format!("{key}: {}: {}", fault.reason, fault.message)).collect()
@@ -64,7 +64,7 @@ impl OperatorView {
     ///
     /// The result is complete once the namespaces of every selector have been listed or their list
     /// has failed.
-    pub(super) fn declared(&self) -> Option<DeclaredInformers> {
+    pub(super) fn declared_informers(&self) -> Option<DeclaredInformers> {
         let profiles = self.declarations.borrow().clone()?;
         let known = |informer: &InformerSpec| {
             self.reports.get(&informer.key).is_some_and(|r| r.is_warm() || r.fault.is_some())
@@ -75,7 +75,7 @@ impl OperatorView {
     }
 
     /// Computes the status of every profile with `reporter`.
-    pub(super) fn report(
+    pub(super) fn update_statuses(
         &self,
         reporter: &mut StatusReporter,
         leads: bool,
@@ -83,7 +83,7 @@ impl OperatorView {
     ) -> Vec<ProfileEvent> {
         let declared = self.declarations.borrow().clone().unwrap_or_default();
         let with_excess = |observed: &ObservedProfile| {
-            let excess = excess(&self.access, &self.home, &observed.declared);
+            let excess = excess(&self.access, &self.operator_namespace, &observed.declared);
             ObservedProfile { excess, ..observed.clone() }
         };
         let profiles: Vec<_> = declared.iter().map(with_excess).collect();
@@ -92,8 +92,8 @@ impl OperatorView {
             report: self.reports.get(key),
             access: self.access.get(key),
         };
-        let notices = reporter.round(&profiles, &informers, leads, clock);
+        let events = reporter.update(&profiles, &informers, leads, clock);
         *self.statuses.write() = Arc::new(reporter.statuses());
-        notices
+        events
     }
 }

@@ -35,7 +35,7 @@ const FOREIGN_AUDIENCE: &str = "--audience does not go with --auth=caller-token,
     the caller's token to the API server, which rejects tokens with another audience; leave out one of the flags";
 
 /// Returns an error for flags that exclude each other.
-pub(super) fn check(args: &RunArgs) -> Result<(), AppError> {
+pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     let is_delegated = args.api.auth == Some(CallerAuthMode::Delegated);
     if args.api.api_addr.is_some() && is_delegated && !args.watch_namespaces.is_empty() {
         return Err(AppError::Flags(NO_DELEGATION));
@@ -69,7 +69,7 @@ pub(super) fn callers(
         CallerAuthMode::Delegated => connection.reviewer(&args.api.audience)?,
         CallerAuthMode::CallerToken => connection.new_caller_token_reviewer()?,
     });
-    let (limits, note) = (CallerLimits::reads(limits), callers::note(metrics));
+    let (limits, note) = (CallerLimits::reads(limits), callers::decision_observer(metrics));
     let callers =
         CallerAdmission::new(reviews, &limits, Handle::current(), note).map_err(AppError::Read)?;
     Ok(Arc::new(callers))
@@ -106,7 +106,7 @@ pub(super) fn api(
         metrics: metrics.reads().clone(),
         offers: offers(view.declarations.clone()),
         kinds: KindResolver::new(client, served, aggregated, runtime),
-        home: Arc::clone(&view.home),
+        home: Arc::clone(&view.operator_namespace),
     }));
     let forward = args.api.forward.then(|| forward(connection, &reads)).transpose()?;
     let api = ReadApi {

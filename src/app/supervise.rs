@@ -18,7 +18,7 @@ const DRAIN: Duration = Duration::from_secs(20);
 pub(super) struct ServiceTasks(JoinSet<&'static str>);
 
 impl ServiceTasks {
-    pub(super) fn begin(
+    pub(super) fn spawn(
         &mut self,
         name: &'static str,
         task: impl Future<Output: Send> + Send + 'static,
@@ -31,7 +31,7 @@ impl ServiceTasks {
 }
 
 /// Completes when the process receives SIGTERM or SIGINT.
-pub(super) fn terminated() -> std::io::Result<impl Future<Output = ()>> {
+pub(super) fn termination_signal() -> std::io::Result<impl Future<Output = ()>> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {
         tokio::select! {
@@ -80,7 +80,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_signal_stops_all_tasks_after_the_delay() {
         let (stop, mut tasks) = (CancellationToken::new(), ServiceTasks::default());
-        tasks.begin("server", stop.clone().cancelled_owned());
+        tasks.spawn("server", stop.clone().cancelled_owned());
         let began = tokio::time::Instant::now();
         supervise(tasks, stop, ready(()), || (), Duration::from_secs(3)).await.unwrap();
         assert_eq!(began.elapsed(), Duration::from_secs(3));
@@ -89,8 +89,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_task_that_ends_early_ends_the_process() {
         let (stop, mut tasks) = (CancellationToken::new(), ServiceTasks::default());
-        tasks.begin("server", stop.clone().cancelled_owned());
-        tasks.begin("controller", ready(()));
+        tasks.spawn("server", stop.clone().cancelled_owned());
+        tasks.spawn("controller", ready(()));
         let error = supervise(tasks, stop, pending(), || (), Duration::ZERO).await.unwrap_err();
         assert!(matches!(error, AppError::TaskEnded("controller")), "{error}");
     }
@@ -98,7 +98,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_task_that_ignores_the_stop_is_reported_after_the_drain_time() {
         let mut tasks = ServiceTasks::default();
-        tasks.begin("stubborn", pending::<()>());
+        tasks.spawn("stubborn", pending::<()>());
         let stop = CancellationToken::new();
         let error = supervise(tasks, stop, ready(()), || (), Duration::ZERO).await.unwrap_err();
         assert!(matches!(error, AppError::Undrained(1)), "{error}");

@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, sync::Arc};
 #[derive(Debug)]
 pub(super) struct BudgetTree {
     /// The operator namespace, which has no limit of its own.
-    home: Arc<str>,
+    operator_namespace: Arc<str>,
     process: Arc<Budget>,
     /// The limits of each other namespace.
     of_namespace: ProfileLimits,
@@ -23,11 +23,10 @@ pub(super) struct BudgetTree {
 }
 
 impl BudgetTree {
-    /// `home` is the operator namespace.
-    pub(super) fn new(home: Arc<str>, limits: OperatorLimits) -> Self {
+    pub(super) fn new(operator_namespace: Arc<str>, limits: OperatorLimits) -> Self {
         let bytes = |max_bytes| ProfileLimits { max_objects: None, max_bytes };
         Self {
-            home,
+            operator_namespace,
             process: Arc::new(Budget::new(LimitScope::Process, bytes(limits.bytes), None)),
             of_namespace: bytes(limits.namespace_bytes),
             namespaces: BTreeMap::new(),
@@ -47,7 +46,7 @@ impl BudgetTree {
         let mut statuses: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
         for (profile, bytes) in all {
             let taken = statuses.entry(&profile.namespace).or_default();
-            if *profile.namespace != *self.home {
+            if *profile.namespace != *self.operator_namespace {
                 *taken = taken.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
             }
         }
@@ -64,7 +63,11 @@ impl BudgetTree {
     }
 
     fn namespace(&mut self, name: &Arc<str>) -> &BudgetCharge {
-        let limits = if *name == self.home { ProfileLimits::default() } else { self.of_namespace };
+        let limits = if *name == self.operator_namespace {
+            ProfileLimits::default()
+        } else {
+            self.of_namespace
+        };
         let process = &self.process;
         self.namespaces.entry(Arc::clone(name)).or_insert_with(|| {
             let budget = Budget::new(LimitScope::Namespace, limits, Some(Arc::clone(process)));

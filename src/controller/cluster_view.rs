@@ -1,6 +1,8 @@
 //! The controller's data sources, and a snapshot of the cluster for one reconciliation.
 
-use super::{admission::ProfileAdmission, operator_limits::OperatorLimits, resolve::leaving};
+use super::{
+    admission::ProfileAdmission, operator_limits::OperatorLimits, resolve::deletion_timestamp_path,
+};
 use crate::forecast::Forecaster;
 use kubewarm_api::model::{
     AccountPolicyState, FaultReason, InformerKey, ListPolicy, Refusal, ResourceInfo, Subject,
@@ -52,7 +54,8 @@ impl ControllerSources {
             }),
             gauge: Box::new(|key| self.catalog.gauge(key)),
             names: Box::new(|key| {
-                let names = self.catalog.reader(key)?.list_keys_without(&leaving()?)?;
+                let names =
+                    self.catalog.reader(key)?.list_keys_without(&deletion_timestamp_path()?)?;
                 Some(names.into_iter().map(|key| key.name.into()).collect())
             }),
             planned_names: Box::new(|key| self.forecasts.names(key)),

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 /// Resolves `profile` on a cluster that serves the kinds in `served`.
 ///
-/// `home` is the operator's scope, and `found` contains the namespaces of each selector. A selector
-/// that is not in `found` has no informers.
+/// `found` contains the namespaces of each selector. A selector that is not in `found` has no
+/// informers.
 #[must_use]
 pub fn outlook(
     profile: &ValidatedProfile,
-    home: &OperatorScope,
+    operator_scope: &OperatorScope,
     served: &ServedResources,
     found: &NamespacesBySelector,
     lists: ListPolicy,
@@ -24,7 +24,7 @@ pub fn outlook(
         let kind = Some(served.resolve(&target.of, target.version.as_deref()));
         let names = |key: &InformerKey| Some(found.get(&key.labels)?.iter().cloned().collect());
         let operator = OperatorTuning { lists, gauge: &|_| Arc::default() };
-        resolve(profile, target, home, kind, names, operator)
+        resolve(profile, target, operator_scope, kind, names, operator)
     });
     DeclaredProfile::of(profile, targets.collect())
 }

@@ -1,6 +1,6 @@
 //! Combines the requirements of all profiles for one informer into one spec. It performs no I/O.
 
-use super::resolve::leaving;
+use super::resolve::deletion_timestamp_path;
 use kubewarm_api::model::{
     AccessLossPolicy, FieldPath, InformerKey, InformerSettings, InformerSpec, ProfileMode,
     ProfileRef,
@@ -104,7 +104,7 @@ fn merge_indexes(claims: &[InformerClaim], omitted: &mut OmittedIndexes) -> BTre
     let finds = |path: &FieldPath| {
         claims.iter().any(|claim| claim.target.is_none() && claim.spec.indexes.contains(path))
     };
-    let mut united: BTreeSet<_> = leaving().filter(finds).into_iter().collect();
+    let mut united: BTreeSet<_> = deletion_timestamp_path().filter(finds).into_iter().collect();
     for InformerClaim { spec, target, .. } in claims {
         for path in &spec.indexes {
             if united.contains(path) {

@@ -13,14 +13,14 @@ pub(super) const PER_PROFILE: usize = 2_048;
 pub(super) struct InformerQuotas<'a> {
     limits: OperatorLimits,
     /// The operator namespace.
-    home: &'a str,
+    operator_namespace: &'a str,
     process: usize,
     namespaces: BTreeMap<Arc<str>, usize>,
 }
 
 impl<'a> InformerQuotas<'a> {
-    pub(super) fn new(limits: OperatorLimits, home: &'a str) -> Self {
-        Self { limits, home, process: 0, namespaces: BTreeMap::new() }
+    pub(super) fn new(limits: OperatorLimits, operator_namespace: &'a str) -> Self {
+        Self { limits, operator_namespace, process: 0, namespaces: BTreeMap::new() }
     }
 
     /// Grants `informers` informers to a target, or none. `taken` is the number of informers that
@@ -32,7 +32,7 @@ impl<'a> InformerQuotas<'a> {
     /// # Errors
     ///
     /// [`RefusalReason::TooManyInformers`].
-    pub(super) fn take(
+    pub(super) fn grant(
         &mut self,
         profile: &ProfileRef,
         taken: &mut usize,
@@ -51,7 +51,7 @@ impl<'a> InformerQuotas<'a> {
         let namespace = &profile.namespace;
         let of_namespace = self.namespaces.entry(Arc::clone(namespace)).or_default();
         // Users who can create profiles in the operator namespace are trusted like the operator.
-        if *of_namespace + informers > most && **namespace != *self.home {
+        if *of_namespace + informers > most && **namespace != *self.operator_namespace {
             return refuse(format!(
                 "targets[{target}]: the profiles of namespace {namespace:?} have {of_namespace} \
                  informers, and may have {most} together; remove targets or profiles there"

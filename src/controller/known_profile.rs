@@ -21,7 +21,7 @@ pub(super) struct KnownProfile {
     pub(super) valid: Arc<ValidatedProfile>,
     spec_bytes: u64,
     /// Charge for the last valid spec while a newer generation is invalid.
-    kept: Option<BudgetCharge>,
+    last_valid_charge: Option<BudgetCharge>,
     pub(super) accepted_at: Duration,
     pub(super) budget: Arc<Budget>,
     pub(super) targets: BTreeMap<Arc<str>, KnownTarget>,
@@ -40,7 +40,7 @@ impl KnownProfile {
             created: found.created,
             valid: Arc::clone(valid),
             spec_bytes: found.spec_bytes,
-            kept: None,
+            last_valid_charge: None,
             accepted_at: now,
             budget,
             targets: BTreeMap::new(),
@@ -72,7 +72,7 @@ impl KnownProfile {
     /// whether the new spec's author may act as the old identity. It must also fit into the limits
     /// for stored specs. Otherwise a tenant could keep one large spec per profile in memory by
     /// emptying the profiles.
-    pub(super) fn keep(
+    pub(super) fn keep_last_valid(
         &mut self,
         InvalidProfile { identity, .. }: &InvalidProfile,
         admission: &ProfileAdmission,
@@ -88,10 +88,11 @@ impl KnownProfile {
                 "the last valid generation used {reader}, and the newest one names another identity"
             ),
             Some(_) => {
-                if self.kept.is_none() {
-                    self.kept = admission.keep(&self.valid.profile.namespace, self.spec_bytes);
+                if self.last_valid_charge.is_none() {
+                    self.last_valid_charge =
+                        admission.keep(&self.valid.profile.namespace, self.spec_bytes);
                 }
-                if self.kept.is_some() {
+                if self.last_valid_charge.is_some() {
                     return Ok(());
                 }
                 format!(
@@ -105,7 +106,7 @@ impl KnownProfile {
     }
 
     fn release(&mut self, admission: &ProfileAdmission) {
-        if self.kept.take().is_some() {
+        if self.last_valid_charge.take().is_some() {
             admission.note_freed();
         }
     }

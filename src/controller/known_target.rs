@@ -18,11 +18,11 @@ use std::{
 
 /// Time until a stopped target is retried without an edit. `spread` adds up to 20%, so that not
 /// all retries list at once. Each retry costs a list up to the limit.
-const AGAIN: Duration = Duration::from_mins(10);
+const RETRY_DELAY: Duration = Duration::from_mins(10);
 
 /// How long a kind must be missing before it counts as removed. This is two discovery polls at the
 /// increased rate. An API server lists the groups of custom resources only shortly after its start.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MISSING_KIND_DELAY: Duration = Duration::from_secs(10);
 
 /// State of a target between two reconciliations.
 #[derive(Debug, Default)]
@@ -35,14 +35,14 @@ pub(super) struct KnownTarget {
     /// The limit that the target exceeded. Cleared when the target has synced within the limit.
     pub(super) limited: Option<LimitedTarget>,
     /// The charges of the target while it runs.
-    pub(super) holding: Option<TargetCharges>,
+    pub(super) charges: Option<TargetCharges>,
     /// The kind that discovery returned last, and since when discovery does not list it.
     kind: Option<(ResourceInfo, Option<Duration>)>,
     /// The selector's informer, and the namespaces in its store when that was last complete.
-    selected: Option<(InformerKey, Vec<Arc<str>>)>,
+    last_namespaces: Option<(InformerKey, Vec<Arc<str>>)>,
     /// The selector's informer, and the number of namespaces found last. For a refused planned
     /// target only the number is kept.
-    matched: Option<(InformerKey, usize)>,
+    last_count: Option<(InformerKey, usize)>,
 }
 
 impl KnownTarget {
@@ -50,7 +50,7 @@ impl KnownTarget {
     ///
     /// A missing kind stays valid for 10 seconds, unless the API server answers 404 to one of the
     /// target's informers.
-    pub(super) fn believe(
+    pub(super) fn resolve_kind(
         &mut self,
         target: &ValidatedTarget,
         answer: Result<ResourceInfo, Refusal>,
@@ -74,8 +74,8 @@ impl KnownTarget {
             return Err(refusal);
         };
         let since = since.unwrap_or(now);
-        let is_denied = self.holding.as_ref().is_some_and(|holding| holding.is_denied(cluster));
-        if is_denied || now.saturating_sub(since) >= PATIENCE {
+        let is_denied = self.charges.as_ref().is_some_and(|charges| charges.is_denied(cluster));
+        if is_denied || now.saturating_sub(since) >= MISSING_KIND_DELAY {
             return Err(refusal);
         }
         self.kind = Some((kind.clone(), Some(since)));
@@ -88,20 +88,20 @@ impl KnownTarget {
     /// namespaces was lost. The informers in those namespaces have their own access. They also stay
     /// valid while the selector's informer does not run, so that a stopped target still declares
     /// its informers.
-    pub(super) fn names(
+    pub(super) fn find_namespaces(
         &mut self,
         informer: &InformerKey,
         cluster: &ClusterView<'_>,
     ) -> Option<Vec<Arc<str>>> {
-        let names = self.find_names(informer, cluster);
+        let names = self.list_namespaces(informer, cluster);
         if let Some(names) = &names {
-            self.matched = Some((informer.clone(), names.len()));
+            self.last_count = Some((informer.clone(), names.len()));
         }
-        self.matched.take_if(|(of, _)| of != informer);
+        self.last_count.take_if(|(of, _)| of != informer);
         names
     }
 
-    fn find_names(
+    fn list_namespaces(
         &mut self,
         informer: &InformerKey,
         cluster: &ClusterView<'_>,
@@ -110,11 +110,11 @@ impl KnownTarget {
         if cluster.is_synced(informer)
             && let Some(names) = (cluster.names)(informer)
         {
-            self.selected = Some((informer.clone(), names.clone()));
+            self.last_namespaces = Some((informer.clone(), names.clone()));
             return Some(names);
         }
         let last = || {
-            let (of, names) = self.selected.as_ref()?;
+            let (of, names) = self.last_namespaces.as_ref()?;
             (of == informer).then(|| names.clone())
         };
         let planned = || (cluster.planned_names)(informer);
@@ -130,15 +130,15 @@ impl KnownTarget {
     /// Drops the known namespaces of a target without a selector, or of one whose selector is
     /// refused.
     pub(super) fn forget_names(&mut self) {
-        (self.selected, self.matched) = (None, None);
+        (self.last_namespaces, self.last_count) = (None, None);
     }
 
     /// Returns the number of informers of a planned `target`, including those in namespaces whose
     /// names are not known.
     pub(super) fn count_informers(&self, target: &DeclaredTarget) -> usize {
-        let matched = self.matched.as_ref().filter(|_| target.namespaces.is_some());
+        let last_count = self.last_count.as_ref().filter(|_| target.namespaces.is_some());
         // One informer for each namespace, and the selector's own.
-        target.all_informers().count().max(matched.map_or(0, |(_, count)| count + 1))
+        target.all_informers().count().max(last_count.map_or(0, |(_, count)| count + 1))
     }
 
     /// Whether discovery no longer lists the kind and the last result is still valid.
@@ -148,13 +148,13 @@ impl KnownTarget {
 
     /// Drops the informers and charges, because a planned target has none.
     pub(super) fn forget_informers(&mut self) {
-        let Self { kind, selected, matched, .. } = std::mem::take(self);
-        *self = Self { kind, selected, matched, ..Self::default() };
+        let Self { kind, last_namespaces, last_count, .. } = std::mem::take(self);
+        *self = Self { kind, last_namespaces, last_count, ..Self::default() };
     }
 
     /// Drops informers that must not serve `target`, after replacing them by newer ones that have
     /// synced.
-    pub(super) fn renew(
+    pub(super) fn replace_serving(
         &mut self,
         target: &ValidatedTarget,
         identity: &Identity,
@@ -163,12 +163,16 @@ impl KnownTarget {
         let is_synced =
             |it: &ServingTarget| it.informers.iter().all(|informer| cluster.is_warm(&informer.key));
         self.serving = self.warming.take().filter(is_synced).or_else(|| self.serving.take());
-        self.serving.take_if(|old| !can_answer(old, target, identity));
+        self.serving.take_if(|old| !can_serve(old, target, identity));
     }
 
     /// Drops the serving informers of a refused target, so that a removed kind frees its stores. A
     /// target with too many informers keeps the old ones if those fit.
-    pub(super) fn retain(&mut self, target: &DeclaredTarget, fits: impl FnOnce(usize) -> bool) {
+    pub(super) fn drop_refused_serving(
+        &mut self,
+        target: &DeclaredTarget,
+        fits: impl FnOnce(usize) -> bool,
+    ) {
         let Some(Err(refusal)) = &target.resolved else { return };
         let informers = self.serving.as_ref().map_or(0, |old| old.informers.len());
         if refusal.reason != RefusalReason::TooManyInformers || !fits(informers) {
@@ -178,7 +182,7 @@ impl KnownTarget {
 
     /// Drops the old informers that serve a running target.
     pub(super) fn drop_old_charges(&mut self) {
-        if self.holding.as_mut().is_some_and(TargetCharges::drop_old_charges) {
+        if self.charges.as_mut().is_some_and(TargetCharges::drop_old_charges) {
             self.serving = None;
         }
     }
@@ -197,9 +201,9 @@ impl KnownTarget {
         tracing::warn!(%profile, %target, %overrun, "a target does not fit into its limit");
         self.limited = Some(LimitedTarget {
             overrun: LimitOverrun { reached, ..overrun },
-            retry_at: Some(now + AGAIN + spread(profile, target)),
+            retry_at: Some(now + RETRY_DELAY + spread(profile, target)),
         });
-        self.holding = None;
+        self.charges = None;
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -208,21 +212,21 @@ impl KnownTarget {
 
     /// Clears the limit of a target that has synced within it, and retries a stopped target whose
     /// delay has ended.
-    pub(super) fn try_again(&mut self, cluster: &ClusterView<'_>, now: Duration) {
+    pub(super) fn retry(&mut self, cluster: &ClusterView<'_>, now: Duration) {
         let Some(limited) = &mut self.limited else { return };
-        let holding = self.holding.as_ref();
+        let charges = self.charges.as_ref();
         if limited.is_stopped() {
             limited.retry_at.take_if(|time| *time <= now);
-        } else if holding.is_some_and(|it| it.is_synced(cluster)) {
+        } else if charges.is_some_and(|it| it.is_synced(cluster)) {
             self.limited = None;
         }
     }
 }
 
-/// Returns up to a fifth of [`AGAIN`], with the same result for the same target.
+/// Returns up to a fifth of [`RETRY_DELAY`], with the same result for the same target.
 fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
     let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((profile, target));
-    AGAIN / 5 * u32::from(u8::try_from(hash % 256).unwrap_or(0)) / 256
+    RETRY_DELAY / 5 * u32::from(u8::try_from(hash % 256).unwrap_or(0)) / 256
 }
 
 /// Whether the old informers may serve an edited target.
@@ -230,7 +234,7 @@ fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
 /// They must have the same identity, because no policy has checked whether the new spec's author
 /// may act as another one. Informers with complete Secrets must not serve a target that no longer
 /// stores complete Secrets.
-fn can_answer(old: &ServingTarget, target: &ValidatedTarget, identity: &Identity) -> bool {
+fn can_serve(old: &ServingTarget, target: &ValidatedTarget, identity: &Identity) -> bool {
     let holds_whole = |data: SecretData, projection: Projection| {
         data == SecretData::Allow && matches!(projection, Projection::Full(_))
     };
@@ -285,7 +289,7 @@ pub(super) fn claim_informers(
         claims.add(spec, valid.mode, None);
     }
     if is_stopped {
-        state.holding = None;
+        state.charges = None;
     } else {
         for spec in &*declared.informers {
             claims.add(spec, valid.mode, Some(&declared.name));
@@ -295,7 +299,7 @@ pub(super) fn claim_informers(
         if let Some(spec) = selector {
             claims.add(spec, valid.mode, None);
         }
-        state.holding = Some(TargetCharges::new(
+        state.charges = Some(TargetCharges::new(
             budget,
             priority,
             &declared.informers,

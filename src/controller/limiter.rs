@@ -16,7 +16,7 @@ pub(super) struct RunningTarget<'a> {
 /// Compares the usage with the budgets, and stops targets until the others fit.
 pub(super) struct TargetLimiter<'a> {
     /// The operator namespace.
-    pub(super) home: &'a str,
+    pub(super) operator_namespace: &'a str,
     pub(super) cluster: &'a ClusterView<'a>,
     /// Time since the start of the process.
     pub(super) now: Duration,
@@ -27,20 +27,20 @@ pub(super) struct TargetLimiter<'a> {
 impl TargetLimiter<'_> {
     /// Stops targets until each profile, then each namespace, and finally the process is within its
     /// budget. `running` is sorted by profile.
-    pub(super) fn fit_all(&mut self, mut running: Vec<RunningTarget<'_>>) {
+    pub(super) fn enforce_all(&mut self, mut running: Vec<RunningTarget<'_>>) {
         for of_profile in running.chunk_by_mut(|a, b| a.profile == b.profile) {
-            self.fit(of_profile, LimitScope::Profile);
+            self.enforce(of_profile, LimitScope::Profile);
         }
         for of_namespace in running.chunk_by_mut(|a, b| a.profile.namespace == b.profile.namespace)
         {
-            self.fit(of_namespace, LimitScope::Namespace);
+            self.enforce(of_namespace, LimitScope::Namespace);
         }
-        self.fit(&mut running, LimitScope::Process);
+        self.enforce(&mut running, LimitScope::Process);
     }
 
     /// Drops old informers first, which serve targets until new ones are synced. Then stops targets
-    /// in their [`order`](Self::order) until the others fit.
-    fn fit(&mut self, targets: &mut [RunningTarget<'_>], bound: LimitScope) {
+    /// in their [`stop_order`](Self::stop_order) until the others fit.
+    fn enforce(&mut self, targets: &mut [RunningTarget<'_>], bound: LimitScope) {
         let budget =
             targets.first().and_then(|it| it.budget.chain().find(|it| it.bound() == bound));
         let Some(budget) = budget.cloned() else { return };
@@ -50,7 +50,7 @@ impl TargetLimiter<'_> {
             if fits() {
                 continue;
             }
-            targets.sort_by_cached_key(|target| self.order(target, bound, measure, limit));
+            targets.sort_by_cached_key(|target| self.stop_order(target, bound, measure, limit));
             for target in &mut *targets {
                 if !fits() {
                     target.state.drop_old_charges();
@@ -59,8 +59,8 @@ impl TargetLimiter<'_> {
             let mut stopped = Vec::new();
             for target in &mut *targets {
                 let is_part = |it: &mut TargetCharges| !fits() && it.size(bound, measure) > 0;
-                if let Some(holding) = target.state.holding.take_if(is_part) {
-                    stopped.push((target, self.overrun(&holding, bound, measure, limit)));
+                if let Some(charges) = target.state.charges.take_if(is_part) {
+                    stopped.push((target, self.overrun(&charges, bound, measure, limit)));
                 }
             }
             let others = budget.used(measure);
@@ -79,20 +79,21 @@ impl TargetLimiter<'_> {
     /// 3. Targets whose lists are not complete.
     /// 4. Within a profile, the lowest priority.
     /// 5. The largest target. Of equally large targets, the newest profile's target.
-    fn order(
+    fn stop_order(
         &self,
         target: &RunningTarget<'_>,
         bound: LimitScope,
         measure: LimitKind,
         limit: u64,
     ) -> impl Ord + use<> {
-        let holding = target.state.holding.as_ref();
-        let size = holding.map_or(0, |it| it.size(bound, measure));
-        let is_operators = bound == LimitScope::Process && *target.profile.namespace == *self.home;
-        let is_synced = holding.is_some_and(|it| it.is_synced(self.cluster));
+        let charges = target.state.charges.as_ref();
+        let size = charges.map_or(0, |it| it.size(bound, measure));
+        let is_operators =
+            bound == LimitScope::Process && *target.profile.namespace == *self.operator_namespace;
+        let is_synced = charges.is_some_and(|it| it.is_synced(self.cluster));
         // Priorities of different profiles are not comparable: each tenant would choose the
         // highest.
-        let priority = holding.filter(|_| bound == LimitScope::Profile).map(|it| it.priority);
+        let priority = charges.filter(|_| bound == LimitScope::Profile).map(|it| it.priority);
         let created = target.created.unwrap_or(Timestamp::MAX);
         (size <= limit, is_operators, is_synced, priority, Reverse(size), Reverse(created))
     }
@@ -100,7 +101,7 @@ impl TargetLimiter<'_> {
     /// Returns the overrun without the usage of other targets, which the caller adds.
     fn overrun(
         &self,
-        holding: &TargetCharges,
+        charges: &TargetCharges,
         bound: LimitScope,
         measure: LimitKind,
         limit: u64,
@@ -109,10 +110,10 @@ impl TargetLimiter<'_> {
             bound,
             measure,
             limit,
-            reached: holding.size(bound, measure),
+            reached: charges.size(bound, measure),
             others: 0,
-            objects: holding.objects(),
-            expected: holding.expected(measure, self.cluster),
+            objects: charges.objects(),
+            expected: charges.expected(measure, self.cluster),
         }
     }
 }

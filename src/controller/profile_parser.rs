@@ -141,12 +141,12 @@ impl ProfileParser {
     /// Profiles in the namespaces `kept` cannot be read now and are returned unchanged.
     pub(super) fn read(
         &mut self,
-        tables: &[StoreReader],
+        stores: &[StoreReader],
         kept: &BTreeSet<Arc<str>>,
     ) -> Vec<ClusterProfile> {
         let mut found = BTreeMap::new();
-        for table in tables {
-            self.read_table(table, &mut found);
+        for store in stores {
+            self.read_store(store, &mut found);
         }
         let remembered = std::mem::take(&mut self.known);
         found.extend(remembered.into_iter().filter(|(of, _)| kept.contains(&of.namespace)));
@@ -154,10 +154,10 @@ impl ProfileParser {
         self.known.values().map(|(_, found)| found.clone()).collect()
     }
 
-    fn read_table(&mut self, table: &StoreReader, found: &mut ClusterProfiles) {
-        let mut page = table.versions(None, PAGE);
+    fn read_store(&mut self, store: &StoreReader, found: &mut ClusterProfiles) {
+        let mut page = store.versions(None, PAGE);
         while let Some((last, _)) = page.last() {
-            let next = table.versions(Some(last), PAGE);
+            let next = store.versions(Some(last), PAGE);
             for (key, version) in page {
                 let profile = ProfileRef {
                     namespace: key.namespace.as_ref().into(),
@@ -166,7 +166,7 @@ impl ProfileParser {
                 let known = self.known.remove(&profile);
                 if let Some(known) = known.filter(|known| version.is_some() && known.0 == version) {
                     found.insert(profile, known);
-                } else if let Some(object) = table.get(&key) {
+                } else if let Some(object) = store.get(&key) {
                     let parsed = parse(profile.clone(), &object);
                     found.insert(profile, (object.version, parsed));
                 }
@@ -183,14 +183,14 @@ fn parse(profile: ProfileRef, object: &StoredObject) -> ClusterProfile {
             Ok(StoredProfile { metadata, spec, status, is_left_out }) => {
                 let spec = spec.map_or("null", RawValue::get);
                 let parsed = if is_left_out {
-                    Err(InvalidProfile { refusal: left_out(&profile), identity: None })
+                    Err(InvalidProfile { refusal: left_out_refusal(&profile), identity: None })
                 } else {
                     parse_spec(&profile, &uid, &metadata, spec)
                 };
                 (metadata, spec.len(), parsed, status)
             }
             Err(error) => {
-                let refusal = unreadable(&error);
+                let refusal = unreadable_refusal(&error);
                 (
                     ProfileMetadata::default(),
                     object.body.len(),
@@ -219,7 +219,7 @@ fn parse_spec(
     spec: &str,
 ) -> ParsedProfile {
     let parsed: CacheProfileSpec = serde_json::from_str(spec)
-        .map_err(|error| unrunnable(profile, spec, unreadable(&error)))?;
+        .map_err(|error| unrunnable(profile, spec, unreadable_refusal(&error)))?;
     let metadata = ObjectMeta {
         namespace: Some(profile.namespace.to_string()),
         name: Some(profile.name.to_string()),
@@ -255,7 +255,7 @@ fn unrunnable(profile: &ProfileRef, spec: &str, refusal: Refusal) -> InvalidProf
 }
 
 /// Refusal of a spec with an unknown field or value, which was stored with another CRD version.
-fn unreadable(error: &serde_json::Error) -> Refusal {
+fn unreadable_refusal(error: &serde_json::Error) -> Refusal {
     let message = format!(
         "the spec is not one that this version of kubewarm understands ({error}); apply the \
          CustomResourceDefinition that `kubewarm crd` prints, then the profile again"
@@ -264,7 +264,7 @@ fn unreadable(error: &serde_json::Error) -> Refusal {
 }
 
 /// Refusal of a profile whose spec exceeds the limits for stored specs.
-fn left_out(profile: &ProfileRef) -> Refusal {
+fn left_out_refusal(profile: &ProfileRef) -> Refusal {
     let message = format!(
         "left out: kubewarm reads {NAMESPACE_PROFILES} profiles with {NAMESPACE_MEBIBYTES} MiB of specs of \
          one namespace, and {PROCESS_PROFILES} with {PROCESS_MEBIBYTES} MiB of all namespaces, first come, \

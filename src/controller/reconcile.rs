@@ -37,7 +37,7 @@ use std::{
 /// profiles.
 #[derive(Debug)]
 pub(super) struct Reconciler {
-    home: OperatorScope,
+    operator_scope: OperatorScope,
     known: BTreeMap<ProfileRef, KnownProfile>,
     /// Why the last valid generation of a profile is not kept, with the profile's UID.
     dropped: BTreeMap<ProfileRef, (Arc<str>, String)>,
@@ -63,7 +63,7 @@ pub(super) struct ReconcileResult {
 
 impl Reconciler {
     pub(super) fn new(
-        home: OperatorScope,
+        operator_scope: OperatorScope,
         limits: OperatorLimits,
         lists: ListPolicy,
         admission: ProfileAdmission,
@@ -71,8 +71,8 @@ impl Reconciler {
         Self {
             known: BTreeMap::new(),
             dropped: BTreeMap::new(),
-            budgets: BudgetTree::new(Arc::clone(&home.namespace), limits),
-            home,
+            budgets: BudgetTree::new(Arc::clone(&operator_scope.namespace), limits),
+            operator_scope,
             limits,
             lists,
             admission,
@@ -101,12 +101,12 @@ impl Reconciler {
         self.dropped.retain(|profile, _| exist.contains(profile));
         let statuses = profiles.iter().map(|found| (&found.profile, found.status_bytes));
         self.budgets.charge_statuses(statuses);
-        let exceeded = self.limit(cluster, now);
+        let exceeded = self.enforce_limits(cluster, now);
         let mut outcome = ReconcileResult { exceeded, ..ReconcileResult::default() };
-        let home = Arc::clone(&self.home.namespace);
-        let mut quotas = InformerQuotas::new(self.limits, &home);
+        let operator_namespace = Arc::clone(&self.operator_scope.namespace);
+        let mut quotas = InformerQuotas::new(self.limits, &operator_namespace);
         let mut claims = InformerClaims::default();
-        let mut declared: Vec<_> = by_precedence(profiles, &home)
+        let mut declared: Vec<_> = by_precedence(profiles, &operator_namespace)
             .into_iter()
             .map(|found| {
                 let declared =
@@ -133,7 +133,7 @@ impl Reconciler {
     }
 
     /// Stops targets that exceed a limit, and retries stopped targets whose delay has ended.
-    fn limit(&mut self, cluster: &ClusterView<'_>, now: Duration) -> Vec<LimitOverrun> {
+    fn enforce_limits(&mut self, cluster: &ClusterView<'_>, now: Duration) -> Vec<LimitOverrun> {
         let mut running = Vec::new();
         for (profile, known) in &mut self.known {
             let KnownProfile { created, budget, targets, .. } = known;
@@ -142,19 +142,19 @@ impl Reconciler {
                 running.push(RunningTarget { profile, created: *created, target, budget, state });
             }
         }
-        let home = &self.home.namespace;
-        let mut limiter = TargetLimiter { home, cluster, now, exceeded: Vec::new() };
-        limiter.fit_all(running);
+        let operator_namespace = &self.operator_scope.namespace;
+        let mut limiter = TargetLimiter { operator_namespace, cluster, now, exceeded: Vec::new() };
+        limiter.enforce_all(running);
         let exceeded = limiter.exceeded;
         for state in self.known.values_mut().flat_map(|known| known.targets.values_mut()) {
-            state.try_again(cluster, now);
+            state.retry(cluster, now);
         }
         exceeded
     }
 
     /// Returns the profile's state with the generation that runs, and why that is not the newest
     /// one.
-    fn choose(
+    fn choose_generation(
         &mut self,
         found: &ClusterProfile,
         known: Option<KnownProfile>,
@@ -174,7 +174,7 @@ impl Reconciler {
         };
         let mut refusal = unrunnable.refusal.clone();
         if let Some(mut known) = known {
-            let Err(note) = known.keep(unrunnable, &self.admission) else {
+            let Err(note) = known.keep_last_valid(unrunnable, &self.admission) else {
                 return (Some(known), Some(refusal));
             };
             tracing::warn!(%profile, %note, "an edited profile runs no longer");
@@ -197,7 +197,7 @@ impl Reconciler {
     ) -> DeclaredProfile {
         let known = self.known.remove(&found.profile);
         let known = known.filter(|known| known.valid.uid == found.uid);
-        let (known, refused) = self.choose(found, known, now);
+        let (known, refused) = self.choose_generation(found, known, now);
         let Some(mut known) = known else { return unrunnable(found, refused, now) };
         let valid = Arc::clone(&known.valid);
         known.budget.set_limits(valid.limits);
@@ -208,31 +208,31 @@ impl Reconciler {
             if valid.mode == ProfileMode::Plan {
                 state.forget_informers();
             }
-            state.renew(target, &valid.identity(), cluster);
-            let kind =
-                (cluster.kind)(target).map(|answer| state.believe(target, answer, cluster, now));
+            state.replace_serving(target, &valid.identity(), cluster);
+            let kind = (cluster.kind)(target)
+                .map(|answer| state.resolve_kind(target, answer, cluster, now));
             outcome.is_kind_missing |= state.is_kind_missing();
-            let names = |key: &InformerKey| state.names(key, cluster);
+            let names = |key: &InformerKey| state.find_namespaces(key, cluster);
             let operator = OperatorTuning { lists: self.lists, gauge: &cluster.gauge };
-            let resolved = resolve(&valid, target, &self.home, kind, names, operator);
+            let resolved = resolve(&valid, target, &self.operator_scope, kind, names, operator);
             let mut quota =
-                |informers| quotas.take(&found.profile, &mut taken, &target.name, informers);
+                |informers| quotas.grant(&found.profile, &mut taken, &target.name, informers);
             let informers = match valid.mode {
                 ProfileMode::Plan => state.count_informers(&resolved),
                 ProfileMode::Active | ProfileMode::Paused => resolved.all_informers().count(),
             };
             let resolved = within_quota(&mut quota, informers, resolved);
-            state.retain(&resolved, |informers| quota(informers).is_ok());
+            state.drop_refused_serving(&resolved, |informers| quota(informers).is_ok());
             if resolved.namespaces.is_none() {
                 state.forget_names();
             }
-            let is_tenants = *found.profile.namespace != *self.home.namespace;
+            let is_tenant = *found.profile.namespace != *self.operator_scope.namespace;
             if valid.mode == ProfileMode::Plan {
                 targets.push(resolved);
                 known.targets.insert(Arc::clone(&target.name), state);
                 continue;
             }
-            if is_tenants && !state.is_stopped() {
+            if is_tenant && !state.is_stopped() {
                 let overrun = overrun_by_informers(&known.budget, resolved.all_informers());
                 if let Some(overrun) = overrun {
                     state.stop(&found.profile, &target.name, overrun, now);
@@ -270,8 +270,11 @@ impl Reconciler {
         {
             return access.clone();
         }
-        let access = match ProfilePermissions::for_informers(declared, subject, &self.home.watched)
-        {
+        let access = match ProfilePermissions::for_informers(
+            declared,
+            subject,
+            &self.operator_scope.watched,
+        ) {
             Ok(access) => Some(Arc::new(access.status())),
             Err(error) => {
                 tracing::warn!(profile = %declared.profile, %error, "no manifests for a profile");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The field is set while a namespace is being deleted. Its roles can be deleted before its
 /// objects, and it accepts no new objects.
-const LEAVING: &str = "metadata.deletionTimestamp";
+const DELETION_TIMESTAMP: &str = "metadata.deletionTimestamp";
 
 /// The operator's part in the tuning of informers; profiles have the other part.
 #[derive(Clone, Copy)]
@@ -28,12 +28,12 @@ pub(super) struct OperatorTuning<'a> {
 pub(super) fn resolve(
     profile: &ValidatedProfile,
     target: &ValidatedTarget,
-    home: &OperatorScope,
+    operator_scope: &OperatorScope,
     kind: Option<Result<ResourceInfo, Refusal>>,
     names: impl FnOnce(&InformerKey) -> Option<Vec<Arc<str>>>,
     operator: OperatorTuning<'_>,
 ) -> DeclaredTarget {
-    let resolved = accept(profile, target, home, kind);
+    let resolved = accept(profile, target, operator_scope, kind);
     let (mut informers, mut namespaces) = (Vec::new(), None);
     if let Some(Ok(kind)) = &resolved {
         if let TargetScope::NamespaceSelector(labels) = &target.scope {
@@ -64,11 +64,11 @@ pub(super) fn resolve(
 fn accept(
     profile: &ValidatedProfile,
     target: &ValidatedTarget,
-    home: &OperatorScope,
+    operator_scope: &OperatorScope,
     kind: Option<Result<ResourceInfo, Refusal>>,
 ) -> Option<Result<ResourceInfo, Refusal>> {
-    let refused = home.scope_refusal(profile, target);
-    if let Some(refusal) = refused.or_else(|| home.watched.refusal(profile, target)) {
+    let refused = operator_scope.scope_refusal(profile, target);
+    if let Some(refusal) = refused.or_else(|| operator_scope.watched.refusal(profile, target)) {
         return Some(Err(refusal));
     }
     let in_target = |refusal: Refusal| {
@@ -164,11 +164,11 @@ fn namespaces_informer(
         declared_in: Some(Arc::clone(&profile.profile.namespace)),
     };
     let tuning = operator.tuning(profile, &key, 1_000, NamespaceCheck::Known);
-    Some(InformerSpec { key, tuning, indexes: leaving().into_iter().collect() })
+    Some(InformerSpec { key, tuning, indexes: deletion_timestamp_path().into_iter().collect() })
 }
 
 /// The field that marks namespaces which are being deleted. It never returns `None`, because the
 /// path is a constant.
-pub(super) fn leaving() -> Option<FieldPath> {
-    FieldPath::parse(LEAVING).ok()
+pub(super) fn deletion_timestamp_path() -> Option<FieldPath> {
+    FieldPath::parse(DELETION_TIMESTAMP).ok()
 }

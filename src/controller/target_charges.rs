@@ -89,13 +89,13 @@ impl TargetCharges {
                 cluster.reports.get(key)?.expected
             }
         };
-        together(self.informers.iter().zip(&self.own).map(expected))
+        sum_if_known(self.informers.iter().zip(&self.own).map(expected))
     }
 }
 
 /// Sums the counts, or returns `None` if one is unknown. The sum saturates, because an API server
 /// can report any number.
-fn together(mut counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+fn sum_if_known(mut counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     counts.try_fold(0_u64, |sum, count| Some(sum.saturating_add(count?)))
 }
 
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn wrong_list_lengths_from_the_api_server_do_not_overflow() {
-        assert_eq!(together([Some(u64::MAX), Some(1)].into_iter()), Some(u64::MAX));
-        assert_eq!(together([Some(u64::MAX), None].into_iter()), None);
-        assert_eq!(together([Some(2), Some(1)].into_iter()), Some(3));
+        assert_eq!(sum_if_known([Some(u64::MAX), Some(1)].into_iter()), Some(u64::MAX));
+        assert_eq!(sum_if_known([Some(u64::MAX), None].into_iter()), None);
+        assert_eq!(sum_if_known([Some(2), Some(1)].into_iter()), Some(3));
     }
 }

@@ -37,13 +37,13 @@ pub(super) struct InformerSurvey {
     /// Whether `objects` is the exact number.
     pub(super) certainty: PlanCertainty,
     /// How the first list would be fetched.
-    pub(super) way: ListMethod,
+    pub(super) method: ListMethod,
     /// Measured speed; `None` if no page was received.
     pub(super) speed: Option<ListSpeed>,
     /// Verbs that the identity is not permitted to use.
     pub(super) refused: BTreeSet<Verb>,
     /// Error message of another problem, for the user.
-    pub(super) trouble: Option<String>,
+    pub(super) problem: Option<String>,
 }
 
 /// Cost of a set of informers.
@@ -99,7 +99,7 @@ pub(super) fn forecast(
     let total = seen.figures(informers, selectors);
     let mut caveats: Vec<_> = found
         .iter()
-        .filter_map(|(key, found)| Some(format!("{key}: {}", found.trouble.as_deref()?)))
+        .filter_map(|(key, found)| Some(format!("{key}: {}", found.problem.as_deref()?)))
         .collect();
     caveats.truncate(MAX_CAVEATS);
     let refused = found.iter().filter(|(_, found)| !found.refused.is_empty());
@@ -120,7 +120,7 @@ fn speeds(found: &BTreeMap<InformerKey, InformerSurvey>) -> BTreeMap<DictionaryK
     let latency = all().map(|(_, speed)| speed.latency).min().unwrap_or_default();
     let mut speeds = BTreeMap::<DictionaryKey, ListSpeed>::new();
     for (key, speed) in all() {
-        let kind = speeds.entry(alike(key)).or_default();
+        let kind = speeds.entry(dictionary_key(key)).or_default();
         if speed.objects >= kind.objects {
             *kind = ListSpeed { latency, ..speed };
         }
@@ -128,7 +128,7 @@ fn speeds(found: &BTreeMap<InformerKey, InformerSurvey>) -> BTreeMap<DictionaryK
     speeds
 }
 
-pub(super) fn alike(key: &InformerKey) -> DictionaryKey {
+pub(super) fn dictionary_key(key: &InformerKey) -> DictionaryKey {
     (key.resource.clone(), key.projection)
 }
 
@@ -157,7 +157,7 @@ impl SurveyResults<'_> {
             let took = self.took(key, found.objects, requests);
             if informers.contains_key(*key) {
                 figures.objects = figures.objects.saturating_add(found.objects);
-                let kind = kinds.entry(alike(key)).or_default();
+                let kind = kinds.entry(dictionary_key(key)).or_default();
                 *kind = kind.saturating_add(found.objects);
                 longest = longest.max(took);
                 sum = sum.saturating_add(took);
@@ -182,7 +182,7 @@ impl SurveyResults<'_> {
     }
 
     fn took(&self, key: &InformerKey, objects: u64, requests: u64) -> Duration {
-        let Some(speed) = self.speeds.get(&alike(key)) else { return Duration::ZERO };
+        let Some(speed) = self.speeds.get(&dictionary_key(key)) else { return Duration::ZERO };
         let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let waiting = speed.latency.saturating_mul(count(requests));
         let sending = speed.took.saturating_sub(speed.latency).as_nanos();
@@ -192,7 +192,7 @@ impl SurveyResults<'_> {
 }
 
 fn requests(spec: &InformerSpec, found: &InformerSurvey) -> u64 {
-    match found.way {
+    match found.method {
         ListMethod::List | ListMethod::WatchList => 1,
         ListMethod::PagedList => {
             found.objects.div_ceil(u64::from(spec.tuning.lists.page_size.max(1))).max(1)
@@ -234,12 +234,12 @@ mod tests {
         declared("a", "p", targets.iter().map(target).collect())
     }
 
-    fn found(objects: u64, way: ListMethod) -> InformerSurvey {
+    fn found(objects: u64, method: ListMethod) -> InformerSurvey {
         let millis = Duration::from_millis;
         let speed = ListSpeed { objects: 100, took: millis(110), latency: millis(10) };
-        let (refused, trouble) = (BTreeSet::new(), None);
+        let (refused, problem) = (BTreeSet::new(), None);
         let certainty = PlanCertainty::Estimate;
-        InformerSurvey { objects, certainty, way, speed: Some(speed), refused, trouble }
+        InformerSurvey { objects, certainty, method, speed: Some(speed), refused, problem }
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
         let found =
             informers.each_ref().map(|it| (it.key.clone(), found(u64::MAX, ListMethod::PagedList)));
         let weight = SampleUsage { objects: 1, bytes: u64::MAX, fixed: u64::MAX };
-        let weights = [(alike(&informers[0].key), weight)].into();
+        let weights = [(dictionary_key(&informers[0].key), weight)].into();
         let total = forecast(&order(&[("all", &informers)]), &found.into(), &weights).total;
         assert_eq!((total.objects, total.bytes), (u64::MAX, u64::MAX));
         assert_eq!(total.status().objects, Some(i64::MAX));
@@ -261,7 +261,7 @@ mod tests {
         let order = order(&[("one", one), ("two", one)]);
         let found = [(informer.key.clone(), found(1_000, ListMethod::List))].into();
         let weight = SampleUsage { objects: 100, bytes: 1_000, fixed: 50 };
-        let weights = [(alike(&informer.key), weight)].into();
+        let weights = [(dictionary_key(&informer.key), weight)].into();
         let forecast = forecast(&order, &found, &weights);
         let [(_, one), (_, two)] = forecast.targets.as_slice() else { panic!("two targets") };
         assert_eq!((one, two), (&forecast.total, &forecast.total));

@@ -8,7 +8,7 @@ mod survey;
 
 pub use self::{
     cost_estimate::{CostEstimate, ProfileForecast},
-    forecaster::{Forecaster, REST, run},
+    forecaster::{Forecaster, REQUEST_PAUSE, run},
     survey::CostSurveyor,
 };
 

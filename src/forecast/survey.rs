@@ -2,7 +2,7 @@
 
 use super::{
     accepted,
-    cost_estimate::{InformerSurvey, ListSpeed, ProfileForecast, alike, forecast},
+    cost_estimate::{InformerSurvey, ListSpeed, ProfileForecast, dictionary_key, forecast},
 };
 use kubewarm_api::{
     model::{
@@ -49,7 +49,7 @@ const TIME: Duration = Duration::from_mins(3);
 pub struct CostSurveyor {
     clients: Arc<dyn ClientProvider>,
     strategies: ListMethodSupport,
-    rest: Duration,
+    request_pause: Duration,
     buckets: NamespaceBuckets,
     /// Whether the survey checks the access of each informer's identity.
     has_access_checks: bool,
@@ -63,22 +63,22 @@ pub(super) struct ProfileSurvey {
     until: Instant,
     sample: StoreSample,
     /// Number and bytes of the sampled objects, by kind.
-    taken: BTreeMap<DictionaryKey, (usize, usize)>,
+    sampled: BTreeMap<DictionaryKey, (usize, usize)>,
 }
 
 impl CostSurveyor {
-    /// Creates a surveyor that waits for `rest` and for the rate limit of the profile's namespace
-    /// before each request.
+    /// Creates a surveyor that waits for `request_pause` and for the rate limit of the profile's
+    /// namespace before each request.
     #[must_use]
     pub fn new(
         clients: Arc<dyn ClientProvider>,
-        rest: Duration,
+        request_pause: Duration,
         buckets: NamespaceBuckets,
     ) -> Self {
         Self {
             clients,
             strategies: ListMethodSupport::default(),
-            rest,
+            request_pause,
             buckets,
             has_access_checks: true,
         }
@@ -90,11 +90,11 @@ impl CostSurveyor {
         Self { has_access_checks: false, ..self }
     }
 
-    /// Waits before `requests` requests: `rest` for each, and the rate limit.
-    async fn turn(&self, requests: u32, round: &ProfileSurvey) {
-        sleep(self.rest * requests).await;
+    /// Waits before `requests` requests: `request_pause` for each, and the rate limit.
+    async fn wait_for_limits(&self, requests: u32, survey: &ProfileSurvey) {
+        sleep(self.request_pause * requests).await;
         let count = usize::try_from(requests).unwrap_or(usize::MAX);
-        self.buckets.pass(&round.payer, count).await;
+        self.buckets.pass(&survey.payer, count).await;
     }
 
     /// Returns the namespaces that a selector matches, except those that are being deleted.
@@ -106,16 +106,16 @@ impl CostSurveyor {
     pub(super) async fn names(
         &self,
         selector: &InformerKey,
-        round: &mut ProfileSurvey,
+        survey: &mut ProfileSurvey,
     ) -> Result<Vec<Arc<str>>, RequestFault> {
         let client = self.clients.client_for(&selector.identity);
         let mut names = Vec::new();
         let mut token = String::new();
         for _ in 0..PAGES {
-            if !round.take(1) {
-                return Err(enough());
+            if !survey.take_requests(1) {
+                return Err(requests_exhausted());
             }
-            self.turn(1, round).await;
+            self.wait_for_limits(1, survey).await;
             let page =
                 SampleRequest { depth: SampleDepth::Metadata, limit: COUNTED, token: &token };
             let name = |item: &DecodedObject<'_>| {
@@ -143,47 +143,47 @@ impl CostSurveyor {
         self.survey_in(profile, ProfileSurvey::of(profile)).await
     }
 
-    /// The same, with the remaining requests of `round`.
+    /// The same, with the remaining requests of `survey`.
     pub(super) async fn survey_in(
         &self,
         profile: &DeclaredProfile,
-        mut round: ProfileSurvey,
+        mut survey: ProfileSurvey,
     ) -> ProfileForecast {
         let mut found = BTreeMap::new();
         let selectors = accepted(profile).filter_map(|target| target.namespaces.as_ref());
         let informers = accepted(profile).flat_map(|target| &*target.informers);
         for spec in selectors.chain(informers) {
             if !found.contains_key(&spec.key) {
-                found.insert(spec.key.clone(), self.informer(spec, &mut round).await);
+                found.insert(spec.key.clone(), self.informer(spec, &mut survey).await);
             }
         }
         // Training a dictionary blocks the thread.
-        let sample = round.sample;
+        let sample = survey.sample;
         let weights = tokio::task::spawn_blocking(move || sample.weigh()).await;
         forecast(profile, &found, &weights.unwrap_or_default())
     }
 
-    async fn informer(&self, spec: &InformerSpec, round: &mut ProfileSurvey) -> InformerSurvey {
+    async fn informer(&self, spec: &InformerSpec, survey: &mut ProfileSurvey) -> InformerSurvey {
         let operator = self.clients.client_for(&Identity::Operator);
-        let way = self.strategies.first(&operator, spec).await;
+        let method = self.strategies.first(&operator, spec).await;
         let mut found = InformerSurvey {
             objects: 0,
             certainty: PlanCertainty::Estimate,
-            way,
+            method,
             speed: None,
             refused: BTreeSet::new(),
-            trouble: None,
+            problem: None,
         };
-        if let Err(fault) = self.list(spec, round, &mut found).await {
-            found.at_least(fault.to_string());
+        if let Err(fault) = self.list(spec, survey, &mut found).await {
+            found.note_lower_bound(fault.to_string());
         }
         let is_whole = matches!(spec.key.projection, Projection::Full(_));
         if is_whole && spec.key.resource.group_resource().is_secrets() {
             let text = "the payload of secrets is not looked at, memory is more than is said";
-            found.at_least(text.to_owned());
+            found.note_lower_bound(text.to_owned());
         }
-        if self.has_access_checks && round.take(ACCESS_CHECK_REQUESTS) {
-            self.turn(ACCESS_CHECK_REQUESTS, round).await;
+        if self.has_access_checks && survey.take_requests(ACCESS_CHECK_REQUESTS) {
+            self.wait_for_limits(ACCESS_CHECK_REQUESTS, survey).await;
             let client = self.clients.client_for(&spec.key.identity);
             let AccessCheck { list, watch, .. } = check_access(&client, spec).await;
             for (verb, answer) in [(Verb::List, list), (Verb::Watch, watch)] {
@@ -191,7 +191,7 @@ impl CostSurveyor {
                     found.refused.insert(verb);
                     // The missing permission is reported separately, and the error of the list adds
                     // nothing.
-                    found.trouble = None;
+                    found.problem = None;
                 }
             }
         }
@@ -202,21 +202,21 @@ impl CostSurveyor {
     async fn list(
         &self,
         spec: &InformerSpec,
-        round: &mut ProfileSurvey,
+        survey: &mut ProfileSurvey,
         found: &mut InformerSurvey,
     ) -> Result<(), RequestFault> {
-        let room = round.room(&spec.key);
-        let (depth, limit) = match room {
+        let missing = survey.missing_samples(&spec.key);
+        let (depth, limit) = match missing {
             0 => (SampleDepth::Metadata, 1),
             _ => (SampleDepth::AsDeclared, FIRST),
         };
-        let mut page = self.page(spec, depth, limit, "", round).await?;
+        let mut page = self.page(spec, depth, limit, "", survey).await?;
         found.note_page(&page, depth);
-        if room > 0 && !page.token.is_empty() {
-            let room = round.room(&spec.key).min(COUNTED);
-            if room > 0 {
+        if missing > 0 && !page.token.is_empty() {
+            let missing = survey.missing_samples(&spec.key).min(COUNTED);
+            if missing > 0 {
                 let token = std::mem::take(&mut page.token);
-                page = self.page(spec, SampleDepth::AsDeclared, room, &token, round).await?;
+                page = self.page(spec, SampleDepth::AsDeclared, missing, &token, survey).await?;
                 found.note_page(&page, SampleDepth::AsDeclared);
             }
         }
@@ -226,10 +226,10 @@ impl CostSurveyor {
                 return Ok(());
             }
             let token = std::mem::take(&mut page.token);
-            page = self.page(spec, SampleDepth::Metadata, COUNTED, &token, round).await?;
+            page = self.page(spec, SampleDepth::Metadata, COUNTED, &token, survey).await?;
             found.note_page(&page, SampleDepth::Metadata);
         }
-        found.at_least(format!("more than {} objects with a selector", found.objects));
+        found.note_lower_bound(format!("more than {} objects with a selector", found.objects));
         Ok(())
     }
 
@@ -239,16 +239,16 @@ impl CostSurveyor {
         depth: SampleDepth,
         limit: u32,
         token: &str,
-        round: &mut ProfileSurvey,
+        survey: &mut ProfileSurvey,
     ) -> Result<SamplePage, RequestFault> {
-        if !round.take(1) {
-            return Err(enough());
+        if !survey.take_requests(1) {
+            return Err(requests_exhausted());
         }
-        self.turn(1, round).await;
+        self.wait_for_limits(1, survey).await;
         let client = self.clients.client_for(&spec.key.identity);
         let keep = |item: &DecodedObject<'_>| {
             if depth == SampleDepth::AsDeclared {
-                round.keep(spec, item);
+                survey.add_sample(spec, item);
             }
         };
         let page = SampleRequest { depth, limit, token };
@@ -256,7 +256,7 @@ impl CostSurveyor {
     }
 }
 
-fn enough() -> RequestFault {
+fn requests_exhausted() -> RequestFault {
     let minutes = TIME.as_secs() / 60;
     let text = format!(
         "not all was looked at: {REQUESTS} requests or {minutes} minutes are enough for one profile"
@@ -271,27 +271,27 @@ impl ProfileSurvey {
             requests: REQUESTS,
             until: Instant::now() + TIME,
             sample: StoreSample::default(),
-            taken: BTreeMap::new(),
+            sampled: BTreeMap::new(),
         }
     }
 
     /// Takes `count` of the remaining requests. Returns false if too few remain or the time is
     /// over.
-    fn take(&mut self, count: u32) -> bool {
+    fn take_requests(&mut self, count: u32) -> bool {
         let left = self.requests.checked_sub(count).filter(|_| Instant::now() < self.until);
         self.requests = left.unwrap_or(0);
         left.is_some()
     }
 
     /// Returns how many more objects of the informer's kind the sample needs.
-    fn room(&self, key: &InformerKey) -> u32 {
-        let (objects, bytes) = self.taken.get(&alike(key)).copied().unwrap_or_default();
+    fn missing_samples(&self, key: &InformerKey) -> u32 {
+        let (objects, bytes) = self.sampled.get(&dictionary_key(key)).copied().unwrap_or_default();
         let by_size = BYTES.saturating_sub(bytes) / bytes.checked_div(objects).unwrap_or(1).max(1);
         u32::try_from(OBJECTS.saturating_sub(objects).min(by_size)).unwrap_or(0)
     }
 
-    fn keep(&mut self, spec: &InformerSpec, item: &DecodedObject<'_>) {
-        let (objects, bytes) = self.taken.entry(alike(&spec.key)).or_default();
+    fn add_sample(&mut self, spec: &InformerSpec, item: &DecodedObject<'_>) {
+        let (objects, bytes) = self.sampled.entry(dictionary_key(&spec.key)).or_default();
         if *bytes < BYTES {
             *objects += 1;
             *bytes += item.body.len();
@@ -312,16 +312,18 @@ impl InformerSurvey {
         self.speed = Some(ListSpeed { objects, took, latency });
     }
 
-    fn at_least(&mut self, trouble: String) {
+    fn note_lower_bound(&mut self, problem: String) {
         self.certainty = PlanCertainty::LowerBound;
-        self.trouble = Some(trouble);
+        self.problem = Some(problem);
     }
 }
 
 impl std::fmt::Debug for CostSurveyor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The clients contain credentials.
-        f.debug_struct("CostSurveyor").field("rest", &self.rest).finish_non_exhaustive()
+        f.debug_struct("CostSurveyor")
+            .field("request_pause", &self.request_pause)
+            .finish_non_exhaustive()
     }
 }
 
@@ -353,10 +355,10 @@ mod tests {
         }
     }
 
-    async fn survey(informers: usize, rest: Duration) -> (ProfileForecast, u32) {
+    async fn survey(informers: usize, request_pause: Duration) -> (ProfileForecast, u32) {
         let requests = Arc::new(AtomicU32::new(0));
         let clients = Arc::new(Holding("", Arc::clone(&requests)));
-        let surveyor = CostSurveyor::new(clients, rest, NamespaceBuckets::default());
+        let surveyor = CostSurveyor::new(clients, request_pause, NamespaceBuckets::default());
         let informers = (0..informers).map(|at| spec("pods", &format!("n{at}"))).collect();
         let forecast = surveyor.survey(&order(informers)).await;
         (forecast, requests.load(Ordering::Relaxed))
@@ -373,8 +375,8 @@ mod tests {
         let clients = Arc::new(Holding(items, Arc::default()));
         let surveyor = CostSurveyor::new(clients, Duration::ZERO, NamespaceBuckets::default());
         let key = InformerKey { extent: InformerScope::Cluster, ..spec("namespaces", "").key };
-        let mut round = ProfileSurvey::of(&order(Vec::new()));
-        let names = surveyor.names(&key, &mut round).await.unwrap();
+        let mut survey = ProfileSurvey::of(&order(Vec::new()));
+        let names = surveyor.names(&key, &mut survey).await.unwrap();
         assert_eq!(names, ["a".into()]);
     }
 

@@ -49,7 +49,7 @@ pub struct AdminState {
     /// Returns the failing informers of the profiles themselves, as text with the reason.
     pub unlisted: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Shared with the task that begins the shutdown.
-    pub gate: Arc<ReadinessTracker>,
+    pub readiness: Arc<ReadinessTracker>,
     /// Who may read `/metrics`.
     pub scrapers: MetricsAccess,
     pub set_log_filter: LogFilterSetter,
@@ -138,7 +138,7 @@ pub(super) fn text(code: StatusCode, body: impl Into<String>) -> HttpResponse {
 
 impl fmt::Debug for AdminState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdminState").field("gate", &self.gate).finish_non_exhaustive()
+        f.debug_struct("AdminState").field("readiness", &self.readiness).finish_non_exhaustive()
     }
 }
 
@@ -208,7 +208,7 @@ mod tests {
         }
         let ready = ask_again(&admin, &exposition, "10.0.0.7:9", get("/readyz")).await;
         assert_eq!(ready.0, StatusCode::OK);
-        admin.gate.begin_shutdown();
+        admin.readiness.begin_shutdown();
         let stopping = ask_again(&admin, &exposition, "10.0.0.7:9", get("/readyz")).await;
         let body = "not ready: shutting down\n".to_owned();
         assert_eq!(stopping, (StatusCode::SERVICE_UNAVAILABLE, body), "at once");

@@ -13,13 +13,13 @@ pub(super) struct CachedAnswer<T>(Mutex<Option<(Instant, T)>>);
 
 impl<T: Clone> CachedAnswer<T> {
     /// Returns the cached response, or a new one from `make` if that is one second old. A response
-    /// for which `kept` is false is not cached.
+    /// for which `is_cacheable` is false is not cached.
     ///
     /// Concurrent callers wait for one call of `make`.
     pub(super) fn get(
         &self,
         now: Instant,
-        kept: impl FnOnce(&T) -> bool,
+        is_cacheable: impl FnOnce(&T) -> bool,
         make: impl FnOnce() -> T,
     ) -> T {
         let mut held = self.0.lock();
@@ -29,7 +29,7 @@ impl<T: Clone> CachedAnswer<T> {
             return answer.clone();
         }
         let answer = make();
-        if kept(&answer) {
+        if is_cacheable(&answer) {
             *held = Some((now, answer.clone()));
         }
         answer

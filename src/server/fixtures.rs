@@ -90,7 +90,7 @@ pub(super) fn admin(declared: Option<Vec<InformerKey>>) -> Arc<AdminState> {
         }),
         declared: Box::new(move || declared.clone().map(all)),
         unlisted: Box::new(Vec::new),
-        gate: Arc::default(),
+        readiness: Arc::default(),
         scrapers: MetricsAccess::Anybody,
         set_log_filter: Box::new(|filter| {
             if filter == "debug" { Ok(()) } else { Err(format!("no filter: {filter}")) }

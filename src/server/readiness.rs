@@ -14,11 +14,11 @@ use std::{
 
 /// How long an informer may fail before readiness stops waiting for it. A failing aggregated API
 /// must not remove replicas from the Service.
-const LONG: SignedDuration = SignedDuration::from_secs(60);
+const MAX_FAILING: SignedDuration = SignedDuration::from_secs(60);
 
 /// How long readiness waits after the profiles were first listed. A tenant with thousands of
 /// informers or slow lists must not remove replicas from the Service.
-const LONGEST: SignedDuration = SignedDuration::from_mins(10);
+const MAX_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
 /// Maximum number of pending informers that are listed.
 const MAX_NAMED: usize = 100;
@@ -63,7 +63,7 @@ pub(super) struct ReadinessReport {
 /// The state of readiness. Once ready, it stays ready until the shutdown begins.
 #[derive(Debug, Default)]
 pub struct ReadinessTracker {
-    stage: Mutex<ReadinessProgress>,
+    progress: Mutex<ReadinessProgress>,
     /// The cached result, so that probes compute it at most once a second.
     pub(super) answer: CachedAnswer<Arc<ReadinessReport>>,
 }
@@ -94,18 +94,18 @@ pub(super) enum StartupOutcome {
 impl ReadinessTracker {
     /// Makes `/readyz` fail from now on.
     pub fn begin_shutdown(&self) {
-        self.stage.lock().end = StartupOutcome::Stopping;
+        self.progress.lock().end = StartupOutcome::Stopping;
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.stage.lock().end == StartupOutcome::Stopping
+        self.progress.lock().end == StartupOutcome::Stopping
     }
 
     /// Computes the current readiness.
     ///
     /// `declared` is `None` before the profiles have been listed. `informers` contains the informers'
     /// reports. A declared informer without a report is pending.
-    pub(super) fn look(
+    pub(super) fn compute(
         &self,
         declared: Option<&DeclaredInformers>,
         informers: &[(InformerKey, InformerReport)],
@@ -116,10 +116,10 @@ impl ReadinessTracker {
                 if self.is_stopping() { StartupOutcome::Stopping } else { StartupOutcome::Open };
             return ReadinessReport { end, ..ReadinessReport::default() };
         };
-        let mut stage = self.stage.lock();
-        let listed_at = *stage.listed_at.get_or_insert(now);
-        if declared.complete && stage.first.is_none() {
-            stage.first = Some(declared.informers.iter().cloned().collect());
+        let mut progress = self.progress.lock();
+        let listed_at = *progress.listed_at.get_or_insert(now);
+        if declared.complete && progress.first.is_none() {
+            progress.first = Some(declared.informers.iter().cloned().collect());
         }
         let reports: HashMap<_, _> = informers.iter().map(|(key, report)| (key, report)).collect();
         let mut readiness = ReadinessReport {
@@ -129,25 +129,25 @@ impl ReadinessTracker {
         };
         for key in &declared.informers {
             let counts =
-                |first: &HashSet<_>| stage.end != StartupOutcome::Open || first.contains(key);
-            if stage.first.as_ref().is_none_or(counts) {
+                |first: &HashSet<_>| progress.end != StartupOutcome::Open || first.contains(key);
+            if progress.first.as_ref().is_none_or(counts) {
                 readiness.add(key, reports.get(key).copied(), now);
             }
         }
-        if stage.end == StartupOutcome::Open {
+        if progress.end == StartupOutcome::Open {
             // Readiness does not wait for selectors that are added later.
-            if stage.first.is_some() && readiness.pending == 0 {
-                stage.end = StartupOutcome::Ready;
-            } else if now.duration_since(listed_at) >= LONGEST {
-                stage.end = StartupOutcome::GaveUp;
+            if progress.first.is_some() && readiness.pending == 0 {
+                progress.end = StartupOutcome::Ready;
+            } else if now.duration_since(listed_at) >= MAX_WAIT {
+                progress.end = StartupOutcome::GaveUp;
             } else {
-                readiness.deadline = listed_at.checked_add(LONGEST).ok();
+                readiness.deadline = listed_at.checked_add(MAX_WAIT).ok();
             }
         }
-        if stage.end != StartupOutcome::Open {
-            stage.first = None;
+        if progress.end != StartupOutcome::Open {
+            progress.first = None;
         }
-        readiness.end = stage.end;
+        readiness.end = progress.end;
         readiness
     }
 }
@@ -191,7 +191,7 @@ impl ReadinessReport {
         if fault.reason.is_access_denied() || is_absent || is_unsupported {
             return Some(&mut self.refused);
         }
-        (now.duration_since(fault.since) >= LONG).then_some(&mut self.failing_long)
+        (now.duration_since(fault.since) >= MAX_FAILING).then_some(&mut self.failing_long)
     }
 }
 
@@ -231,22 +231,22 @@ mod tests {
 
     #[test]
     fn readiness_fails_until_the_profiles_are_listed() {
-        let gate = ReadinessTracker::default();
-        let look = gate.look(None, &[], at(1_000));
+        let readiness = ReadinessTracker::default();
+        let look = readiness.compute(None, &[], at(1_000));
         assert!(!look.is_ready());
         assert_eq!(look.to_string(), "not ready: profiles not listed yet");
         assert!(
-            gate.look(Some(&all(&[])), &[], at(1_000)).is_ready(),
+            readiness.compute(Some(&all(&[])), &[], at(1_000)).is_ready(),
             "without profiles it is ready"
         );
     }
 
     #[test]
     fn readiness_waits_for_a_declared_informer_that_has_not_started() {
-        let gate = ReadinessTracker::default();
+        let readiness = ReadinessTracker::default();
         let declared = [key("pods", "a"), key("pods", "b")];
         let informers = [snapshot(key("pods", "a"), synced())];
-        let look = gate.look(Some(&all(&declared)), &informers, at(1_000));
+        let look = readiness.compute(Some(&all(&declared)), &informers, at(1_000));
         assert!(!look.is_ready());
         assert_eq!(look.to_string(), "not ready: 1 of 2 informers pending");
         assert_eq!(look.pending_informers[0], "pods.v1 in namespace b: not started");
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn readiness_does_not_wait_for_refused_informers_or_for_a_minute_of_failures() {
-        let gate = ReadinessTracker::default();
+        let readiness = ReadinessTracker::default();
         let names = ["a", "b", "c", "d"].map(|namespace| key("pods", namespace));
         let informers = |since| {
             let [a, b, c, d] = names.clone();
@@ -265,9 +265,9 @@ mod tests {
                 snapshot(d, failing(FaultReason::Unreachable, since)),
             ]
         };
-        let look = gate.look(Some(&all(&names)), &informers(941), at(1_000));
+        let look = readiness.compute(Some(&all(&names)), &informers(941), at(1_000));
         assert_eq!((look.is_ready(), look.synced, look.refused, look.pending), (false, 1, 2, 1));
-        let look = gate.look(Some(&all(&names)), &informers(940), at(1_000));
+        let look = readiness.compute(Some(&all(&names)), &informers(940), at(1_000));
         assert_eq!((look.is_ready(), look.failing_long, look.pending), (true, 1, 0));
     }
 
@@ -278,7 +278,7 @@ mod tests {
         let declared = all(&[key("pods", "a")]);
         let [refused, trying] = [refused, trying].map(|report| {
             let informers = [snapshot(key("pods", "a"), report)];
-            ReadinessTracker::default().look(Some(&declared), &informers, at(1_000))
+            ReadinessTracker::default().compute(Some(&declared), &informers, at(1_000))
         });
         assert_eq!((refused.refused, refused.pending), (1, 0));
         assert_eq!((trying.refused, trying.pending), (0, 1));
@@ -286,35 +286,40 @@ mod tests {
 
     #[test]
     fn readiness_stays_until_the_shutdown() {
-        let gate = ReadinessTracker::default();
+        let readiness = ReadinessTracker::default();
         let declared = [key("pods", "a")];
         let look = |report| {
-            gate.look(Some(&all(&declared)), &[snapshot(key("pods", "a"), report)], at(1_000))
+            readiness.compute(
+                Some(&all(&declared)),
+                &[snapshot(key("pods", "a"), report)],
+                at(1_000),
+            )
         };
         assert!(look(synced()).is_ready());
         let later = look(listing());
         assert_eq!((later.is_ready(), later.pending), (true, 1));
-        gate.begin_shutdown();
+        readiness.begin_shutdown();
         let last = look(synced());
         assert_eq!((last.is_ready(), last.end), (false, StartupOutcome::Stopping));
     }
 
     #[test]
     fn readiness_ignores_informers_that_are_added_later_or_removed() {
-        let gate = ReadinessTracker::default();
+        let readiness = ReadinessTracker::default();
         let [a, b, c] = ["a", "b", "c"].map(|namespace| key("pods", namespace));
-        assert!(!gate.look(Some(&all(&[a.clone(), b])), &[], at(1_000)).is_ready());
+        assert!(!readiness.compute(Some(&all(&[a.clone(), b])), &[], at(1_000)).is_ready());
         // b was deleted with its profile, and c was added with another one.
-        let look = gate.look(Some(&all(&[a.clone(), c])), &[snapshot(a, synced())], at(1_000));
+        let look =
+            readiness.compute(Some(&all(&[a.clone(), c])), &[snapshot(a, synced())], at(1_000));
         assert_eq!((look.is_ready(), look.declared), (true, 1));
     }
 
     #[test]
     fn readiness_waits_ten_minutes_for_queued_informers() {
-        let gate = ReadinessTracker::default();
+        let readiness = ReadinessTracker::default();
         let declared = all(&[key("pods", "a"), key("pods", "b")]);
         let informers = [snapshot(key("pods", "a"), synced())];
-        let look = |second| gate.look(Some(&declared), &informers, at(second));
+        let look = |second| readiness.compute(Some(&declared), &informers, at(second));
         assert_eq!(look(1_000).deadline, Some(at(1_600)));
         assert!(!look(1_599).is_ready());
         let last = look(1_600);
@@ -324,21 +329,23 @@ mod tests {
 
     #[test]
     fn readiness_waits_ten_minutes_for_a_selectors_namespaces() {
-        let gate = ReadinessTracker::default();
+        let readiness = ReadinessTracker::default();
         let some = DeclaredInformers { informers: vec![key("pods", "a")], complete: false };
         let informers = [snapshot(key("pods", "a"), synced())];
-        let look = gate.look(Some(&some), &informers, at(1_000));
+        let look = readiness.compute(Some(&some), &informers, at(1_000));
         assert_eq!((look.is_ready(), look.pending), (false, 0));
         assert_eq!(look.to_string(), "not ready: namespaces not listed yet");
-        assert!(gate.look(Some(&some), &informers, at(1_600)).is_ready());
+        assert!(readiness.compute(Some(&some), &informers, at(1_600)).is_ready());
     }
 
     #[test]
     fn readiness_does_not_wait_for_a_selector_added_later() {
-        let gate = ReadinessTracker::default();
+        let readiness = ReadinessTracker::default();
         let [a, b] = ["a", "b"].map(|namespace| key("pods", namespace));
-        assert!(!gate.look(Some(&all(std::slice::from_ref(&a))), &[], at(1_000)).is_ready());
+        assert!(
+            !readiness.compute(Some(&all(std::slice::from_ref(&a))), &[], at(1_000)).is_ready()
+        );
         let later = DeclaredInformers { informers: vec![a.clone(), b], complete: false };
-        assert!(gate.look(Some(&later), &[snapshot(a, synced())], at(1_001)).is_ready());
+        assert!(readiness.compute(Some(&later), &[snapshot(a, synced())], at(1_001)).is_ready());
     }
 }

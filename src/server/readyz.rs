@@ -11,13 +11,13 @@ use tokio::time::Instant;
 pub(super) async fn readyz(request: HttpRequest, admin: web::Data<AdminState>) -> HttpResponse {
     let look = || {
         let declared = (admin.declared)();
-        Arc::new(admin.gate.look(declared.as_ref(), &(admin.informers)(), (admin.now)()))
+        Arc::new(admin.readiness.compute(declared.as_ref(), &(admin.informers)(), (admin.now)()))
     };
     // Until the profiles are listed the result is cheap and not cached, so that readiness changes
     // at once.
-    let mut readiness = admin.gate.answer.get(Instant::now(), |found| found.listed, look);
+    let mut readiness = admin.readiness.answer.get(Instant::now(), |found| found.listed, look);
     // A shutdown must be visible before the cached response expires.
-    if admin.gate.is_stopping() {
+    if admin.readiness.is_stopping() {
         readiness =
             Arc::new(ReadinessReport { end: StartupOutcome::Stopping, ..(*readiness).clone() });
     }

@@ -42,5 +42,5 @@ pub(super) fn rollup(
     let (status, reason) = bad.first().map(|gravest| (gravest.status, gravest.reason))?;
     let deciding = bad.into_iter().filter(|it| it.status == status).map(|it| it.message);
     let texts: Vec<_> = deciding.chain(asides).collect();
-    Some(ConditionUpdate::new(status, reason, sentence::few(&texts, things)))
+    Some(ConditionUpdate::new(status, reason, sentence::join_first(&texts, things)))
 }

@@ -76,7 +76,7 @@ fn sum(
         let mut parts: Vec<_> =
             troubled.map(|verdict| format!("Optional: {}", verdict.message)).collect();
         parts.insert(0, healthy.message);
-        met(healthy.reason, sentence::few(&parts, "optional targets"))
+        met(healthy.reason, sentence::join_first(&parts, "optional targets"))
     })
 }
 
@@ -140,7 +140,7 @@ fn authorized(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
     for target in targets.iter().filter(|target| target.is_required()) {
         parts.extend(permissions::asides(&target.all_informers().collect::<Vec<_>>()));
     }
-    let healthy = met(ConditionReason::Verified, sentence::few(&parts, "remarks"));
+    let healthy = met(ConditionReason::Verified, sentence::join_first(&parts, "remarks"));
     sum(targets, "Authorized", |target| &target.authorized, healthy, ConditionReason::Verifying)
 }
 
@@ -168,7 +168,7 @@ fn warm(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
     });
     let mut parts: Vec<_> = empty.map(|target| target.warm.message.clone()).collect();
     parts.insert(0, format!("{} synced", required(targets)));
-    let healthy = sentence::few(&parts, "targets without namespaces");
+    let healthy = sentence::join_first(&parts, "targets without namespaces");
     sum(
         targets,
         "Warm",
@@ -213,7 +213,7 @@ fn ready(
         })
         .collect();
     if !lacking.is_empty() {
-        return not(ConditionReason::PermissionsMissing, sentence::few(&lacking, "targets"));
+        return not(ConditionReason::PermissionsMissing, sentence::join_first(&lacking, "targets"));
     }
     if within_limits.status == Some(false) {
         return not(ConditionReason::LimitExceeded, within_limits.message.clone());

@@ -15,7 +15,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Minimum interval between two Events with the same reason and target for one profile.
-const QUIET: Duration = Duration::from_mins(10);
+const MIN_INTERVAL: Duration = Duration::from_mins(10);
 /// Maximum number of remembered Events per profile. A target has at most 8 reasons, the profile 5.
 const MAX_EVENTS: usize = 32 * 8 + 5;
 
@@ -30,9 +30,9 @@ pub(super) const REFUSED: &str = "Refused";
 pub(super) const ROLLED_BACK: &str = "ResourceVersionRolledBack";
 pub(super) const INCONSISTENT: &str = "CacheInconsistent";
 
-const WENT_BACK: &str = "resource versions went back, as after a restore of etcd; the stored objects were \
+const ROLLED_BACK_NOTE: &str = "resource versions went back, as after a restore of etcd; the stored objects were \
                          dropped and listed again";
-const WAS_OTHER: &str = "a consistency check found other objects than the API server has at that version; \
+const INCONSISTENT_NOTE: &str = "a consistency check found other objects than the API server has at that version; \
                          all objects were listed again";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,10 +67,10 @@ impl EventHistory {
         new: &CacheProfileStatus,
         now: Instant,
     ) -> Vec<ProfileEvent> {
-        let mut notices = changes(profile, uid, old, new);
+        let mut events = changes(profile, uid, old, new);
         let Self(sent) = self;
-        sent.retain(|_, at| now.saturating_duration_since(*at) < QUIET);
-        notices.retain(|ProfileEvent { reason, target, .. }| {
+        sent.retain(|_, at| now.saturating_duration_since(*at) < MIN_INTERVAL);
+        events.retain(|ProfileEvent { reason, target, .. }| {
             let key = (*reason, target.clone());
             let is_new = !sent.contains_key(&key) && sent.len() < MAX_EVENTS;
             if is_new {
@@ -78,7 +78,7 @@ impl EventHistory {
             }
             is_new
         });
-        notices
+        events
     }
 }
 
@@ -89,7 +89,7 @@ pub(super) fn changes(
     old: Option<&CacheProfileStatus>,
     new: &CacheProfileStatus,
 ) -> Vec<ProfileEvent> {
-    let notice = |(type_, reason), target: &str, note: &str| ProfileEvent {
+    let new_event = |(type_, reason), target: &str, note: &str| ProfileEvent {
         profile: profile.clone(),
         uid: Arc::clone(uid),
         target: target.to_owned(),
@@ -98,23 +98,24 @@ pub(super) fn changes(
         note: bounded(note.to_owned(), MAX_MESSAGE),
     };
     let old_conditions = old.map_or(&[][..], |old| &old.conditions);
-    let of_profile = steps(&["Ready", "Stalled", "Authorized"], old_conditions, &new.conditions);
-    let mut found: Vec<_> = of_profile.map(|(event, note)| notice(event, "", note)).collect();
+    let of_profile =
+        condition_events(&["Ready", "Stalled", "Authorized"], old_conditions, &new.conditions);
+    let mut found: Vec<_> = of_profile.map(|(event, note)| new_event(event, "", note)).collect();
     for target in &new.targets {
         let old = old.and_then(|old| old.targets.iter().find(|old| old.name == target.name));
         let old_conditions = old.map_or(&[][..], |old| &old.conditions);
         let types = &["Warm", "Accepted", "WithinLimits"];
-        let of_target = steps(types, old_conditions, &target.conditions);
-        found.extend(of_target.map(|(event, note)| notice(event, &target.name, note)));
+        let of_target = condition_events(types, old_conditions, &target.conditions);
+        found.extend(of_target.map(|(event, note)| new_event(event, &target.name, note)));
         for (relist, event, what) in [
-            (RelistReason::Rollback, ROLLED_BACK, WENT_BACK),
-            (RelistReason::Inconsistent, INCONSISTENT, WAS_OTHER),
+            (RelistReason::Rollback, ROLLED_BACK, ROLLED_BACK_NOTE),
+            (RelistReason::Inconsistent, INCONSISTENT, INCONSISTENT_NOTE),
         ] {
-            if let (Some(old), Some(at)) = (old, relisted(target, relist))
-                && relisted(old, relist) != Some(at)
+            if let (Some(old), Some(at)) = (old, relist_time(target, relist))
+                && relist_time(old, relist) != Some(at)
             {
                 let note = format!("target {:?}: {what}", target.name);
-                found.push(notice((WARNING, event), &target.name, &note));
+                found.push(new_event((WARNING, event), &target.name, &note));
             }
         }
     }
@@ -125,7 +126,7 @@ pub(super) fn changes(
 type EventTypeAndReason = (&'static str, &'static str);
 
 /// Returns the Events for changed conditions of these `types`, each with the condition's message.
-fn steps<'a>(
+fn condition_events<'a>(
     types: &'static [&str],
     old: &'a [Condition],
     new: &'a [Condition],
@@ -133,12 +134,12 @@ fn steps<'a>(
     let new = new.iter().filter(|is| types.contains(&&*is.type_));
     new.filter_map(|is| {
         let was = old.iter().find(|was| was.type_ == is.type_);
-        Some((step(was, is)?, &*is.message))
+        Some((condition_event(was, is)?, &*is.message))
     })
 }
 
 /// Returns the Event for one changed condition. A missing condition counts as `Unknown`.
-fn step(was: Option<&Condition>, is: &Condition) -> Option<EventTypeAndReason> {
+fn condition_event(was: Option<&Condition>, is: &Condition) -> Option<EventTypeAndReason> {
     let (was, old_reason) = was.map_or(("Unknown", ""), |was| (&*was.status, &*was.reason));
     match (&*is.type_, was, &*is.status) {
         ("Ready", "False" | "Unknown", "True") => Some((NORMAL, READY)),
@@ -147,12 +148,12 @@ fn step(was: Option<&Condition>, is: &Condition) -> Option<EventTypeAndReason> {
         ("Stalled", _, "True") => {
             (was != "True" || old_reason != is.reason).then_some((WARNING, REFUSED))
         }
-        _ => turn(old_reason, is),
+        _ => reason_event(old_reason, is),
     }
 }
 
 /// Returns the Event for a condition whose reason changed.
-fn turn(was: &str, is: &Condition) -> Option<EventTypeAndReason> {
+fn reason_event(was: &str, is: &Condition) -> Option<EventTypeAndReason> {
     let of = |reason: &str| events(&is.type_, reason);
     match (of(was), of(&is.reason)) {
         (was, Some(now)) if was != Some(now) => Some((WARNING, now.0)),
@@ -162,7 +163,7 @@ fn turn(was: &str, is: &Condition) -> Option<EventTypeAndReason> {
 }
 
 /// Returns the time of the target's last relist, if that relist had this `reason`.
-fn relisted(target: &TargetStatus, reason: RelistReason) -> Option<jiff::Timestamp> {
+fn relist_time(target: &TargetStatus, reason: RelistReason) -> Option<jiff::Timestamp> {
     let relist = target.last_relist.as_ref()?;
     (relist.reason == reason.as_str()).then_some(relist.time.0)
 }

@@ -1,6 +1,6 @@
 //! The state of one declared informer, as its profile's status counts it.
 
-use super::reasons::{ConditionReason, of_fault};
+use super::reasons::{ConditionReason, fault_effect};
 use crate::access::InformerAccess;
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::model::{AccessLossPolicy, DeclaredProfile, FaultReason, InformerKey};
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 /// How long an ended watch or a broken connection is not reported. API servers end every watch
 /// after some minutes, so a shorter interruption is normal.
-const BLINK: SignedDuration = SignedDuration::from_secs(5);
+const SHORT_INTERRUPTION: SignedDuration = SignedDuration::from_secs(5);
 
 /// Input about one declared informer. The default is an informer that does not run and is not
 /// checked.
@@ -27,7 +27,7 @@ pub struct InformerView {
 
 impl InformerView {
     /// Keeps only the permission state, for an informer that runs for other profiles alone.
-    pub(super) fn of_others(self) -> Self {
+    pub(super) fn without_report(self) -> Self {
         Self { report: None, ..self }
     }
 
@@ -122,7 +122,7 @@ impl<'a> ObservedInformer<'a> {
     pub(super) fn stopped(key: &'a InformerKey, view: InformerView) -> Self {
         Self {
             key,
-            view: view.of_others(),
+            view: view.without_report(),
             state: InformerState::Limited,
             staleness: None,
             serves: false,
@@ -183,7 +183,7 @@ fn state(
     staleness: Option<StalenessReason>,
 ) -> InformerState {
     let fault = report.fault.as_ref();
-    if let Some(state) = fault.and_then(|fault| of_fault(fault.reason).state) {
+    if let Some(state) = fault.and_then(|fault| fault_effect(fault.reason).state) {
         return state;
     }
     match (serves, staleness, fault) {
@@ -204,7 +204,7 @@ fn staleness(
     let within = report
         .current_at
         .is_some_and(|at| clock.mono.saturating_duration_since(at) <= max_staleness);
-    let blink = |since: Timestamp| within && clock.wall.duration_since(since) < BLINK;
+    let blink = |since: Timestamp| within && clock.wall.duration_since(since) < SHORT_INTERRUPTION;
     match (report.phase, &report.fault) {
         // A successful request clears the fault, so an informer with an open watch has none.
         // The probe of a silent watch starts shortly before `maxStaleness`, so until then it is
@@ -231,7 +231,7 @@ fn staleness(
 fn failed(fault: &InformerFault, otherwise: StalenessReason) -> StalenessReason {
     if fault.reason == FaultReason::TimedOut && fault.verb == Verb::Watch {
         StalenessReason::Silent
-    } else if of_fault(fault.reason).is_outage {
+    } else if fault_effect(fault.reason).is_outage {
         StalenessReason::Unreachable
     } else {
         otherwise

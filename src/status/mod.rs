@@ -70,7 +70,7 @@ pub fn compute(
     let (access, plan) = (observed.access.as_deref(), observed.plan.as_deref());
     // A planned profile runs nothing, so informers of other profiles do not count. Its access is
     // still checked.
-    let planned = |key: &InformerKey| informers(key).of_others();
+    let planned = |key: &InformerKey| informers(key).without_report();
     let informers = if declared.mode == ProfileMode::Plan { &planned } else { informers };
     let targets: Vec<_> = declared
         .targets
@@ -231,7 +231,7 @@ fn render(
     let took = || target.time_to_warm(declared.accepted_at, clock).map(quantities::millis);
     let conditions = old.map_or(&[][..], |old| &old.conditions);
     let (profile, access) = (&declared.profile, access.as_deref());
-    let voice = MessageContext { profile, target: &target.declared.name, access };
+    let context = MessageContext { profile, target: &target.declared.name, access };
     let verdicts = [
         ("Accepted", target.accepted.clone()),
         ("Warm", target.warm.clone()),
@@ -240,7 +240,7 @@ fn render(
     ];
     TargetStatus {
         name: target.declared.name.to_string(),
-        problems: problems::problems(target, voice, clock),
+        problems: problems::problems(target, context, clock),
         conditions: merge(conditions, verdicts, declared, clock),
         serving_generation: serving_generation(target, declared),
         objects: Some(quantities::count(size.objects)),

@@ -47,11 +47,11 @@ struct DenialGroup<'c> {
 pub(super) fn authorized(
     informers: &[&ObservedInformer<'_>],
     is_resolved: bool,
-    voice: MessageContext<'_>,
+    context: MessageContext<'_>,
 ) -> ConditionUpdate {
     if !is_resolved {
         let text = "it is not resolved; there is nothing to verify yet";
-        return voice.verdict(None, ConditionReason::Verifying, text);
+        return context.verdict(None, ConditionReason::Verifying, text);
     }
     let verified = informers.iter().filter(|informer| is_granted(informer)).count();
     // The roles were deleted with the namespace, so these informers cannot be checked.
@@ -67,21 +67,20 @@ pub(super) fn authorized(
             resource: informer.key.resource.group_resource(),
         })
     });
+    let lapsed = grouped(informers.iter().copied(), |informer| match &informer.access()?.state {
+        PermissionState::Unverified { message, .. } => {
+            Some((informer.key.resource.group_resource(), message))
+        }
+        PermissionState::Verifying
+        | PermissionState::Granted { .. }
+        | PermissionState::Refused(_) => None,
+    });
     let lapsed =
-        grouped(informers.iter().copied(), |informer| match &informer.access()?.standing {
-            PermissionState::Unverified { message, .. } => {
-                Some((informer.key.resource.group_resource(), message))
-            }
-            PermissionState::Verifying
-            | PermissionState::Granted { .. }
-            | PermissionState::Refused(_) => None,
-        });
-    let lapsed =
-        lapsed.iter().map(|((_, message), informers)| unverified(message, informers, voice));
+        lapsed.iter().map(|((_, message), informers)| unverified(message, informers, context));
     let mut asides: Vec<_> = lapsed.chain(asides(informers)).collect();
-    let found = refused.iter().map(|(group, informers)| lacking(group, informers, voice));
+    let found = refused.iter().map(|(group, informers)| lacking(group, informers, context));
     if let Some(found) = rollup("Authorized", found, asides.clone(), "problems") {
-        return voice.verdict(found.status, found.reason, &found.message);
+        return context.verdict(found.status, found.reason, &found.message);
     }
     let open = informers.len() - absent;
     let (status, reason, text) = if verified < open {
@@ -96,7 +95,7 @@ pub(super) fn authorized(
         (Some(true), ConditionReason::Verified, format!("all of {open} informers verified"))
     };
     asides.insert(0, text);
-    voice.verdict(status, reason, &sentence::few(&asides, "remarks"))
+    context.verdict(status, reason, &sentence::join_first(&asides, "remarks"))
 }
 
 /// Describes one group of refused informers: the identity, the missing permission and the next
@@ -104,7 +103,7 @@ pub(super) fn authorized(
 fn lacking(
     denial: &DenialGroup<'_>,
     informers: &[&ObservedInformer<'_>],
-    voice: MessageContext<'_>,
+    context: MessageContext<'_>,
 ) -> ConditionUpdate {
     let DenialGroup { reason, verbs, resource, .. } = denial;
     let words = verbs.iter().map(|verb| verb.as_str()).collect::<Vec<_>>().join(" and ");
@@ -119,16 +118,16 @@ fn lacking(
         (_, Some(_)) => ConditionReason::AccessRevoked,
         (_, None) => ConditionReason::PermissionsMissing,
     };
-    ConditionUpdate::new(Some(false), condition_reason, voice.refusal(*reason, &what, revoked))
+    ConditionUpdate::new(Some(false), condition_reason, context.refusal(*reason, &what, revoked))
 }
 
 /// Describes informers whose access could not be confirmed within the limit.
 fn unverified(
     message: &str,
     informers: &[&ObservedInformer<'_>],
-    voice: MessageContext<'_>,
+    context: MessageContext<'_>,
 ) -> String {
-    let verified_at = informers.iter().filter_map(|informer| match &informer.access()?.standing {
+    let verified_at = informers.iter().filter_map(|informer| match &informer.access()?.state {
         PermissionState::Unverified { verified_at, .. } => Some(*verified_at),
         PermissionState::Verifying
         | PermissionState::Granted { .. }
@@ -138,7 +137,7 @@ fn unverified(
     format!(
         "whether {} may list and watch {} {} has not been verified since {}, though the API server \
          answers others: it counts as lost until a check is answered ({message})",
-        voice.subject(),
+        context.subject(),
         kinds(informers),
         places(informers),
         quantities::seconds(since).0
@@ -193,8 +192,8 @@ fn unanswered(informers: &[&ObservedInformer<'_>]) -> Option<String> {
 
 /// The error of the informer's checks, unless the informer is already unverified.
 fn failing<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c RequestFault> {
-    let InformerAccess { standing, failed, .. } = informer.access()?;
-    failed.as_ref().filter(|_| !matches!(standing, PermissionState::Unverified { .. }))
+    let InformerAccess { state, failed, .. } = informer.access()?;
+    failed.as_ref().filter(|_| !matches!(state, PermissionState::Unverified { .. }))
 }
 
 /// Returns `base` with the fields of `status.access` that depend on access checks.
@@ -216,9 +215,9 @@ pub(super) fn access(
     }
 }
 
-/// When an informer's standing was last confirmed.
+/// When an informer's state was last confirmed.
 fn verified(informer: &ObservedInformer<'_>) -> Option<Timestamp> {
-    match &informer.access()?.standing {
+    match &informer.access()?.state {
         PermissionState::Granted { verified_at, .. }
         | PermissionState::Unverified { verified_at, .. }
         | PermissionState::Refused(PermissionDenial { verified_at, .. }) => Some(*verified_at),
@@ -229,17 +228,17 @@ fn verified(informer: &ObservedInformer<'_>) -> Option<Timestamp> {
 /// Returns the excess permissions of the profile's identity, in the namespaces of its informers.
 ///
 /// Returns `None` until the rules are known. Also returns `None` for the operator's identity
-/// outside the operator namespace `home`, because its permissions are not for tenants to see.
+/// outside the operator namespace, because tenants must not see its permissions.
 #[must_use]
 pub fn excess(
     access: &AccessReports,
-    home: &str,
+    operator_namespace: &str,
     profile: &DeclaredProfile,
 ) -> Option<ExcessByNamespace> {
     let informers = profile.targets.iter().flat_map(DeclaredTarget::all_informers);
     let informers: Vec<_> = informers.map(|informer| &informer.key).collect();
     let identity = &informers.first()?.identity;
-    if *identity == Identity::Operator && *profile.profile.namespace != *home {
+    if *identity == Identity::Operator && *profile.profile.namespace != *operator_namespace {
         return None;
     }
     let places: BTreeSet<_> = informers.iter().map(|key| key.extent.namespace()).collect();
@@ -281,13 +280,11 @@ fn missing(informers: &[&ObservedInformer<'_>]) -> Vec<NamespaceRules> {
 }
 
 fn is_granted(informer: &ObservedInformer<'_>) -> bool {
-    informer
-        .access()
-        .is_some_and(|access| matches!(access.standing, PermissionState::Granted { .. }))
+    informer.access().is_some_and(|access| matches!(access.state, PermissionState::Granted { .. }))
 }
 
 fn refused<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c PermissionDenial> {
-    match &informer.access()?.standing {
+    match &informer.access()?.state {
         PermissionState::Refused(refused) => Some(refused),
         PermissionState::Verifying
         | PermissionState::Granted { .. }

@@ -23,7 +23,7 @@ pub(super) const UNDECODABLE: &str = "Undecodable";
 /// server.
 pub(super) fn problems(
     target: &ObservedTarget<'_>,
-    voice: MessageContext<'_>,
+    context: MessageContext<'_>,
     clock: ClockReading,
 ) -> Vec<TargetProblem> {
     let groups = grouped(target.all_informers(), |informer| {
@@ -31,7 +31,7 @@ pub(super) fn problems(
     });
     let for_informers = groups.into_iter().filter_map(|((_, namespace, reason), informers)| {
         let retries = informers.iter().filter_map(|informer| informer.fault()?.next_retry);
-        let message = message(informers.first()?, voice)?;
+        let message = message(informers.first()?, context)?;
         let next_retry_time = retries.min().map(quantities::seconds);
         Some(TargetProblem { next_retry_time, ..problem(namespace, reason, message) })
     });
@@ -68,12 +68,12 @@ fn reason(informer: &ObservedInformer<'_>) -> Option<&'static str> {
     fault.or_else(|| informer.staleness.map(|it| it.reason().as_str()))
 }
 
-fn message(informer: &ObservedInformer<'_>, voice: MessageContext<'_>) -> Option<String> {
+fn message(informer: &ObservedInformer<'_>, context: MessageContext<'_>) -> Option<String> {
     let Some(fault) = informer.fault() else {
-        return Some(stale(informer.staleness?, &[informer], voice));
+        return Some(stale(informer.staleness?, &[informer], context));
     };
     // The message contains the next step and the API server's own error message.
-    let ours = voice.fault(&[informer])?;
+    let ours = context.fault(&[informer])?;
     let has_words = ours.contains(&*fault.message);
     Some(if has_words { ours } else { format!("{ours} ({})", fault.message) })
 }

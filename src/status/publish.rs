@@ -68,7 +68,7 @@ pub(crate) async fn run(
             Some(ended) = writes.join_next() => {
                 if let Ok((write, outcome)) = ended {
                     count(if outcome == StatusWriteOutcome::Written { MetricOutcome::Success } else { MetricOutcome::Error });
-                    reporter.done(&write, outcome, Instant::now());
+                    reporter.record_result(&write, outcome, Instant::now());
                 }
                 continue;
             }
@@ -89,7 +89,7 @@ pub(crate) async fn run(
             looked_as = Some(is_leader);
             look_at = clock.mono + clock.mono.elapsed().saturating_mul(1 + REST).max(ROUND);
         }
-        for (write, permit) in reporter.due(Instant::now()) {
+        for (write, permit) in reporter.start_due_writes(Instant::now()) {
             writes.spawn(publish(sink.clone(), Arc::clone(&leads), write, permit));
         }
         for notice in events {
@@ -121,6 +121,6 @@ async fn tell(
     _permit: KeyedPermit,
 ) {
     if leads() {
-        let _late = timeout(REQUEST, sink.tell(&notice, at)).await;
+        let _late = timeout(REQUEST, sink.send_event(&notice, at)).await;
     }
 }

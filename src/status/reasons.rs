@@ -101,7 +101,7 @@ pub(super) struct FaultEffect {
 }
 
 /// Returns the effect of a fault with this reason.
-pub(super) const fn of_fault(reason: FaultReason) -> FaultEffect {
+pub(super) const fn fault_effect(reason: FaultReason) -> FaultEffect {
     let (state, warm, is_outage) = match reason {
         FaultReason::Forbidden
         | FaultReason::Unauthorized

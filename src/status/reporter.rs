@@ -7,7 +7,7 @@ use super::{
     informer::{ClockReading, InformerView},
     publish::StatusesByProfile,
     status_writer::{StatusWrite, StatusWriteOutcome},
-    write_delay::pause,
+    write_delay::write_delay,
 };
 use crate::forecast::ProfileForecast;
 use kubewarm_api::{
@@ -19,10 +19,10 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Maximum number of writes in flight. More of them would only queue in a slow API server.
-const UNDER_WAY: usize = 40;
+const MAX_IN_FLIGHT: usize = 40;
 /// Maximum number of writes in flight for one namespace, so that a slow webhook there does not
 /// delay others.
-const NAMESPACE_UNDER_WAY: usize = 4;
+const NAMESPACE_MAX_IN_FLIGHT: usize = 4;
 /// Delay after the first failed write, and the maximum delay. The delay doubles with each failure.
 const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
 /// Delay after a 404. The profile was deleted and will be removed here, or its CRD is being
@@ -56,7 +56,7 @@ pub struct StatusReporter {
     profiles: HashMap<ProfileRef, ReportedStatus>,
     /// The profiles to write. Empty on a follower.
     queue: WorkQueue<ProfileRef>,
-    under_way: KeyedSemaphore<Arc<str>>,
+    in_flight: KeyedSemaphore<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -85,14 +85,14 @@ impl Default for StatusReporter {
         Self {
             profiles: HashMap::new(),
             queue: WorkQueue::new(first, longest),
-            under_way: KeyedSemaphore::new(UNDER_WAY, NAMESPACE_UNDER_WAY),
+            in_flight: KeyedSemaphore::new(MAX_IN_FLIGHT, NAMESPACE_MAX_IN_FLIGHT),
         }
     }
 }
 
 impl StatusReporter {
-    /// Computes the status of every profile. A leader also schedules writes, which
-    /// [`due`](Self::due) returns later, and returns the Events to send now.
+    /// Computes the status of every profile. A leader also schedules writes for
+    /// [`start_due_writes`](Self::start_due_writes), and returns the Events to send now.
     ///
     /// `profiles` must contain every existing profile; the state of all others is dropped. `leads`
     /// is true while this replica holds the lease.
@@ -100,7 +100,7 @@ impl StatusReporter {
     /// A follower also computes statuses, to measure its own time to warm. A new leader takes the
     /// transition times from the status in the cluster and writes what differs. It reads that
     /// status only once, because the reflector lags behind this replica's own writes.
-    pub fn round(
+    pub fn update(
         &mut self,
         profiles: &[ObservedProfile],
         informers: &dyn Fn(&InformerKey) -> InformerView,
@@ -152,14 +152,14 @@ impl StatusReporter {
     }
 
     /// Returns the writes that start now; none on a follower. The caller must report each result to
-    /// [`done`](Self::done) and hold its permit until then.
+    /// [`record_result`](Self::record_result) and hold its permit until then.
     ///
     /// # Cost
     ///
     /// Visits every queued profile, and compares no status.
-    pub fn due(&mut self, now: Instant) -> Vec<(StatusWrite, KeyedPermit)> {
-        let under_way = &self.under_way;
-        let taken = self.queue.take(now, |profile| under_way.try_acquire(&profile.namespace));
+    pub fn start_due_writes(&mut self, now: Instant) -> Vec<(StatusWrite, KeyedPermit)> {
+        let in_flight = &self.in_flight;
+        let taken = self.queue.take(now, |profile| in_flight.try_acquire(&profile.namespace));
         let writes = taken.into_iter().filter_map(|(profile, permit)| {
             let reported = self.profiles.get_mut(&profile)?;
             reported.record.as_mut()?.last_write = Some(now);
@@ -171,17 +171,22 @@ impl StatusReporter {
 
     /// Records the result of a write. The result is ignored if the profile has been deleted
     /// meanwhile.
-    pub fn done(&mut self, write: &StatusWrite, outcome: StatusWriteOutcome, now: Instant) {
+    pub fn record_result(
+        &mut self,
+        write: &StatusWrite,
+        outcome: StatusWriteOutcome,
+        now: Instant,
+    ) {
         let Some(reported) = self.profiles.get_mut(&write.profile) else { return };
         if reported.uid != write.uid {
             return;
         }
-        let was_under_way = match outcome {
+        let was_in_flight = match outcome {
             StatusWriteOutcome::Written => self.queue.done(&write.profile),
             StatusWriteOutcome::Failed => self.queue.failed(&write.profile, now),
             StatusWriteOutcome::Gone => self.queue.done_until(&write.profile, now + GONE),
         };
-        if !was_under_way {
+        if !was_in_flight {
             return;
         }
         if let Some(record) =
@@ -199,7 +204,7 @@ impl StatusReporter {
             return;
         };
         let StatusWriteRecord { written, last_write, since, .. } = record;
-        match pause(written.as_deref(), status) {
+        match write_delay(written.as_deref(), status) {
             None => self.queue.withdraw(profile),
             Some(pause) => {
                 let at = last_write.map_or(*since, |at| at + pause);

@@ -21,7 +21,7 @@ pub(super) fn bounded(mut text: String, max: usize) -> String {
 
 /// Joins the first three sentences and counts the other `things`. The result has at most
 /// [`MAX_MESSAGE`] bytes.
-pub(super) fn few(sentences: &[String], things: &str) -> String {
+pub(super) fn join_first(sentences: &[String], things: &str) -> String {
     let mut text = String::new();
     // Each sentence gets the same maximum, so that a long one does not displace the others or the
     // count.
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn the_count_survives_long_sentences() {
         let long = vec!["x".repeat(5_000); 9];
-        let text = few(&long, "targets");
+        let text = join_first(&long, "targets");
         assert!(text.len() <= MAX_MESSAGE && text.ends_with("And 6 more targets"), "{text}");
     }
 

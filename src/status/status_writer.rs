@@ -138,7 +138,7 @@ impl StatusWriter {
     }
 
     /// Sends an Event, after waiting for the namespace's rate limit. Failures are only logged.
-    pub async fn tell(&self, notice: &ProfileEvent, at: Timestamp) {
+    pub async fn send_event(&self, notice: &ProfileEvent, at: Timestamp) {
         let namespace = &notice.profile.namespace;
         if self.refused.get(namespace).is_some() {
             return;
@@ -199,13 +199,13 @@ fn body(write: &StatusWrite) -> Value {
             "namespace": &*write.profile.namespace,
             "name": &*write.profile.name,
         },
-        "status": &*fitting(&write.status),
+        "status": &*shrink_to_limit(&write.status),
     })
 }
 
 /// Returns `status`, or a copy without optional parts if it is too large. The command line can
 /// print those parts.
-fn fitting(status: &CacheProfileStatus) -> Cow<'_, CacheProfileStatus> {
+fn shrink_to_limit(status: &CacheProfileStatus) -> Cow<'_, CacheProfileStatus> {
     let size = |status: &CacheProfileStatus| {
         serde_json::to_vec(status).map_or(usize::MAX, |json| json.len())
     };

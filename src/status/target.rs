@@ -8,7 +8,7 @@ use super::{
     },
     messages::{MessageContext, kinds, places, progress},
     permissions, quantities,
-    reasons::{ConditionReason, of_fault},
+    reasons::{ConditionReason, fault_effect},
     sentence,
     within_limits::within_limits,
 };
@@ -55,14 +55,14 @@ impl<'a> ObservedTarget<'a> {
             declared.informers.iter().map(|informer| own(&informer.key)).collect();
         let selector = declared.namespaces.as_ref().map(|informer| own(&informer.key));
         let (of, access) = (&profile.profile, access.as_deref());
-        let voice = MessageContext { profile: of, target: &declared.name, access };
-        let accepted = accepted(declared, voice);
-        let warm = warm(declared, &informers, selector.as_ref(), profile.mode, voice);
-        let fresh = fresh(&warm, &informers, selector.as_ref(), voice);
+        let context = MessageContext { profile: of, target: &declared.name, access };
+        let accepted = accepted(declared, context);
+        let warm = warm(declared, &informers, selector.as_ref(), profile.mode, context);
+        let fresh = fresh(&warm, &informers, selector.as_ref(), context);
         let all: Vec<_> = selector.iter().chain(&informers).collect();
         let is_resolved = matches!(declared.resolved, Some(Ok(_)));
-        let authorized = permissions::authorized(&all, is_resolved, voice);
-        let within_limits = within_limits(declared, profile.limits, &warm, &all, clock, voice);
+        let authorized = permissions::authorized(&all, is_resolved, context);
+        let within_limits = within_limits(declared, profile.limits, &warm, &all, clock, context);
         Self { declared, informers, selector, accepted, authorized, warm, fresh, within_limits }
     }
 
@@ -116,16 +116,16 @@ impl<'a> ObservedTarget<'a> {
     }
 }
 
-fn accepted(declared: &DeclaredTarget, voice: MessageContext<'_>) -> ConditionUpdate {
+fn accepted(declared: &DeclaredTarget, context: MessageContext<'_>) -> ConditionUpdate {
     let DeclaredTarget { declared_as, left_out, .. } = declared;
     match &declared.resolved {
         None => {
             let text = format!("asking the API server for {declared_as}");
-            voice.verdict(None, ConditionReason::Discovering, &text)
+            context.verdict(None, ConditionReason::Discovering, &text)
         }
         Some(Ok(ResourceInfo { resource, .. })) => {
             let text = format!("{declared_as} is {resource}{}", not_indexed(left_out));
-            voice.verdict(Some(true), ConditionReason::Resolved, &text)
+            context.verdict(Some(true), ConditionReason::Resolved, &text)
         }
         // The message already names the field, which identifies the target.
         Some(Err(refusal)) => {
@@ -151,10 +151,10 @@ fn warm(
     informers: &[ObservedInformer<'_>],
     selector: Option<&ObservedInformer<'_>>,
     mode: ProfileMode,
-    voice: MessageContext<'_>,
+    context: MessageContext<'_>,
 ) -> ConditionUpdate {
     match &declared.resolved {
-        None => return voice.verdict(None, ConditionReason::Pending, "waiting for discovery"),
+        None => return context.verdict(None, ConditionReason::Pending, "waiting for discovery"),
         Some(Err(refusal)) if refusal.reason == RefusalReason::UnknownResource => {
             return ConditionUpdate::new(
                 Some(false),
@@ -169,13 +169,13 @@ fn warm(
     }
     if mode == ProfileMode::Plan {
         let text = "planned only; set spec.mode to Active to warm it";
-        return voice.verdict(Some(false), ConditionReason::Plan, text);
+        return context.verdict(Some(false), ConditionReason::Plan, text);
     }
     if declared.limited.is_some()
         && !informers.iter().chain(selector).all(ObservedInformer::is_warm)
     {
         let text = "stopped by a limit; see WithinLimits for what would be enough";
-        return voice.verdict(None, ConditionReason::Pending, text);
+        return context.verdict(None, ConditionReason::Pending, text);
     }
     // Until the namespaces are known, the target's own informers are unknown.
     let informers =
@@ -187,24 +187,24 @@ fn warm(
             (1, _) => format!("1 informer of {} synced", declared.declared_as),
             (informers, _) => format!("{informers} informers of {} synced", declared.declared_as),
         };
-        return voice.verdict(Some(true), ConditionReason::Synced, &text);
+        return context.verdict(Some(true), ConditionReason::Synced, &text);
     }
     let groups =
         grouped(lacking, |informer| Some((informer.fault()?.reason, informer.fault()?.verb)));
     let found = groups.iter().filter_map(|((reason, _), informers)| {
-        let text = voice.fault(informers)?;
-        Some(ConditionUpdate::new(Some(false), of_fault(*reason).warm, text))
+        let text = context.fault(informers)?;
+        Some(ConditionUpdate::new(Some(false), fault_effect(*reason).warm, text))
     });
     let found = rollup("Warm", found, Vec::new(), "problems");
     if mode == ProfileMode::Paused
         && found.as_ref().is_none_or(|found| found.reason == ConditionReason::Syncing)
     {
         let text = "paused before its first sync; set spec.mode to Active to warm it";
-        return voice.verdict(Some(false), ConditionReason::Paused, text);
+        return context.verdict(Some(false), ConditionReason::Paused, text);
     }
     match found {
-        Some(found) => voice.verdict(found.status, found.reason, &found.message),
-        None => voice.verdict(Some(false), ConditionReason::Syncing, &progress(informers)),
+        Some(found) => context.verdict(found.status, found.reason, &found.message),
+        None => context.verdict(Some(false), ConditionReason::Syncing, &progress(informers)),
     }
 }
 
@@ -212,18 +212,18 @@ fn fresh(
     warm: &ConditionUpdate,
     informers: &[ObservedInformer<'_>],
     selector: Option<&ObservedInformer<'_>>,
-    voice: MessageContext<'_>,
+    context: MessageContext<'_>,
 ) -> ConditionUpdate {
     if warm.status != Some(true) {
-        return voice.verdict(None, ConditionReason::NotWarm, "not warm yet");
+        return context.verdict(None, ConditionReason::NotWarm, "not warm yet");
     }
     let groups = grouped(selector.into_iter().chain(informers), |informer| informer.staleness);
     let found = groups.iter().map(|(staleness, informers)| {
-        ConditionUpdate::new(Some(false), staleness.reason(), stale(*staleness, informers, voice))
+        ConditionUpdate::new(Some(false), staleness.reason(), stale(*staleness, informers, context))
     });
     match rollup("Fresh", found, Vec::new(), "problems") {
-        Some(found) => voice.verdict(found.status, found.reason, &found.message),
-        None => voice.verdict(
+        Some(found) => context.verdict(found.status, found.reason, &found.message),
+        None => context.verdict(
             Some(true),
             ConditionReason::WatchesCurrent,
             "every watch is known to be current",
@@ -234,10 +234,10 @@ fn fresh(
 pub(super) fn stale(
     staleness: StalenessReason,
     informers: &[&ObservedInformer<'_>],
-    voice: MessageContext<'_>,
+    context: MessageContext<'_>,
 ) -> String {
     let what = format!("{} {}", kinds(informers), places(informers));
-    if let Some(fault) = voice.fault(informers) {
+    if let Some(fault) = context.fault(informers) {
         return format!("{fault}; the old data is served");
     }
     match staleness {

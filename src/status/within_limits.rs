@@ -18,11 +18,11 @@ pub(super) fn within_limits(
     warm: &ConditionUpdate,
     informers: &[&ObservedInformer<'_>],
     clock: ClockReading,
-    voice: MessageContext<'_>,
+    context: MessageContext<'_>,
 ) -> ConditionUpdate {
     if let Some(limited) = &declared.limited {
         let reason = limited.overrun.measure.into();
-        return voice.verdict(Some(false), reason, &exceeded(limited, clock));
+        return context.verdict(Some(false), reason, &exceeded(limited, clock));
     }
     // A blocked informer has been listed, although clients cannot read its store.
     let is_lost = || {
@@ -44,7 +44,7 @@ pub(super) fn within_limits(
     };
     let reason =
         if status.is_some() { ConditionReason::BelowLimits } else { ConditionReason::Measuring };
-    voice.verdict(status, reason, text)
+    context.verdict(status, reason, text)
 }
 
 /// Describes the exceeded limit, a sufficient limit, and the time of the next retry.

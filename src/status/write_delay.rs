@@ -4,11 +4,11 @@ use kubewarm_api::v1alpha1::CacheProfileStatus;
 use std::time::Duration;
 
 /// Minimum interval between writes of one profile after a change of a condition's status or reason.
-const FLIP: Duration = Duration::from_secs(1);
+const CONDITION_CHANGE: Duration = Duration::from_secs(1);
 /// Minimum interval between writes of one profile after any other change, except object counts.
-const DETAIL: Duration = Duration::from_secs(10);
+const DETAIL_CHANGE: Duration = Duration::from_secs(10);
 /// Minimum interval between writes of one profile if only object counts changed.
-const OBJECTS: Duration = Duration::from_mins(1);
+const COUNT_CHANGE: Duration = Duration::from_mins(1);
 
 /// Returns how long after the last write `wanted` replaces `known`, or `None` if no write is
 /// needed.
@@ -16,21 +16,21 @@ const OBJECTS: Duration = Duration::from_mins(1);
 /// # Cost
 ///
 /// Copies both statuses, unless they are equal.
-pub(super) fn pause(
+pub(super) fn write_delay(
     known: Option<&CacheProfileStatus>,
     wanted: &CacheProfileStatus,
 ) -> Option<Duration> {
-    let Some(known) = known else { return Some(FLIP) };
+    let Some(known) = known else { return Some(CONDITION_CHANGE) };
     if known == wanted {
         return None;
     }
-    if !words(known).eq(words(wanted)) {
-        return Some(FLIP);
+    if !condition_keys(known).eq(condition_keys(wanted)) {
+        return Some(CONDITION_CHANGE);
     }
     if normalize(known) != normalize(wanted) {
-        return Some(DETAIL);
+        return Some(DETAIL_CHANGE);
     }
-    objects(known).ne(objects(wanted)).then_some(OBJECTS)
+    objects(known).ne(objects(wanted)).then_some(COUNT_CHANGE)
 }
 
 /// Returns `status` without object counts and without fields that never cause a write.
@@ -52,7 +52,7 @@ fn objects(status: &CacheProfileStatus) -> impl Iterator<Item = Option<i64>> {
 }
 
 /// Returns the targets, and the type, status and reason of each condition.
-fn words(status: &CacheProfileStatus) -> impl Iterator<Item = [&str; 4]> {
+fn condition_keys(status: &CacheProfileStatus) -> impl Iterator<Item = [&str; 4]> {
     let targets = status.targets.iter().map(|target| (&*target.name, &target.conditions));
     std::iter::once(("", &status.conditions)).chain(targets).flat_map(|(target, conditions)| {
         let words = conditions.iter().map(move |condition| {

@@ -222,7 +222,7 @@ async fn an_event_is_found_with_its_profile() -> Outcome {
         reason: "NotReady",
         note: "é".repeat(512),
     };
-    subject.sink()?.tell(&notice, Timestamp::now()).await;
+    subject.sink()?.send_event(&notice, Timestamp::now()).await;
     let namespace: &str = &subject.profile.namespace;
     let events = subject.world.cluster.run(["events", "--for=cprof/sample", "-n", namespace])?;
     assert!(events.contains("NotReady") && events.contains("Warning"), "{events}");

@@ -72,12 +72,12 @@ async fn scene() -> Scene {
     let verifier = AccessChecker::new(CheckerDependencies {
         buckets: NamespaceBuckets::default(),
         clients: Arc::new(ByName(server.address)),
-        wanted: Box::new(move || Some([(key.clone(), wanted.clone())].into())),
+        informers: Box::new(move || Some([(key.clone(), wanted.clone())].into())),
         own: Arc::default(),
         reports,
         changes: engine.changes(),
-        patience: PATIENCE,
-        count: Box::new(|_, _| {}),
+        max_access_age: PATIENCE,
+        count_check: Box::new(|_, _| {}),
     });
     let (access, stop) = (verifier.reports(), CancellationToken::new());
     let verifying = stop.clone().drop_guard();
@@ -99,8 +99,8 @@ async fn an_unchecked_informer_is_blocked_and_resumes_from_its_version_after_a_c
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(engine.shown(&pods.key), ["a@3", "b@8"]);
     assert_eq!((server.count(Kind::List), server.count(Kind::Watch)), (1, 1), "no request is sent");
-    let standing = || access.get(&pods.key).unwrap().standing;
-    assert!(matches!(standing(), PermissionState::Unverified { .. }), "{:?}", standing());
+    let state = || access.get(&pods.key).unwrap().state;
+    assert!(matches!(state(), PermissionState::Unverified { .. }), "{:?}", state());
 
     release.send_replace(true);
     let report = engine.until(&pods.key, |report| report.phase == InformerPhase::Watching).await;
@@ -110,5 +110,5 @@ async fn an_unchecked_informer_is_blocked_and_resumes_from_its_version_after_a_c
     assert_eq!(watches.last().unwrap().query("resourceVersion"), "8");
     noted.lock().clone().unwrap().line(event("ADDED", object("c", 3, 9)));
     engine.until_shown(&pods.key, &["a@3", "b@8", "c@9"]).await;
-    assert!(matches!(standing(), PermissionState::Granted { .. }), "{:?}", standing());
+    assert!(matches!(state(), PermissionState::Granted { .. }), "{:?}", state());
 }

@@ -142,7 +142,7 @@ impl World {
         (objects, bytes): (u64, u64),
     ) {
         let verified_at = self.ago(8);
-        let standing = match verbs {
+        let state = match verbs {
             [] => PermissionState::Granted { verified_at, is_by_review: false },
             verbs => PermissionState::Refused(PermissionDenial {
                 verbs: verbs.to_vec(),
@@ -152,7 +152,7 @@ impl World {
                 revoked: None,
             }),
         };
-        let access = InformerAccess { standing, overruled: None, is_late: false, failed: None };
+        let access = InformerAccess { state, overruled: None, is_late: false, failed: None };
         let report = InformerReport { usage: StoreUsage { objects, bytes }, ..report };
         let view = InformerView { report: Some(report), access: Some(access) };
         self.informers.insert(key.clone(), view);

@@ -39,7 +39,7 @@ const DEBOUNCE: Duration = Duration::from_millis(50);
 /// Minimum delay before another attempt to start checks that a limit holds back.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Minimum interval between two reads of the declared informers.
-const LOOK: Duration = Duration::from_secs(1);
+const UPDATE: Duration = Duration::from_secs(1);
 /// Pause after the schedule is updated or due checks are started, as a multiple of the duration of
 /// that work. It limits this task to about 5% of a core.
 const REST: u32 = 20;
@@ -51,42 +51,42 @@ pub struct CheckerDependencies {
     /// Clients that authenticate as the informers' identities.
     pub clients: Arc<dyn ClientProvider>,
     /// Returns the informers to check. `None`: not known yet, or unchanged since the last call.
-    pub wanted: Box<dyn FnMut() -> Option<BTreeMap<InformerKey, CheckSettings>> + Send>,
+    pub informers: Box<dyn FnMut() -> Option<BTreeMap<InformerKey, CheckSettings>> + Send>,
     /// The operator's own informers. They are not checked, and their permissions never count as
     /// excess.
     pub own: Arc<[InformerKey]>,
-    /// Access reports of the informers, through which the verifier also blocks and unblocks them.
+    /// Access reports of the informers, through which the checker also blocks and unblocks them.
     pub reports: InformerReports,
-    /// Wakes the verifier when a report changes.
+    /// Wakes the checker when a report changes.
     pub changes: ChangeNotifier,
-    /// Maximum age of the last confirmed access. [`super::PATIENCE`], except in tests.
-    pub patience: Duration,
-    pub count: Box<dyn Fn(AccessCheckKind, MetricOutcome) + Send>,
+    /// Maximum age of the last confirmed access. [`super::MAX_ACCESS_AGE`], except in tests.
+    pub max_access_age: Duration,
+    pub count_check: Box<dyn Fn(AccessCheckKind, MetricOutcome) + Send>,
 }
 
 /// The task that sends the checks and evaluates their results.
 pub struct AccessChecker {
-    around: CheckerDependencies,
+    dependencies: CheckerDependencies,
     reports: AccessReports,
     /// One client for each checked identity, so that its token is kept between two checks. A
     /// planned or stopped profile has no informer that would keep the client.
     clients: BTreeMap<Identity, Arc<Client>>,
     jobs: JoinSet<(CheckJob, Instant, Result<CheckResult, RequestFault>, KeyedPermit)>,
     /// Duration of the last update of the schedule.
-    cost: Duration,
+    update_time: Duration,
 }
 
 impl AccessChecker {
     /// Sends no request before [`AccessChecker::run`].
     #[must_use]
-    pub fn new(around: CheckerDependencies) -> Self {
-        let book = CheckSchedule::new(around.buckets.clone(), fastrand::f64);
-        let reports = AccessReports::new(book);
+    pub fn new(dependencies: CheckerDependencies) -> Self {
+        let schedule = CheckSchedule::new(dependencies.buckets.clone(), fastrand::f64);
+        let reports = AccessReports::new(schedule);
         let (clients, jobs) = (BTreeMap::new(), JoinSet::new());
-        Self { around, reports, clients, jobs, cost: Duration::ZERO }
+        Self { dependencies, reports, clients, jobs, update_time: Duration::ZERO }
     }
 
-    /// Returns a handle that remains valid after the verifier stops.
+    /// Returns a handle that remains valid after the checker stops.
     #[must_use]
     pub fn reports(&self) -> AccessReports {
         self.reports.clone()
@@ -94,31 +94,31 @@ impl AccessChecker {
 
     /// Runs until `stop` and then aborts the checks in progress.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut changes = self.around.changes.subscribe();
-        let (mut look_at, mut begin_at) = (Instant::now(), Instant::now());
+        let mut changes = self.dependencies.changes.subscribe();
+        let (mut update_at, mut start_at) = (Instant::now(), Instant::now());
         loop {
             let now = Instant::now();
-            if look_at <= now {
-                self.look();
-                look_at = Instant::now() + (self.cost * REST).max(LOOK);
+            if update_at <= now {
+                self.update_schedule();
+                update_at = Instant::now() + (self.update_time * REST).max(UPDATE);
             }
-            if begin_at <= now {
+            if start_at <= now {
                 let began = Instant::now();
-                self.begin();
-                begin_at = Instant::now() + began.elapsed() * REST;
+                self.start_due_checks();
+                start_at = Instant::now() + began.elapsed() * REST;
             }
-            let next = self.reports.book.read().next().unwrap_or(look_at);
+            let next = self.reports.schedule.read().next_due().unwrap_or(update_at);
             // Delays the next attempt to start checks that a limit holds back.
-            let wake = next.max(now + PAUSE).max(begin_at).min(look_at);
+            let wake = next.max(now + PAUSE).max(start_at).min(update_at);
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(ended) = self.jobs.join_next() => {
                     if let Ok((job, sent, found, _permit)) = ended {
-                        self.take(&job, sent, found);
+                        self.record_result(&job, sent, found);
                     }
                 }
                 Ok(()) = changes.changed() => {
-                    look_at = look_at.min(Instant::now() + DEBOUNCE.max(self.cost * REST));
+                    update_at = update_at.min(Instant::now() + DEBOUNCE.max(self.update_time * REST));
                 }
                 () = sleep_until(wake) => {}
             }
@@ -129,38 +129,39 @@ impl AccessChecker {
     /// informers accordingly.
     ///
     /// This includes an informer that started after its access was refused.
-    fn look(&mut self) {
+    fn update_schedule(&mut self) {
         let began = Instant::now();
-        let wanted = (self.around.wanted)();
+        let wanted = (self.dependencies.informers)();
         if let Some(wanted) = &wanted {
             let identities: BTreeSet<_> = wanted.keys().map(|key| &key.identity).collect();
             self.clients.retain(|identity, _| identities.contains(identity));
             for identity in identities {
-                let client = || self.around.clients.client_for(identity);
+                let client = || self.dependencies.clients.client_for(identity);
                 self.clients.entry(identity.clone()).or_insert_with(client);
             }
         }
-        let mut book = self.reports.book.write();
+        let mut schedule = self.reports.schedule.write();
         if let Some(wanted) = wanted {
-            book.want(wanted, &self.around.own, began);
+            schedule.set_informers(wanted, &self.dependencies.own, began);
         }
-        let reports = &self.around.reports;
+        let reports = &self.dependencies.reports;
         let own = |key: &InformerKey| reports.get_list_watch_access(key);
-        let orders = book.look(own, self.around.patience, began, Timestamp::now());
-        drop(book);
-        for (key, order) in orders {
-            self.tell(&key, order);
+        let changes =
+            schedule.update(own, self.dependencies.max_access_age, began, Timestamp::now());
+        drop(schedule);
+        for (key, change) in changes {
+            self.change_gate(&key, change);
         }
-        self.cost = began.elapsed();
+        self.update_time = began.elapsed();
     }
 
     /// Starts all checks that are due and within the limits.
-    fn begin(&mut self) {
-        let mut book = self.reports.book.write();
-        let begun = book.begin(Instant::now());
+    fn start_due_checks(&mut self) {
+        let mut schedule = self.reports.schedule.write();
+        let begun = schedule.start_due(Instant::now());
         for (job, permit) in begun {
             let sent = Instant::now();
-            let check = self.check(job.clone(), sent, &book);
+            let check = self.new_check(job.clone(), sent, &schedule);
             self.jobs.spawn(async move {
                 let found = AssertUnwindSafe(check).catch_unwind().await;
                 let found = found.unwrap_or_else(|_panic| {
@@ -172,20 +173,20 @@ impl AccessChecker {
     }
 
     /// Returns the request of a check, sent with the identity that the check is about.
-    fn check(
+    fn new_check(
         &self,
         job: CheckJob,
         sent: Instant,
-        book: &CheckSchedule,
+        schedule: &CheckSchedule,
     ) -> BoxFuture<'static, Result<CheckResult, RequestFault>> {
         let (CheckJob::AccessCheck(InformerKey { identity, .. })
         | CheckJob::AccessReview(InformerKey { identity, .. })
         | CheckJob::RulesReview((identity, _))) = &job;
         let client = self.clients.get(identity).cloned();
-        let client = client.unwrap_or_else(|| self.around.clients.client_for(identity));
+        let client = client.unwrap_or_else(|| self.dependencies.clients.client_for(identity));
         match job {
             CheckJob::AccessCheck(key) => {
-                let check = book.namespace_check(&key);
+                let check = schedule.namespace_check(&key);
                 async move {
                     Ok(CheckResult::Access(AccessCheck::of(&client, &key, check).await.into()))
                 }
@@ -197,7 +198,7 @@ impl AccessChecker {
             }
             .boxed(),
             CheckJob::AccessReview(key) => {
-                let verbs = book.in_question(&key);
+                let verbs = schedule.verbs_to_review(&key);
                 async move {
                     let verb = verbs.first().copied().unwrap_or(Verb::Watch);
                     let input = match is_allowed(&client, attributes(&key, verb)).await {
@@ -217,32 +218,44 @@ impl AccessChecker {
     }
 
     /// Records a result. Only the result of an access check blocks or unblocks an informer.
-    fn take(&mut self, job: &CheckJob, sent: Instant, found: Result<CheckResult, RequestFault>) {
-        (self.around.count)(AccessCheckKind::from(job), outcome(&found));
+    fn record_result(
+        &mut self,
+        job: &CheckJob,
+        sent: Instant,
+        found: Result<CheckResult, RequestFault>,
+    ) {
+        (self.dependencies.count_check)(AccessCheckKind::from(job), outcome(&found));
         let key = match job {
             CheckJob::AccessCheck(key) | CheckJob::AccessReview(key) => Some(key),
             CheckJob::RulesReview(_) => None,
         };
         let access = || self.reports.get(key?);
         let before = access();
-        self.reports.book.write().found(job, sent, found, Instant::now(), Timestamp::now());
+        self.reports.schedule.write().record_result(
+            job,
+            sent,
+            found,
+            Instant::now(),
+            Timestamp::now(),
+        );
         if let (Some(key), Some(before), Some(after)) = (key, before, access()) {
             log(key, &before, &after);
         }
         let is_access_check = matches!(job, CheckJob::AccessCheck(_));
         let key = key.filter(|_| is_access_check);
-        let order = key.and_then(|key| Some((key, self.reports.book.read().order(key)?)));
-        if let Some((key, order)) = order {
-            self.tell(key, order);
+        let change =
+            key.and_then(|key| Some((key, self.reports.schedule.read().gate_change(key)?)));
+        if let Some((key, change)) = change {
+            self.change_gate(key, change);
         }
     }
 
     /// Blocks or unblocks an informer.
     ///
     /// An informer whose own request was refused by a lagging API server then retries at once.
-    fn tell(&self, key: &InformerKey, order: GateChange) {
-        let reports = &self.around.reports;
-        match (order, reports.get_list_watch_access(key)) {
+    fn change_gate(&self, key: &InformerKey, change: GateChange) {
+        let reports = &self.dependencies.reports;
+        match (change, reports.get_list_watch_access(key)) {
             (Err((verb, fault)), _) => reports.lost(key, verb, &fault),
             (Ok(()), Some(own)) if !own.is_open || own.refused_since.is_some() => {
                 reports.returned(key);
@@ -270,7 +283,7 @@ fn outcome(found: &Result<CheckResult, RequestFault>) -> MetricOutcome {
 /// Logs a change of the permission state once.
 fn log(key: &InformerKey, before: &InformerAccess, after: &InformerAccess) {
     use PermissionState::{Granted, Refused};
-    match (&before.standing, &after.standing) {
+    match (&before.state, &after.state) {
         (Granted { .. }, Granted { .. }) | (Refused(_), Refused(_)) => {}
         (_, Granted { .. }) => tracing::info!(informer = %key, "access verified"),
         (_, Refused(refused)) => {
@@ -296,6 +309,6 @@ impl fmt::Debug for CheckerDependencies {
 
 impl fmt::Debug for AccessChecker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AccessChecker").field("under_way", &self.jobs.len()).finish_non_exhaustive()
+        f.debug_struct("AccessChecker").field("in_flight", &self.jobs.len()).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::access::PATIENCE;
+use crate::access::MAX_ACCESS_AGE;
 use kubewarm_api::model::{
     GroupResource, InformerScope, InformerSpec, ManagedFieldsPolicy, NamespaceCheck, ProfileRef,
     Projection, Resource,
@@ -45,30 +45,30 @@ async fn an_informer_that_starts_after_its_refusal_is_blocked() {
     let (spec, reports) = (informer(), registry.reports());
     let wanted = CheckSettings { namespace_check: NamespaceCheck::Known, payer: "shop".into() };
     let wanted = BTreeMap::from([(spec.key.clone(), wanted)]);
-    let mut verifier = AccessChecker::new(CheckerDependencies {
+    let mut checker = AccessChecker::new(CheckerDependencies {
         buckets: NamespaceBuckets::default(),
         clients,
-        wanted: Box::new(move || Some(wanted.clone())),
+        informers: Box::new(move || Some(wanted.clone())),
         own: Arc::default(),
         reports: reports.clone(),
         changes: registry.changes(),
-        patience: PATIENCE,
-        count: Box::new(|_, _| {}),
+        max_access_age: MAX_ACCESS_AGE,
+        count_check: Box::new(|_, _| {}),
     });
-    verifier.look();
+    checker.update_schedule();
     let (sent, verbs) = (Instant::now(), vec![Verb::Watch]);
     let fault = RequestFault::new(FaultReason::Forbidden, "no watch");
     let refused = Ok(CheckResult::Access(AccessSignal::Refused { sent, verbs, fault }));
-    verifier.take(&CheckJob::AccessCheck(spec.key.clone()), sent, refused);
+    checker.record_result(&CheckJob::AccessCheck(spec.key.clone()), sent, refused);
 
     let phase = || reports.get(&spec.key).unwrap().phase;
     for _ in 0..2 {
         registry.start(&spec);
         assert_eq!(phase(), InformerPhase::Queued);
-        verifier.look();
+        checker.update_schedule();
         assert_eq!(phase(), InformerPhase::Blocked);
         let changes = registry.changes().subscribe();
-        verifier.look();
+        checker.update_schedule();
         assert!(!changes.has_changed().unwrap(), "no change is reported twice");
         registry.stop(&spec.key);
     }
@@ -97,15 +97,15 @@ async fn an_identity_has_one_client_while_any_profile_uses_it() {
     let made = Arc::new(Made::default());
     let wanted = Arc::new(Mutex::new(None));
     let next = Arc::clone(&wanted);
-    let mut verifier = AccessChecker::new(CheckerDependencies {
+    let mut checker = AccessChecker::new(CheckerDependencies {
         buckets: NamespaceBuckets::default(),
         clients: Arc::clone(&made) as Arc<dyn ClientProvider>,
-        wanted: Box::new(move || next.lock().take()),
+        informers: Box::new(move || next.lock().take()),
         own: Arc::default(),
         reports: InformerReports::default(),
         changes: ChangeNotifier::default(),
-        patience: PATIENCE,
-        count: Box::new(|_, _| {}),
+        max_access_age: MAX_ACCESS_AGE,
+        count_check: Box::new(|_, _| {}),
     });
     let mut after = |identities: &[&Identity]| {
         let informers = identities.iter().map(|&identity| {
@@ -113,7 +113,7 @@ async fn an_identity_has_one_client_while_any_profile_uses_it() {
             (key, CheckSettings { namespace_check: NamespaceCheck::Known, payer: "shop".into() })
         });
         *wanted.lock() = Some(informers.collect());
-        verifier.look();
+        checker.update_schedule();
         let made = made.0.lock();
         let living = made.iter().filter(|(_, client)| client.strong_count() > 0);
         let living: Vec<_> = living.map(|(identity, _)| identity.clone()).collect();

@@ -21,10 +21,10 @@ use tokio::time::Instant;
 ///
 /// Within that time every way to confirm access is tried. The access check runs after 5 minutes and
 /// then every 20 seconds. The informer's own watch is reopened after at most 10 minutes.
-pub const PATIENCE: Duration = Duration::from_mins(10);
+pub const MAX_ACCESS_AGE: Duration = Duration::from_mins(10);
 /// Time from an unconfirmed sign of lost access until the informer is blocked. An access check runs
 /// immediately, and once more within this time.
-const SUSPICIOUS: Duration = Duration::from_secs(30);
+const SIGN_AGE: Duration = Duration::from_secs(30);
 /// Minimum time between two refusals that count as lost access. For one or two seconds after its
 /// start, an API server has not loaded its roles and refuses every RBAC request.
 const CONFIRM: Duration = Duration::from_secs(3);
@@ -50,8 +50,8 @@ pub(super) enum AccessSignal {
     Suspected { sent: Instant },
     /// A check gave no result. `fault` can be a refusal of the review itself.
     Undecided { sent: Instant, fault: RequestFault },
-    /// Time has passed. `patience` is the maximum age of the last confirmed access.
-    Tick { patience: Duration },
+    /// Time has passed. `max_access_age` is the maximum age of the last confirmed access.
+    Tick { max_access_age: Duration },
 }
 
 /// `Ok`: unblock the informer. `Err`: block it, because of this verb and fault.
@@ -60,7 +60,7 @@ pub(super) type GateChange = Result<(), (Verb, RequestFault)>;
 /// Permission state of one informer.
 #[derive(Debug)]
 pub(super) struct AccessState {
-    standing: PermissionState,
+    state: PermissionState,
     /// When the last permitted real request was sent.
     verified: Option<Instant>,
     /// When the first sign of lost access since `verified` was sent.
@@ -69,7 +69,7 @@ pub(super) struct AccessState {
     /// permitted request.
     refused: Option<Instant>,
     /// The last review, if real requests contradict it.
-    contrary: Option<ContradictingReview>,
+    contradiction: Option<ContradictingReview>,
     /// Error of the last check, if access was not confirmed since.
     failed: Option<RequestFault>,
     /// When the last answered check was sent. Initially the time when checks began.
@@ -91,11 +91,11 @@ struct ContradictingReview {
 impl AccessState {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            standing: PermissionState::Verifying,
+            state: PermissionState::Verifying,
             verified: None,
             sign: None,
             refused: None,
-            contrary: None,
+            contradiction: None,
             failed: None,
             answered: now,
         }
@@ -103,7 +103,7 @@ impl AccessState {
 
     /// Processes `input`. Returns when the next access check is due, if that is earlier than
     /// planned.
-    pub(super) fn on(
+    pub(super) fn apply(
         &mut self,
         input: AccessSignal,
         now: Instant,
@@ -114,23 +114,23 @@ impl AccessState {
         let at_once = Some(self.refused.map_or(now, |first| now.max(first + CONFIRM)));
         match input {
             AccessSignal::Allowed { sent } => {
-                self.answered(sent);
-                self.verify(sent);
+                self.note_answer(sent);
+                self.note_verified(sent);
                 self.refused = None;
-                self.standing = granted(time(sent));
-                self.overrule(sent)
+                self.state = granted(time(sent));
+                self.compare_with_review(sent)
             }
             AccessSignal::Verified { sent } => {
                 let is_news = self.verified.is_none_or(|known| known < sent);
-                if is_news && !matches!(self.standing, PermissionState::Refused(_)) {
-                    self.verify(sent);
+                if is_news && !matches!(self.state, PermissionState::Refused(_)) {
+                    self.note_verified(sent);
                 }
-                match &mut self.standing {
+                match &mut self.state {
                     PermissionState::Granted { verified_at, .. } if is_news => {
                         *verified_at = time(sent)
                     }
                     PermissionState::Unverified { .. } if is_news => {
-                        self.standing = granted(time(sent));
+                        self.state = granted(time(sent));
                     }
                     PermissionState::Granted { .. }
                     | PermissionState::Unverified { .. }
@@ -140,74 +140,73 @@ impl AccessState {
                 None
             }
             AccessSignal::Refused { sent, verbs, fault } => {
-                self.answered(sent);
-                if self.is_held() || matches!(self.standing, PermissionState::Granted { .. }) {
+                self.note_answer(sent);
+                if self.has_access() || matches!(self.state, PermissionState::Granted { .. }) {
                     let first = *self.refused.get_or_insert(now);
-                    self.suspect(sent);
+                    self.note_sign(sent);
                     if sent < first + CONFIRM {
                         return Some(first + CONFIRM);
                     }
                 }
                 self.refused = None;
-                self.refuse(verbs, &fault, wall);
-                self.overrule(sent)
+                self.set_refused(verbs, &fault, wall);
+                self.compare_with_review(sent)
             }
             AccessSignal::Reviewed { sent, refused } => {
-                self.answered(sent);
-                self.reviewed(sent, refused, wall).then_some(at_once)?
+                self.note_answer(sent);
+                self.apply_review(sent, refused, wall).then_some(at_once)?
             }
             AccessSignal::Answered { sent } => {
-                self.answered(sent);
+                self.note_answer(sent);
                 None
             }
-            AccessSignal::Suspected { sent } => self.suspect(sent).then_some(at_once)?,
+            AccessSignal::Suspected { sent } => self.note_sign(sent).then_some(at_once)?,
             AccessSignal::Undecided { sent, fault } if fault.reason().is_access_denied() => {
-                self.answered(sent);
+                self.note_answer(sent);
                 let reason = fault.reason();
                 // The reason of a missing token is shown in the status and must be the current one.
                 let is_news =
-                    matches!(&self.standing, PermissionState::Refused(old) if old.reason != reason);
-                (self.suspect(sent) || is_news && is_token_missing(reason)).then_some(at_once)?
+                    matches!(&self.state, PermissionState::Refused(old) if old.reason != reason);
+                (self.note_sign(sent) || is_news && is_token_missing(reason)).then_some(at_once)?
             }
             AccessSignal::Undecided { fault, .. } => {
                 self.failed = Some(fault);
                 None
             }
-            AccessSignal::Tick { patience } => {
+            AccessSignal::Tick { max_access_age } => {
                 let verified = self.verified?;
-                let is_old = ago(verified) >= patience;
-                let is_suspicious = |sign| ago(sign) >= SUSPICIOUS.min(patience);
+                let is_old = ago(verified) >= max_access_age;
+                let is_suspicious = |sign| ago(sign) >= SIGN_AGE.min(max_access_age);
                 // If the kind is not served, nothing can be read, and the informer reports that
                 // itself.
                 let is_served =
                     self.failed.as_ref().is_none_or(|it| it.reason() != FaultReason::NotServed);
                 let may_lapse =
-                    self.is_held() && !matches!(self.standing, PermissionState::Unverified { .. });
+                    self.has_access() && !matches!(self.state, PermissionState::Unverified { .. });
                 if !(may_lapse && is_served && (is_old || self.sign.is_some_and(is_suspicious))) {
                     return None;
                 }
                 let failed = self.failed.as_ref().map(RequestFault::message);
                 let message = failed.unwrap_or("no check was answered").into();
-                self.standing =
-                    PermissionState::Unverified { verified_at: time(verified), message };
+                self.state = PermissionState::Unverified { verified_at: time(verified), message };
                 at_once
             }
         }
     }
 
-    fn answered(&mut self, sent: Instant) {
+    fn note_answer(&mut self, sent: Instant) {
         self.answered = self.answered.max(sent);
     }
 
     /// Whether access was confirmed and has not been lost since.
-    pub(super) fn is_held(&self) -> bool {
-        self.verified.is_some() && !matches!(self.standing, PermissionState::Refused(_))
+    pub(super) fn has_access(&self) -> bool {
+        self.verified.is_some() && !matches!(self.state, PermissionState::Refused(_))
     }
 
     /// Returns whether the informer must be unblocked or blocked, or `None` if undecided. Only a
     /// real request unblocks it.
-    pub(super) fn order(&self) -> Option<GateChange> {
-        match &self.standing {
+    pub(super) fn gate_change(&self) -> Option<GateChange> {
+        match &self.state {
             PermissionState::Verifying | PermissionState::Granted { is_by_review: true, .. } => {
                 None
             }
@@ -228,19 +227,19 @@ impl AccessState {
     pub(super) fn report(&self, period: Duration, now: Instant) -> InformerAccess {
         let is_overdue = now.saturating_duration_since(self.answered) > period;
         let failed = self.failed.clone().filter(|_| is_overdue);
-        let is_refused = matches!(self.standing, PermissionState::Refused(_));
-        let settled = self.contrary.as_ref().filter(|it| it.is_settled);
+        let is_refused = matches!(self.state, PermissionState::Refused(_));
+        let settled = self.contradiction.as_ref().filter(|it| it.is_settled);
         let overruled =
             settled.map(|it| it.refused.is_empty()).filter(|allows| *allows == is_refused);
         let is_late = is_overdue && failed.is_none();
-        InformerAccess { standing: self.standing.clone(), overruled, is_late, failed }
+        InformerAccess { state: self.state.clone(), overruled, is_late, failed }
     }
 
     /// The verbs that the next access review is about; the review sends the first one. The default
     /// is `watch`: an open watch continues without a new authorization, but each list is
     /// authorized.
-    pub(super) fn in_question(&self) -> Vec<Verb> {
-        match &self.standing {
+    pub(super) fn verbs_to_review(&self) -> Vec<Verb> {
+        match &self.state {
             PermissionState::Refused(refused) => refused.verbs.clone(),
             PermissionState::Verifying
             | PermissionState::Granted { .. }
@@ -250,7 +249,7 @@ impl AccessState {
         }
     }
 
-    fn verify(&mut self, sent: Instant) {
+    fn note_verified(&mut self, sent: Instant) {
         if self.verified.is_none_or(|known| known < sent) {
             self.verified = Some(sent);
             self.sign = self.sign.filter(|sign| *sign > sent);
@@ -259,8 +258,8 @@ impl AccessState {
     }
 
     /// Records a sign of lost access. Returns whether an access check is needed.
-    fn suspect(&mut self, sent: Instant) -> bool {
-        if matches!(self.standing, PermissionState::Refused(_)) {
+    fn note_sign(&mut self, sent: Instant) -> bool {
+        if matches!(self.state, PermissionState::Refused(_)) {
             return false;
         }
         if self.verified.is_none_or(|known| known < sent) {
@@ -269,9 +268,9 @@ impl AccessState {
         true
     }
 
-    fn refuse(&mut self, verbs: Vec<Verb>, fault: &RequestFault, wall: Timestamp) {
+    fn set_refused(&mut self, verbs: Vec<Verb>, fault: &RequestFault, wall: Timestamp) {
         let reason = fault.reason();
-        let revoked = match &self.standing {
+        let revoked = match &self.state {
             PermissionState::Refused(old) => old.revoked,
             // The roles were deleted with their namespace, so access was not revoked.
             _ if reason == FaultReason::NamespaceNotFound => None,
@@ -280,7 +279,7 @@ impl AccessState {
             PermissionState::Verifying => None,
         };
         let message = fault.message().into();
-        self.standing = PermissionState::Refused(PermissionDenial {
+        self.state = PermissionState::Refused(PermissionDenial {
             verbs,
             reason,
             message,
@@ -290,37 +289,37 @@ impl AccessState {
     }
 
     /// Processes an answered review. Returns whether an access check is needed.
-    fn reviewed(&mut self, sent: Instant, refused: Vec<Verb>, wall: Timestamp) -> bool {
+    fn apply_review(&mut self, sent: Instant, refused: Vec<Verb>, wall: Timestamp) -> bool {
         let (allowed, is_contrary) = (refused.is_empty(), self.contradicts(&refused));
         // An answered review shows that a token is available again.
         let has_token =
-            matches!(&self.standing, PermissionState::Refused(old) if is_token_missing(old.reason));
+            matches!(&self.state, PermissionState::Refused(old) if is_token_missing(old.reason));
         let is_news =
-            has_token || allowed && matches!(self.standing, PermissionState::Unverified { .. });
+            has_token || allowed && matches!(self.state, PermissionState::Unverified { .. });
         // A review decides only while access checks give no result.
-        let can_stand_in = match self.standing {
+        let can_stand_in = match self.state {
             PermissionState::Verifying => self.failed.is_some(),
             PermissionState::Granted { is_by_review, .. } => is_by_review,
             PermissionState::Unverified { .. } | PermissionState::Refused(_) => false,
         };
         if can_stand_in && self.refused.is_none() {
             let granted = PermissionState::Granted { verified_at: wall, is_by_review: true };
-            self.standing = if allowed { granted } else { PermissionState::Verifying };
+            self.state = if allowed { granted } else { PermissionState::Verifying };
         }
-        self.contrary.take_if(|it| it.refused != refused);
-        if !allowed && !self.contrary.as_ref().is_some_and(|it| it.is_settled) {
-            self.suspect(sent);
+        self.contradiction.take_if(|it| it.refused != refused);
+        if !allowed && !self.contradiction.as_ref().is_some_and(|it| it.is_settled) {
+            self.note_sign(sent);
         }
         if !is_contrary {
             return is_news;
         }
         let new = ContradictingReview { refused, sent, overruled: None, is_settled: false };
-        is_news || self.contrary.get_or_insert(new).overruled.is_none()
+        is_news || self.contradiction.get_or_insert(new).overruled.is_none()
     }
 
     /// Whether real requests contradict a review that refuses these verbs.
     fn contradicts(&self, refused: &[Verb]) -> bool {
-        match &self.standing {
+        match &self.state {
             PermissionState::Granted { is_by_review: false, .. }
             | PermissionState::Unverified { .. } => !refused.is_empty(),
             PermissionState::Refused(PermissionDenial { verbs, .. }) => verbs != refused,
@@ -330,13 +329,13 @@ impl AccessState {
 
     /// Compares a decided access check with the last review. If they contradict each other, returns
     /// when a second check can confirm the contradiction.
-    fn overrule(&mut self, sent: Instant) -> Option<Instant> {
-        let contrary = self.contrary.take().filter(|it| self.contradicts(&it.refused));
-        self.contrary = contrary;
-        let contrary = self.contrary.as_mut().filter(|it| it.sent < sent)?;
-        let first = *contrary.overruled.get_or_insert(sent);
-        contrary.is_settled |= sent >= first + SETTLED;
-        (!contrary.is_settled).then_some(first + SETTLED)
+    fn compare_with_review(&mut self, sent: Instant) -> Option<Instant> {
+        let contradiction = self.contradiction.take().filter(|it| self.contradicts(&it.refused));
+        self.contradiction = contradiction;
+        let contradiction = self.contradiction.as_mut().filter(|it| it.sent < sent)?;
+        let first = *contradiction.overruled.get_or_insert(sent);
+        contradiction.is_settled |= sent >= first + SETTLED;
+        (!contradiction.is_settled).then_some(first + SETTLED)
     }
 }
 

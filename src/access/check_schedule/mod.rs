@@ -10,7 +10,7 @@ use super::{
     access_state::{AccessSignal, GateChange},
     excess::ExcessPermissions,
     permission_state::InformerAccess,
-    rules::{RulesScope, spot},
+    rules::{RulesScope, rules_scope},
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
@@ -26,7 +26,7 @@ use std::{
 use tokio::time::Instant;
 
 /// Period of the access checks of an informer whose last check decided.
-const CALM: Duration = Duration::from_mins(5);
+const DECIDED: Duration = Duration::from_mins(5);
 /// Period if the namespace does not exist. No review shows that it exists again.
 const ABSENT: Duration = Duration::from_mins(1);
 /// Delay after an access check without a result.
@@ -47,10 +47,10 @@ const LATE: Duration = Duration::from_secs(10);
 ///
 /// The process has no rate limit for checks. With such a limit, more accounts would delay the
 /// detection of lost access.
-const UNDER_WAY: usize = 64;
+const MAX_IN_FLIGHT: usize = 64;
 /// Maximum number of checks in progress for one namespace, so that a slow webhook of one tenant
 /// delays no other tenant.
-const NAMESPACE_UNDER_WAY: usize = UNDER_WAY / 8;
+const NAMESPACE_MAX_IN_FLIGHT: usize = MAX_IN_FLIGHT / 8;
 
 /// How to check one informer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,79 +94,80 @@ pub(super) enum CheckResult {
 /// State and schedule of all checks. Its size is bounded by the number of checked informers.
 #[derive(Debug)]
 pub(super) struct CheckSchedule {
-    places: BTreeMap<RulesScope, NamespaceChecks>,
+    scopes: BTreeMap<RulesScope, NamespaceChecks>,
     queue: WorkQueue<CheckJob>,
     /// Rate limits per namespace, shared with all other requests for that namespace.
     buckets: NamespaceBuckets,
-    under_way: KeyedSemaphore<Arc<str>>,
+    in_flight: KeyedSemaphore<Arc<str>>,
     /// Returns a random number in `0.0..1.0`, which spreads the checks.
-    spread: fn() -> f64,
+    random: fn() -> f64,
 }
 
 impl CheckSchedule {
-    pub(super) fn new(buckets: NamespaceBuckets, spread: fn() -> f64) -> Self {
+    pub(super) fn new(buckets: NamespaceBuckets, random: fn() -> f64) -> Self {
         Self {
-            places: BTreeMap::new(),
-            queue: WorkQueue::new(RETRY, CALM),
+            scopes: BTreeMap::new(),
+            queue: WorkQueue::new(RETRY, DECIDED),
             buckets,
-            under_way: KeyedSemaphore::new(UNDER_WAY, NAMESPACE_UNDER_WAY),
-            spread,
+            in_flight: KeyedSemaphore::new(MAX_IN_FLIGHT, NAMESPACE_MAX_IN_FLIGHT),
+            random,
         }
     }
 
     /// Replaces the set of checked informers. `unchecked` informers are not checked, but the
     /// permissions they need are no excess.
-    pub(super) fn want(
+    pub(super) fn set_informers(
         &mut self,
         wanted: BTreeMap<InformerKey, CheckSettings>,
         unchecked: &[InformerKey],
         now: Instant,
     ) {
-        for place in self.places.values_mut() {
-            place.informers.retain(|key, _| wanted.contains_key(key));
+        for scope in self.scopes.values_mut() {
+            scope.informers.retain(|key, _| wanted.contains_key(key));
         }
         for (key, wanted) in wanted {
-            let spot = spot(&key);
-            let place = self.places.entry(spot.clone()).or_insert_with(|| {
-                self.queue.add_at(CheckJob::RulesReview(spot), now);
+            let rules_scope = rules_scope(&key);
+            let scope = self.scopes.entry(rules_scope.clone()).or_insert_with(|| {
+                self.queue.add_at(CheckJob::RulesReview(rules_scope), now);
                 NamespaceChecks::default()
             });
-            if let Some(informer) = place.informers.get_mut(&key) {
-                informer.wanted = wanted;
+            if let Some(informer) = scope.informers.get_mut(&key) {
+                informer.settings = wanted;
                 continue;
             }
-            if place.completeness() == Some(RulesCompleteness::Incomplete) {
+            if scope.completeness() == Some(RulesCompleteness::Incomplete) {
                 self.queue.add_at(CheckJob::AccessReview(key.clone()), now);
             }
             self.queue.add_at(CheckJob::AccessCheck(key.clone()), now + INFORMER);
-            place.informers.insert(key, InformerCheck::new(wanted, now));
+            scope.informers.insert(key, InformerCheck::new(wanted, now));
         }
-        self.places.retain(|_, place| !place.informers.is_empty());
-        let places = &self.places;
+        self.scopes.retain(|_, scope| !scope.informers.is_empty());
+        let scopes = &self.scopes;
         self.queue.retain(|job| match job {
             CheckJob::AccessCheck(key) | CheckJob::AccessReview(key) => {
-                informer_in(places, key).is_some()
+                find_informer(scopes, key).is_some()
             }
-            CheckJob::RulesReview(spot) => places.contains_key(spot),
+            CheckJob::RulesReview(rules_scope) => scopes.contains_key(rules_scope),
         });
         let mut needed = BTreeMap::<_, BTreeSet<_>>::new();
-        for key in self.places.values().flat_map(|place| place.informers.keys()).chain(unchecked) {
-            needed.entry(spot(key)).or_default().insert(key.resource.group_resource().clone());
+        for key in self.scopes.values().flat_map(|scope| scope.informers.keys()).chain(unchecked) {
+            let resource = key.resource.group_resource().clone();
+            needed.entry(rules_scope(key)).or_default().insert(resource);
         }
-        for (spot, place) in &mut self.places {
+        for (rules_scope, scope) in &mut self.scopes {
             // A resource that is needed cluster-wide is needed in each namespace.
-            let across = (spot.0.clone(), None);
-            let all = [spot, &across].into_iter().filter_map(|spot| needed.get(spot)).flatten();
-            let all = all.cloned().collect();
-            if place.needed != all {
-                place.needed = all;
-                place.compare();
+            let across = (rules_scope.0.clone(), None);
+            let both = [rules_scope, &across].into_iter();
+            let all = both.filter_map(|it| needed.get(it)).flatten().cloned().collect();
+            if scope.needed != all {
+                scope.needed = all;
+                scope.update_excess();
             }
         }
     }
 
     /// Returns the checks that start now. The caller must report the result of each to
-    /// [`CheckSchedule::found`].
+    /// [`CheckSchedule::record_result`].
     ///
     /// Order: urgent access checks, then informers that have access, then informers that never had
     /// access. A planned profile can have thousands of the last kind.
@@ -174,30 +175,34 @@ impl CheckSchedule {
     /// # Cost
     ///
     /// Visits every checked informer.
-    pub(super) fn begin(&mut self, now: Instant) -> Vec<(CheckJob, KeyedPermit)> {
-        let places = &self.places;
+    pub(super) fn start_due(&mut self, now: Instant) -> Vec<(CheckJob, KeyedPermit)> {
+        let scopes = &self.scopes;
         let class = |job: &CheckJob| match job {
-            CheckJob::AccessCheck(key) | CheckJob::AccessReview(key) => informer_in(places, key)
+            CheckJob::AccessCheck(key) | CheckJob::AccessReview(key) => find_informer(scopes, key)
                 .map(|informer| {
                     (
                         !(informer.is_urgent && matches!(job, CheckJob::AccessCheck(_))),
-                        !informer.access.is_held(),
+                        !informer.access.has_access(),
                     )
                 }),
-            CheckJob::RulesReview(spot) => places.get(spot).map(|place| (true, !place.is_held())),
+            CheckJob::RulesReview(rules_scope) => {
+                scopes.get(rules_scope).map(|scope| (true, !scope.has_access()))
+            }
         };
         let mut full = BTreeSet::new();
         let begun = self.queue.take_by(now, class, |job| {
             let (informer, cost) = match job {
-                CheckJob::AccessCheck(key) => (informer_in(places, key)?, 2),
-                CheckJob::AccessReview(key) => (informer_in(places, key)?, 1),
-                CheckJob::RulesReview(spot) => (places.get(spot)?.informers.values().next()?, 1),
+                CheckJob::AccessCheck(key) => (find_informer(scopes, key)?, 2),
+                CheckJob::AccessReview(key) => (find_informer(scopes, key)?, 1),
+                CheckJob::RulesReview(rules_scope) => {
+                    (scopes.get(rules_scope)?.informers.values().next()?, 1)
+                }
             };
-            let payer = &informer.wanted.payer;
+            let payer = &informer.settings.payer;
             if full.contains(payer) {
                 return None;
             }
-            let permit = self.under_way.try_acquire(payer);
+            let permit = self.in_flight.try_acquire(payer);
             let permit = permit.filter(|_| self.buckets.draw(payer, cost, now).is_ok());
             if permit.is_none() {
                 // A payer without capacity starts nothing more, so that cheap checks do not starve
@@ -208,9 +213,9 @@ impl CheckSchedule {
         });
         for (job, _) in &begun {
             if let CheckJob::AccessCheck(key) = job
-                && let Some(informer) = self.informer(key)
+                && let Some(informer) = self.informer_mut(key)
             {
-                (informer.is_urgent, informer.waits_since) = (false, None);
+                (informer.is_urgent, informer.waiting_since) = (false, None);
             }
         }
         begun
@@ -218,23 +223,23 @@ impl CheckSchedule {
 
     /// Whether a refusal can mean that the informer's namespace was deleted.
     pub(super) fn namespace_check(&self, key: &InformerKey) -> NamespaceCheck {
-        informer_in(&self.places, key)
-            .map_or(NamespaceCheck::Known, |informer| informer.wanted.namespace_check)
+        find_informer(&self.scopes, key)
+            .map_or(NamespaceCheck::Known, |informer| informer.settings.namespace_check)
     }
 
     /// Returns the verbs that an access review of the informer is about. Never empty.
-    pub(super) fn in_question(&self, key: &InformerKey) -> Vec<Verb> {
-        informer_in(&self.places, key)
-            .map_or_else(|| vec![Verb::Watch], |informer| informer.access.in_question())
+    pub(super) fn verbs_to_review(&self, key: &InformerKey) -> Vec<Verb> {
+        find_informer(&self.scopes, key)
+            .map_or_else(|| vec![Verb::Watch], |informer| informer.access.verbs_to_review())
     }
 
-    /// When [`CheckSchedule::begin`] has to run again, or `None` if no check is scheduled.
-    pub(super) fn next(&self) -> Option<Instant> {
+    /// When [`CheckSchedule::start_due`] has to run again, or `None` if no check is scheduled.
+    pub(super) fn next_due(&self) -> Option<Instant> {
         self.queue.next()
     }
 
     /// Records the result of a check. `sent` is the time when the check started.
-    pub(super) fn found(
+    pub(super) fn record_result(
         &mut self,
         job: &CheckJob,
         sent: Instant,
@@ -244,11 +249,11 @@ impl CheckSchedule {
     ) {
         self.queue.done(job);
         let (key, input) = match (job, found) {
-            (CheckJob::RulesReview(spot), Ok(CheckResult::Rules(rules))) => {
-                return self.ruled(spot, sent, Ok(rules), now, wall);
+            (CheckJob::RulesReview(rules_scope), Ok(CheckResult::Rules(rules))) => {
+                return self.record_rules(rules_scope, sent, Ok(rules), now, wall);
             }
-            (CheckJob::RulesReview(spot), Err(fault)) => {
-                return self.ruled(spot, sent, Err(fault), now, wall);
+            (CheckJob::RulesReview(rules_scope), Err(fault)) => {
+                return self.record_rules(rules_scope, sent, Err(fault), now, wall);
             }
             (
                 CheckJob::AccessCheck(key) | CheckJob::AccessReview(key),
@@ -261,46 +266,46 @@ impl CheckSchedule {
                 return tracing::error!(?job, "the answer is to another check: this is a bug");
             }
         };
-        let Some(place) = self.places.get_mut(&spot(key)) else { return };
-        let is_reviewed = place.completeness() == Some(RulesCompleteness::Incomplete);
-        let Some(informer) = place.informers.get_mut(key) else { return };
+        let Some(scope) = self.scopes.get_mut(&rules_scope(key)) else { return };
+        let is_reviewed = scope.completeness() == Some(RulesCompleteness::Incomplete);
+        let Some(informer) = scope.informers.get_mut(key) else { return };
         let is_access_check = matches!(job, CheckJob::AccessCheck(_));
-        let CheckSettings { namespace_check, payer } = &informer.wanted;
+        let CheckSettings { namespace_check, payer } = &informer.settings;
         let period = match (job, &input) {
             (CheckJob::AccessCheck(_), AccessSignal::Refused { fault, .. }) => {
                 if *namespace_check == NamespaceCheck::Ask {
                     // The access check also sent a request for the namespace.
                     self.buckets.charge(payer, 1, now);
                 }
-                if fault.reason() == FaultReason::NamespaceNotFound { ABSENT } else { CALM }
+                if fault.reason() == FaultReason::NamespaceNotFound { ABSENT } else { DECIDED }
             }
             (CheckJob::AccessCheck(_), AccessSignal::Undecided { .. }) => RETRY,
-            (CheckJob::AccessCheck(_), _) => CALM,
+            (CheckJob::AccessCheck(_), _) => DECIDED,
             (CheckJob::RulesReview(_) | CheckJob::AccessReview(_), _) => REVIEW,
         };
         if is_reviewed || is_access_check {
-            self.queue.make_due_by(job.clone(), now + jittered(period, (self.spread)()));
+            self.queue.make_due_by(job.clone(), now + jittered(period, (self.random)()));
         }
-        informer.take(input, key, &mut self.queue, now, wall);
+        informer.apply_signal(input, key, &mut self.queue, now, wall);
     }
 
     /// Processes the informers' reports and the passage of time. Returns the informers to block or
     /// unblock.
-    pub(super) fn look(
+    pub(super) fn update(
         &mut self,
         own: impl Fn(&InformerKey) -> Option<ListWatchAccess>,
-        patience: Duration,
+        max_access_age: Duration,
         now: Instant,
         wall: Timestamp,
     ) -> Vec<(InformerKey, GateChange)> {
-        let mut orders = Vec::new();
-        for (key, informer) in self.places.values_mut().flat_map(|place| &mut place.informers) {
+        let mut changes = Vec::new();
+        for (key, informer) in self.scopes.values_mut().flat_map(|scope| &mut scope.informers) {
             let own = own(key);
             if let Some(own) = &own {
                 let is_news = informer.refused_since != own.refused_since;
                 informer.refused_since = own.refused_since;
                 if is_news && own.refused_since.is_some() {
-                    informer.take(
+                    informer.apply_signal(
                         AccessSignal::Suspected { sent: now },
                         key,
                         &mut self.queue,
@@ -309,61 +314,83 @@ impl CheckSchedule {
                     );
                 }
                 if let Some(sent) = own.verified_at {
-                    informer.take(AccessSignal::Verified { sent }, key, &mut self.queue, now, wall);
+                    informer.apply_signal(
+                        AccessSignal::Verified { sent },
+                        key,
+                        &mut self.queue,
+                        now,
+                        wall,
+                    );
                 }
             }
-            if let Some(since) = informer.waits_since.filter(|_| !informer.is_urgent) {
+            if let Some(since) = informer.waiting_since.filter(|_| !informer.is_urgent) {
                 let (own, waits) = match &own {
                     Some(own) => (own.allowed_at, own.is_starting),
                     None => (None, now < since + NO_INFORMER),
                 };
-                if let Some(sent) = own.filter(|sent| *sent + CALM > now) {
-                    informer.waits_since = None;
-                    informer.take(AccessSignal::Allowed { sent }, key, &mut self.queue, now, wall);
+                if let Some(sent) = own.filter(|sent| *sent + DECIDED > now) {
+                    informer.waiting_since = None;
+                    informer.apply_signal(
+                        AccessSignal::Allowed { sent },
+                        key,
+                        &mut self.queue,
+                        now,
+                        wall,
+                    );
                     // Spreads the checks of informers that synced at the same time.
-                    let pause = CALM.mul_f64(f64::midpoint(1.0, (self.spread)()));
+                    let pause = DECIDED.mul_f64(f64::midpoint(1.0, (self.random)()));
                     self.queue.add_at(CheckJob::AccessCheck(key.clone()), now + pause);
                 } else if !waits {
-                    informer.waits_since = None;
+                    informer.waiting_since = None;
                     self.queue.make_due_by(CheckJob::AccessCheck(key.clone()), now);
                 }
             }
-            informer.take(AccessSignal::Tick { patience }, key, &mut self.queue, now, wall);
-            let order = own.zip(informer.access.order());
-            let order = order.filter(|(own, order)| own.is_open != order.is_ok());
-            orders.extend(order.map(|(_, order)| (key.clone(), order)));
+            informer.apply_signal(
+                AccessSignal::Tick { max_access_age },
+                key,
+                &mut self.queue,
+                now,
+                wall,
+            );
+            let change = own.zip(informer.access.gate_change());
+            let change = change.filter(|(own, change)| own.is_open != change.is_ok());
+            changes.extend(change.map(|(_, change)| (key.clone(), change)));
         }
-        orders
+        changes
     }
 
     /// Whether the informer must be blocked or unblocked, or `None` if undecided.
-    pub(super) fn order(&self, key: &InformerKey) -> Option<GateChange> {
-        informer_in(&self.places, key)?.access.order()
+    pub(super) fn gate_change(&self, key: &InformerKey) -> Option<GateChange> {
+        find_informer(&self.scopes, key)?.access.gate_change()
     }
 
-    pub(super) fn access(&self, key: &InformerKey, now: Instant) -> Option<InformerAccess> {
-        let informer = informer_in(&self.places, key)?;
+    pub(super) fn informer_access(
+        &self,
+        key: &InformerKey,
+        now: Instant,
+    ) -> Option<InformerAccess> {
+        let informer = find_informer(&self.scopes, key)?;
         Some(informer.access.report(jittered(REVIEW, 1.0) + LATE, now))
     }
 
     /// Returns the excess permissions in a scope, or `None` until its rules are known.
-    pub(super) fn excess(&self, spot: &RulesScope) -> Option<Arc<ExcessPermissions>> {
-        self.places.get(spot)?.excess.clone()
+    pub(super) fn excess(&self, rules_scope: &RulesScope) -> Option<Arc<ExcessPermissions>> {
+        self.scopes.get(rules_scope)?.excess.clone()
     }
 
-    fn informer(&mut self, key: &InformerKey) -> Option<&mut InformerCheck> {
-        self.places.get_mut(&spot(key))?.informers.get_mut(key)
+    fn informer_mut(&mut self, key: &InformerKey) -> Option<&mut InformerCheck> {
+        self.scopes.get_mut(&rules_scope(key))?.informers.get_mut(key)
     }
 }
 
-fn informer_in<'a>(
-    places: &'a BTreeMap<RulesScope, NamespaceChecks>,
+fn find_informer<'a>(
+    scopes: &'a BTreeMap<RulesScope, NamespaceChecks>,
     key: &InformerKey,
 ) -> Option<&'a InformerCheck> {
-    places.get(&spot(key))?.informers.get(key)
+    scopes.get(&rules_scope(key))?.informers.get(key)
 }
 
 /// Lengthens `period` by up to 10%, so that checks that start together spread out.
-fn jittered(period: Duration, spread: f64) -> Duration {
-    period.mul_f64(1.0 + spread / 10.0)
+fn jittered(period: Duration, random: f64) -> Duration {
+    period.mul_f64(1.0 + random / 10.0)
 }

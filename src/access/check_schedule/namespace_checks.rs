@@ -4,7 +4,7 @@ use super::{CheckJob, CheckSchedule, CheckSettings, REVIEW, jittered};
 use crate::access::{
     access_state::{AccessSignal, AccessState, is_token_missing},
     excess::{ExcessPermissions, excess},
-    rules::{RulesScope, VERBS, allow},
+    rules::{RulesScope, VERBS, grants},
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
@@ -35,11 +35,11 @@ pub(super) struct NamespaceChecks {
 
 #[derive(Debug)]
 pub(super) struct InformerCheck {
-    pub(super) wanted: CheckSettings,
+    pub(super) settings: CheckSettings,
     pub(super) access: AccessState,
     /// Since when the first access check waits for the informer's first list and watch. `None`
     /// after that wait ended.
-    pub(super) waits_since: Option<Instant>,
+    pub(super) waiting_since: Option<Instant>,
     /// Since when the informer's own requests are refused.
     pub(super) refused_since: Option<Timestamp>,
     /// Whether a sign of lost or regained access requested the next access check.
@@ -48,17 +48,17 @@ pub(super) struct InformerCheck {
 
 impl CheckSchedule {
     /// Records the result of a rules review.
-    pub(super) fn ruled(
+    pub(super) fn record_rules(
         &mut self,
-        spot: &RulesScope,
+        rules_scope: &RulesScope,
         sent: Instant,
         rules: Result<ReviewedRules, RequestFault>,
         now: Instant,
         wall: Timestamp,
     ) {
-        let Some(place) = self.places.get_mut(spot) else { return };
-        let had_failed = std::mem::replace(&mut place.has_failed, rules.is_err());
-        let was_incomplete = place.completeness() == Some(RulesCompleteness::Incomplete);
+        let Some(scope) = self.scopes.get_mut(rules_scope) else { return };
+        let had_failed = std::mem::replace(&mut scope.has_failed, rules.is_err());
+        let was_incomplete = scope.completeness() == Some(RulesCompleteness::Incomplete);
         let incomplete =
             |rules| ReviewedRules { rules, completeness: RulesCompleteness::Incomplete };
         let mut period = INCOMPLETE;
@@ -68,15 +68,15 @@ impl CheckSchedule {
             Err(fault) if is_permanent(fault.reason()) => Some(incomplete(Vec::new())),
             Err(fault) => {
                 period = REVIEW;
-                for (key, informer) in &mut place.informers {
+                for (key, informer) in &mut scope.informers {
                     let input = AccessSignal::Undecided { sent, fault: fault.clone() };
-                    informer.take(input, key, &mut self.queue, now, wall);
+                    informer.apply_signal(input, key, &mut self.queue, now, wall);
                 }
                 // Without a token, no other review is answered either.
                 let is_over = had_failed && !is_token_missing(fault.reason())
                     || fault.reason() == FaultReason::TooLarge;
                 // Each informer then gets its own access reviews. The last known excess remains.
-                let known = || place.rules.clone().map(|known| known.rules).unwrap_or_default();
+                let known = || scope.rules.clone().map(|known| known.rules).unwrap_or_default();
                 is_over.then(known).map(incomplete)
             }
         };
@@ -84,17 +84,17 @@ impl CheckSchedule {
             rules.as_ref().is_none_or(|rules| rules.completeness == RulesCompleteness::Complete);
         let period = if is_complete { REVIEW } else { period };
         self.queue.make_due_by(
-            CheckJob::RulesReview(spot.clone()),
-            now + jittered(period, (self.spread)()),
+            CheckJob::RulesReview(rules_scope.clone()),
+            now + jittered(period, (self.random)()),
         );
         let Some(rules) = rules else { return };
-        for (key, informer) in &mut place.informers {
+        for (key, informer) in &mut scope.informers {
             let review = CheckJob::AccessReview(key.clone());
             if is_complete {
                 self.queue.remove(&review);
-                let is_refused = |verb: &Verb| !allow(&rules, key, *verb);
+                let is_refused = |verb: &Verb| !grants(&rules, key, *verb);
                 let refused = VERBS.into_iter().filter(is_refused).collect();
-                informer.take(
+                informer.apply_signal(
                     AccessSignal::Reviewed { sent, refused },
                     key,
                     &mut self.queue,
@@ -105,9 +105,9 @@ impl CheckSchedule {
                 self.queue.make_due_by(review, now);
             }
         }
-        if place.rules.as_ref() != Some(&rules) {
-            place.rules = Some(rules);
-            place.compare();
+        if scope.rules.as_ref() != Some(&rules) {
+            scope.rules = Some(rules);
+            scope.update_excess();
         }
     }
 }
@@ -119,28 +119,28 @@ impl NamespaceChecks {
     }
 
     /// Whether an informer has access that it can lose, or the rules are still unknown.
-    pub(super) fn is_held(&self) -> bool {
-        self.rules.is_none() || self.informers.values().any(|informer| informer.access.is_held())
+    pub(super) fn has_access(&self) -> bool {
+        self.rules.is_none() || self.informers.values().any(|informer| informer.access.has_access())
     }
 
-    pub(super) fn compare(&mut self) {
+    pub(super) fn update_excess(&mut self) {
         self.excess = self.rules.as_ref().map(|rules| Arc::new(excess(rules, &self.needed)));
     }
 }
 
 impl InformerCheck {
-    pub(super) fn new(wanted: CheckSettings, now: Instant) -> Self {
+    pub(super) fn new(settings: CheckSettings, now: Instant) -> Self {
         Self {
-            wanted,
+            settings,
             access: AccessState::new(now),
-            waits_since: Some(now),
+            waiting_since: Some(now),
             refused_since: None,
             is_urgent: false,
         }
     }
 
     /// Updates the informer's state, and schedules its next access check if the state requires one.
-    pub(super) fn take(
+    pub(super) fn apply_signal(
         &mut self,
         input: AccessSignal,
         key: &InformerKey,
@@ -148,7 +148,7 @@ impl InformerCheck {
         now: Instant,
         wall: Timestamp,
     ) {
-        if let Some(at) = self.access.on(input, now, wall) {
+        if let Some(at) = self.access.apply(input, now, wall) {
             self.is_urgent = true;
             queue.make_due_by(CheckJob::AccessCheck(key.clone()), at);
         }

@@ -36,7 +36,7 @@ const MAX_STATUS: usize = 512 << 10;
 /// like the operator.
 #[derive(Clone, Debug)]
 pub struct ProfileAdmission {
-    home: Arc<str>,
+    operator_namespace: Arc<str>,
     counter: Arc<Mutex<SpecCounter>>,
 }
 
@@ -103,10 +103,10 @@ impl NamespaceSpecUsage {
 }
 
 impl SpecCounter {
-    fn namespace(&mut self, name: &str, home: &str) -> &mut NamespaceSpecUsage {
+    fn namespace(&mut self, name: &str, operator_namespace: &str) -> &mut NamespaceSpecUsage {
         let process = &self.process;
         self.namespaces.entry(name.into()).or_insert_with(|| {
-            let budgets = if name == home {
+            let budgets = if name == operator_namespace {
                 SpecBudgets::new(LimitScope::Namespace, u64::MAX, u64::MAX >> 20, None)
             } else {
                 let (profiles, mebibytes) = (NAMESPACE_PROFILES, NAMESPACE_MEBIBYTES);
@@ -116,8 +116,14 @@ impl SpecCounter {
         })
     }
 
-    fn put(&mut self, namespace: &str, name: &str, bytes: u64, home: &str) -> StoredPart {
-        let here = self.namespace(namespace, home);
+    fn put(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        bytes: u64,
+        operator_namespace: &str,
+    ) -> StoredPart {
+        let here = self.namespace(namespace, operator_namespace);
         let before = here.profiles.remove(name).and_then(|charge| here.spec_bytes(&charge));
         let SpecBudgets { specs, left_out } = &here.budgets;
         let (part, charge) = match charge(specs, 1, bytes) {
@@ -160,28 +166,27 @@ impl SpecCounter {
 }
 
 impl ProfileAdmission {
-    /// `home` is the operator namespace.
     #[must_use]
-    pub fn new(home: Arc<str>) -> Self {
+    pub fn new(operator_namespace: Arc<str>) -> Self {
         let process =
             SpecBudgets::new(LimitScope::Process, PROCESS_PROFILES, PROCESS_MEBIBYTES, None);
         let (has_left_out, has_freed) = (false, false);
         let namespaces = BTreeMap::new();
         let counter = SpecCounter { process, namespaces, has_left_out, has_freed };
-        Self { home, counter: Arc::new(Mutex::new(counter)) }
+        Self { operator_namespace, counter: Arc::new(Mutex::new(counter)) }
     }
 
-    /// Puts the counter in front of `table`, the store of the informer `key`.
-    pub(crate) fn guard(&self, table: StoreWriter, key: &InformerKey) -> ProfileSink {
+    /// Puts the counter in front of `store`, the store of the informer `key`.
+    pub(crate) fn guard(&self, store: StoreWriter, key: &InformerKey) -> ProfileSink {
         let namespace = key.extent.namespace().map(Arc::from);
-        ProfileSink { admission: self.clone(), table, namespace, is_listing: false }
+        ProfileSink { admission: self.clone(), store, namespace, is_listing: false }
     }
 
     /// Charges a last valid spec of `namespace`, in addition to the newest one, while the charge
     /// exists. Returns `None` if it does not fit.
     pub(super) fn keep(&self, namespace: &str, bytes: u64) -> Option<BudgetCharge> {
         let mut counter = self.counter.lock();
-        charge(&counter.namespace(namespace, &self.home).budgets.specs, 0, bytes)
+        charge(&counter.namespace(namespace, &self.operator_namespace).budgets.specs, 0, bytes)
     }
 
     /// Records that a last valid spec was dropped.
@@ -204,7 +209,7 @@ impl ProfileAdmission {
 /// A left-out profile is stored without a version, so that the next list stores it again.
 pub(crate) struct ProfileSink {
     admission: ProfileAdmission,
-    table: StoreWriter,
+    store: StoreWriter,
     /// Namespace of the informer's profiles; `None` means all namespaces.
     namespace: Option<Arc<str>>,
     is_listing: bool,
@@ -218,15 +223,15 @@ impl ProfileSink {
         // A profile that cannot be parsed is stored and counted as received.
         let bytes = stored.as_ref().map_or(item.body.len(), StoredProfile::spec_bytes);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let ProfileAdmission { home, counter } = &self.admission;
-        let part = counter.lock().put(&item.namespace, &item.name, bytes, home);
+        let ProfileAdmission { operator_namespace, counter } = &self.admission;
+        let part = counter.lock().put(&item.namespace, &item.name, bytes, operator_namespace);
         if part == StoredPart::Whole {
             let body = stored.map(|stored| {
                 let status = stored.status.filter(|status| status.get().len() <= MAX_STATUS);
                 StoredProfile { status, is_left_out: false, ..stored }.to_json()
             });
             let body = body.as_deref().unwrap_or(item.body);
-            return self.table.apply(Delta::Upsert(DecodedObject { body, ..item }));
+            return self.store.apply(Delta::Upsert(DecodedObject { body, ..item }));
         }
         let DecodedObject { namespace, name, uid, version, .. } = item;
         let outcome = match part {
@@ -237,14 +242,14 @@ impl ProfileSink {
                 let body = StoredProfile { metadata, spec: None, status: None, is_left_out: true }
                     .to_json();
                 let item = DecodedObject { namespace, name, uid, version: None, body: &body };
-                self.table.apply(Delta::Upsert(item))
+                self.store.apply(Delta::Upsert(item))
             }
             StoredPart::Whole | StoredPart::Nothing => {
-                self.table.apply(Delta::Remove(Tombstone { namespace, name, version: None }))
+                self.store.apply(Delta::Remove(Tombstone { namespace, name, version: None }))
             }
         };
         if let Some(version) = version.filter(|_| !self.is_listing) {
-            self.table.apply(Delta::Progress(version));
+            self.store.apply(Delta::Progress(version));
         }
         outcome
     }
@@ -256,7 +261,7 @@ impl DeltaSink for ProfileSink {
             Delta::Upsert(item) => self.upsert(item),
             Delta::Remove(gone) => {
                 let (namespace, name) = (gone.namespace.clone(), gone.name.clone());
-                let outcome = self.table.apply(Delta::Remove(gone));
+                let outcome = self.store.apply(Delta::Remove(gone));
                 if outcome == DeltaOutcome::Removed {
                     let mut counter = self.admission.counter.lock();
                     counter.retain(Some(&namespace), |_, other| *other != *name);
@@ -265,19 +270,19 @@ impl DeltaSink for ProfileSink {
             }
             Delta::ListStarted(_) => {
                 self.is_listing = true;
-                self.table.apply(delta)
+                self.store.apply(delta)
             }
             Delta::ListDone(_) | Delta::Purge => {
                 self.is_listing = false;
-                let outcome = self.table.apply(delta);
+                let outcome = self.store.apply(delta);
                 // Profiles that the list did not contain were deleted. After a purge, a list
                 // follows before the store is read.
-                let table = self.table.reader();
-                let stays = |namespace: &str, name: &str| table.holds(namespace, name);
+                let store = self.store.reader();
+                let stays = |namespace: &str, name: &str| store.holds(namespace, name);
                 self.admission.counter.lock().retain(self.namespace.as_deref(), stays);
                 outcome
             }
-            Delta::Progress(_) | Delta::Arrived(_) => self.table.apply(delta),
+            Delta::Progress(_) | Delta::Arrived(_) => self.store.apply(delta),
         }
     }
 }

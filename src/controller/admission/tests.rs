@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// A store of profiles behind a counter.
 struct Scene {
     sink: ProfileSink,
-    table: StoreReader,
+    store: StoreReader,
     admission: ProfileAdmission,
 }
 
@@ -22,7 +22,7 @@ impl Scene {
 
     fn of(admission: &ProfileAdmission, catalog: &StoreCatalog, key: &InformerKey) -> Self {
         let sink = admission.guard(catalog.open(key, &BTreeSet::new()), key);
-        Self { sink, table: catalog.reader(key).unwrap(), admission: admission.clone() }
+        Self { sink, store: catalog.reader(key).unwrap(), admission: admission.clone() }
     }
 
     fn put(&mut self, namespace: &str, at: usize, bytes: usize) -> DeltaOutcome {
@@ -64,14 +64,14 @@ impl Scene {
             body: body.as_bytes(),
         }));
         let key = ObjectKey { namespace: namespace.into(), name: name.into() };
-        let object = self.table.get(&key).unwrap();
+        let object = self.store.get(&key).unwrap();
         String::from_utf8_lossy(&object.body).into_owned()
     }
 
     /// Returns the profiles that are stored without a spec.
     fn left_out(&self) -> Vec<String> {
-        let rows = self.table.versions(None, 20_000);
-        let objects: Vec<_> = rows.iter().filter_map(|(key, _)| self.table.get(key)).collect();
+        let rows = self.store.versions(None, 20_000);
+        let objects: Vec<_> = rows.iter().filter_map(|(key, _)| self.store.get(key)).collect();
         let of = |object: &kubewarm_cache::store::StoredObject| {
             let body: Value = serde_json::from_slice(&object.body).unwrap();
             let is_left_out = body["leftOut"] == true;
@@ -191,14 +191,14 @@ fn deleted_profiles_free_their_specs_at_the_end_of_a_relist() {
 fn left_out_profiles_are_limited_and_admitted_by_a_later_relist() {
     let mut scene = Scene::new();
     scene.list("a", 0..300);
-    assert_eq!((scene.table.objects(), scene.left_out().len()), (200, 100));
+    assert_eq!((scene.store.objects(), scene.left_out().len()), (200, 100));
     assert_eq!(scene.remove("a", 299), DeltaOutcome::Outdated);
     assert_eq!(scene.put("a", 299, 1), DeltaOutcome::Outdated);
-    assert_eq!(scene.table.version(), Some(ResourceVersion::from(10)), "of the last event");
+    assert_eq!(scene.store.version(), Some(ResourceVersion::from(10)), "of the last event");
     scene.list("a", 250..300);
     assert!(scene.admission.take_freed());
     scene.list("a", 250..300);
-    assert_eq!((scene.table.objects(), scene.left_out().len()), (50, 0));
+    assert_eq!((scene.store.objects(), scene.left_out().len()), (50, 0));
 }
 
 #[test]

@@ -45,10 +45,10 @@ pub struct Controller {
     /// their lists.
     _own_charges: Vec<BudgetCharge>,
     /// The ones of `own` that have been listed at least once.
-    listed: BTreeSet<InformerKey>,
+    listed_informers: BTreeSet<InformerKey>,
     /// When they were last relisted to re-admit left-out profiles.
-    readmitted: Option<Instant>,
-    intake: ProfileParser,
+    last_readmission: Option<Instant>,
+    parser: ProfileParser,
 }
 
 impl Controller {
@@ -60,13 +60,17 @@ impl Controller {
     pub fn new(
         sources: ControllerSources,
         informers: InformerRegistry,
-        home: OperatorScope,
+        operator_scope: OperatorScope,
         metrics: OperatorMetrics,
         started: Instant,
     ) -> Result<Self, ValidationError> {
-        let own = own_informers(&home.watched)?;
-        let reconciler =
-            Reconciler::new(home, sources.limits, sources.lists, sources.admission.clone());
+        let own = own_informers(&operator_scope.watched)?;
+        let reconciler = Reconciler::new(
+            operator_scope,
+            sources.limits,
+            sources.lists,
+            sources.admission.clone(),
+        );
         let charge = |informer: &InformerSpec| {
             BudgetCharge::new(
                 sources.catalog.gauge(&informer.key),
@@ -78,12 +82,12 @@ impl Controller {
             declarations: watch::Sender::default(),
             _own_charges: own.iter().map(charge).collect(),
             own,
-            listed: BTreeSet::new(),
-            readmitted: None,
+            listed_informers: BTreeSet::new(),
+            last_readmission: None,
             reconciler,
             metrics,
             started,
-            intake: ProfileParser::default(),
+            parser: ProfileParser::default(),
             sources,
         })
     }
@@ -96,7 +100,7 @@ impl Controller {
 
     /// Returns the keys of the informers of the profiles themselves.
     #[must_use]
-    pub fn own(&self) -> Arc<[InformerKey]> {
+    pub fn own_informers(&self) -> Arc<[InformerKey]> {
         self.own.iter().map(|informer| informer.key.clone()).collect()
     }
 
@@ -133,10 +137,10 @@ impl Controller {
     /// Nothing changes before the profiles have been listed, and while they are relisted after an
     /// etcd restore.
     pub fn reconcile(&mut self) {
-        self.readmit();
+        self.relist_left_out_profiles();
         let served = self.sources.discovery.served().borrow().clone();
         let running = self.informers.running();
-        let profiles = self.profiles();
+        let profiles = self.read_profiles();
         if profiles.is_none() && !running.is_empty() {
             // Without the profiles, the controller cannot decide which last valid specs are still
             // needed.
@@ -156,7 +160,7 @@ impl Controller {
         } = outcome;
         let planned = observed.iter().map(|found| &found.declared);
         let planned = planned.filter(|declared| declared.mode == ProfileMode::Plan).cloned();
-        self.sources.forecasts.order(planned);
+        self.sources.forecasts.set_planned(planned);
         for found in &mut observed {
             found.plan = self.sources.forecasts.get(&found.declared.profile);
         }
@@ -177,10 +181,10 @@ impl Controller {
     }
 
     /// Relists the profiles if specs were freed after others had been left out.
-    fn readmit(&mut self) {
-        let is_early = self.readmitted.is_some_and(|at| at.elapsed() < READMIT);
+    fn relist_left_out_profiles(&mut self) {
+        let is_early = self.last_readmission.is_some_and(|at| at.elapsed() < READMIT);
         if !is_early && self.sources.admission.take_freed() {
-            self.readmitted = Some(Instant::now());
+            self.last_readmission = Some(Instant::now());
             for informer in &self.own {
                 self.informers.relist(&informer.key, RelistReason::Readmitted);
             }
@@ -191,22 +195,22 @@ impl Controller {
     ///
     /// A namespace whose profiles cannot be listed delays others only until its first list is
     /// answered.
-    fn profiles(&mut self) -> Option<Vec<ClusterProfile>> {
+    fn read_profiles(&mut self) -> Option<Vec<ClusterProfile>> {
         let reports = self.informers.reports();
-        let (mut tables, mut kept) = (Vec::new(), BTreeSet::new());
+        let (mut stores, mut kept) = (Vec::new(), BTreeSet::new());
         for InformerSpec { key, .. } in &self.own {
             let report = reports.get(key)?;
             if report.is_warm() {
-                tables.push(self.sources.catalog.reader(key)?);
-                self.listed.insert(key.clone());
-            } else if self.listed.contains(key) {
+                stores.push(self.sources.catalog.reader(key)?);
+                self.listed_informers.insert(key.clone());
+            } else if self.listed_informers.contains(key) {
                 // Profiles that cannot be read now may still exist.
                 kept.extend(key.extent.namespace().map(Arc::from));
             } else if report.fault.is_none() {
                 return None;
             }
         }
-        (!tables.is_empty()).then(|| self.intake.read(&tables, &kept))
+        (!stores.is_empty()).then(|| self.parser.read(&stores, &kept))
     }
 }
 

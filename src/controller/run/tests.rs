@@ -55,11 +55,11 @@ fn controller_of(watched: WatchedNamespaces, client: Client) -> Controller {
         lists: ListPolicy::default(),
         admission: ProfileAdmission::new("kubewarm-system".into()),
     };
-    let (home, metrics) = (
+    let (operator_scope, metrics) = (
         OperatorScope { namespace: "kubewarm-system".into(), watched },
         metrics.operator().clone(),
     );
-    Controller::new(sources, registry, home, metrics, Instant::now()).unwrap()
+    Controller::new(sources, registry, operator_scope, metrics, Instant::now()).unwrap()
 }
 
 /// An API server without profiles. It counts complete lists, does not answer watches, and
@@ -137,7 +137,7 @@ async fn each_watched_namespace_has_an_informer_of_profiles() {
     let mut controller = controller(WatchedNamespaces::Namespaces(names.into()));
     controller.reconcile();
     let running: Vec<_> = controller.informers.running().into_keys().collect();
-    assert_eq!(running[..], controller.own()[..]);
+    assert_eq!(running[..], controller.own_informers()[..]);
     assert_eq!(running.len(), 2);
 }
 
@@ -147,18 +147,18 @@ async fn a_namespace_whose_profiles_cannot_be_listed_delays_no_other() {
     let server = empty_server(&Arc::default());
     let mut controller = controller_of(WatchedNamespaces::Namespaces(names.into()), server);
     controller.reconcile();
-    assert!(controller.profiles().is_none(), "no list has been answered");
+    assert!(controller.read_profiles().is_none(), "no list has been answered");
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(controller.profiles().map(|all| all.len()), Some(0));
+    assert_eq!(controller.read_profiles().map(|all| all.len()), Some(0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn profiles_are_relisted_for_left_out_ones_at_most_every_two_minutes() {
     let lists = Arc::new(AtomicUsize::new(0));
     let mut controller = controller_of(WatchedNamespaces::Everywhere, empty_server(&lists));
-    let key = controller.own()[0].clone();
-    let table = StoreCatalog::new().open(&key, &BTreeSet::new());
-    let mut sink = controller.sources.admission.guard(table, &key);
+    let key = controller.own_informers()[0].clone();
+    let store = StoreCatalog::new().open(&key, &BTreeSet::new());
+    let mut sink = controller.sources.admission.guard(store, &key);
     let mut put = |name: usize, size: usize| {
         sink.apply(Delta::Upsert(DecodedObject {
             namespace: "a".into(),

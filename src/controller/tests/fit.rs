@@ -70,9 +70,9 @@ impl Scene {
         };
         let (informers, old): (Arc<[InformerSpec]>, _) = (specs(informers).into(), specs(old));
         self.cluster.synced.extend(informers.iter().map(|informer| informer.key.clone()));
-        let holding = TargetCharges::new(&budget, priority, &informers, &old, None);
+        let charges = TargetCharges::new(&budget, priority, &informers, &old, None);
         let mut state = KnownTarget::default();
-        state.holding = Some(holding);
+        state.charges = Some(charges);
         self.targets.push(Target { profile, name: target.into(), budget, state });
         self.targets.sort_by(|a, b| a.profile.cmp(&b.profile));
     }
@@ -86,16 +86,16 @@ impl Scene {
         self.cluster.synced.remove(&key(&format!("{namespace}-{name}")));
     }
 
-    fn fit(&mut self) -> Vec<String> {
+    fn enforce(&mut self) -> Vec<String> {
         let running = self.targets.iter_mut().map(|Target { profile, name, budget, state }| {
             let age = i64::try_from(profile.name.len()).unwrap();
             let created = Timestamp::from_second(-age).ok();
             RunningTarget { profile, created, target: name, budget, state }
         });
-        let (home, now) = ("kubewarm-system", Duration::ZERO);
+        let (operator_namespace, now) = ("kubewarm-system", Duration::ZERO);
         let cluster = &self.cluster.cluster();
-        let mut limiter = TargetLimiter { home, cluster, now, exceeded: Vec::new() };
-        limiter.fit_all(running.collect());
+        let mut limiter = TargetLimiter { operator_namespace, cluster, now, exceeded: Vec::new() };
+        limiter.enforce_all(running.collect());
         let stopped = self.targets.iter().filter(|target| target.state.is_stopped());
         stopped.map(|it| format!("{}/{}", it.profile, it.name)).collect()
     }
@@ -112,7 +112,7 @@ fn a_target_in_its_first_list_stops_before_complete_ones() {
     scene.add("a/p/runaway", 900, &[("x", 9_600)], &[]);
     scene.target("a/p/small", 500);
     scene.list("a", "x");
-    assert_eq!(scene.fit(), ["a/p/runaway"]);
+    assert_eq!(scene.enforce(), ["a/p/runaway"]);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn the_lowest_priority_and_then_the_largest_target_stops() {
         scene.target("a/p/x", 5_000);
         scene.add("a/p/low", 1, &[("low", 400)], &[]);
         scene.target("a/p/y", 5_001);
-        assert_eq!(scene.fit(), stopped);
+        assert_eq!(scene.enforce(), stopped);
     }
 }
 
@@ -131,11 +131,11 @@ fn a_target_that_exceeds_the_limit_alone_stops_first() {
     let mut scene = Scene::of_profile(10_000);
     scene.add("a/p/low", 1, &[("low", 400)], &[]);
     scene.target("a/p/x", 11_000);
-    assert_eq!(scene.fit(), ["a/p/x"]);
+    assert_eq!(scene.enforce(), ["a/p/x"]);
     let mut scene = Scene::new(Some(12 * MIB), None, None);
     scene.target("a/p/x", 5_000);
     scene.target("kubewarm-system/p/own", 13 << 10);
-    assert_eq!(scene.fit(), ["kubewarm-system/p/own"], "stopping tenants would not help");
+    assert_eq!(scene.enforce(), ["kubewarm-system/p/own"], "stopping tenants would not help");
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn usage_equal_to_the_limit_fits_and_other_profiles_do_not_count() {
     let mut scene = Scene::of_profile(10_000);
     scene.target("a/p/x", 10_000);
     scene.target("a/q/x", 10_000);
-    assert!(scene.fit().is_empty());
+    assert!(scene.enforce().is_empty());
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn an_informer_of_two_targets_counts_once_and_stops_with_both() {
         let mut scene = Scene::of_profile(limit);
         scene.add("a/p/x", 500, &[("shared", 6_000)], &[]);
         scene.add("a/p/y", 500, &[("shared", 6_000)], &[]);
-        assert_eq!(scene.fit().len(), stopped);
+        assert_eq!(scene.enforce().len(), stopped);
     }
 }
 
@@ -160,9 +160,9 @@ fn an_informer_of_two_targets_counts_once_and_stops_with_both() {
 fn old_informers_stop_before_any_target_stops() {
     let mut scene = Scene::of_profile(10_000);
     scene.add("a/p/x", 500, &[("new", 6_000)], &[("old", 5_000)]);
-    assert!(scene.fit().is_empty());
+    assert!(scene.enforce().is_empty());
     scene.cluster.gauge(&key("a-new")).set(10_001, 0);
-    assert_eq!(scene.fit(), ["a/p/x"]);
+    assert_eq!(scene.enforce(), ["a/p/x"]);
     assert_eq!(scene.overrun("a/p/x").others, 0, "the target alone exceeds the limit");
 }
 
@@ -173,7 +173,7 @@ fn a_namespace_limit_stops_targets_except_in_the_operator_namespace() {
     scene.target("a/q/y", 2_100);
     scene.target("b/p/z", 4_000);
     scene.target("kubewarm-system/p/all", 90_000);
-    assert_eq!(scene.fit(), ["a/p/x"]);
+    assert_eq!(scene.enforce(), ["a/p/x"]);
     let LimitOverrun { reached, others, bound, .. } = scene.overrun("a/p/x");
     assert_eq!((reached, bound), ((3_000 << 10) + INFORMER_BYTES, LimitScope::Namespace));
     assert_eq!(others, (2_100 << 10) + INFORMER_BYTES);
@@ -185,12 +185,12 @@ fn the_process_limit_stops_tenants_before_the_operator_namespace() {
     for name in ["a/old/x", "b/old/x", "c/p/x", "d/old/x"] {
         scene.target(name, 2_900);
     }
-    assert!(scene.fit().is_empty(), "four namespaces just fit");
+    assert!(scene.enforce().is_empty(), "four namespaces just fit");
     scene.target("kubewarm-system/p/own", 2_000);
     scene.list("kubewarm-system", "kubewarm-system/p/own");
     // Tenants stop although the operator's target crosses the limit. Of equal targets, the newest
     // stops.
-    assert_eq!(scene.fit(), ["c/p/x"]);
+    assert_eq!(scene.enforce(), ["c/p/x"]);
 }
 
 #[test]
@@ -199,5 +199,5 @@ fn a_target_that_crosses_the_process_limit_stops_whatever_its_priority() {
     scene.add("a/p/x", 0, &[("x", 8_000)], &[]);
     scene.add("b/p/y", 1_000, &[("y", 2_200)], &[]);
     scene.list("b", "y");
-    assert_eq!(scene.fit(), ["b/p/y"]);
+    assert_eq!(scene.enforce(), ["b/p/y"]);
 }

@@ -151,24 +151,24 @@ fn targets(resources: &[&str]) -> Value {
     json!({"targets": resources.iter().map(|resource| target(resource)).collect::<Vec<_>>()})
 }
 
-fn home(namespace: &str, watched: WatchedNamespaces) -> OperatorScope {
+fn operator_scope(namespace: &str, watched: WatchedNamespaces) -> OperatorScope {
     OperatorScope { namespace: namespace.into(), watched }
 }
 
 fn reconciler() -> Reconciler {
-    reconciler_of(home("kubewarm-system", WatchedNamespaces::Everywhere))
+    reconciler_of(operator_scope("kubewarm-system", WatchedNamespaces::Everywhere))
 }
 
 /// A reconciler without process limits.
-fn reconciler_of(home: OperatorScope) -> Reconciler {
-    let admission = ProfileAdmission::new(Arc::clone(&home.namespace));
-    Reconciler::new(home, OperatorLimits::default(), ListPolicy::default(), admission)
+fn reconciler_of(scope: OperatorScope) -> Reconciler {
+    let admission = ProfileAdmission::new(Arc::clone(&scope.namespace));
+    Reconciler::new(scope, OperatorLimits::default(), ListPolicy::default(), admission)
 }
 
 fn reconciler_within(limits: OperatorLimits) -> Reconciler {
-    let home = home("kubewarm-system", WatchedNamespaces::Everywhere);
-    let admission = ProfileAdmission::new(Arc::clone(&home.namespace));
-    Reconciler::new(home, limits, ListPolicy::default(), admission)
+    let scope = operator_scope("kubewarm-system", WatchedNamespaces::Everywhere);
+    let admission = ProfileAdmission::new(Arc::clone(&scope.namespace));
+    Reconciler::new(scope, limits, ListPolicy::default(), admission)
 }
 
 /// Limits with only the memory limits changed.

@@ -1,7 +1,7 @@
 //! Tests of planned profiles together with their forecasts.
 
 use super::*;
-use crate::forecast::{self, CostSurveyor, Forecaster, REST};
+use crate::forecast::{self, CostSurveyor, Forecaster, REQUEST_PAUSE};
 use http::{Request, Response};
 use kube::client::Body;
 use kubewarm_api::model::Identity;
@@ -59,7 +59,7 @@ async fn accepted_by_second(
         let cluster = ClusterView { planned_names, ..tables.cluster() };
         let outcome = reconciler.reconcile(found, &cluster, None, Duration::ZERO);
         let declared: Vec<_> = outcome.observed.into_iter().map(|it| it.declared).collect();
-        forecasts.order(declared.iter().cloned());
+        forecasts.set_planned(declared.iter().cloned());
         let target = &declared[0].targets[0];
         let is_accepted = matches!(target.resolved, Some(Ok(_)));
         let selector = &target.namespaces.as_ref().expect("the selector's informer").key;
@@ -79,7 +79,7 @@ async fn a_planned_selector_of_too_many_namespaces_is_refused_until_fewer_match(
     let (namespaces, lists) = (Arc::new(AtomicUsize::new(2_049)), Arc::new(AtomicUsize::new(0)));
     let server = Empty { namespaces: Arc::clone(&namespaces), lists: Arc::clone(&lists) };
     let (forecasts, stop) = (Forecaster::default(), CancellationToken::new());
-    let surveyor = CostSurveyor::new(Arc::new(server), REST, NamespaceBuckets::default());
+    let surveyor = CostSurveyor::new(Arc::new(server), REQUEST_PAUSE, NamespaceBuckets::default());
     let forecasting = forecast::run(forecasts.clone(), surveyor, || true, |_| false, stop.clone());
     let forecasting = tokio::spawn(forecasting);
 

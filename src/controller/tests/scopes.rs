@@ -19,12 +19,12 @@ fn only_profiles_in_the_operator_namespace_read_other_namespaces() {
         assert_eq!(refused(&outcome).reason, RefusalReason::CrossNamespaceNotAllowed, "{scope}");
         assert!(refused(&outcome).message.contains("kubewarm-system"), "{scope}");
         assert!(desired(&outcome).is_empty());
-        let home = run(
+        let of_operator = run(
             &mut reconciler(),
             &[profile("kubewarm-system", "p", 1, spec.clone())],
             &Tables::default(),
         );
-        assert!(!desired(&home).is_empty(), "{scope}");
+        assert!(!desired(&of_operator).is_empty(), "{scope}");
 
         spec["serviceAccountName"] = json!("reader");
         let found = profile("a", "p", 1, spec);

@@ -95,9 +95,9 @@ fn governed(profiles: &[ClusterProfile]) -> (String, u64) {
 
 #[test]
 fn profiles_of_different_namespaces_share_no_informer() {
-    let home = tuned("kubewarm-system", "p", "Paused", 1, 600);
+    let of_operator = tuned("kubewarm-system", "p", "Paused", 1, 600);
     let tenant = tuned("a", "p", "Active", 1000, 60);
-    let outcome = run(&mut reconciler(), &[home, tenant], &Tables::default());
+    let outcome = run(&mut reconciler(), &[of_operator, tenant], &Tables::default());
     let informers: Vec<_> = outcome
         .desired
         .values()
@@ -275,7 +275,7 @@ fn the_profiles_of_a_namespace_share_a_limit_except_in_the_operator_namespace() 
     assert!(refused(&outcome).message.contains("1000 together"), "{}", refused(&outcome));
     assert!(accepted(&outcome)[1..].iter().all(|&accepted| accepted));
     let outcome = run(
-        &mut reconciler_of(home("a", WatchedNamespaces::Everywhere)),
+        &mut reconciler_of(operator_scope("a", WatchedNamespaces::Everywhere)),
         &found,
         &Tables::default(),
     );

@@ -8,7 +8,7 @@ fn outcome(namespace: &str, scope: &Value) -> ReconcileResult {
     let mut spec = targets(&[if scope["type"] == "Cluster" { "nodes" } else { "pods" }]);
     spec["targets"][0]["scope"] = scope.clone();
     let found = [profile(namespace, "p", 1, spec)];
-    run(&mut reconciler_of(home("kubewarm-system", watched)), &found, &Tables::default())
+    run(&mut reconciler_of(operator_scope("kubewarm-system", watched)), &found, &Tables::default())
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn a_profile_with_an_account_is_limited_only_by_its_roles() {
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] = json!({"type": "AllNamespaces"});
     spec["serviceAccountName"] = json!("reader");
-    let mut reconciler = reconciler_of(home("kubewarm-system", watched));
+    let mut reconciler = reconciler_of(operator_scope("kubewarm-system", watched));
     let outcome = run(&mut reconciler, &[profile("a", "p", 1, spec)], &Tables::default());
     assert_eq!(desired(&outcome).len(), 1);
 }

@@ -30,18 +30,18 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Minimum interval between two forecasts of one profile after a change of permissions.
 const REGRANTED: Duration = Duration::from_secs(15);
 /// Interval at which due forecasts start.
-const LOOK: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_secs(1);
 /// Maximum number of profiles that are surveyed in parallel, in total and per namespace.
 const AT_ONCE: usize = 4;
 const NAMESPACE_AT_ONCE: usize = 1;
 /// Delay before each request of the operator's surveyor. With the limits above, it allows at most
 /// 20 requests a second, and 5 for one namespace.
-pub const REST: Duration = Duration::from_millis(200);
+pub const REQUEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Receives planned profiles and returns their forecasts. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Forecaster {
-    book: Arc<Mutex<ForecastState>>,
+    state: Arc<Mutex<ForecastState>>,
     changed: watch::Sender<()>,
 }
 
@@ -49,57 +49,57 @@ pub struct Forecaster {
 /// selectors.
 #[derive(Debug)]
 struct ForecastState {
-    orders: BTreeMap<ProfileRef, ForecastEntry>,
+    entries: BTreeMap<ProfileRef, ForecastEntry>,
     queue: WorkQueue<ProfileRef>,
     names: BTreeMap<InformerKey, Vec<Arc<str>>>,
 }
 
 #[derive(Debug)]
 struct ForecastEntry {
-    order: Arc<DeclaredProfile>,
+    declared: Arc<DeclaredProfile>,
     /// Forecast of this generation of the profile.
     forecast: Option<Arc<ProfileForecast>>,
     /// When the last survey ended.
-    looked_at: Option<Instant>,
+    surveyed_at: Option<Instant>,
 }
 
 impl Default for ForecastState {
     fn default() -> Self {
         // A survey always returns a forecast, so the retry delay is not used.
         let queue = WorkQueue::new(AGAIN, HOLDS);
-        Self { orders: BTreeMap::new(), queue, names: BTreeMap::new() }
+        Self { entries: BTreeMap::new(), queue, names: BTreeMap::new() }
     }
 }
 
 impl Forecaster {
     /// Replaces the set of planned profiles. Forecasts of all other profiles are dropped.
-    pub fn order(&self, planned: impl IntoIterator<Item = Arc<DeclaredProfile>>) {
-        let mut book = self.book.lock();
-        let mut known = std::mem::take(&mut book.orders);
-        for order in planned {
-            let profile = order.profile.clone();
+    pub fn set_planned(&self, planned: impl IntoIterator<Item = Arc<DeclaredProfile>>) {
+        let mut state = self.state.lock();
+        let mut known = std::mem::take(&mut state.entries);
+        for declared in planned {
+            let profile = declared.profile.clone();
             let is_of_generation = |old: &ForecastEntry| {
-                old.order.uid == order.uid && old.order.generation == order.generation
+                old.declared.uid == declared.uid && old.declared.generation == declared.generation
             };
             let old = known.remove(&profile).filter(is_of_generation);
             let entry = match old {
                 Some(old)
-                    if has_same_informers(&old.order.targets, &order.targets)
-                        && has_same_informers(accepted(&old.order), accepted(&order)) =>
+                    if has_same_informers(&old.declared.targets, &declared.targets)
+                        && has_same_informers(accepted(&old.declared), accepted(&declared)) =>
                 {
                     old
                 }
                 old => {
-                    book.queue.add_at(profile.clone(), Instant::now());
+                    state.queue.add_at(profile.clone(), Instant::now());
                     let forecast = old.and_then(|old| old.forecast);
-                    ForecastEntry { order, forecast, looked_at: None }
+                    ForecastEntry { declared, forecast, surveyed_at: None }
                 }
             };
-            book.orders.insert(profile, entry);
+            state.entries.insert(profile, entry);
         }
-        let ForecastState { orders, queue, names } = &mut *book;
-        queue.retain(|profile| orders.contains_key(profile));
-        let targets = || orders.values().flat_map(|entry| accepted(&entry.order));
+        let ForecastState { entries, queue, names } = &mut *state;
+        queue.retain(|profile| entries.contains_key(profile));
+        let targets = || entries.values().flat_map(|entry| accepted(&entry.declared));
         names.retain(|key, _| {
             targets().filter_map(|target| target.namespaces.as_ref()).any(|spec| spec.key == *key)
         });
@@ -108,13 +108,13 @@ impl Forecaster {
     /// Returns the forecast of the profile's current generation.
     #[must_use]
     pub fn get(&self, profile: &ProfileRef) -> Option<Arc<ProfileForecast>> {
-        self.book.lock().orders.get(profile)?.forecast.clone()
+        self.state.lock().entries.get(profile)?.forecast.clone()
     }
 
     /// Returns the namespaces that a selector matches, or `None` before they have been listed.
     #[must_use]
     pub fn names(&self, selector: &InformerKey) -> Option<Vec<Arc<str>>> {
-        self.book.lock().names.get(selector).cloned()
+        self.state.lock().names.get(selector).cloned()
     }
 
     /// Returns a receiver that is notified of new names and forecasts.
@@ -132,38 +132,44 @@ impl Forecaster {
         admit: impl Fn(&ProfileRef) -> Option<P>,
         now: Instant,
     ) -> Vec<(Arc<DeclaredProfile>, P)> {
-        let mut book = self.book.lock();
-        let ForecastState { orders, queue, .. } = &mut *book;
-        for (profile, entry) in &*orders {
-            let is_rested = entry.looked_at.is_some_and(|at| at + REGRANTED <= now);
+        let mut state = self.state.lock();
+        let ForecastState { entries, queue, .. } = &mut *state;
+        for (profile, entry) in &*entries {
+            let is_rested = entry.surveyed_at.is_some_and(|at| at + REGRANTED <= now);
             if is_rested && entry.forecast.iter().flat_map(|f| &f.refused).any(may_read) {
                 queue.add_at(profile.clone(), now);
             }
         }
         let taken = queue.take(now, admit);
-        let order = |(profile, permit)| Some((Arc::clone(&orders.get(&profile)?.order), permit));
-        taken.into_iter().filter_map(order).collect()
+        let declared =
+            |(profile, permit)| Some((Arc::clone(&entries.get(&profile)?.declared), permit));
+        taken.into_iter().filter_map(declared).collect()
     }
 
-    fn done(&self, order: &Arc<DeclaredProfile>, forecast: Option<ProfileForecast>, now: Instant) {
-        let mut book = self.book.lock();
-        let ForecastState { orders, queue, .. } = &mut *book;
-        queue.done(&order.profile);
+    fn finish(
+        &self,
+        declared: &Arc<DeclaredProfile>,
+        forecast: Option<ProfileForecast>,
+        now: Instant,
+    ) {
+        let mut state = self.state.lock();
+        let ForecastState { entries, queue, .. } = &mut *state;
+        queue.done(&declared.profile);
         // If the profile changed meanwhile, its next survey is already scheduled.
-        if let Some(entry) = orders.get_mut(&order.profile)
-            && Arc::ptr_eq(&entry.order, order)
+        if let Some(entry) = entries.get_mut(&declared.profile)
+            && Arc::ptr_eq(&entry.declared, declared)
         {
             let pause = if forecast.is_some() { HOLDS } else { AGAIN };
-            queue.add_at(order.profile.clone(), now + pause);
-            entry.looked_at = Some(now);
+            queue.add_at(declared.profile.clone(), now + pause);
+            entry.surveyed_at = Some(now);
             entry.forecast = forecast.map(Arc::new).or_else(|| entry.forecast.take());
         }
-        drop(book);
+        drop(state);
         self.changed.send_replace(());
     }
 
-    fn found(&self, selector: &InformerKey, names: Vec<Arc<str>>) {
-        self.book.lock().names.insert(selector.clone(), names);
+    fn set_names(&self, selector: &InformerKey, names: Vec<Arc<str>>) {
+        self.state.lock().names.insert(selector.clone(), names);
         self.changed.send_replace(());
     }
 }
@@ -184,23 +190,23 @@ pub async fn run(
     let surveyor = Arc::new(surveyor);
     let permits = KeyedSemaphore::new(AT_ONCE, NAMESPACE_AT_ONCE);
     let admit = |profile: &ProfileRef| permits.try_acquire(&profile.namespace);
-    let mut under_way = JoinSet::new();
-    let mut ticks = interval(LOOK);
+    let mut surveys = JoinSet::new();
+    let mut ticks = interval(TICK);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            Some(_) = under_way.join_next() => {}
+            Some(_) = surveys.join_next() => {}
             _ = ticks.tick() => {}
         }
         if !leads() {
             continue;
         }
-        for (order, permit) in forecasts.due(&may_read, admit, Instant::now()) {
+        for (declared, permit) in forecasts.due(&may_read, admit, Instant::now()) {
             let (forecasts, surveyor) = (forecasts.clone(), Arc::clone(&surveyor));
-            under_way.spawn(async move {
-                let forecast = look(&forecasts, &surveyor, &order).await;
+            surveys.spawn(async move {
+                let forecast = survey_planned(&forecasts, &surveyor, &declared).await;
                 drop(permit);
-                forecasts.done(&order, forecast, Instant::now());
+                forecasts.finish(&declared, forecast, Instant::now());
             });
         }
     }
@@ -208,20 +214,20 @@ pub async fn run(
 
 /// Surveys a profile. Returns `None` if the declared informers do not match the namespaces that the
 /// selectors match now.
-async fn look(
+async fn survey_planned(
     forecasts: &Forecaster,
     surveyor: &CostSurveyor,
     profile: &DeclaredProfile,
 ) -> Option<ProfileForecast> {
     let mut is_current = true;
-    let mut round = ProfileSurvey::of(profile);
+    let mut survey = ProfileSurvey::of(profile);
     let mut listed: BTreeMap<&InformerKey, Vec<Arc<str>>> = BTreeMap::new();
     for target in &profile.targets {
         let Some(selector) = &target.namespaces else { continue };
         if !listed.contains_key(&selector.key) {
             // The survey sends the same request again and reports its error.
-            let Ok(names) = surveyor.names(&selector.key, &mut round).await else { continue };
-            forecasts.found(&selector.key, names.clone());
+            let Ok(names) = surveyor.names(&selector.key, &mut survey).await else { continue };
+            forecasts.set_names(&selector.key, names.clone());
             listed.insert(&selector.key, names);
         }
         let names = listed.get(&selector.key).into_iter().flatten();
@@ -237,6 +243,6 @@ async fn look(
     if !is_current {
         return None;
     }
-    let found = surveyor.survey_in(profile, round).await;
+    let found = surveyor.survey_in(profile, survey).await;
     Some(ProfileForecast { time: Timestamp::now(), ..found })
 }

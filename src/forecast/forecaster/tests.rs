@@ -33,19 +33,19 @@ fn get(forecasts: &Forecaster) -> Option<Arc<ProfileForecast>> {
 
 #[test]
 fn a_profile_is_surveyed_every_ten_minutes_and_after_a_change() {
-    let (forecasts, now) = (Forecaster::default(), Instant::now() + LOOK);
-    forecasts.order([order(1)]);
+    let (forecasts, now) = (Forecaster::default(), Instant::now() + TICK);
+    forecasts.set_planned([order(1)]);
     let taken = due(&forecasts, nothing, now);
     assert_eq!(taken.len(), 1);
-    forecasts.order([order(1)]);
+    forecasts.set_planned([order(1)]);
     assert!(due(&forecasts, nothing, now).is_empty(), "the survey is running");
-    forecasts.done(&taken[0], Some(ProfileForecast::default()), now);
+    forecasts.finish(&taken[0], Some(ProfileForecast::default()), now);
     assert!(get(&forecasts).is_some());
     assert!(due(&forecasts, nothing, now + HOLDS / 2).is_empty());
     assert_eq!(due(&forecasts, nothing, now + HOLDS).len(), 1);
-    forecasts.order([order(2)]);
+    forecasts.set_planned([order(2)]);
     assert!(due(&forecasts, nothing, now).is_empty(), "the previous survey is running");
-    forecasts.done(&taken[0], Some(ProfileForecast::default()), now);
+    forecasts.finish(&taken[0], Some(ProfileForecast::default()), now);
     assert_eq!(due(&forecasts, nothing, now).len(), 1);
     assert!(get(&forecasts).is_none(), "the forecast of another generation is not returned");
 }
@@ -84,7 +84,7 @@ async fn surveys_send_five_requests_a_second_per_namespace_and_twenty_in_total()
     let server = Noting::default();
     let noted = Arc::clone(&server.0);
     let forecasts = Forecaster::default();
-    let orders = (0..18).map(|n| {
+    let entries = (0..18).map(|n| {
         let (namespace, name) = (format!("n{}", n % 6), format!("p{n}"));
         let informers = (0..12).map(|informer| {
             let mut spec = spec("pods", &namespace);
@@ -95,8 +95,8 @@ async fn surveys_send_five_requests_a_second_per_namespace_and_twenty_in_total()
         });
         Arc::new(declared(&namespace, &name, vec![target("pods", informers.collect())]))
     });
-    forecasts.order(orders);
-    let surveyor = CostSurveyor::new(Arc::new(server), REST, NamespaceBuckets::default());
+    forecasts.set_planned(entries);
+    let surveyor = CostSurveyor::new(Arc::new(server), REQUEST_PAUSE, NamespaceBuckets::default());
     let running = run(forecasts, surveyor, || true, nothing, CancellationToken::new());
     let _elapsed = timeout(Duration::from_mins(1), running).await;
     let noted = noted.lock();
@@ -112,13 +112,13 @@ async fn surveys_send_five_requests_a_second_per_namespace_and_twenty_in_total()
 
 #[test]
 fn a_forecast_of_an_old_generation_is_dropped() {
-    let (forecasts, now) = (Forecaster::default(), Instant::now() + LOOK);
-    forecasts.order([order(1)]);
+    let (forecasts, now) = (Forecaster::default(), Instant::now() + TICK);
+    forecasts.set_planned([order(1)]);
     let old = due(&forecasts, nothing, now);
-    forecasts.order([order(2)]);
-    forecasts.done(&old[0], Some(ProfileForecast::default()), now);
+    forecasts.set_planned([order(2)]);
+    forecasts.finish(&old[0], Some(ProfileForecast::default()), now);
     assert!(get(&forecasts).is_none());
-    forecasts.order([]);
+    forecasts.set_planned([]);
     assert!(due(&forecasts, nothing, now + HOLDS).is_empty());
 }
 
@@ -128,47 +128,51 @@ fn only_changed_informers_start_a_new_survey() {
         let refusal = Refusal::new(RefusalReason::TooManyInformers, message);
         DeclaredTarget { resolved: Some(Err(refusal)), ..target("refused", Vec::new()) }
     };
-    let (forecasts, now) = (Forecaster::default(), Instant::now() + LOOK);
+    let (forecasts, now) = (Forecaster::default(), Instant::now() + TICK);
     let pods = target("pods", vec![spec("pods", "a")]);
     let targets = vec![pods, refused("the profiles of the namespace have 998 informers")];
     let first = Arc::new(declared("a", "p", targets));
-    forecasts.order([Arc::clone(&first)]);
+    forecasts.set_planned([Arc::clone(&first)]);
     let taken = due(&forecasts, nothing, now);
-    forecasts.done(&taken[0], Some(ProfileForecast::default()), now);
+    forecasts.finish(&taken[0], Some(ProfileForecast::default()), now);
     let mut other = DeclaredProfile::clone(&first);
     other.targets[1] = refused("the profiles of the namespace have 999 informers");
     other.accepted_at = HOLDS;
-    forecasts.order([Arc::new(other)]);
+    forecasts.set_planned([Arc::new(other)]);
     assert!(due(&forecasts, nothing, now + HOLDS / 2).is_empty(), "its informers are the same");
     let mut other = DeclaredProfile::clone(&first);
     other.targets[0].informers = [spec("pods", "a"), spec("pods", "b")].into();
-    forecasts.order([Arc::new(other)]);
+    forecasts.set_planned([Arc::new(other)]);
     assert_eq!(due(&forecasts, nothing, now + HOLDS / 2).len(), 1);
 }
 
 #[test]
 fn a_changed_selector_of_a_refused_target_is_surveyed() {
-    let (forecasts, now) = (Forecaster::default(), Instant::now() + LOOK);
+    let (forecasts, now) = (Forecaster::default(), Instant::now() + TICK);
     let refusal = Refusal::new(RefusalReason::TooManyInformers, "2,050 informers");
     let refused = DeclaredTarget { resolved: Some(Err(refusal)), ..target("p", Vec::new()) };
     let first = Arc::new(declared("a", "p", vec![refused]));
-    forecasts.order([Arc::clone(&first)]);
+    forecasts.set_planned([Arc::clone(&first)]);
     let taken = due(&forecasts, nothing, now);
-    forecasts.done(&taken[0], Some(ProfileForecast::default()), now);
+    forecasts.finish(&taken[0], Some(ProfileForecast::default()), now);
     let mut other = DeclaredProfile::clone(&first);
     other.targets[0].namespaces = Some(spec("namespaces", "a"));
-    forecasts.order([Arc::new(other)]);
+    forecasts.set_planned([Arc::new(other)]);
     let taken = due(&forecasts, nothing, now);
     assert!(taken[0].targets[0].namespaces.is_some());
 }
 
 #[test]
 fn a_profile_is_surveyed_again_15_seconds_after_a_grant() {
-    let (forecasts, now) = (Forecaster::default(), Instant::now() + LOOK);
-    forecasts.order([order(1)]);
+    let (forecasts, now) = (Forecaster::default(), Instant::now() + TICK);
+    forecasts.set_planned([order(1)]);
     let taken = due(&forecasts, nothing, now);
     let refused = vec![spec("pods", "a").key];
-    forecasts.done(&taken[0], Some(ProfileForecast { refused, ..ProfileForecast::default() }), now);
+    forecasts.finish(
+        &taken[0],
+        Some(ProfileForecast { refused, ..ProfileForecast::default() }),
+        now,
+    );
     let all = |_: &InformerKey| true;
     assert!(due(&forecasts, all, now + REGRANTED / 2).is_empty());
     assert!(due(&forecasts, nothing, now + REGRANTED).is_empty());

@@ -25,7 +25,7 @@ pub(super) fn routes(app: &mut web::ServiceConfig) {
     app.service(web::resource("/debug/informers").get(informers))
         .service(web::resource("/debug/watchers").get(watchers))
         .service(web::resource("/debug/log-level").put(log_level))
-        .service(web::resource("/debug{rest:.*}").to(elsewhere));
+        .service(web::resource("/debug{rest:.*}").to(not_found));
 }
 
 async fn informers(request: HttpRequest, admin: web::Data<AdminState>) -> HttpResponse {
@@ -93,7 +93,7 @@ async fn read(body: web::Payload) -> Result<Bytes, HttpResponse> {
 
 /// Serves all other paths below `/debug`. Remote peers get 403, so they do not learn which paths
 /// exist.
-async fn elsewhere(request: HttpRequest) -> HttpResponse {
+async fn not_found(request: HttpRequest) -> HttpResponse {
     if !is_local(&request) {
         return text(StatusCode::FORBIDDEN, INSIDE_ONLY);
     }

@@ -27,7 +27,7 @@ fn admin() -> Arc<AdminState> {
         informers: Box::new(Vec::new),
         declared: Box::new(|| None),
         unlisted: Box::new(Vec::new),
-        gate: Arc::default(),
+        readiness: Arc::default(),
         scrapers: MetricsAccess::Anybody,
         set_log_filter: Box::new(|_| Ok(())),
         watchers: kubewarm_serve::WatcherRegistry::default(),

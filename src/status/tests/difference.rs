@@ -1,6 +1,6 @@
 //! Tests of the delay before a changed status is written.
 
-use crate::status::write_delay::pause;
+use crate::status::write_delay::write_delay;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kubewarm_api::v1alpha1::{
     AccessStatus, CacheProfileStatus, LatencyStatus, TargetProblem, TargetStatus,
@@ -30,13 +30,13 @@ fn status(ready: &str, objects: i64) -> CacheProfileStatus {
 
 /// Seconds between the last write and the write of the changed status.
 fn seconds(wanted: &CacheProfileStatus) -> Option<u64> {
-    pause(Some(&status("True", 0)), wanted).as_ref().map(Duration::as_secs)
+    write_delay(Some(&status("True", 0)), wanted).as_ref().map(Duration::as_secs)
 }
 
 #[test]
 fn a_status_equal_to_the_clusters_is_not_written() {
     assert_eq!(seconds(&status("True", 0)), None);
-    assert!(pause(None, &status("True", 0)).is_some());
+    assert!(write_delay(None, &status("True", 0)).is_some());
 }
 
 #[test]

@@ -76,10 +76,7 @@ impl World {
     /// Permission state confirmed at the current time.
     pub(super) fn granted(&self) -> InformerAccess {
         InformerAccess {
-            standing: PermissionState::Granted {
-                verified_at: self.clock.wall,
-                is_by_review: false,
-            },
+            state: PermissionState::Granted { verified_at: self.clock.wall, is_by_review: false },
             overruled: None,
             is_late: false,
             failed: None,

@@ -3,7 +3,7 @@
 use super::fixtures::{SUBJECT, World, declared, key, message, pods, state, target};
 use crate::{
     access::{ExcessPermissions, InformerAccess, PermissionDenial, PermissionState},
-    status::write_delay::pause,
+    status::write_delay::write_delay,
 };
 use kubewarm_api::{
     model::{
@@ -33,7 +33,7 @@ fn refused(world: &World, reason: FaultReason, verbs: &[Verb]) -> InformerAccess
         verified_at: world.clock.wall,
         revoked: None,
     };
-    InformerAccess { standing: PermissionState::Refused(refused), ..world.granted() }
+    InformerAccess { state: PermissionState::Refused(refused), ..world.granted() }
 }
 
 const BOTH: &[Verb] = &[Verb::List, Verb::Watch];
@@ -49,18 +49,18 @@ fn what_is_verified_says_since_when() {
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "True/Verified");
     let access = status.access.unwrap();
-    let PermissionState::Granted { verified_at, .. } = before.standing else { panic!("granted") };
+    let PermissionState::Granted { verified_at, .. } = before.state else { panic!("granted") };
     assert_eq!(access.last_verified_time.unwrap().0, verified_at, "the oldest counts");
 
-    let standing = PermissionState::Granted { verified_at: world.clock.wall, is_by_review: true };
-    world.set_access(&keys[0], InformerAccess { standing, ..world.granted() });
+    let permission = PermissionState::Granted { verified_at: world.clock.wall, is_by_review: true };
+    world.set_access(&keys[0], InformerAccess { state: permission, ..world.granted() });
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "True/Verified", "by reviews alone");
     assert_eq!(status.access.unwrap().last_verified_time.unwrap().0, world.clock.wall);
 
     world.set_access(
         &keys[0],
-        InformerAccess { standing: PermissionState::Verifying, ..world.granted() },
+        InformerAccess { state: PermissionState::Verifying, ..world.granted() },
     );
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "Unknown/Verifying");
@@ -108,7 +108,7 @@ fn missing_permissions_are_listed_with_the_next_step() {
 fn lost_access_is_reported_as_revoked() {
     let (mut world, profile, keys) = scene();
     let mut lost = refused(&world, FaultReason::Forbidden, BOTH);
-    let PermissionState::Refused(found) = &mut lost.standing else { panic!("refused") };
+    let PermissionState::Refused(found) = &mut lost.state else { panic!("refused") };
     found.revoked = Some(world.clock.wall);
     world.set_access(&keys[0], lost);
     world.set_access(&keys[1], refused(&world, FaultReason::Forbidden, BOTH));
@@ -187,8 +187,9 @@ fn failing_checks_are_reported_and_finally_count_as_lost_access() {
     for key in [&keys[0], &keys[2]] {
         world.set_access(key, world.granted());
     }
-    let standing = PermissionState::Unverified { verified_at, message: "too many requests".into() };
-    world.set_access(&keys[1], InformerAccess { standing, ..failing });
+    let permission =
+        PermissionState::Unverified { verified_at, message: "too many requests".into() };
+    world.set_access(&keys[1], InformerAccess { state: permission, ..failing });
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "Unknown/Verifying");
     let expected = format!(
@@ -240,8 +241,8 @@ fn a_newer_verification_time_causes_no_write() {
     let mut after = before.clone();
     after.access = world.compute(&profile, Some(&before)).access;
     assert_ne!(before.access, after.access);
-    assert_eq!(pause(Some(&before), &after), None);
+    assert_eq!(write_delay(Some(&before), &after), None);
     world.set_access(&keys[0], refused(&world, FaultReason::Forbidden, BOTH));
     after.access = world.compute(&profile, Some(&before)).access;
-    assert_eq!(pause(Some(&before), &after), Some(Duration::from_secs(10)));
+    assert_eq!(write_delay(Some(&before), &after), Some(Duration::from_secs(10)));
 }

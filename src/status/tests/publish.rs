@@ -46,7 +46,7 @@ impl Warm {
             let _rest = advance(cost).now_or_never();
             let informers =
                 |key: &InformerKey| world.informers.get(key).cloned().unwrap_or_default();
-            let notices = reporter.round(&all, &informers, leads, clock);
+            let notices = reporter.update(&all, &informers, leads, clock);
             assert_eq!(reporter.statuses().len(), profiles, "one status per profile");
             notices
         }

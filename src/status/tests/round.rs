@@ -44,7 +44,7 @@ fn look(
     leads: bool,
 ) -> Round {
     let informers = |key: &InformerKey| world.informers.get(key).cloned().unwrap_or_default();
-    let notices = reporter.round(profiles, &informers, leads, world.clock);
+    let notices = reporter.update(profiles, &informers, leads, world.clock);
     let writes = end(reporter, world, StatusWriteOutcome::Written);
     Round { writes, notices }
 }
@@ -57,12 +57,12 @@ fn end(
 ) -> Vec<StatusWrite> {
     let mut writes = Vec::new();
     loop {
-        let begun = reporter.due(world.clock.mono);
+        let begun = reporter.start_due_writes(world.clock.mono);
         if begun.is_empty() {
             return writes;
         }
         for (write, _) in &begun {
-            reporter.done(write, outcome, world.clock.mono);
+            reporter.record_result(write, outcome, world.clock.mono);
         }
         writes.extend(begun.into_iter().map(|(write, _)| write));
     }
@@ -208,14 +208,14 @@ fn a_change_during_a_write_is_written_after_it() {
         let informers = world.informers.clone();
         move |key: &InformerKey| informers.get(key).cloned().unwrap_or_default()
     };
-    reporter.round(&profiles, &informers(&world), LEADER, world.clock);
-    let begun = reporter.due(world.clock.mono);
+    reporter.update(&profiles, &informers(&world), LEADER, world.clock);
+    let begun = reporter.start_due_writes(world.clock.mono);
     world.pass(Duration::from_mins(10));
-    reporter.round(&profiles, &informers(&world), LEADER, world.clock);
-    assert!(reporter.due(world.clock.mono).is_empty());
+    reporter.update(&profiles, &informers(&world), LEADER, world.clock);
+    assert!(reporter.start_due_writes(world.clock.mono).is_empty());
     let [(write, _permit)] = begun.as_slice() else { panic!("one write") };
-    reporter.done(write, StatusWriteOutcome::Written, world.clock.mono);
-    assert_eq!(reporter.due(world.clock.mono).len(), 1, "the watch is silent by now");
+    reporter.record_result(write, StatusWriteOutcome::Written, world.clock.mono);
+    assert_eq!(reporter.start_due_writes(world.clock.mono).len(), 1, "the watch is silent by now");
 }
 
 #[test]
@@ -225,14 +225,14 @@ fn an_existing_profile_is_written_again_five_minutes_after_a_404() {
     let informers = world.informers.clone();
     let informers = |key: &InformerKey| informers.get(key).cloned().unwrap_or_default();
     let profiles = [observed(named("p", "u"), None)];
-    reporter.round(&profiles, &informers, LEADER, world.clock);
-    let begun = reporter.due(world.clock.mono);
+    reporter.update(&profiles, &informers, LEADER, world.clock);
+    let begun = reporter.start_due_writes(world.clock.mono);
     let [(write, _permit)] = begun.as_slice() else { panic!("one write") };
-    reporter.done(write, StatusWriteOutcome::Gone, world.clock.mono);
+    reporter.record_result(write, StatusWriteOutcome::Gone, world.clock.mono);
     world.pass(Duration::from_secs(299));
-    assert!(reporter.due(world.clock.mono).is_empty());
+    assert!(reporter.start_due_writes(world.clock.mono).is_empty());
     world.pass(Duration::from_secs(1));
-    assert_eq!(reporter.due(world.clock.mono).len(), 1);
+    assert_eq!(reporter.start_due_writes(world.clock.mono).len(), 1);
 }
 
 #[test]
@@ -242,20 +242,20 @@ fn a_404_is_dropped_and_results_of_an_old_uid_are_ignored() {
     let informers = world.informers.clone();
     let mut due = |world: &World, uid, outcome| {
         let profiles = [observed(named("p", uid), None)];
-        reporter.round(
+        reporter.update(
             &profiles,
             &|key| informers.get(key).cloned().unwrap_or_default(),
             LEADER,
             world.clock,
         );
-        let former = reporter.due(world.clock.mono);
+        let former = reporter.start_due_writes(world.clock.mono);
         let old =
             |(write, _): &(StatusWrite, _)| StatusWrite { uid: "former".into(), ..write.clone() };
         for former in former.iter().map(old) {
-            reporter.done(&former, StatusWriteOutcome::Written, world.clock.mono);
+            reporter.record_result(&former, StatusWriteOutcome::Written, world.clock.mono);
         }
         for (write, _) in &former {
-            reporter.done(write, outcome, world.clock.mono);
+            reporter.record_result(write, outcome, world.clock.mono);
         }
         former.len()
     };
@@ -282,11 +282,15 @@ fn slow_writes_of_one_namespace_do_not_delay_others() {
     };
     let mut profiles: Vec<_> = (0..1_000).map(|number| of("slow", number)).collect();
     let informers = |key: &InformerKey| world.informers.get(key).cloned().unwrap_or_default();
-    reporter.round(&profiles, &informers, LEADER, world.clock);
-    let slow = reporter.due(world.clock.mono);
+    reporter.update(&profiles, &informers, LEADER, world.clock);
+    let slow = reporter.start_due_writes(world.clock.mono);
     assert_eq!(slow.len(), 4, "the limit of one namespace");
-    assert!(reporter.due(world.clock.mono).is_empty());
+    assert!(reporter.start_due_writes(world.clock.mono).is_empty());
     profiles.extend((0..50).map(|number| of(&format!("quick-{number}"), 0)));
-    reporter.round(&profiles, &informers, LEADER, world.clock);
-    assert_eq!(reporter.due(world.clock.mono).len(), 36, "the rest of the limit of 40");
+    reporter.update(&profiles, &informers, LEADER, world.clock);
+    assert_eq!(
+        reporter.start_due_writes(world.clock.mono).len(),
+        36,
+        "the rest of the limit of 40"
+    );
 }

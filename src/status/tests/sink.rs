@@ -145,7 +145,7 @@ async fn an_oversized_status_omits_the_parts_that_a_command_prints() {
 #[tokio::test]
 async fn an_event_refers_to_the_profile() {
     let (server, sink) = Server::answering(201);
-    sink.tell(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
+    sink.send_event(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
     let asked = server.asked.lock()[0].clone();
     assert_eq!(asked.line, "POST /apis/events.k8s.io/v1/namespaces/shop/events");
     assert_eq!(
@@ -173,7 +173,7 @@ async fn an_event_refers_to_the_profile() {
 async fn an_event_refused_once_is_sent_again() {
     let (server, sink) = Server::answering_first(403, 201);
     for _ in 0..2 {
-        sink.tell(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
+        sink.send_event(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
     }
     assert_eq!(server.asked.lock().len(), 3, "one again, and the next one");
 }
@@ -182,13 +182,13 @@ async fn an_event_refused_once_is_sent_again() {
 async fn a_namespace_that_refuses_an_event_twice_gets_no_more() {
     let (server, sink) = Server::answering(403);
     for _ in 0..3 {
-        sink.tell(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
+        sink.send_event(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
     }
     assert_eq!(server.asked.lock().len(), 2);
     let elsewhere = ProfileEvent {
         profile: ProfileRef { namespace: "other".into(), name: "checkout".into() },
         ..notice("why")
     };
-    sink.tell(&elsewhere, jiff::Timestamp::UNIX_EPOCH).await;
+    sink.send_event(&elsewhere, jiff::Timestamp::UNIX_EPOCH).await;
     assert_eq!(server.asked.lock().len(), 4, "another namespace may allow them");
 }

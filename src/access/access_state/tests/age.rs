@@ -15,11 +15,15 @@ fn the_informer_is_blocked_ten_minutes_after_the_last_confirmed_access() {
     scene.pass(19);
     assert!(!scene.lapses());
     scene.pass(1);
-    assert_eq!(scene.on(AccessSignal::Tick { patience: PATIENCE }), Some(0), "a check is due");
-    let Some(Err((Verb::List, fault))) = scene.access.order() else { panic!("blocked") };
+    assert_eq!(
+        scene.apply(AccessSignal::Tick { max_access_age: MAX_ACCESS_AGE }),
+        Some(0),
+        "a check is due"
+    );
+    let Some(Err((Verb::List, fault))) = scene.access.gate_change() else { panic!("blocked") };
     assert_eq!(fault.reason(), FaultReason::Unverified);
     assert_eq!(fault.message(), "not verified since 1970-01-01T00:00:00Z: ?");
-    assert_eq!(scene.standing(), PermissionState::Unverified { verified_at, message: "?".into() });
+    assert_eq!(scene.state(), PermissionState::Unverified { verified_at, message: "?".into() });
     assert!(!scene.lapses(), "once");
     scene.check(ALLOWED, ALLOWED);
     assert_eq!(scene.gate(), Some(true));
@@ -72,7 +76,7 @@ fn access_that_was_never_confirmed_does_not_expire() {
     assert!(!scene.lapses());
     scene.pass(1);
     assert!(scene.lapses());
-    scene.on(AccessSignal::Verified { sent: listed });
+    scene.apply(AccessSignal::Verified { sent: listed });
     assert!(scene.is_unverified(), "an old confirmation does not count again");
     // The server answered before it learned of the lost access.
     scene.informer(true);
@@ -100,7 +104,7 @@ fn reopening_the_watch_counts_as_an_access_check() {
         assert!(!scene.lapses());
     }
     let granted = PermissionState::Granted { verified_at: scene.wall, is_by_review: false };
-    assert_eq!(scene.standing(), granted);
+    assert_eq!(scene.state(), granted);
 }
 
 #[test]
@@ -121,7 +125,7 @@ fn checks_that_do_not_run_are_late_and_the_informer_is_blocked_in_time() {
     let mut scene = Scene::verified();
     scene.pass(600);
     assert!(scene.lapses());
-    let Some(Err((_, fault))) = scene.access.order() else { panic!("blocked") };
+    let Some(Err((_, fault))) = scene.access.gate_change() else { panic!("blocked") };
     assert!(fault.message().ends_with(": no check was answered"), "{fault}");
 }
 

@@ -34,8 +34,8 @@ impl Scene {
 
     /// Processes `input`. Returns in how many seconds the next access check is due, if earlier than
     /// planned.
-    fn on(&mut self, input: AccessSignal) -> Option<u64> {
-        let at = self.access.on(input, self.now, self.wall)?;
+    fn apply(&mut self, input: AccessSignal) -> Option<u64> {
+        let at = self.access.apply(input, self.now, self.wall)?;
         Some(at.saturating_duration_since(self.now).as_secs())
     }
 
@@ -51,14 +51,14 @@ impl Scene {
             Some(reason) => AccessDecision::Undecided(RequestFault::new(reason, "?")),
         };
         let (list, watch) = (answer(list), answer(watch));
-        self.on(AccessCheck { sent: self.now, requests: 2, list, watch }.into())
+        self.apply(AccessCheck { sent: self.now, requests: 2, list, watch }.into())
     }
 
     /// The two access checks that establish lost access. The first refusal alone decides nothing.
     fn lose(&mut self, reason: FaultReason) -> Option<u64> {
-        let before = self.standing();
+        let before = self.state();
         assert_eq!(self.check(Some(reason), Some(reason)), Some(3), "{reason}");
-        assert_eq!(self.standing(), before);
+        assert_eq!(self.state(), before);
         self.pass(3);
         self.check(Some(reason), Some(reason))
     }
@@ -69,19 +69,19 @@ impl Scene {
 
     /// A review of both verbs that refuses `refused`.
     fn review_of(&mut self, refused: &[Verb]) -> Option<u64> {
-        self.on(AccessSignal::Reviewed { sent: self.now, refused: refused.to_vec() })
+        self.apply(AccessSignal::Reviewed { sent: self.now, refused: refused.to_vec() })
     }
 
     /// A review that fails now.
     fn fail(&mut self, reason: FaultReason) -> Option<u64> {
         let fault = RequestFault::new(reason, "too many requests");
-        self.on(AccessSignal::Undecided { sent: self.now, fault })
+        self.apply(AccessSignal::Undecided { sent: self.now, fault })
     }
 
     /// The informer's own request is permitted or refused.
     fn informer(&mut self, is_allowed: bool) -> Option<u64> {
         let sent = self.now;
-        self.on(if is_allowed {
+        self.apply(if is_allowed {
             AccessSignal::Verified { sent }
         } else {
             AccessSignal::Suspected { sent }
@@ -91,28 +91,26 @@ impl Scene {
     /// Processes the current time. Returns whether the informer becomes blocked.
     fn lapses(&mut self) -> bool {
         let was_closed = self.is_unverified();
-        let _at_once = self.on(AccessSignal::Tick { patience: PATIENCE });
+        let _at_once = self.apply(AccessSignal::Tick { max_access_age: MAX_ACCESS_AGE });
         !was_closed && self.is_unverified()
     }
 
-    fn standing(&self) -> PermissionState {
-        self.access.standing.clone()
+    fn state(&self) -> PermissionState {
+        self.access.state.clone()
     }
 
     fn is_unverified(&self) -> bool {
-        matches!(self.access.standing, PermissionState::Unverified { .. })
+        matches!(self.access.state, PermissionState::Unverified { .. })
     }
 
     fn refused(&self) -> PermissionDenial {
-        let PermissionState::Refused(refused) = self.standing() else {
-            panic!("{:?}", self.access)
-        };
+        let PermissionState::Refused(refused) = self.state() else { panic!("{:?}", self.access) };
         refused
     }
 
     /// Whether the informer must be unblocked.
     fn gate(&self) -> Option<bool> {
-        self.access.order().map(|order| order.is_ok())
+        self.access.gate_change().map(|change| change.is_ok())
     }
 
     fn overruled(&self) -> Option<bool> {
@@ -129,27 +127,27 @@ fn only_real_requests_unblock_an_informer_and_reviews_decide_without_them() {
     );
     let verified_at = scene.wall;
     let granted = PermissionState::Granted { verified_at, is_by_review: true };
-    assert_eq!((scene.standing(), scene.gate()), (granted, None));
+    assert_eq!((scene.state(), scene.gate()), (granted, None));
     scene.review(false);
-    assert_eq!(scene.standing(), PermissionState::Verifying);
+    assert_eq!(scene.state(), PermissionState::Verifying);
 
     scene.pass(20);
     scene.check(ALLOWED, ALLOWED);
     let granted = PermissionState::Granted { verified_at: scene.wall, is_by_review: false };
-    assert_eq!((scene.standing(), scene.gate()), (granted.clone(), Some(true)));
+    assert_eq!((scene.state(), scene.gate()), (granted.clone(), Some(true)));
     scene.pass(20);
     assert_eq!(scene.review(true), None);
-    assert_eq!(scene.standing(), granted, "a review does not confirm access");
+    assert_eq!(scene.state(), granted, "a review does not confirm access");
 }
 
 #[test]
 fn a_check_without_a_result_changes_nothing() {
     let mut scene = Scene::new();
     assert_eq!(scene.check(THROTTLED, THROTTLED), None);
-    assert_eq!(scene.standing(), PermissionState::Verifying);
+    assert_eq!(scene.state(), PermissionState::Verifying);
     let mut scene = Scene::verified();
     scene.check(ALLOWED, Some(FaultReason::TimedOut));
-    assert!(matches!(scene.standing(), PermissionState::Granted { is_by_review: false, .. }));
+    assert!(matches!(scene.state(), PermissionState::Granted { is_by_review: false, .. }));
     scene.lose(FaultReason::Forbidden);
     scene.check(THROTTLED, THROTTLED);
     assert_eq!(scene.refused().reason, FaultReason::Forbidden);
@@ -186,7 +184,7 @@ fn each_refused_verb_is_named() {
     assert_eq!(scene.refused().revoked, None, "it was never granted");
     scene.check(ALLOWED, FORBIDDEN);
     assert_eq!(scene.refused().verbs, [Verb::Watch]);
-    let Some(Err((verb, fault))) = scene.access.order() else { panic!("blocked") };
+    let Some(Err((verb, fault))) = scene.access.gate_change() else { panic!("blocked") };
     assert_eq!(
         (verb, fault.reason(), scene.gate()),
         (Verb::Watch, FaultReason::Forbidden, Some(false))
@@ -218,7 +216,7 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     assert_eq!(scene.check(FORBIDDEN, FORBIDDEN), Some(2), "too early");
     scene.pass(2);
     scene.check(THROTTLED, THROTTLED);
-    assert!(matches!(scene.standing(), PermissionState::Granted { .. }));
+    assert!(matches!(scene.state(), PermissionState::Granted { .. }));
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.refused();
     // A permitted request clears the first refusal.

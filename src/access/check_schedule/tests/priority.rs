@@ -14,14 +14,15 @@ const STARTING: ListWatchAccess = ListWatchAccess {
 /// Whether the only informer's access check starts within `seconds`, if the informer reports `own`
 /// throughout.
 fn tries(own: Option<ListWatchAccess>, seconds: u64) -> bool {
-    let (mut book, now) = (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Instant::now());
+    let (mut schedule, now) =
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Instant::now());
     let informer = wanted(key(Identity::Operator, "pods", "shop"));
-    book.want([informer].into(), &[], now);
+    schedule.set_informers([informer].into(), &[], now);
     for second in 0..=seconds {
         let now = now + Duration::from_secs(second);
-        book.look(|_| own, PATIENCE, now, Timestamp::UNIX_EPOCH);
+        schedule.update(|_| own, MAX_ACCESS_AGE, now, Timestamp::UNIX_EPOCH);
     }
-    let begun = book.begin(now + Duration::from_secs(seconds));
+    let begun = schedule.start_due(now + Duration::from_secs(seconds));
     begun.iter().any(|(job, _)| matches!(job, CheckJob::AccessCheck(_)))
 }
 
@@ -46,15 +47,22 @@ async fn the_informers_first_list_and_watch_are_its_first_access_check() {
 
 #[tokio::test(start_paused = true)]
 async fn an_access_gate_in_the_wrong_state_is_reported_until_it_changes() {
-    let (mut book, now) = (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Instant::now());
+    let (mut schedule, now) =
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Instant::now());
     let informer = key(Identity::Operator, "pods", "shop");
-    book.want([wanted(informer.clone())].into(), &[], now);
+    schedule.set_informers([wanted(informer.clone())].into(), &[], now);
     let mut orders = |cluster: &Cluster, is_open: bool, seconds: u64| {
         let at = now + Duration::from_secs(seconds);
-        let found = cluster.answer(&book, &CheckJob::AccessCheck(informer.clone()), at);
-        book.found(&CheckJob::AccessCheck(informer.clone()), at, found, at, Timestamp::UNIX_EPOCH);
+        let found = cluster.answer(&schedule, &CheckJob::AccessCheck(informer.clone()), at);
+        schedule.record_result(
+            &CheckJob::AccessCheck(informer.clone()),
+            at,
+            found,
+            at,
+            Timestamp::UNIX_EPOCH,
+        );
         let own = ListWatchAccess { is_starting: false, is_open, ..STARTING };
-        let orders = book.look(|_| Some(own), PATIENCE, at, Timestamp::UNIX_EPOCH);
+        let orders = schedule.update(|_| Some(own), MAX_ACCESS_AGE, at, Timestamp::UNIX_EPOCH);
         orders.into_iter().map(|(_, order)| order.is_ok()).collect::<Vec<_>>()
     };
     let (nothing, pods) = (Cluster::allowing(&[]), Cluster::allowing(&["pods"]));
@@ -71,30 +79,30 @@ async fn an_access_gate_in_the_wrong_state_is_reported_until_it_changes() {
 #[tokio::test(start_paused = true)]
 async fn urgent_checks_and_informers_with_access_go_before_those_without() {
     let (buckets, now) = (NamespaceBuckets::default(), Instant::now());
-    let mut book = CheckSchedule::new(buckets.clone(), || 0.0);
+    let mut schedule = CheckSchedule::new(buckets.clone(), || 0.0);
     let kinds = ["urgent", "granted", "never"].map(|kind| key(Identity::Operator, kind, "shop"));
-    book.want(kinds.clone().map(wanted).into(), &[], now);
+    schedule.set_informers(kinds.clone().map(wanted).into(), &[], now);
     let allowed = Cluster::allowing(&["urgent", "granted"]);
     for key in &kinds {
         let job = CheckJob::AccessCheck(key.clone());
-        let found = allowed.answer(&book, &job, now);
-        book.found(&job, now, found, now, Timestamp::UNIX_EPOCH);
+        let found = allowed.answer(&schedule, &job, now);
+        schedule.record_result(&job, now, found, now, Timestamp::UNIX_EPOCH);
     }
-    let at = now + CALM;
-    book.queue.make_due_by(CheckJob::AccessCheck(kinds[2].clone()), now);
+    let at = now + DECIDED;
+    schedule.queue.make_due_by(CheckJob::AccessCheck(kinds[2].clone()), now);
     let urgent = CheckJob::AccessCheck(kinds[0].clone());
-    book.found(
+    schedule.record_result(
         &CheckJob::AccessReview(kinds[0].clone()),
         at,
         Ok(CheckResult::Access(AccessSignal::Reviewed { sent: at, refused: vec![Verb::Watch] })),
         at,
         Timestamp::UNIX_EPOCH,
     );
-    let first = |book: &mut CheckSchedule| {
-        let begun = book.begin(at).into_iter().map(|(job, _)| job);
+    let first = |schedule: &mut CheckSchedule| {
+        let begun = schedule.start_due(at).into_iter().map(|(job, _)| job);
         begun.filter(|job| matches!(job, CheckJob::AccessCheck(_))).collect::<Vec<_>>()
     };
-    let order = first(&mut book);
+    let order = first(&mut schedule);
     assert_eq!(
         order,
         [urgent, CheckJob::AccessCheck(kinds[1].clone()), CheckJob::AccessCheck(kinds[2].clone())]
@@ -105,49 +113,51 @@ async fn urgent_checks_and_informers_with_access_go_before_those_without() {
 async fn a_namespace_with_an_empty_bucket_or_hanging_checks_delays_no_other() {
     let (buckets, now) = (NamespaceBuckets::default(), Instant::now());
     buckets.charge(&"team-0".into(), 38, now);
-    let mut book = CheckSchedule::new(buckets, || 0.0);
+    let mut schedule = CheckSchedule::new(buckets, || 0.0);
     let informers = (0..4).map(|n| wanted(key(identity(0), "pods", &format!("n{n}"))));
     let other = wanted(key(identity(1), "pods", "shop"));
-    book.want(informers.chain([other]).collect(), &[], now);
-    let begun = book.begin(now);
+    schedule.set_informers(informers.chain([other]).collect(), &[], now);
+    let begun = schedule.start_due(now);
     assert_eq!(begun.len(), 3, "two of the first namespace, one of the other");
     drop(begun);
 
-    let mut book = CheckSchedule::new(NamespaceBuckets::default(), || 0.0);
+    let mut schedule = CheckSchedule::new(NamespaceBuckets::default(), || 0.0);
     let informers = (0..20).map(|n| wanted(key(identity(0), "pods", &format!("n{n}"))));
-    book.want(informers.collect(), &[], now);
-    let hanging = book.begin(now);
-    assert_eq!(hanging.len(), NAMESPACE_UNDER_WAY);
+    schedule.set_informers(informers.collect(), &[], now);
+    let hanging = schedule.start_due(now);
+    assert_eq!(hanging.len(), NAMESPACE_MAX_IN_FLIGHT);
     tokio::time::advance(Duration::from_secs(1)).await;
     let all = (0..20).map(|n| wanted(key(identity(0), "pods", &format!("n{n}"))));
     let other = wanted(key(identity(1), "pods", "shop"));
-    book.want(all.chain([other]).collect(), &[], Instant::now());
-    assert_eq!(book.begin(Instant::now()).len(), 1);
+    schedule.set_informers(all.chain([other]).collect(), &[], Instant::now());
+    assert_eq!(schedule.start_due(Instant::now()).len(), 1);
     drop(hanging);
-    assert_eq!(book.begin(Instant::now()).len(), NAMESPACE_UNDER_WAY);
+    assert_eq!(schedule.start_due(Instant::now()).len(), NAMESPACE_MAX_IN_FLIGHT);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_informer_that_no_profile_declares_is_no_longer_checked() {
-    let (mut book, now) = (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Instant::now());
-    book.want(thirty_informers(), &[], now);
-    let begun = book.begin(now);
-    book.want(BTreeMap::new(), &[], now);
+    let (mut schedule, now) =
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Instant::now());
+    schedule.set_informers(thirty_informers(), &[], now);
+    let begun = schedule.start_due(now);
+    schedule.set_informers(BTreeMap::new(), &[], now);
     let cluster = Cluster::allowing(&["pods"]);
     for (job, _) in begun {
-        let found = cluster.answer(&book, &job, now);
-        book.found(&job, now, found, now, Timestamp::UNIX_EPOCH);
+        let found = cluster.answer(&schedule, &job, now);
+        schedule.record_result(&job, now, found, now, Timestamp::UNIX_EPOCH);
     }
-    assert!(book.places.is_empty());
-    assert_eq!(book.next(), None);
+    assert!(schedule.scopes.is_empty());
+    assert_eq!(schedule.next_due(), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_whose_informers_are_all_replaced_is_not_reviewed_again() {
-    let (mut book, now) = (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Instant::now());
-    book.want([wanted(key(Identity::Operator, "pods", "shop"))].into(), &[], now);
-    assert_eq!(book.begin(now).len(), 1);
-    book.want([wanted(key(Identity::Operator, "secrets", "shop"))].into(), &[], now);
-    assert_eq!(keys(&book).count(), 1);
-    assert!(book.begin(now).is_empty());
+    let (mut schedule, now) =
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Instant::now());
+    schedule.set_informers([wanted(key(Identity::Operator, "pods", "shop"))].into(), &[], now);
+    assert_eq!(schedule.start_due(now).len(), 1);
+    schedule.set_informers([wanted(key(Identity::Operator, "secrets", "shop"))].into(), &[], now);
+    assert_eq!(keys(&schedule).count(), 1);
+    assert!(schedule.start_due(now).is_empty());
 }

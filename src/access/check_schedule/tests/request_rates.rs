@@ -4,13 +4,13 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn thirty_informers_take_three_requests_each_and_few_after_that() {
-    let (mut book, mut cluster) =
+    let (mut schedule, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
-    book.want(thirty_informers(), &[], Instant::now());
-    cluster.run(&mut book, Duration::from_secs(15)).await;
+    schedule.set_informers(thirty_informers(), &[], Instant::now());
+    cluster.run(&mut schedule, Duration::from_secs(15)).await;
     assert_eq!((cluster.access_checks(), cluster.rules(), cluster.reviews()), (30, 30, 0));
     cluster.asked.clear();
-    cluster.run(&mut book, Duration::from_mins(10)).await;
+    cluster.run(&mut schedule, Duration::from_mins(10)).await;
     assert!(cluster.access_checks() <= 2 * 30, "{}", cluster.access_checks());
     assert!(cluster.rules() <= 10 * 3 * 30, "{}", cluster.rules());
     assert_eq!(cluster.reviews(), 0);
@@ -26,24 +26,26 @@ fn tightest(times: &[Instant], apart: usize) -> Duration {
 async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_reviews_a_minute() {
     let hour = Duration::from_hours(1);
     for spread in [(|| 0.0) as fn() -> f64, || 0.5, || 0.99] {
-        let (mut book, mut cluster) = (
+        let (mut schedule, mut cluster) = (
             CheckSchedule::new(NamespaceBuckets::default(), spread),
             Cluster::allowing(&["pods", "secrets"]),
         );
-        let places = (0..5).flat_map(|at| [(at, "shop"), (at, "bank")]);
+        let scopes = (0..5).flat_map(|at| [(at, "shop"), (at, "bank")]);
         let kinds = ["configmaps", "pods", "secrets"];
-        let informers = places.flat_map(|(at, namespace)| {
+        let informers = scopes.flat_map(|(at, namespace)| {
             kinds.map(|kind| wanted(key(identity(at), kind, namespace)))
         });
-        book.want(informers.collect(), &[], Instant::now());
-        cluster.run(&mut book, hour).await;
+        schedule.set_informers(informers.collect(), &[], Instant::now());
+        cluster.run(&mut schedule, hour).await;
         let (mut access_checks, mut rules) = (BTreeMap::new(), BTreeMap::new());
         for (at, job) in &cluster.asked {
             match job {
                 CheckJob::AccessCheck(key) => {
                     access_checks.entry(key).or_insert_with(Vec::new).push(*at)
                 }
-                CheckJob::RulesReview(spot) => rules.entry(spot).or_insert_with(Vec::new).push(*at),
+                CheckJob::RulesReview(rules_scope) => {
+                    rules.entry(rules_scope).or_insert_with(Vec::new).push(*at)
+                }
                 CheckJob::AccessReview(_) => panic!("{job:?}"),
             }
         }
@@ -60,9 +62,9 @@ async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_re
                 access_checks.len()
             );
         }
-        for (spot, rules) in rules {
-            assert!(tightest(&rules, 3) >= Duration::from_mins(1), "{spot:?}");
-            assert!((160..=180).contains(&rules.len()), "{spot:?}: {}", rules.len());
+        for (rules_scope, rules) in rules {
+            assert!(tightest(&rules, 3) >= Duration::from_mins(1), "{rules_scope:?}");
+            assert!((160..=180).contains(&rules.len()), "{rules_scope:?}: {}", rules.len());
         }
     }
 }
@@ -70,34 +72,34 @@ async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_re
 /// 300 profiles with two informers each; three profiles share an account.
 #[tokio::test(start_paused = true)]
 async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
-    let (mut book, mut cluster) =
+    let (mut schedule, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), Cluster::allowing(&["pods"]));
     let informers = (0..100).flat_map(|at| {
         let namespace = format!("team-{at}");
         ["a", "b", "c", "d", "e", "pods"].map(|kind| wanted(key(identity(at), kind, &namespace)))
     });
-    book.want(informers.collect(), &[], Instant::now());
-    cluster.run(&mut book, Duration::from_mins(3)).await;
-    let decided = standing(&book, |standing| *standing != PermissionState::Verifying);
+    schedule.set_informers(informers.collect(), &[], Instant::now());
+    cluster.run(&mut schedule, Duration::from_mins(3)).await;
+    let decided = count_in_state(&schedule, |state| *state != PermissionState::Verifying);
     assert_eq!(decided, 600, "every informer is decided within three minutes");
     cluster.asked.clear();
-    cluster.run(&mut book, Duration::from_mins(10)).await;
+    cluster.run(&mut schedule, Duration::from_mins(10)).await;
     let requests = cluster.rules() + 2 * cluster.access_checks();
     // 100 rules reviews three times a minute, and 600 access checks every five minutes.
     assert!(requests <= 10 * (100 * 3 + 600 * 2 / 5), "{requests}");
-    let access = |key: &InformerKey| book.access(key, Instant::now()).unwrap();
-    assert!(keys(&book).map(access).all(|found| !found.is_late && found.failed.is_none()));
+    let access = |key: &InformerKey| schedule.informer_access(key, Instant::now()).unwrap();
+    assert!(keys(&schedule).map(access).all(|found| !found.is_late && found.failed.is_none()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn checks_beyond_the_namespaces_rate_limit_are_reported_as_late() {
-    let (mut book, mut cluster) =
+    let (mut schedule, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
     let one = || wanted(key(identity(1_000), "pods", "team-1000"));
     let informers = (0..900).map(|at| wanted(key(identity(0), "pods", &format!("n{at}"))));
-    book.want(informers.chain([one()]).collect(), &[], Instant::now());
-    cluster.run(&mut book, Duration::from_mins(5)).await;
-    let late = |key: &InformerKey| book.access(key, Instant::now()).unwrap().is_late;
-    assert!(keys(&book).filter(|key| late(key)).count() > 100);
+    schedule.set_informers(informers.chain([one()]).collect(), &[], Instant::now());
+    cluster.run(&mut schedule, Duration::from_mins(5)).await;
+    let late = |key: &InformerKey| schedule.informer_access(key, Instant::now()).unwrap().is_late;
+    assert!(keys(&schedule).filter(|key| late(key)).count() > 100);
     assert!(!late(&one().0), "checks of another namespace are not delayed");
 }
