@@ -12,9 +12,9 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 /// Error for flags that exclude each other: token reviews and access reviews need a ClusterRole.
-const NO_REVIEWS: &str = "--metrics-auth=delegated does not go with --watch-namespaces: TokenReviews and \
-    SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; leave it out, or let a \
-    NetworkPolicy say who reaches --admin-addr (networkPolicy.scrapers of the chart) and set --metrics-auth=none";
+const NO_REVIEWS: &str = "--metrics-auth=delegated excludes --watch-namespaces: TokenReviews and \
+    SubjectAccessReviews are cluster-scoped, so no Role can grant them; leave the flag out, or restrict --admin-addr \
+    with a NetworkPolicy (networkPolicy.scrapers of the chart) and set --metrics-auth=none";
 
 /// Returns an error for flags that exclude each other.
 pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {

@@ -31,7 +31,7 @@ pub enum AppError {
     #[error("cannot start the log")]
     Telemetry(#[from] telemetry::TelemetryError),
 
-    #[error("cannot tell which cluster to run against")]
+    #[error("cannot find a cluster to connect to")]
     Connect(#[from] kubewarm_client::ConnectError),
 
     #[error("cannot serve the admin address")]

@@ -234,7 +234,7 @@ fn spawn_reads(
         .map_err(ServeError::of("the read address has no certificate"))
         .map_err(AppError::Read)?;
     let authority = reads::client_authority(&args.api)
-        .map_err(ServeError::of("the read address does not know whose client certificates count"))
+        .map_err(ServeError::of("the CA of client certificates cannot be loaded"))
         .map_err(AppError::Read)?;
     let (slots, counted) = (listening.connections(), Arc::clone(&callers));
     metrics.observe_read_limits(move || [slots.usage(), counted.usage()].concat())?;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// Delay before the next request for the operator's identity.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_secs(5);
 /// Interval between two reads of the admission policy, which take two small requests.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+const POLICY_PERIOD: Duration = Duration::from_secs(30);
 
 /// Requests the operator's identity until the API server returns it. It becomes the subject of the
 /// manifests. Never returns.
@@ -22,8 +22,8 @@ pub(super) async fn learn_subject(client: kube::Client, sender: watch::Sender<Op
                 std::future::pending::<()>().await;
             }
             Err(fault) => {
-                tracing::warn!(%fault, "the API server does not say who we are; no manifests yet");
-                tokio::time::sleep(ASK_AGAIN).await;
+                tracing::warn!(%fault, "cannot read the operator's identity; no manifests yet");
+                tokio::time::sleep(RETRY).await;
             }
         }
     }
@@ -36,6 +36,6 @@ pub(super) async fn watch_authors(client: kube::Client, sender: watch::Sender<Ac
         if let Ok(found) = fetch_account_policy_state(&client).await {
             sender.send_replace(found);
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLICY_PERIOD).await;
     }
 }

@@ -21,17 +21,17 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 /// Error for flags that exclude each other: reviews for readers also need a ClusterRole.
-const NO_DELEGATION: &str = "--auth=delegated does not go with --watch-namespaces: TokenReviews and \
-    SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; leave it out, or set \
+const NO_DELEGATION: &str = "--auth=delegated excludes --watch-namespaces: TokenReviews and \
+    SubjectAccessReviews are cluster-scoped, so no Role can grant them; leave the flag out, or set \
     --auth=caller-token, which needs no permission";
 /// Error for flags that exclude each other: a client certificate contains no token for requests to
 /// the API server.
-const NO_TOKEN: &str = "--client-ca-file does not go with --auth=caller-token, the default with \
+const NO_TOKEN: &str = "--client-ca-file excludes --auth=caller-token, the default with \
     --watch-namespaces: kubewarm sends access reviews with the caller's token, and a client with a certificate \
     has no token; leave it out, or set --auth=delegated, which needs the permissions that `kubewarm rbac --operator \
     --read-api` prints";
 /// Error for flags that exclude each other: the API server rejects tokens with kubewarm's audience.
-const FOREIGN_AUDIENCE: &str = "--audience does not go with --auth=caller-token, nor with --forward: both send \
+const FOREIGN_AUDIENCE: &str = "--audience excludes --auth=caller-token and --forward: both send \
     the caller's token to the API server, which rejects tokens with another audience; leave out one of the flags";
 
 /// Returns an error for flags that exclude each other.
@@ -75,7 +75,7 @@ pub(super) fn callers(
     Ok(Arc::new(callers))
 }
 
-/// What the read API shares with the rest of the process.
+/// Parts of the process that the read API shares with other tasks.
 pub(super) struct ReadRuntime {
     pub(super) callers: Arc<CallerAdmission>,
     pub(super) freshness_checker: FreshnessChecker,

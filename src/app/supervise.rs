@@ -63,7 +63,7 @@ pub(super) async fn supervise(
     };
     announce();
     if outcome.is_ok() {
-        tracing::info!("asked to end");
+        tracing::info!("shutting down");
         tokio::time::sleep(delay).await;
     }
     stop.cancel();

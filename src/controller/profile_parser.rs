@@ -257,7 +257,7 @@ fn unrunnable(profile: &ProfileRef, spec: &str, refusal: Refusal) -> InvalidProf
 /// Refusal of a spec with an unknown field or value, which was stored with another CRD version.
 fn unreadable_refusal(error: &serde_json::Error) -> Refusal {
     let message = format!(
-        "the spec is not one that this version of kubewarm understands ({error}); apply the \
+        "this version of kubewarm cannot read the spec ({error}); apply the \
          CustomResourceDefinition that `kubewarm crd` prints, then the profile again"
     );
     Refusal::new(RefusalReason::InvalidSpec, message)
@@ -266,11 +266,10 @@ fn unreadable_refusal(error: &serde_json::Error) -> Refusal {
 /// Refusal of a profile whose spec exceeds the limits for stored specs.
 fn left_out_refusal(profile: &ProfileRef) -> Refusal {
     let message = format!(
-        "left out: kubewarm reads {NAMESPACE_PROFILES} profiles with {NAMESPACE_MEBIBYTES} MiB of specs of \
-         one namespace, and {PROCESS_PROFILES} with {PROCESS_MEBIBYTES} MiB of all namespaces, first come, \
-         first served; delete profiles of namespace {:?}, or unite their targets in fewer, or ask the \
-         administrator of kubewarm if there are few; it is tried again within some minutes after others are \
-         gone",
+        "left out: the limits are {NAMESPACE_PROFILES} profiles with {NAMESPACE_MEBIBYTES} MiB of specs for \
+         one namespace, and {PROCESS_PROFILES} with {PROCESS_MEBIBYTES} MiB for all; delete or combine \
+         profiles of namespace {:?}, or ask the administrator of kubewarm if it has few; kubewarm tries \
+         again some minutes after other profiles are deleted",
         profile.namespace,
     );
     Refusal::new(RefusalReason::InvalidSpec, message)

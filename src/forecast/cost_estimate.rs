@@ -201,8 +201,8 @@ fn requests(spec: &InformerSpec, found: &InformerSurvey) -> u64 {
 }
 
 impl CostEstimate {
-    /// As the status has it, without a time. Milliseconds are rounded up, and absent where there are objects but no page
-    /// was timed.
+    /// Converts the estimate to the status, without its time. Milliseconds are rounded up. They are absent if there are
+    /// objects but no page was timed.
     #[must_use]
     pub fn status(&self) -> PlanStatus {
         let small = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);

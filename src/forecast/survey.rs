@@ -143,7 +143,7 @@ impl CostSurveyor {
         self.survey_in(profile, ProfileSurvey::of(profile)).await
     }
 
-    /// The same, with the remaining requests of `survey`.
+    /// Samples every informer of `profile`, with the remaining requests of `survey`.
     pub(super) async fn survey_in(
         &self,
         profile: &DeclaredProfile,
@@ -179,7 +179,7 @@ impl CostSurveyor {
         }
         let is_whole = matches!(spec.key.projection, Projection::Full(_));
         if is_whole && spec.key.resource.group_resource().is_secrets() {
-            let text = "the payload of secrets is not looked at, memory is more than is said";
+            let text = "the payload of secrets is not sampled, so memory is a lower bound";
             found.note_lower_bound(text.to_owned());
         }
         if self.has_access_checks && survey.take_requests(ACCESS_CHECK_REQUESTS) {
@@ -259,7 +259,7 @@ impl CostSurveyor {
 fn requests_exhausted() -> RequestFault {
     let minutes = TIME.as_secs() / 60;
     let text = format!(
-        "not all was looked at: {REQUESTS} requests or {minutes} minutes are enough for one profile"
+        "the sample is incomplete: one profile gets at most {REQUESTS} requests and {minutes} minutes"
     );
     RequestFault::new(FaultReason::Throttled, text)
 }

@@ -25,11 +25,11 @@ use tokio::time::Instant;
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Response to a remote scraper with `--metrics-auth=loopback`.
-const LOCAL_ONLY: &str = "metrics are for a loopback peer here: use kubectl port-forward, or run kubewarm with \
+const LOCAL_ONLY: &str = "metrics are only for loopback addresses: use kubectl port-forward, or run kubewarm with \
      --metrics-auth=delegated (see docs/monitoring.md)\n";
 
 /// Response to a remote peer that requests a debug route.
-pub(super) const INSIDE_ONLY: &str = "only for a loopback peer that asks for localhost, without a proxy; use \
+pub(super) const INSIDE_ONLY: &str = "only for requests to localhost from a loopback address, without a proxy; use \
      kubectl port-forward to the pod\n";
 
 /// Replaces the log filter, or returns an error message.

@@ -51,7 +51,7 @@ fn refusal(refused: CallerRejection, verb: &str, path: &str) -> HttpResponse {
             text(StatusCode::FORBIDDEN, body)
         }
         CallerRejection::Limited(_) => {
-            unavailable("too many callers are asked about; try again in a second\n")
+            unavailable("too many reviews of callers are in progress; try again in a second\n")
         }
         CallerRejection::Undecided(fault) => undecided(&fault),
         CallerRejection::Forbidden { user, .. } => {
@@ -87,13 +87,13 @@ fn unauthorized(problem: impl Display, verb: &str, path: &str) -> HttpResponse {
 fn undecided(fault: &RequestFault) -> HttpResponse {
     let reason = fault.reason();
     let body = if reason == FaultReason::Forbidden {
-        "kubewarm may not ask whose token this is; `kubewarm rbac --operator --metrics-auth` prints \
-         what it needs\n"
+        "kubewarm may not create TokenReviews or SubjectAccessReviews; `kubewarm rbac --operator \
+         --metrics-auth` prints the permissions that it needs\n"
             .to_owned()
     } else {
         format!(
-            "the API server does not say whose token this is ({reason}); try again, and see \
-             kubewarm's log\n"
+            "the API server did not review the token ({reason}); try again, and see kubewarm's \
+             log\n"
         )
     };
     unavailable(body)

@@ -41,7 +41,7 @@ pub(super) fn conditions(
     );
     let deadline_met = match (declared.mode, declared.warmup_deadline) {
         (ProfileMode::Plan, Some(_)) => {
-            ConditionUpdate::new(None, ConditionReason::Warming, "nothing is warmed")
+            ConditionUpdate::new(None, ConditionReason::Warming, "planned only: no informer runs")
         }
         (ProfileMode::Plan | ProfileMode::Active | ProfileMode::Paused, set) => {
             deadline_met(set, time_to_warm, since_accepted)
@@ -150,12 +150,12 @@ fn unguarded(account: &str, authors: AccountPolicyState) -> String {
     match authors {
         AccountPolicyState::Enforced => String::new(),
         AccountPolicyState::Missing => format!(
-            "; nothing holds its authors to what they may do as ServiceAccount {account:?}: \
-             apply the ValidatingAdmissionPolicy kubewarm-accounts (deploy/account-policy.yaml)"
+            "; no policy checks whether its authors may act as ServiceAccount {account:?}: apply \
+             the ValidatingAdmissionPolicy kubewarm-accounts (deploy/account-policy.yaml)"
         ),
         AccountPolicyState::Unknown => {
-            "; whether the ValidatingAdmissionPolicy kubewarm-accounts holds its \
-             authors to what they may do is not known, kubewarm needs get on it and its binding"
+            "; kubewarm cannot read the ValidatingAdmissionPolicy kubewarm-accounts, which checks \
+             its authors: kubewarm needs get on the policy and its binding"
                 .to_owned()
         }
     }
@@ -185,7 +185,7 @@ fn ready(
     [accepted, warm, fresh, within_limits]: [&ConditionUpdate; 4],
 ) -> ConditionUpdate {
     let not = |reason, text: String| ConditionUpdate::new(Some(false), reason, text);
-    // What the author asked for is no failure.
+    // A mode that the author chose is no failure.
     let wanted = |reason, text: String| ConditionUpdate::new(None, reason, text);
     // These conditions can end without an edit of the profile.
     let passing = [ConditionReason::UnknownResource, ConditionReason::ServiceAccountNotFound];
@@ -194,11 +194,11 @@ fn ready(
     }
     if declared.mode == ProfileMode::Plan {
         let text =
-            costs.unwrap_or_else(|| "planned only: looking at what it would cost".to_owned());
+            costs.unwrap_or_else(|| "planned only: kubewarm is estimating the cost".to_owned());
         return wanted(ConditionReason::Plan, text);
     }
     if declared.mode == ProfileMode::Paused {
-        let text = "paused: what is there is served, no watch is open; set spec.mode to Active";
+        let text = "paused: stored data is served, no watch is open; set spec.mode to Active";
         return wanted(ConditionReason::Paused, text.to_owned());
     }
     let lacking: Vec<_> = targets

@@ -121,8 +121,8 @@ pub fn compute(
     }
 }
 
-/// The status of another process, as a starting point for this one: times that were measured there
-/// are left out, as is when its stores were last confirmed.
+/// Returns the status of another process without the times that it measured: the times to warm, and
+/// when its stores were last confirmed.
 #[must_use]
 pub fn adopt(mut foreign: CacheProfileStatus) -> CacheProfileStatus {
     foreign.time_to_warm_milliseconds = None;

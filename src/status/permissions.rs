@@ -1,5 +1,5 @@
-//! Whether a profile's informers may be read: the condition `Authorized`, and what `status.access` says
-//! beyond the manifests.
+//! Computes the condition `Authorized`, and the fields of `status.access` that depend on access
+//! checks.
 
 use super::{
     condition_update::{ConditionUpdate, rollup},
@@ -135,8 +135,8 @@ fn unverified(
     });
     let since = verified_at.min().unwrap_or_default();
     format!(
-        "whether {} may list and watch {} {} has not been verified since {}, though the API server \
-         answers others: it counts as lost until a check is answered ({message})",
+        "no check has shown since {3} whether {0} may list and watch {1} {2}, although the API \
+         server answers other requests; access counts as lost until a check is answered ({message})",
         context.subject(),
         kinds(informers),
         places(informers),
@@ -154,7 +154,7 @@ pub(super) fn asides(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
         let differing = with(&|access: &InformerAccess| access.overruled == Some(allowed));
         if !differing.is_empty() {
             asides.push(format!(
-                "reviews say that reading {} {} {verdict}; the real requests count, look for an \
+                "according to reviews, reading {} {} {verdict}; the real requests decide, look for an \
                  authorizer that answers reviews differently",
                 kinds(&differing),
                 places(&differing)
@@ -163,8 +163,7 @@ pub(super) fn asides(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
     }
     if !with(&|access| access.is_late).is_empty() {
         asides.push(
-            "checks come less often than every 20 s, because too many of them wait for their turn"
-                .to_owned(),
+            "checks run less often than every 20 s, because too many of them are queued".to_owned(),
         );
     }
     asides.extend(unanswered(informers));
@@ -183,7 +182,7 @@ fn unanswered(informers: &[&ObservedInformer<'_>]) -> Option<String> {
     let verified_at = informers.iter().filter_map(|informer| verified(informer)).min();
     let since = verified_at.map(|at| format!(" since {}", quantities::seconds(at).0));
     Some(format!(
-        "checks of {} {} come to nothing{} ({fault})",
+        "checks of {} {} have had no result{} ({fault})",
         kinds(&informers),
         places(&informers),
         since.unwrap_or_default()

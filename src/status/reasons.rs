@@ -1,4 +1,4 @@
-//! The closed set of reasons of conditions, and what faults, refusals and limits come to.
+//! The closed set of reasons of conditions, and the reasons of faults, refusals and limits.
 
 use super::{informer::InformerState, reference};
 use kubewarm_api::model::{FaultReason, LimitKind, RefusalReason};

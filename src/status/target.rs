@@ -83,8 +83,8 @@ impl<'a> ObservedTarget<'a> {
         self.selector.iter().chain(&self.informers)
     }
 
-    /// When all data of a stale target was last known to be current; `None` if the target is not stale. It
-    /// does not move while the same informers are stale.
+    /// Returns when all data of a stale target was last known to be current, or `None` if the target
+    /// is not stale. The time does not change while the same informers are stale.
     pub(super) fn last_confirmed(&self) -> Option<Timestamp> {
         if self.fresh.status != Some(false) {
             return None;
@@ -94,8 +94,9 @@ impl<'a> ObservedTarget<'a> {
         warmed.filter_map(|report| report.current_time).min()
     }
 
-    /// From acceptance, `accepted_at` after the start of the process, to the last sync; `None`
-    /// while not warm. Cells that were warm before, for another profile, took no time.
+    /// Returns the time from the profile's acceptance to the sync of the last informer, or `None`
+    /// while the target is not warm. `accepted_at` is the time since the start of the process. An
+    /// informer that was warm before, for another profile, took no time.
     pub(super) fn time_to_warm(
         &self,
         accepted_at: Duration,
@@ -120,7 +121,7 @@ fn accepted(declared: &DeclaredTarget, context: MessageContext<'_>) -> Condition
     let DeclaredTarget { declared_as, left_out, .. } = declared;
     match &declared.resolved {
         None => {
-            let text = format!("asking the API server for {declared_as}");
+            let text = format!("waiting for discovery of {declared_as}");
             context.verdict(None, ConditionReason::Discovering, &text)
         }
         Some(Ok(ResourceInfo { resource, .. })) => {
@@ -134,14 +135,14 @@ fn accepted(declared: &DeclaredTarget, context: MessageContext<'_>) -> Condition
     }
 }
 
-/// Text about declared indexes that the store does not keep.
+/// Describes declared indexes that the store does not keep.
 fn not_indexed(paths: &[FieldPath]) -> String {
     if paths.is_empty() {
         return String::new();
     }
     format!(
-        "; not indexed, because profiles that come first fill the table's {INDEXES_PER_STORE} \
-         indexes: {}",
+        "; not indexed, because the store has at most {INDEXES_PER_STORE} indexes, and other \
+         profiles have precedence: {}",
         sentence::listed(paths, ToString::to_string)
     )
 }

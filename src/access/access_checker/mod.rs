@@ -295,7 +295,7 @@ fn log(key: &InformerKey, before: &InformerAccess, after: &InformerAccess) {
     if before.overruled != after.overruled
         && let Some(allowed) = after.overruled
     {
-        tracing::warn!(informer = %key, allowed, "a review says otherwise than the real request, which counts");
+        tracing::warn!(informer = %key, allowed, "a review contradicts the real request, which decides");
     }
 }
 

@@ -127,7 +127,7 @@ impl AccessState {
                 }
                 match &mut self.state {
                     PermissionState::Granted { verified_at, .. } if is_news => {
-                        *verified_at = time(sent)
+                        *verified_at = time(sent);
                     }
                     PermissionState::Unverified { .. } if is_news => {
                         self.state = granted(time(sent));
@@ -355,12 +355,12 @@ impl From<AccessCheck> for AccessSignal {
     }
 }
 
-/// A real request shows it.
+/// The state after a permitted real request.
 const fn granted(verified_at: Timestamp) -> PermissionState {
     PermissionState::Granted { verified_at, is_by_review: false }
 }
 
-/// Whether no request was made, for want of a token.
+/// Whether the request was not sent because kubewarm had no token.
 pub(super) const fn is_token_missing(reason: FaultReason) -> bool {
     matches!(reason, FaultReason::TokenRequestDenied | FaultReason::ServiceAccountNotFound)
 }

@@ -23,8 +23,8 @@ pub(super) const NAMESPACE_MEBIBYTES: u64 = 4;
 pub(super) const PROCESS_PROFILES: u64 = 10_000;
 pub(super) const PROCESS_MEBIBYTES: u64 = 64;
 
-/// Most bytes of a status that is held. kubewarm writes none that is longer: manifests have at most 64 KiB, and the
-/// rest of 32 targets has less than the bound. kubewarm does not read a longer one, which others wrote.
+/// Maximum size of a stored status, in bytes. kubewarm's own statuses are smaller: manifests have at most 64 KiB, and
+/// the rest of 32 targets stays below this limit. kubewarm ignores a larger status, which another client wrote.
 const MAX_STATUS: usize = 512 << 10;
 
 /// Counts the specs in the stores, and last valid specs that are kept for newer, invalid ones.

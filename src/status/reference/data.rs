@@ -12,7 +12,7 @@ pub(super) const DATA: &[ReasonRow] = &[
         "The API server refuses the first list or its watch.",
         GRANT,
     )
-    .told("PermissionsMissing", Some("PermissionsGranted")),
+    .with_events("PermissionsMissing", Some("PermissionsGranted")),
     ReasonRow::new(
         "Warm",
         "False",
@@ -27,7 +27,7 @@ pub(super) const DATA: &[ReasonRow] = &[
         "A namespace of the target does not exist.",
         "Create the namespace, or remove it from the scope.",
     )
-    .told("NamespaceNotFound", None),
+    .with_events("NamespaceNotFound", None),
     ReasonRow::new(
         "Warm",
         "False",
@@ -126,7 +126,7 @@ pub(super) const DATA: &[ReasonRow] = &[
         "The target needs more memory than a limit allows.",
         RAISE,
     )
-    .told("LimitExceeded", Some("WithinLimits")),
+    .with_events("LimitExceeded", Some("WithinLimits")),
     ReasonRow::new(
         "WithinLimits",
         "False",
@@ -134,7 +134,7 @@ pub(super) const DATA: &[ReasonRow] = &[
         "The target has more objects than a limit allows.",
         RAISE,
     )
-    .told("LimitExceeded", Some("WithinLimits")),
+    .with_events("LimitExceeded", Some("WithinLimits")),
     ReasonRow::new(
         "WithinLimits",
         "Unknown",

@@ -1,5 +1,5 @@
-//! What each reason means and what to do: the tables behind the gravity of reasons, the Events and
-//! `docs/reference/conditions.md`.
+//! The cause, the next step, the severity and the Events of each reason. A test generates
+//! `docs/reference/conditions.md` from this module.
 
 mod data;
 mod profile;
@@ -12,14 +12,13 @@ use super::{
 use kubewarm_api::{model::FaultReason, v1alpha1::CONDITION_TYPES};
 use strum::VariantArray as _;
 
-/// A reason, for people.
+/// A reason with its explanation for users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReasonEntry {
     /// The condition's type, the Event's type, or empty for a problem.
     pub of: &'static str,
     /// The condition's status; empty for others.
     pub status: &'static str,
-    /// The word itself.
     pub reason: &'static str,
     /// Why it occurs, in one sentence.
     pub cause: &'static str,
@@ -30,16 +29,15 @@ pub struct ReasonEntry {
 /// Every reason that a status or an Event can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// By condition, the gravest first.
+    /// Sorted by condition and severity, the most severe first.
     pub conditions: Vec<ReasonEntry>,
-    /// Of Events.
     pub events: Vec<ReasonEntry>,
-    /// Of `targets[].problems`, without those that are reasons of conditions.
+    /// Reasons that only `targets[].problems` has.
     pub problems: Vec<ReasonEntry>,
 }
 
-/// The `reason` of the warning when a condition comes to have a reason, and of the Event when the
-/// condition is true again.
+/// Reasons of the Events about a condition: of the warning when the condition gets a reason, and of
+/// the Event when the condition becomes true again.
 type Events = (&'static str, Option<&'static str>);
 
 /// A reason of one condition.
@@ -64,7 +62,7 @@ impl ReasonRow {
         Self { condition, status, reason, cause, next, events: None }
     }
 
-    const fn told(self, began: &'static str, ended: Option<&'static str>) -> Self {
+    const fn with_events(self, began: &'static str, ended: Option<&'static str>) -> Self {
         Self { events: Some((began, ended)), ..self }
     }
 }

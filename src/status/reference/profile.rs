@@ -131,7 +131,7 @@ pub(super) const PROFILE: &[ReasonRow] = &[
         "The API server does not serve the kind.",
         "Install its CRD or API service; the target then starts by itself.",
     )
-    .told("KindUnknown", Some("KindServed")),
+    .with_events("KindUnknown", Some("KindServed")),
     ReasonRow::new(
         "Accepted",
         "Unknown",
@@ -153,7 +153,7 @@ pub(super) const PROFILE: &[ReasonRow] = &[
         "The API server refuses a list or a watch that it allowed before.",
         GRANT,
     )
-    .told("AccessRevoked", Some("AccessReturned")),
+    .with_events("AccessRevoked", Some("AccessReturned")),
     ReasonRow::new(
         "Authorized",
         "False",

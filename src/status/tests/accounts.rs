@@ -21,7 +21,7 @@ fn a_profile_reports_that_no_policy_checks_its_author() {
     let missing = message(Some("reader"), AccountPolicyState::Missing);
     assert!(missing.contains("\"reader\"") && missing.contains("account-policy.yaml"), "{missing}");
     let unknown = message(Some("reader"), AccountPolicyState::Unknown);
-    assert!(unknown.contains("kubewarm needs get on it"), "{unknown}");
+    assert!(unknown.contains("kubewarm needs get on the policy"), "{unknown}");
     for quiet in [
         message(Some("reader"), AccountPolicyState::Enforced),
         message(None, AccountPolicyState::Missing),

@@ -158,7 +158,8 @@ fn contradicting_reviews_and_late_checks_are_reported() {
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "True/Verified");
     let text = message(&status.conditions, "Authorized");
-    let words = ["reviews say that reading pods in namespace \"a\" would be refused", "every 20 s"];
+    let words =
+        ["according to reviews, reading pods in namespace \"a\" would be refused", "every 20 s"];
     assert!(words.iter().all(|word| text.contains(word)), "{text}");
 
     let refused = refused(&world, FaultReason::Forbidden, &[Verb::Watch]);
@@ -178,7 +179,7 @@ fn failing_checks_are_reported_and_finally_count_as_lost_access() {
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "True/Verified");
     let text = message(&status.conditions, "Authorized");
-    let words = "checks of pods in namespace \"b\" come to nothing since 1970-01-12T13:46:40Z (too \
+    let words = "checks of pods in namespace \"b\" have had no result since 1970-01-12T13:46:40Z (too \
                  many requests)";
     assert!(text.contains(words), "{text}");
 
@@ -193,9 +194,10 @@ fn failing_checks_are_reported_and_finally_count_as_lost_access() {
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "Unknown/Verifying");
     let expected = format!(
-        "target \"pods\": 1 of 2 informers verified. whether {SUBJECT} may list and watch pods in \
-         namespace \"b\" has not been verified since 1970-01-12T13:46:40Z, though the API server \
-         answers others: it counts as lost until a check is answered (too many requests)"
+        "target \"pods\": 1 of 2 informers verified. no check has shown since \
+         1970-01-12T13:46:40Z whether {SUBJECT} may list and watch pods in \
+         namespace \"b\", although the API server answers other requests; access counts as lost \
+         until a check is answered (too many requests)"
     );
     assert_eq!(message(&status.conditions, "Authorized"), expected);
     let access = status.access.unwrap();

@@ -41,10 +41,10 @@ async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_re
         for (at, job) in &cluster.asked {
             match job {
                 CheckJob::AccessCheck(key) => {
-                    access_checks.entry(key).or_insert_with(Vec::new).push(*at)
+                    access_checks.entry(key).or_insert_with(Vec::new).push(*at);
                 }
                 CheckJob::RulesReview(rules_scope) => {
-                    rules.entry(rules_scope).or_insert_with(Vec::new).push(*at)
+                    rules.entry(rules_scope).or_insert_with(Vec::new).push(*at);
                 }
                 CheckJob::AccessReview(_) => panic!("{job:?}"),
             }
