@@ -32,7 +32,7 @@ pub(super) fn metrics_access(
 ) -> Result<MetricsAccess, AppError> {
     match args.metrics_auth {
         MetricsAuth::Loopback => return Ok(MetricsAccess::Loopback),
-        MetricsAuth::None => return Ok(MetricsAccess::Anybody),
+        MetricsAuth::None => return Ok(MetricsAccess::Unrestricted),
         MetricsAuth::Delegated => {}
     }
     let reviewer = Arc::new(connection.reviewer(&[])?);

@@ -84,11 +84,11 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, AppError> {
         Cli::Get(args) => Ok(commands::get(&args, Timestamp::now).await?.into()),
         Cli::Kubeconfig(args) => Ok(commands::kubeconfig(&args).await?.into()),
         Cli::Version(args) => Ok(commands::version(&args)?.into()),
-        Cli::Completion { shell } => say(&cli::script(shell)),
+        Cli::Completion { shell } => print(&cli::script(shell)),
     }
 }
 
-fn say(text: &str) -> Result<ExitCode, AppError> {
+fn print(text: &str) -> Result<ExitCode, AppError> {
     commands::print(text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -28,9 +28,9 @@ pub(super) struct OperatorView {
     pub(super) reports: InformerReports,
     /// Wakes observers when a report changes.
     pub(super) changes: ChangeNotifier,
-    pub(super) served: watch::Receiver<Option<Arc<ServedResources>>>,
+    pub(super) served_resources: watch::Receiver<Option<Arc<ServedResources>>>,
     /// The informers of the profiles themselves.
-    pub(super) own: Arc<[InformerKey]>,
+    pub(super) own_informers: Arc<[InformerKey]>,
     pub(super) declarations: ProfileReceiver,
     pub(super) access: AccessReports,
     /// The operator namespace.
@@ -56,7 +56,7 @@ impl OperatorView {
     /// Returns the failing informers of the profiles themselves, with the reason of each.
     pub(super) fn list_failing_watches(&self) -> Vec<String> {
         let fault = |key: &InformerKey| Some((key.to_string(), self.reports.get(key)?.fault?));
-        let faults = self.own.iter().filter_map(fault);
+        let faults = self.own_informers.iter().filter_map(fault);
         faults.map(|(key, fault)| format!("{key}: {}: {}", fault.reason, fault.message)).collect()
     }
 

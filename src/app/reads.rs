@@ -96,7 +96,7 @@ pub(super) fn api(
     let ReadRuntime { callers, freshness_checker, watchers, stop } = runtime;
     let (client, runtime) = (connection.client(), Handle::current());
     let version = ApiServerVersion::new(ApiClient::new(&client), runtime.clone());
-    let (served, aggregated) = (view.served.clone(), &args.api.serve_aggregated_groups);
+    let (served, aggregated) = (view.served_resources.clone(), &args.api.serve_aggregated_groups);
     let reads = Arc::new(ReadService::new(ReadDependencies {
         catalog: view.catalog.clone(),
         reports: view.reports.clone(),

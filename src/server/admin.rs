@@ -47,7 +47,7 @@ pub struct AdminState {
     /// listed.
     pub declared: Box<dyn Fn() -> Option<DeclaredInformers> + Send + Sync>,
     /// Returns the failing informers of the profiles themselves, as text with the reason.
-    pub unlisted: Box<dyn Fn() -> Vec<String> + Send + Sync>,
+    pub failing_watches: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Shared with the task that begins the shutdown.
     pub readiness: Arc<ReadinessTracker>,
     /// Who may read `/metrics`.
@@ -65,7 +65,7 @@ pub enum MetricsAccess {
     /// Callers that the API server permits. They may also use the routes for loopback peers.
     Reviewed(Box<CallerAdmission>),
     /// Every client.
-    Anybody,
+    Unrestricted,
 }
 
 /// The cached metrics response, shared by all scrapers.
@@ -82,7 +82,7 @@ impl MetricsAccess {
         match self {
             _ if is_local(request) => Ok(()),
             Self::Reviewed(callers) => guard::admit(callers, request, path).await,
-            Self::Loopback | Self::Anybody => Err(text(StatusCode::FORBIDDEN, INSIDE_ONLY)),
+            Self::Loopback | Self::Unrestricted => Err(text(StatusCode::FORBIDDEN, INSIDE_ONLY)),
         }
     }
 
@@ -92,7 +92,7 @@ impl MetricsAccess {
             // Reviews also apply to loopback peers.
             Self::Reviewed(callers) => guard::admit(callers, request, "/metrics").await,
             Self::Loopback if !is_local(request) => Err(text(StatusCode::FORBIDDEN, LOCAL_ONLY)),
-            Self::Loopback | Self::Anybody => Ok(()),
+            Self::Loopback | Self::Unrestricted => Ok(()),
         }
     }
 }

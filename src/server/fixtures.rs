@@ -89,9 +89,9 @@ pub(super) fn admin(declared: Option<Vec<InformerKey>>) -> Arc<AdminState> {
             vec![snapshot(key("pods", "a"), synced()), snapshot(key("pods", "b"), listing())]
         }),
         declared: Box::new(move || declared.clone().map(all)),
-        unlisted: Box::new(Vec::new),
+        failing_watches: Box::new(Vec::new),
         readiness: Arc::default(),
-        scrapers: MetricsAccess::Anybody,
+        scrapers: MetricsAccess::Unrestricted,
         set_log_filter: Box::new(|filter| {
             if filter == "debug" { Ok(()) } else { Err(format!("no filter: {filter}")) }
         }),

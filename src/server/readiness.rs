@@ -82,11 +82,11 @@ struct ReadinessProgress {
 pub(super) enum StartupOutcome {
     /// It has not ended.
     #[default]
-    Open,
+    Waiting,
     /// Every informer that can sync has synced.
     Ready,
     /// The time limit expired while informers were pending.
-    GaveUp,
+    TimedOut,
     /// The shutdown has begun.
     Stopping,
 }
@@ -113,7 +113,7 @@ impl ReadinessTracker {
     ) -> ReadinessReport {
         let Some(declared) = declared else {
             let end =
-                if self.is_stopping() { StartupOutcome::Stopping } else { StartupOutcome::Open };
+                if self.is_stopping() { StartupOutcome::Stopping } else { StartupOutcome::Waiting };
             return ReadinessReport { end, ..ReadinessReport::default() };
         };
         let mut progress = self.progress.lock();
@@ -129,22 +129,22 @@ impl ReadinessTracker {
         };
         for key in &declared.informers {
             let counts =
-                |first: &HashSet<_>| progress.end != StartupOutcome::Open || first.contains(key);
+                |first: &HashSet<_>| progress.end != StartupOutcome::Waiting || first.contains(key);
             if progress.first.as_ref().is_none_or(counts) {
                 readiness.add(key, reports.get(key).copied(), now);
             }
         }
-        if progress.end == StartupOutcome::Open {
+        if progress.end == StartupOutcome::Waiting {
             // Readiness does not wait for selectors that are added later.
             if progress.first.is_some() && readiness.pending == 0 {
                 progress.end = StartupOutcome::Ready;
             } else if now.duration_since(listed_at) >= MAX_WAIT {
-                progress.end = StartupOutcome::GaveUp;
+                progress.end = StartupOutcome::TimedOut;
             } else {
                 readiness.deadline = listed_at.checked_add(MAX_WAIT).ok();
             }
         }
-        if progress.end != StartupOutcome::Open {
+        if progress.end != StartupOutcome::Waiting {
             progress.first = None;
         }
         readiness.end = progress.end;
@@ -155,13 +155,13 @@ impl ReadinessTracker {
 impl ReadinessReport {
     /// Whether this replica must receive requests.
     pub(super) fn is_ready(&self) -> bool {
-        matches!(self.end, StartupOutcome::Ready | StartupOutcome::GaveUp)
+        matches!(self.end, StartupOutcome::Ready | StartupOutcome::TimedOut)
     }
 
     fn add(&mut self, key: &InformerKey, report: Option<&InformerReport>, now: Timestamp) {
         self.declared += 1;
         if let Some(report) = report
-            && let Some(settled) = self.settled(report, now)
+            && let Some(settled) = self.final_count(report, now)
         {
             *settled += 1;
             return;
@@ -173,7 +173,7 @@ impl ReadinessReport {
     }
 
     /// Returns the count for an informer whose first list is not awaited.
-    fn settled(&mut self, report: &InformerReport, now: Timestamp) -> Option<&mut usize> {
+    fn final_count(&mut self, report: &InformerReport, now: Timestamp) -> Option<&mut usize> {
         if report.phase == InformerPhase::Blocked {
             return Some(&mut self.refused);
         }
@@ -323,8 +323,8 @@ mod tests {
         assert_eq!(look(1_000).deadline, Some(at(1_600)));
         assert!(!look(1_599).is_ready());
         let last = look(1_600);
-        assert_eq!((last.is_ready(), last.end, last.pending), (true, StartupOutcome::GaveUp, 1));
-        assert_eq!(look(9_000).end, StartupOutcome::GaveUp, "it stays ready");
+        assert_eq!((last.is_ready(), last.end, last.pending), (true, StartupOutcome::TimedOut, 1));
+        assert_eq!(look(9_000).end, StartupOutcome::TimedOut, "it stays ready");
     }
 
     #[test]

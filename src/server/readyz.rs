@@ -27,11 +27,11 @@ pub(super) async fn readyz(request: HttpRequest, admin: web::Data<AdminState>) -
     }
     // A caller without a token gets the counts only.
     let shows_names = admin.scrapers.admit_inside(&request, "/readyz").await.is_ok();
-    text(code, in_full(&readiness, &(admin.unlisted)(), shows_names))
+    text(code, render_verbose(&readiness, &(admin.failing_watches)(), shows_names))
 }
 
 /// `shows_names`: whether the response may contain the names of informers.
-fn in_full(readiness: &ReadinessReport, unlisted: &[String], shows_names: bool) -> String {
+fn render_verbose(readiness: &ReadinessReport, unlisted: &[String], shows_names: bool) -> String {
     let mark = |good| if good { "[+]" } else { "[-]" };
     let ReadinessReport { listed, declared, synced, refused, failing_long, pending, .. } =
         readiness;
@@ -64,7 +64,7 @@ fn in_full(readiness: &ReadinessReport, unlisted: &[String], shows_names: bool) 
     if let Some(deadline) = readiness.deadline {
         let _written = writeln!(page, "    waiting until {deadline} at the longest");
     }
-    if readiness.end == StartupOutcome::GaveUp {
+    if readiness.end == StartupOutcome::TimedOut {
         let _written = writeln!(page, "    waiting ended after 10 minutes, without some informers");
     }
     let _written = writeln!(page, "{readiness}");
@@ -117,7 +117,7 @@ mod tests {
     async fn namespaces_whose_profiles_are_not_listed_are_named() {
         let ready = Arc::into_inner(admin(Some(vec![key("pods", "a")]))).unwrap();
         let words = || vec!["cacheprofiles in namespace b: Forbidden: denied".to_owned()];
-        let admin = Arc::new(AdminState { unlisted: Box::new(words), ..ready });
+        let admin = Arc::new(AdminState { failing_watches: Box::new(words), ..ready });
         let (code, body) = ask(&admin, "127.0.0.1:9", get("/readyz?verbose")).await;
         assert_eq!(code, StatusCode::OK);
         let line =

@@ -26,29 +26,29 @@ const ROUND: Duration = Duration::from_secs(1);
 const REST: u32 = 50;
 /// Interval at which pending writes start, because a limit can prevent all of them from starting at
 /// once.
-const TURN: Duration = Duration::from_millis(100);
+const TICK: Duration = Duration::from_millis(100);
 /// Timeout of one request to the API server.
 const REQUEST: Duration = Duration::from_secs(10);
 /// Maximum numbers of Events in flight: in total, and for one namespace. Further Events are
 /// dropped, because nothing depends on them.
-const NOTICES: usize = 50;
-const NAMESPACE_NOTICES: usize = NOTICES / 4;
+const EVENTS: usize = 50;
+const NAMESPACE_EVENTS: usize = EVENTS / 4;
 
 /// The last status that this replica computed for each profile, written or not.
 pub(crate) type StatusesByProfile = HashMap<ProfileRef, Arc<CacheProfileStatus>>;
 
 /// Computes and writes statuses and sends Events until `stop`.
 ///
-/// `round` must call [`StatusReporter::round`] with every existing profile. `count` receives `true` for
-/// each successful write and `false` for each failed one.
+/// `update` must call [`StatusReporter::update`] with every existing profile. `count` receives the
+/// outcome of each write.
 ///
-/// The task sends requests only while `leads` reticks true. It checks this before each request,
+/// The task sends requests only while `leads` returns true. It checks this before each request,
 /// because the process may have been suspended in between. When leadership is lost, requests in
 /// flight are aborted; the new leader writes what differs.
 ///
 /// This function is cancel safe.
 pub(crate) async fn run(
-    mut round: impl FnMut(&mut StatusReporter, bool, ClockReading) -> Vec<ProfileEvent>,
+    mut update: impl FnMut(&mut StatusReporter, bool, ClockReading) -> Vec<ProfileEvent>,
     count: impl Fn(MetricOutcome),
     sink: StatusWriter,
     leads: impl Fn() -> bool + Send + Sync + 'static,
@@ -56,12 +56,12 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) {
     let leads = Arc::new(leads);
-    let (mut writes, mut notices) = (JoinSet::new(), JoinSet::new());
-    let notice_permits = KeyedSemaphore::new(NOTICES, NAMESPACE_NOTICES);
+    let (mut writes, mut sends) = (JoinSet::new(), JoinSet::new());
+    let event_permits = KeyedSemaphore::new(EVENTS, NAMESPACE_EVENTS);
     let mut reporter = StatusReporter::default();
-    let mut ticks = interval(TURN);
+    let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut looked_as, mut look_at) = (None, Instant::now());
+    let (mut last_role, mut update_at) = (None, Instant::now());
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -72,29 +72,35 @@ pub(crate) async fn run(
                 }
                 continue;
             }
-            Some(_) = notices.join_next() => continue,
+            Some(_) = sends.join_next() => continue,
             _ = ticks.tick() => {}
         }
         let is_leader = leads();
         if !is_leader {
             writes.abort_all();
-            notices.abort_all();
+            sends.abort_all();
         }
         let clock = ClockReading { wall: Timestamp::now(), mono: Instant::now(), process_start };
         // A change of leadership takes effect at once. It must discard aborted writes before other
         // writes start.
         let mut events = Vec::new();
-        if look_at <= clock.mono || looked_as != Some(is_leader) {
-            events = round(&mut reporter, is_leader, clock);
-            looked_as = Some(is_leader);
-            look_at = clock.mono + clock.mono.elapsed().saturating_mul(1 + REST).max(ROUND);
+        if update_at <= clock.mono || last_role != Some(is_leader) {
+            events = update(&mut reporter, is_leader, clock);
+            last_role = Some(is_leader);
+            update_at = clock.mono + clock.mono.elapsed().saturating_mul(1 + REST).max(ROUND);
         }
         for (write, permit) in reporter.start_due_writes(Instant::now()) {
             writes.spawn(publish(sink.clone(), Arc::clone(&leads), write, permit));
         }
-        for notice in events {
-            if let Some(permit) = notice_permits.try_acquire(&notice.profile.namespace) {
-                notices.spawn(tell(sink.clone(), Arc::clone(&leads), notice, clock.wall, permit));
+        for event in events {
+            if let Some(permit) = event_permits.try_acquire(&event.profile.namespace) {
+                sends.spawn(send_event(
+                    sink.clone(),
+                    Arc::clone(&leads),
+                    event,
+                    clock.wall,
+                    permit,
+                ));
             }
         }
     }
@@ -113,14 +119,14 @@ async fn publish(
     (write, outcome.unwrap_or(StatusWriteOutcome::Failed))
 }
 
-async fn tell(
+async fn send_event(
     sink: StatusWriter,
     leads: Arc<impl Fn() -> bool>,
-    notice: ProfileEvent,
+    event: ProfileEvent,
     at: Timestamp,
     _permit: KeyedPermit,
 ) {
     if leads() {
-        let _late = timeout(REQUEST, sink.send_event(&notice, at)).await;
+        let _late = timeout(REQUEST, sink.send_event(&event, at)).await;
     }
 }

@@ -27,7 +27,7 @@ const NAMESPACE_MAX_IN_FLIGHT: usize = 4;
 const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
 /// Delay after a 404. The profile was deleted and will be removed here, or its CRD is being
 /// replaced.
-const GONE: Duration = Duration::from_mins(5);
+const NOT_FOUND_DELAY: Duration = Duration::from_mins(5);
 
 /// Everything that the status of one profile is computed from.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ struct StatusWriteRecord {
     /// When this replica became the leader, or the profile was first seen. Earliest time of the
     /// first write.
     since: Instant,
-    notices: EventHistory,
+    events: EventHistory,
 }
 
 impl Default for StatusReporter {
@@ -108,7 +108,7 @@ impl StatusReporter {
         clock: ClockReading,
     ) -> Vec<ProfileEvent> {
         let mut old = std::mem::take(&mut self.profiles);
-        let mut notices = Vec::new();
+        let mut events = Vec::new();
         for observed in profiles {
             let ObservedProfile { declared, in_cluster, .. } = observed;
             let DeclaredProfile { profile, uid, .. } = &**declared;
@@ -134,11 +134,11 @@ impl StatusReporter {
                     written: in_cluster.clone(),
                     last_write: None,
                     since: clock.mono,
-                    notices: EventHistory::default(),
+                    events: EventHistory::default(),
                 });
                 let was = if takes_over { in_cluster.as_ref() } else { previous.as_ref() };
                 let was = was.map(|status| &**status);
-                notices.extend(record.notices.plan(profile, uid, was, &status, clock.mono));
+                events.extend(record.events.plan(profile, uid, was, &status, clock.mono));
             }
             let reported = ReportedStatus { uid: Arc::clone(uid), status, record };
             self.profiles.insert(profile.clone(), reported);
@@ -148,7 +148,7 @@ impl StatusReporter {
         self.queue.retain(|profile| {
             profiles.get(profile).is_some_and(|reported| reported.record.is_some())
         });
-        notices
+        events
     }
 
     /// Returns the writes that start now; none on a follower. The caller must report each result to
@@ -184,7 +184,9 @@ impl StatusReporter {
         let was_in_flight = match outcome {
             StatusWriteOutcome::Written => self.queue.done(&write.profile),
             StatusWriteOutcome::Failed => self.queue.failed(&write.profile, now),
-            StatusWriteOutcome::Gone => self.queue.done_until(&write.profile, now + GONE),
+            StatusWriteOutcome::NotFound => {
+                self.queue.done_until(&write.profile, now + NOT_FOUND_DELAY)
+            }
         };
         if !was_in_flight {
             return;

@@ -55,7 +55,7 @@ pub struct StatusWrite {
 pub enum StatusWriteOutcome {
     Written,
     /// The API server returned 404, or the name now belongs to a profile with another UID.
-    Gone,
+    NotFound,
     /// Every other error. The write is retried with backoff.
     Failed,
 }
@@ -100,15 +100,15 @@ impl StatusWriter {
 
     async fn create(
         &self,
-        notice: &ProfileEvent,
+        event: &ProfileEvent,
         at: Timestamp,
     ) -> Result<ApiResponse, RequestFault> {
-        let collection = Event::url_path(&(), Some(&notice.profile.namespace));
-        let event = self.event(notice, at).to_string();
+        let collection = Event::url_path(&(), Some(&event.profile.namespace));
+        let event = self.event(event, at).to_string();
         self.client.post(collection, event).within(TIME).send().await
     }
 
-    /// Writes the status. Returns [`StatusWriteOutcome::Gone`] if the write reached a profile with another
+    /// Writes the status. Returns [`StatusWriteOutcome::NotFound`] if the write reached a profile with another
     /// UID; the API server has no precondition against that.
     pub async fn publish(&self, write: &StatusWrite) -> StatusWriteOutcome {
         let profile = &write.profile;
@@ -123,12 +123,12 @@ impl StatusWriter {
                 return if is_same {
                     StatusWriteOutcome::Written
                 } else {
-                    StatusWriteOutcome::Gone
+                    StatusWriteOutcome::NotFound
                 };
             }
             Ok(answer) if answer.status == StatusCode::NOT_FOUND => {
                 tracing::debug!(%profile, "status not written, the profile is gone");
-                return StatusWriteOutcome::Gone;
+                return StatusWriteOutcome::NotFound;
             }
             Ok(answer) => answer.fault(),
             Err(fault) => fault,
@@ -138,16 +138,16 @@ impl StatusWriter {
     }
 
     /// Sends an Event, after waiting for the namespace's rate limit. Failures are only logged.
-    pub async fn send_event(&self, notice: &ProfileEvent, at: Timestamp) {
-        let namespace = &notice.profile.namespace;
+    pub async fn send_event(&self, event: &ProfileEvent, at: Timestamp) {
+        let namespace = &event.profile.namespace;
         if self.refused.get(namespace).is_some() {
             return;
         }
         self.buckets.pass(namespace, 1).await;
-        let mut answer = self.create(notice, at).await;
+        let mut answer = self.create(event, at).await;
         if is_forbidden(&answer) {
             tokio::time::sleep(CONFIRM).await;
-            answer = self.create(notice, at).await;
+            answer = self.create(event, at).await;
         }
         let fault = match &answer {
             Ok(answer) if answer.status.is_success() => return,
@@ -161,13 +161,13 @@ impl StatusWriter {
                 return;
             }
         }
-        tracing::debug!(profile = %notice.profile, error = %fault, "event not sent");
+        tracing::debug!(profile = %event.profile, error = %fault, "event not sent");
     }
 
-    fn event(&self, notice: &ProfileEvent, at: Timestamp) -> Value {
+    fn event(&self, event: &ProfileEvent, at: Timestamp) -> Value {
         let ProfileEvent {
             profile: ProfileRef { namespace, name }, uid, type_, reason, note, ..
-        } = notice;
+        } = event;
         json!({
             "apiVersion": Event::api_version(&()),
             "kind": Event::kind(&()),

@@ -182,9 +182,13 @@ async fn a_status_is_written_once_and_again_only_for_the_same_uid() -> Outcome {
     assert_eq!(version(&again), version(&first), "an equal status was written");
 
     subject.world.cluster.run(["delete", "cprof", "sample", "-n", namespace])?;
-    assert_eq!(sink.publish(&write).await, StatusWriteOutcome::Gone, "a status created an object");
+    assert_eq!(
+        sink.publish(&write).await,
+        StatusWriteOutcome::NotFound,
+        "a status created an object"
+    );
     subject.create()?;
-    assert_eq!(sink.publish(&write).await, StatusWriteOutcome::Gone, "another UID");
+    assert_eq!(sink.publish(&write).await, StatusWriteOutcome::NotFound, "another UID");
     Ok(())
 }
 

@@ -228,7 +228,7 @@ fn an_existing_profile_is_written_again_five_minutes_after_a_404() {
     reporter.update(&profiles, &informers, LEADER, world.clock);
     let begun = reporter.start_due_writes(world.clock.mono);
     let [(write, _permit)] = begun.as_slice() else { panic!("one write") };
-    reporter.record_result(write, StatusWriteOutcome::Gone, world.clock.mono);
+    reporter.record_result(write, StatusWriteOutcome::NotFound, world.clock.mono);
     world.pass(Duration::from_secs(299));
     assert!(reporter.start_due_writes(world.clock.mono).is_empty());
     world.pass(Duration::from_secs(1));
@@ -259,9 +259,9 @@ fn a_404_is_dropped_and_results_of_an_old_uid_are_ignored() {
         }
         former.len()
     };
-    assert_eq!(due(&world, "old", StatusWriteOutcome::Gone), 1);
+    assert_eq!(due(&world, "old", StatusWriteOutcome::NotFound), 1);
     world.pass(Duration::from_secs(100));
-    assert_eq!(due(&world, "old", StatusWriteOutcome::Gone), 0);
+    assert_eq!(due(&world, "old", StatusWriteOutcome::NotFound), 0);
     assert_eq!(due(&world, "new", StatusWriteOutcome::Failed), 1);
     world.pass(Duration::from_secs(1));
     assert_eq!(due(&world, "new", StatusWriteOutcome::Failed), 1, "again after a second");

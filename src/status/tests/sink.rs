@@ -106,7 +106,7 @@ async fn a_status_is_applied_with_force() {
 async fn only_a_404_ends_the_retries() {
     for (code, outcome) in [
         (201, StatusWriteOutcome::Written),
-        (404, StatusWriteOutcome::Gone),
+        (404, StatusWriteOutcome::NotFound),
         (403, StatusWriteOutcome::Failed),
         (409, StatusWriteOutcome::Failed),
         (422, StatusWriteOutcome::Failed),
@@ -124,7 +124,7 @@ async fn a_status_written_to_another_uid_is_not_retried() {
     let (_server, sink) = Server::answering(200);
     assert_eq!(
         sink.publish(&StatusWrite { uid: "u-0".into(), ..write() }).await,
-        StatusWriteOutcome::Gone
+        StatusWriteOutcome::NotFound
     );
 }
 
