@@ -135,7 +135,7 @@ mod tests {
     /// fail, and reviews of `silent` never end.
     #[derive(Default)]
     struct Scripted {
-        asked: Arc<AtomicUsize>,
+        requests: Arc<AtomicUsize>,
     }
 
     impl ReviewClient for Scripted {
@@ -147,7 +147,7 @@ mod tests {
             &self,
             presented: Arc<BearerCredentials>,
         ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>> {
-            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.requests.fetch_add(1, Ordering::Relaxed);
             let token = &*presented.token;
             let name = match token.as_str() {
                 "good" | "weak" => "jane\u{1b}",
@@ -191,14 +191,14 @@ mod tests {
     /// An admin server with this guard, and the number of token reviews.
     fn guarded() -> (Arc<AdminState>, Arc<AtomicUsize>) {
         let scripted = Scripted::default();
-        let asked = Arc::clone(&scripted.asked);
+        let requests = Arc::clone(&scripted.requests);
         let limits = CallerLimits::admin();
         let note = Box::new(|_, _, _| ());
         let callers =
             CallerAdmission::new(Arc::new(scripted), &limits, Handle::current(), note).unwrap();
         let plain = Arc::into_inner(admin(Some(vec![key("pods", "b")]))).unwrap();
         let scrapers = MetricsAccess::Reviewed(Box::new(callers));
-        (Arc::new(AdminState { scrapers, ..plain }), asked)
+        (Arc::new(AdminState { scrapers, ..plain }), requests)
     }
 
     fn with(path: &str, token: &str) -> TestRequest {
@@ -231,7 +231,7 @@ mod tests {
 
     #[actix_web::test]
     async fn a_malformed_header_sends_no_review() {
-        let (admin, asked) = guarded();
+        let (admin, requests) = guarded();
         let long = "x".repeat(16 * 1024 + 1);
         let twice = with("/metrics", "good").append_header(("authorization", "Bearer good"));
         let basic = get("/metrics").insert_header(("authorization", "Basic Z29vZA=="));
@@ -240,13 +240,13 @@ mod tests {
         }
         let acting = with("/metrics", "good").insert_header(("Impersonate-User", "jane"));
         assert_eq!(ask(&admin, "10.0.0.7:9", acting).await.0, StatusCode::FORBIDDEN);
-        assert_eq!(asked.load(Ordering::Relaxed), 0);
+        assert_eq!(requests.load(Ordering::Relaxed), 0);
     }
 
     #[actix_web::test]
     async fn decisions_are_cached_until_they_expire_and_errors_are_not() {
         tokio::time::pause();
-        let (admin, asked) = guarded();
+        let (admin, requests) = guarded();
         for (token, waited, expected) in [
             ("good", 9, 1),
             ("good", 2, 1),
@@ -258,7 +258,7 @@ mod tests {
             ("lost", 0, 6),
         ] {
             let _answer = ask(&admin, "10.0.0.7:9", with("/metrics", token)).await;
-            assert_eq!(asked.load(Ordering::Relaxed), expected, "{token}");
+            assert_eq!(requests.load(Ordering::Relaxed), expected, "{token}");
             tokio::time::advance(Duration::from_secs(waited)).await;
         }
     }

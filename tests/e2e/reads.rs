@@ -10,13 +10,13 @@ use crate::abuse;
 use crate::api::{Served, Server, account, api_kubectl, let_read};
 use crate::decisions;
 use crate::indexed;
-use crate::meant;
 use crate::openapi;
 use crate::operator::{NAMESPACE, Operator};
 use crate::own_tokens;
 use crate::profile::{Profile, target};
 use crate::readers;
 use crate::replay::{self, Players, replay};
+use crate::token_audience;
 use crate::user_limits;
 use crate::world::{Failure, Outcome, World, eventually};
 
@@ -526,7 +526,7 @@ fn no_caller_reads_more_than_its_permissions(scene: &Scene) -> Outcome {
 #[test]
 fn reads_wait_for_a_cold_store_and_a_narrowed_profile_returns_no_empty_list() -> Outcome {
     let world = World::lease()?;
-    let served = Served::start(&world, &["--audience", meant::AUDIENCE])?;
+    let served = Served::start(&world, &["--audience", token_audience::AUDIENCE])?;
     let reads = served.server()?;
     let team = world.namespace("team")?;
     let elsewhere = world.namespace("elsewhere")?;
@@ -536,8 +536,8 @@ fn reads_wait_for_a_cold_store_and_a_narrowed_profile_returns_no_empty_list() ->
     for name in ["reader", "another"] {
         account(&world, &team, name)?;
     }
-    let [token, another] =
-        ["reader", "another"].map(|name| meant::token(&world, (&team, name), &[meant::AUDIENCE]));
+    let [token, another] = ["reader", "another"]
+        .map(|name| token_audience::token(&world, (&team, name), &[token_audience::AUDIENCE]));
     let (token, another) = (token?, another?);
     let_read(&world, (&team, "reader"), None)?;
     let own = format!("/api/v1/namespaces/{team}/configmaps");
@@ -567,7 +567,7 @@ fn reads_wait_for_a_cold_store_and_a_narrowed_profile_returns_no_empty_list() ->
     })?;
     assert!(names(&list).contains(&format!("{team}/red")), "{list}");
     assert_eq!(reads.get(&token, &format!("{own}/none"))?.code, 404);
-    meant::check_audience(&world, &reads, (&team, "reader"), &own)?;
+    token_audience::check_audience(&world, &reads, (&team, "reader"), &own)?;
     // A tenant's profile serves reads of its namespace, and reads below the profile's path.
     let by_profile = format!("/profiles/{team}/mine{own}");
     assert_eq!(reads.get(&token, &by_profile)?.code, 200);

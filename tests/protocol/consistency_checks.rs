@@ -143,7 +143,7 @@ async fn a_comparison_without_a_matching_list_has_no_effect() {
         _ => two(asked),
     };
     assert_eq!(ended(script, ConsistencyResult::Skipped).await, (0, 0));
-    // What the table lacks because it makes no sense.
+    // An object that cannot be decoded and is therefore not in the store.
     let script = |asked: &Asked| match asked.kind {
         Kind::List => {
             Reply::json(list(7, &[object("a", 1, 3), r#"{"metadata":{"name":7}}"#.to_owned()]))

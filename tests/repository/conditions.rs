@@ -20,7 +20,7 @@ The status has these conditions. Targets have `Accepted`, `Warm`, `Fresh` and `W
 |---|---|
 ";
 
-/// What each of [`CONDITION_TYPES`] says when it is true.
+/// The meaning of each of [`CONDITION_TYPES`] when it is true.
 const MEANINGS: [&str; CONDITION_TYPES.len()] = [
     "All required targets are warm and fresh.",
     "kubewarm can carry out the spec.",

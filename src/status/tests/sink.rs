@@ -17,11 +17,11 @@ use std::{convert::Infallible, sync::Arc};
 /// requests.
 #[derive(Clone, Default)]
 struct Server {
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 #[derive(Clone, Debug)]
-struct Asked {
+struct ReceivedRequest {
     line: String,
     content_type: String,
     body: Value,
@@ -34,15 +34,15 @@ impl Server {
 
     fn answering_first(first: u16, then: u16) -> (Self, StatusWriter) {
         let server = Self::default();
-        let asked = Arc::clone(&server.asked);
+        let requests = Arc::clone(&server.requests);
         let service = tower::service_fn(move |request: Request<Body>| {
-            let asked = Arc::clone(&asked);
+            let requests = Arc::clone(&requests);
             async move {
                 let (head, body) = request.into_parts();
                 let body = body.collect().await.unwrap().to_bytes();
                 let content_type = head.headers.get("content-type").cloned();
-                let code = if asked.lock().is_empty() { first } else { then };
-                asked.lock().push(Asked {
+                let code = if requests.lock().is_empty() { first } else { then };
+                requests.lock().push(ReceivedRequest {
                     line: format!("{} {}", head.method, head.uri),
                     content_type: content_type.unwrap().to_str().unwrap().to_owned(),
                     body: serde_json::from_slice(&body).unwrap(),
@@ -86,20 +86,20 @@ fn notice(note: &str) -> ProfileEvent {
 async fn a_status_is_applied_with_force() {
     let (server, sink) = Server::answering(200);
     assert_eq!(sink.publish(&write()).await, StatusWriteOutcome::Written);
-    let asked = server.asked.lock()[0].clone();
+    let requests = server.requests.lock()[0].clone();
     assert_eq!(
-        asked.line,
+        requests.line,
         "PATCH /apis/kubewarm.io/v1alpha1/namespaces/shop/cacheprofiles/checkout/status\
          ?fieldManager=kubewarm&force=true"
     );
-    assert_eq!(asked.content_type, "application/apply-patch+yaml");
+    assert_eq!(requests.content_type, "application/apply-patch+yaml");
     let expected = json!({
         "apiVersion": "kubewarm.io/v1alpha1",
         "kind": "CacheProfile",
         "metadata": {"namespace": "shop", "name": "checkout"},
         "status": {"objects": 5},
     });
-    assert_eq!(asked.body, expected);
+    assert_eq!(requests.body, expected);
 }
 
 #[tokio::test]
@@ -139,17 +139,17 @@ async fn an_oversized_status_omits_the_parts_that_a_command_prints() {
     let status = CacheProfileStatus { access: Some(access), ..CacheProfileStatus::default() };
     sink.publish(&StatusWrite { status: Arc::new(status), ..write() }).await;
     let expected = json!({"access": {"subject": "reader"}});
-    assert_eq!(server.asked.lock()[0].body["status"], expected);
+    assert_eq!(server.requests.lock()[0].body["status"], expected);
 }
 
 #[tokio::test]
 async fn an_event_refers_to_the_profile() {
     let (server, sink) = Server::answering(201);
     sink.send_event(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
-    let asked = server.asked.lock()[0].clone();
-    assert_eq!(asked.line, "POST /apis/events.k8s.io/v1/namespaces/shop/events");
+    let requests = server.requests.lock()[0].clone();
+    assert_eq!(requests.line, "POST /apis/events.k8s.io/v1/namespaces/shop/events");
     assert_eq!(
-        asked.body,
+        requests.body,
         json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
@@ -175,7 +175,7 @@ async fn an_event_refused_once_is_sent_again() {
     for _ in 0..2 {
         sink.send_event(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
     }
-    assert_eq!(server.asked.lock().len(), 3, "one again, and the next one");
+    assert_eq!(server.requests.lock().len(), 3, "one again, and the next one");
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,11 +184,11 @@ async fn a_namespace_that_refuses_an_event_twice_gets_no_more() {
     for _ in 0..3 {
         sink.send_event(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
     }
-    assert_eq!(server.asked.lock().len(), 2);
+    assert_eq!(server.requests.lock().len(), 2);
     let elsewhere = ProfileEvent {
         profile: ProfileRef { namespace: "other".into(), name: "checkout".into() },
         ..notice("why")
     };
     sink.send_event(&elsewhere, jiff::Timestamp::UNIX_EPOCH).await;
-    assert_eq!(server.asked.lock().len(), 4, "another namespace may allow them");
+    assert_eq!(server.requests.lock().len(), 4, "another namespace may allow them");
 }

@@ -132,7 +132,7 @@ fn exceed_a_profiles_limit(
     Ok((before, enough))
 }
 
-/// Holds the kind with what is said to be enough.
+/// Stores all objects of the kind, with the limit that the status named as sufficient.
 fn hold_everything(
     operator: &Operator,
     profile: &Profile<'_>,

@@ -41,10 +41,10 @@ struct Cluster {
     kinds: Vec<String>,
     completeness: RulesCompleteness,
     /// The error of each rules review, if it fails.
-    silent: Option<FaultReason>,
+    rules_fault: Option<FaultReason>,
     /// Identities whose requests all fail with HTTP 429.
     throttled: Vec<Identity>,
-    asked: Vec<(Instant, CheckJob)>,
+    requests: Vec<(Instant, CheckJob)>,
 }
 
 impl Cluster {
@@ -53,9 +53,9 @@ impl Cluster {
         Self {
             kinds,
             completeness: RulesCompleteness::Complete,
-            silent: None,
+            rules_fault: None,
             throttled: Vec::new(),
-            asked: Vec::new(),
+            requests: Vec::new(),
         }
     }
 
@@ -86,7 +86,7 @@ impl Cluster {
                 }))
             }
             CheckJob::RulesReview(_) => {
-                if let Some(reason) = self.silent {
+                if let Some(reason) = self.rules_fault {
                     return Err(RequestFault::new(reason, "no rules"));
                 }
                 let rule = ResourceRule {
@@ -112,7 +112,7 @@ impl Cluster {
             let now = Instant::now();
             for (job, _) in schedule.start_due(now) {
                 let found = self.answer(schedule, &job, now);
-                self.asked.push((now, job.clone()));
+                self.requests.push((now, job.clone()));
                 schedule.record_result(&job, now, found, now, Timestamp::UNIX_EPOCH);
             }
             advance(schedule, now);
@@ -124,7 +124,7 @@ impl Cluster {
     }
 
     fn count(&self, of: impl Fn(&CheckJob) -> bool) -> usize {
-        self.asked.iter().filter(|(_, job)| of(job)).count()
+        self.requests.iter().filter(|(_, job)| of(job)).count()
     }
 
     fn access_checks(&self) -> usize {
@@ -188,27 +188,28 @@ async fn with_incomplete_rules_each_informer_gets_its_own_access_review() {
 
 #[tokio::test(start_paused = true)]
 async fn without_an_answered_rules_review_each_informer_gets_its_own_access_review() {
-    for (silent, lost_within) in [(FaultReason::TooLarge, 50), (FaultReason::ServerError, 70)] {
+    for (rules_fault, lost_within) in [(FaultReason::TooLarge, 50), (FaultReason::ServerError, 70)]
+    {
         let (mut schedule, mut cluster) =
             (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
         schedule.set_informers(thirty_informers(), &[], Instant::now());
         cluster.run(&mut schedule, Duration::from_secs(30)).await;
         assert_eq!(cluster.reviews(), 0);
-        cluster.silent = Some(silent);
+        cluster.rules_fault = Some(rules_fault);
         cluster.kinds.clear();
         cluster.run(&mut schedule, Duration::from_secs(lost_within)).await;
-        assert_eq!(count_in_state(&schedule, is_refused), 30, "{silent}");
+        assert_eq!(count_in_state(&schedule, is_refused), 30, "{rules_fault}");
         // Rules reviews continue with the same period, and replace access reviews once one is
         // answered.
-        cluster.silent = None;
+        cluster.rules_fault = None;
         cluster.run(&mut schedule, Duration::from_mins(1)).await;
-        cluster.asked.clear();
+        cluster.requests.clear();
         cluster.run(&mut schedule, Duration::from_mins(1)).await;
-        assert_eq!(cluster.reviews(), 0, "{silent}");
+        assert_eq!(cluster.reviews(), 0, "{rules_fault}");
     }
     let (mut schedule, mut cluster) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&[]));
-    cluster.silent = Some(FaultReason::TokenRequestDenied);
+    cluster.rules_fault = Some(FaultReason::TokenRequestDenied);
     schedule.set_informers(thirty_informers(), &[], Instant::now());
     cluster.run(&mut schedule, Duration::from_mins(2)).await;
     assert_eq!(cluster.reviews(), 0, "without a token");

@@ -9,7 +9,7 @@ async fn thirty_informers_take_three_requests_each_and_few_after_that() {
     schedule.set_informers(thirty_informers(), &[], Instant::now());
     cluster.run(&mut schedule, Duration::from_secs(15)).await;
     assert_eq!((cluster.access_checks(), cluster.rules(), cluster.reviews()), (30, 30, 0));
-    cluster.asked.clear();
+    cluster.requests.clear();
     cluster.run(&mut schedule, Duration::from_mins(10)).await;
     assert!(cluster.access_checks() <= 2 * 30, "{}", cluster.access_checks());
     assert!(cluster.rules() <= 10 * 3 * 30, "{}", cluster.rules());
@@ -38,7 +38,7 @@ async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_re
         schedule.set_informers(informers.collect(), &[], Instant::now());
         cluster.run(&mut schedule, hour).await;
         let (mut access_checks, mut rules) = (BTreeMap::new(), BTreeMap::new());
-        for (at, job) in &cluster.asked {
+        for (at, job) in &cluster.requests {
             match job {
                 CheckJob::AccessCheck(key) => {
                     access_checks.entry(key).or_insert_with(Vec::new).push(*at);
@@ -82,7 +82,7 @@ async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
     cluster.run(&mut schedule, Duration::from_mins(3)).await;
     let decided = count_in_state(&schedule, |state| *state != PermissionState::Verifying);
     assert_eq!(decided, 600, "every informer is decided within three minutes");
-    cluster.asked.clear();
+    cluster.requests.clear();
     cluster.run(&mut schedule, Duration::from_mins(10)).await;
     let requests = cluster.rules() + 2 * cluster.access_checks();
     // 100 rules reviews three times a minute, and 600 access checks every five minutes.
