@@ -53,7 +53,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     let namespace: Arc<str> =
         named.or_else(|| connection.service_account_namespace()).unwrap_or(NAMESPACE).into();
     let listening = server::bind(args.admin_addr).map_err(AppError::Serve)?;
-    let certificate = certificate(&args, &namespace).map_err(AppError::Serve)?;
+    let certificate = load_admin_certificate(&args, &namespace).map_err(AppError::Serve)?;
     tracing::info!(
         addr = %listening.address(), tls = certificate.is_some(), server = %connection.server(),
         %namespace, version = env!("CARGO_PKG_VERSION"), "admin listening"
@@ -97,13 +97,13 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
 }
 
 /// The certificate of the admin address; `None` without TLS.
-fn certificate(
+fn load_admin_certificate(
     args: &RunArgs,
     namespace: &str,
 ) -> Result<Option<Arc<ServingCertificate>>, ServeError> {
     let files = args.admin_tls_cert_file.clone().zip(args.admin_tls_private_key_file.clone());
     let is_tls = args.admin_tls || files.is_some();
-    let certificate = is_tls.then(|| reads::certificate(files, namespace)).transpose();
+    let certificate = is_tls.then(|| reads::load_certificate(files, namespace)).transpose();
     certificate.map_err(ServeError::of("the admin address has no certificate"))
 }
 
@@ -227,20 +227,20 @@ fn spawn_reads(
 ) -> Result<Option<Arc<ServingCertificate>>, AppError> {
     let Some(address) = args.api.api_addr else { return Ok(None) };
     let limits = context.memory.reader_limits(args);
-    let callers = reads::callers(args, limits, connection, metrics)?;
+    let callers = reads::new_caller_admission(args, limits, connection, metrics)?;
     let listening = bind_reads(address, limits).map_err(AppError::Read)?;
     let files = args.api.tls_cert_file.clone().zip(args.api.tls_private_key_file.clone());
-    let certificate = reads::certificate(files, &context.namespace)
+    let certificate = reads::load_certificate(files, &context.namespace)
         .map_err(ServeError::of("the read address has no certificate"))
         .map_err(AppError::Read)?;
-    let authority = reads::client_authority(&args.api)
+    let authority = reads::load_client_authority(&args.api)
         .map_err(ServeError::of("the CA of client certificates cannot be loaded"))
         .map_err(AppError::Read)?;
     let (slots, counted) = (listening.connections(), Arc::clone(&callers));
     metrics.observe_read_limits(move || [slots.usage(), counted.usage()].concat())?;
     let (watchers, stop) = (context.watchers.clone(), context.stop.clone());
     let runtime = ReadRuntime { callers, freshness_checker, watchers, stop };
-    let (api, service) = reads::api(args, connection, view, metrics, runtime)?;
+    let (api, service) = reads::new_read_api(args, connection, view, metrics, runtime)?;
     let until = context.stop.clone();
     tasks.spawn("reads", async move { service.run(until).await });
     let until = context.stop.clone();
@@ -262,7 +262,7 @@ fn spawn_status(
     metrics: OperatorMetrics,
     OperatorContext { namespace, started, stop, clients, buckets, forecasts, .. }: OperatorContext,
 ) {
-    let identity = identity();
+    let identity = new_lease_identity();
     let elector = LeaderElector::new(&connection.client(), &namespace, LEASE, &identity);
     let following = follow_lease(elector.state(), metrics.clone());
     tasks.spawn("lease follower", stop.clone().run_until_cancelled_owned(following));
@@ -329,7 +329,7 @@ async fn follow_lease(mut state: watch::Receiver<LeaseState>, metrics: OperatorM
 
 /// Identity of this process in the lease: the pod's name, and a random number that distinguishes it
 /// from earlier processes.
-fn identity() -> String {
+fn new_lease_identity() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "kubewarm".to_owned());
     format!("{host}_{:016x}", fastrand::u64(..))
 }

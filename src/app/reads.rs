@@ -59,7 +59,7 @@ fn check_audience(
 }
 
 /// Returns the authentication and authorization of readers.
-pub(super) fn callers(
+pub(super) fn new_caller_admission(
     args: &RunArgs,
     limits: ReaderLimits,
     connection: &ApiServerConnection,
@@ -86,7 +86,7 @@ pub(super) struct ReadRuntime {
 }
 
 /// Returns the read API and its store access, which the caller must run.
-pub(super) fn api(
+pub(super) fn new_read_api(
     args: &RunArgs,
     connection: &ApiServerConnection,
     view: &OperatorView,
@@ -104,11 +104,11 @@ pub(super) fn api(
         freshness_checker,
         ages: metrics.informers(),
         metrics: metrics.reads().clone(),
-        offers: offers(view.declarations.clone()),
+        offers: serving_index(view.declarations.clone()),
         kinds: KindResolver::new(client, served, aggregated, runtime),
         home: Arc::clone(&view.operator_namespace),
     }));
-    let forward = args.api.forward.then(|| forward(connection, &reads)).transpose()?;
+    let forward = args.api.forward.then(|| new_forwarder(connection, &reads)).transpose()?;
     let api = ReadApi {
         reads: Arc::clone(&reads),
         callers,
@@ -124,7 +124,7 @@ pub(super) fn api(
 
 /// Returns the proxy for requests that kubewarm does not serve. It reports successful writes to
 /// `reads`.
-fn forward(
+fn new_forwarder(
     connection: &ApiServerConnection,
     reads: &Arc<ReadService>,
 ) -> Result<RequestForwarder, AppError> {
@@ -135,7 +135,7 @@ fn forward(
 
 /// Returns the certificate of an address: from `files`, or self-signed for all names of the Service
 /// in `namespace`.
-pub(super) fn certificate(
+pub(super) fn load_certificate(
     files: Option<(PathBuf, PathBuf)>,
     namespace: &str,
 ) -> Result<Arc<ServingCertificate>, ServeError> {
@@ -149,23 +149,25 @@ pub(super) fn certificate(
 }
 
 /// Returns the CA for client certificates on the read address, if the flag is set.
-pub(super) fn client_authority(args: &ReadApiArgs) -> Result<Option<Arc<ClientCa>>, ServeError> {
+pub(super) fn load_client_authority(
+    args: &ReadApiArgs,
+) -> Result<Option<Arc<ClientCa>>, ServeError> {
     let file = args.client_ca_file.clone();
     file.map(|file| ClientCa::of_file(file).map(Arc::new)).transpose()
 }
 
 /// Returns the targets that clients can read, computed once per reconciliation.
-fn offers(
+fn serving_index(
     declarations: ProfileReceiver,
 ) -> Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync> {
     let held = Mutex::new((declarations, None));
     Box::new(move || {
-        let (declarations, offers) = &mut *held.lock();
-        if offers.is_none() || declarations.has_changed().unwrap_or(false) {
+        let (declarations, index) = &mut *held.lock();
+        if index.is_none() || declarations.has_changed().unwrap_or(false) {
             let profiles = declarations.borrow_and_update().clone()?;
-            *offers = Some(Arc::new(ServingIndex::of(profiles.iter().map(|it| &it.declared))));
+            *index = Some(Arc::new(ServingIndex::of(profiles.iter().map(|it| &it.declared))));
         }
-        offers.clone()
+        index.clone()
     })
 }
 

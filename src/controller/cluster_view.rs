@@ -41,7 +41,7 @@ impl fmt::Debug for ControllerSources {
 
 impl ControllerSources {
     /// Takes a snapshot, from the discovery result `served` and the informers' `reports`.
-    pub(super) fn cluster<'a>(
+    pub(super) fn snapshot<'a>(
         &'a self,
         reports: &InformerReports,
         served: Option<&'a ServedResources>,

@@ -33,17 +33,17 @@ pub(super) fn resolve(
     names: impl FnOnce(&InformerKey) -> Option<Vec<Arc<str>>>,
     operator: OperatorTuning<'_>,
 ) -> DeclaredTarget {
-    let resolved = accept(profile, target, operator_scope, kind);
+    let resolved = resolve_kind(profile, target, operator_scope, kind);
     let (mut informers, mut namespaces) = (Vec::new(), None);
     if let Some(Ok(kind)) = &resolved {
         if let TargetScope::NamespaceSelector(labels) = &target.scope {
-            namespaces = namespaces_informer(profile, labels, operator);
+            namespaces = new_selector_informer(profile, labels, operator);
         }
         let extents = target.scope.extents(&profile.profile.namespace).unwrap_or_else(|| {
             let names = namespaces.as_ref().and_then(|informer| names(&informer.key));
             names.unwrap_or_default().into_iter().map(InformerScope::Namespace).collect()
         });
-        let informer = |extent| informer(profile, target, &kind.resource, extent, operator);
+        let informer = |extent| new_informer(profile, target, &kind.resource, extent, operator);
         informers = extents.into_iter().map(informer).collect();
     }
     DeclaredTarget {
@@ -61,7 +61,7 @@ pub(super) fn resolve(
 }
 
 /// Returns the kind of a target, or why the target is refused.
-fn accept(
+fn resolve_kind(
     profile: &ValidatedProfile,
     target: &ValidatedTarget,
     operator_scope: &OperatorScope,
@@ -76,10 +76,10 @@ fn accept(
         Refusal { message, ..refusal }
     };
     let kind = kind?.map_err(in_target);
-    Some(kind.and_then(|kind| fits_scope(target, &kind).map(|()| kind)))
+    Some(kind.and_then(|kind| check_scope(target, &kind).map(|()| kind)))
 }
 
-fn fits_scope(target: &ValidatedTarget, kind: &ResourceInfo) -> Result<(), Refusal> {
+fn check_scope(target: &ValidatedTarget, kind: &ResourceInfo) -> Result<(), Refusal> {
     let advice = match (&target.scope, kind.namespaced) {
         (TargetScope::Cluster, true) => "lives in namespaces; use another type than Cluster",
         (TargetScope::Cluster, false) | (_, true) => return Ok(()),
@@ -91,7 +91,7 @@ fn fits_scope(target: &ValidatedTarget, kind: &ResourceInfo) -> Result<(), Refus
     ))
 }
 
-fn informer(
+fn new_informer(
     profile: &ValidatedProfile,
     target: &ValidatedTarget,
     resource: &Resource,
@@ -145,7 +145,7 @@ impl OperatorTuning<'_> {
 ///
 /// Its priority is the maximum, because other informers depend on it. It never returns `None`,
 /// because the names are constants.
-fn namespaces_informer(
+fn new_selector_informer(
     profile: &ValidatedProfile,
     labels: &LabelSelector,
     operator: OperatorTuning<'_>,

@@ -88,15 +88,15 @@ pub(super) fn forecast(
     found: &BTreeMap<InformerKey, InformerSurvey>,
     weights: &BTreeMap<DictionaryKey, SampleUsage>,
 ) -> ProfileForecast {
-    let seen = SurveyResults { found, weights, speeds: speeds(found) };
+    let results = SurveyResults { found, weights, speeds: speeds(found) };
     let targets = accepted(profile).map(|target| {
-        let figures = seen.figures(target.informers.iter(), target.namespaces.iter());
-        (Arc::clone(&target.name), figures)
+        let estimate = results.estimate(target.informers.iter(), target.namespaces.iter());
+        (Arc::clone(&target.name), estimate)
     });
     let targets = targets.collect();
     let informers = accepted(profile).flat_map(|target| &*target.informers);
     let selectors = accepted(profile).filter_map(|target| target.namespaces.as_ref());
-    let total = seen.figures(informers, selectors);
+    let total = results.estimate(informers, selectors);
     let mut caveats: Vec<_> = found
         .iter()
         .filter_map(|(key, found)| Some(format!("{key}: {}", found.problem.as_deref()?)))
@@ -133,30 +133,30 @@ pub(super) fn dictionary_key(key: &InformerKey) -> DictionaryKey {
 }
 
 impl SurveyResults<'_> {
-    fn figures<'s>(
+    fn estimate<'s>(
         &self,
         informers: impl Iterator<Item = &'s InformerSpec>,
         selectors: impl Iterator<Item = &'s InformerSpec>,
     ) -> CostEstimate {
         let informers: BTreeMap<_, _> = informers.map(|spec| (&spec.key, spec)).collect();
         let selectors: BTreeMap<_, _> = selectors.map(|spec| (&spec.key, spec)).collect();
-        let mut figures = CostEstimate { informers: informers.len(), ..CostEstimate::default() };
+        let mut estimate = CostEstimate { informers: informers.len(), ..CostEstimate::default() };
         let mut kinds = BTreeMap::<DictionaryKey, u64>::new();
         let mut missing = BTreeSet::new();
         let (mut longest, mut sum, mut before) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         for (key, spec) in selectors.iter().chain(&informers) {
             let Some(found) = self.found.get(*key) else {
-                figures.certainty = PlanCertainty::LowerBound;
+                estimate.certainty = PlanCertainty::LowerBound;
                 continue;
             };
             let place = (key.resource.group_resource(), key.extent.namespace());
             missing.extend(found.refused.iter().map(|verb| (place, *verb)));
-            figures.certainty = figures.certainty.max(found.certainty);
+            estimate.certainty = estimate.certainty.max(found.certainty);
             let requests = requests(spec, found);
-            figures.requests = figures.requests.saturating_add(requests);
-            let took = self.took(key, found.objects, requests);
+            estimate.requests = estimate.requests.saturating_add(requests);
+            let took = self.list_duration(key, found.objects, requests);
             if informers.contains_key(*key) {
-                figures.objects = figures.objects.saturating_add(found.objects);
+                estimate.objects = estimate.objects.saturating_add(found.objects);
                 let kind = kinds.entry(dictionary_key(key)).or_default();
                 *kind = kind.saturating_add(found.objects);
                 longest = longest.max(took);
@@ -168,7 +168,7 @@ impl SurveyResults<'_> {
         }
         for (kind, objects) in kinds {
             let weight = self.weights.get(&kind).copied().unwrap_or_default();
-            figures.bytes = figures.bytes.saturating_add(weight.of(objects));
+            estimate.bytes = estimate.bytes.saturating_add(weight.of(objects));
         }
         let lists = informers
             .values()
@@ -176,12 +176,12 @@ impl SurveyResults<'_> {
             .map(|informer| informer.tuning.member_of.max_concurrent_lists);
         let at_once = lists.unwrap_or(1).clamp(1, informers.len().max(1));
         let at_once = u32::try_from(at_once).unwrap_or(u32::MAX);
-        figures.took = before.saturating_add(longest.max(sum / at_once));
-        figures.missing = missing.len();
-        figures
+        estimate.took = before.saturating_add(longest.max(sum / at_once));
+        estimate.missing = missing.len();
+        estimate
     }
 
-    fn took(&self, key: &InformerKey, objects: u64, requests: u64) -> Duration {
+    fn list_duration(&self, key: &InformerKey, objects: u64, requests: u64) -> Duration {
         let Some(speed) = self.speeds.get(&dictionary_key(key)) else { return Duration::ZERO };
         let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let waiting = speed.latency.saturating_mul(count(requests));
@@ -312,8 +312,8 @@ mod tests {
     #[test]
     fn memory_and_seconds_in_the_status_are_rounded_up() {
         let took = Duration::from_micros(1_001);
-        let figures = CostEstimate { bytes: 1, took, missing: 2, ..CostEstimate::default() };
-        let status = figures.status();
+        let estimate = CostEstimate { bytes: 1, took, missing: 2, ..CostEstimate::default() };
+        let status = estimate.status();
         assert_eq!(status.memory.as_deref(), Some("1Mi"));
         assert_eq!(
             (status.time_to_warm_milliseconds, status.missing_permissions),

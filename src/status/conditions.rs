@@ -27,12 +27,17 @@ pub(super) fn conditions(
     let accepted = accepted(declared, targets, access);
     let authorized = authorized(targets);
     let warm = warm(targets);
-    let healthy =
-        met(ConditionReason::WatchesCurrent, format!("{} known to be current", required(targets)));
-    let fresh = sum(targets, "Fresh", |target| &target.fresh, healthy, ConditionReason::NotWarm);
-    let healthy =
-        met(ConditionReason::BelowLimits, format!("{} within the limits", required(targets)));
-    let within_limits = sum(
+    let healthy = met(
+        ConditionReason::WatchesCurrent,
+        format!("{} known to be current", required_targets(targets)),
+    );
+    let fresh =
+        summarize(targets, "Fresh", |target| &target.fresh, healthy, ConditionReason::NotWarm);
+    let healthy = met(
+        ConditionReason::BelowLimits,
+        format!("{} within the limits", required_targets(targets)),
+    );
+    let within_limits = summarize(
         targets,
         "WithinLimits",
         |target| &target.within_limits,
@@ -58,7 +63,7 @@ pub(super) fn conditions(
 /// `healthy` is the result if the condition is true for all required targets. Optional targets never
 /// change the result; the message lists their problems. A profile without targets runs nothing: the
 /// result is unknown, with the reason `unknown`.
-fn sum(
+fn summarize(
     targets: &[ObservedTarget<'_>],
     condition: &str,
     of: for<'t> fn(&'t ObservedTarget<'_>) -> &'t ConditionUpdate,
@@ -84,7 +89,7 @@ fn met(reason: ConditionReason, message: String) -> ConditionUpdate {
     ConditionUpdate::new(Some(true), reason, message)
 }
 
-fn required(targets: &[ObservedTarget<'_>]) -> String {
+fn required_targets(targets: &[ObservedTarget<'_>]) -> String {
     match targets.iter().filter(|target| target.is_required()).count() {
         0 => "no target is required".to_owned(),
         1 => "the required target".to_owned(),
@@ -115,7 +120,7 @@ fn accepted(
         let text = format!("{}; {runs}", refusal.message);
         return ConditionUpdate::new(Some(false), refusal.reason.into(), text);
     }
-    let mut healthy = format!("{} resolved", required(targets));
+    let mut healthy = format!("{} resolved", required_targets(targets));
     if access.is_some_and(|access| has_no_manifests(declared, access)) {
         let command = rbac_command(&declared.profile);
         let _infallible = write!(
@@ -124,9 +129,9 @@ fn accepted(
         );
     }
     if let Some(account) = &declared.service_account {
-        healthy.push_str(&unguarded(account, declared.authors));
+        healthy.push_str(&policy_remark(account, declared.authors));
     }
-    sum(
+    summarize(
         targets,
         "Accepted",
         |target| &target.accepted,
@@ -136,17 +141,24 @@ fn accepted(
 }
 
 fn authorized(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
-    let mut parts = vec![format!("everything of {} may be listed and watched", required(targets))];
+    let mut parts =
+        vec![format!("everything of {} may be listed and watched", required_targets(targets))];
     for target in targets.iter().filter(|target| target.is_required()) {
-        parts.extend(permissions::asides(&target.all_informers().collect::<Vec<_>>()));
+        parts.extend(permissions::remarks(&target.all_informers().collect::<Vec<_>>()));
     }
     let healthy = met(ConditionReason::Verified, sentence::join_first(&parts, "remarks"));
-    sum(targets, "Authorized", |target| &target.authorized, healthy, ConditionReason::Verifying)
+    summarize(
+        targets,
+        "Authorized",
+        |target| &target.authorized,
+        healthy,
+        ConditionReason::Verifying,
+    )
 }
 
 /// Text for a profile whose author's permission to use the account is not enforced by an admission
 /// policy.
-fn unguarded(account: &str, authors: AccountPolicyState) -> String {
+fn policy_remark(account: &str, authors: AccountPolicyState) -> String {
     match authors {
         AccountPolicyState::Enforced => String::new(),
         AccountPolicyState::Missing => format!(
@@ -167,9 +179,9 @@ fn warm(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
         target.is_warm() && target.informers.is_empty() && target.selector.is_some()
     });
     let mut parts: Vec<_> = empty.map(|target| target.warm.message.clone()).collect();
-    parts.insert(0, format!("{} synced", required(targets)));
+    parts.insert(0, format!("{} synced", required_targets(targets)));
     let healthy = sentence::join_first(&parts, "targets without namespaces");
-    sum(
+    summarize(
         targets,
         "Warm",
         |target| &target.warm,
@@ -228,7 +240,7 @@ fn ready(
         (Some(true), Some(true)) => ConditionUpdate::new(
             Some(true),
             ConditionReason::Ready,
-            format!("{} warm and fresh", required(targets)),
+            format!("{} warm and fresh", required_targets(targets)),
         ),
     }
 }

@@ -119,7 +119,7 @@ impl<'a> ObservedInformer<'a> {
 
     /// An informer that a limit stops for this profile. Another profile may still run it, and its
     /// access is still checked.
-    pub(super) fn stopped(key: &'a InformerKey, view: InformerView) -> Self {
+    pub(super) fn new_stopped(key: &'a InformerKey, view: InformerView) -> Self {
         Self {
             key,
             view: view.without_report(),
@@ -153,7 +153,7 @@ impl<'a> ObservedInformer<'a> {
 }
 
 /// Groups the informers by `key` and leaves out those without a key.
-pub(super) fn grouped<'c, 'a: 'c, K: Ord>(
+pub(super) fn group_by<'c, 'a: 'c, K: Ord>(
     informers: impl IntoIterator<Item = &'c ObservedInformer<'a>>,
     key: impl Fn(&'c ObservedInformer<'a>) -> Option<K>,
 ) -> BTreeMap<K, Vec<&'c ObservedInformer<'a>>> {
@@ -214,21 +214,25 @@ fn staleness(
         }
         (InformerPhase::Paused, _) => Some(StalenessReason::Paused),
         (InformerPhase::Blocked, _) => Some(StalenessReason::Blocked),
-        (InformerPhase::Relisting, Some(fault)) => Some(failed(fault, StalenessReason::Relisting)),
+        (InformerPhase::Relisting, Some(fault)) => {
+            Some(staleness_of_fault(fault, StalenessReason::Relisting))
+        }
         (InformerPhase::Relisting | InformerPhase::Queued | InformerPhase::Listing, _) => {
             Some(StalenessReason::Relisting)
         }
         (
             InformerPhase::Silent | InformerPhase::Reconnecting | InformerPhase::Failing,
             Some(fault),
-        ) => (!blink(fault.since)).then(|| failed(fault, StalenessReason::Reconnecting)),
+        ) => {
+            (!blink(fault.since)).then(|| staleness_of_fault(fault, StalenessReason::Reconnecting))
+        }
         (InformerPhase::Reconnecting | InformerPhase::Failing, None) => {
             (!blink(report.since)).then_some(StalenessReason::Reconnecting)
         }
     }
 }
 
-fn failed(fault: &InformerFault, otherwise: StalenessReason) -> StalenessReason {
+fn staleness_of_fault(fault: &InformerFault, otherwise: StalenessReason) -> StalenessReason {
     if fault.reason == FaultReason::TimedOut && fault.verb == Verb::Watch {
         StalenessReason::Silent
     } else if fault_effect(fault.reason).is_outage {

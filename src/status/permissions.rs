@@ -3,7 +3,7 @@
 
 use super::{
     condition_update::{ConditionUpdate, rollup},
-    informer::{ObservedInformer, grouped},
+    informer::{ObservedInformer, group_by},
     messages::{MessageContext, kinds, places},
     quantities,
     reasons::ConditionReason,
@@ -58,7 +58,7 @@ pub(super) fn authorized(
     let is_absent = |found: &PermissionDenial| found.reason == FaultReason::NamespaceNotFound;
     let absent =
         informers.iter().filter(|informer| refused(informer).is_some_and(is_absent)).count();
-    let refused = grouped(informers.iter().copied(), |informer| {
+    let refused = group_by(informers.iter().copied(), |informer| {
         let found = refused(informer).filter(|found| !is_absent(found))?;
         Some(DenialGroup {
             is_new: found.revoked.is_none(),
@@ -67,7 +67,7 @@ pub(super) fn authorized(
             resource: informer.key.resource.group_resource(),
         })
     });
-    let lapsed = grouped(informers.iter().copied(), |informer| match &informer.access()?.state {
+    let lapsed = group_by(informers.iter().copied(), |informer| match &informer.access()?.state {
         PermissionState::Unverified { message, .. } => {
             Some((informer.key.resource.group_resource(), message))
         }
@@ -75,11 +75,12 @@ pub(super) fn authorized(
         | PermissionState::Granted { .. }
         | PermissionState::Refused(_) => None,
     });
-    let lapsed =
-        lapsed.iter().map(|((_, message), informers)| unverified(message, informers, context));
-    let mut asides: Vec<_> = lapsed.chain(asides(informers)).collect();
-    let found = refused.iter().map(|(group, informers)| lacking(group, informers, context));
-    if let Some(found) = rollup("Authorized", found, asides.clone(), "problems") {
+    let lapsed = lapsed
+        .iter()
+        .map(|((_, message), informers)| describe_unverified(message, informers, context));
+    let mut remarks: Vec<_> = lapsed.chain(remarks(informers)).collect();
+    let found = refused.iter().map(|(group, informers)| describe_denial(group, informers, context));
+    if let Some(found) = rollup("Authorized", found, remarks.clone(), "problems") {
         return context.verdict(found.status, found.reason, &found.message);
     }
     let open = informers.len() - absent;
@@ -94,13 +95,13 @@ pub(super) fn authorized(
     } else {
         (Some(true), ConditionReason::Verified, format!("all of {open} informers verified"))
     };
-    asides.insert(0, text);
-    context.verdict(status, reason, &sentence::join_first(&asides, "remarks"))
+    remarks.insert(0, text);
+    context.verdict(status, reason, &sentence::join_first(&remarks, "remarks"))
 }
 
 /// Describes one group of refused informers: the identity, the missing permission and the next
 /// step.
-fn lacking(
+fn describe_denial(
     denial: &DenialGroup<'_>,
     informers: &[&ObservedInformer<'_>],
     context: MessageContext<'_>,
@@ -122,7 +123,7 @@ fn lacking(
 }
 
 /// Describes informers whose access could not be confirmed within the limit.
-fn unverified(
+fn describe_unverified(
     message: &str,
     informers: &[&ObservedInformer<'_>],
     context: MessageContext<'_>,
@@ -145,15 +146,15 @@ fn unverified(
 }
 
 /// Returns remarks about reviews that contradict real requests, late checks and failing checks.
-pub(super) fn asides(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
+pub(super) fn remarks(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
     let with = |is: &dyn Fn(&InformerAccess) -> bool| -> Vec<_> {
         informers.iter().copied().filter(|informer| informer.access().is_some_and(is)).collect()
     };
-    let mut asides = Vec::new();
+    let mut remarks = Vec::new();
     for (allowed, verdict) in [(true, "would be allowed"), (false, "would be refused")] {
         let differing = with(&|access: &InformerAccess| access.overruled == Some(allowed));
         if !differing.is_empty() {
-            asides.push(format!(
+            remarks.push(format!(
                 "according to reviews, reading {} {} {verdict}; the real requests decide, look for an \
                  authorizer that answers reviews differently",
                 kinds(&differing),
@@ -162,24 +163,24 @@ pub(super) fn asides(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
         }
     }
     if !with(&|access| access.is_late).is_empty() {
-        asides.push(
+        remarks.push(
             "checks run less often than every 20 s, because too many of them are queued".to_owned(),
         );
     }
-    asides.extend(unanswered(informers));
-    asides
+    remarks.extend(describe_failing_checks(informers));
+    remarks
 }
 
 /// Describes failing checks of informers that have not become unverified.
-fn unanswered(informers: &[&ObservedInformer<'_>]) -> Option<String> {
+fn describe_failing_checks(informers: &[&ObservedInformer<'_>]) -> Option<String> {
     let failing: Vec<_> = informers
         .iter()
         .copied()
-        .filter_map(|informer| Some((informer, failing(informer)?)))
+        .filter_map(|informer| Some((informer, check_error(informer)?)))
         .collect();
     let (_, fault) = failing.first()?;
     let informers: Vec<_> = failing.iter().map(|(informer, _)| *informer).collect();
-    let verified_at = informers.iter().filter_map(|informer| verified(informer)).min();
+    let verified_at = informers.iter().filter_map(|informer| last_verified(informer)).min();
     let since = verified_at.map(|at| format!(" since {}", quantities::seconds(at).0));
     Some(format!(
         "checks of {} {} have had no result{} ({fault})",
@@ -190,7 +191,7 @@ fn unanswered(informers: &[&ObservedInformer<'_>]) -> Option<String> {
 }
 
 /// The error of the informer's checks, unless the informer is already unverified.
-fn failing<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c RequestFault> {
+fn check_error<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c RequestFault> {
     let InformerAccess { state, failed, .. } = informer.access()?;
     failed.as_ref().filter(|_| !matches!(state, PermissionState::Unverified { .. }))
 }
@@ -202,12 +203,12 @@ pub(super) fn access(
     excess: Option<&ExcessByNamespace>,
 ) -> AccessStatus {
     let informers: Vec<_> = targets.iter().flat_map(ObservedTarget::all_informers).collect();
-    let known: Option<Vec<_>> = informers.iter().map(|informer| verified(informer)).collect();
+    let known: Option<Vec<_>> = informers.iter().map(|informer| last_verified(informer)).collect();
     let oldest = known.and_then(|known| known.into_iter().min());
-    let (excess, excess_completeness) = excess.map_or_else(Default::default, too_much);
+    let (excess, excess_completeness) = excess.map_or_else(Default::default, excess_rules);
     AccessStatus {
         last_verified_time: oldest.map(quantities::seconds),
-        missing: missing(&informers),
+        missing: missing_permissions(&informers),
         excess,
         excess_completeness,
         ..base.clone()
@@ -215,7 +216,7 @@ pub(super) fn access(
 }
 
 /// When an informer's state was last confirmed.
-fn verified(informer: &ObservedInformer<'_>) -> Option<Timestamp> {
+fn last_verified(informer: &ObservedInformer<'_>) -> Option<Timestamp> {
     match &informer.access()?.state {
         PermissionState::Granted { verified_at, .. }
         | PermissionState::Unverified { verified_at, .. }
@@ -240,20 +241,20 @@ pub fn excess(
     if *identity == Identity::Operator && *profile.profile.namespace != *operator_namespace {
         return None;
     }
-    let places: BTreeSet<_> = informers.iter().map(|key| key.extent.namespace()).collect();
-    let of = |place: Option<&str>| {
-        let place: Option<Arc<str>> = place.map(Into::into);
-        let found = access.excess(identity, place.as_ref())?;
-        Some((place.unwrap_or_default(), found))
+    let namespaces: BTreeSet<_> = informers.iter().map(|key| key.extent.namespace()).collect();
+    let of = |namespace: Option<&str>| {
+        let namespace: Option<Arc<str>> = namespace.map(Into::into);
+        let found = access.excess(identity, namespace.as_ref())?;
+        Some((namespace.unwrap_or_default(), found))
     };
-    places.into_iter().map(of).collect()
+    namespaces.into_iter().map(of).collect()
 }
 
 /// Resources by verbs and API group, to build rules from.
 type RuleGroups<'a> = BTreeMap<(&'a [Verb], &'a str), BTreeSet<&'a str>>;
 
 /// Returns the missing permissions as rules, one entry per namespace.
-fn missing(informers: &[&ObservedInformer<'_>]) -> Vec<NamespaceRules> {
+fn missing_permissions(informers: &[&ObservedInformer<'_>]) -> Vec<NamespaceRules> {
     let mut all = BTreeMap::<&str, RuleGroups<'_>>::new();
     for informer in informers {
         let Some(PermissionDenial { verbs, reason: FaultReason::Forbidden, .. }) =
@@ -291,7 +292,7 @@ fn refused<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c PermissionDenia
     }
 }
 
-fn too_much(excesses: &ExcessByNamespace) -> (Vec<NamespaceRules>, Option<RulesCompleteness>) {
+fn excess_rules(excesses: &ExcessByNamespace) -> (Vec<NamespaceRules>, Option<RulesCompleteness>) {
     let with_some = excesses.iter().filter(|(_, excess)| !excess.rules.is_empty());
     let all: Vec<_> = with_some
         .map(|(namespace, excess)| NamespaceRules {

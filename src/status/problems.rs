@@ -2,7 +2,7 @@
 //! decoded.
 
 use super::{
-    informer::{ClockReading, InformerState, ObservedInformer, grouped},
+    informer::{ClockReading, InformerState, ObservedInformer, group_by},
     messages::MessageContext,
     quantities, sentence,
     target::{ObservedTarget, stale},
@@ -26,7 +26,7 @@ pub(super) fn problems(
     context: MessageContext<'_>,
     clock: ClockReading,
 ) -> Vec<TargetProblem> {
-    let groups = grouped(target.all_informers(), |informer| {
+    let groups = group_by(target.all_informers(), |informer| {
         Some((informer.state, informer.namespace(), reason(informer)?))
     });
     let for_informers = groups.into_iter().filter_map(|((_, namespace, reason), informers)| {

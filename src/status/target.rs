@@ -4,7 +4,7 @@ use super::{
     ObservedProfile,
     condition_update::{ConditionUpdate, rollup},
     informer::{
-        ClockReading, InformerState, InformerView, ObservedInformer, StalenessReason, grouped,
+        ClockReading, InformerState, InformerView, ObservedInformer, StalenessReason, group_by,
     },
     messages::{MessageContext, kinds, places, progress},
     permissions, quantities,
@@ -49,7 +49,7 @@ impl<'a> ObservedTarget<'a> {
         // target.
         let is_stopped = declared.is_stopped();
         let own = |key| {
-            if is_stopped { ObservedInformer::stopped(key, lookup(key)) } else { informer(key) }
+            if is_stopped { ObservedInformer::new_stopped(key, lookup(key)) } else { informer(key) }
         };
         let informers: Vec<_> =
             declared.informers.iter().map(|informer| own(&informer.key)).collect();
@@ -191,7 +191,7 @@ fn warm(
         return context.verdict(Some(true), ConditionReason::Synced, &text);
     }
     let groups =
-        grouped(lacking, |informer| Some((informer.fault()?.reason, informer.fault()?.verb)));
+        group_by(lacking, |informer| Some((informer.fault()?.reason, informer.fault()?.verb)));
     let found = groups.iter().filter_map(|((reason, _), informers)| {
         let text = context.fault(informers)?;
         Some(ConditionUpdate::new(Some(false), fault_effect(*reason).warm, text))
@@ -218,7 +218,7 @@ fn fresh(
     if warm.status != Some(true) {
         return context.verdict(None, ConditionReason::NotWarm, "not warm yet");
     }
-    let groups = grouped(selector.into_iter().chain(informers), |informer| informer.staleness);
+    let groups = group_by(selector.into_iter().chain(informers), |informer| informer.staleness);
     let found = groups.iter().map(|(staleness, informers)| {
         ConditionUpdate::new(Some(false), staleness.reason(), stale(*staleness, informers, context))
     });

@@ -42,11 +42,11 @@ pub(crate) fn markdown() -> String {
     page.push_str("\n## Reasons\n\nThe gravest reason of a condition comes first.\n");
     for condition in CONDITION_TYPES {
         let _infallible = write!(page, "\n### {condition}\n\n");
-        let rows = conditions.iter().filter(|entry| entry.of == condition);
+        let rows = conditions.iter().filter(|entry| entry.type_ == condition);
         table(&mut page, "Status", rows, |entry| entry.status);
     }
     page.push_str("\n## Events\n\n");
-    table(&mut page, "Type", events.iter(), |entry| entry.of);
+    table(&mut page, "Type", events.iter(), |entry| entry.type_);
     page.push_str(
         "\n## Problems\n\n`targets[].problems` also has the reasons of `Fresh` and `WithinLimits` above.\n\n\
          | Reason | Cause | Next step |\n|---|---|---|\n",

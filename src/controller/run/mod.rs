@@ -147,7 +147,7 @@ impl Controller {
             return;
         }
         let subject = self.sources.subject.borrow().clone();
-        let cluster = self.sources.cluster(&self.informers.reports(), served.as_deref());
+        let cluster = self.sources.snapshot(&self.informers.reports(), served.as_deref());
         let found = profiles.as_deref().unwrap_or_default();
         let outcome =
             self.reconciler.reconcile(found, &cluster, subject.as_ref(), self.started.elapsed());

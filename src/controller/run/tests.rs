@@ -113,7 +113,7 @@ async fn a_relist_of_the_profiles_forgets_no_profile() {
     assert_eq!(controller.informers.running().len(), 1, "the informer of profiles");
     let mut found = profile();
     let seen = |controller: &mut Controller, found: &ClusterProfile| {
-        let cluster = controller.sources.cluster(&controller.informers.reports(), None);
+        let cluster = controller.sources.snapshot(&controller.informers.reports(), None);
         let found = std::slice::from_ref(found);
         let outcome = controller.reconciler.reconcile(found, &cluster, None, Duration::ZERO);
         outcome.observed[0].declared.targets.len()

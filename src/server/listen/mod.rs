@@ -125,10 +125,11 @@ impl AdminListener {
             let app = app.clone();
             server = match tls.cloned() {
                 None => server.listen("admin", listener, move || {
-                    http(app(), most, |stream: &TcpStream| stream).tcp()
+                    http_service(app(), most, |stream: &TcpStream| stream).tcp()
                 })?,
                 Some(tls) => server.listen("admin", listener, move || {
-                    let http = http(app(), most, |stream: &TlsStream<_>| stream.get_ref().0);
+                    let http =
+                        http_service(app(), most, |stream: &TlsStream<_>| stream.get_ref().0);
                     http.rustls_0_23(tls.clone())
                 })?,
             };
@@ -139,7 +140,7 @@ impl AdminListener {
 
 /// Returns the HTTP/1.1 service of `app`. A connection serves one request and lasts at most `most`,
 /// because idle connections would block probes.
-fn http<T, S, B>(app: S, most: Duration, socket: fn(&T) -> &TcpStream) -> H1Service<T, S, B>
+fn http_service<T, S, B>(app: S, most: Duration, socket: fn(&T) -> &TcpStream) -> H1Service<T, S, B>
 where
     T: 'static,
     S: ServiceFactory<Request, Config = (), Response = ServiceResponse<B>, InitError = ()>,
@@ -151,13 +152,13 @@ where
         .keep_alive(KeepAlive::Disabled)
         .client_request_timeout(REQUEST_TIMEOUT)
         .client_disconnect_timeout(CLOSE)
-        .on_connect_ext(move |stream, data| end_after(most, socket(stream), data))
+        .on_connect_ext(move |stream, data| close_after(most, socket(stream), data))
         .h1(app)
 }
 
 /// Closes a connection `most` after the connect. The server itself limits only how long a request
 /// takes to arrive, not how long the client takes to read.
-fn end_after(most: Duration, stream: &TcpStream, data: &mut Extensions) {
+fn close_after(most: Duration, stream: &TcpStream, data: &mut Extensions) {
     // A duplicate of the socket, because the server owns the original one.
     let socket = match stream.as_fd().try_clone_to_owned() {
         Ok(socket) => net::TcpStream::from(socket),

@@ -16,7 +16,7 @@ use strum::VariantArray as _;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReasonEntry {
     /// The condition's type, the Event's type, or empty for a problem.
-    pub of: &'static str,
+    pub type_: &'static str,
     /// The condition's status; empty for others.
     pub status: &'static str,
     pub reason: &'static str,
@@ -152,22 +152,22 @@ pub(super) fn events(condition: &str, reason: &str) -> Option<Events> {
 #[must_use]
 pub fn reference() -> Reference {
     let condition = |row: &ReasonRow| ReasonEntry {
-        of: row.condition,
+        type_: row.condition,
         status: row.status,
         reason: row.reason.as_str(),
         cause: row.cause,
         next: row.next,
     };
     let of_type = |type_: &'static str| rows().filter(move |row| row.condition == type_);
-    let event = |&[of, reason, cause, next]: &[&'static str; 4]| ReasonEntry {
-        of,
+    let event = |&[type_, reason, cause, next]: &[&'static str; 4]| ReasonEntry {
+        type_,
         status: "",
         reason,
         cause,
         next,
     };
     let problem = |reason: &'static str, [cause, next]: [&'static str; 2]| ReasonEntry {
-        of: "",
+        type_: "",
         status: "",
         reason,
         cause,
