@@ -246,7 +246,7 @@ fn spawn_reads(
     let until = context.stop.clone();
     let shown = Arc::clone(&certificate);
     tasks.spawn("read server", async move {
-        if let Err(error) = listening.serve((certificate, authority), api, until).await {
+        if let Err(error) = listening.serve(certificate, authority, api, until).await {
             tracing::error!(%error, "the read server failed");
         }
     });

@@ -179,8 +179,8 @@ crates/kubewarm-serve/src/reads/read_response.rs a_list_contains_only_objects_of
 tests/e2e/reads.rs reads_match_the_api_servers_answers_and_authorization
 
 Reads 2
-crates/kubewarm-serve/src/reads/covering_informers.rs an_informer_answers_only_requests_that_it_wholly_contains
-crates/kubewarm-cache/src/store/event_log_follower.rs a_later_follower_never_receives_purged_changes
+crates/kubewarm-serve/src/reads/covering_informers/tests.rs an_informer_answers_only_requests_that_it_wholly_contains
+crates/kubewarm-cache/src/store/event_log_follower/tests.rs a_later_follower_never_receives_purged_changes
 tests/e2e/reads.rs reads_wait_for_a_cold_store_and_a_narrowed_profile_returns_no_empty_list
 
 TLS 1

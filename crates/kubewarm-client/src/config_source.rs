@@ -62,7 +62,7 @@ pub(super) fn choose(
     }
 }
 
-/// Merges the files into one kubeconfig and sets its current context, cluster and user to those of `options`, if given.
+/// Merges the files into one kubeconfig. If `options` name a context, a cluster or a user, these become the current ones.
 ///
 /// Paths in the result are absolute, because `kubewarm` also writes them into kubeconfigs in other directories.
 ///
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_and_user_replace_those_of_the_context() {
+    fn options_replace_the_cluster_and_the_user_of_the_context() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let users = "users:\n- {name: jane, user: {token: t}}\n";
         std::fs::write(file.path(), KUBECONFIG.to_owned() + users).unwrap();

@@ -183,7 +183,7 @@ impl ReadMetrics {
             )?,
             watches: register_int_gauge_vec_with_registry!(
                 "kubewarm_read_watches",
-                "Open client watches. Absent for resources that nobody watches.",
+                "Open client watches. Absent for resources without watches.",
                 &RESOURCE_LABELS,
                 registry
             )?,

@@ -34,9 +34,10 @@ pub(super) struct WatcherEntry {
 
 impl WatcherRegistry {
     /// Adds a watch to the list. `who` and `informer` are opaque names of the user and the informer.
-    pub(super) fn enter(
+    pub(super) fn register(
         &self,
-        (who, informer): (String, Option<String>),
+        who: String,
+        informer: Option<String>,
         asked: &ObjectRequest,
         feed: &WatchFeed,
         since: Timestamp,

@@ -42,7 +42,7 @@ struct UsageGaugeState {
     objects: u64,
     bytes: u64,
     /// Memory of the informer without its store, in bytes. Profile budgets do not count it.
-    beside: u64,
+    overhead: u64,
     /// Budget of each charge; several charges can name one budget.
     payers: Vec<Arc<Budget>>,
     /// Budgets of `payers` and their ancestors without duplicates. An informer of two profiles
@@ -160,7 +160,7 @@ impl UsageGaugeState {
             (LimitKind::Objects, _) => self.objects,
             (LimitKind::Memory, LimitScope::Profile) => self.bytes,
             (LimitKind::Memory, LimitScope::Namespace | LimitScope::Process) => {
-                self.bytes.saturating_add(self.beside)
+                self.bytes.saturating_add(self.overhead)
             }
         }
     }
@@ -236,7 +236,7 @@ impl UsageGauge {
     /// Creates a gauge for an informer, which also uses [`INFORMER_BYTES`].
     #[must_use]
     pub fn of_informer() -> Self {
-        Self(Mutex::new(UsageGaugeState { beside: INFORMER_BYTES, ..UsageGaugeState::default() }))
+        Self(Mutex::new(UsageGaugeState { overhead: INFORMER_BYTES, ..UsageGaugeState::default() }))
     }
 
     /// Sets the current size of the store, and updates all charged budgets.

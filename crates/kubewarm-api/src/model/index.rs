@@ -22,13 +22,14 @@ pub struct IndexDefinition {
 pub(super) fn parse(
     path: &str,
     indexes: &[v1alpha1::IndexSpec],
-    of: (&GroupResource, Projection),
+    of: &GroupResource,
+    projection: Projection,
 ) -> Result<Arc<[IndexDefinition]>, ValidationError> {
     counted(path, indexes.len(), 0..=16)?;
     let parse = |(at, index): (usize, &v1alpha1::IndexSpec)| {
         let path = format!("{path}[{at}]");
         let name = label(&format!("{path}.name"), &index.name)?;
-        let path = field_path(&format!("{path}.fieldPath"), &index.field_path, of)?;
+        let path = field_path(&format!("{path}.fieldPath"), &index.field_path, of, projection)?;
         Ok(IndexDefinition { name, path })
     };
     let checked = indexes.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
@@ -39,7 +40,8 @@ pub(super) fn parse(
 fn field_path(
     path: &str,
     text: &str,
-    (of, projection): (&GroupResource, Projection),
+    of: &GroupResource,
+    projection: Projection,
 ) -> Result<FieldPath, ValidationError> {
     let checked =
         FieldPath::parse(text).map_err(|error| ValidationError::malformed(path, error))?;

@@ -136,6 +136,6 @@ impl fmt::Display for LimitOverrun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { measure, limit, reached, others, .. } = self;
         let [reached, others, limit] = [reached, others, limit].map(|it| measure.amount(*it));
-        write!(f, "{reached} beside {others} of others, {limit} allowed")
+        write!(f, "{reached} in addition to {others} of others, {limit} allowed")
     }
 }

@@ -1,6 +1,6 @@
 //! The outcomes that metrics count.
 
-/// The label `outcome` of metrics. Each metric has those of the values that can occur.
+/// The label `outcome` of metrics. A metric has a series only for the outcomes that it can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum MetricOutcome {

@@ -71,7 +71,7 @@ impl ValidatedProfile {
             uid: profile.metadata.uid.as_deref().unwrap_or_default().into(),
             generation: profile.metadata.generation.unwrap_or_default(),
             service_account: account
-                .map(|it| named("spec.serviceAccountName", (it, is_dns_subdomain), "cache-reader"))
+                .map(|it| named("spec.serviceAccountName", it, is_dns_subdomain, "cache-reader"))
                 .transpose()?,
             mode: profile.spec.mode,
             targets: targets.iter().enumerate().map(parse).collect::<Result<_, _>>()?,
@@ -121,15 +121,16 @@ fn profile_ref(meta: &ObjectMeta) -> Result<ProfileRef, ValidationError> {
     let name = present("metadata.name", &meta.name, "the profile's name")?;
     let home = "the namespace that the profile is to live in";
     let namespace = present("metadata.namespace", &meta.namespace, home)?;
-    let name = named("metadata.name", (&name, is_dns_subdomain), "checkout")?;
-    let namespace = named("metadata.namespace", (&namespace, is_dns_label), "team-a")?;
+    let name = named("metadata.name", &name, is_dns_subdomain, "checkout")?;
+    let namespace = named("metadata.namespace", &namespace, is_dns_label, "team-a")?;
     Ok(ProfileRef { namespace, name })
 }
 
 /// Checks the name of an object with `is_valid`. `example` is a valid name for the error message.
 fn named(
     path: &str,
-    (name, is_valid): (&str, fn(&str) -> bool),
+    name: &str,
+    is_valid: fn(&str) -> bool,
     example: &str,
 ) -> Result<Arc<str>, ValidationError> {
     if is_valid(name) {

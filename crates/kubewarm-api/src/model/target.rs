@@ -116,7 +116,7 @@ impl ValidatedTarget {
                  projection.type to Metadata, or secretData to Allow"
             )));
         }
-        let indexes = index::parse(&at("indexes"), &target.indexes, (&of, projection))?;
+        let indexes = index::parse(&at("indexes"), &target.indexes, &of, projection)?;
         let requirement = target.requirement;
         Ok(Self {
             name,

@@ -104,7 +104,7 @@ impl InformerTask {
         tracing::error!(
             informer = %self.informer.key,
             version = self.version().map(|version| version.to_string()),
-            "the table is not what the API server has at its version: listing anew"
+            "the store differs from the API server at the same version; listing again"
         );
         Some(WatchStreamEnd::Inconsistent)
     }

@@ -104,13 +104,14 @@ impl InformerTask {
         {
             return Err(failed(fault));
         }
-        self.finish_list((why, removed), strategy, &version, asked_at);
+        self.finish_list(why, removed, strategy, &version, asked_at);
         Ok(stream.map_or(TaskAction::Watch, |stream| TaskAction::Follow(Box::new(stream))))
     }
 
     fn finish_list(
         &mut self,
-        (why, removed): (Option<RelistReason>, u64),
+        why: Option<RelistReason>,
+        removed: u64,
         strategy: ListMethod,
         version: &ResourceVersion,
         asked_at: Instant,
@@ -120,7 +121,7 @@ impl InformerTask {
         let warmed = {
             let mut status = self.informer.status();
             status.report.fault.take_if(|fault| fault.verb == Verb::List);
-            status.listed(version, strategy, (asked_at, self.epoch))
+            status.listed(version, strategy, asked_at, self.epoch)
         };
         self.shared.changes.notify();
         if let Some(warmed) = warmed {

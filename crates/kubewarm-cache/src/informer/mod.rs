@@ -59,7 +59,7 @@ pub use self::{
         LatencyQuantiles, ListMethod, RelistReason, RelistReport, UndecodableObject,
         UpstreamEventType, UpstreamWatchEnd,
     },
-    sample_page::{SampleDepth, SamplePage, check_access, look},
+    sample_page::{SampleDepth, SamplePage, SampleRequest, check_access, fetch_sample_page},
     shared_informer::ListWatchAccess,
     timing::InformerTiming,
 };

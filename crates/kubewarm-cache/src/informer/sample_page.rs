@@ -26,6 +26,17 @@ pub enum SampleDepth {
     Metadata,
 }
 
+/// The page to fetch.
+#[derive(Clone, Copy, Debug)]
+pub struct SampleRequest<'a> {
+    /// The part of each object.
+    pub depth: SampleDepth,
+    /// Maximum number of objects in the page.
+    pub limit: u32,
+    /// Continue token of the previous page; empty for the first page.
+    pub token: &'a str,
+}
+
 /// The result of one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SamplePage {
@@ -42,8 +53,7 @@ pub struct SamplePage {
     pub took: Duration,
 }
 
-/// Fetches one page of at most `limit` objects with the identity of `client`, and passes each
-/// object to `see`. An empty `token` requests the first page.
+/// Fetches one page with the identity of `client`, and passes each object to `visit`.
 ///
 /// An undecodable object is counted but not passed on. The payload of Secrets is never fetched,
 /// even if the informer would fetch it.
@@ -51,12 +61,13 @@ pub struct SamplePage {
 /// # Errors
 ///
 /// The fault of the response; [`FaultReason::TooLarge`] above 64 MiB; [`FaultReason::TimedOut`] after 30 s.
-pub async fn look(
+pub async fn fetch_sample_page(
     client: &Arc<kube::Client>,
     key: &InformerKey,
-    (depth, limit, token): (SampleDepth, u32, &str),
-    mut see: impl FnMut(&DecodedObject<'_>) + Send,
+    page: SampleRequest<'_>,
+    mut visit: impl FnMut(&DecodedObject<'_>) + Send,
 ) -> Result<SamplePage, RequestFault> {
+    let SampleRequest { depth, limit, token } = page;
     let key = &shallow(key, depth);
     let list_watch = ListWatch::new(client, key)?;
     let part = ListPart::Page { limit, token };
@@ -75,7 +86,7 @@ pub async fn look(
         if let SplitItem::Whole(json) = piece
             && let Ok(item) = decoder.decode(json)
         {
-            see(&item);
+            visit(&item);
         }
         Ok(())
     });

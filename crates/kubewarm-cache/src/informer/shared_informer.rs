@@ -227,7 +227,7 @@ impl SharedInformer {
         if is_news {
             let is_kept = fault.reason() == FaultReason::Unverified || self.serves_stale();
             tracing::warn!(
-                informer = %self.key, ?verb, reason = %fault.reason(), %fault, is_kept, "access lost: fenced"
+                informer = %self.key, ?verb, reason = %fault.reason(), %fault, is_kept, "access lost; blocked"
             );
         }
     }

@@ -184,7 +184,8 @@ impl InformerStatus {
         &mut self,
         version: &ResourceVersion,
         strategy: ListMethod,
-        (asked_at, epoch): (Instant, u64),
+        asked_at: Instant,
+        epoch: u64,
     ) -> Option<FirstSync> {
         let synced = Timestamp::now();
         self.alter(|status| {
@@ -334,7 +335,7 @@ mod tests {
         assert_eq!(after(&mut status, TaskState::Backoff), InformerPhase::Failing);
         assert_eq!(after(&mut status, TaskState::Listing), InformerPhase::Listing, "not synced");
         let version = ResourceVersion::from(5);
-        assert!(status.listed(&version, ListMethod::List, (Instant::now(), 0)).is_some());
+        assert!(status.listed(&version, ListMethod::List, Instant::now(), 0).is_some());
         assert_eq!(phase(&status), InformerPhase::Reconnecting);
         assert_eq!(after(&mut status, TaskState::Watching), InformerPhase::Watching);
         tokio::time::advance(BOUND).await;
@@ -350,7 +351,7 @@ mod tests {
             InformerPhase::Relisting,
             "synced after a failure"
         );
-        assert!(status.listed(&version, ListMethod::List, (Instant::now(), 0)).is_none());
+        assert!(status.listed(&version, ListMethod::List, Instant::now(), 0).is_none());
         assert_eq!(phase(&status), InformerPhase::Reconnecting);
         after(&mut status, TaskState::Backoff);
         status.purged();

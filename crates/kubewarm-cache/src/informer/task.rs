@@ -268,7 +268,7 @@ impl InformerTask {
         tracing::warn!(
             informer = %self.informer.key,
             version = self.version().map(|version| version.to_string()),
-            "resource versions went back, as after an etcd restore: listing anew"
+            "resource versions went back, as after an etcd restore; listing again"
         );
         self.metrics.resource_version_rollbacks.inc();
         self.purge();

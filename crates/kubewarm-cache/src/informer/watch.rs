@@ -176,7 +176,7 @@ impl InformerTask {
                 )
             }
             WatchStreamEnd::Inconsistent => {
-                let message = "the table is not what the API server has";
+                let message = "the store differs from the API server";
                 self.relist(
                     RelistReason::Inconsistent,
                     RequestFault::new(FaultReason::Malformed, message),

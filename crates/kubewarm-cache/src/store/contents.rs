@@ -6,7 +6,7 @@ use super::{
     index::{FieldIndex, LabelIndex, ValueIndex},
     namespace_interner::NamespaceInterner,
     packed_object::{DetachedObject, PackedObject},
-    reader::object_order,
+    reader::ObjectKeyRef,
     row_order::{RowOrder, RowPosition},
     slab::{RowSlab, StoreRow},
 };
@@ -74,8 +74,8 @@ impl StoreContents {
         name: &str,
         hint: RowPosition,
     ) -> Result<RowPosition, RowPosition> {
-        let wanted = (namespace, name.as_bytes());
-        let order = |row| self.object(row).map_or(Ordering::Less, |row| object_order(row, wanted));
+        let wanted = ObjectKeyRef { namespace, name: name.as_bytes() };
+        let order = |row| self.object(row).map_or(Ordering::Less, |object| object.cmp(&wanted));
         self.order.find(hint, order)
     }
 
@@ -84,7 +84,7 @@ impl StoreContents {
         // No row of the namespace compares as equal. So each search finds one boundary of the namespace.
         [Ordering::Greater, Ordering::Less].map(|within| {
             let found = self.order.find(RowPosition::default(), |row| {
-                let own = self.object(row).map_or("", |(namespace, _)| namespace);
+                let own = self.object(row).map_or("", |object| object.namespace);
                 namespace_order(own, namespace).then(within)
             });
             let (Ok(place) | Err(place)) = found;
@@ -95,7 +95,7 @@ impl StoreContents {
     /// Compares two rows in key order.
     pub(super) fn compare(&self, a: u32, b: u32) -> Ordering {
         let objects = self.object(a).zip(self.object(b));
-        objects.map_or(Ordering::Equal, |(a, b)| object_order(a, b))
+        objects.map_or(Ordering::Equal, |(a, b)| a.cmp(&b))
     }
 
     pub(super) fn identity(&self, number: u32) -> Option<RowIdentity> {

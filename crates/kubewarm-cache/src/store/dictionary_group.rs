@@ -140,10 +140,10 @@ impl DictionaryGroup {
         let wait = if objects < wanted || generation >= u8::MAX - 2 {
             wanted.saturating_sub(objects)
         } else {
-            let made = self
-                .codec
-                .with(|context, body| self.make(&tables, objects, generation + 1, (context, body)));
-            if let Some(dictionary) = made {
+            let trained = self.codec.with(|context, body| {
+                self.train_dictionary(&tables, objects, generation + 1, context, body)
+            });
+            if let Some(dictionary) = trained {
                 *self.current.write() = Some(dictionary);
                 is_new = true;
             }
@@ -163,12 +163,13 @@ impl DictionaryGroup {
 
     /// Trains a dictionary from samples. Returns it if it packs the held-out objects at least a tenth smaller than
     /// the current dictionary.
-    fn make(
+    fn train_dictionary(
         &self,
         tables: &[Arc<ObjectStore>],
         objects: u64,
         generation: u8,
-        (context, body): (&mut CompressionContext, &mut Vec<u8>),
+        context: &mut CompressionContext,
+        body: &mut Vec<u8>,
     ) -> Option<Arc<CompressionDictionary>> {
         let limit = if generation == 1 { FIRST_SAMPLE_BYTES } else { SAMPLE_BYTES };
         let mut samples = Vec::new();

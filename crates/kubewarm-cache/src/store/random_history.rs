@@ -145,7 +145,8 @@ fn perform(
     writer: &mut StoreWriter,
     catalog: &StoreCatalog,
     step: &Step,
-    (began, model): (Instant, &Model),
+    began: Instant,
+    model: &Model,
 ) -> Option<DeltaOutcome> {
     let now = model.now;
     let time = |milliseconds| began + Duration::from_millis(milliseconds);
@@ -240,7 +241,7 @@ proptest! {
         let (mut model, mut indexed) = (Model::default(), false);
         let began = Instant::now();
         for (at, step) in steps.iter().enumerate() {
-            let outcome = perform(&mut writer, &catalog, step, (began, &model));
+            let outcome = perform(&mut writer, &catalog, step, began, &model);
             prop_assert_eq!(outcome, model.apply(step), "{:?}", step);
             if let Step::Declare(on) = step {
                 indexed = *on;

@@ -105,7 +105,9 @@ impl StoreReader {
         let contents = self.table.contents.read();
         for number in contents.slab.numbers_from(0) {
             let row = contents.object(number).zip(contents.identity(number));
-            let Some(((namespace, name), RowIdentity { uid, version })) = row else { continue };
+            let Some((ObjectKeyRef { namespace, name }, RowIdentity { uid, version })) = row else {
+                continue;
+            };
             // The writer stores names from `str`, so they are UTF-8.
             let name = str::from_utf8(name).unwrap_or_default();
             each(ObjectIdentity { namespace, name, uid, version });
@@ -202,13 +204,14 @@ impl StoreReader {
 
 impl StoreContents {
     /// Returns the namespace and the name of a row.
-    pub(super) fn object(&self, number: u32) -> Option<(&str, &[u8])> {
+    pub(super) fn object(&self, number: u32) -> Option<ObjectKeyRef<'_>> {
         let row = self.slab.get(number)?;
-        Some((self.namespaces.name(row.namespace), row.record.name()))
+        let namespace = self.namespaces.name(row.namespace);
+        Some(ObjectKeyRef { namespace, name: row.record.name() })
     }
 
     pub(super) fn key(&self, number: u32) -> Option<ObjectKey> {
-        self.object(number).map(|(namespace, name)| key(namespace, name))
+        self.object(number).map(ObjectKeyRef::to_key)
     }
 
     /// Returns the position of the first key after `after`.
@@ -221,28 +224,40 @@ impl StoreContents {
     }
 }
 
-/// Whether an object, given as namespace and name, comes after a key.
-pub(super) fn is_behind(object: (&str, &[u8]), after: &ObjectKey) -> bool {
-    key_order(object, after).is_gt()
+/// An [`ObjectKey`] that is borrowed from a row, with the same order. The name is UTF-8.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct ObjectKeyRef<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a [u8],
 }
 
-/// Compares an object, given as namespace and name, with a key in key order.
-pub(super) fn key_order(object: (&str, &[u8]), key: &ObjectKey) -> Ordering {
-    object_order(object, (&key.namespace, key.name.as_bytes()))
-}
-
-/// Compares two objects, each given as namespace and name, in key order.
-pub(super) fn object_order(one: (&str, &[u8]), other: (&str, &[u8])) -> Ordering {
-    // Most comparisons are within one namespace, and a test for equality is faster than `namespace_order`.
-    if one.0 == other.0 {
-        return one.1.cmp(other.1);
+impl ObjectKeyRef<'_> {
+    pub(super) fn to_key(self) -> ObjectKey {
+        let name = String::from_utf8_lossy(self.name).into();
+        ObjectKey { namespace: self.namespace.into(), name }
     }
-    namespace_order(one.0, other.0)
 }
 
-/// Creates a key from a namespace and a name in UTF-8.
-pub(super) fn key(namespace: &str, name: &[u8]) -> ObjectKey {
-    ObjectKey { namespace: namespace.into(), name: String::from_utf8_lossy(name).into() }
+impl<'a> From<&'a ObjectKey> for ObjectKeyRef<'a> {
+    fn from(key: &'a ObjectKey) -> Self {
+        Self { namespace: &key.namespace, name: key.name.as_bytes() }
+    }
+}
+
+impl Ord for ObjectKeyRef<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Most comparisons are within one namespace, and a test for equality is faster than `namespace_order`.
+        if self.namespace == other.namespace {
+            return self.name.cmp(other.name);
+        }
+        namespace_order(self.namespace, other.namespace)
+    }
+}
+
+impl PartialOrd for ObjectKeyRef<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 #[cfg(test)]

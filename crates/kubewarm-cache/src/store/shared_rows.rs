@@ -6,7 +6,7 @@ use super::{
     dictionary::CompressionDictionary,
     object_store::ObjectStore,
     packed_object::{BodyPacking, DetachedObject, PackedObject},
-    reader::{StoredObjectView, key},
+    reader::{ObjectKeyRef, StoredObjectView},
 };
 use kubewarm_api::model::ObjectKey;
 use std::{collections::VecDeque, hint::black_box, sync::Arc};
@@ -97,7 +97,8 @@ impl SharedRows {
 
     pub(super) fn key_of(&self, row: usize) -> Option<ObjectKey> {
         let SharedRow { record, namespace } = self.rows.get(row)?;
-        Some(key(self.namespace(*namespace), record.name()))
+        let object = ObjectKeyRef { namespace: self.namespace(*namespace), name: record.name() };
+        Some(object.to_key())
     }
 
     /// Fetches the next [`AHEAD`] packed objects into the processor's cache. A reader calls it before each row, and

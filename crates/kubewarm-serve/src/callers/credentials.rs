@@ -50,7 +50,7 @@ impl CallerCredentials {
     pub fn of<'h>(
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     ) -> Result<Self, CredentialsError> {
-        Self::beside(None, headers)
+        Self::with_chain(None, headers)
     }
 
     /// Reads the credentials of a request on a connection with the client certificates `chain`. A token is
@@ -59,7 +59,7 @@ impl CallerCredentials {
     /// # Errors
     ///
     /// [`CredentialsError`] if there are no valid credentials.
-    pub(crate) fn beside<'h>(
+    pub(crate) fn with_chain<'h>(
         chain: Option<Arc<ClientCertChain>>,
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     ) -> Result<Self, CredentialsError> {
@@ -175,15 +175,15 @@ mod tests {
             (&[("authorization", b"Basic Z29vZA==")], false),
             (&[("authorization", b"Bearer t0k3n"), ("impersonate-user", b"jane")], true),
         ] {
-            let found = CallerCredentials::beside(chain(), headers.iter().copied()).unwrap();
+            let found = CallerCredentials::with_chain(chain(), headers.iter().copied()).unwrap();
             assert_eq!(found.token.is_some(), has_token);
             assert_eq!(found.is_impersonating, headers.len() > 1);
         }
         let twice = [("authorization", &b"Bearer t0k3n"[..]); 2];
-        let found = CallerCredentials::beside(chain(), twice);
+        let found = CallerCredentials::with_chain(chain(), twice);
         assert_eq!(found.unwrap_err(), CredentialsError::Repeated);
         let acting = [("impersonate-user", &b"jane"[..])];
-        assert!(CallerCredentials::beside(chain(), acting).unwrap().is_impersonating);
+        assert!(CallerCredentials::with_chain(chain(), acting).unwrap().is_impersonating);
     }
 
     #[test]

@@ -136,14 +136,15 @@ impl ReadLimit {
         }
     }
 
-    /// The refusal where permits are exhausted: those of one caller, or all.
-    pub(super) const fn reached(
+    /// The rejection of a caller without a free permit. `of_all` limits all callers together, `of_one` each caller.
+    pub(super) const fn rejection(
         exhausted: Exhausted,
-        (all, of_one): (Self, Self),
+        of_all: Self,
+        of_one: Self,
     ) -> CallerRejection {
         CallerRejection::Limited(match exhausted {
             Exhausted::Key => of_one,
-            Exhausted::All => all,
+            Exhausted::All => of_all,
         })
     }
 }

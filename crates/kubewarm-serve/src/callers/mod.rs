@@ -154,8 +154,9 @@ impl CallerAdmission {
         self.noted(async |by| {
             let caller = self.authenticator.authenticate(credentials, peer, by).await?;
             let permit = self.requests.acquire_now(&caller.name);
-            let limits = (ReadLimit::Requests, ReadLimit::UserRequests);
-            let permit = permit.map_err(|reached| ReadLimit::reached(reached, limits))?;
+            let permit = permit.map_err(|exhausted| {
+                ReadLimit::rejection(exhausted, ReadLimit::Requests, ReadLimit::UserRequests)
+            })?;
             let asked = self.authorizer.authorize(&caller, access, by).await?;
             Ok((AuthenticatedCaller { asked, ..caller }, permit))
         })
@@ -208,10 +209,11 @@ impl CallerAdmission {
     ) -> Result<(AuthenticatedCaller, KeyedPermit), CallerRejection> {
         self.noted(async |by| {
             let caller = self.authenticator.authenticate(credentials, peer, by).await?;
-            let place = self.forwarded.acquire_now(&caller.name);
-            let limits = (ReadLimit::ForwardedRequests, ReadLimit::UserForwardedRequests);
-            let place = place.map_err(|reached| ReadLimit::reached(reached, limits))?;
-            Ok((caller, place))
+            let permit = self.forwarded.acquire_now(&caller.name).map_err(|exhausted| {
+                let of_one = ReadLimit::UserForwardedRequests;
+                ReadLimit::rejection(exhausted, ReadLimit::ForwardedRequests, of_one)
+            })?;
+            Ok((caller, permit))
         })
         .await
     }
@@ -241,9 +243,9 @@ impl CallerAdmission {
     ///
     /// [`CallerRejection::Busy`] if no permit is free, or the user has too many watches.
     pub fn watch(&self, caller: &AuthenticatedCaller) -> Result<KeyedPermit, CallerRejection> {
-        let limits = (ReadLimit::Watches, ReadLimit::UserWatches);
-        let permit = self.watches.acquire_now(&caller.name);
-        permit.map_err(|reached| ReadLimit::reached(reached, limits))
+        self.watches.acquire_now(&caller.name).map_err(|exhausted| {
+            ReadLimit::rejection(exhausted, ReadLimit::Watches, ReadLimit::UserWatches)
+        })
     }
 
     /// The slots in use, by limit. Visits each user that has a slot: for a scrape, not for a request.

@@ -50,9 +50,9 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     ///
     /// [`CallerRejection::Busy`] if no slot is free.
     pub(super) fn enter(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
-        let limits = (ReadLimit::Reviews, ReadLimit::UserReviews);
-        let place = self.waiting.acquire_now(&one);
-        place.map_err(|reached| ReadLimit::reached(reached, limits))
+        self.waiting.acquire_now(&one).map_err(|exhausted| {
+            ReadLimit::rejection(exhausted, ReadLimit::Reviews, ReadLimit::UserReviews)
+        })
     }
 
     /// Waits for a slot to send a review of `one`.
@@ -90,9 +90,9 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
         let reads = self.reads;
         match fault {
             Some(fault) if !was_failing => {
-                tracing::warn!(%fault, "access reviews of readers of {reads} fail; callers get 503");
+                tracing::warn!(%fault, "reviews of callers fail; requests for {reads} get 503");
             }
-            None if was_failing => tracing::info!("access reviews of callers succeed again"),
+            None if was_failing => tracing::info!("reviews of callers succeed again"),
             Some(_) | None => {}
         }
     }

@@ -205,7 +205,8 @@ mod tests {
     /// Resolves `fields` for pods in the namespace `a`, and returns the informers that can answer.
     fn answering(
         offers: &ServingIndex,
-        (fields, kind): (&str, &KindInfo),
+        fields: &str,
+        kind: &KindInfo,
     ) -> Result<(FieldFilter, Vec<InformerKey>), StatusError> {
         let query = format!("fieldSelector={}", fields.replace('=', "%3D"));
         let (mut asked, _) = asked("/api/v1/namespaces/a/pods", &query);
@@ -227,7 +228,7 @@ mod tests {
         offers.index("a", &own, "by-app", &path("metadata.labels.app"));
         offers.index("a", &all, "by-tier", &path("metadata.labels.tier"));
         let built_in = kind("");
-        let of = |fields: &str| answering(&offers, (fields, &built_in)).map(|(_, keys)| keys);
+        let of = |fields: &str| answering(&offers, fields, &built_in).map(|(_, keys)| keys);
         assert_eq!(of("spec.nodeName=n").unwrap(), [own.clone(), all.clone()]);
         assert_eq!(of("index.kubewarm.io/by-app=web").unwrap(), slice::from_ref(&own));
         assert_eq!(
@@ -256,12 +257,9 @@ mod tests {
         offers.index("b", &informer("b", "", ""), "by-app", &path("metadata.labels.tier"));
         offers.index("a", &own, "by-app", &path("metadata.labels.app"));
         let built_in = kind("");
-        assert_eq!(
-            answering(&offers, ("index.kubewarm.io/by-app=x", &built_in)).unwrap().1.len(),
-            2
-        );
+        assert_eq!(answering(&offers, "index.kubewarm.io/by-app=x", &built_in).unwrap().1.len(), 2);
         offers.index("a", &own, "by-app", &path("metadata.labels.tier"));
-        let refused = answering(&offers, ("index.kubewarm.io/by-app=x", &built_in)).unwrap_err();
+        let refused = answering(&offers, "index.kubewarm.io/by-app=x", &built_in).unwrap_err();
         assert_eq!(refused.code(), 400);
         assert!(refused.message().contains("/profiles/<namespace>/<name>"), "{refused:?}");
     }
@@ -275,7 +273,7 @@ mod tests {
         offers.index("a", &metadata, "by-owner", &path("metadata.ownerReferences[*].uid"));
         offers.index("a", &metadata, "by-app", &path("metadata.labels.app"));
         let built_in = kind("");
-        let of = |fields: &str| answering(&offers, (fields, &built_in)).map(|(_, keys)| keys.len());
+        let of = |fields: &str| answering(&offers, fields, &built_in).map(|(_, keys)| keys.len());
         assert_eq!(
             (
                 of("index.kubewarm.io/by-owner=x").unwrap(),
@@ -291,7 +289,7 @@ mod tests {
         let three = informer("a", "", "size=3");
         let mut offers = offers("a", slice::from_ref(&three));
         offers.index("a", &three, "size", &path("spec.other"));
-        let of = |fields: &str| answering(&offers, (fields, &kind("size")));
+        let of = |fields: &str| answering(&offers, fields, &kind("size"));
         let (fields, keys) = of("size=3").unwrap();
         assert_eq!((fields.indexes.len(), keys.len()), (0, 1));
         let (fields, keys) = of("size=3,index.kubewarm.io/size=4").unwrap();
@@ -305,7 +303,7 @@ mod tests {
         offers.index("home", &all, "by-node", &path("spec.nodeName"));
         let built_in = kind("");
         let wanted = |fields: &str| {
-            let (fields, _) = answering(&offers, (fields, &built_in))?;
+            let (fields, _) = answering(&offers, fields, &built_in)?;
             let (asked, _) = asked("/api/v1/pods", "labelSelector=tier");
             Ok::<_, StatusError>(fields.wanted(&asked, &all))
         };

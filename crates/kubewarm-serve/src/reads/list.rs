@@ -26,7 +26,7 @@ impl ReadService {
             | VersionMatch::NotOlderThan(_)
             | VersionMatch::Exact(_) => None,
         };
-        let selected = selected(asked, candidate, &reader, (&wanted, after, limit))?;
+        let selected = select_page(asked, candidate, &reader, &wanted, after, limit)?;
         let version = self.confirm(route, candidate, selected.version())?;
         let selected = pick(selected).await;
         let is_full = limit.is_some_and(|limit| selected.objects() >= limit);
@@ -47,11 +47,13 @@ impl ReadService {
 }
 
 /// Selects the objects of one page, from the current state of the store or from an earlier version.
-fn selected(
+fn select_page(
     asked: &ObjectRequest,
     candidate: &CandidateInformer<'_>,
     reader: &StoreReader,
-    (wanted, after, limit): (&ObjectQuery, Option<&ObjectKey>, Option<usize>),
+    wanted: &ObjectQuery,
+    after: Option<&ObjectKey>,
+    limit: Option<usize>,
 ) -> Result<ObjectSnapshot, StatusError> {
     let version = match &asked.at {
         VersionMatch::Exact(version) | VersionMatch::Continue { version: Some(version), .. } => {

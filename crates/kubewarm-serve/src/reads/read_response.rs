@@ -198,7 +198,7 @@ mod tests {
 
     /// The list that is returned when the request selects every object of the store.
     async fn answered(objects: &[(&str, &str)], path: &str, query: &str) -> serde_json::Value {
-        let mut pages = pages(objects, (path, query), Box::new(|| true));
+        let mut pages = pages(objects, path, query, Box::new(|| true));
         let mut body = Vec::new();
         while let Some(piece) = pages.next().await {
             body.extend(piece.unwrap());
@@ -208,17 +208,19 @@ mod tests {
 
     fn pages(
         objects: &[(&str, &str)],
-        asked: (&str, &str),
+        path: &str,
+        query: &str,
         may_go_on: ListAccessCheck,
     ) -> ListPages {
-        pages_of("", objects, asked, may_go_on)
+        pages_of("", objects, path, query, may_go_on)
     }
 
     /// The list of objects with the field `text`. If `text` is not empty, only metadata is written.
     fn pages_of(
         text: &str,
         objects: &[(&str, &str)],
-        (path, query): (&str, &str),
+        path: &str,
+        query: &str,
         may_go_on: ListAccessCheck,
     ) -> ListPages {
         let (catalog, key) = (StoreCatalog::new(), informer("all", "", ""));
@@ -263,7 +265,7 @@ mod tests {
         let held = Arc::new(AtomicBool::new(true));
         let asked = Arc::clone(&held);
         let may_go_on = Box::new(move || asked.load(Ordering::Relaxed));
-        let mut pages = pages(&objects, ("/api/v1/pods", ""), may_go_on);
+        let mut pages = pages(&objects, "/api/v1/pods", "", may_go_on);
         let first = pages.next().await.unwrap().unwrap();
         assert!(!first.is_empty());
         held.store(false, Ordering::Relaxed);
@@ -308,7 +310,7 @@ mod tests {
     async fn all_pieces_except_the_last_have_the_size_of_one_connection_write() {
         let names: Vec<_> = (0..6_000).map(|n| format!("x{n:04}")).collect();
         let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
-        let mut pages = pages(&objects, ("/api/v1/pods", ""), Box::new(|| true));
+        let mut pages = pages(&objects, "/api/v1/pods", "", Box::new(|| true));
         let (first, goes_on) = pages.begin(2 * PIECE_BYTES).await.unwrap();
         assert!(goes_on);
         let mut pieces = vec![first];
@@ -328,7 +330,7 @@ mod tests {
         let names: Vec<_> = (0..20).map(|n| format!("x{n:02}")).collect();
         let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
         let text = "x".repeat(256 << 10);
-        let all = || pages_of(&text, &objects, ("/api/v1/pods", ""), Box::new(|| true));
+        let all = || pages_of(&text, &objects, "/api/v1/pods", "", Box::new(|| true));
         assert!(all().next().now_or_never().is_none(), "four objects use up the scan budget");
         assert!(all().begin(PIECE_BYTES).now_or_never().is_none());
         let (first, goes_on) = all().begin(PIECE_BYTES).await.unwrap();
@@ -336,7 +338,7 @@ mod tests {
         assert_eq!((list["items"].as_array().unwrap().len(), goes_on), (20, false));
         // Small objects fit into one scan budget, so the call does not yield.
         let objects = [("a", "x"), ("a", "y")];
-        let few = pages(&objects, ("/api/v1/pods", ""), Box::new(|| true)).next().now_or_never();
+        let few = pages(&objects, "/api/v1/pods", "", Box::new(|| true)).next().now_or_never();
         assert!(few.is_some());
     }
 }

@@ -67,15 +67,14 @@ impl ResponseEnvelope {
             Self::List(frame) if is_first => frame.first_item(body, out),
             Self::List(frame) => frame.further_item(body, out),
             Self::Table(frame, printer, now) => {
-                let types = (&*frame.api_version, &*frame.kind);
-                let Some(informers) = printer.row(types, body, *now) else {
+                let Some(cells) = printer.row(&frame.api_version, &frame.kind, body, *now) else {
                     tracing::error!(kind = %frame.kind, "a row is left out: what is stored is not JSON");
                     return false;
                 };
                 if is_first {
-                    frame.first_row(&informers, body, out);
+                    frame.first_row(&cells, body, out);
                 } else {
-                    frame.further_row(&informers, body, out);
+                    frame.further_row(&cells, body, out);
                 }
             }
         }

@@ -84,7 +84,7 @@ impl ReadService {
                 changes.mark_unchanged();
                 let offers = self.offers()?;
                 let coverage = CoveringInformers::of(&offers, asked, profile, &self.from.home)?;
-                let answered = match self.route(asked, coverage, (began, proved.as_ref())).await {
+                let answered = match self.route(asked, coverage, began, proved.as_ref()).await {
                     Ok(route) => answer(&route).await,
                     Err(not_yet) => Err(not_yet),
                 };

@@ -46,7 +46,8 @@ impl ReadService {
         &self,
         asked: &'a ObjectRequest,
         coverage: CoveringInformers<'a>,
-        (began, proved): (Instant, Option<&'a (InformerKey, FreshnessCheck)>),
+        began: Instant,
+        proved: Option<&'a (InformerKey, FreshnessCheck)>,
     ) -> Result<ReadRoute<'a>, RetryReason> {
         let cold_read_timeout = coverage.cold_read_timeout();
         let kind = self.kind(&asked.resource).await?;

@@ -106,7 +106,8 @@ mod tests {
     /// A target with one declared informer, while the informer `old` serves its reads.
     fn target(
         name: &str,
-        (informer, old): (&InformerKey, &InformerKey),
+        informer: &InformerKey,
+        old: &InformerKey,
         indexes: &[&str],
     ) -> DeclaredTarget {
         DeclaredTarget {
@@ -131,9 +132,9 @@ mod tests {
     fn declared_indexes_count_for_all_informers_of_the_target() {
         let (one, two, old) = (informer("a", "", ""), informer("b", "", ""), informer("c", "", ""));
         let targets = vec![
-            target("first", (&one, &old), &["app", "tier"]),
-            target("second", (&one, &one), &["node"]),
-            target("third", (&two, &two), &[]),
+            target("first", &one, &old, &["app", "tier"]),
+            target("second", &one, &one, &["node"]),
+            target("third", &two, &two, &[]),
         ];
         let declared = Arc::new(DeclaredProfile { targets, ..declared("a") });
         let offers = ServingIndex::of([&declared]);

@@ -6,15 +6,14 @@ use super::{
     body::{IncomingRequest, OutgoingResponse},
     forward::RequestForwarder,
     pending_response::ResponsePermit,
+    rejection::{no_credentials, refusal, refused_by},
     response,
     watch_session::{WatchReview, WatchSession},
 };
 use crate::review;
 use crate::{
     WatcherRegistry,
-    callers::{
-        AuthenticatedCaller, CallerAdmission, CallerCredentials, CallerRejection, CredentialsError,
-    },
+    callers::{AuthenticatedCaller, CallerAdmission, CallerCredentials},
     metrics::{HandlerLabel, ObservedResponse, ReadMetrics, ResponseSource},
     reads::ReadService,
 };
@@ -60,6 +59,13 @@ struct HandledRequest {
     handler: HandlerLabel,
     resource: Option<Resource>,
     answered: HandlerResult,
+}
+
+/// A request whose caller is permitted to send it.
+struct AdmittedRequest {
+    caller: AuthenticatedCaller,
+    /// Counts the request against its user's limit.
+    permit: KeyedPermit,
 }
 
 impl HandledRequest {
@@ -109,7 +115,7 @@ impl ReadApi {
                 Err(StatusError::cannot_forward()),
             );
         }
-        let sent = forward.send(request, (&self.callers, &self.metrics)).await;
+        let sent = forward.send(request, &self.callers, &self.metrics).await;
         let answered = sent.map(|response| (ResponseSource::Bypass, response));
         HandledRequest::without_resource(HandlerLabel::Forward, answered)
     }
@@ -198,21 +204,24 @@ impl ReadApi {
         }
         match what {
             RequestTarget::Document(document, listing) => {
-                let of = (&document, listing);
-                let response = self.document(request, of, profile.as_ref()).await?;
+                let profile = profile.as_ref();
+                let response = self.document(request, &document, listing, profile).await?;
                 response.body().keep(self.permit(&caller, permit));
                 Ok((ResponseSource::Hit, response))
             }
             RequestTarget::Objects(objects) => {
                 if let Some(watching) = &objects.watch {
-                    let asked = (&objects, watching, profile.as_ref());
-                    let of = (credentials.clone(), peer);
                     let callers = Arc::clone(&self.callers);
-                    let review = WatchReview::new(callers, of, (accesses, allowed_at));
-                    let response = self.watch(asked, review, (&caller, permit)).await?;
+                    let credentials = credentials.clone();
+                    let review = WatchReview::new(callers, credentials, peer, accesses, allowed_at);
+                    let admitted = AdmittedRequest { caller, permit };
+                    let profile = profile.as_ref();
+                    let response =
+                        self.watch(&objects, watching, profile, review, admitted).await?;
                     return Ok((ResponseSource::Hit, response));
                 }
-                self.objects(request, &objects, profile.as_ref(), (&caller, permit)).await
+                let admitted = AdmittedRequest { caller, permit };
+                self.objects(request, &objects, profile.as_ref(), admitted).await
             }
         }
     }
@@ -222,13 +231,13 @@ impl ReadApi {
         request: &IncomingRequest,
         objects: &ObjectRequest,
         profile: Option<&ProfileRef>,
-        (caller, permit): (&AuthenticatedCaller, KeyedPermit),
+        AdmittedRequest { caller, permit }: AdmittedRequest,
     ) -> HandlerResult {
         let answer = self.reads.answer(objects, profile).await?;
         let from = if answer.waited { ResponseSource::Wait } else { ResponseSource::Hit };
-        let turns = self.callers.large_answers(caller);
+        let turns = self.callers.large_answers(&caller);
         let response = response::objects(&request.head.headers, answer, &self.names, turns).await;
-        response.body().keep(self.permit(caller, permit));
+        response.body().keep(self.permit(&caller, permit));
         Ok((from, response))
     }
 
@@ -239,11 +248,13 @@ impl ReadApi {
 
     async fn watch(
         &self,
-        (objects, watching, profile): (&ObjectRequest, &WatchOptions, Option<&ProfileRef>),
+        objects: &ObjectRequest,
+        watching: &WatchOptions,
+        profile: Option<&ProfileRef>,
         review: WatchReview,
-        (caller, request): (&AuthenticatedCaller, KeyedPermit),
+        AdmittedRequest { caller, permit: request }: AdmittedRequest,
     ) -> Result<OutgoingResponse, StatusError> {
-        let place = self.callers.watch(caller).map_err(|refused| {
+        let place = self.callers.watch(&caller).map_err(|refused| {
             self.metrics.count_refusal(&refused);
             refusal(refused)
         })?;
@@ -251,9 +262,9 @@ impl ReadApi {
         let user = &caller.user;
         let who = response::tagged(&self.names, &format!("{}\0{}", user.name, user.uid));
         let informer = feed.source().map(|it| response::opaque(&self.names, &it.informer));
-        let entered = self.watchers.enter((who, informer), objects, &feed, Timestamp::now());
+        let entered = self.watchers.register(who, informer, objects, &feed, Timestamp::now());
         let counted = self.metrics.open_watch(&objects.resource);
-        let permit = ResponsePermit::lasting(place, self.callers.unwritten(caller));
+        let permit = ResponsePermit::lasting(place, self.callers.unwritten(&caller));
         let (request, stop) = (Some(request), self.stop.clone());
         let watch = WatchSession { feed, review, request, counted, _entered: entered, stop };
         Ok(watch.response(&self.names, permit))
@@ -262,7 +273,8 @@ impl ReadApi {
     async fn document(
         &self,
         request: &IncomingRequest,
-        (document, listing): (&ApiDocument, DiscoveryForm),
+        document: &ApiDocument,
+        listing: DiscoveryForm,
         profile: Option<&ProfileRef>,
     ) -> Result<OutgoingResponse, StatusError> {
         if *document == ApiDocument::Version {
@@ -283,51 +295,11 @@ impl ReadApi {
     }
 }
 
-/// The failure of a rejected caller. `forbidden` creates the failure for an authenticated user.
-fn refused_by(
-    refused: CallerRejection,
-    forbidden: impl FnOnce(&str, Option<&str>) -> StatusError,
-) -> StatusError {
-    let CallerRejection::Forbidden { user, reason } = &refused else { return refusal(refused) };
-    if user.is_empty() { refusal(refused) } else { forbidden(user, reason.as_deref()) }
-}
-
-/// The failure of a rejected caller, without the name of the requested object.
-pub(super) fn refusal(refused: CallerRejection) -> StatusError {
-    match refused {
-        CallerRejection::Unauthorized => StatusError::unauthorized(),
-        CallerRejection::Forbidden { reason, .. } => {
-            StatusError::refused(reason.as_deref().unwrap_or("the API server refuses the caller"))
-        }
-        CallerRejection::Impersonation => StatusError::refused(
-            "impersonation is not possible here; send a token of the account itself",
-        ),
-        CallerRejection::Limited(limit) if limit.is_callers_own() => StatusError::user_limit(1),
-        CallerRejection::Limited(_) => StatusError::too_many_requests(1),
-        CallerRejection::Undecided(fault) => {
-            tracing::debug!(%fault, "nobody can say who calls");
-            StatusError::unavailable("the API server does not say whether you may; try again", 1)
-        }
-    }
-}
-
 fn credentials(request: &IncomingRequest) -> Result<CallerCredentials, StatusError> {
     let headers = request.head.headers.iter();
     let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
     let chain = request.connection.chain.clone();
-    CallerCredentials::beside(chain, headers).map_err(no_credentials)
-}
-
-/// The failure of a request without valid credentials.
-pub(super) fn no_credentials(problem: CredentialsError) -> StatusError {
-    match problem {
-        CredentialsError::Repeated => StatusError::bad_request("Authorization is repeated"),
-        CredentialsError::Impersonation => StatusError::bad_request("Impersonate-* cannot be read"),
-        CredentialsError::Missing
-        | CredentialsError::NoBearer
-        | CredentialsError::Empty
-        | CredentialsError::TooLong => StatusError::unauthorized(),
-    }
+    CallerCredentials::with_chain(chain, headers).map_err(no_credentials)
 }
 
 /// Whether a client certificate authenticates the caller, with or without a token. kubewarm cannot forward such

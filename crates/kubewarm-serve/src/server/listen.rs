@@ -151,15 +151,16 @@ impl ReadListener {
     }
 
     /// Serves `api` until `stop`, with one thread per processor. Then finishes requests in progress, for at
-    /// most 10 s. `shown` contains the server's certificate and, if client certificates are accepted, their
-    /// authority.
+    /// most 10 s. With `authority`, the server accepts client certificates of
+    /// these CAs.
     ///
     /// # Errors
     ///
     /// [`ServeError`] if the certificate cannot be used, or a thread ends.
     pub async fn serve(
         self,
-        shown: (Arc<ServingCertificate>, Option<Arc<ClientCa>>),
+        certificate: Arc<ServingCertificate>,
+        authority: Option<Arc<ClientCa>>,
         api: Arc<ReadApi>,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
@@ -168,15 +169,17 @@ impl ReadListener {
             let api = Arc::clone(&api);
             Box::pin(async move { api.handle(request).await })
         });
-        self.serve_by(shown, (handler, metrics), stop).await
+        self.serve_by(certificate, authority, handler, metrics, stop).await
     }
 
     /// Like [`ReadListener::serve`], with another handler. Counts requests that do not reach the handler in
     /// `metrics`.
     pub(super) async fn serve_by(
         self,
-        (certificate, authority): (Arc<ServingCertificate>, Option<Arc<ClientCa>>),
-        (handler, metrics): (RequestHandler, ReadMetrics),
+        certificate: Arc<ServingCertificate>,
+        authority: Option<Arc<ClientCa>>,
+        handler: RequestHandler,
+        metrics: ReadMetrics,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
         let Self { listeners, address, limits, connections } = self;

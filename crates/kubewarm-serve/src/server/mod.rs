@@ -8,6 +8,7 @@ mod forward;
 mod gzip;
 mod listen;
 mod pending_response;
+mod rejection;
 mod response;
 #[cfg(test)]
 mod tests;

@@ -109,8 +109,10 @@ impl WatchReview {
     /// `allowed_at`.
     pub(super) fn new(
         callers: Arc<CallerAdmission>,
-        (credentials, peer): (CallerCredentials, IpAddr),
-        (accesses, allowed_at): (Vec<SelfSubjectAccessReviewSpec>, Instant),
+        credentials: CallerCredentials,
+        peer: IpAddr,
+        accesses: Vec<SelfSubjectAccessReviewSpec>,
+        allowed_at: Instant,
     ) -> Self {
         // Random, so that watches that begin together are not reviewed together.
         let due = Instant::now() + REVIEW.mul_f64(fastrand::f64());
@@ -181,7 +183,7 @@ mod tests {
     async fn begun(callers: &Arc<CallerAdmission>) -> WatchReview {
         let (credentials, accesses) = (credentials(), vec![pods("watch", Some("web"))]);
         let (caller, _) = callers.admit(&credentials, &accesses[0], PEER).await.unwrap();
-        WatchReview::new(Arc::clone(callers), (credentials, PEER), (accesses, caller.asked))
+        WatchReview::new(Arc::clone(callers), credentials, PEER, accesses, caller.asked)
     }
 
     /// Reviews the watch until it ends, or for the time `most`. Returns the time that has passed.

@@ -238,7 +238,7 @@ impl StatusError {
     /// client has to list again.
     #[must_use]
     pub fn watch_lost() -> Self {
-        Self::new(410, "Expired", "what is watched was listed anew: list it, and watch from there")
+        Self::new(410, "Expired", "the objects were listed again; list them and watch from there")
     }
 
     /// 421: no informer serves these objects to this caller. A 404 or an empty list would instead

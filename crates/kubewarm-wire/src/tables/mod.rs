@@ -137,7 +137,8 @@ impl TablePrinter {
     #[must_use]
     pub fn row(
         &self,
-        (api_version, kind): (&str, &str),
+        api_version: &str,
+        kind: &str,
         stored: &[u8],
         now: Timestamp,
     ) -> Option<String> {

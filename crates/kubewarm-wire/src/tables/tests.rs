@@ -7,7 +7,7 @@ const NOW: &str = "2026-01-01T01:00:00Z";
 
 fn cells(group: &str, version: &str, resource: &str, object: &Value) -> Value {
     let printer = TablePrinter::built_in(group, version, resource);
-    let row = printer.row(("v1", "Kind"), object.to_string().as_bytes(), NOW.parse().unwrap());
+    let row = printer.row("v1", "Kind", object.to_string().as_bytes(), NOW.parse().unwrap());
     let row: Value = serde_json::from_str(&format!("{{{}}}", row.unwrap())).unwrap();
     row["cells"].clone()
 }
@@ -143,7 +143,7 @@ fn the_row_of_a_completed_pod_has_a_condition() {
     let printer = TablePrinter::built_in("", "v1", "pods");
     let row = |phase: &str| {
         let object = json!({"status": {"phase": phase}}).to_string();
-        printer.row(("v1", "Pod"), object.as_bytes(), NOW.parse().unwrap()).unwrap()
+        printer.row("v1", "Pod", object.as_bytes(), NOW.parse().unwrap()).unwrap()
     };
     assert!(row("Failed").contains(r#""conditions":[{"#) && row("Succeeded").contains("Completed"));
     assert!(!row("Running").contains("conditions"));

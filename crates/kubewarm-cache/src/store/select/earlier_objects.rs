@@ -4,7 +4,7 @@ use super::{ObjectQuery, ObjectSnapshot, RowSpan};
 use crate::store::{
     contents::StoreContents,
     event_log::StoreChange,
-    reader::{StoreReader, key, key_order},
+    reader::{ObjectKeyRef, StoreReader},
     shared_rows::SharedRows,
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
@@ -79,9 +79,9 @@ impl<'a> EarlierObjects<'a> {
         after: Option<&ObjectKey>,
     ) {
         for change in changes {
-            let object = (change.namespace(), change.name());
+            let object = ObjectKeyRef { namespace: change.namespace(), name: change.name() };
             if wanted.is_in_span(object, after) {
-                let [_, newest] = self.0.entry(key(object.0, object.1)).or_insert([change, change]);
+                let [_, newest] = self.0.entry(object.to_key()).or_insert([change, change]);
                 *newest = change;
             }
         }
@@ -127,7 +127,7 @@ impl<'a> EarlierObjects<'a> {
         while left > 0 {
             let row = numbers.peek().and_then(|&number| Some((number, contents.object(number)?)));
             let order = match (earlier.peek(), row) {
-                (Some((key, _)), Some((_, object))) => key_order(object, key),
+                (Some((key, _)), Some((_, object))) => object.cmp(&ObjectKeyRef::from(key)),
                 (Some(_), None) => Ordering::Greater,
                 (None, Some(_)) => Ordering::Less,
                 (None, None) => break,

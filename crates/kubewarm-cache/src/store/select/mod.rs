@@ -134,7 +134,7 @@ impl StoreContents {
         }
         let is_named = |number: u32| {
             let object = wanted.name.as_ref().and_then(|_| self.object(number));
-            object.is_none_or(|(_, name)| wanted.is_named(name))
+            object.is_none_or(|object| wanted.is_named(object.name))
         };
         match narrowed {
             // Sorting few rows is faster than a pass over the whole span.

@@ -1,6 +1,6 @@
 //! Queries on a store, and the tests that check the bodies of objects.
 
-use crate::store::{packed_object::BodyEncoding, reader::is_behind};
+use crate::store::{packed_object::BodyEncoding, reader::ObjectKeyRef};
 use kubewarm_api::model::{FieldPath, LabelComparison, LabelSelector, ObjectKey};
 use kubewarm_wire::json::FieldPathSet;
 use std::{
@@ -87,10 +87,10 @@ impl ObjectQuery {
         self.labels.is_empty() && self.tests.all.is_empty()
     }
 
-    /// Whether an object, given as namespace and name, is in the queried namespace and comes after `after`.
-    pub(super) fn is_in_span(&self, object: (&str, &[u8]), after: Option<&ObjectKey>) -> bool {
-        self.namespace.as_deref().is_none_or(|it| it == object.0)
-            && after.is_none_or(|after| is_behind(object, after))
+    /// Whether an object is in the queried namespace and comes after `after`.
+    pub(super) fn is_in_span(&self, object: ObjectKeyRef<'_>, after: Option<&ObjectKey>) -> bool {
+        self.namespace.as_deref().is_none_or(|it| it == object.namespace)
+            && after.is_none_or(|after| object > ObjectKeyRef::from(after))
     }
 
     /// Whether the query selects objects with this name.

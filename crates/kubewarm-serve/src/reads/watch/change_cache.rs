@@ -94,7 +94,8 @@ impl ChangeCache {
         &self,
         opened: &UnpackedChange,
         of: EventType,
-        (by, is_first): (&Arc<EventEncoder>, bool),
+        by: &Arc<EventEncoder>,
+        is_first: bool,
         follower: &EventLogFollower,
     ) -> Option<Bytes> {
         let mut written = opened.written.lock();
@@ -213,7 +214,7 @@ impl UnpackedChange {
             let was = is_selected(self.before(follower), &self.before);
             (was, is_selected(self.now(follower), &self.now))
         };
-        events((was, is), change.is_other())
+        event_pair(was, is, change.is_other())
     }
 }
 
@@ -228,7 +229,9 @@ impl ChangedObject {
     }
 }
 
-fn events((was, is): (bool, bool), is_other: bool) -> EventPair {
+/// The events of an object that was selected before a change (`was`) or is selected after it (`is`). `is_other`
+/// means that the change replaced the object by another one with its name.
+fn event_pair(was: bool, is: bool, is_other: bool) -> EventPair {
     match (was, is) {
         (false, false) => [None, None],
         (false, true) => [Some(EventType::Added), None],
@@ -355,7 +358,7 @@ mod tests {
     #[test]
     fn an_object_is_added_when_it_starts_to_match_and_deleted_when_it_stops() {
         use EventType::{Added, Deleted, Modified};
-        for (selected, is_other, expected) in [
+        for ((was, is), is_other, expected) in [
             ((false, false), false, [None, None]),
             ((false, true), false, [Some(Added), None]),
             ((true, true), false, [Some(Modified), None]),
@@ -364,7 +367,7 @@ mod tests {
             ((true, false), true, [Some(Deleted), None]),
             ((false, true), true, [Some(Added), None]),
         ] {
-            assert_eq!(events(selected, is_other), expected, "{selected:?} {is_other}");
+            assert_eq!(event_pair(was, is, is_other), expected, "{was} {is} {is_other}");
         }
     }
 }

@@ -62,7 +62,8 @@ impl WatchCursor {
         kind: &KindInfo,
         asked: &ObjectRequest,
         wanted: ObjectQuery,
-        (follower, initial): (EventLogFollower, Option<(ObjectSnapshot, ResourceVersion)>),
+        follower: EventLogFollower,
+        initial: Option<(ObjectSnapshot, ResourceVersion)>,
     ) -> Self {
         let is_unmarked = initial.is_some() && asked.watch.as_ref().is_some_and(|it| it.bookmarks);
         Self {
@@ -167,8 +168,8 @@ impl WatchCursor {
         let opened = shared.open(change);
         let events = shared.events(&opened, &self.wanted, &self.follower);
         for event in events.into_iter().flatten() {
-            let form = (&self.lines, self.is_first);
-            if let Some(line) = shared.line(&opened, event, form, &self.follower) {
+            let line = shared.line(&opened, event, &self.lines, self.is_first, &self.follower);
+            if let Some(line) = line {
                 self.is_first = false;
                 piece.push(line);
                 *self.position.lock() = Some(opened.change().version().clone());
@@ -193,7 +194,7 @@ impl WatchCursor {
 
     fn bookmark(&mut self, version: &ResourceVersion, is_initial_end: bool) -> WatchChunk {
         let mut out = Vec::new();
-        self.lines.bookmark((version, is_initial_end), self.is_first, &mut out);
+        self.lines.bookmark(version, is_initial_end, self.is_first, &mut out);
         self.is_first = false;
         WatchChunk { lines: out.into(), events: 1 }
     }
@@ -265,7 +266,7 @@ mod tests {
         // Only metadata is written, so without a scan budget all objects would fit into one piece.
         asked.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
         let mut cursor =
-            WatchCursor::new(&kind(""), &asked, ObjectQuery::default(), (follower, initial));
+            WatchCursor::new(&kind(""), &asked, ObjectQuery::default(), follower, initial);
         let shared = ChangeCache::default();
         for (events, goes_on) in [(4, true), (4, true), (2, false)] {
             let WatchStep::Piece(piece) = cursor.next(&shared) else { panic!("objects") };
@@ -286,7 +287,7 @@ mod tests {
         let (asked, _) = asked("/api/v1/pods", "watch=1&labelSelector=app");
         let labels = asked.labels.clone();
         let wanted = ObjectQuery { labels, ..ObjectQuery::default() };
-        let mut cursor = WatchCursor::new(&kind(""), &asked, wanted, (follower, None));
+        let mut cursor = WatchCursor::new(&kind(""), &asked, wanted, follower, None);
         let shared = ChangeCache::default();
         for version in 6..11 {
             upsert(&mut writer, "x0", version);

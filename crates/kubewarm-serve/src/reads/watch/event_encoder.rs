@@ -44,7 +44,7 @@ impl EventEncoder {
             kubewarm_wire::event(of, |out| self.object(stored, out), out);
             return true;
         };
-        let row = self.row((*form, printer), stored, is_first);
+        let row = self.row(*form, printer, stored, is_first);
         row.map(|row| kubewarm_wire::event(of, row, out)).is_some()
     }
 
@@ -52,7 +52,8 @@ impl EventEncoder {
     /// server, a bookmark of a table is the row of an object that has only a version.
     pub(super) fn bookmark(
         &self,
-        (version, is_initial_end): (&ResourceVersion, bool),
+        version: &ResourceVersion,
+        is_initial_end: bool,
         is_first: bool,
         out: &mut Vec<u8>,
     ) {
@@ -65,7 +66,7 @@ impl EventEncoder {
             // The mark is an annotation, so the row contains metadata even if the client wants no objects.
             form.object.get_or_insert(ObjectForm::Metadata(form.version));
         }
-        if let Some(row) = self.row((form, printer), &stored, is_first) {
+        if let Some(row) = self.row(form, printer, &stored, is_first) {
             kubewarm_wire::bookmark(row, out);
         }
     }
@@ -77,12 +78,13 @@ impl EventEncoder {
     /// Returns a function that writes a table of one row; `None` if the object is not JSON.
     fn row<'s>(
         &self,
-        (form, printer): (TableForm, &TablePrinter),
+        form: TableForm,
+        printer: &TablePrinter,
         stored: &'s [u8],
         is_first: bool,
     ) -> Option<impl FnOnce(&mut Vec<u8>) + use<'s>> {
         let Self { api_version, kind, .. } = self;
-        let Some(cells) = printer.row((api_version, kind), stored, Timestamp::now()) else {
+        let Some(cells) = printer.row(api_version, kind, stored, Timestamp::now()) else {
             tracing::error!(%kind, "an event is left out: what is stored is not JSON");
             return None;
         };
@@ -161,12 +163,12 @@ mod tests {
             (Some(ObjectForm::Full), "Pod"),
         ] {
             let lines = rows(object);
-            let end = written(|out| lines.bookmark((&9.into(), true), true, out));
+            let end = written(|out| lines.bookmark(&9.into(), true, true, out));
             let row = &end["object"]["rows"][0];
             assert_eq!(end["type"], "BOOKMARK");
             assert!(end["object"]["columnDefinitions"].is_array(), "it may be the first event");
             assert_eq!((&row["object"]["kind"], &row["object"]["metadata"]), (&json!(kind), &mark));
-            let later = written(|out| lines.bookmark((&9.into(), false), false, out));
+            let later = written(|out| lines.bookmark(&9.into(), false, false, out));
             let object_of = &later["object"]["rows"][0]["object"];
             assert_eq!(object_of.is_null(), object.is_none(), "{later}");
             assert_eq!(later["object"]["metadata"]["resourceVersion"], "9");

@@ -72,7 +72,7 @@ impl ReadService {
                 source: ReadSource::of(candidate, route.max_staleness),
                 terms: candidate.access_terms(),
                 indexes: route.fields.indexes.clone(),
-                cursor: WatchCursor::new(&route.kind, route.asked, wanted, (follower, initial)),
+                cursor: WatchCursor::new(&route.kind, route.asked, wanted, follower, initial),
                 timing: WatchTiming::new(watching, Instant::now()),
             }
         };

@@ -2,7 +2,7 @@
 
 use crate::{
     callers::{CallerCredentials, CredentialsError},
-    server::api::no_credentials,
+    server::rejection::no_credentials,
 };
 use http::{
     HeaderMap, HeaderName, HeaderValue,
@@ -86,6 +86,15 @@ fn is_websocket(asked: &HeaderMap) -> bool {
     protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"))
 }
 
+/// The headers that a forwarded request keeps only in some cases.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeptHeaders {
+    /// `Upgrade`, if the request switches protocols.
+    pub(super) upgrade: bool,
+    /// `Accept-Encoding`, unless kubewarm must read the version in the response.
+    pub(super) accept_encoding: bool,
+}
+
 /// The headers for the API server. Headers of the connection, of front proxies and of the target host are left
 /// out. The token is formatted again, so that the API server cannot read a different one. If kubewarm needs the
 /// version in the response, the response must not be compressed.
@@ -93,11 +102,11 @@ pub(super) fn onward(
     asked: &HeaderMap,
     ForwardCredentials { token, protocols }: &ForwardCredentials,
     peer: IpAddr,
-    (upgrade, must_be_readable): (bool, bool),
+    kept: KeptHeaders,
 ) -> Result<HeaderMap, StatusError> {
     let unreadable = || StatusError::bad_request("a header cannot be read");
     let mut headers = asked.clone();
-    let protocol = headers.get(UPGRADE).filter(|_| upgrade).cloned();
+    let protocol = headers.get(UPGRADE).filter(|_| kept.upgrade).cloned();
     without_connection(&mut headers);
     for name in [HOST, CONTENT_LENGTH, EXPECT] {
         headers.remove(name);
@@ -107,7 +116,7 @@ pub(super) fn onward(
     for name in of_proxy {
         headers.remove(name);
     }
-    if must_be_readable {
+    if !kept.accept_encoding {
         headers.remove(ACCEPT_ENCODING);
     }
     if let Some(protocol) = protocol {
@@ -169,7 +178,8 @@ mod tests {
     ) -> Vec<String> {
         let asked = asked(headers);
         let sender = ForwardCredentials::of(&asked, upgrade).unwrap();
-        let sent = onward(&asked, &sender, PEER, (upgrade, readable)).unwrap();
+        let kept = KeptHeaders { upgrade, accept_encoding: !readable };
+        let sent = onward(&asked, &sender, PEER, kept).unwrap();
         let mut sent: Vec<_> = sent
             .iter()
             .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
@@ -283,7 +293,8 @@ mod tests {
         for headers in [&[TOKEN] as &[_], &[WEBSOCKET, IN_PROTOCOL]] {
             let asked = asked(headers);
             let sender = ForwardCredentials::of(&asked, true).unwrap();
-            let shown = format!("{:?}", onward(&asked, &sender, PEER, (true, false)).unwrap());
+            let kept = KeptHeaders { upgrade: true, accept_encoding: true };
+            let shown = format!("{:?}", onward(&asked, &sender, PEER, kept).unwrap());
             assert!(!shown.contains("t0k3n") && !shown.contains("bearer."), "{shown}");
         }
     }

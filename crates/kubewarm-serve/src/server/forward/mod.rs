@@ -5,12 +5,15 @@ mod inspection;
 #[cfg(test)]
 mod tests;
 
-use self::{headers::ForwardCredentials, inspection::WriteInspectionPermits};
+use self::{
+    headers::{ForwardCredentials, KeptHeaders},
+    inspection::WriteInspectionPermits,
+};
 use super::{
-    api::refusal,
     body::{IncomingRequest, OutgoingResponse, ResponseBody},
     connection::ConnectionState,
     pending_response::ResponsePermit,
+    rejection::refusal,
     response::response,
 };
 use crate::{
@@ -80,7 +83,8 @@ impl RequestForwarder {
     pub(super) async fn send(
         &self,
         IncomingRequest { head, body, upgrade, connection }: IncomingRequest,
-        (callers, metrics): (&CallerAdmission, &ReadMetrics),
+        callers: &CallerAdmission,
+        metrics: &ReadMetrics,
     ) -> Result<OutgoingResponse, StatusError> {
         let ForwardRequest { path, writes, is_long_running } =
             ForwardRequest::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
@@ -89,13 +93,13 @@ impl RequestForwarder {
         // Only callers that the API server authenticates can cause more work there, or use memory of this
         // process.
         let forwarded = callers.forward(&sender.credentials(), peer).await;
-        let (caller, place) = forwarded.map_err(|refused| {
+        let (caller, permit) = forwarded.map_err(|refused| {
             metrics.count_refusal(&refused);
             refusal(refused)
         })?;
         connection.accept(|| callers.connection(&caller));
-        let flags = (upgrade.is_some(), writes.is_some());
-        let headers = headers::onward(&head.headers, &sender, peer, flags)?;
+        let kept = KeptHeaders { upgrade: upgrade.is_some(), accept_encoding: writes.is_none() };
+        let headers = headers::onward(&head.headers, &sender, peer, kept)?;
         let (sent, is_too_large) = onward(&head, path, headers, body)?;
         let answering = self.upstream.send(sent);
         let answer =
@@ -117,30 +121,31 @@ impl RequestForwarder {
         })?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             let bytes = callers.unwritten(&caller);
-            return self.passed(answer, writes, (place, bytes)).await;
+            return self.pass_response(answer, writes, permit, bytes).await;
         }
         let Some(upgrade) = upgrade else {
             return Err(StatusError::unanswered());
         };
-        Ok(tunnelled(answer, upgrade, place, &connection))
+        Ok(tunnelled(answer, upgrade, permit, &connection))
     }
 
     /// Passes the response through. For a write it first reads the beginning, up to the object's version.
-    async fn passed(
+    async fn pass_response(
         &self,
         answer: http::Response<Incoming>,
         writes: Option<WriteTarget>,
-        (place, bytes): (KeyedPermit, UserPermits),
+        permit: KeyedPermit,
+        bytes: UserPermits,
     ) -> Result<OutgoingResponse, StatusError> {
         let (mut head, mut body) = answer.into_parts();
         headers::without_connection(&mut head.headers);
         let size = body.size_hint().exact();
         if head.status.is_client_error() && size.is_some_and(|size| size <= SHORT) {
             // Read completely, so that a rejected caller who does not read it holds no permit.
-            let said = timeout(HEAD, body.collect()).await.ok().and_then(Result::ok);
-            let said = said.ok_or_else(StatusError::unanswered)?.to_bytes();
-            drop(place);
-            let body = ResponseBody::from(said);
+            let content = timeout(HEAD, body.collect()).await.ok().and_then(Result::ok);
+            let content = content.ok_or_else(StatusError::unanswered)?.to_bytes();
+            drop(permit);
+            let body = ResponseBody::from(content);
             body.keep(ResponsePermit::nothing());
             return Ok(response(head.status, head.headers, body));
         }
@@ -158,7 +163,7 @@ impl RequestForwarder {
         } else {
             ResponseBody::streamed(stream::iter([Ok(first)]).chain(body.into_data_stream()))
         };
-        body.keep(ResponsePermit::lasting((place, room), bytes));
+        body.keep(ResponsePermit::lasting((permit, room), bytes));
         Ok(response(head.status, head.headers, body))
     }
 }
@@ -192,7 +197,7 @@ fn onward(
 fn tunnelled(
     mut answer: http::Response<Incoming>,
     caller: OnUpgrade,
-    place: KeyedPermit,
+    permit: KeyedPermit,
     connection: &ConnectionState,
 ) -> OutgoingResponse {
     let upstream = hyper::upgrade::on(&mut answer);
@@ -203,7 +208,7 @@ fn tunnelled(
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, protocol);
     }
-    connection.tunnel.set(Some(Box::pin(carry(caller, upstream, place))));
+    connection.tunnel.set(Some(Box::pin(carry(caller, upstream, permit))));
     let body = ResponseBody::from(Bytes::new());
     body.keep(ResponsePermit::nothing());
     response(StatusCode::SWITCHING_PROTOCOLS, headers, body)

@@ -129,9 +129,10 @@ impl Served {
         let address = SocketAddr::from(([127, 0, 0, 1], reading.address().port()));
         let stop = CancellationToken::new();
         let registry = Registry::new();
-        let (shown, counted) =
-            ((Arc::clone(&certificate), None), ReadMetrics::register(&registry).unwrap());
-        let serving = tokio::spawn(reading.serve_by(shown, (handler, counted), stop.clone()));
+        let (shown, metrics) =
+            (Arc::clone(&certificate), ReadMetrics::register(&registry).unwrap());
+        let serving = reading.serve_by(shown, None, handler, metrics, stop.clone());
+        let serving = tokio::spawn(serving);
         Self { address, certificate, registry, stop, serving }
     }
 

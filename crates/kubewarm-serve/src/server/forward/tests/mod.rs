@@ -84,7 +84,7 @@ impl Scene {
             let handlers = Arc::clone(&of_threads);
             Box::pin(async move {
                 let sent =
-                    handlers.forward.send(request, (&handlers.callers, &handlers.metrics)).await;
+                    handlers.forward.send(request, &handlers.callers, &handlers.metrics).await;
                 sent.unwrap_or_else(|failure| response::failure(&failure))
             })
         });

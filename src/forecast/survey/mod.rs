@@ -1,5 +1,8 @@
 //! Requests a sample of each informer's objects, with the informer's identity and within limits.
 
+#[cfg(test)]
+mod tests;
+
 use super::{
     accepted,
     cost_estimate::{InformerSurvey, ListSpeed, ProfileForecast, dictionary_key, forecast},
@@ -13,7 +16,8 @@ use kubewarm_api::{
 };
 use kubewarm_cache::{
     informer::{
-        AccessCheck, AccessDecision, ListMethodSupport, SampleDepth, SamplePage, check_access, look,
+        AccessCheck, AccessDecision, ListMethodSupport, SampleDepth, SamplePage, SampleRequest,
+        check_access, fetch_sample_page,
     },
     store::{DictionaryKey, StoreSample},
 };
@@ -89,11 +93,24 @@ impl CostSurveyor {
         Self { has_access_checks: false, ..self }
     }
 
-    /// Waits before `requests` requests: `request_pause` for each, and the rate limit.
-    async fn wait_for_limits(&self, requests: u32, survey: &ProfileSurvey) {
+    /// Takes `requests` of the remaining requests, and waits: `request_pause` for each, and the rate
+    /// limit.
+    ///
+    /// # Errors
+    ///
+    /// [`FaultReason::Throttled`] if too few requests remain.
+    async fn start_requests(
+        &self,
+        requests: u32,
+        survey: &mut ProfileSurvey,
+    ) -> Result<(), RequestFault> {
+        if !survey.take_requests(requests) {
+            return Err(requests_exhausted());
+        }
         sleep(self.request_pause * requests).await;
         let count = usize::try_from(requests).unwrap_or(usize::MAX);
         self.buckets.pass(&survey.payer, count).await;
+        Ok(())
     }
 
     /// Returns the namespaces that a selector matches, except those that are being deleted.
@@ -111,17 +128,15 @@ impl CostSurveyor {
         let mut names = Vec::new();
         let mut token = String::new();
         for _ in 0..PAGES {
-            if !survey.take_requests(1) {
-                return Err(requests_exhausted());
-            }
-            self.wait_for_limits(1, survey).await;
-            let what = (SampleDepth::Metadata, COUNTED, token.as_str());
+            self.start_requests(1, survey).await?;
+            let page =
+                SampleRequest { depth: SampleDepth::Metadata, limit: COUNTED, token: &token };
             let name = |item: &DecodedObject<'_>| {
                 if !is_leaving(item.body) {
                     names.push(Arc::from(&*item.name));
                 }
             };
-            token = look(&client, selector, what, name).await?.token;
+            token = fetch_sample_page(&client, selector, page, name).await?.token;
             if token.is_empty() {
                 return Ok(names);
             }
@@ -180,8 +195,9 @@ impl CostSurveyor {
             let text = "the payload of secrets is not sampled, so memory is a lower bound";
             found.note_lower_bound(text.to_owned());
         }
-        if self.has_access_checks && survey.take_requests(ACCESS_CHECK_REQUESTS) {
-            self.wait_for_limits(ACCESS_CHECK_REQUESTS, survey).await;
+        if self.has_access_checks
+            && self.start_requests(ACCESS_CHECK_REQUESTS, survey).await.is_ok()
+        {
             let client = self.clients.client_for(&spec.key.identity);
             let AccessCheck { list, watch, .. } = check_access(&client, spec).await;
             for (verb, answer) in [(Verb::List, list), (Verb::Watch, watch)] {
@@ -239,17 +255,15 @@ impl CostSurveyor {
         token: &str,
         survey: &mut ProfileSurvey,
     ) -> Result<SamplePage, RequestFault> {
-        if !survey.take_requests(1) {
-            return Err(requests_exhausted());
-        }
-        self.wait_for_limits(1, survey).await;
+        self.start_requests(1, survey).await?;
         let client = self.clients.client_for(&spec.key.identity);
         let keep = |item: &DecodedObject<'_>| {
             if depth == SampleDepth::AsDeclared {
                 survey.add_sample(spec, item);
             }
         };
-        look(&client, &spec.key, (depth, limit, token), keep).await
+        let page = SampleRequest { depth, limit, token };
+        fetch_sample_page(&client, &spec.key, page, keep).await
     }
 }
 
@@ -318,83 +332,6 @@ impl InformerSurvey {
 impl std::fmt::Debug for CostSurveyor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The clients contain credentials.
-        f.debug_struct("CostSurveyor")
-            .field("request_pause", &self.request_pause)
-            .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::forecast::fixtures::{declared, spec, target};
-    use http::{Request, Response};
-    use kube::client::Body;
-    use kubewarm_api::model::InformerScope;
-    use std::{convert::Infallible, sync::atomic::AtomicU32, sync::atomic::Ordering};
-    use tower::service_fn;
-
-    /// An API server with these items, which counts its requests.
-    struct Holding(&'static str, Arc<AtomicU32>);
-
-    impl ClientProvider for Holding {
-        fn client_for(&self, _: &Identity) -> Arc<kube::Client> {
-            let (items, requests) = (self.0, Arc::clone(&self.1));
-            let service = service_fn(move |_: Request<Body>| {
-                requests.fetch_add(1, Ordering::Relaxed);
-                let frame = r#""kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"7"}"#;
-                let list = format!(r#"{{{frame},"items":[{items}]}}"#);
-                std::future::ready(Ok::<_, Infallible>(Response::new(Body::from(
-                    list.into_bytes(),
-                ))))
-            });
-            Arc::new(kube::Client::new(service, "default"))
-        }
-    }
-
-    async fn survey(informers: usize, request_pause: Duration) -> (ProfileForecast, u32) {
-        let requests = Arc::new(AtomicU32::new(0));
-        let clients = Arc::new(Holding("", Arc::clone(&requests)));
-        let surveyor = CostSurveyor::new(clients, request_pause, NamespaceBuckets::default());
-        let informers = (0..informers).map(|at| spec("pods", &format!("n{at}"))).collect();
-        let forecast = surveyor.survey(&order(informers)).await;
-        (forecast, requests.load(Ordering::Relaxed))
-    }
-
-    fn order(informers: Vec<InformerSpec>) -> DeclaredProfile {
-        declared("a", "p", vec![target("pods", informers)])
-    }
-
-    #[tokio::test]
-    async fn a_selector_ignores_namespaces_that_are_being_deleted() {
-        let items = r#"{"metadata":{"name":"a"}},
-            {"metadata":{"name":"b","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
-        let clients = Arc::new(Holding(items, Arc::default()));
-        let surveyor = CostSurveyor::new(clients, Duration::ZERO, NamespaceBuckets::default());
-        let key = InformerKey { extent: InformerScope::Cluster, ..spec("namespaces", "").key };
-        let mut survey = ProfileSurvey::of(&order(Vec::new()));
-        let names = surveyor.names(&key, &mut survey).await.unwrap();
-        assert_eq!(names, ["a".into()]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_survey_takes_three_requests_per_informer() {
-        let (forecast, requests) = survey(10, Duration::ZERO).await;
-        // One more request reads the version of the API server.
-        assert_eq!((requests, forecast.total.certainty), (31, PlanCertainty::Estimate));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_survey_stops_at_512_requests_and_reports_it() {
-        let (forecast, requests) = survey(600, Duration::ZERO).await;
-        assert!(requests <= REQUESTS + 1, "{requests}");
-        assert_eq!(
-            (forecast.total.informers, forecast.total.certainty),
-            (600, PlanCertainty::LowerBound)
-        );
-        assert!(forecast.caveats[0].contains("512 requests"), "{:?}", forecast.caveats);
-        let began = Instant::now();
-        let (_, requests) = survey(600, Duration::from_secs(1)).await;
-        assert!(began.elapsed() <= TIME + Duration::from_secs(4) && requests < 200, "{requests}");
+        f.debug_struct("CostSurveyor").finish_non_exhaustive()
     }
 }

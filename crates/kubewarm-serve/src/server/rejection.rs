@@ -1,0 +1,44 @@
+//! Converts rejected callers and invalid credentials into failures.
+
+use crate::callers::{CallerRejection, CredentialsError};
+use kubewarm_wire::StatusError;
+
+/// The failure of a rejected caller. `forbidden` creates the failure for an authenticated user.
+pub(super) fn refused_by(
+    refused: CallerRejection,
+    forbidden: impl FnOnce(&str, Option<&str>) -> StatusError,
+) -> StatusError {
+    let CallerRejection::Forbidden { user, reason } = &refused else { return refusal(refused) };
+    if user.is_empty() { refusal(refused) } else { forbidden(user, reason.as_deref()) }
+}
+
+/// The failure of a rejected caller, without the name of the requested object.
+pub(super) fn refusal(refused: CallerRejection) -> StatusError {
+    match refused {
+        CallerRejection::Unauthorized => StatusError::unauthorized(),
+        CallerRejection::Forbidden { reason, .. } => {
+            StatusError::refused(reason.as_deref().unwrap_or("the API server refuses the caller"))
+        }
+        CallerRejection::Impersonation => StatusError::refused(
+            "impersonation is not possible here; send a token of the account itself",
+        ),
+        CallerRejection::Limited(limit) if limit.is_callers_own() => StatusError::user_limit(1),
+        CallerRejection::Limited(_) => StatusError::too_many_requests(1),
+        CallerRejection::Undecided(fault) => {
+            tracing::debug!(%fault, "the caller could not be reviewed");
+            StatusError::unavailable("the API server does not say whether you may; try again", 1)
+        }
+    }
+}
+
+/// The failure of a request without valid credentials.
+pub(super) fn no_credentials(problem: CredentialsError) -> StatusError {
+    match problem {
+        CredentialsError::Repeated => StatusError::bad_request("Authorization is repeated"),
+        CredentialsError::Impersonation => StatusError::bad_request("Impersonate-* cannot be read"),
+        CredentialsError::Missing
+        | CredentialsError::NoBearer
+        | CredentialsError::Empty
+        | CredentialsError::TooLong => StatusError::unauthorized(),
+    }
+}

@@ -1,0 +1,69 @@
+use super::*;
+use crate::forecast::fixtures::{declared, spec, target};
+use http::{Request, Response};
+use kube::client::Body;
+use kubewarm_api::model::InformerScope;
+use std::{convert::Infallible, sync::atomic::AtomicU32, sync::atomic::Ordering};
+use tower::service_fn;
+
+/// An API server with these items, which counts its requests.
+struct Holding(&'static str, Arc<AtomicU32>);
+
+impl ClientProvider for Holding {
+    fn client_for(&self, _: &Identity) -> Arc<kube::Client> {
+        let (items, requests) = (self.0, Arc::clone(&self.1));
+        let service = service_fn(move |_: Request<Body>| {
+            requests.fetch_add(1, Ordering::Relaxed);
+            let frame = r#""kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"7"}"#;
+            let list = format!(r#"{{{frame},"items":[{items}]}}"#);
+            std::future::ready(Ok::<_, Infallible>(Response::new(Body::from(list.into_bytes()))))
+        });
+        Arc::new(kube::Client::new(service, "default"))
+    }
+}
+
+async fn survey(informers: usize, request_pause: Duration) -> (ProfileForecast, u32) {
+    let requests = Arc::new(AtomicU32::new(0));
+    let clients = Arc::new(Holding("", Arc::clone(&requests)));
+    let surveyor = CostSurveyor::new(clients, request_pause, NamespaceBuckets::default());
+    let informers = (0..informers).map(|at| spec("pods", &format!("n{at}"))).collect();
+    let forecast = surveyor.survey(&order(informers)).await;
+    (forecast, requests.load(Ordering::Relaxed))
+}
+
+fn order(informers: Vec<InformerSpec>) -> DeclaredProfile {
+    declared("a", "p", vec![target("pods", informers)])
+}
+
+#[tokio::test]
+async fn a_selector_ignores_namespaces_that_are_being_deleted() {
+    let items = r#"{"metadata":{"name":"a"}},
+        {"metadata":{"name":"b","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
+    let clients = Arc::new(Holding(items, Arc::default()));
+    let surveyor = CostSurveyor::new(clients, Duration::ZERO, NamespaceBuckets::default());
+    let key = InformerKey { extent: InformerScope::Cluster, ..spec("namespaces", "").key };
+    let mut survey = ProfileSurvey::of(&order(Vec::new()));
+    let names = surveyor.names(&key, &mut survey).await.unwrap();
+    assert_eq!(names, ["a".into()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_survey_takes_three_requests_per_informer() {
+    let (forecast, requests) = survey(10, Duration::ZERO).await;
+    // One more request reads the version of the API server.
+    assert_eq!((requests, forecast.total.certainty), (31, PlanCertainty::Estimate));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_survey_stops_at_512_requests_and_reports_it() {
+    let (forecast, requests) = survey(600, Duration::ZERO).await;
+    assert!(requests <= REQUESTS + 1, "{requests}");
+    assert_eq!(
+        (forecast.total.informers, forecast.total.certainty),
+        (600, PlanCertainty::LowerBound)
+    );
+    assert!(forecast.caveats[0].contains("512 requests"), "{:?}", forecast.caveats);
+    let began = Instant::now();
+    let (_, requests) = survey(600, Duration::from_secs(1)).await;
+    assert!(began.elapsed() <= TIME + Duration::from_secs(4) && requests < 200, "{requests}");
+}
