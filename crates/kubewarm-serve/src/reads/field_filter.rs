@@ -82,7 +82,7 @@ impl FieldFilter {
 }
 
 /// The failure for an unsupported field, with the API server's message for that kind. It is marked with
-/// `elsewhere`, because the API server can support fields that kubewarm does not.
+/// `specific_to_cache`, because the API server can support fields that kubewarm does not.
 fn unknown(resource: &Resource, kind: &KindInfo, field: &str) -> StatusError {
     let failure = match (resource.group(), resource.resource()) {
         ("batch", "jobs") => {
