@@ -269,7 +269,7 @@ mod tests {
             .into();
         fill(&mut writers[0].1, "a", 0..1000);
         catalog.wait_until_settled();
-        let group = catalog.group(&informer_key("pods"));
+        let group = catalog.dictionary_group(&informer_key("pods"));
         let dictionary = group.current().unwrap();
         let total = || catalog.usage().iter().map(|(_, usage)| usage.bytes).sum::<u64>();
         let alone = total();
@@ -296,7 +296,7 @@ mod tests {
         let declared =
             |namespace: &str| InformerKey { declared_in: Some(namespace.into()), ..own.clone() };
         let [of_own, of_a, of_b] =
-            [&own, &declared("a"), &declared("b")].map(|key| catalog.group(key));
+            [&own, &declared("a"), &declared("b")].map(|key| catalog.dictionary_group(key));
         assert!(!Arc::ptr_eq(&of_own, &of_a));
         assert!(Arc::ptr_eq(&of_a, &of_b));
     }
@@ -310,6 +310,6 @@ mod tests {
             writer.apply(Delta::Purge);
         }
         catalog.wait_until_settled();
-        assert!(catalog.group(&informer_key("pods")).current().is_none());
+        assert!(catalog.dictionary_group(&informer_key("pods")).current().is_none());
     }
 }

@@ -26,14 +26,14 @@ fn a_body_is_scanned_at_most_twice_and_not_at_all_with_cached_values() {
     let of_many = with(of_many.chain((0..64).map(|n| compared(Ordering::Less, 6 + n))).collect());
     let mut fields = BodyFieldCache::default();
     assert_eq!(selects(&of_many, &mut fields), (true, 2));
-    assert!((64 * 16..32 << 10).contains(&fields.bytes()), "{said:?}");
+    assert!((64 * 16..32 << 10).contains(&fields.bytes()), "{fields:?}");
     for (query, expected) in [
         (&of_many, true),
         (&of_one_path, true),
         (&with(vec![field(7, IS_NOT, "7")]), false),
         (&with(vec![compared(Ordering::Less, 5)]), false),
     ] {
-        assert_eq!(selects(query, &mut fields), (expected, 0), "{wanted:?}");
+        assert_eq!(selects(query, &mut fields), (expected, 0), "{query:?}");
     }
 }
 

@@ -140,7 +140,7 @@ fn a_query_selects_exactly_the_matching_objects() {
                     });
                     let expected =
                         expected.map(|(key, ..)| format!("{}/{}", key.namespace, key.name));
-                    assert_eq!(found, expected.collect::<Vec<_>>(), "{wanted:?} {after:?}");
+                    assert_eq!(found, expected.collect::<Vec<_>>(), "{query:?} {after:?}");
                 }
             }
         }
@@ -181,7 +181,7 @@ fn a_field_test_matches_any_of_several_values_with_and_without_an_index() {
             let (path, value) = (path.clone(), value.into());
             let test = BodyPredicate::Field { path, absent: "".into(), is_equality, value };
             let query = of([test]);
-            assert_eq!(names_of(&reader, &query, None), expected, "{wanted:?}");
+            assert_eq!(names_of(&reader, &query, None), expected, "{query:?}");
         }
     }
 }
