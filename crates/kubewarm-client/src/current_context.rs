@@ -84,7 +84,11 @@ contexts:
 
         let of_context = |context: &str| {
             let context = Some(context.to_owned());
-            load_current_context(&ConnectionOptions { context, ..ConnectionOptions::of_file(&path) }).unwrap()
+            load_current_context(&ConnectionOptions {
+                context,
+                ..ConnectionOptions::of_file(&path)
+            })
+            .unwrap()
         };
         let other = of_context("a");
         assert!(other.user.token.is_some() && other.namespace.is_none());

@@ -58,7 +58,13 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
     }
 
     /// Draws `count` units only if at least `reserve` units remain.
-    fn try_take_above(&self, reserve: u32, key: &K, count: usize, now: Instant) -> Result<(), Instant> {
+    fn try_take_above(
+        &self,
+        reserve: u32,
+        key: &K,
+        count: usize,
+        now: Instant,
+    ) -> Result<(), Instant> {
         let wait = self.take_within(Duration::ZERO, key, count, reserve, now);
         if wait.is_zero() { Ok(()) } else { Err(now + wait) }
     }
@@ -137,7 +143,10 @@ mod tests {
         let later = now + Duration::from_secs(9);
         assert_eq!((buckets.available(&a, now), buckets.available(&a, later)), (0, 40));
         assert_eq!(buckets.try_take(&a, 40, later), Ok(()));
-        assert!(buckets.try_take(&"b".into(), 1, now).is_ok(), "another namespace has its own bucket");
+        assert!(
+            buckets.try_take(&"b".into(), 1, now).is_ok(),
+            "another namespace has its own bucket"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -43,7 +43,9 @@ pub use self::{
     lease::{LeaderElector, LeaseState},
     namespace::{NamespaceExistence, fetch_namespace_existence, is_terminating},
     options::ConnectionOptions,
-    review::{ReviewedRules, fetch_own_subject, is_allowed, is_permitted, review_rules, with_selectors},
+    review::{
+        ReviewedRules, fetch_own_subject, is_allowed, is_permitted, review_rules, with_selectors,
+    },
     transport::StreamingBody,
     upstream_proxy::{UpstreamError, UpstreamProxy},
     work_queue::WorkQueue,

@@ -91,16 +91,26 @@ mod tests {
             (401, NamespaceExistence::NotAllowed),
             (503, NamespaceExistence::Unknown),
         ] {
-            assert_eq!(fetch_namespace_existence(&answering(code), "shop").await, expected, "{code}");
+            assert_eq!(
+                fetch_namespace_existence(&answering(code), "shop").await,
+                expected,
+                "{code}"
+            );
         }
     }
 
     #[tokio::test]
     async fn a_namespace_with_a_deletion_timestamp_is_leaving() {
         let leaving = r#"{"metadata":{"name":"shop","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
-        assert_eq!(fetch_namespace_existence(&replying(200, leaving), "shop").await, NamespaceExistence::Terminating);
+        assert_eq!(
+            fetch_namespace_existence(&replying(200, leaving), "shop").await,
+            NamespaceExistence::Terminating
+        );
         let there = r#"{"metadata":{"name":"shop"}}"#;
-        assert_eq!(fetch_namespace_existence(&replying(200, there), "shop").await, NamespaceExistence::Present);
+        assert_eq!(
+            fetch_namespace_existence(&replying(200, there), "shop").await,
+            NamespaceExistence::Present
+        );
     }
 
     #[tokio::test]

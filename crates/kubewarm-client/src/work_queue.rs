@@ -71,7 +71,11 @@ impl<K: Clone + Ord> WorkQueue<K> {
     /// # Cost
     ///
     /// Visits every key.
-    pub fn start_due<P>(&mut self, now: Instant, admit: impl FnMut(&K) -> Option<P>) -> Vec<(K, P)> {
+    pub fn start_due<P>(
+        &mut self,
+        now: Instant,
+        admit: impl FnMut(&K) -> Option<P>,
+    ) -> Vec<(K, P)> {
         self.start_due_by(now, |_| (), admit)
     }
 

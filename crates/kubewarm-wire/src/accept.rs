@@ -101,7 +101,10 @@ struct ConversionTarget<'a> {
 ///
 /// 406 if kubewarm serves no clause. 406 also if the client requests a list as one object, or one
 /// object as a list.
-pub(super) fn response_form(accept: Option<&str>, is_list: bool) -> Result<ResponseForm, StatusError> {
+pub(super) fn response_form(
+    accept: Option<&str>,
+    is_list: bool,
+) -> Result<ResponseForm, StatusError> {
     let served = |clause: &MediaRange<'_>| match clause.target {
         None => Some(Ok(ResponseForm::Object(ObjectForm::Full))),
         Some(ConversionTarget { group: "meta.k8s.io", version, kind }) => {

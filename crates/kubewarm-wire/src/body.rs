@@ -31,7 +31,13 @@ pub struct ListEnvelope {
 
 /// Writes one object as the body of a get, with a line feed. `stored` is its JSON without
 /// `apiVersion` and `kind`.
-pub fn write_single_object(api_version: &str, kind: &str, stored: &[u8], form: ObjectForm, out: &mut Vec<u8>) {
+pub fn write_single_object(
+    api_version: &str,
+    kind: &str,
+    stored: &[u8],
+    form: ObjectForm,
+    out: &mut Vec<u8>,
+) {
     write_object(api_version, kind, stored, form, out);
     out.push(b'\n');
 }

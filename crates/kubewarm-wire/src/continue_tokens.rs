@@ -72,8 +72,8 @@ pub(super) fn decode(token: &str, namespace: Option<&str>) -> Result<VersionMatc
     if start.is_empty() {
         return Err(invalid(": encoded start key empty (version meta.k8s.io/v1)"));
     }
-    let after =
-        parse_start_key(&start, namespace).ok_or_else(|| invalid(&format!(": {}", start.escape_debug())))?;
+    let after = parse_start_key(&start, namespace)
+        .ok_or_else(|| invalid(&format!(": {}", start.escape_debug())))?;
     let version = u64::try_from(version).ok().map(ResourceVersion::from);
     Ok(VersionMatch::Continue { version, after })
 }

@@ -99,10 +99,11 @@ mod tests {
 
     #[test]
     fn an_event_is_one_line_with_the_whole_object() {
-        let write_line =
-            written(|out| write_event(EventType::Added, pod(POD.as_bytes(), ObjectForm::Full), out));
+        let line = written(|out| {
+            write_event(EventType::Added, pod(POD.as_bytes(), ObjectForm::Full), out)
+        });
         assert_eq!(
-            write_line,
+            line,
             "{\"type\":\"ADDED\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":\
              {\"name\":\"a\",\"resourceVersion\":\"7\"},\"spec\":{\"n\":1.0}}}\n"
         );
@@ -124,31 +125,34 @@ mod tests {
         ] {
             let version = ResourceVersion::from(123);
             let stored = with_end_version(POD.as_bytes(), &version);
-            let write_line = written(|out| write_event(EventType::Deleted, pod(&stored, form), out));
-            assert_eq!(write_line, expected);
+            let line = written(|out| write_event(EventType::Deleted, pod(&stored, form), out));
+            assert_eq!(line, expected);
         }
     }
 
     #[test]
     fn a_bookmark_has_the_kind_of_the_watched_resource() {
-        let write_line = written(|out| write_bookmark(pod(&bookmark_object(&9.into(), false), ObjectForm::Full), out));
+        let line = written(|out| {
+            write_bookmark(pod(&bookmark_object(&9.into(), false), ObjectForm::Full), out)
+        });
         assert_eq!(
-            write_line,
+            line,
             "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":\
              {\"resourceVersion\":\"9\"}}}\n"
         );
         let end = bookmark_object(&9.into(), true);
-        let write_line = written(|out| write_bookmark(pod(&end, ObjectForm::Metadata(MetaVersion::V1)), out));
-        assert!(write_line.contains(r#""kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1""#));
-        assert!(write_line.contains(r#""annotations":{"k8s.io/initial-events-end":"true"}"#), "{write_line}");
+        let line =
+            written(|out| write_bookmark(pod(&end, ObjectForm::Metadata(MetaVersion::V1)), out));
+        assert!(line.contains(r#""kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1""#));
+        assert!(line.contains(r#""annotations":{"k8s.io/initial-events-end":"true"}"#), "{line}");
     }
 
     #[test]
     fn an_error_event_is_one_line_with_a_status() {
         let failure = StatusError::too_old(&1.into(), Some(&5.into()));
-        let write_line = written(|out| write_error_event(&failure, out));
+        let line = written(|out| write_error_event(&failure, out));
         assert_eq!(
-            write_line,
+            line,
             "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\
              \"status\":\"Failure\",\"message\":\"too old resource version: 1 (5)\",\"reason\":\
              \"Expired\",\"code\":410}}\n"

@@ -312,7 +312,9 @@ mod tests {
 
     #[test]
     fn include_object_sets_the_part_of_each_object_in_a_table() {
-        let of = |form, query: &str| with_include_object(form, &QueryParameters::parse(Some(query)).unwrap());
+        let of = |form, query: &str| {
+            with_include_object(form, &QueryParameters::parse(Some(query)).unwrap())
+        };
         let version = MetaVersion::V1;
         let table = |object| ResponseForm::Table(TableForm { version, object });
         let (full, metadata) = (ObjectForm::Full, ObjectForm::Metadata(version));
@@ -354,7 +356,9 @@ mod tests {
             assert_eq!(at, expected, "{query}");
         }
         assert_eq!(
-            parse_get_version(&QueryParameters::parse(Some("resourceVersion=x")).unwrap()).unwrap_err().code(),
+            parse_get_version(&QueryParameters::parse(Some("resourceVersion=x")).unwrap())
+                .unwrap_err()
+                .code(),
             400
         );
     }

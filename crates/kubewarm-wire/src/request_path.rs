@@ -118,13 +118,17 @@ fn parse_segments(segments: &PathSegments<'_>) -> Result<RequestPath, StatusErro
         ("version", []) => RequestPath::Document(ApiDocument::Version),
         ("api", []) => RequestPath::Document(ApiDocument::Core),
         ("api", [version]) => resources("", version),
-        ("api", [version, rest @ ..]) => RequestPath::Objects(parse_resource_path("", version, rest)?),
+        ("api", [version, rest @ ..]) => {
+            RequestPath::Objects(parse_resource_path("", version, rest)?)
+        }
         ("apis", []) => RequestPath::Document(ApiDocument::Groups),
         ("apis", [group]) if parse_resource("x", group, "v1").is_ok() => {
             RequestPath::Document(ApiDocument::Group((&**group).into()))
         }
         ("apis", [group, version]) => resources(group, version),
-        ("apis", [group, version, rest @ ..]) => RequestPath::Objects(parse_resource_path(group, version, rest)?),
+        ("apis", [group, version, rest @ ..]) => {
+            RequestPath::Objects(parse_resource_path(group, version, rest)?)
+        }
         _ => RequestPath::Nothing,
     })
 }

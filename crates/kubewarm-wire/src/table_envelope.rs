@@ -40,7 +40,7 @@ impl TableEnvelope {
         out.extend_from_slice(br#","rows":"#);
     }
 
-    /// Writes the first row, with the opening bracket. `cells` is the result of `Printer::row` for
+    /// Writes the first row, with the opening bracket. `cells` is the result of `TablePrinter::row` for
     /// the object `stored`.
     pub fn write_first_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b'[');

@@ -134,9 +134,12 @@ mod tests {
         assert_eq!(binding["subjects"][0]["namespace"], "ops");
         let shipped = render_operator(NAMESPACE, &[], &[OperatorFeature::MetricsAuth]).unwrap();
         assert_eq!(parse(&shipped).len(), all.len());
-        let both =
-            render_operator(NAMESPACE, &[], &[OperatorFeature::MetricsAuth, OperatorFeature::ReadApi])
-                .unwrap();
+        let both = render_operator(
+            NAMESPACE,
+            &[],
+            &[OperatorFeature::MetricsAuth, OperatorFeature::ReadApi],
+        )
+        .unwrap();
         let names = parse(&both).into_iter().map(|it| it["metadata"]["name"].to_string());
         assert_eq!(names.filter(|name| name.contains("read-api")).count(), 2);
     }

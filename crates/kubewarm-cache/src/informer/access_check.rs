@@ -70,7 +70,9 @@ impl AccessCheck {
             return Self { sent, requests: 1, list, watch };
         }
         let version = version.unwrap_or_else(|| ResourceVersion::from(COMPACTED_VERSION));
-        let opened = list_watch.open(REQUEST_TIMEOUT, |endpoint| endpoint.watch(&version, WATCH_TIMEOUT)).await;
+        let opened = list_watch
+            .open(REQUEST_TIMEOUT, |endpoint| endpoint.watch(&version, WATCH_TIMEOUT))
+            .await;
         let watch = match opened {
             Ok(_ended_by_dropping) => AccessDecision::Allowed,
             // The API server authorizes a request before it compares the version.
@@ -82,7 +84,9 @@ impl AccessCheck {
             (access_check.refusal(), check, key.extent.namespace())
         {
             access_check.requests += 1;
-            if let Some(fault) = missing_namespace(&key.extent, fetch_namespace_existence(client, name).await) {
+            if let Some(fault) =
+                missing_namespace(&key.extent, fetch_namespace_existence(client, name).await)
+            {
                 access_check.refuse_for(&fault);
             }
         }

@@ -35,7 +35,11 @@ impl RetryBackoff {
     /// With `Retry-After`, the delay is that value, at most 120 s, plus up to a quarter and at
     /// least up to one unit. The random part prevents that all clients with the same `Retry-After`
     /// return together.
-    pub(super) fn record_failure(&mut self, retry_after: Option<Duration>, spread: f64) -> Duration {
+    pub(super) fn record_failure(
+        &mut self,
+        retry_after: Option<Duration>,
+        spread: f64,
+    ) -> Duration {
         let own = self.unit.saturating_mul((1 << self.failures.min(5)).min(MAX_UNITS));
         self.failures = self.failures.saturating_add(1);
         let own = own.mul_f64(1.0 - spread / 4.0);

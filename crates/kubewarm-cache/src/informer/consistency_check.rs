@@ -52,7 +52,9 @@ impl InformerTask {
     /// present.
     ///
     /// Each request draws on the spare part of the namespace's rate limit.
-    pub(super) fn start_consistency_check(&mut self) -> Fuse<BoxFuture<'static, ConsistencyResult>> {
+    pub(super) fn start_consistency_check(
+        &mut self,
+    ) -> Fuse<BoxFuture<'static, ConsistencyResult>> {
         self.consistency_checked_at = Instant::now();
         let (stored, version) = ObjectSetDigest::new().of_store(&self.informer.reader);
         let is_whole = self.rejected == 0 && !self.informer.status().has_undecodable();
@@ -96,7 +98,10 @@ impl InformerTask {
 
     /// Records the result of a consistency check. Returns the end of the watch if the store
     /// differs.
-    pub(super) fn finish_consistency_check(&self, result: ConsistencyResult) -> Option<WatchStreamEnd> {
+    pub(super) fn finish_consistency_check(
+        &self,
+        result: ConsistencyResult,
+    ) -> Option<WatchStreamEnd> {
         self.metrics.count_consistency_check(result);
         if result != ConsistencyResult::Different {
             return None;

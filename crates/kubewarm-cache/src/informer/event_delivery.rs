@@ -37,7 +37,9 @@ impl InformerTask {
             None if whole && line.starts_with(br#"{"kind":"Status""#) => {
                 Some(WatchStreamEnd::ErrorEvent(fault::of_event(line)))
             }
-            None if whole => Some(self.undecodable_end(DecodeStage::WatchLine, "a line that is not an event")),
+            None if whole => {
+                Some(self.undecodable_end(DecodeStage::WatchLine, "a line that is not an event"))
+            }
             None => Some(self.undecodable_end(DecodeStage::WatchLine, &oversized(line).problem)),
         }
     }
@@ -122,7 +124,9 @@ impl InformerTask {
         received: Instant,
     ) -> Option<WatchStreamEnd> {
         let Some(gone) = tombstone(event.object) else {
-            return Some(self.undecodable_end(DecodeStage::WatchObject, "the deletion names no object"));
+            return Some(
+                self.undecodable_end(DecodeStage::WatchObject, "the deletion names no object"),
+            );
         };
         self.informer.status().remove_undecodable(&gone.namespace, &gone.name);
         let version = gone.version.clone();

@@ -138,7 +138,7 @@ impl FreshnessChecker {
         let within = deadline.saturating_duration_since(sent);
         let (newest, all) = fetch_newest_version(list_watch, is_small, within).await?;
         if before.is_some_and(|before| newest.is_older_than(&before)) {
-            // Either versions went back, or this API server lags not_reached. A probe will find out.
+            // Either versions went back, or this API server lags behind. A probe shows which.
             informer.probe.notify_one();
             return Err(not_reached());
         }
@@ -255,7 +255,9 @@ mod tests {
         let checks = FreshnessChecker::new(InformerReports::default(), NamespaceBuckets::default());
         let (payer, began) = ("ns".into(), Instant::now());
         let all = checks.permits.acquire_many(MAX_CONCURRENT.try_into().unwrap()).await.unwrap();
-        let acquire = || async { checks.acquire_permit(&payer, Instant::now() + CHECK_TIMEOUT).await.map(drop) };
+        let acquire = || async {
+            checks.acquire_permit(&payer, Instant::now() + CHECK_TIMEOUT).await.map(drop)
+        };
         assert_eq!(acquire().await, Err(too_many_requests()));
         assert_eq!(began.elapsed(), CHECK_TIMEOUT);
         let others_end = async {
@@ -265,6 +267,10 @@ mod tests {
         assert_eq!(join!(acquire(), others_end).0, Ok(()));
         assert_eq!(began.elapsed(), CHECK_TIMEOUT + CHECK_TIMEOUT / 2);
         checks.buckets.charge(&payer, 1_000, Instant::now());
-        assert_eq!(acquire().await, Err(too_many_requests()), "the namespace is over its request limit");
+        assert_eq!(
+            acquire().await,
+            Err(too_many_requests()),
+            "the namespace is over its request limit"
+        );
     }
 }

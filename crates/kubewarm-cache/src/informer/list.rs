@@ -169,7 +169,10 @@ impl InformerTask {
 
     /// Lists in pages. If the continue token expires, lists the whole resource instead, as
     /// client-go does: a newer token would mix two versions in one store.
-    async fn list_pages(&mut self, replace_policy: ReplacePolicy) -> Result<AppliedList, ListError> {
+    async fn list_pages(
+        &mut self,
+        replace_policy: ReplacePolicy,
+    ) -> Result<AppliedList, ListError> {
         let limit = self.informer.tuning(|tuning| tuning.lists.page_size);
         let mut meta = self.page(ListPart::Page { limit, token: "" }).await?;
         while !meta.token.is_empty() {

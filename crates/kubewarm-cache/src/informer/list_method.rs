@@ -70,7 +70,11 @@ impl ListMethodSupport {
             ListStrategy::PagedList => &[ListMethod::PagedList],
         };
         let avoided = |method| self.avoided.get(&method_key(informer, method)).is_some();
-        order.iter().copied().filter(|&method| method == ListMethod::PagedList || !avoided(method)).collect()
+        order
+            .iter()
+            .copied()
+            .filter(|&method| method == ListMethod::PagedList || !avoided(method))
+            .collect()
     }
 
     /// Remembers for `InformerTiming::failed_method_ttl` that a strategy failed for the informer's identity and

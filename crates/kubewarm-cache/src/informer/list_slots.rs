@@ -33,7 +33,7 @@ struct ListSlotsState {
     /// Permits in use, by namespace.
     in_use: HashMap<Arc<str>, usize>,
     /// Profiles with a permit or a waiting informer. Its size is bounded, because each informer
-    /// waits at limit once.
+    /// waits at most once.
     profiles: BTreeMap<ProfileRef, ProfileListSlots>,
     sequence: u64,
 }
@@ -53,7 +53,7 @@ struct ListSlotWaiter {
 }
 
 impl ListSlots {
-    /// Creates `total` permits, at limit `namespace_limit` of them for one namespace. A 0 counts as 1.
+    /// Creates `total` permits, at most `namespace_limit` of them for one namespace. A 0 counts as 1.
     pub(super) fn new(total: usize, namespace_limit: usize) -> Self {
         Self(Arc::new(Mutex::new(ListSlotsState {
             free: total.max(1),
@@ -112,7 +112,8 @@ impl ListSlotsState {
             return None;
         }
         let (in_use, namespace_limit) = (&self.in_use, self.namespace_limit);
-        let has_quota = |name: &ProfileRef| in_use.get(&name.namespace).is_none_or(|&it| it < namespace_limit);
+        let has_quota =
+            |name: &ProfileRef| in_use.get(&name.namespace).is_none_or(|&it| it < namespace_limit);
         let first = |profile: &ProfileListSlots| {
             let ((_, sequence), waiter) = profile.waiting.first_key_value()?;
             (profile.in_use < waiter.limit).then_some(*sequence)

@@ -31,7 +31,7 @@ pub(super) struct ListWatch {
     endpoint: InformerEndpoint,
 }
 
-/// The first thing that a short watch delivers.
+/// The first event or bookmark of a short watch.
 #[derive(Debug)]
 pub(super) enum ShortWatchResult {
     /// A bookmark of this version, without an event before it.

@@ -148,7 +148,10 @@ impl InformerRegistry {
             metrics,
             lists: ListSlots::new(bounds.lists, quota(bounds.lists)),
             probes: KeyedSemaphore::new(MAX_PROBES, quota(MAX_PROBES)),
-            consistency_checks: KeyedSemaphore::new(MAX_CONSISTENCY_CHECKS, quota(MAX_CONSISTENCY_CHECKS)),
+            consistency_checks: KeyedSemaphore::new(
+                MAX_CONSISTENCY_CHECKS,
+                quota(MAX_CONSISTENCY_CHECKS),
+            ),
             buckets: bounds.buckets,
             list_methods: ListMethodSupport::new(&timing),
             peeks: ExpiringCache::new(MAX_CACHED_RESULTS, RESULT_TTL),

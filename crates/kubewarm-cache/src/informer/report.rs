@@ -139,7 +139,7 @@ impl RelistReason {
 pub struct AccessLoss {
     /// When kubewarm detected the loss, on the monotonic clock.
     pub at: Instant,
-    /// The same time on the wall clock.
+    /// When kubewarm detected the loss, on the wall clock.
     pub time: Timestamp,
 }
 
@@ -216,7 +216,7 @@ pub struct InformerReport {
     /// before it. Lists, events, bookmarks, probes and freshness checks confirm the store.
     #[serde(skip)]
     pub current_at: Option<Instant>,
-    /// The same time on the wall clock, for metrics.
+    /// Time of the last confirmation on the wall clock, for metrics.
     #[serde(rename = "lastProgressTime")]
     pub current_time: Option<Timestamp>,
     /// When the last event arrived.

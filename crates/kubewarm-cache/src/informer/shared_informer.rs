@@ -261,7 +261,13 @@ impl SharedInformer {
     }
 
     /// Records a failed attempt and the delay before the next one.
-    pub(super) fn record_failure(&self, verb: Verb, fault: &RequestFault, attempts: u32, delay: Duration) {
+    pub(super) fn record_failure(
+        &self,
+        verb: Verb,
+        fault: &RequestFault,
+        attempts: u32,
+        delay: Duration,
+    ) {
         self.status().record_fault(verb, fault, attempts, delay);
         self.enter(TaskState::Backoff);
     }

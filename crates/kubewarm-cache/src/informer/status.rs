@@ -94,7 +94,9 @@ impl InformerStatus {
     fn phase(&self) -> InformerPhase {
         match (self.step, self.is_synced()) {
             (TaskState::Queued, false) => InformerPhase::Queued,
-            (TaskState::Queued, true) if self.required_relist.is_none() => InformerPhase::Reconnecting,
+            (TaskState::Queued, true) if self.required_relist.is_none() => {
+                InformerPhase::Reconnecting
+            }
             (TaskState::Listing, false) => InformerPhase::Listing,
             (TaskState::Queued | TaskState::Listing, true) => InformerPhase::Relisting,
             (TaskState::Watching, _) => InformerPhase::Watching,
@@ -277,7 +279,7 @@ impl InformerStatus {
         });
     }
 
-    /// Adds an object to the undecodable ones, up to the maximum.
+    /// Adds an undecodable object to the report, up to the maximum.
     pub(super) fn add_undecodable(&mut self, object: UndecodableObject) {
         self.undecodable.retain(|known| known.object != object.object);
         if self.undecodable.len() < MAX_NAMED {
@@ -289,7 +291,7 @@ impl InformerStatus {
         !self.undecodable.is_empty()
     }
 
-    /// Removes an object from the undecodable ones: a later version decoded, or the object was
+    /// Removes an undecodable object from the report: a later version decoded, or the object was
     /// deleted.
     pub(super) fn remove_undecodable(&mut self, namespace: &str, name: &str) {
         self.undecodable.retain(|known| match known.object.split_once('/') {

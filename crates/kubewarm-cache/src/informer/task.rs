@@ -23,7 +23,7 @@ use kubewarm_client::{
 use std::sync::Arc;
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
-/// State that all informers of the process share.
+/// State that the tasks of all informers share.
 pub(super) struct TaskContext {
     /// Client with kubewarm's own identity. It only reads the server's version, which is the same
     /// for every identity.

@@ -67,7 +67,7 @@ impl InformerTask {
         self.informer.apply(Delta::Arrived(stream.last_bytes_at.into_std()));
         let end = self.read(&mut stream).await;
         let lasted = stream.opened.elapsed();
-        open.ended(end.label(lasted, stream.timeout));
+        open.end(end.label(lasted, stream.timeout));
         if self.has_settled() {
             self.backoff.reset();
             self.short_watches = 0;
@@ -106,7 +106,9 @@ impl InformerTask {
     ) -> Result<TaskAction, TaskFailure> {
         let failure = |fault, then| Err(TaskFailure { fault, verb: Verb::Watch, then });
         match end {
-            WatchStreamEnd::Clean if stream.events == 0 && lasted < self.shared.timing.immediate_end => {
+            WatchStreamEnd::Clean
+                if stream.events == 0 && lasted < self.shared.timing.immediate_end =>
+            {
                 self.closed_at_once += 1;
                 let then = if self.closed_at_once >= CLOSED_AT_ONCE {
                     self.closed_at_once = 0;
@@ -146,7 +148,7 @@ impl InformerTask {
                 failure(fault, TaskAction::Verify { since: Instant::now() })
             }
             WatchStreamEnd::Broken(fault) => {
-                tracing::debug!(informer = %self.informer.key, %fault, "the watch is_broken");
+                tracing::debug!(informer = %self.informer.key, %fault, "the watch broke");
                 self.informer.enter(TaskState::Queued);
                 Ok(TaskAction::Verify { since: Instant::now() })
             }

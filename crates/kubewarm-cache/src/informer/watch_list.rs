@@ -70,13 +70,16 @@ impl InformerTask {
         }
     }
 
-    /// Applies one event of the initial ones. Returns the version if the event is the end bookmark.
+    /// Applies one initial event. Returns the version if the event is the end bookmark.
     fn take_initial(
         &mut self,
         piece: &SplitItem<'_>,
     ) -> Result<Option<ResourceVersion>, ListError> {
         let undecodable = || {
-            RequestFault::new(FaultReason::Malformed, "the streaming list sent a line that is not an event")
+            RequestFault::new(
+                FaultReason::Malformed,
+                "the streaming list sent a line that is not an event",
+            )
         };
         let line = match piece {
             SplitItem::Whole(line) => line,

@@ -61,8 +61,14 @@ impl InformerTask {
             }
             Err(fault) => {
                 self.metrics.count_request_error(Verb::Watch, fault.code());
-                let delay = self.backoff.record_failure(fault.retry_after(), fastrand::f64()).max(pause);
-                self.informer.status().record_fault(Verb::Watch, &fault, self.backoff.failures(), delay);
+                let delay =
+                    self.backoff.record_failure(fault.retry_after(), fastrand::f64()).max(pause);
+                self.informer.status().record_fault(
+                    Verb::Watch,
+                    &fault,
+                    self.backoff.failures(),
+                    delay,
+                );
                 self.shared.changes.notify();
                 return Ok(Instant::now() + delay);
             }

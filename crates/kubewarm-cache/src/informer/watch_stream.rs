@@ -80,13 +80,15 @@ impl WatchStreamEnd {
                 (_, Some(400..=499)) => UpstreamWatchEnd::Http4xx,
                 _ => UpstreamWatchEnd::Http5xx,
             },
-            Self::Undecodable(_) | Self::OutOfOrder | Self::VersionDecreased => UpstreamWatchEnd::Decode,
+            Self::Undecodable(_) | Self::OutOfOrder | Self::VersionDecreased => {
+                UpstreamWatchEnd::Decode
+            }
             Self::Inconsistent | Self::NamespaceGone(_) => UpstreamWatchEnd::Shutdown,
         }
     }
 }
 
-/// Counts a watch as ended when dropped. The reason is `Shutdown` unless [`WatchMetricsGuard::ended`] set
+/// Counts a watch as ended when dropped. The reason is `Shutdown` unless [`WatchMetricsGuard::end`] set
 /// another.
 #[must_use = "dropping it at once records a watch that was stopped"]
 pub(super) struct WatchMetricsGuard {
@@ -101,7 +103,7 @@ impl WatchMetricsGuard {
         Self { metrics: Arc::clone(metrics), opened, reason: UpstreamWatchEnd::Shutdown }
     }
 
-    pub(super) fn ended(mut self, reason: UpstreamWatchEnd) {
+    pub(super) fn end(mut self, reason: UpstreamWatchEnd) {
         self.reason = reason;
     }
 }

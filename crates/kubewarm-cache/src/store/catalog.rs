@@ -15,8 +15,8 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// Maximum number of declared indexes in one store. The first ones in path order are kept. The others are left out
-/// with a warning in the log.
+/// Maximum number of declared indexes in one store. Further indexes, in the order of their paths, are left
+/// out with a warning in the log.
 pub const INDEXES_PER_STORE: usize = 32;
 
 /// The `DictionaryGroup` of each resource and projection. The `bool` is true for kubewarm's own stores. They use separate
@@ -82,8 +82,12 @@ impl StoreCatalog {
             return group;
         }
         let (codec, maintenance) = (self.codec.clone(), self.maintenance.clone());
-        let group =
-            DictionaryGroup::new(key.resource.clone(), codec, maintenance, self.decode_errors.clone());
+        let group = DictionaryGroup::new(
+            key.resource.clone(),
+            codec,
+            maintenance,
+            self.decode_errors.clone(),
+        );
         let group = Arc::new(group);
         dictionary_groups.insert(id, Arc::downgrade(&group));
         group

@@ -186,7 +186,8 @@ impl StoreContents {
 
     /// Removes a row, but not its index entries. Returns the row, which the caller drops outside the lock.
     pub(super) fn remove(&mut self, number: u32) -> Option<StoreRow> {
-        if let Ok(position) = self.order.find(RowPosition::default(), |row| self.compare(row, number))
+        if let Ok(position) =
+            self.order.find(RowPosition::default(), |row| self.compare(row, number))
         {
             self.order.remove(position);
         }
@@ -246,17 +247,17 @@ impl StoreContents {
         }
     }
 
-    /// Changes the declared indexes to `query`. Returns the removed indexes, which the caller drops outside the
+    /// Changes the declared indexes to `paths`. Returns the removed indexes, which the caller drops outside the
     /// lock.
     ///
     /// A new index is complete at once only if the store has no rows.
-    pub(super) fn declare(&mut self, query: &[FieldPath]) -> Vec<FieldIndex> {
+    pub(super) fn declare(&mut self, paths: &[FieldPath]) -> Vec<FieldIndex> {
         let (kept, gone) = std::mem::take(&mut self.declared)
             .into_iter()
-            .partition(|index| query.contains(&index.path));
+            .partition(|index| paths.contains(&index.path));
         self.declared = kept;
         let is_complete = self.order.len() == 0;
-        for path in query {
+        for path in paths {
             if !self.declared.iter().any(|index| index.path == *path) {
                 let values = ValueIndex::default();
                 self.declared.push(FieldIndex { path: path.clone(), values, is_complete });

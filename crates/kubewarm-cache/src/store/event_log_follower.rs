@@ -158,7 +158,12 @@ impl EventLogFollower {
     /// All calls with the same `fields` together scan the body once for its labels, and at most once for each path. The
     /// paths are the selectable fields of the resource and the declared indexes.
     #[must_use]
-    pub fn is_selected(&self, query: &ObjectQuery, body: &[u8], fields: &mut BodyFieldCache) -> bool {
+    pub fn is_selected(
+        &self,
+        query: &ObjectQuery,
+        body: &[u8],
+        fields: &mut BodyFieldCache,
+    ) -> bool {
         query.selects(self.lag.store.encoding, body, fields)
     }
 }

@@ -40,7 +40,11 @@ pub(super) struct ObjectStore {
 }
 
 impl ObjectStore {
-    pub(super) fn new(dictionary_group: Arc<DictionaryGroup>, is_secret: bool, gauge: Arc<UsageGauge>) -> Self {
+    pub(super) fn new(
+        dictionary_group: Arc<DictionaryGroup>,
+        is_secret: bool,
+        gauge: Arc<UsageGauge>,
+    ) -> Self {
         Self {
             contents: RwLock::default(),
             encoding: BodyEncoding::Json,
@@ -129,9 +133,9 @@ impl ObjectStore {
     }
 
     /// Changes the declared indexes, and queues the job that completes new ones.
-    pub(super) fn declare(self: &Arc<Self>, query: &[FieldPath]) {
+    pub(super) fn declare(self: &Arc<Self>, paths: &[FieldPath]) {
         let mut contents = self.contents.write();
-        let gone = contents.declare(query);
+        let gone = contents.declare(paths);
         self.measure(&contents);
         let underway = contents.declared.iter().any(|index| !index.is_complete);
         drop(contents);

@@ -47,20 +47,21 @@ impl StoreSample {
     #[must_use]
     pub fn measure(self) -> BTreeMap<DictionaryKey, SampleUsage> {
         self.catalog.wait_until_settled();
-        let mut usages = BTreeMap::<DictionaryKey, SampleUsage>::new();
+        let mut samples = BTreeMap::<DictionaryKey, SampleUsage>::new();
         for (key, usage) in self.catalog.usage() {
             let dictionary = self.catalog.dictionary_group(&key).current();
             let alike = (key.resource, key.projection);
-            let usage_of_group = usages.entry(alike).or_default();
-            usage_of_group.objects += usage.objects;
-            usage_of_group.bytes += usage.bytes;
-            usage_of_group.dictionary_bytes = dictionary.map_or(0, |held| u64::try_from(held.bytes()).unwrap_or(0));
+            let sample = samples.entry(alike).or_default();
+            sample.objects += usage.objects;
+            sample.bytes += usage.bytes;
+            sample.dictionary_bytes =
+                dictionary.map_or(0, |held| u64::try_from(held.bytes()).unwrap_or(0));
         }
-        for usage_of_group in usages.values_mut() {
-            usage_of_group.dictionary_bytes = usage_of_group.dictionary_bytes.min(usage_of_group.bytes);
-            usage_of_group.bytes -= usage_of_group.dictionary_bytes;
+        for sample in samples.values_mut() {
+            sample.dictionary_bytes = sample.dictionary_bytes.min(sample.bytes);
+            sample.bytes -= sample.dictionary_bytes;
         }
-        usages
+        samples
     }
 }
 
@@ -121,10 +122,10 @@ mod tests {
         let reader = catalog.reader(&spec.key).unwrap();
         assert_eq!(all(&reader).len(), 10_000);
         let actual = reader.usage().bytes;
-        let usages = sample.measure();
-        let usage_of_group = usages[&(spec.key.resource.clone(), spec.key.projection)];
-        assert_eq!(usage_of_group.objects, 1_000);
-        let forecast = usage_of_group.scaled_to(10_000);
+        let samples = sample.measure();
+        let sample = samples[&(spec.key.resource.clone(), spec.key.projection)];
+        assert_eq!(sample.objects, 1_000);
+        let forecast = sample.scaled_to(10_000);
         assert!(forecast * 5 >= actual * 4 && forecast * 4 <= actual * 5, "{forecast} {actual}");
         assert_eq!(SampleUsage::default().scaled_to(7), 0);
     }

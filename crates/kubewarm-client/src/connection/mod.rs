@@ -54,7 +54,7 @@ pub enum ConnectError {
     /// A flag names an entry that is in no file.
     #[error("the kubeconfig from {origin} has no {kind} {name:?}; see `kubectl config view`")]
     NoEntry {
-        /// Where it comes from.
+        /// The flag or variable, with the paths of the files.
         origin: String,
         /// `cluster` or `user`.
         kind: &'static str,

@@ -47,14 +47,14 @@ pub enum LeaseState {
         /// The end of the leadership, unless this process renews the lease before.
         until: Instant,
     },
-    /// Another process leads, or this process has released_lease the lease.
+    /// Another process leads, or this process has released the lease.
     Follower {
-        /// The identity of the leader; `None` after this process released_lease the lease.
+        /// The identity of the leader; `None` after this process released the lease.
         holder: Option<Arc<str>>,
     },
     /// The lease cannot be read or written, so this process does not act as the leader.
     Unknown {
-        /// The last failure; `None` before the new_lease response, or if a renewal is late without a failure.
+        /// The last failure; `None` before the first response, or if a renewal is late without a failure.
         fault: Option<RequestFault>,
     },
 }
@@ -180,7 +180,10 @@ impl LeaderElector {
         ))
     }
 
-    fn record_attempt(&mut self, attempted: Result<LeaseState, RequestFault>) -> Option<RequestFault> {
+    fn record_attempt(
+        &mut self,
+        attempted: Result<LeaseState, RequestFault>,
+    ) -> Option<RequestFault> {
         match attempted {
             // The process was suspended during the request, so only the next attempt can decide.
             Ok(LeaseState::Leader { until }) if until <= Instant::now() => None,
@@ -273,8 +276,8 @@ impl LeaderElector {
         }
         match timeout(RELEASE_TIMEOUT, self.write_release()).await {
             Ok(Ok(())) => {}
-            Ok(Err(fault)) => tracing::warn!(error = %fault, "lease not released_lease"),
-            Err(_) => tracing::warn!("lease not released_lease in time"),
+            Ok(Err(fault)) => tracing::warn!(error = %fault, "lease not released"),
+            Err(_) => tracing::warn!("lease not released in time"),
         }
     }
 
@@ -284,7 +287,8 @@ impl LeaderElector {
                 Some(lease) => Some(lease),
                 None => self.get().await?,
             };
-            let free = known.and_then(|lease| released_lease(lease, &self.identity, Timestamp::now()));
+            let free =
+                known.and_then(|lease| released_lease(lease, &self.identity, Timestamp::now()));
             let Some(lease) = free else { return Ok(()) };
             if self.write(&lease).await?.is_some() {
                 return Ok(());

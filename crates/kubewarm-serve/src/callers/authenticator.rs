@@ -28,7 +28,7 @@ pub(super) struct Authenticator {
     failed: Arc<FailedTokenLimiter>,
 }
 
-/// A caller whose credentials were accepted. Only a caller that [`Callers::admit`](super::CallerAdmission::admit) has
+/// A caller whose credentials were accepted. Only a caller that [`CallerAdmission::admit`](super::CallerAdmission::admit) has
 /// returned has passed an access review too.
 #[derive(Clone, Debug)]
 pub struct AuthenticatedCaller {
@@ -74,7 +74,8 @@ impl Authenticator {
             // This process verifies certificates itself.
             (Some(identity), _) => (identity, Instant::now(), None),
             (None, Some(presented)) => {
-                let (identity, reviewed_at) = self.review_token(presented, network(peer), by).await?;
+                let (identity, reviewed_at) =
+                    self.review_token(presented, network(peer), by).await?;
                 (identity, reviewed_at, Some(Arc::clone(presented)))
             }
             (None, None) => return Err(CallerRejection::Unauthorized),

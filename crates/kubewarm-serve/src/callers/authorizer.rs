@@ -35,7 +35,7 @@ impl Authorizer {
     }
 
     /// Authorizes `access` for `caller`. Sets `by` if the API server had to decide. Returns when the oldest
-    /// result was requested: this one, or the one in [`AuthenticatedCaller::asked`].
+    /// result was requested: this one, or the one in [`AuthenticatedCaller::reviewed_at`].
     ///
     /// # Errors
     ///

@@ -136,7 +136,9 @@ mod tests {
     use crate::callers::identity::sample::chain;
 
     fn from_headers(headers: &[(&str, &str)]) -> Result<CallerCredentials, CredentialsError> {
-        CallerCredentials::from_headers(headers.iter().map(|(name, value)| (*name, value.as_bytes())))
+        CallerCredentials::from_headers(
+            headers.iter().map(|(name, value)| (*name, value.as_bytes())),
+        )
     }
 
     #[test]

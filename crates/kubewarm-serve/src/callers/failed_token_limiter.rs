@@ -80,11 +80,14 @@ mod tests {
     fn with_few_failures_left_an_address_tries_one_token_at_a_time() {
         let (failed, now) = (FailedTokenLimiter::default(), Instant::now());
         let one = IpAddr::from(Ipv4Addr::new(10, 0, 0, 1));
-        assert!((0..50).all(|_| failed.acquire_attempt(one, now).is_ok_and(|permit| permit.is_none())));
+        assert!(
+            (0..50).all(|_| failed.acquire_attempt(one, now).is_ok_and(|permit| permit.is_none()))
+        );
         for _ in 0..6 {
             failed.record_failure(one, now);
         }
-        let trying: Vec<_> = (0..50).filter_map(|_| failed.acquire_attempt(one, now).ok()).collect();
+        let trying: Vec<_> =
+            (0..50).filter_map(|_| failed.acquire_attempt(one, now).ok()).collect();
         assert_eq!(trying.len(), 1);
         drop(trying);
         assert!(failed.acquire_attempt(one, now).is_ok());

@@ -77,7 +77,7 @@ pub enum ReadLimit {
     FailedTokens,
 }
 
-/// The slots of one limit. For a user or an address: the slots of the one that uses most.
+/// The slots of one limit. For a limit of one user or address, the slots of the user or address that uses most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitUsage {
     /// Which limit.
@@ -102,7 +102,8 @@ impl ReadLimit {
         Self::UserForwardedRequests,
     ];
 
-    /// The limits that reject. Without a slot of its user, a connection keeps the slot of its address.
+    /// The limits that reject requests or connections. `UserConnections` rejects nothing: a connection without a slot
+    /// of its user keeps the slot of its address.
     pub const REJECTING: [Self; 11] = [
         Self::Connections,
         Self::AddressConnections,
@@ -150,7 +151,7 @@ impl ReadLimit {
 }
 
 impl LimitUsage {
-    /// The usage of permits that `of_all` and `of_one` limit.
+    /// Converts the usage of a semaphore into the usage of its two limits: `of_all` in total, `of_one` for each key.
     pub(crate) const fn of(
         usage: SemaphoreUsage,
         of_all: ReadLimit,

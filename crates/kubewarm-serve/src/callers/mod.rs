@@ -242,13 +242,18 @@ impl CallerAdmission {
     /// # Errors
     ///
     /// [`CallerRejection::Busy`] if no permit is free, or the user has too many watches.
-    pub fn acquire_watch(&self, caller: &AuthenticatedCaller) -> Result<KeyedPermit, CallerRejection> {
+    pub fn acquire_watch(
+        &self,
+        caller: &AuthenticatedCaller,
+    ) -> Result<KeyedPermit, CallerRejection> {
         self.watches.acquire_now(&caller.name).map_err(|exhausted| {
             ReadLimit::rejection(exhausted, ReadLimit::Watches, ReadLimit::UserWatches)
         })
     }
 
-    /// The slots in use, by limit. Visits each user that has a slot: for a scrape, not for a request.
+    /// The slots in use, by limit.
+    ///
+    /// Cost: visits each user with a slot, so call it for a scrape, not for a request.
     #[must_use]
     pub fn usage(&self) -> Vec<LimitUsage> {
         let connections = self.connections.usage();

@@ -19,8 +19,8 @@ pub trait ReviewClient: Send + Sync + 'static {
         presented: Arc<BearerCredentials>,
     ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>>;
 
-    /// Reviews whether the user may do what `spec` describes. `presented` contains the caller's credentials, if
-    /// reviews need them.
+    /// Reviews whether the user has the access in `spec`. `presented` contains the caller's credentials, if reviews
+    /// need them.
     fn authorize(
         &self,
         presented: Option<Arc<BearerCredentials>>,

@@ -84,7 +84,10 @@ impl<T: ?Sized> ReloadingFiles<T> {
             }
             Err(error) => {
                 let (error, what): (&(dyn Error + 'static), _) = (&error, self.name);
-                tracing::warn!(error, "{what} changed and cannot be used; the previous contents stay in use");
+                tracing::warn!(
+                    error,
+                    "{what} changed and cannot be used; the previous contents stay in use"
+                );
                 None
             }
         }

@@ -51,7 +51,8 @@ impl<'a> CoveringInformers<'a> {
         operator_namespace: &str,
     ) -> Result<Self, StatusError> {
         let containing = serving_index.informers(&request.resource).iter().filter(|serving| {
-            can_answer(serving, request, profile, operator_namespace) && contains(&serving.key, request)
+            can_answer(serving, request, profile, operator_namespace)
+                && contains(&serving.key, request)
         });
         let all: Vec<_> = containing.collect();
         if all.is_empty() {
@@ -97,7 +98,8 @@ impl<'a> CoveringInformers<'a> {
         let is_same = |index: &IndexDefinition| {
             self.index(&index.name).is_ok_and(|it| it == Some(&index.path))
         };
-        let serving_index: Vec<_> = self.informers.iter().copied().filter(|it| it.key == *key).collect();
+        let serving_index: Vec<_> =
+            self.informers.iter().copied().filter(|it| it.key == *key).collect();
         let has_more =
             !serving_index.is_empty() && self.declares(key, indexes) && indexes.iter().all(is_same);
         has_more.then(|| strictest(&serving_index))
@@ -198,7 +200,10 @@ impl CandidateInformer<'_> {
 
     /// The conditions under which a read that begins now can continue.
     pub(super) fn access_requirement(&self) -> AccessRequirement {
-        AccessRequirement { policy: strictest(&self.serving_index), losses: Some(self.report.losses) }
+        AccessRequirement {
+            policy: strictest(&self.serving_index),
+            losses: Some(self.report.losses),
+        }
     }
 
     /// The namespace whose request rate limit counts a freshness check: the namespace of the first profile.
@@ -217,11 +222,12 @@ impl CandidateInformer<'_> {
     fn rank(&self, bound: Duration) -> (bool, bool, u8) {
         let is_part = self.is_part();
         let is_metadata = matches!(self.key.projection, Projection::Metadata(_));
-        let freshness = if self.serving_index.iter().all(|it| it.declared.mode == ProfileMode::Paused) {
-            2
-        } else {
-            u8::from(self.age.is_none_or(|age| age > bound))
-        };
+        let freshness =
+            if self.serving_index.iter().all(|it| it.declared.mode == ProfileMode::Paused) {
+                2
+            } else {
+                u8::from(self.age.is_none_or(|age| age > bound))
+            };
         (is_metadata, is_part, freshness)
     }
 }

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::reads::{
         covering_informers::CoveringInformers,
-        fixtures::{parse_request, informer, kind, serving_index, report},
+        fixtures::{informer, kind, parse_request, report, serving_index},
         serving_index::ServingIndex,
     };
     use kubewarm_wire::{MetaVersion, ObjectForm, ResponseForm};
@@ -214,7 +214,8 @@ mod tests {
         let covering = CoveringInformers::find(serving_index, &request, None, "home")?;
         let fields = FieldFilter::resolve(&request, kind, |name| covering.index(name))?;
         let now = Instant::now();
-        let candidates = covering.with_fields(kind, &fields)?.rank_warm(|_| Some(report(now)), now).0;
+        let candidates =
+            covering.with_fields(kind, &fields)?.rank_warm(|_| Some(report(now)), now).0;
         Ok((fields, candidates.into_iter().map(|it| it.key.clone()).collect()))
     }
 
@@ -257,9 +258,13 @@ mod tests {
         serving_index.index("b", &informer("b", "", ""), "by-app", &path("metadata.labels.tier"));
         serving_index.index("a", &own, "by-app", &path("metadata.labels.app"));
         let built_in = kind("");
-        assert_eq!(answering(&serving_index, "index.kubewarm.io/by-app=x", &built_in).unwrap().1.len(), 2);
+        assert_eq!(
+            answering(&serving_index, "index.kubewarm.io/by-app=x", &built_in).unwrap().1.len(),
+            2
+        );
         serving_index.index("a", &own, "by-app", &path("metadata.labels.tier"));
-        let refused = answering(&serving_index, "index.kubewarm.io/by-app=x", &built_in).unwrap_err();
+        let refused =
+            answering(&serving_index, "index.kubewarm.io/by-app=x", &built_in).unwrap_err();
         assert_eq!(refused.code(), 400);
         assert!(refused.message().contains("/profiles/<namespace>/<name>"), "{refused:?}");
     }
@@ -273,7 +278,8 @@ mod tests {
         serving_index.index("a", &metadata, "by-owner", &path("metadata.ownerReferences[*].uid"));
         serving_index.index("a", &metadata, "by-app", &path("metadata.labels.app"));
         let built_in = kind("");
-        let of = |fields: &str| answering(&serving_index, fields, &built_in).map(|(_, keys)| keys.len());
+        let of =
+            |fields: &str| answering(&serving_index, fields, &built_in).map(|(_, keys)| keys.len());
         assert_eq!(
             (
                 of("index.kubewarm.io/by-owner=x").unwrap(),

@@ -1,4 +1,4 @@
-//! Requests, informer keys and serving_index for the tests of this module.
+//! Requests, informer keys and serving indexes for the tests of this module.
 
 use super::{
     kind_info::KindInfo,
@@ -18,7 +18,8 @@ use tokio::time::Instant;
 
 /// Parses a GET request.
 pub(super) fn parse_request(path: &str, query: &str) -> (ObjectRequest, Option<ProfileRef>) {
-    let RequestInfo { profile, target: what } = RequestInfo::parse("GET", path, Some(query), None).unwrap();
+    let RequestInfo { profile, target: what } =
+        RequestInfo::parse("GET", path, Some(query), None).unwrap();
     match what {
         RequestTarget::Objects(objects) => (objects, profile),
         RequestTarget::Document(other, _) => panic!("{other:?}"),

@@ -81,7 +81,10 @@ impl KindResolver {
     /// # Errors
     ///
     /// [`RequestFault`] if discovery has not answered yet, or the definition cannot be fetched.
-    pub(super) async fn resolve(&self, resource: &Resource) -> Result<Option<KindInfo>, RequestFault> {
+    pub(super) async fn resolve(
+        &self,
+        resource: &Resource,
+    ) -> Result<Option<KindInfo>, RequestFault> {
         let (served, definitions) = self.now()?;
         let Some(document) = served.get(resource).cloned() else { return Ok(None) };
         let definition = match resource.group() {
@@ -231,8 +234,10 @@ mod tests {
         }
 
         fn discover(&self) {
-            self.served
-                .send_replace(Some(Arc::new(ServedResources::with_resource(&self.resource, "Widget"))));
+            self.served.send_replace(Some(Arc::new(ServedResources::with_resource(
+                &self.resource,
+                "Widget",
+            ))));
         }
 
         /// Returns whether the kind has the scripted definition, how long the lookup took, and the number of
@@ -259,7 +264,11 @@ mod tests {
         advance(TTL).await;
         *request.answers.lock() = Err(RequestFault::new(FaultReason::Unreachable, "away"));
         for _ in 0..50 {
-            assert_eq!(request.resolve().await, (Ok(true), Duration::ZERO, 2), "during the refresh");
+            assert_eq!(
+                request.resolve().await,
+                (Ok(true), Duration::ZERO, 2),
+                "during the refresh"
+            );
         }
         sleep(2 * second).await;
         assert_eq!(request.resolve().await.2, 2, "no immediate retry");
@@ -269,7 +278,11 @@ mod tests {
         sleep(2 * TTL).await;
         assert_eq!(request.resolve().await, (Ok(true), Duration::ZERO, 4));
         sleep(2 * second).await;
-        assert_eq!(request.resolve().await, (Ok(false), Duration::ZERO, 4), "the new answer is in use");
+        assert_eq!(
+            request.resolve().await,
+            (Ok(false), Duration::ZERO, 4),
+            "the new answer is in use"
+        );
         sleep(TTL + MAX_STALE).await;
         assert_eq!(request.resolve().await, (Ok(false), second, 5), "an old answer is not used");
     }

@@ -127,7 +127,10 @@ impl ReadService {
         let (answer, waited) = answered.await?;
         self.dependencies.reports.observe_read(&answer.source.informer, began.elapsed());
         if let Some(age) = answer.source.age {
-            self.dependencies.informer_metrics.for_resource(&request.resource).observe_staleness(age);
+            self.dependencies
+                .informer_metrics
+                .for_resource(&request.resource)
+                .observe_staleness(age);
         }
         Ok(ReadResponse { has_waited: waited, ..answer })
     }
@@ -183,7 +186,10 @@ impl ReadService {
             None => match self.find_in_current_store(route, &key) {
                 Some((_, None)) => return Err(not_found().into()),
                 Some((other, Some(object)))
-                    if matches!(request.version_match, VersionMatch::Any | VersionMatch::Latest) =>
+                    if matches!(
+                        request.version_match,
+                        VersionMatch::Any | VersionMatch::Latest
+                    ) =>
                 {
                     (other, object)
                 }
@@ -224,12 +230,16 @@ impl ReadService {
 
 impl fmt::Debug for ReadDependencies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadDependencies").field("operator_namespace", &self.operator_namespace).finish_non_exhaustive()
+        f.debug_struct("ReadDependencies")
+            .field("operator_namespace", &self.operator_namespace)
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for ReadService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadService").field("operator_namespace", &self.dependencies.operator_namespace).finish_non_exhaustive()
+        f.debug_struct("ReadService")
+            .field("operator_namespace", &self.dependencies.operator_namespace)
+            .finish_non_exhaustive()
     }
 }

@@ -99,7 +99,15 @@ impl ListPages {
         let mut left = Vec::new();
         frame.head(&mut left);
         let (authorized_scope, scan_budget) = (AuthorizedScope::of(request), ScanBudget::default());
-        Self { frame: Some(frame), snapshot, authorized_scope, is_empty: true, left, scan_budget, has_access }
+        Self {
+            frame: Some(frame),
+            snapshot,
+            authorized_scope,
+            is_empty: true,
+            left,
+            scan_budget,
+            has_access,
+        }
     }
 
     /// Returns the first piece, and whether more pieces can follow. A list of at most `bytes` bytes is returned
@@ -108,7 +116,10 @@ impl ListPages {
     /// # Errors
     ///
     /// [`TruncatedListError`] if the informer has lost access.
-    pub async fn first_piece(&mut self, bytes: usize) -> Result<(Vec<u8>, bool), TruncatedListError> {
+    pub async fn first_piece(
+        &mut self,
+        bytes: usize,
+    ) -> Result<(Vec<u8>, bool), TruncatedListError> {
         let mut out = Vec::new();
         let has_more = self.fill(bytes + 1, &mut out).await?;
         Ok((out, has_more))
@@ -149,12 +160,13 @@ impl ListPages {
         }
     }
 
-    /// Like [`ListPages::fill`], but also stops when the scan budget `scan_budget` is used up.
+    /// Like [`ListPages::fill`], but also stops when `scan_budget` is used up.
     fn write(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, TruncatedListError> {
         if !(self.has_access)() {
             return Err(TruncatedListError);
         }
-        let Self { frame: unfinished, snapshot, authorized_scope, is_empty, scan_budget, .. } = self;
+        let Self { frame: unfinished, snapshot, authorized_scope, is_empty, scan_budget, .. } =
+            self;
         let Some(frame) = &*unfinished else { return Ok(false) };
         let has_more = snapshot.visit_next(|seen| {
             if !authorized_scope.has(seen.namespace, seen.name) {
@@ -183,7 +195,7 @@ impl fmt::Debug for ListPages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::fixtures::{parse_request, informer};
+    use crate::reads::fixtures::{informer, parse_request};
     use futures::FutureExt as _;
     use kubewarm_api::model::{DecodedObject, Delta, DeltaSink as _, ResourceVersion, Uid};
     use kubewarm_cache::store::{ObjectQuery, StoreCatalog};
@@ -254,7 +266,12 @@ mod tests {
             next: None,
             remaining: None,
         };
-        ListPages::new(ResponseEnvelope::List(frame), selected, &parse_request(path, query).0, has_access)
+        ListPages::new(
+            ResponseEnvelope::List(frame),
+            selected,
+            &parse_request(path, query).0,
+            has_access,
+        )
     }
 
     #[tokio::test]
@@ -338,7 +355,8 @@ mod tests {
         assert_eq!((list["items"].as_array().unwrap().len(), has_more), (20, false));
         // Small objects fit into one scan budget, so the call does not yield.
         let objects = [("a", "x"), ("a", "y")];
-        let few = pages(&objects, "/api/v1/pods", "", Box::new(|| true)).next_piece().now_or_never();
+        let few =
+            pages(&objects, "/api/v1/pods", "", Box::new(|| true)).next_piece().now_or_never();
         assert!(few.is_some());
     }
 }

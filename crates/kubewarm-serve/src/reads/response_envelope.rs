@@ -68,7 +68,7 @@ impl ResponseEnvelope {
             Self::List(frame) => frame.write_next_item(body, out),
             Self::Table(frame, printer, now) => {
                 let Some(cells) = printer.row(&frame.api_version, &frame.kind, body, *now) else {
-                    tracing::error!(kind = %frame.kind, "a row is left out: what is stored is not JSON");
+                    tracing::error!(kind = %frame.kind, "a row is left out: the stored object is not JSON");
                     return false;
                 };
                 if is_first {
@@ -103,6 +103,12 @@ pub(super) fn whole(kind: &KindInfo, object: &StoredObject, form: ResponseForm) 
             return out;
         }
     };
-    kubewarm_wire::write_single_object(&kind.api_version(), &kind.document.kind, &object.body, part, &mut out);
+    kubewarm_wire::write_single_object(
+        &kind.api_version(),
+        &kind.document.kind,
+        &object.body,
+        part,
+        &mut out,
+    );
     out
 }

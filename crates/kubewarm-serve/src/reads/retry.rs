@@ -83,8 +83,14 @@ impl ReadService {
             loop {
                 changes.mark_unchanged();
                 let serving_index = self.serving_index()?;
-                let covering = CoveringInformers::find(&serving_index, request, profile, &self.dependencies.operator_namespace)?;
-                let answered = match self.route(request, covering, began, confirmed.as_ref()).await {
+                let covering = CoveringInformers::find(
+                    &serving_index,
+                    request,
+                    profile,
+                    &self.dependencies.operator_namespace,
+                )?;
+                let answered = match self.route(request, covering, began, confirmed.as_ref()).await
+                {
                     Ok(route) => answer(&route).await,
                     Err(not_yet) => Err(not_yet),
                 };
@@ -109,8 +115,10 @@ impl ReadService {
                     }
                     Err(RetryReason::Unconfirmed { informer, payer, since, failure }) => {
                         waited = Some(WaitReason::FreshnessCheck);
-                        let proving = self.dependencies.freshness_checker.check(&informer, &payer, since);
-                        confirmed = match timeout_at(began + FRESHNESS_CHECK_TIMEOUT, proving).await {
+                        let proving =
+                            self.dependencies.freshness_checker.check(&informer, &payer, since);
+                        confirmed = match timeout_at(began + FRESHNESS_CHECK_TIMEOUT, proving).await
+                        {
                             Ok(Ok(freshness_check)) => Some((*informer, freshness_check)),
                             Ok(Err(fault)) => {
                                 tracing::debug!(%informer, %fault, "not confirmed to be current");

@@ -2,7 +2,7 @@
 
 use super::{
     RETRY_AFTER_SECONDS, ReadService,
-    covering_informers::{CandidateInformer, CoveringInformers, AGGREGATED, not_cached},
+    covering_informers::{AGGREGATED, CandidateInformer, CoveringInformers, not_cached},
     field_filter::FieldFilter,
     kind_info::KindInfo,
     list::remembers,
@@ -81,7 +81,8 @@ impl ReadService {
         let request = route.request;
         let mut readable: Vec<(&CandidateInformer<'_>, StoreReader)> = Vec::new();
         for candidate in &route.candidates {
-            readable.extend(self.dependencies.catalog.reader(candidate.key).map(|it| (candidate, it)));
+            readable
+                .extend(self.dependencies.catalog.reader(candidate.key).map(|it| (candidate, it)));
         }
         if readable.is_empty() {
             return Err(route.cold());
@@ -107,8 +108,9 @@ impl ReadService {
                 match self.min_version(route).filter(|_| !are_parts) {
                     None => (Some(new_enough), None),
                     Some(min_version) => {
-                        let found =
-                            first(&|it, reader| is_new(it, reader) && has_reached(reader, &min_version));
+                        let found = first(&|it, reader| {
+                            is_new(it, reader) && has_reached(reader, &min_version)
+                        });
                         (found, Some(min_version))
                     }
                 }
@@ -157,7 +159,9 @@ impl ReadService {
         if !self.is_undisturbed(candidate) {
             return Err(RetryReason::Disturbed);
         }
-        if is_latest_wanted(&route.request.version_match) && !route.is_new_enough(candidate, version) {
+        if is_latest_wanted(&route.request.version_match)
+            && !route.is_new_enough(candidate, version)
+        {
             return Err(route.unconfirmed(&route.candidates));
         }
         version.cloned().ok_or_else(|| route.cold())
@@ -178,7 +182,9 @@ impl ReadService {
     fn min_version(&self, route: &ReadRoute<'_>) -> Option<ResourceVersion> {
         match route.consistency {
             ReadConsistency::Eventual => None,
-            ReadConsistency::Bounded | ReadConsistency::Strict => self.written_versions.min_version(route.request),
+            ReadConsistency::Bounded | ReadConsistency::Strict => {
+                self.written_versions.min_version(route.request)
+            }
         }
     }
 }
@@ -246,14 +252,18 @@ impl ReadRoute<'_> {
             None => "not known to be current".to_owned(),
         };
         let requirement = match self.consistency {
-            ReadConsistency::Strict => "its profile requires a freshness check for each read".to_owned(),
+            ReadConsistency::Strict => {
+                "its profile requires a freshness check for each read".to_owned()
+            }
             ReadConsistency::Eventual | ReadConsistency::Bounded => {
                 format!("which is more than the {} s of its profile", self.max_staleness.as_secs())
             }
         };
         let mut message = format!("the cache is {known}, {requirement}, and {why}");
         // With `Eventual`, only a missing object causes this failure, and `resourceVersion=0` does not help.
-        if is_latest_wanted(&self.request.version_match) && self.consistency != ReadConsistency::Eventual {
+        if is_latest_wanted(&self.request.version_match)
+            && self.consistency != ReadConsistency::Eventual
+        {
             message.push_str("; with resourceVersion=0 it answers from what it has");
         }
         StatusError::stale(self.request.resource.group_resource(), &message, RETRY_AFTER_SECONDS)

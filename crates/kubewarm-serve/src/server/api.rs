@@ -54,7 +54,7 @@ pub struct ReadApi {
 /// A response and its source.
 type HandlerResult = Result<(ResponseSource, OutgoingResponse), StatusError>;
 
-/// A request that was handled, and what metrics count of it.
+/// A handled request, with its labels in metrics.
 struct HandledRequest {
     handler: HandlerLabel,
     resource: Option<Resource>,

@@ -96,7 +96,9 @@ pub(super) async fn serve_connection(
     let limits = shared.limits;
     // Small responses must not wait until the client acknowledges earlier ones.
     let _set = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = timeout(limits.head_timeout, shared.tls.accept(stream)).await else { return };
+    let Ok(Ok(stream)) = timeout(limits.head_timeout, shared.tls.accept(stream)).await else {
+        return;
+    };
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let shown = shared.authority.as_ref().zip(stream.get_ref().1.peer_certificates());
     let chain = shown
@@ -251,10 +253,16 @@ impl ConnectionState {
     fn check_activity(&self, now: Instant, limits: ConnectionLimits) -> ConnectionActivity {
         let mut pending_responses = self.pending_responses.borrow_mut();
         pending_responses.retain(|answer| answer.strong_count() > 0);
-        if pending_responses.iter().filter_map(Weak::upgrade).any(|answer| answer.is_too_slow(now, limits)) {
+        if pending_responses
+            .iter()
+            .filter_map(Weak::upgrade)
+            .any(|answer| answer.is_too_slow(now, limits))
+        {
             return ConnectionActivity::Stalled;
         }
-        if !self.is_accepted.get() && now.saturating_duration_since(self.since) >= limits.head_timeout {
+        if !self.is_accepted.get()
+            && now.saturating_duration_since(self.since) >= limits.head_timeout
+        {
             return ConnectionActivity::Idle;
         }
         if !pending_responses.is_empty() || Rc::strong_count(&self.requests_in_progress) > 1 {
@@ -336,7 +344,11 @@ mod tests {
         drop(first);
         assert_eq!(look(limits.part_timeout / 2), ConnectionActivity::Busy);
         drop(answer);
-        assert_eq!(look(limits.part_timeout), ConnectionActivity::Stalled, "its last part is not written");
+        assert_eq!(
+            look(limits.part_timeout),
+            ConnectionActivity::Stalled,
+            "its last part is not written"
+        );
         state.last_used.set(Some(Instant::now()));
         drop(second);
         assert_eq!(look(limits.head_timeout), ConnectionActivity::Quiet);

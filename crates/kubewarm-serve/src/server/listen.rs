@@ -113,7 +113,7 @@ pub struct ReadListener {
 #[derive(Clone, Debug)]
 pub struct ConnectionSlots {
     all: Arc<Semaphore>,
-    /// Of connections that have carried no accepted request. There are as many as of all connections.
+    /// Slots of connections that have carried no accepted request, by address. Their total is the total of `all`.
     addresses: KeyedSemaphore<IpAddr>,
 }
 
@@ -185,7 +185,8 @@ impl ReadListener {
         let Self { listeners, address, limits, connections } = self;
         let client_verifier = authority.is_some().then(OptionalClientCertVerifier::verifier);
         let no_certificate = ServeError::of("the read address has no certificate");
-        let tls = certificate.tls(client_verifier, &[b"h2", b"http/1.1"]).map_err(no_certificate)?;
+        let tls =
+            certificate.tls(client_verifier, &[b"h2", b"http/1.1"]).map_err(no_certificate)?;
         let sha256 = certificate.fingerprint();
         tracing::info!(%address, %sha256, "serving reads");
         // Threads do not end when this future is dropped, so a drop guard cancels their token.
@@ -214,7 +215,8 @@ impl ReadListener {
         drop(listeners);
         let until_all_have_ended = async {
             while let Some(ended) = threads.join_next().await {
-                let ended = ended.map_err(ServeError::of("a thread of the read server panicked"))?;
+                let ended =
+                    ended.map_err(ServeError::of("a thread of the read server panicked"))?;
                 ended.map_err(ServeError::of(ENDED))?;
             }
             Ok(())
@@ -234,7 +236,7 @@ impl ConnectionSlots {
         Self { all: Arc::new(Semaphore::new(all)), addresses }
     }
 
-    /// A slot among all connections, and one among the connections of `address`; or the limit that leaves none.
+    /// Acquires a slot of all connections and a slot of `address`, or returns the limit that is reached.
     fn acquire(&self, address: IpAddr) -> Result<(OwnedSemaphorePermit, KeyedPermit), ReadLimit> {
         let of_all = Arc::clone(&self.all).try_acquire_owned();
         let of_all = of_all.map_err(|_| ReadLimit::Connections)?;
@@ -245,7 +247,9 @@ impl ConnectionSlots {
         Ok((of_all, slot))
     }
 
-    /// The slots in use. Visits each address that has one: for a scrape, not for a request.
+    /// The slots in use.
+    ///
+    /// Cost: visits each address with a slot, so call it for a scrape, not for a request.
     #[must_use]
     pub fn usage(&self) -> Vec<LimitUsage> {
         let mut usage = self.addresses.usage();

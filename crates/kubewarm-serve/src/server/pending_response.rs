@@ -39,7 +39,7 @@ struct PendingResponseState {
     taking: Duration,
     /// The bytes of all parts so far.
     bytes: u64,
-    /// Counts them.
+    /// Counts these bytes in the metrics.
     counter: Option<IntCounter>,
 }
 
@@ -117,7 +117,8 @@ impl PendingResponse {
         let elapsed = |since| now.saturating_duration_since(since);
         let oldest = progress.handed.front().copied().map_or(Duration::ZERO, elapsed);
         let taking = progress.taking + progress.since.map_or(Duration::ZERO, elapsed);
-        let most = limits.part_timeout + Duration::from_secs(progress.bytes / limits.min_bytes_per_second);
+        let most =
+            limits.part_timeout + Duration::from_secs(progress.bytes / limits.min_bytes_per_second);
         let is_timely = progress.permit.as_ref().is_some_and(|permit| permit.is_timely);
         oldest >= limits.part_timeout || (is_timely && taking >= most)
     }
@@ -192,7 +193,10 @@ mod tests {
         let parts: Vec<_> = (0..4).map(|_| part(&answer, 1)).collect();
         let mut was_late = false;
         for part in parts {
-            advance(ConnectionLimits::default().part_timeout.saturating_sub(Duration::from_secs(1))).await;
+            advance(
+                ConnectionLimits::default().part_timeout.saturating_sub(Duration::from_secs(1)),
+            )
+            .await;
             was_late |= is_too_slow(&answer);
             drop(part);
         }

@@ -44,8 +44,7 @@ pub(super) fn keyed_tag(key: &hmac::Key, text: &str) -> String {
     format!("{:016x}", u64::from_be_bytes(first))
 }
 
-/// The response to a get or list with the request headers `request_headers`. A large response uses the user's permits
-/// `permits`.
+/// The response to a get or list. The pieces of a large response are encoded under `permits` of the user.
 pub(super) async fn objects(
     request_headers: &HeaderMap,
     answer: reads::ReadResponse,
@@ -182,7 +181,10 @@ fn staleness_warning(age: Option<Duration>) -> String {
 }
 
 /// The response with a discovery document, or 304 if the client already has it.
-pub(super) fn document(request_headers: &HeaderMap, document: DiscoveryResponse) -> OutgoingResponse {
+pub(super) fn document(
+    request_headers: &HeaderMap,
+    document: DiscoveryResponse,
+) -> OutgoingResponse {
     let DiscoveryResponse { content_type, etag, body } = document;
     let known = request_headers.get(IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
     let is_known = known.is_some_and(|known| is_known(known, &etag));
@@ -258,7 +260,8 @@ mod tests {
         let mut slow = Box::pin(with_encoding_permits(pieces(9, &now, &most), LARGE, jane.clone()));
         assert!(slow.next().await.is_some());
         let all = [(&jane, 40), (&john, 5)].map(|(user, count)| {
-            let written = (0..count).map(|_| with_encoding_permits(pieces(4, &now, &most), LARGE, user.clone()));
+            let written = (0..count)
+                .map(|_| with_encoding_permits(pieces(4, &now, &most), LARGE, user.clone()));
             join_all(written.map(StreamExt::collect::<Vec<_>>))
         });
         let written = join_all(all).await;
@@ -274,8 +277,12 @@ mod tests {
         let [key, other] = [[1; 32], [2; 32]].map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key));
         // The namespace has only hexadecimal letters, so a plain name could contain it.
         let whole = informer("secrets", "decade");
-        assert_eq!(opaque(&key, &whole), opaque(&key, &informer("secrets", "decade")));
-        assert_ne!(opaque(&key, &whole), opaque(&other, &whole), "the name depends on the key");
+        assert_eq!(informer_tag(&key, &whole), informer_tag(&key, &informer("secrets", "decade")));
+        assert_ne!(
+            informer_tag(&key, &whole),
+            informer_tag(&other, &whole),
+            "the name depends on the key"
+        );
         let owner = Identity::ServiceAccount { namespace: "decade".into(), name: "facade".into() };
         let metadata = Projection::Metadata(ManagedFieldsPolicy::Drop);
         let informers = [
@@ -288,10 +295,11 @@ mod tests {
             InformerKey { declared_in: Some("facade".into()), ..whole.clone() },
             whole,
         ];
-        let names: BTreeSet<_> = informers.iter().map(|informer| opaque(&key, informer)).collect();
+        let names: BTreeSet<_> =
+            informers.iter().map(|informer| informer_tag(&key, informer)).collect();
         assert_eq!(names.len(), informers.len(), "{names:?}");
         for (name, informer) in
-            informers.iter().map(|informer| (opaque(&key, informer), format!("{informer:?}")))
+            informers.iter().map(|informer| (informer_tag(&key, informer), format!("{informer:?}")))
         {
             assert_eq!(name.len(), 16, "{name}");
             assert!(name.bytes().all(|digit| b"0123456789abcdef".contains(&digit)), "{name}");

@@ -18,7 +18,8 @@ fn objects_of(path: &str, query: &str) -> ObjectRequest {
 /// The verb, resource, namespace and name in the access review.
 fn reviewed(path: &str, query: &str) -> String {
     let objects = objects_of(path, query);
-    let AccessAttributes { verb, group, version, resource, namespace, name } = objects.access_attributes();
+    let AccessAttributes { verb, group, version, resource, namespace, name } =
+        objects.access_attributes();
     format!("{verb} {resource}.{version}.{group} {namespace}/{name}")
 }
 

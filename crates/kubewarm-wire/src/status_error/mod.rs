@@ -34,7 +34,7 @@ pub struct StatusError {
     token: Option<String>,
     /// Whether the request can succeed at the API server.
     is_specific_to_cache: bool,
-    /// The cause is the caller or a missing permission, whatever the code.
+    /// Whether the caller or a missing permission is the cause, although the code is 429 or 5xx.
     is_rejection: bool,
 }
 

@@ -105,11 +105,20 @@ pub(super) fn events(object: &PrintInput<'_>) -> Vec<Value> {
 }
 
 pub(super) fn config_maps(object: &PrintInput<'_>) -> Vec<Value> {
-    vec![object.name(), (object.at("data").len() + object.at("binaryData").len()).into(), object.age()]
+    vec![
+        object.name(),
+        (object.at("data").len() + object.at("binaryData").len()).into(),
+        object.age(),
+    ]
 }
 
 pub(super) fn secrets(object: &PrintInput<'_>) -> Vec<Value> {
-    vec![object.name(), object.at("type").text().into(), object.at("data").len().into(), object.age()]
+    vec![
+        object.name(),
+        object.at("type").text().into(),
+        object.at("data").len().into(),
+        object.age(),
+    ]
 }
 
 /// Prints `RoleBindings` and `ClusterRoleBindings`.
@@ -141,7 +150,8 @@ pub(super) fn leases(object: &PrintInput<'_>) -> Vec<Value> {
 
 pub(super) fn quotas(object: &PrintInput<'_>) -> Vec<Value> {
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
-    let quantity = |value: JsonView<'_>| if value.is_set() { value.written() } else { "0".to_owned() };
+    let quantity =
+        |value: JsonView<'_>| if value.is_set() { value.written() } else { "0".to_owned() };
     for (resource, hard) in object.at("status.hard").entries() {
         let used = quantity(object.at("status.used").field(resource));
         let text = format!("{resource}: {used}/{}", quantity(hard));

@@ -95,7 +95,8 @@ fn hosts(rules: JsonView<'_>) -> String {
 }
 
 pub(super) fn ingress_classes(object: &PrintInput<'_>) -> Vec<Value> {
-    let is_default = object.annotation("ingressclass.kubernetes.io/is-default-class").text() == "true";
+    let is_default =
+        object.annotation("ingressclass.kubernetes.io/is-default-class").text() == "true";
     let of_parameters = object.at("spec.parameters");
     let parameters = if of_parameters.is_set() {
         let kind = of_parameters.at("kind").text();

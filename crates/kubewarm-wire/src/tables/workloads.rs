@@ -81,7 +81,12 @@ pub(super) fn daemon_sets(object: &PrintInput<'_>) -> Vec<Value> {
 
 pub(super) fn pod_templates(object: &PrintInput<'_>) -> Vec<Value> {
     let [names, images] = containers(object.at("template.spec"));
-    vec![object.name(), names.into(), images.into(), labels(object.at("template.metadata.labels")).into()]
+    vec![
+        object.name(),
+        names.into(),
+        images.into(),
+        labels(object.at("template.metadata.labels")).into(),
+    ]
 }
 
 pub(super) fn controller_revisions(object: &PrintInput<'_>) -> Vec<Value> {
@@ -222,8 +227,10 @@ fn metrics(wanted: JsonView<'_>, current: JsonView<'_>) -> String {
 
 /// Formats a metric: its current value and its target.
 fn metric(wanted: JsonView<'_>, current: JsonView<'_>) -> String {
-    let quantity = |value: JsonView<'_>| if value.is_set() { value.written() } else { "0".to_owned() };
-    let or_unknown = |value: JsonView<'_>| if value.is_set() { value.written() } else { UNKNOWN.to_owned() };
+    let quantity =
+        |value: JsonView<'_>| if value.is_set() { value.written() } else { "0".to_owned() };
+    let or_unknown =
+        |value: JsonView<'_>| if value.is_set() { value.written() } else { UNKNOWN.to_owned() };
     let percent = |value: JsonView<'_>, other: &str| match value {
         value if value.is_set() => format!("{}%", value.int()),
         _ => other.to_owned(),

@@ -131,7 +131,9 @@ fn a_relist_restarts_the_event_log_only_if_it_finds_a_change() {
     let mut follower = reader.follow(&version("20")).unwrap();
     writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
     let at = |follower: &mut EventLogFollower| {
-        let FollowerEvent::None(version) = follower.next_event() else { panic!("expected no change") };
+        let FollowerEvent::None(version) = follower.next_event() else {
+            panic!("expected no change")
+        };
         version
     };
     assert_eq!(at(&mut follower), Some(version("20")), "the list has found no change");

@@ -225,7 +225,8 @@ impl ObjectSnapshot {
                 let seen = rows.seen(*next, store, context, body);
                 scan_budget.charge(seen.map_or(0, |seen| seen.body.len()));
                 let mut fields = BodyFieldCache::default();
-                if seen.is_some_and(|seen| untested.selects(store.encoding, seen.body, &mut fields)) {
+                if seen.is_some_and(|seen| untested.selects(store.encoding, seen.body, &mut fields))
+                {
                     rows.swap(*met, *next);
                     *met += 1;
                 }
@@ -246,7 +247,10 @@ impl ObjectSnapshot {
     /// # Cost
     ///
     /// About 2 µs an object.
-    pub fn visit_next(&mut self, mut visit: impl FnMut(StoredObjectView<'_>) -> ControlFlow<()>) -> bool {
+    pub fn visit_next(
+        &mut self,
+        mut visit: impl FnMut(StoredObjectView<'_>) -> ControlFlow<()>,
+    ) -> bool {
         let (store, rows) = (&self.store, &mut self.rows);
         store.dictionary_group.codec.with(|context, body| {
             let mut flow = ControlFlow::Continue(());

@@ -27,7 +27,8 @@ fn said(token: &str, verb: &str) -> Said {
 fn credentials(token: &str, more: &[(&'static str, &'static str)]) -> CallerCredentials {
     let bearer = format!("Bearer {token}");
     let more = more.iter().map(|(name, value)| (*name, value.as_bytes()));
-    CallerCredentials::from_headers([("authorization", bearer.as_bytes())].into_iter().chain(more)).unwrap()
+    CallerCredentials::from_headers([("authorization", bearer.as_bytes())].into_iter().chain(more))
+        .unwrap()
 }
 
 /// Callers of the read address, and the number of their reviews.

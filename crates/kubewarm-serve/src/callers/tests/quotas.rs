@@ -213,7 +213,10 @@ async fn one_user_has_at_most_its_quota_of_watches_and_keeps_its_request_quota()
         held.push(callers.acquire_watch(&caller).unwrap());
     }
     let ((jane, _), (john, _)) = (admit("one").await, admit("other").await);
-    assert_eq!(callers.acquire_watch(&jane).unwrap_err(), CallerRejection::Limited(ReadLimit::UserWatches));
+    assert_eq!(
+        callers.acquire_watch(&jane).unwrap_err(),
+        CallerRejection::Limited(ReadLimit::UserWatches)
+    );
     let usage = callers.usage();
     let in_use = |limit| usage.iter().find(|it| it.limit == limit).map(|it| (it.in_use, it.size));
     assert_eq!(in_use(ReadLimit::Watches), Some((1_024, 4_096)));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::reads::fixtures::{self, parse_request, informer, kind, serving_index, report};
+use crate::reads::fixtures::{self, informer, kind, parse_request, report, serving_index};
 use kubewarm_wire::{MetaVersion, TableForm};
 
 /// The status code that rejects a request; 0 if the request is accepted.
@@ -45,8 +45,10 @@ fn an_informer_answers_only_requests_that_it_wholly_contains() {
 
 #[test]
 fn profiles_of_the_namespace_and_of_the_operator_namespace_answer_plain_paths() {
-    let tenant =
-        serving_index("a", &[informer("a", "", ""), informer("b", "", ""), informer("all", "", "")]);
+    let tenant = serving_index(
+        "a",
+        &[informer("a", "", ""), informer("b", "", ""), informer("all", "", "")],
+    );
     let operator_namespace = serving_index("home", &[informer("b", "", "")]);
     for (serving_index, path, expected) in [
         (&tenant, "/api/v1/namespaces/a/pods", 0),

@@ -105,7 +105,9 @@ impl ChangeCache {
         }
         let stored = match of {
             EventType::Added | EventType::Modified => Cow::Borrowed(&**opened.now(follower)?),
-            EventType::Deleted => with_end_version(opened.before(follower)?, opened.change.version()),
+            EventType::Deleted => {
+                with_end_version(opened.before(follower)?, opened.change.version())
+            }
         };
         let mut line = Vec::with_capacity(stored.len() + 128);
         if !by.event(of, &stored, is_first, &mut line) {
@@ -118,7 +120,7 @@ impl ChangeCache {
         Some(line)
     }
 
-    /// Returns the events that the change means for a watch with the query `query`. As in the API server, an
+    /// Returns the events that the change causes in a watch with this `query`. As in the API server, an
     /// object that starts to match is added, and an object that stops matching is deleted.
     ///
     /// # Cost
@@ -250,7 +252,7 @@ impl fmt::Debug for ChangeCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::fixtures::{parse_request, informer};
+    use crate::reads::fixtures::{informer, parse_request};
     use kubewarm_api::model::{
         DecodedObject, Delta, DeltaSink as _, FieldPath, ReplacePolicy, ResourceVersion, Uid,
     };

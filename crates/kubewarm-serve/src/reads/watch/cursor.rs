@@ -65,7 +65,8 @@ impl WatchCursor {
         follower: EventLogFollower,
         initial: Option<(ObjectSnapshot, ResourceVersion)>,
     ) -> Self {
-        let needs_initial_bookmark = initial.is_some() && request.watch.as_ref().is_some_and(|it| it.bookmarks);
+        let needs_initial_bookmark =
+            initial.is_some() && request.watch.as_ref().is_some_and(|it| it.bookmarks);
         Self {
             allowed: AuthorizedScope::of(request),
             query,
@@ -105,7 +106,8 @@ impl WatchCursor {
         if let Some(piece) = self.next_initial_objects() {
             return WatchStep::Piece(piece);
         }
-        let complete = if self.needs_initial_bookmark { self.position.lock().clone() } else { None };
+        let complete =
+            if self.needs_initial_bookmark { self.position.lock().clone() } else { None };
         if let Some(version) = complete {
             self.needs_initial_bookmark = false;
             return WatchStep::Piece(self.bookmark(&version, true));
@@ -222,7 +224,7 @@ pub(super) fn error(failure: &StatusError) -> WatchChunk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::fixtures::{parse_request, informer, kind};
+    use crate::reads::fixtures::{informer, kind, parse_request};
     use futures::FutureExt as _;
     use kubewarm_api::model::{
         DecodedObject, Delta, DeltaSink as _, InformerKey, ReplacePolicy, Uid,

@@ -85,7 +85,7 @@ impl EventEncoder {
     ) -> Option<impl FnOnce(&mut Vec<u8>) + use<'s>> {
         let Self { api_version, kind, .. } = self;
         let Some(cells) = printer.row(api_version, kind, stored, Timestamp::now()) else {
-            tracing::error!(%kind, "an event is left out: what is stored is not JSON");
+            tracing::error!(%kind, "an event is left out: the stored object is not JSON");
             return None;
         };
         let frame = TableEnvelope {

@@ -140,7 +140,10 @@ impl ActiveWatch {
         if !self.cursor.is_beginning() {
             self.terms.losses = None;
         }
-        if !self.terms.permit(self.reads.dependencies.reports.get_summary(&self.source.informer).as_ref()) {
+        if !self
+            .terms
+            .permit(self.reads.dependencies.reports.get_summary(&self.source.informer).as_ref())
+        {
             return gone;
         }
         if now >= self.timing.end {
@@ -162,8 +165,13 @@ impl ActiveWatch {
     fn policy(&self) -> Option<AccessLossPolicy> {
         let serving_index = self.reads.serving_index().ok()?;
         let operator_namespace = &self.reads.dependencies.operator_namespace;
-        let covering =
-            CoveringInformers::find(&serving_index, &self.request, self.profile.as_ref(), operator_namespace).ok()?;
+        let covering = CoveringInformers::find(
+            &serving_index,
+            &self.request,
+            self.profile.as_ref(),
+            operator_namespace,
+        )
+        .ok()?;
         covering.policy(&self.source.informer, &self.indexes)
     }
 }

@@ -46,9 +46,16 @@ impl ForwardCredentials {
     /// # Errors
     ///
     /// 403 `CannotForward` without a token; 400 with several tokens.
-    pub(super) fn from_headers(request_headers: &HeaderMap, is_upgrade: bool) -> Result<Self, StatusError> {
+    pub(super) fn from_headers(
+        request_headers: &HeaderMap,
+        is_upgrade: bool,
+    ) -> Result<Self, StatusError> {
         let headers = request_headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let bearer = if is_upgrade && is_websocket(request_headers) { bearer(request_headers)? } else { None };
+        let bearer = if is_upgrade && is_websocket(request_headers) {
+            bearer(request_headers)?
+        } else {
+            None
+        };
         match CallerCredentials::from_headers(headers) {
             // `Authorization` has priority, as in the API server.
             Ok(credentials) => {
@@ -294,7 +301,8 @@ mod tests {
             let request_headers = header_map(headers);
             let sender = ForwardCredentials::from_headers(&request_headers, true).unwrap();
             let kept = KeptHeaders { upgrade: true, accept_encoding: true };
-            let shown = format!("{:?}", forwarded_headers(&request_headers, &sender, PEER, kept).unwrap());
+            let shown =
+                format!("{:?}", forwarded_headers(&request_headers, &sender, PEER, kept).unwrap());
             assert!(!shown.contains("t0k3n") && !shown.contains("bearer."), "{shown}");
         }
     }

@@ -84,9 +84,8 @@ mod tests {
         let looks = WriteInspectionPermits::default();
         let all = looks.0.available_permits();
         let mut rooms: Vec<_> = (0..100).map(|_| None).collect();
-        let mut reserve = |bytes| {
-            rooms.iter_mut().map(|it| usize::from(looks.reserve(it, bytes))).sum::<usize>()
-        };
+        let mut reserve =
+            |bytes| rooms.iter_mut().map(|it| usize::from(looks.reserve(it, bytes))).sum::<usize>();
         assert_eq!(reserve(FREE_BYTES), 100);
         assert_eq!(reserve(2 * FREE_BYTES), 100);
         let left = (MAX_MEMORY - 100 * FREE_BYTES) / (MAX_READ - 2 * FREE_BYTES);

@@ -102,8 +102,11 @@ impl RequestForwarder {
         let headers = headers::forwarded_headers(&head.headers, &sender, peer, kept)?;
         let (sent, is_too_large) = build_request(&head, path, headers, body)?;
         let answering = self.upstream.send(sent);
-        let answer =
-            if is_long_running { Ok(answering.await) } else { timeout(HEAD_TIMEOUT, answering).await };
+        let answer = if is_long_running {
+            Ok(answering.await)
+        } else {
+            timeout(HEAD_TIMEOUT, answering).await
+        };
         let answer = answer.map_err(|_| StatusError::unanswered())?.map_err(|not| {
             if is_too_large.load(Ordering::Relaxed) {
                 return StatusError::too_large_body(MAX_BODY as u64);
@@ -155,8 +158,10 @@ impl RequestForwarder {
             && content_type.is_some_and(has_object)
         {
             let found = |version| (self.observe_write)(written, version);
-            let inspected = timeout(HEAD_TIMEOUT, self.inspection_permits.read_version(&mut body, found)).await;
-            (first, memory_permit) = inspected.ok().and_then(Result::ok).ok_or_else(StatusError::unanswered)?;
+            let inspected =
+                timeout(HEAD_TIMEOUT, self.inspection_permits.read_version(&mut body, found)).await;
+            (first, memory_permit) =
+                inspected.ok().and_then(Result::ok).ok_or_else(StatusError::unanswered)?;
         }
         let body = if first.is_empty() {
             ResponseBody::new(body)
@@ -220,7 +225,9 @@ async fn copy_both_ways(caller: OnUpgrade, upstream: OnUpgrade, _slot: KeyedPerm
     // If one end has closed, no one can receive a response.
     let Ok((caller, upstream)) = try_join!(caller, upstream) else { return };
     let (mut caller, mut upstream) = (TokioIo::new(caller), TokioIo::new(upstream));
-    let _ended = copy_bidirectional_with_sizes(&mut caller, &mut upstream, TUNNEL_BUFFER, TUNNEL_BUFFER).await;
+    let _ended =
+        copy_bidirectional_with_sizes(&mut caller, &mut upstream, TUNNEL_BUFFER, TUNNEL_BUFFER)
+            .await;
 }
 
 impl fmt::Debug for RequestForwarder {

@@ -75,7 +75,8 @@ impl Scene {
         let wrote: WriteObserver = Box::new(move |written, version| {
             noted.lock().push(format!("{} {:?} {version}", written.resource, written.namespace));
         });
-        let forward = RequestForwarder::new(connection.new_upstream_proxy(Handle::current()).unwrap(), wrote);
+        let forward =
+            RequestForwarder::new(connection.new_upstream_proxy(Handle::current()).unwrap(), wrote);
         let metrics = ReadMetrics::register(&Registry::new()).unwrap();
         let handlers = Handlers { forward, callers: fake_reviews::changing(said).0, metrics };
         let handlers = Arc::new(handlers);
