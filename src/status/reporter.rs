@@ -182,8 +182,8 @@ impl StatusReporter {
             return;
         }
         let was_in_flight = match outcome {
-            StatusWriteOutcome::Written => self.queue.done(&write.profile),
-            StatusWriteOutcome::Failed => self.queue.failed(&write.profile, now),
+            StatusWriteOutcome::Written => self.queue.finish(&write.profile),
+            StatusWriteOutcome::Failed => self.queue.finish_failed(&write.profile, now),
             StatusWriteOutcome::NotFound => {
                 self.queue.done_until(&write.profile, now + NOT_FOUND_DELAY)
             }

@@ -154,7 +154,7 @@ impl Forecaster {
     ) {
         let mut state = self.state.lock();
         let ForecastState { entries, queue, .. } = &mut *state;
-        queue.done(&declared.profile);
+        queue.finish(&declared.profile);
         // If the profile changed meanwhile, its next survey is already scheduled.
         if let Some(entry) = entries.get_mut(&declared.profile)
             && Arc::ptr_eq(&entry.declared, declared)
