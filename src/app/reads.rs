@@ -104,9 +104,9 @@ pub(super) fn new_read_api(
         freshness_checker,
         informer_metrics: metrics.informers(),
         metrics: metrics.reads().clone(),
-        offers: serving_index(view.declarations.clone()),
+        serving_index: serving_index(view.declarations.clone()),
         kinds: KindResolver::new(client, served, aggregated, runtime),
-        home: Arc::clone(&view.operator_namespace),
+        operator_namespace: Arc::clone(&view.operator_namespace),
     }));
     let forward = args.api.forward.then(|| new_forwarder(connection, &reads)).transpose()?;
     let api = ReadApi {

@@ -226,7 +226,7 @@ mod tests {
             "current-context": "a",
         }))
         .unwrap();
-        ApiServerConnection::described(kubeconfig, None).unwrap()
+        ApiServerConnection::from_kubeconfig(kubeconfig, None).unwrap()
     }
 
     async fn answer(mut socket: TcpStream) {

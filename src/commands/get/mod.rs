@@ -204,7 +204,7 @@ async fn connect(
     let cache = forward.as_ref().map(|open| args.cache.forwarded(open.url.clone()));
     let cache = cache.as_ref().unwrap_or(&args.cache);
     let (described, _) = cache::kubeconfig(cache, &args.connection, None).await?;
-    Ok((ApiServerConnection::described(described, request_timeout)?, forward))
+    Ok((ApiServerConnection::from_kubeconfig(described, request_timeout)?, forward))
 }
 
 /// Opens a port-forward to the Service, unless the flags or the pod's network have its address.

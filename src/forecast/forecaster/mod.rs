@@ -140,7 +140,7 @@ impl Forecaster {
                 queue.add_at(profile.clone(), now);
             }
         }
-        let taken = queue.take(now, admit);
+        let taken = queue.start_due(now, admit);
         let declared =
             |(profile, permit)| Some((Arc::clone(&entries.get(&profile)?.declared), permit));
         taken.into_iter().filter_map(declared).collect()

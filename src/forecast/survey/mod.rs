@@ -172,13 +172,13 @@ impl CostSurveyor {
         }
         // Training a dictionary blocks the thread.
         let sample = survey.sample;
-        let weights = tokio::task::spawn_blocking(move || sample.weigh()).await;
+        let weights = tokio::task::spawn_blocking(move || sample.measure()).await;
         forecast(profile, &found, &weights.unwrap_or_default())
     }
 
     async fn informer(&self, spec: &InformerSpec, survey: &mut ProfileSurvey) -> InformerSurvey {
         let operator = self.clients.client_for(&Identity::Operator);
-        let method = self.strategies.first(&operator, spec).await;
+        let method = self.strategies.choose_first(&operator, spec).await;
         let mut found = InformerSurvey {
             objects: 0,
             certainty: PlanCertainty::Estimate,
