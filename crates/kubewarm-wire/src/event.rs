@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn an_event_is_one_line_with_the_whole_object() {
         let line = written(|out| {
-            write_event(EventType::Added, pod(POD.as_bytes(), ObjectForm::Full), out)
+            write_event(EventType::Added, pod(POD.as_bytes(), ObjectForm::Full), out);
         });
         assert_eq!(
             line,
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_bookmark_has_the_kind_of_the_watched_resource() {
         let line = written(|out| {
-            write_bookmark(pod(&bookmark_object(&9.into(), false), ObjectForm::Full), out)
+            write_bookmark(pod(&bookmark_object(&9.into(), false), ObjectForm::Full), out);
         });
         assert_eq!(
             line,

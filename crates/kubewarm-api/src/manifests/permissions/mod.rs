@@ -20,15 +20,15 @@ const MAX_MANIFESTS: usize = 64 << 10;
 
 /// Comment at the top of `manifestsElevated`, if the operator reads.
 const ELEVATED: &str = "\
-# Elevated: access to secrets. A role cannot grant their metadata alone, so this grants all of them
-# where it applies. Whoever may run pods as the subject, or mint tokens for it, gains them directly.
+# Elevated: access to secrets. A role cannot grant only their metadata, so this role grants the
+# complete secrets. Anyone who may run pods as the subject, or mint tokens for it, can read them too.
 ";
 
 /// Comment at the top of `manifestsElevated`, if the profile's ServiceAccount reads.
 const ELEVATED_ACCOUNT: &str = "\
-# Elevated: access to secrets, or outside the profile's namespace, for the ServiceAccount there that
-# the profile names. Whoever may run pods or mint tokens in that namespace gains all of it directly.
-# A role cannot grant the metadata of secrets alone.
+# Elevated: access to secrets, or to other namespaces, for the ServiceAccount that the profile names.
+# Anyone who may run pods or mint tokens in the profile's namespace gains this access too.
+# A role cannot grant only the metadata of secrets.
 ";
 
 /// Comment for manifests that are incomplete, because no cluster was available.
