@@ -35,9 +35,13 @@ pub(super) fn scrapers(
         MetricsAuth::None => return Ok(MetricsAccess::Anybody),
         MetricsAuth::Delegated => {}
     }
-    let reviewer = Arc::new(connection.reviewer(&[])?);
-    let callers =
-        CallerAdmission::new(reviewer, &CallerLimits::admin(), Handle::current(), note(metrics));
+    let reviewer = Arc::new(connection.new_reviewer(&[])?);
+    let callers = CallerAdmission::new(
+        reviewer,
+        &CallerLimits::for_admin(),
+        Handle::current(),
+        note(metrics),
+    );
     Ok(MetricsAccess::Reviewed(Box::new(callers.map_err(AppError::Serve)?)))
 }
 

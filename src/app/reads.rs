@@ -69,10 +69,10 @@ pub(super) fn callers(
         return Ok(None);
     }
     let reviews: Arc<dyn ReviewClient> = Arc::new(match args.auth() {
-        CallerAuthMode::Delegated => connection.reviewer(&args.api.audience)?,
+        CallerAuthMode::Delegated => connection.new_reviewer(&args.api.audience)?,
         CallerAuthMode::CallerToken => connection.new_caller_token_reviewer()?,
     });
-    let (limits, note) = (CallerLimits::reads(limits), callers::note(metrics));
+    let (limits, note) = (CallerLimits::for_reads(limits), callers::note(metrics));
     let callers =
         CallerAdmission::new(reviews, &limits, Handle::current(), note).map_err(AppError::Read)?;
     Ok(Some(Arc::new(callers)))
@@ -95,11 +95,11 @@ pub(super) fn api(
         reports: view.reports.clone(),
         changes: view.changes.clone(),
         freshness_checker,
-        ages: metrics.informers(),
+        informer_metrics: metrics.informers(),
         metrics: metrics.reads().clone(),
-        offers: offers(view.declarations.clone()),
+        serving_index: offers(view.declarations.clone()),
         kinds: KindResolver::new(client, served, aggregated, runtime),
-        home: Arc::clone(&view.home),
+        operator_namespace: Arc::clone(&view.home),
     }));
     let forward = args.api.forward.then(|| forward(connection, &reads)).transpose()?;
     let api = ReadApi {
@@ -122,8 +122,9 @@ fn forward(
     reads: &Arc<ReadService>,
 ) -> Result<RequestForwarder, AppError> {
     let sink = Arc::clone(reads);
-    let wrote: WriteObserver = Box::new(move |written, version| sink.wrote(written, &version));
-    Ok(RequestForwarder::new(connection.upstream(Handle::current())?, wrote))
+    let wrote: WriteObserver =
+        Box::new(move |written, version| sink.record_write(written, &version));
+    Ok(RequestForwarder::new(connection.new_upstream_proxy(Handle::current())?, wrote))
 }
 
 /// Returns the certificate of an address: from `files`, or self-signed for all names of the Service

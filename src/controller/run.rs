@@ -132,7 +132,7 @@ impl Controller {
     pub fn reconcile(&mut self) {
         self.readmit();
         let served = self.sources.discovery.served().borrow().clone();
-        let running = self.informers.running();
+        let running = self.informers.running_informers();
         let profiles = self.profiles();
         if profiles.is_none() && !running.is_empty() {
             // Without the profiles, the controller cannot decide which last valid specs are still
@@ -327,7 +327,7 @@ mod tests {
     async fn a_relist_of_the_profiles_forgets_no_profile() {
         let mut controller = controller(WatchedNamespaces::Everywhere);
         controller.reconcile();
-        assert_eq!(controller.informers.running().len(), 1, "the informer of profiles");
+        assert_eq!(controller.informers.running_informers().len(), 1, "the informer of profiles");
         let mut found = profile();
         let seen = |controller: &mut Controller, found: &ClusterProfile| {
             let cluster = controller.sources.cluster(&controller.informers.reports(), None);
@@ -353,7 +353,7 @@ mod tests {
         let names = ["a", "b"].map(Arc::from);
         let mut controller = controller(WatchedNamespaces::Namespaces(names.into()));
         controller.reconcile();
-        let running: Vec<_> = controller.informers.running().into_keys().collect();
+        let running: Vec<_> = controller.informers.running_informers().into_keys().collect();
         assert_eq!(running[..], controller.own()[..]);
         assert_eq!(running.len(), 2);
     }

@@ -18,7 +18,7 @@ use kubewarm_cache::{
     },
     store::{DictionaryKey, StoreSample},
 };
-use kubewarm_client::{ClientProvider, NamespaceBuckets, is_leaving};
+use kubewarm_client::{ClientProvider, NamespaceBuckets, is_terminating};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -94,7 +94,7 @@ impl CostSurveyor {
     async fn turn(&self, requests: u32, round: &ProfileSurvey) {
         sleep(self.rest * requests).await;
         let count = usize::try_from(requests).unwrap_or(usize::MAX);
-        self.buckets.pass(&round.payer, count).await;
+        self.buckets.take(&round.payer, count).await;
     }
 
     /// Returns the namespaces that a selector matches, except those that are being deleted.
@@ -119,7 +119,7 @@ impl CostSurveyor {
             let page =
                 SampleRequest { depth: SampleDepth::Metadata, limit: COUNTED, token: &token };
             let name = |item: &DecodedObject<'_>| {
-                if !is_leaving(item.body) {
+                if !is_terminating(item.body) {
                     names.push(Arc::from(&*item.name));
                 }
             };
@@ -159,13 +159,13 @@ impl CostSurveyor {
         }
         // Training a dictionary blocks the thread.
         let sample = round.sample;
-        let weights = tokio::task::spawn_blocking(move || sample.weigh()).await;
+        let weights = tokio::task::spawn_blocking(move || sample.measure()).await;
         forecast(profile, &found, &weights.unwrap_or_default())
     }
 
     async fn informer(&self, spec: &InformerSpec, round: &mut ProfileSurvey) -> InformerSurvey {
         let operator = self.clients.client_for(&Identity::Operator);
-        let way = self.strategies.first(&operator, spec).await;
+        let way = self.strategies.choose_first(&operator, spec).await;
         let mut found = InformerSurvey {
             objects: 0,
             certainty: PlanCertainty::Estimate,
@@ -294,7 +294,7 @@ impl ProfileSurvey {
         if *bytes < BYTES {
             *objects += 1;
             *bytes += item.body.len();
-            self.sample.put(spec, item);
+            self.sample.add(spec, item);
         }
     }
 }

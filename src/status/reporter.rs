@@ -159,7 +159,7 @@ impl StatusReporter {
     /// Visits every queued profile, and compares no status.
     pub fn due(&mut self, now: Instant) -> Vec<(StatusWrite, KeyedPermit)> {
         let under_way = &self.under_way;
-        let taken = self.queue.take(now, |profile| under_way.try_acquire(&profile.namespace));
+        let taken = self.queue.start_due(now, |profile| under_way.try_acquire(&profile.namespace));
         let writes = taken.into_iter().filter_map(|(profile, permit)| {
             let reported = self.profiles.get_mut(&profile)?;
             reported.record.as_mut()?.last_write = Some(now);
@@ -177,9 +177,9 @@ impl StatusReporter {
             return;
         }
         let was_under_way = match outcome {
-            StatusWriteOutcome::Written => self.queue.done(&write.profile),
-            StatusWriteOutcome::Failed => self.queue.failed(&write.profile, now),
-            StatusWriteOutcome::Gone => self.queue.done_until(&write.profile, now + GONE),
+            StatusWriteOutcome::Written => self.queue.finish(&write.profile),
+            StatusWriteOutcome::Failed => self.queue.finish_failed(&write.profile, now),
+            StatusWriteOutcome::Gone => self.queue.finish_until(&write.profile, now + GONE),
         };
         if !was_under_way {
             return;
@@ -200,7 +200,7 @@ impl StatusReporter {
         };
         let StatusWriteRecord { written, last_write, since, .. } = record;
         match pause(written.as_deref(), status) {
-            None => self.queue.withdraw(profile),
+            None => self.queue.cancel(profile),
             Some(pause) => {
                 let at = last_write.map_or(*since, |at| at + pause);
                 self.queue.add_at(profile.clone(), at);

@@ -128,8 +128,9 @@ fn every_replica_blocks_informers_by_itself() -> Outcome {
         await_informer(replica, &team, READY, |informer| informer["state"] == "Watching")?;
     }
     world.cluster.run(["delete", "rolebinding", &format!("kubewarm:{team}:block"), "-n", &team])?;
-    let blocked =
-        |replica| await_informer(replica, &team, BLOCKED, |informer| informer["state"] == "Blocked");
+    let blocked = |replica| {
+        await_informer(replica, &team, BLOCKED, |informer| informer["state"] == "Blocked")
+    };
     for replica in &replicas {
         blocked(replica)?;
     }

@@ -187,7 +187,7 @@ impl AccessChecker {
             CheckJob::Trial(key) => {
                 let check = book.namespace_check(&key);
                 async move {
-                    Ok(CheckResult::Access(AccessCheck::of(&client, &key, check).await.into()))
+                    Ok(CheckResult::Access(AccessCheck::run(&client, &key, check).await.into()))
                 }
                 .boxed()
             }
@@ -243,9 +243,9 @@ impl AccessChecker {
     fn tell(&self, key: &InformerKey, order: GateChange) {
         let reports = &self.around.reports;
         match (order, reports.get_list_watch_access(key)) {
-            (Err((verb, fault)), _) => reports.lost(key, verb, &fault),
+            (Err((verb, fault)), _) => reports.block(key, verb, &fault),
             (Ok(()), Some(own)) if !own.is_open || own.refused_since.is_some() => {
-                reports.returned(key);
+                reports.unblock(key);
             }
             (Ok(()), _) => {}
         }

@@ -127,7 +127,7 @@ impl AccessState {
                 }
                 match &mut self.standing {
                     PermissionState::Granted { verified_at, .. } if is_news => {
-                        *verified_at = time(sent)
+                        *verified_at = time(sent);
                     }
                     PermissionState::Unverified { .. } if is_news => {
                         self.standing = granted(time(sent));
@@ -349,7 +349,7 @@ impl From<AccessCheck> for AccessSignal {
             let verbs = both.into_iter().filter(|(_, it)| refused(it)).map(|(verb, _)| verb);
             return Self::Refused { sent, verbs: verbs.collect(), fault: fault.clone() };
         }
-        match access_check.list.undecided().or_else(|| access_check.watch.undecided()) {
+        match access_check.list.undecided_fault().or_else(|| access_check.watch.undecided_fault()) {
             Some(fault) => Self::Undecided { sent, fault: fault.clone() },
             None => Self::Allowed { sent },
         }

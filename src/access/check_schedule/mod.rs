@@ -188,7 +188,7 @@ impl CheckSchedule {
             CheckJob::RulesReview(spot) => places.get(spot).map(|place| (true, !place.is_held())),
         };
         let mut full = BTreeSet::new();
-        let begun = self.queue.take_by(now, class, |job| {
+        let begun = self.queue.start_due_by(now, class, |job| {
             let (informer, cost) = match job {
                 CheckJob::Trial(key) => (informer_in(places, key)?, 2),
                 CheckJob::AccessReview(key) => (informer_in(places, key)?, 1),
@@ -199,7 +199,7 @@ impl CheckSchedule {
                 return None;
             }
             let permit = self.under_way.try_acquire(payer);
-            let permit = permit.filter(|_| self.buckets.draw(payer, cost, now).is_ok());
+            let permit = permit.filter(|_| self.buckets.try_take(payer, cost, now).is_ok());
             if permit.is_none() {
                 // A payer without capacity starts nothing more, so that cheap checks do not starve
                 // an expensive one.
@@ -231,7 +231,7 @@ impl CheckSchedule {
 
     /// When [`CheckSchedule::begin`] has to run again, or `None` if no check is scheduled.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.queue.next()
+        self.queue.next_due()
     }
 
     /// Records the result of a check. `sent` is the time when the check started.
@@ -243,7 +243,7 @@ impl CheckSchedule {
         now: Instant,
         wall: Timestamp,
     ) {
-        self.queue.done(job);
+        self.queue.finish(job);
         let (key, input) = match (job, found) {
             (CheckJob::RulesReview(spot), Ok(CheckResult::Rules(rules))) => {
                 return self.ruled(spot, sent, Ok(rules), now, wall);

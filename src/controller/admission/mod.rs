@@ -273,7 +273,7 @@ impl DeltaSink for ProfileSink {
                 // Profiles that the list did not contain were deleted. After a purge, a list
                 // follows before the store is read.
                 let table = self.table.reader();
-                let stays = |namespace: &str, name: &str| table.holds(namespace, name);
+                let stays = |namespace: &str, name: &str| table.contains(namespace, name);
                 self.admission.counter.lock().retain(self.namespace.as_deref(), stays);
                 outcome
             }

@@ -140,7 +140,7 @@ impl Forecaster {
                 queue.add_at(profile.clone(), now);
             }
         }
-        let taken = queue.take(now, admit);
+        let taken = queue.start_due(now, admit);
         let order = |(profile, permit)| Some((Arc::clone(&orders.get(&profile)?.order), permit));
         taken.into_iter().filter_map(order).collect()
     }
@@ -148,7 +148,7 @@ impl Forecaster {
     fn done(&self, order: &Arc<DeclaredProfile>, forecast: Option<ProfileForecast>, now: Instant) {
         let mut book = self.book.lock();
         let ForecastState { orders, queue, .. } = &mut *book;
-        queue.done(&order.profile);
+        queue.finish(&order.profile);
         // If the profile changed meanwhile, its next survey is already scheduled.
         if let Some(entry) = orders.get_mut(&order.profile)
             && Arc::ptr_eq(&entry.order, order)
