@@ -52,7 +52,7 @@ fn main() {
     println!("first list            {:>8.2} us an object", each(took));
     println!("  peak, until here    {:>8.0} B an object", per_object(memory("VmHWM"), base));
     let settled = Instant::now();
-    catalog.settle();
+    catalog.wait_until_settled();
     println!("  upkeep after it     {:>8.0} ms", settled.elapsed().as_secs_f64() * 1e3);
     memory_line(&reader, base);
     let (_, took) = list(&mut writer, kind, 1, ReplacePolicy::Changed);
@@ -61,13 +61,13 @@ fn main() {
     let (_, took) = list(&mut writer, kind, 2, ReplacePolicy::Changed);
     println!("relist, all changed   {:>8.2} us an object", each(took));
     println!("  peak, until here    {:>8.0} B an object", per_object(memory("VmHWM"), base));
-    catalog.settle();
+    catalog.wait_until_settled();
     memory_line(&reader, base);
     reads(&reader);
     let path = FieldPath::parse("spec.containers[*].image").expect("valid");
     let built = Instant::now();
     catalog.set_indexes(&key, &BTreeSet::from([path.clone()]));
-    catalog.settle();
+    catalog.wait_until_settled();
     println!("index built           {:>8.2} us an object", each(built.elapsed()));
     let value = "registry.example/app-7:1.4.7".into();
     let test = BodyPredicate::Field { path, absent: "".into(), is_equality: true, value };
@@ -115,13 +115,13 @@ fn reads(reader: &StoreReader) {
 /// Selects and unpacks objects as a list request does. Returns the number of objects.
 fn list_of(reader: &StoreReader, wanted: &ObjectQuery, limit: Option<usize>) -> usize {
     let (mut selected, mut found) = (reader.select(wanted, None, limit), 0);
-    while selected.step() {}
+    while selected.filter_next() {}
     let mut count = |object: StoredObjectView<'_>| {
         black_box(object.body);
         found += 1;
         ControlFlow::Continue(())
     };
-    while selected.show(&mut count) {}
+    while selected.visit_next(&mut count) {}
     found
 }
 

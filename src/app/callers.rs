@@ -35,10 +35,10 @@ pub(super) fn metrics_access(
         MetricsAuth::None => return Ok(MetricsAccess::Unrestricted),
         MetricsAuth::Delegated => {}
     }
-    let reviewer = Arc::new(connection.reviewer(&[])?);
+    let reviewer = Arc::new(connection.new_reviewer(&[])?);
     let callers = CallerAdmission::new(
         reviewer,
-        &CallerLimits::admin(),
+        &CallerLimits::for_admin(),
         Handle::current(),
         decision_observer(metrics),
     );

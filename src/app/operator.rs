@@ -70,7 +70,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
         started,
         stop: stop.clone(),
         memory,
-        clients: Arc::new(connection.clients(buckets.clone())),
+        clients: Arc::new(connection.new_account_clients(buckets.clone())),
         buckets,
         forecasts: Forecaster::default(),
         watchers,
@@ -301,12 +301,12 @@ fn new_admin_state(
     let all = || view.clone();
     let (profiles, declared, unlisted) = (all(), all(), all());
     let (scraped, reports) = (view.reports.clone(), view.reports.clone());
-    metrics.observe_informers(move || scraped.all())?;
+    metrics.observe_informers(move || scraped.list_reports())?;
     metrics.observe_profiles(move || profiles.snapshot_profiles())?;
     metrics.observe_process(tokio::runtime::Handle::current())?;
     Ok(Arc::new(AdminState {
         metrics: Arc::clone(metrics),
-        informers: Box::new(move || reports.all()),
+        informers: Box::new(move || reports.list_reports()),
         declared: Box::new(move || declared.declared_informers()),
         failing_watches: Box::new(move || unlisted.list_failing_watches()),
         readiness: Arc::clone(readiness),

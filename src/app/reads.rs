@@ -66,10 +66,10 @@ pub(super) fn new_caller_admission(
     metrics: &ProcessMetrics,
 ) -> Result<Arc<CallerAdmission>, AppError> {
     let reviews: Arc<dyn ReviewClient> = Arc::new(match args.auth() {
-        CallerAuthMode::Delegated => connection.reviewer(&args.api.audience)?,
+        CallerAuthMode::Delegated => connection.new_reviewer(&args.api.audience)?,
         CallerAuthMode::CallerToken => connection.new_caller_token_reviewer()?,
     });
-    let (limits, note) = (CallerLimits::reads(limits), callers::decision_observer(metrics));
+    let (limits, note) = (CallerLimits::for_reads(limits), callers::decision_observer(metrics));
     let callers =
         CallerAdmission::new(reviews, &limits, Handle::current(), note).map_err(AppError::Read)?;
     Ok(Arc::new(callers))
@@ -102,11 +102,11 @@ pub(super) fn new_read_api(
         reports: view.reports.clone(),
         changes: view.changes.clone(),
         freshness_checker,
-        ages: metrics.informers(),
+        informer_metrics: metrics.informers(),
         metrics: metrics.reads().clone(),
-        offers: serving_index(view.declarations.clone()),
+        serving_index: serving_index(view.declarations.clone()),
         kinds: KindResolver::new(client, served, aggregated, runtime),
-        home: Arc::clone(&view.operator_namespace),
+        operator_namespace: Arc::clone(&view.operator_namespace),
     }));
     let forward = args.api.forward.then(|| new_forwarder(connection, &reads)).transpose()?;
     let api = ReadApi {
@@ -129,8 +129,9 @@ fn new_forwarder(
     reads: &Arc<ReadService>,
 ) -> Result<RequestForwarder, AppError> {
     let sink = Arc::clone(reads);
-    let wrote: WriteObserver = Box::new(move |written, version| sink.wrote(written, &version));
-    Ok(RequestForwarder::new(connection.upstream(Handle::current())?, wrote))
+    let wrote: WriteObserver =
+        Box::new(move |written, version| sink.record_write(written, &version));
+    Ok(RequestForwarder::new(connection.new_upstream_proxy(Handle::current())?, wrote))
 }
 
 /// Returns the certificate of an address: from `files`, or self-signed for all names of the Service

@@ -84,7 +84,7 @@ pub(super) fn overrun_by_informers<'a>(
 ) -> Option<LimitOverrun> {
     let new = informers.filter(|informer| !informer.tuning.gauge.is_charged()).count();
     let needed = INFORMER_BYTES.saturating_mul(u64::try_from(new).unwrap_or(u64::MAX));
-    budget.chain().skip(1).filter(|_| new > 0).find_map(|budget| {
+    budget.self_and_ancestors().skip(1).filter(|_| new > 0).find_map(|budget| {
         let (limit, used) = (budget.limit(LimitKind::Memory)?, budget.used(LimitKind::Memory));
         let is_exceeded = used.saturating_add(needed) > limit;
         is_exceeded.then(|| LimitOverrun {

@@ -47,7 +47,7 @@ impl ControllerSources {
         served: Option<&'a ServedResources>,
     ) -> ClusterView<'a> {
         ClusterView {
-            reports: reports.all().into_iter().collect(),
+            reports: reports.list_reports().into_iter().collect(),
             authors: *self.authors.borrow(),
             kind: Box::new(move |target| {
                 served.map(|served| served.resolve(&target.of, target.version.as_deref()))

@@ -41,8 +41,9 @@ impl TargetLimiter<'_> {
     /// Drops old informers first, which serve targets until new ones are synced. Then stops targets
     /// in their [`stop_order`](Self::stop_order) until the others fit.
     fn enforce(&mut self, targets: &mut [RunningTarget<'_>], bound: LimitScope) {
-        let budget =
-            targets.first().and_then(|it| it.budget.chain().find(|it| it.bound() == bound));
+        let budget = targets
+            .first()
+            .and_then(|it| it.budget.self_and_ancestors().find(|it| it.bound() == bound));
         let Some(budget) = budget.cloned() else { return };
         for measure in [LimitKind::Objects, LimitKind::Memory] {
             let Some(limit) = budget.limit(measure) else { continue };

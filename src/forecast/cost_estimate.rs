@@ -168,7 +168,7 @@ impl SurveyResults<'_> {
         }
         for (kind, objects) in kinds {
             let weight = self.weights.get(&kind).copied().unwrap_or_default();
-            estimate.bytes = estimate.bytes.saturating_add(weight.of(objects));
+            estimate.bytes = estimate.bytes.saturating_add(weight.scaled_to(objects));
         }
         let lists = informers
             .values()
@@ -247,7 +247,7 @@ mod tests {
         let informers = [spec("pods", "a"), spec("pods", "b")];
         let found =
             informers.each_ref().map(|it| (it.key.clone(), found(u64::MAX, ListMethod::PagedList)));
-        let weight = SampleUsage { objects: 1, bytes: u64::MAX, fixed: u64::MAX };
+        let weight = SampleUsage { objects: 1, bytes: u64::MAX, dictionary_bytes: u64::MAX };
         let weights = [(dictionary_key(&informers[0].key), weight)].into();
         let total = forecast(&order(&[("all", &informers)]), &found.into(), &weights).total;
         assert_eq!((total.objects, total.bytes), (u64::MAX, u64::MAX));
@@ -260,7 +260,7 @@ mod tests {
         let one = std::slice::from_ref(&informer);
         let order = order(&[("one", one), ("two", one)]);
         let found = [(informer.key.clone(), found(1_000, ListMethod::List))].into();
-        let weight = SampleUsage { objects: 100, bytes: 1_000, fixed: 50 };
+        let weight = SampleUsage { objects: 100, bytes: 1_000, dictionary_bytes: 50 };
         let weights = [(dictionary_key(&informer.key), weight)].into();
         let forecast = forecast(&order, &found, &weights);
         let [(_, one), (_, two)] = forecast.targets.as_slice() else { panic!("two targets") };

@@ -30,9 +30,10 @@ pub(super) async fn admit(
 ) -> Result<(), HttpResponse> {
     let verb = request.method().as_str().to_ascii_lowercase();
     let headers = request.headers().iter();
-    let credentials =
-        CallerCredentials::of(headers.map(|(name, value)| (name.as_str(), value.as_bytes())))
-            .map_err(|problem| unauthorized(problem, &verb, path))?;
+    let credentials = CallerCredentials::from_headers(
+        headers.map(|(name, value)| (name.as_str(), value.as_bytes())),
+    )
+    .map_err(|problem| unauthorized(problem, &verb, path))?;
     let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
     let admitted = callers.admit(&credentials, &review::path(&verb, path), peer).await;
     admitted.map(drop).map_err(|refused| refusal(refused, &verb, path))
@@ -143,7 +144,7 @@ mod tests {
             false
         }
 
-        fn who(
+        fn authenticate(
             &self,
             presented: Arc<BearerCredentials>,
         ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>> {
@@ -171,7 +172,7 @@ mod tests {
             Box::pin(ready(Ok(AuthenticationResult::Known(Arc::new(user)))))
         }
 
-        fn may(
+        fn authorize(
             &self,
             _: Option<Arc<BearerCredentials>>,
             spec: SubjectAccessReviewSpec,
@@ -192,7 +193,7 @@ mod tests {
     fn guarded() -> (Arc<AdminState>, Arc<AtomicUsize>) {
         let scripted = Scripted::default();
         let requests = Arc::clone(&scripted.requests);
-        let limits = CallerLimits::admin();
+        let limits = CallerLimits::for_admin();
         let note = Box::new(|_, _, _| ());
         let callers =
             CallerAdmission::new(Arc::new(scripted), &limits, Handle::current(), note).unwrap();

@@ -159,7 +159,7 @@ impl StatusReporter {
     /// Visits every queued profile, and compares no status.
     pub fn start_due_writes(&mut self, now: Instant) -> Vec<(StatusWrite, KeyedPermit)> {
         let in_flight = &self.in_flight;
-        let taken = self.queue.take(now, |profile| in_flight.try_acquire(&profile.namespace));
+        let taken = self.queue.start_due(now, |profile| in_flight.try_acquire(&profile.namespace));
         let writes = taken.into_iter().filter_map(|(profile, permit)| {
             let reported = self.profiles.get_mut(&profile)?;
             reported.record.as_mut()?.last_write = Some(now);
@@ -182,10 +182,10 @@ impl StatusReporter {
             return;
         }
         let was_in_flight = match outcome {
-            StatusWriteOutcome::Written => self.queue.done(&write.profile),
-            StatusWriteOutcome::Failed => self.queue.failed(&write.profile, now),
+            StatusWriteOutcome::Written => self.queue.finish(&write.profile),
+            StatusWriteOutcome::Failed => self.queue.finish_failed(&write.profile, now),
             StatusWriteOutcome::NotFound => {
-                self.queue.done_until(&write.profile, now + NOT_FOUND_DELAY)
+                self.queue.finish_until(&write.profile, now + NOT_FOUND_DELAY)
             }
         };
         if !was_in_flight {
@@ -207,7 +207,7 @@ impl StatusReporter {
         };
         let StatusWriteRecord { written, last_write, since, .. } = record;
         match write_delay(written.as_deref(), status) {
-            None => self.queue.withdraw(profile),
+            None => self.queue.cancel(profile),
             Some(pause) => {
                 let at = last_write.map_or(*since, |at| at + pause);
                 self.queue.add_at(profile.clone(), at);

@@ -143,7 +143,7 @@ impl StatusWriter {
         if self.refused.get(namespace).is_some() {
             return;
         }
-        self.buckets.pass(namespace, 1).await;
+        self.buckets.take(namespace, 1).await;
         let mut answer = self.create(event, at).await;
         if is_forbidden(&answer) {
             tokio::time::sleep(CONFIRM).await;

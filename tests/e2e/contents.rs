@@ -107,7 +107,7 @@ pub(crate) fn difference(expected: &Contents, held: &Contents) -> String {
 
 /// The states of all informers.
 pub(crate) fn states(reports: &InformerReports) -> String {
-    let all = reports.all().into_iter();
+    let all = reports.list_reports().into_iter();
     let all = all.map(|(key, report)| format!("{key} is {:?}: {:?}", report.phase, report.fault));
     all.collect::<Vec<_>>().join("; ")
 }

@@ -56,7 +56,7 @@ async fn after_thousands_of_writes_and_a_restart_every_store_matches_a_list() ->
     let catalog = StoreCatalog::new();
     let metrics = Arc::new(InformerMetrics::new()?);
     let mut registry = InformerRegistry::new(
-        Arc::new(connection.clients(NamespaceBuckets::default())),
+        Arc::new(connection.new_account_clients(NamespaceBuckets::default())),
         catalog.clone(),
         Arc::clone(&metrics),
         RegistryLimits { lists: 8, namespace_quota: 100, buckets: NamespaceBuckets::default() },

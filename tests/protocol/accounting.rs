@@ -47,7 +47,7 @@ fn fill(catalog: &StoreCatalog, kind: &str, objects: u32) -> impl Sized {
         }));
     }
     writer.apply(Delta::ListDone(ResourceVersion::parse("99999999").unwrap()));
-    catalog.settle();
+    catalog.wait_until_settled();
     writer
 }
 

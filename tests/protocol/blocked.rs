@@ -68,7 +68,7 @@ async fn a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_s
         let is_kept = pods.tuning.on_access_lost == AccessLossPolicy::ServeStale;
         let (server, engine, feeds) = watched(&pods, quiet).await;
         send_two(&engine, &pods.key, &feeds).await;
-        engine.reports.lost(&pods.key, Verb::Watch, &forbidden());
+        engine.reports.block(&pods.key, Verb::Watch, &forbidden());
         // From this moment on no read is served. The store is dropped when the task ends.
         let report = engine.reports.get(&pods.key).unwrap();
         assert_eq!((report.phase, report.is_warm()), (InformerPhase::Blocked, false));
@@ -99,10 +99,10 @@ async fn a_refusal_of_a_blocked_informer_drops_the_store() {
     let (_server, engine, feeds) = watched(&pods, quiet).await;
     send_two(&engine, &pods.key, &feeds).await;
     let unverified = RequestFault::new(FaultReason::Unverified, "no answer");
-    engine.reports.lost(&pods.key, Verb::List, &unverified);
+    engine.reports.block(&pods.key, Verb::List, &unverified);
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
     assert!(!engine.reports.get(&pods.key).unwrap().is_warm());
-    engine.reports.lost(&pods.key, Verb::List, &forbidden());
+    engine.reports.block(&pods.key, Verb::List, &forbidden());
     let fault = engine.until_shown(&pods.key, &[]).await.fault.unwrap();
     assert_eq!(fault.reason, FaultReason::Forbidden);
 }
@@ -130,8 +130,8 @@ async fn access_that_returns_serves_nothing_before_a_list_is_complete() {
     .await;
     send_two(&engine, &pods.key, &feeds).await;
     let reports = engine.reports.clone();
-    reports.lost(&pods.key, Verb::List, &forbidden());
-    reports.returned(&pods.key);
+    reports.block(&pods.key, Verb::List, &forbidden());
+    reports.unblock(&pods.key);
     // The first list was refused, and the second is in progress.
     engine.until(&pods.key, |_| server.count(Kind::List) == 3).await;
     engine.until(&pods.key, |report| report.listed > 0).await;
@@ -151,11 +151,11 @@ async fn a_second_loss_during_the_list_keeps_the_time_of_the_first() {
     let (server, engine, feeds) = watched(&pods, |_| Reply::never()).await;
     send_two(&engine, &pods.key, &feeds).await;
     let reports = engine.reports.clone();
-    reports.lost(&pods.key, Verb::List, &forbidden());
+    reports.block(&pods.key, Verb::List, &forbidden());
     let first = engine.reports.get(&pods.key).unwrap().lost.unwrap();
-    reports.returned(&pods.key);
+    reports.unblock(&pods.key);
     engine.until(&pods.key, |_| server.count(Kind::List) == 2).await;
-    reports.lost(&pods.key, Verb::List, &forbidden());
+    reports.block(&pods.key, Verb::List, &forbidden());
     let report = engine.reports.get(&pods.key).unwrap();
     assert_eq!((report.phase, report.lost), (InformerPhase::Blocked, Some(first)));
     assert_eq!(report.losses, 2);
@@ -168,17 +168,17 @@ async fn an_informer_paused_during_a_loss_of_access_still_relists() {
     let (server, mut engine, feeds) =
         watched(&pods, |_| Reply::json(list(12, &[object("a", 1, 12)]))).await;
     send_two(&engine, &pods.key, &feeds).await;
-    engine.hold(&pods);
+    engine.pause(&pods);
     let reports = engine.reports.clone();
-    reports.lost(&pods.key, Verb::List, &forbidden());
+    reports.block(&pods.key, Verb::List, &forbidden());
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
     let report = engine.reports.get(&pods.key).unwrap();
     assert_eq!((report.phase, report.is_warm()), (InformerPhase::Paused, false));
     engine.start(&pods);
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(server.count(Kind::List), 1, "blocked, although resumed");
-    engine.hold(&pods);
-    reports.returned(&pods.key);
+    engine.pause(&pods);
+    reports.unblock(&pods.key);
     assert!(!engine.reports.get(&pods.key).unwrap().is_warm(), "the store is older than the loss");
     engine.start(&pods);
     let report = engine.until_shown(&pods.key, &["a@12"]).await;
@@ -197,10 +197,10 @@ async fn access_lost_in_the_first_list_leaves_nothing() {
     .await;
     engine.until_shown(&pods.key, &["a@3"]).await;
     let reports = engine.reports.clone();
-    reports.lost(&pods.key, Verb::List, &forbidden());
+    reports.block(&pods.key, Verb::List, &forbidden());
     let report = engine.until_shown(&pods.key, &[]).await;
     assert!(!report.serves(AccessLossPolicy::ServeStale), "the first list was never complete");
-    reports.returned(&pods.key);
+    reports.unblock(&pods.key);
     let report = engine.until(&pods.key, |report| report.phase == InformerPhase::Watching).await;
     assert!(report.is_warm() && report.last_relist.is_none());
     assert_eq!((engine.shown(&pods.key), server.count(Kind::List)), (vec!["b@5".to_owned()], 2));
@@ -217,7 +217,7 @@ async fn a_refused_informer_retries_as_soon_as_access_returns() {
     })
     .await;
     engine.until(&pods.key, |report| report.phase == InformerPhase::Failing).await;
-    engine.reports.returned(&pods.key);
+    engine.reports.unblock(&pods.key);
     engine.until_shown(&pods.key, &["b@5"]).await;
     assert_eq!(server.count(Kind::List), 2);
 }
@@ -229,7 +229,7 @@ async fn a_store_is_dropped_when_no_profile_serves_stale_data() {
         watched(&pods, |_| Reply::json(list(12, &[object("a", 1, 12)]))).await;
     send_two(&engine, &pods.key, &feeds).await;
     let reports = engine.reports.clone();
-    reports.lost(&pods.key, Verb::List, &forbidden());
+    reports.block(&pods.key, Verb::List, &forbidden());
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
     pods.tuning.on_access_lost = AccessLossPolicy::Reject;
@@ -240,7 +240,7 @@ async fn a_store_is_dropped_when_no_profile_serves_stale_data() {
         (InformerPhase::Blocked, None, None)
     );
     assert_eq!(engine.catalog.reader(&pods.key).unwrap().usage().bytes, 0);
-    reports.returned(&pods.key);
+    reports.unblock(&pods.key);
     engine.until_shown(&pods.key, &["a@12"]).await;
     assert_eq!(server.count(Kind::List), 2);
 }

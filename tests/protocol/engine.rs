@@ -64,9 +64,9 @@ pub(crate) fn quick() -> InformerTiming {
         probe_margin: Duration::from_millis(500),
         probe_grace: Duration::from_millis(200),
         probe_pause: Duration::from_millis(100),
-        at_once: Duration::from_millis(300),
+        immediate_end: Duration::from_millis(300),
         backoff: Duration::from_millis(10),
-        spread: Duration::from_millis(20),
+        reconnect_jitter: Duration::from_millis(20),
         ..InformerTiming::default()
     }
 }

@@ -25,7 +25,7 @@ async fn prove(
     freshness_checker: &FreshnessChecker,
     pods: &InformerSpec,
 ) -> Result<FreshnessCheck, FaultReason> {
-    let freshness_check = freshness_checker.prove(&pods.key, &"ns".into(), Instant::now()).await;
+    let freshness_check = freshness_checker.check(&pods.key, &"ns".into(), Instant::now()).await;
     freshness_check.map_err(|fault| fault.reason())
 }
 
@@ -53,7 +53,7 @@ async fn a_quiet_store_is_fresh_if_it_matches_a_consistent_read() {
     let report = engine.reports.get(&pods.key).unwrap();
     assert!(report.current_at > before && report.current_at == Some(freshness_check.at));
     assert_eq!(report.version, Some(version(7)), "the store's version stays");
-    let covers = |number| freshness_check.covers(Some(&version(number)));
+    let covers = |number| freshness_check.is_valid_for(Some(&version(number)));
     // The versions between are not confirmed: an object could have existed for a short time.
     assert_eq!([6, 7, 8, 49, 50, 51].map(covers), [false, true, false, false, true, true]);
     let first = &server.of(Kind::First)[0];
@@ -85,7 +85,7 @@ async fn a_freshness_check_waits_for_pending_events_and_fails_if_none_arrive() {
         feed.line(event("MODIFIED", object("a", 1, 9)));
     };
     let (freshness_check, ()) = tokio::join!(prove(&freshness_checker, &pods), speak);
-    assert!(freshness_check.unwrap().covers(Some(&version(9))));
+    assert!(freshness_check.unwrap().is_valid_for(Some(&version(9))));
     assert_eq!(engine.shown(&pods.key), ["a@9"]);
     // The watch does not send a deletion.
     let began = Instant::now();
@@ -136,7 +136,7 @@ async fn a_large_store_is_confirmed_by_a_second_watch() {
     engine.until_watching(&pods.key).await;
     let freshness_check = prove(&freshness_checker(&engine), &pods).await.unwrap();
     assert_eq!(
-        [7, 54, 55].map(|number| freshness_check.covers(Some(&version(number)))),
+        [7, 54, 55].map(|number| freshness_check.is_valid_for(Some(&version(number)))),
         [false, true, true]
     );
     assert_eq!((server.count(Kind::First), server.count(Kind::Probe)), (0, 1));
@@ -157,8 +157,8 @@ async fn a_freshness_check_fails_for_older_versions_and_removed_informers() {
         prove(&freshness_checker, &informer("widgets.example.com")).await,
         Err(FaultReason::Unverified)
     );
-    engine.hold(&pods);
-    assert!(engine.running()[&pods.key] == ProfileMode::Paused);
+    engine.pause(&pods);
+    assert!(engine.running_informers()[&pods.key] == ProfileMode::Paused);
     let asked = server.count(Kind::First);
     assert_eq!(prove(&freshness_checker, &pods).await, Err(FaultReason::Unverified));
     assert_eq!(server.count(Kind::First), asked, "no request is sent for an unknown informer");
@@ -181,6 +181,6 @@ async fn freshness_checks_use_the_bucket_of_the_profiles_namespace() {
     buckets.charge(&"ns".into(), 400, Instant::now());
     assert_eq!(prove(&freshness_checker, &pods).await, Err(FaultReason::Throttled));
     assert_eq!(server.count(Kind::First), 0);
-    let other = freshness_checker.prove(&pods.key, &"other".into(), Instant::now()).await;
+    let other = freshness_checker.check(&pods.key, &"other".into(), Instant::now()).await;
     assert!(other.is_ok());
 }

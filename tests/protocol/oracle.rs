@@ -34,9 +34,9 @@ async fn the_store_converges_to_the_api_server_and_never_goes_back() {
 async fn replay(seed: u64) {
     let world = World::new(seed);
     let timing = InformerTiming {
-        at_once: Duration::from_millis(20),
+        immediate_end: Duration::from_millis(20),
         backoff: Duration::from_millis(2),
-        spread: Duration::from_millis(5),
+        reconnect_jitter: Duration::from_millis(5),
         ..quick()
     };
     let mut spec = informer(if seed.is_multiple_of(2) { "pods" } else { "widgets.example.com" });
@@ -56,7 +56,7 @@ async fn replay(seed: u64) {
         world.step();
         reader.look(&engine, &spec.key);
         if dice.u8(..40) == 0 {
-            engine.hold(&spec);
+            engine.pause(&spec);
             engine.start(&spec);
         }
         sleep(Duration::from_micros(dice.u64(..8_000))).await;
@@ -120,9 +120,9 @@ impl Reader {
             assert!(!now.is_older_than(before), "seed {seed}: the store went back to {now}");
         }
         self.version = selected.version().cloned();
-        while selected.step() {}
+        while selected.filter_next() {}
         let mut objects = Vec::new();
-        selected.show(|it| {
+        selected.visit_next(|it| {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             objects.push((text(it.name), text(it.body)));
             ControlFlow::Continue(())

@@ -99,7 +99,7 @@ async fn versions_that_went_back_purge_and_relist() {
 #[tokio::test]
 async fn a_relist_keeps_its_reason_after_failures() {
     let widgets = informer("widgets.example.com");
-    let timing = InformerTiming { at_once: Duration::ZERO, ..quick() };
+    let timing = InformerTiming { immediate_end: Duration::ZERO, ..quick() };
     let (server, engine) = run(timing, &[&widgets], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0) => Reply::lines([""; 0]),
         (Kind::List, 1 | 2) => Reply::refused(504, "Timeout"),
@@ -116,7 +116,7 @@ async fn a_relist_keeps_its_reason_after_failures() {
 #[tokio::test]
 async fn an_older_bookmark_reopens_the_watch_after_a_pause() {
     let pods = informer("pods");
-    let timing = InformerTiming { at_once: Duration::from_millis(400), ..quick() };
+    let timing = InformerTiming { immediate_end: Duration::from_millis(400), ..quick() };
     let (server, engine) = run(timing, &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0..3) => Reply::held(bookmark(6) + "\n"),
         _ => two(asked),

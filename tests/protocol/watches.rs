@@ -85,7 +85,7 @@ async fn a_watch_that_repeatedly_closes_at_once_ends_in_a_relist() {
 async fn a_broken_watch_resumes_after_one_rollback_check_for_all_informers_of_the_kind() {
     let feeds: Arc<Mutex<Vec<Feed>>> = Arc::default();
     let informers: Vec<_> = (0..8).map(|n| informer_in("pods", &format!("ns{n}"))).collect();
-    let spread = InformerTiming { spread: Duration::from_secs(1), ..quick() };
+    let spread = InformerTiming { reconnect_jitter: Duration::from_secs(1), ..quick() };
     let noted = Arc::clone(&feeds);
     let all: Vec<_> = informers.iter().collect();
     let (server, engine) = run(spread, &all, move |asked| match (asked.kind, asked.nth) {
@@ -197,7 +197,7 @@ async fn watches_that_deliver_changes_and_end_early_are_reopened_at_once() {
 #[tokio::test]
 async fn a_custom_resource_watch_that_ends_early_causes_a_relist() {
     let (widgets, deployments) = (informer("widgets.example.com"), informer("deployments.apps"));
-    let timing = InformerTiming { at_once: Duration::ZERO, ..quick() };
+    let timing = InformerTiming { immediate_end: Duration::ZERO, ..quick() };
     let script = |asked: &Asked| match (asked.kind, asked.nth) {
         (Kind::List, 1..) => {
             let other = object("a", 1, 3).replace(r#""data":{}"#, "").replace(r#"{"at"#, r#"{"to"#);
@@ -218,7 +218,7 @@ async fn a_custom_resource_watch_that_ends_early_causes_a_relist() {
 #[tokio::test]
 async fn a_relist_without_effect_is_not_repeated_at_once() {
     let widgets = informer("widgets.example.com");
-    let timing = InformerTiming { at_once: Duration::ZERO, ..quick() };
+    let timing = InformerTiming { immediate_end: Duration::ZERO, ..quick() };
     let (server, engine) = run(timing, &[&widgets], |asked| match asked.kind {
         Kind::Watch => Reply::lines([""; 0]),
         _ => two(asked),
@@ -240,7 +240,7 @@ async fn a_paused_informer_resumes_from_its_version() {
     })
     .await;
     engine.until_shown(&pods.key, &["a@9", "b@5"]).await;
-    engine.hold(&pods);
+    engine.pause(&pods);
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@5"], "served while paused");
     engine.start(&pods);
     engine.until_shown(&pods.key, &["a@9"]).await;
@@ -260,7 +260,7 @@ async fn a_relist_due_at_a_pause_happens_after_the_resume() {
     })
     .await;
     engine.until(&pods.key, |_| server.count(Kind::List) == 2).await;
-    engine.hold(&pods);
+    engine.pause(&pods);
     engine.start(&pods);
     let report = engine.until_shown(&pods.key, &["a@3", "c@6"]).await;
     assert!(report.warmed.is_some(), "the store is served all the time");

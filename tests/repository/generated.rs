@@ -80,7 +80,7 @@ fn the_reference_of_conditions_is_up_to_date() {
 
 #[test]
 fn the_roles_of_an_operator_for_some_namespaces_are_up_to_date() {
-    let roles = manifests::operator("kubewarm-system", &["shop".to_owned()], &[]);
+    let roles = manifests::render_operator("kubewarm-system", &["shop".to_owned()], &[]);
     let head = "\
 # What `kubewarm rbac --operator --watch-namespaces shop` prints: all that kubewarm itself needs to run
 # with the same flag, without any ClusterRole. Name your own namespaces.

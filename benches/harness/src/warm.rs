@@ -33,7 +33,7 @@ use std::{
 /// If the cluster cannot be reached, or a command cannot be answered.
 pub async fn serve(kubeconfig: &Path, strategy: Strategy) -> Result<()> {
     let connection = ApiServerConnection::load(&ConnectionOptions::of_file(kubeconfig))?;
-    let clients = Arc::new(connection.clients(NamespaceBuckets::default()));
+    let clients = Arc::new(connection.new_account_clients(NamespaceBuckets::default()));
     let spec = pods(strategy)?;
     let (catalog, lag) = (StoreCatalog::new(), Arc::new(LagRecorder::default()));
     let warm = Warm { catalog: catalog.clone(), lag: Arc::clone(&lag), key: spec.key.clone() };
@@ -82,13 +82,13 @@ impl Subject for Warm {
         let wanted =
             ObjectQuery { labels: LabelSelector::new([carries]), ..ObjectQuery::default() };
         let (mut selected, mut found) = (self.reader()?.select(&wanted, None, None), 0);
-        while selected.step() {}
+        while selected.filter_next() {}
         let mut count = |object: StoredObjectView<'_>| {
             black_box(object.body);
             found += 1;
             ControlFlow::Continue(())
         };
-        while selected.show(&mut count) {}
+        while selected.visit_next(&mut count) {}
         Ok(found)
     }
 

@@ -29,7 +29,7 @@ pub struct CurrentContext {
 /// # Cost
 ///
 /// Reads files. Runs no exec plugin.
-pub fn present(options: &ConnectionOptions) -> Result<CurrentContext, ConnectError> {
+pub fn load_current_context(options: &ConnectionOptions) -> Result<CurrentContext, ConnectError> {
     let source = choose(options, &ConfigEnvironment::of_process())?;
     let ConfigSource::Files { paths, .. } = &source else {
         let namespace = Config::incluster().map_err(ConnectError::InCluster)?.default_namespace;
@@ -74,7 +74,7 @@ contexts:
         let path = folder.path().join("config");
         std::fs::write(&path, TEXT).unwrap();
         let CurrentContext { user, namespace } =
-            present(&ConnectionOptions::of_file(&path)).unwrap();
+            load_current_context(&ConnectionOptions::of_file(&path)).unwrap();
         assert_eq!(namespace.as_deref(), Some("shop"));
         let here = |name: &str| folder.path().join(name).to_str().map(str::to_owned);
         assert_eq!(user.token_file, here("token"));
@@ -84,7 +84,11 @@ contexts:
 
         let of_context = |context: &str| {
             let context = Some(context.to_owned());
-            present(&ConnectionOptions { context, ..ConnectionOptions::of_file(&path) }).unwrap()
+            load_current_context(&ConnectionOptions {
+                context,
+                ..ConnectionOptions::of_file(&path)
+            })
+            .unwrap()
         };
         let other = of_context("a");
         assert!(other.user.token.is_some() && other.namespace.is_none());

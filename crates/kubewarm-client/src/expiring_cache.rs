@@ -38,7 +38,7 @@ pub struct CacheEntry<V> {
     /// The value, which can be stale.
     pub value: V,
     /// When the fetch started. The age of the value counts from then, because its source can change during the fetch.
-    pub asked_at: Instant,
+    pub requested_at: Instant,
 }
 
 struct CacheSlot<V> {
@@ -73,9 +73,9 @@ where
         self.state.lock().entries.get(key).map(|slot| slot.entry.clone())
     }
 
-    /// Inserts `value`, which was requested at `asked_at`.
-    pub fn insert(&self, key: K, value: V, asked_at: Instant) {
-        self.insert_if(key, value, asked_at, |_| true);
+    /// Inserts `value`, which was requested at `requested_at`.
+    pub fn insert(&self, key: K, value: V, requested_at: Instant) {
+        self.insert_if(key, value, requested_at, |_| true);
     }
 
     /// Inserts `value` if no fresh value exists, or if `replaces` returns `true` for the fresh value.
@@ -83,12 +83,12 @@ where
         &self,
         key: K,
         value: V,
-        asked_at: Instant,
+        requested_at: Instant,
         replaces: impl FnOnce(&V) -> bool,
     ) {
         let mut state = self.state.lock();
         if state.fresh(&key, self.ttl).is_none_or(|held| replaces(&held.value)) {
-            state.insert(key, CacheEntry { value, asked_at }, self.capacity);
+            state.insert(key, CacheEntry { value, requested_at }, self.capacity);
         }
     }
 
@@ -109,7 +109,7 @@ where
     where
         F: Future<Output = Result<V, E>> + Send + 'static,
     {
-        let is_new = |entry: &CacheEntry<V>| since.is_none_or(|since| entry.asked_at > since);
+        let is_new = |entry: &CacheEntry<V>| since.is_none_or(|since| entry.requested_at > since);
         let begun = loop {
             let under_way = {
                 let mut state = self.state.lock();
@@ -137,10 +137,10 @@ where
     {
         let guard = FetchGuard { cache: self.clone(), key };
         let fetching = async move {
-            let asked_at = Instant::now();
+            let requested_at = Instant::now();
             let value = fetch.await?;
-            guard.cache.insert(guard.key.clone(), value.clone(), asked_at);
-            Ok(CacheEntry { value, asked_at })
+            guard.cache.insert(guard.key.clone(), value.clone(), requested_at);
+            Ok(CacheEntry { value, requested_at })
         };
         let runtime = runtime.clone();
         // The task is spawned only at the first poll, when the caller no longer holds the lock. A runtime that has shut
@@ -170,7 +170,7 @@ impl<K: Eq + Hash, V, E> Drop for FetchGuard<K, V, E> {
 impl<K: Clone + Eq + Hash, V: Clone, E> CacheState<K, V, E> {
     fn fresh(&mut self, key: &K, ttl: Duration) -> Option<CacheEntry<V>> {
         let slot = self.entries.get_mut(key)?;
-        if slot.entry.asked_at.elapsed() >= ttl {
+        if slot.entry.requested_at.elapsed() >= ttl {
             return None;
         }
         self.uses += 1;
@@ -245,7 +245,7 @@ mod tests {
             Ok(2)
         };
         let entry = cache.get_or_fetch(&Handle::current(), "a", None, || slow).await.unwrap();
-        assert_eq!(entry.asked_at.elapsed(), TTL / 2);
+        assert_eq!(entry.requested_at.elapsed(), TTL / 2);
         advance(TTL / 2).await;
         assert_eq!(value(&cache, "a"), None, "the age counts from the request");
     }

@@ -71,7 +71,7 @@ pub fn of_event(object: &[u8]) -> RequestFault {
 
 /// Converts a failure below HTTP into a fault: no connection, a broken connection, or a proxy that rejects the request.
 ///
-/// If the error contains a fault, such as that of a token request, returns this fault.
+/// If the error contains a fault, such as the fault of a token request, returns this fault.
 #[must_use]
 pub fn of_transport(error: &(dyn Error + 'static)) -> RequestFault {
     let chain = std::iter::successors(Some(error), |&error| error.source());

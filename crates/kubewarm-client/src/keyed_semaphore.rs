@@ -18,7 +18,7 @@ use tokio::{
 #[derive(Clone, Debug)]
 pub struct KeyedSemaphore<K> {
     all: Arc<Semaphore>,
-    /// Permits in all.
+    /// Total number of permits.
     size: usize,
     part: usize,
     /// One entry for each key that holds or waits for a permit. Entries of other keys are removed later.
@@ -36,7 +36,7 @@ pub struct KeyedPermit {
 /// The limit that leaves no permit for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exhausted {
-    /// The key has its part.
+    /// The key has its maximum number of permits.
     Key,
     /// All permits are in use.
     All,
@@ -45,13 +45,13 @@ pub enum Exhausted {
 /// The permits of a [`KeyedSemaphore`] at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SemaphoreUsage {
-    /// Permits in all.
+    /// Total number of permits.
     pub size: usize,
-    /// Permits of one key at most.
+    /// Maximum number of permits of one key.
     pub part: usize,
     /// Permits in use.
     pub in_use: usize,
-    /// Permits in use of the key that has most.
+    /// Permits in use by the key with the most permits.
     pub most_of_one: usize,
 }
 
@@ -68,7 +68,7 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         self.acquire_now(key).ok()
     }
 
-    /// A permit for `key`, without a wait.
+    /// Returns a permit for `key` without waiting.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
 
     /// The permits in use now.
     ///
-    /// Cost: O(keys), with new keys locked out.
+    /// Cost: visits each key with a permit, under the lock that new keys need.
     #[must_use]
     pub fn usage(&self) -> SemaphoreUsage {
         let of_key = |part: Arc<Semaphore>| self.part.saturating_sub(part.available_permits());

@@ -9,7 +9,7 @@ const EVERY: Duration = Duration::from_millis(50);
 /// Capacity of a namespace's bucket. A new namespace can send this many requests at once.
 const BURST: u32 = 40;
 
-/// Part of the capacity that `draw_spare` does not use. Access checks must not wait, but freshness checks and
+/// Part of the capacity that `try_take_spare` does not use. Access checks must not wait, but freshness checks and
 /// consistency checks can.
 const SPARE: u32 = BURST / 2;
 
@@ -26,10 +26,10 @@ pub struct KeyedTokenBucket<K> {
 /// The buckets of the requests that kubewarm sends for the profiles of each namespace.
 ///
 /// The operator has two sets of buckets. Token requests, Events and forecasts use one set and wait in
-/// `pass`. Access checks, freshness checks and consistency checks use the other set and retry
+/// `take`. Access checks, freshness checks and consistency checks use the other set and retry
 /// later if it is empty.
 ///
-/// For another limit, wrap a [`KeyedTokenBucket`], because `draw_spare` and `default` contain the limits of these requests.
+/// For another limit, wrap a [`KeyedTokenBucket`], because `try_take_spare` and `default` contain the limits of these requests.
 pub type NamespaceBuckets = KeyedTokenBucket<Arc<str>>;
 
 impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
@@ -41,7 +41,7 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
 
     /// Returns how many units `key` can draw at `now`.
     #[must_use]
-    pub fn left(&self, key: &K, now: Instant) -> u32 {
+    pub fn available(&self, key: &K, now: Instant) -> u32 {
         let full_at = self.full_at.lock().get(key).copied();
         let missing = full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
         let drawn = missing.as_nanos().div_ceil(self.every.as_nanos());
@@ -53,21 +53,27 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
     /// # Errors
     ///
     /// The time at which the bucket will contain `count` units, if no other call draws before.
-    pub fn draw(&self, key: &K, count: usize, now: Instant) -> Result<(), Instant> {
-        self.draw_with(0, key, count, now)
+    pub fn try_take(&self, key: &K, count: usize, now: Instant) -> Result<(), Instant> {
+        self.try_take_above(0, key, count, now)
     }
 
     /// Draws `count` units only if at least `reserve` units remain.
-    fn draw_with(&self, reserve: u32, key: &K, count: usize, now: Instant) -> Result<(), Instant> {
-        let wait = self.draw_within(Duration::ZERO, key, count, reserve, now);
+    fn try_take_above(
+        &self,
+        reserve: u32,
+        key: &K,
+        count: usize,
+        now: Instant,
+    ) -> Result<(), Instant> {
+        let wait = self.take_within(Duration::ZERO, key, count, reserve, now);
         if wait.is_zero() { Ok(()) } else { Err(now + wait) }
     }
 
     /// Draws `count` units and waits until the bucket has regained them. Callers wait in the order of their calls.
     ///
     /// A cancelled call has drawn its units nevertheless.
-    pub async fn pass(&self, key: &K, count: usize) {
-        let wait = self.draw_within(Duration::MAX, key, count, 0, Instant::now());
+    pub async fn take(&self, key: &K, count: usize) {
+        let wait = self.take_within(Duration::MAX, key, count, 0, Instant::now());
         if !wait.is_zero() {
             sleep(wait).await;
         }
@@ -75,12 +81,12 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
 
     /// Draws `count` units even if the bucket contains fewer. Later draws then wait longer.
     pub fn charge(&self, key: &K, count: usize, now: Instant) {
-        self.draw_within(Duration::MAX, key, count, 0, now);
+        self.take_within(Duration::MAX, key, count, 0, now);
     }
 
     /// Returns the wait until the bucket contains `count` units in addition to `reserve`. Draws them unless the wait
     /// exceeds `patience`.
-    fn draw_within(
+    fn take_within(
         &self,
         patience: Duration,
         key: &K,
@@ -108,9 +114,9 @@ impl NamespaceBuckets {
     ///
     /// # Errors
     ///
-    /// As for [`KeyedTokenBucket::draw`].
-    pub fn draw_spare(&self, namespace: &Arc<str>, now: Instant) -> Result<(), Instant> {
-        self.draw_with(SPARE, namespace, 1, now)
+    /// As for [`KeyedTokenBucket::try_take`].
+    pub fn try_take_spare(&self, namespace: &Arc<str>, now: Instant) -> Result<(), Instant> {
+        self.try_take_above(SPARE, namespace, 1, now)
     }
 }
 
@@ -129,35 +135,38 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_bucket_allows_a_burst_and_fills_again() {
         let (buckets, a, now) = (NamespaceBuckets::default(), "a".into(), Instant::now());
-        assert_eq!(buckets.draw(&a, 39, now), Ok(()));
-        assert_eq!(buckets.draw(&a, 2, now), Err(now + EVERY));
-        assert_eq!(buckets.draw(&a, 1, now), Ok(()));
-        assert_eq!(buckets.draw(&a, 1, now), Err(now + EVERY));
-        assert_eq!(buckets.draw(&a, 1, now + EVERY), Ok(()));
+        assert_eq!(buckets.try_take(&a, 39, now), Ok(()));
+        assert_eq!(buckets.try_take(&a, 2, now), Err(now + EVERY));
+        assert_eq!(buckets.try_take(&a, 1, now), Ok(()));
+        assert_eq!(buckets.try_take(&a, 1, now), Err(now + EVERY));
+        assert_eq!(buckets.try_take(&a, 1, now + EVERY), Ok(()));
         let later = now + Duration::from_secs(9);
-        assert_eq!((buckets.left(&a, now), buckets.left(&a, later)), (0, 40));
-        assert_eq!(buckets.draw(&a, 40, later), Ok(()));
-        assert!(buckets.draw(&"b".into(), 1, now).is_ok(), "another namespace has its own bucket");
+        assert_eq!((buckets.available(&a, now), buckets.available(&a, later)), (0, 40));
+        assert_eq!(buckets.try_take(&a, 40, later), Ok(()));
+        assert!(
+            buckets.try_take(&"b".into(), 1, now).is_ok(),
+            "another namespace has its own bucket"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_charge_above_the_capacity_delays_later_draws() {
         let (buckets, a, now) = (NamespaceBuckets::default(), "a".into(), Instant::now());
         buckets.charge(&a, 60, now);
-        assert_eq!(buckets.draw(&a, 3, now), Err(now + EVERY * 23));
-        assert_eq!(buckets.draw(&"b".into(), 40, now), Ok(()), "another namespace waited");
-        assert_eq!(buckets.draw(&a, 3, now + EVERY * 23), Ok(()));
+        assert_eq!(buckets.try_take(&a, 3, now), Err(now + EVERY * 23));
+        assert_eq!(buckets.try_take(&"b".into(), 40, now), Ok(()), "another namespace waited");
+        assert_eq!(buckets.try_take(&a, 3, now + EVERY * 23), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn calls_wait_until_the_bucket_has_regained_their_units() {
         let (buckets, a, start) = (NamespaceBuckets::default(), "a".into(), Instant::now());
-        join_all((0..60).map(|_| buckets.pass(&a, 1))).await;
+        join_all((0..60).map(|_| buckets.take(&a, 1))).await;
         assert!(start.elapsed().abs_diff(EVERY * 20) < Duration::from_millis(5));
         let waiting = Instant::now();
-        buckets.pass(&"b".into(), 1).await;
+        buckets.take(&"b".into(), 1).await;
         assert_eq!(waiting.elapsed(), Duration::ZERO, "another namespace waited");
-        buckets.pass(&a, 1).await;
+        buckets.take(&a, 1).await;
         assert!(waiting.elapsed().abs_diff(EVERY) < Duration::from_millis(5));
     }
 
@@ -165,11 +174,11 @@ mod tests {
     async fn spare_draws_leave_half_of_the_bucket_to_other_draws() {
         let (buckets, a, now) = (NamespaceBuckets::default(), "a".into(), Instant::now());
         for _ in 0..BURST - SPARE {
-            assert_eq!(buckets.draw_spare(&a, now), Ok(()));
+            assert_eq!(buckets.try_take_spare(&a, now), Ok(()));
         }
-        assert_eq!(buckets.draw_spare(&a, now), Err(now + EVERY));
-        assert_eq!(buckets.draw(&a, 20, now), Ok(()), "an access check has to wait");
-        assert_eq!(buckets.draw_spare(&a, now + EVERY), Err(now + EVERY * 21));
+        assert_eq!(buckets.try_take_spare(&a, now), Err(now + EVERY));
+        assert_eq!(buckets.try_take(&a, 20, now), Ok(()), "an access check has to wait");
+        assert_eq!(buckets.try_take_spare(&a, now + EVERY), Err(now + EVERY * 21));
     }
 
     #[tokio::test(start_paused = true)]

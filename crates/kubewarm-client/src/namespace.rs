@@ -17,7 +17,7 @@ pub enum NamespaceExistence {
     /// The namespace exists and is not being deleted.
     Present,
     /// The namespace is being deleted. Its roles can already be gone.
-    Leaving,
+    Terminating,
     /// The namespace does not exist.
     Absent,
     /// The identity is not permitted to read the namespace: the API server responded with 401 or 403.
@@ -28,7 +28,7 @@ pub enum NamespaceExistence {
 
 /// Returns whether the namespace in `body` is being deleted. `body` is the namespace as JSON.
 #[must_use]
-pub fn is_leaving(body: &[u8]) -> bool {
+pub fn is_terminating(body: &[u8]) -> bool {
     let found = serde_json::from_slice::<PartialObjectMeta>(body);
     found.is_ok_and(|found| found.metadata.deletion_timestamp.is_some())
 }
@@ -38,7 +38,7 @@ pub fn is_leaving(body: &[u8]) -> bool {
 /// # Cost
 ///
 /// One request of at most 5 s; none if `name` is not a valid namespace name.
-pub async fn existence(client: &Client, name: &str) -> NamespaceExistence {
+pub async fn fetch_namespace_existence(client: &Client, name: &str) -> NamespaceExistence {
     // The path contains the name, so an invalid name could request another resource.
     if !is_dns_label(name) {
         return NamespaceExistence::Absent;
@@ -48,8 +48,8 @@ pub async fn existence(client: &Client, name: &str) -> NamespaceExistence {
     let Ok(answer) = request.send().await else { return NamespaceExistence::Unknown };
     match answer.status {
         StatusCode::OK => {
-            if is_leaving(&answer.body) {
-                NamespaceExistence::Leaving
+            if is_terminating(&answer.body) {
+                NamespaceExistence::Terminating
             } else {
                 NamespaceExistence::Present
             }
@@ -91,23 +91,33 @@ mod tests {
             (401, NamespaceExistence::NotAllowed),
             (503, NamespaceExistence::Unknown),
         ] {
-            assert_eq!(existence(&answering(code), "shop").await, expected, "{code}");
+            assert_eq!(
+                fetch_namespace_existence(&answering(code), "shop").await,
+                expected,
+                "{code}"
+            );
         }
     }
 
     #[tokio::test]
     async fn a_namespace_with_a_deletion_timestamp_is_leaving() {
         let leaving = r#"{"metadata":{"name":"shop","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
-        assert_eq!(existence(&replying(200, leaving), "shop").await, NamespaceExistence::Leaving);
+        assert_eq!(
+            fetch_namespace_existence(&replying(200, leaving), "shop").await,
+            NamespaceExistence::Terminating
+        );
         let there = r#"{"metadata":{"name":"shop"}}"#;
-        assert_eq!(existence(&replying(200, there), "shop").await, NamespaceExistence::Present);
+        assert_eq!(
+            fetch_namespace_existence(&replying(200, there), "shop").await,
+            NamespaceExistence::Present
+        );
     }
 
     #[tokio::test]
     async fn an_invalid_namespace_name_is_reported_as_absent() {
         for name in ["", "a/b", "..", "A", "a?b", "%2e"] {
             assert_eq!(
-                existence(&answering(200), name).await,
+                fetch_namespace_existence(&answering(200), name).await,
                 NamespaceExistence::Absent,
                 "{name}"
             );

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-/// Source, identity and limits of a connection. By default each is that of the configuration.
+/// Source, identity and limits of a connection. Each option that is unset comes from the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionOptions {
     /// Path of a kubeconfig.
@@ -15,9 +15,9 @@ pub struct ConnectionOptions {
     pub user: Option<String>,
     /// User to impersonate.
     pub impersonated_user: Option<String>,
-    /// Groups to impersonate. The API server wants a user with them.
+    /// Groups to impersonate. The API server requires a user with them.
     pub impersonated_groups: Vec<String>,
-    /// Time limit of a request from its start to the end of its answer, except of a watch.
+    /// Time limit of a request from its start to the end of its response. Watches have no limit.
     pub request_timeout: Option<Duration>,
 }
 

@@ -179,7 +179,7 @@ pub async fn is_allowed(
 /// # Cost
 ///
 /// One request of at most 10 s.
-pub async fn may(
+pub async fn is_permitted(
     client: &Client,
     subject: &Subject,
     attributes: ResourceAttributes,
@@ -335,7 +335,7 @@ mod tests {
     async fn a_service_account_is_reviewed_with_its_groups() {
         let (client, sent) = answering(r#"{"spec":{},"status":{"allowed":false}}"#);
         let account = Subject::from_username("system:serviceaccount:shop:reader");
-        let allowed = may(&client, &account, ResourceAttributes::default()).await;
+        let allowed = is_permitted(&client, &account, ResourceAttributes::default()).await;
         assert_eq!(allowed, Ok(false));
         let (path, review) = &sent.lock()[0];
         assert_eq!(path, "/apis/authorization.k8s.io/v1/subjectaccessreviews");

@@ -168,8 +168,8 @@ where
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-/// The same connections, with a time limit for each request from its start to the end of its answer. Watches
-/// have none.
+/// Creates a client on the connections of `plain` that limits the time from a request to the end of its response.
+/// Watches have no limit.
 pub(super) fn limited(plain: &Client, limit: Duration) -> Client {
     let inner = plain.clone();
     let service = service_fn(move |request: Request<Body>| {
@@ -185,7 +185,7 @@ pub(super) fn limited(plain: &Client, limit: Duration) -> Client {
     Client::new(service, plain.default_namespace().to_owned())
 }
 
-/// The frames of `body`; after `deadline` the last one is an error.
+/// Returns the frames of `body`. At `deadline`, an error ends them.
 fn frames(
     body: Body,
     deadline: Option<Instant>,

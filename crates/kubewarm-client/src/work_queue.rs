@@ -52,13 +52,13 @@ impl<K: Clone + Ord> WorkQueue<K> {
     ///
     /// Visits every key.
     #[must_use]
-    pub fn next(&self) -> Option<Instant> {
+    pub fn next_due(&self) -> Option<Instant> {
         let waiting = self.keys.values().filter(|work| !work.is_under_way);
         waiting.filter_map(|work| Some(work.due?.max(work.not_before.unwrap_or(work.due?)))).min()
     }
 
     /// Clears the due time of `key` until it is added again.
-    pub fn withdraw(&mut self, key: &K) {
+    pub fn cancel(&mut self, key: &K) {
         if let Some(work) = self.keys.get_mut(key) {
             work.due = None;
         }
@@ -66,17 +66,21 @@ impl<K: Clone + Ord> WorkQueue<K> {
 
     /// Starts work on every due key that `admit` accepts, with the longest due key first.
     ///
-    /// The caller must end the work on each key with [`done`](Self::done), [`failed`](Self::failed) or `done_until`.
+    /// The caller must end the work on each key with [`finish`](Self::finish), [`finish_failed`](Self::finish_failed) or `finish_until`.
     ///
     /// # Cost
     ///
     /// Visits every key.
-    pub fn take<P>(&mut self, now: Instant, admit: impl FnMut(&K) -> Option<P>) -> Vec<(K, P)> {
-        self.take_by(now, |_| (), admit)
+    pub fn start_due<P>(
+        &mut self,
+        now: Instant,
+        admit: impl FnMut(&K) -> Option<P>,
+    ) -> Vec<(K, P)> {
+        self.start_due_by(now, |_| (), admit)
     }
 
-    /// Starts work as `take` does, but keys of a lower `class` come before all keys of a higher `class`.
-    pub fn take_by<P, C: Ord>(
+    /// Starts work as `start_due` does, but keys of a lower `class` come before all keys of a higher `class`.
+    pub fn start_due_by<P, C: Ord>(
         &mut self,
         now: Instant,
         class: impl Fn(&K) -> C,
@@ -102,12 +106,12 @@ impl<K: Clone + Ord> WorkQueue<K> {
     }
 
     /// Ends the work on `key` and resets its failures. Returns whether the key was in progress.
-    pub fn done(&mut self, key: &K) -> bool {
+    pub fn finish(&mut self, key: &K) -> bool {
         self.end(key, |work| (work.failures, work.not_before) = (0, None))
     }
 
     /// Ends the work on `key`, which is due again after a pause. Returns whether the key was in progress.
-    pub fn failed(&mut self, key: &K, now: Instant) -> bool {
+    pub fn finish_failed(&mut self, key: &K, now: Instant) -> bool {
         let [first, longest] = self.backoff;
         self.end(key, |work| {
             let pause = first.saturating_mul(2_u32.saturating_pow(work.failures)).min(longest);
@@ -118,7 +122,7 @@ impl<K: Clone + Ord> WorkQueue<K> {
     }
 
     /// Ends the work on `key`, which does not start again before `until`. Returns whether the key was in progress.
-    pub fn done_until(&mut self, key: &K, until: Instant) -> bool {
+    pub fn finish_until(&mut self, key: &K, until: Instant) -> bool {
         self.end(key, |work| work.not_before = Some(until))
     }
 
@@ -158,7 +162,7 @@ mod tests {
     }
 
     fn taken(queue: &mut WorkQueue<&'static str>, now: Instant) -> Vec<&'static str> {
-        queue.take(now, |_| Some(())).into_iter().map(|(key, ())| key).collect()
+        queue.start_due(now, |_| Some(())).into_iter().map(|(key, ())| key).collect()
     }
 
     #[test]
@@ -169,7 +173,7 @@ mod tests {
         queue.add_at("b", now);
         queue.add_at("a", now + SECOND);
         assert_eq!(taken(&mut queue, now), ["b"]);
-        queue.withdraw(&"late");
+        queue.cancel(&"late");
         queue.add_at("late", now + 2 * SECOND);
         assert_eq!(taken(&mut queue, now + 3 * SECOND), ["a", "late"]);
         assert!(taken(&mut queue, now + 9 * SECOND).is_empty());
@@ -182,11 +186,11 @@ mod tests {
         queue.make_due_by("a", now + 2 * SECOND);
         queue.make_due_by("a", now + SECOND);
         queue.make_due_by("a", now + 2 * SECOND);
-        assert_eq!(queue.next(), Some(now));
+        assert_eq!(queue.next_due(), Some(now));
         let later = now + SECOND;
-        let taken = queue.take_by(later, |key| *key == "b", |_| Some(()));
+        let taken = queue.start_due_by(later, |key| *key == "b", |_| Some(()));
         assert_eq!(taken, [("a", ()), ("b", ())]);
-        assert_eq!(queue.next(), None, "both keys are in progress");
+        assert_eq!(queue.next_due(), None, "both keys are in progress");
     }
 
     #[test]
@@ -196,8 +200,8 @@ mod tests {
         assert_eq!(taken(&mut queue, now), ["a"]);
         queue.add_at("a", now);
         assert!(taken(&mut queue, now).is_empty());
-        assert!(queue.done(&"a"));
-        assert!(!queue.done(&"a"), "the work ended twice");
+        assert!(queue.finish(&"a"));
+        assert!(!queue.finish(&"a"), "the work ended twice");
         assert_eq!(taken(&mut queue, now), ["a"]);
     }
 
@@ -205,7 +209,7 @@ mod tests {
     fn a_key_that_is_not_admitted_stays_due() {
         let (mut queue, now) = queue();
         queue.add_at("a", now);
-        assert!(queue.take(now, |_| None::<()>).is_empty());
+        assert!(queue.start_due(now, |_| None::<()>).is_empty());
         assert_eq!(taken(&mut queue, now), ["a"]);
     }
 
@@ -218,7 +222,7 @@ mod tests {
             queue.add_at("a", now);
             for key in taken(&mut queue, now) {
                 began.push(second);
-                queue.failed(&key, now);
+                queue.finish_failed(&key, now);
             }
         }
         assert_eq!(began, [0, 1, 3, 7, 15, 31, 63, 123, 183]);
@@ -229,10 +233,10 @@ mod tests {
         let (mut queue, now) = queue();
         queue.add_at("a", now);
         let _begun = taken(&mut queue, now);
-        queue.failed(&"a", now);
+        queue.finish_failed(&"a", now);
         assert_eq!(taken(&mut queue, now + SECOND), ["a"]);
-        queue.failed(&"a", now);
-        queue.withdraw(&"a");
+        queue.finish_failed(&"a", now);
+        queue.cancel(&"a");
         assert!(taken(&mut queue, now + Duration::from_hours(1)).is_empty());
     }
 
@@ -242,7 +246,7 @@ mod tests {
         queue.add_at("a", now);
         let _begun = taken(&mut queue, now);
         queue.retain(|_| false);
-        assert!(!queue.done(&"a"));
+        assert!(!queue.finish(&"a"));
         queue.add_at("a", now);
         assert_eq!(taken(&mut queue, now), ["a"]);
     }

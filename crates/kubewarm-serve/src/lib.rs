@@ -18,6 +18,6 @@ pub mod server;
 mod watcher_registry;
 
 pub use self::{
-    listen::{ServeError, everywhere},
+    listen::{ServeError, bind_all_families},
     watcher_registry::WatcherRegistry,
 };

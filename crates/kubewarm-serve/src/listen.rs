@@ -26,7 +26,7 @@ impl ServeError {
 /// # Errors
 ///
 /// The kernel's errors: the address is in use, or it is not an address of this host.
-pub fn everywhere(address: SocketAddr) -> io::Result<(Vec<TcpListener>, SocketAddr)> {
+pub fn bind_all_families(address: SocketAddr) -> io::Result<(Vec<TcpListener>, SocketAddr)> {
     let everywhere = address.is_ipv6() && address.ip().is_unspecified();
     let first = match TcpListener::bind(address) {
         Err(error) if everywhere && is_no_ipv6(&error) => {

@@ -208,8 +208,8 @@ impl ReadMetrics {
         self.waits.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// Gives `resource` series of its own while there is room. Call this for callers that may read it, so that others
-    /// create no series.
+    /// Gives `resource` its own series, up to the maximum number of resources. Call this only for callers with
+    /// permission to read the resource, so that other callers create no series.
     pub fn admit(&self, resource: &Resource) {
         if self.resources.read().contains(resource) {
             return;
@@ -230,8 +230,7 @@ impl ReadMetrics {
         }
     }
 
-    /// Records a response with the status `code`. `took` is the time since the request's head. `method` must be
-    /// a [`method_label`].
+    /// Records a response. `took` is the time since the request's head.
     pub fn observe_response(&self, response: &ObservedResponse<'_>, took: Duration) {
         let &ObservedResponse { handler, resource, code, outcome, source } = response;
         let [group, version, resource] = self.labels(resource);
@@ -242,7 +241,7 @@ impl ReadMetrics {
         self.duration.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// Counts a watch of `resource` as open until the result is dropped.
+    /// The counter of response bytes for `resource`.
     #[must_use]
     pub fn response_bytes(&self, resource: Option<&Resource>) -> IntCounter {
         self.response_bytes.with_label_values(&self.labels(resource))

@@ -62,7 +62,7 @@ impl WatcherRegistry {
     }
 
     /// The list as `{"watchers":[…]}`, the oldest watch first. Takes about 2 µs per watch.
-    pub fn json(&self) -> String {
+    pub fn to_json(&self) -> String {
         let open: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         let shown: Vec<&WatcherEntry> = open.iter().map(AsRef::as_ref).collect();
         // Contains only strings and numbers, so this cannot fail.

@@ -101,7 +101,10 @@ struct ConversionTarget<'a> {
 ///
 /// 406 if kubewarm serves no clause. 406 also if the client requests a list as one object, or one
 /// object as a list.
-pub(super) fn form(accept: Option<&str>, is_list: bool) -> Result<ResponseForm, StatusError> {
+pub(super) fn response_form(
+    accept: Option<&str>,
+    is_list: bool,
+) -> Result<ResponseForm, StatusError> {
     let served = |clause: &MediaRange<'_>| match clause.target {
         None => Some(Ok(ResponseForm::Object(ObjectForm::Full))),
         Some(ConversionTarget { group: "meta.k8s.io", version, kind }) => {
@@ -136,7 +139,7 @@ fn table(version: MetaVersion) -> ResponseForm {
 /// # Errors
 ///
 /// 406 if kubewarm serves no clause.
-pub(super) fn listing(accept: Option<&str>) -> Result<DiscoveryForm, StatusError> {
+pub(super) fn discovery_form(accept: Option<&str>) -> Result<DiscoveryForm, StatusError> {
     let aggregated = ConversionTarget {
         group: "apidiscovery.k8s.io",
         version: "v2",
@@ -155,7 +158,7 @@ pub(super) fn listing(accept: Option<&str>) -> Result<DiscoveryForm, StatusError
 /// # Errors
 ///
 /// 406 if the client does not accept it.
-pub(super) fn plain(accept: Option<&str>) -> Result<(), StatusError> {
+pub(super) fn require_plain_json(accept: Option<&str>) -> Result<(), StatusError> {
     let is_plain = |clause: &MediaRange<'_>| clause.target.is_none();
     if clauses(accept).iter().any(is_plain) { Ok(()) } else { Err(StatusError::not_acceptable()) }
 }
@@ -252,11 +255,11 @@ mod tests {
             "application/json;as=;q=",
             "*/",
         ] {
-            assert_eq!(form(Some(accept), OF_LIST), Ok(FULL), "{accept}");
-            assert_eq!(listing(Some(accept)), Ok(DiscoveryForm::Legacy), "{accept}");
-            assert_eq!(plain(Some(accept)), Ok(()), "{accept}");
+            assert_eq!(response_form(Some(accept), OF_LIST), Ok(FULL), "{accept}");
+            assert_eq!(discovery_form(Some(accept)), Ok(DiscoveryForm::Legacy), "{accept}");
+            assert_eq!(require_plain_json(Some(accept)), Ok(()), "{accept}");
         }
-        assert_eq!(form(None, OF_ONE), Ok(FULL));
+        assert_eq!(response_form(None, OF_ONE), Ok(FULL));
     }
 
     #[test]
@@ -277,11 +280,11 @@ mod tests {
             "application/json;stream=other",
             "application/json;sv=v2",
         ] {
-            assert_eq!(code(form(Some(accept), OF_ONE)), 406, "{accept}");
+            assert_eq!(code(response_form(Some(accept), OF_ONE)), 406, "{accept}");
         }
-        assert_eq!(code(plain(Some("text/html"))), 406);
-        assert_eq!(code(listing(Some(TABLES))), 406);
-        assert_eq!(code(plain(Some(TABLES))), 406);
+        assert_eq!(code(require_plain_json(Some("text/html"))), 406);
+        assert_eq!(code(discovery_form(Some(TABLES))), 406);
+        assert_eq!(code(require_plain_json(Some(TABLES))), 406);
     }
 
     #[test]
@@ -289,10 +292,10 @@ mod tests {
         let old = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
         let kubectl = format!("{TABLES},{old},application/json");
         for is_list in [OF_LIST, OF_ONE] {
-            assert_eq!(form(Some(&kubectl), is_list), Ok(table(MetaVersion::V1)));
-            assert_eq!(form(Some(old), is_list), Ok(table(MetaVersion::V1Beta1)));
+            assert_eq!(response_form(Some(&kubectl), is_list), Ok(table(MetaVersion::V1)));
+            assert_eq!(response_form(Some(old), is_list), Ok(table(MetaVersion::V1Beta1)));
             let later = format!("application/json;as=Table;v=v2;g=meta.k8s.io,{kubectl}");
-            assert_eq!(form(Some(&later), is_list), Ok(table(MetaVersion::V1)));
+            assert_eq!(response_form(Some(&later), is_list), Ok(table(MetaVersion::V1)));
         }
     }
 
@@ -302,39 +305,39 @@ mod tests {
             let (one, list) = (METADATA, METADATA_LIST);
             let [one, list] = [one, list].map(|it| it.replace("v=v1", &format!("v={version}")));
             assert_eq!(
-                form(Some(&one), OF_ONE),
+                response_form(Some(&one), OF_ONE),
                 Ok(ResponseForm::Object(ObjectForm::Metadata(found))),
                 "{one}"
             );
             assert_eq!(
-                form(Some(&list), OF_LIST),
+                response_form(Some(&list), OF_LIST),
                 Ok(ResponseForm::Object(ObjectForm::Metadata(found))),
                 "{list}"
             );
         }
-        assert_eq!(form(Some(METADATA), OF_ONE), Ok(METADATA_FORM));
-        assert_eq!(form(Some(METADATA_LIST), OF_LIST), Ok(METADATA_FORM));
-        let failure = form(Some(METADATA), OF_LIST).unwrap_err();
+        assert_eq!(response_form(Some(METADATA), OF_ONE), Ok(METADATA_FORM));
+        assert_eq!(response_form(Some(METADATA_LIST), OF_LIST), Ok(METADATA_FORM));
+        let failure = response_form(Some(METADATA), OF_LIST).unwrap_err();
         assert_eq!(
             (failure.code(), failure.message()),
             (406, "you requested PartialObjectMetadata, but the requested object is a list")
         );
-        assert_eq!(code(form(Some(METADATA_LIST), OF_ONE)), 406);
+        assert_eq!(code(response_form(Some(METADATA_LIST), OF_ONE)), 406);
         let client_go = format!(
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
              {METADATA_LIST},application/json"
         );
-        assert_eq!(form(Some(&client_go), OF_LIST), Ok(METADATA_FORM));
+        assert_eq!(response_form(Some(&client_go), OF_LIST), Ok(METADATA_FORM));
     }
 
     #[test]
     fn the_clause_with_the_highest_weight_wins() {
         let accept = format!("application/json;q=0.5,{METADATA};q=0.6,*/*");
-        assert_eq!(form(Some(&accept), OF_ONE), Ok(FULL));
+        assert_eq!(response_form(Some(&accept), OF_ONE), Ok(FULL));
         let accept = format!("application/json;q=0.5,{METADATA};q=0.6,*/*;q=0.1");
-        assert_eq!(form(Some(&accept), OF_ONE), Ok(METADATA_FORM));
+        assert_eq!(response_form(Some(&accept), OF_ONE), Ok(METADATA_FORM));
         let accept = format!("*/*,{METADATA}");
-        assert_eq!(form(Some(&accept), OF_ONE), Ok(METADATA_FORM), "wildcards come last");
+        assert_eq!(response_form(Some(&accept), OF_ONE), Ok(METADATA_FORM), "wildcards come last");
     }
 
     #[test]
@@ -343,19 +346,19 @@ mod tests {
             "{AGGREGATED_DISCOVERY},application/json;g=apidiscovery.k8s.io;v=v2beta1;\
              as=APIGroupDiscoveryList,application/json"
         );
-        assert_eq!(listing(Some(&kubectl)), Ok(DiscoveryForm::Aggregated));
-        assert_eq!(listing(Some(AGGREGATED_DISCOVERY)), Ok(DiscoveryForm::Aggregated));
+        assert_eq!(discovery_form(Some(&kubectl)), Ok(DiscoveryForm::Aggregated));
+        assert_eq!(discovery_form(Some(AGGREGATED_DISCOVERY)), Ok(DiscoveryForm::Aggregated));
         let old = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
-        assert_eq!(listing(Some(old)), Ok(DiscoveryForm::Legacy));
+        assert_eq!(discovery_form(Some(old)), Ok(DiscoveryForm::Legacy));
     }
 
     proptest! {
         #[test]
         fn no_header_causes_a_panic(any in ".{0,60}", likely in r"((application/json|\*/\*|as|g|v|q|NaN|[;,=./ ])){0,20}") {
             for accept in [any, likely] {
-                let _ = form(Some(&accept), OF_ONE);
-                let _ = listing(Some(&accept));
-                let _ = plain(Some(&accept));
+                let _ = response_form(Some(&accept), OF_ONE);
+                let _ = discovery_form(Some(&accept));
+                let _ = require_plain_json(Some(&accept));
             }
         }
     }

@@ -19,7 +19,7 @@ pub struct ListEnvelope {
     /// each custom resource. A list of whole custom resources has `continue` even on its last page.
     pub is_custom: bool,
     /// The part of each item to write.
-    pub of: ObjectForm,
+    pub item_form: ObjectForm,
     /// `metadata.resourceVersion` of the list. Clients fail without it.
     pub version: ResourceVersion,
     /// The [continue token](super::encode_continue_token) for the next page. `None` only on the last page:
@@ -31,49 +31,55 @@ pub struct ListEnvelope {
 
 /// Writes one object as the body of a get, with a line feed. `stored` is its JSON without
 /// `apiVersion` and `kind`.
-pub fn object(api_version: &str, kind: &str, stored: &[u8], of: ObjectForm, out: &mut Vec<u8>) {
-    write_object(api_version, kind, stored, of, out);
+pub fn write_single_object(
+    api_version: &str,
+    kind: &str,
+    stored: &[u8],
+    form: ObjectForm,
+    out: &mut Vec<u8>,
+) {
+    write_object(api_version, kind, stored, form, out);
     out.push(b'\n');
 }
 
 impl ListEnvelope {
     /// Writes the text before the first item.
-    pub fn head(&self, out: &mut Vec<u8>) {
-        let (api_version, kind) = match self.of {
+    pub fn write_head(&self, out: &mut Vec<u8>) {
+        let (api_version, kind) = match self.item_form {
             ObjectForm::Full => (&*self.api_version, &*self.list_kind),
             ObjectForm::Metadata(version) => (version.api_version(), "PartialObjectMetadataList"),
         };
         write_types(api_version, kind, out);
-        let is_written = self.is_custom && self.of == ObjectForm::Full;
+        let is_written = self.is_custom && self.item_form == ObjectForm::Full;
         let next = self.next.as_deref().or_else(|| is_written.then_some(""));
         write_metadata(&self.version, next, self.remaining, out);
         out.extend_from_slice(br#","items":"#);
     }
 
     /// Writes an item after the first, with a comma before it.
-    pub fn further_item(&self, stored: &[u8], out: &mut Vec<u8>) {
+    pub fn write_next_item(&self, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b',');
-        self.item(stored, out);
+        self.write_item(stored, out);
     }
 
     /// Writes the first item, with the opening bracket of the list.
-    pub fn first_item(&self, stored: &[u8], out: &mut Vec<u8>) {
+    pub fn write_first_item(&self, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b'[');
-        self.item(stored, out);
+        self.write_item(stored, out);
     }
 
-    fn item(&self, stored: &[u8], out: &mut Vec<u8>) {
-        match (self.of, self.is_custom) {
+    fn write_item(&self, stored: &[u8], out: &mut Vec<u8>) {
+        match (self.item_form, self.is_custom) {
             (ObjectForm::Full, false) => out.extend_from_slice(stored),
             (ObjectForm::Full, true) | (ObjectForm::Metadata(_), _) => {
-                write_object(&self.api_version, &self.kind, stored, self.of, out);
+                write_object(&self.api_version, &self.kind, stored, self.item_form, out);
             }
         }
     }
 
     /// Writes the end of the list: after the last item, or after the head if the list is empty.
-    pub fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
-        out.extend_from_slice(match (is_empty, self.of) {
+    pub fn write_tail(&self, is_empty: bool, out: &mut Vec<u8>) {
+        out.extend_from_slice(match (is_empty, self.item_form) {
             (false, _) => b"]}\n".as_slice(),
             (true, ObjectForm::Full) => b"[]}\n",
             // The API server writes `null` for an empty list of metadata.
@@ -107,10 +113,10 @@ pub fn write_object(
     api_version: &str,
     kind: &str,
     stored: &[u8],
-    of: ObjectForm,
+    form: ObjectForm,
     out: &mut Vec<u8>,
 ) {
-    match of {
+    match form {
         ObjectForm::Full => {
             write_types(api_version, kind, out);
             let inside = stored.trim_ascii_start().strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
@@ -157,7 +163,7 @@ mod tests {
 
     fn one(stored: &str, of: ObjectForm) -> String {
         let mut out = Vec::new();
-        object("v1", "Pod", stored.as_bytes(), of, &mut out);
+        write_single_object("v1", "Pod", stored.as_bytes(), of, &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -167,7 +173,7 @@ mod tests {
             kind: "Pod".into(),
             list_kind: "PodList".into(),
             is_custom,
-            of,
+            item_form: of,
             version: 1007.into(),
             next: None,
             remaining: None,
@@ -176,14 +182,14 @@ mod tests {
 
     fn list(frame: &ListEnvelope, stored: &[&str]) -> String {
         let mut out = Vec::new();
-        frame.head(&mut out);
+        frame.write_head(&mut out);
         for (number, stored) in stored.iter().enumerate() {
             match number {
-                0 => frame.first_item(stored.as_bytes(), &mut out),
-                _ => frame.further_item(stored.as_bytes(), &mut out),
+                0 => frame.write_first_item(stored.as_bytes(), &mut out),
+                _ => frame.write_next_item(stored.as_bytes(), &mut out),
             }
         }
-        frame.tail(stored.is_empty(), &mut out);
+        frame.write_tail(stored.is_empty(), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -264,7 +270,7 @@ mod tests {
         #[test]
         fn names_that_need_escapes_result_in_valid_json(kind in ".{0,20}", version in ".{1,20}") {
             let mut out = Vec::new();
-            object(&version, &kind, POD.as_bytes(), ObjectForm::Full, &mut out);
+            write_single_object(&version, &kind, POD.as_bytes(), ObjectForm::Full, &mut out);
             let read: serde_json::Value = serde_json::from_slice(&out).unwrap();
             prop_assert_eq!(read["kind"].as_str(), Some(&*kind));
             prop_assert_eq!(read["apiVersion"].as_str(), Some(&*version));

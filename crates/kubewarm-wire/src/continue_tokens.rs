@@ -72,15 +72,15 @@ pub(super) fn decode(token: &str, namespace: Option<&str>) -> Result<VersionMatc
     if start.is_empty() {
         return Err(invalid(": encoded start key empty (version meta.k8s.io/v1)"));
     }
-    let after =
-        place(&start, namespace).ok_or_else(|| invalid(&format!(": {}", start.escape_debug())))?;
+    let after = parse_start_key(&start, namespace)
+        .ok_or_else(|| invalid(&format!(": {}", start.escape_debug())))?;
     let version = u64::try_from(version).ok().map(ResourceVersion::from);
     Ok(VersionMatch::Continue { version, after })
 }
 
 /// The object before `start`; `None` if the key is invalid. A list of one namespace has keys
 /// without a namespace.
-fn place(start: &str, namespace: Option<&str>) -> Option<ObjectKey> {
+fn parse_start_key(start: &str, namespace: Option<&str>) -> Option<ObjectKey> {
     let key = start.strip_prefix('/').unwrap_or(start).strip_suffix('\0')?;
     let (within, name) = match (namespace, key.split_once('/')) {
         (Some(namespace), None) => (namespace, key),

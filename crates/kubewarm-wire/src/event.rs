@@ -28,22 +28,22 @@ impl EventType {
 }
 
 /// Writes an event. The function `object` appends the object's JSON.
-pub fn event(of: EventType, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
-    line(of.as_str(), object, out);
+pub fn write_event(of: EventType, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
+    write_line(of.as_str(), object, out);
 }
 
 /// Writes a bookmark. The function `object` appends the JSON of an object from `progress`.
-pub fn bookmark(object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
-    line("BOOKMARK", object, out);
+pub fn write_bookmark(object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
+    write_line("BOOKMARK", object, out);
 }
 
 /// Writes an event with the error that ends a watch.
-pub fn error_event(failure: &StatusError, out: &mut Vec<u8>) {
+pub fn write_error_event(failure: &StatusError, out: &mut Vec<u8>) {
     let status = failure.body();
-    line("ERROR", |out| out.extend_from_slice(status.trim_end().as_bytes()), out);
+    write_line("ERROR", |out| out.extend_from_slice(status.trim_end().as_bytes()), out);
 }
 
-fn line(of: &str, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
+fn write_line(of: &str, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     out.extend_from_slice(br#"{"type":""#);
     out.extend_from_slice(of.as_bytes());
     out.extend_from_slice(br#"","object":"#);
@@ -55,7 +55,7 @@ fn line(of: &str, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
 /// `is_initial_end` marks the end of the initial events with the annotation
 /// `k8s.io/initial-events-end`.
 #[must_use]
-pub fn progress(version: &ResourceVersion, is_initial_end: bool) -> Vec<u8> {
+pub fn bookmark_object(version: &ResourceVersion, is_initial_end: bool) -> Vec<u8> {
     let mut out = br#"{"metadata":{"resourceVersion":"#.to_vec();
     write_string(&version.to_string(), &mut out);
     if is_initial_end {
@@ -68,7 +68,7 @@ pub fn progress(version: &ResourceVersion, is_initial_end: bool) -> Vec<u8> {
 /// The last state of a deleted object, with the version of its deletion, for the `DELETED` event.
 /// An object without a version is returned unchanged.
 #[must_use]
-pub fn ended<'a>(stored: &'a [u8], version: &ResourceVersion) -> Cow<'a, [u8]> {
+pub fn with_end_version<'a>(stored: &'a [u8], version: &ResourceVersion) -> Cow<'a, [u8]> {
     let place = find(stored, &["metadata", "resourceVersion"]);
     let parts = place.and_then(|at| Some((stored.get(..at.start)?, stored.get(at.end..)?)));
     let Some((before, behind)) = parts else { return Cow::Borrowed(stored) };
@@ -99,8 +99,9 @@ mod tests {
 
     #[test]
     fn an_event_is_one_line_with_the_whole_object() {
-        let line =
-            written(|out| event(EventType::Added, pod(POD.as_bytes(), ObjectForm::Full), out));
+        let line = written(|out| {
+            write_event(EventType::Added, pod(POD.as_bytes(), ObjectForm::Full), out);
+        });
         assert_eq!(
             line,
             "{\"type\":\"ADDED\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":\
@@ -123,22 +124,25 @@ mod tests {
             ),
         ] {
             let version = ResourceVersion::from(123);
-            let stored = ended(POD.as_bytes(), &version);
-            let line = written(|out| event(EventType::Deleted, pod(&stored, form), out));
+            let stored = with_end_version(POD.as_bytes(), &version);
+            let line = written(|out| write_event(EventType::Deleted, pod(&stored, form), out));
             assert_eq!(line, expected);
         }
     }
 
     #[test]
     fn a_bookmark_has_the_kind_of_the_watched_resource() {
-        let line = written(|out| bookmark(pod(&progress(&9.into(), false), ObjectForm::Full), out));
+        let line = written(|out| {
+            write_bookmark(pod(&bookmark_object(&9.into(), false), ObjectForm::Full), out);
+        });
         assert_eq!(
             line,
             "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":\
              {\"resourceVersion\":\"9\"}}}\n"
         );
-        let end = progress(&9.into(), true);
-        let line = written(|out| bookmark(pod(&end, ObjectForm::Metadata(MetaVersion::V1)), out));
+        let end = bookmark_object(&9.into(), true);
+        let line =
+            written(|out| write_bookmark(pod(&end, ObjectForm::Metadata(MetaVersion::V1)), out));
         assert!(line.contains(r#""kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1""#));
         assert!(line.contains(r#""annotations":{"k8s.io/initial-events-end":"true"}"#), "{line}");
     }
@@ -146,7 +150,7 @@ mod tests {
     #[test]
     fn an_error_event_is_one_line_with_a_status() {
         let failure = StatusError::too_old(&1.into(), Some(&5.into()));
-        let line = written(|out| error_event(&failure, out));
+        let line = written(|out| write_error_event(&failure, out));
         assert_eq!(
             line,
             "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\

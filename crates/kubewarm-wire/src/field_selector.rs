@@ -45,7 +45,7 @@ fn failure(text: &str, error: FieldSelectorError) -> StatusError {
             let message = format!(
                 "a value of a field selector here has at most {limit} bytes; ask the API server for longer ones"
             );
-            StatusError::bad_request(message).elsewhere()
+            StatusError::bad_request(message).specific_to_cache()
         }
         FieldSelectorError::Requirement { field, invalid } if invalid.part == "field" => {
             StatusError::unknown_field(&field)

@@ -38,7 +38,7 @@ pub struct ForwardRequest<'a> {
 pub struct WriteTarget {
     /// Group and resource. The API version is not needed: all API versions share one
     /// `resourceVersion`.
-    pub of: GroupResource,
+    pub resource: GroupResource,
     /// Namespace of the objects; `None` for cluster-scoped objects.
     pub namespace: Option<Arc<str>>,
 }
@@ -63,7 +63,7 @@ impl<'a> ForwardRequest<'a> {
         };
         let is_long_running =
             place.subresource.as_deref().is_some_and(|part| LASTING.contains(&part));
-        let writes = if writes && !is_tried(query) { written(place) } else { None };
+        let writes = if writes && !is_dry_run(query) { write_target(place) } else { None };
         Ok(Self { path, writes, is_long_running })
     }
 }
@@ -71,19 +71,19 @@ impl<'a> ForwardRequest<'a> {
 /// Whether the request is a dry run, or its query does not parse. A dry-run create returns the
 /// `resourceVersion` that the client wrote into the object. If it counted, a client could choose a
 /// high version, and readers of the namespace would wait for it.
-fn is_tried(query: Option<&str>) -> bool {
+fn is_dry_run(query: Option<&str>) -> bool {
     QueryParameters::parse(query)
         .map_or(true, |query| query.given(QueryParameter::DryRun).is_some())
 }
 
-fn written(
+fn write_target(
     ResourcePath { resource, namespace, subresource, not_served, .. }: ResourcePath,
 ) -> Option<WriteTarget> {
     let is_own = match subresource {
         Some(part) => PARTS.contains(&&*part),
         None => not_served.is_none(),
     };
-    is_own.then(|| WriteTarget { of: resource.group_resource().clone(), namespace })
+    is_own.then(|| WriteTarget { resource: resource.group_resource().clone(), namespace })
 }
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
     fn only_responses_of_the_api_server_itself_report_a_write() {
         let written = |method: &str, path: &str| {
             let written = ForwardRequest::parse(method, path, None).unwrap().writes?;
-            Some(format!("{} {}", written.of, written.namespace.as_deref().unwrap_or("-")))
+            Some(format!("{} {}", written.resource, written.namespace.as_deref().unwrap_or("-")))
         };
         let pod = "/api/v1/namespaces/a/pods/p";
         let found = |text: &str| Some(text.to_owned());

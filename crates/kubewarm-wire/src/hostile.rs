@@ -29,7 +29,7 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
     };
     prop_assert_eq!(&asked, &read(request).unwrap());
     prop_assert_eq!(&request.method, "GET");
-    let objects = match asked.what {
+    let objects = match asked.target {
         RequestTarget::Document(document, _) => {
             // The access review uses this path, so it must name the same document.
             let (_, named) = RequestPath::parse(&document.path()).unwrap();
@@ -40,7 +40,7 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
     };
     let (labels, fields) = reparsed(&objects);
     prop_assert_eq!((&labels, &fields), (&objects.labels, &objects.fields));
-    let AccessAttributes { verb, name, namespace, resource, .. } = objects.access();
+    let AccessAttributes { verb, name, namespace, resource, .. } = objects.access_attributes();
     prop_assert_eq!(verb == "get", objects.name.is_some());
     prop_assert_eq!(verb == "watch", objects.watch.is_some());
     if let Some(own) = objects.name.as_deref() {
@@ -51,7 +51,7 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
     let within = objects.namespace.as_deref().unwrap_or_default();
     prop_assert!(namespace == within || resource == "namespaces");
     prop_assert!(!within.contains('/') && !name.contains('/') && name != ".." && name != ".");
-    if let VersionMatch::Continue { version, after } = &objects.at {
+    if let VersionMatch::Continue { version, after } = &objects.version_match {
         prop_assert!(!after.name.contains('/') && !after.namespace.contains('/'));
         if let Some(namespace) = &objects.namespace {
             prop_assert_eq!(&*after.namespace, &**namespace, "the token has another namespace");
@@ -61,7 +61,7 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
         prop_assert!(written.is_some());
         prop_assert_eq!(
             &continue_tokens::decode(&written.unwrap(), namespace).unwrap(),
-            &objects.at
+            &objects.version_match
         );
     }
     Ok(())

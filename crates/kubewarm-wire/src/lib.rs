@@ -31,10 +31,13 @@ pub mod tables;
 
 pub use self::{
     accept::{DiscoveryForm, MetaVersion, ObjectForm, ResponseForm, TableForm},
-    body::{ListEnvelope, object, write_object},
+    body::{ListEnvelope, write_object, write_single_object},
     continue_tokens::encode_continue_token,
     discovery::{AGGREGATED_DISCOVERY, DiscoveryResponse, is_known, render_discovery_document},
-    event::{EventType, bookmark, ended, error_event, event, progress},
+    event::{
+        EventType, bookmark_object, with_end_version, write_bookmark, write_error_event,
+        write_event,
+    },
     forward_request::{ForwardRequest, WriteTarget},
     request_info::{AccessAttributes, ObjectRequest, RequestInfo, RequestTarget, VersionMatch},
     request_path::ApiDocument,

@@ -20,7 +20,7 @@ pub(super) const MATCH: &str = "resourceVersionMatch";
 /// # Errors
 ///
 /// 400 if `resourceVersion` is not a number.
-pub(super) fn of_get(query: &QueryParameters) -> Result<VersionMatch, StatusError> {
+pub(super) fn parse_get_version(query: &QueryParameters) -> Result<VersionMatch, StatusError> {
     Ok(match version(query.text(QueryParameter::ResourceVersion))? {
         None => VersionMatch::Latest,
         Some(0) => VersionMatch::Any,
@@ -33,7 +33,7 @@ pub(super) fn of_get(query: &QueryParameters) -> Result<VersionMatch, StatusErro
 /// # Errors
 ///
 /// 400 for an invalid value, 422 for options that exclude each other.
-pub(super) fn of_list(
+pub(super) fn parse_list_options(
     query: &QueryParameters,
     list: &mut ObjectRequest,
 ) -> Result<(), StatusError> {
@@ -42,8 +42,8 @@ pub(super) fn of_list(
     list.labels = label_selector::parse(query.text(QueryParameter::LabelSelector))?;
     list.fields = field_selector::parse(query.text(QueryParameter::FieldSelector))?;
     if query.is_set(QueryParameter::Watch) {
-        let (at, watch) = watch_options::of(query, timeout)?;
-        (list.at, list.watch) = (at, Some(watch));
+        let (at, watch) = watch_options::parse(query, timeout)?;
+        (list.version_match, list.watch) = (at, Some(watch));
         return Ok(());
     }
     check(query)?;
@@ -58,12 +58,12 @@ pub(super) fn of_list(
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        list.at = at;
+        list.version_match = at;
         // Version 0 removes the limit here, as it does below.
         list.limit = limit.filter(|_| given.is_empty());
         return Ok(());
     }
-    (list.at, list.limit) =
+    (list.version_match, list.limit) =
         match (version(given)?, query.text(QueryParameter::ResourceVersionMatch)) {
             (None, _) => (VersionMatch::Latest, limit),
             // The API server's watch cache ignores the limit for version 0, too.
@@ -83,7 +83,7 @@ pub(super) fn of_list(
 /// # Errors
 ///
 /// 400 for an unknown value of `includeObject`.
-pub(super) fn of_form(
+pub(super) fn with_include_object(
     form: ResponseForm,
     query: &QueryParameters,
 ) -> Result<ResponseForm, StatusError> {
@@ -171,7 +171,7 @@ mod tests {
 
     fn list(query: &str) -> Result<ObjectRequest, StatusError> {
         let asked = RequestInfo::parse("GET", "/api/v1/namespaces/ns/pods", Some(query), None)?;
-        let RequestTarget::Objects(list) = asked.what else { panic!("{query} lists nothing") };
+        let RequestTarget::Objects(list) = asked.target else { panic!("{query} lists nothing") };
         Ok(list)
     }
 
@@ -185,7 +185,7 @@ mod tests {
     fn summary(query: &str) -> String {
         let options = list(query).unwrap();
         let limit = options.limit.map_or(0, NonZeroU64::get);
-        match options.at {
+        match options.version_match {
             VersionMatch::Latest => format!("latest {limit}"),
             VersionMatch::Any => format!("any {limit}"),
             VersionMatch::NotOlderThan(version) => format!("from {version} {limit}"),
@@ -312,7 +312,9 @@ mod tests {
 
     #[test]
     fn include_object_sets_the_part_of_each_object_in_a_table() {
-        let of = |form, query: &str| of_form(form, &QueryParameters::parse(Some(query)).unwrap());
+        let of = |form, query: &str| {
+            with_include_object(form, &QueryParameters::parse(Some(query)).unwrap())
+        };
         let version = MetaVersion::V1;
         let table = |object| ResponseForm::Table(TableForm { version, object });
         let (full, metadata) = (ObjectForm::Full, ObjectForm::Metadata(version));
@@ -350,11 +352,13 @@ mod tests {
                 VersionMatch::NotOlderThan(5.into()),
             ),
         ] {
-            let at = of_get(&QueryParameters::parse(Some(query)).unwrap()).unwrap();
+            let at = parse_get_version(&QueryParameters::parse(Some(query)).unwrap()).unwrap();
             assert_eq!(at, expected, "{query}");
         }
         assert_eq!(
-            of_get(&QueryParameters::parse(Some("resourceVersion=x")).unwrap()).unwrap_err().code(),
+            parse_get_version(&QueryParameters::parse(Some("resourceVersion=x")).unwrap())
+                .unwrap_err()
+                .code(),
             400
         );
     }

@@ -77,19 +77,19 @@ impl RequestPath {
         let mut segments = Vec::new();
         if !inner.is_empty() || path.len() > 1 {
             for segment in inner.split('/') {
-                segments.push(checked(segment)?);
+                segments.push(decode_segment(segment)?);
             }
         }
         match segments.split_first_chunk::<3>() {
             Some(([first, namespace, name], rest)) if *first == PROFILES => {
-                Ok((Some(profile(namespace, name)?), named(rest)?))
+                Ok((Some(profile(namespace, name)?), parse_segments(rest)?))
             }
-            _ => Ok((None, named(&segments)?)),
+            _ => Ok((None, parse_segments(&segments)?)),
         }
     }
 }
 
-fn checked(segment: &str) -> Result<Cow<'_, str>, StatusError> {
+fn decode_segment(segment: &str) -> Result<Cow<'_, str>, StatusError> {
     let refused = |what| Err(StatusError::bad_request(format!("the path must not contain {what}")));
     let decoded = decode(segment)?;
     match &*decoded {
@@ -110,7 +110,7 @@ fn profile(namespace: &str, name: &str) -> Result<ProfileRef, StatusError> {
     Ok(ProfileRef { namespace: namespace.into(), name: name.into() })
 }
 
-fn named(segments: &PathSegments<'_>) -> Result<RequestPath, StatusError> {
+fn parse_segments(segments: &PathSegments<'_>) -> Result<RequestPath, StatusError> {
     let [root, rest @ ..] = segments else {
         return Ok(RequestPath::Nothing);
     };
@@ -118,19 +118,23 @@ fn named(segments: &PathSegments<'_>) -> Result<RequestPath, StatusError> {
         ("version", []) => RequestPath::Document(ApiDocument::Version),
         ("api", []) => RequestPath::Document(ApiDocument::Core),
         ("api", [version]) => resources("", version),
-        ("api", [version, rest @ ..]) => RequestPath::Objects(place("", version, rest)?),
+        ("api", [version, rest @ ..]) => {
+            RequestPath::Objects(parse_resource_path("", version, rest)?)
+        }
         ("apis", []) => RequestPath::Document(ApiDocument::Groups),
-        ("apis", [group]) if of("x", group, "v1").is_ok() => {
+        ("apis", [group]) if parse_resource("x", group, "v1").is_ok() => {
             RequestPath::Document(ApiDocument::Group((&**group).into()))
         }
         ("apis", [group, version]) => resources(group, version),
-        ("apis", [group, version, rest @ ..]) => RequestPath::Objects(place(group, version, rest)?),
+        ("apis", [group, version, rest @ ..]) => {
+            RequestPath::Objects(parse_resource_path(group, version, rest)?)
+        }
         _ => RequestPath::Nothing,
     })
 }
 
 fn resources(group: &str, version: &str) -> RequestPath {
-    if of("x", group, version).is_err() {
+    if parse_resource("x", group, version).is_err() {
         return RequestPath::Nothing;
     }
     RequestPath::Document(ApiDocument::Resources { group: group.into(), version: version.into() })
@@ -151,7 +155,7 @@ impl ApiDocument {
     }
 }
 
-fn of(plural: &str, group: &str, version: &str) -> Result<Resource, StatusError> {
+fn parse_resource(plural: &str, group: &str, version: &str) -> Result<Resource, StatusError> {
     GroupResource::new(group, plural)
         .and_then(|of| Resource::new(of, version))
         .map_err(|invalid| StatusError::bad_request(invalid.to_string()))
@@ -159,7 +163,7 @@ fn of(plural: &str, group: &str, version: &str) -> Result<Resource, StatusError>
 
 /// Parses the segments after the API version by the API server's rules, because access reviews
 /// depend on them.
-fn place(
+fn parse_resource_path(
     group: &str,
     version: &str,
     segments: &PathSegments<'_>,
@@ -167,7 +171,7 @@ fn place(
     if segments.first().is_some_and(|first| OLD_VERBS.contains(&&**first)) {
         // The path is never served, so the resource is needed for the error message only.
         let plural = segments.last().map(|last| &**last).filter(|last| is_dns_label(last));
-        let resource = of(plural.unwrap_or("watch"), group, version)?;
+        let resource = parse_resource(plural.unwrap_or("watch"), group, version)?;
         let not_served = Some("paths below /watch/ and /proxy/ are not served");
         return Ok(ResourcePath {
             resource,
@@ -193,7 +197,7 @@ fn place(
     };
     let plural = rest.first().map_or("", |plural| &**plural);
     Ok(ResourcePath {
-        resource: of(plural, group, version)?,
+        resource: parse_resource(plural, group, version)?,
         namespace,
         name: rest.get(1).map(|name| Arc::from(&**name)),
         subresource: rest.get(2).map(|name| Arc::from(&**name)),

@@ -32,7 +32,7 @@ pub struct TableEnvelope {
 
 impl TableEnvelope {
     /// Writes the text before the first row.
-    pub fn head(&self, out: &mut Vec<u8>) {
+    pub fn write_head(&self, out: &mut Vec<u8>) {
         write_types(self.form.version.api_version(), "Table", out);
         write_metadata(&self.version, self.next.as_deref(), self.remaining, out);
         out.extend_from_slice(br#","columnDefinitions":"#);
@@ -40,27 +40,27 @@ impl TableEnvelope {
         out.extend_from_slice(br#","rows":"#);
     }
 
-    /// Writes the first row, with the opening bracket. `cells` is the result of `Printer::row` for
+    /// Writes the first row, with the opening bracket. `cells` is the result of `TablePrinter::row` for
     /// the object `stored`.
-    pub fn first_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
+    pub fn write_first_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b'[');
-        self.row(cells, stored, out);
+        self.write_row(cells, stored, out);
     }
 
     /// Writes a complete table with one row, without a line feed, as the object of a watch event.
-    pub fn one_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
-        self.head(out);
-        self.first_row(cells, stored, out);
+    pub fn write_single_row_table(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
+        self.write_head(out);
+        self.write_first_row(cells, stored, out);
         out.extend_from_slice(b"]}");
     }
 
     /// Writes a row after the first, with a comma before it.
-    pub fn further_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
+    pub fn write_next_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b',');
-        self.row(cells, stored, out);
+        self.write_row(cells, stored, out);
     }
 
-    fn row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
+    fn write_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b'{');
         out.extend_from_slice(cells.as_bytes());
         out.extend_from_slice(br#","object":"#);
@@ -72,7 +72,7 @@ impl TableEnvelope {
     }
 
     /// Writes the end of the table: after the last row, or after the head if the table is empty.
-    pub fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
+    pub fn write_tail(&self, is_empty: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(match (is_empty, self.has_rows_if_empty) {
             (false, _) => b"]}\n".as_slice(),
             (true, true) => b"[]}\n",
@@ -104,15 +104,15 @@ mod tests {
     fn table(object: Option<ObjectForm>, version: MetaVersion, rows: usize) -> String {
         let frame = frame(object, version, rows);
         let mut out = Vec::new();
-        frame.head(&mut out);
+        frame.write_head(&mut out);
         for number in 0..rows {
             let cells = r#""cells":["a"]"#;
             match number {
-                0 => frame.first_row(cells, POD.as_bytes(), &mut out),
-                _ => frame.further_row(cells, POD.as_bytes(), &mut out),
+                0 => frame.write_first_row(cells, POD.as_bytes(), &mut out),
+                _ => frame.write_next_row(cells, POD.as_bytes(), &mut out),
             }
         }
-        frame.tail(rows == 0, &mut out);
+        frame.write_tail(rows == 0, &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -149,7 +149,7 @@ mod tests {
         }
         let mut out = Vec::new();
         let frame = TableEnvelope { has_rows_if_empty: false, ..frame(None, MetaVersion::V1, 0) };
-        frame.tail(true, &mut out);
+        frame.write_tail(true, &mut out);
         assert_eq!(out, b"null}\n");
     }
 }

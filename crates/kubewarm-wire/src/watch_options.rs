@@ -13,7 +13,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchOptions {
     /// The first events of the watch.
-    pub begin: WatchStart,
+    pub start: WatchStart,
     /// Whether the client accepts bookmarks (`allowWatchBookmarks`).
     pub bookmarks: bool,
     /// Duration after which the watch ends, at most a year. `None`: the server chooses the
@@ -42,7 +42,7 @@ const LONGEST: u64 = 365 * 24 * 60 * 60;
 /// # Errors
 ///
 /// 422 for options that exclude each other; 400 if `resourceVersion` is not a number.
-pub(super) fn of(
+pub(super) fn parse(
     query: &QueryParameters,
     timeout: Option<i64>,
 ) -> Result<(VersionMatch, WatchOptions), StatusError> {
@@ -69,7 +69,7 @@ pub(super) fn of(
     let timeout =
         timeout.map(|it| Duration::from_secs(u64::try_from(it).unwrap_or(0).min(LONGEST)));
     let bookmarks = query.is_set(QueryParameter::AllowWatchBookmarks);
-    Ok((at, WatchOptions { begin, bookmarks, timeout }))
+    Ok((at, WatchOptions { start: begin, bookmarks, timeout }))
 }
 
 /// Checks the rules of `validateWatchOptions` in apimachinery.
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn read(query: &str) -> Result<(VersionMatch, WatchOptions), StatusError> {
-        of(&QueryParameters::parse(Some(query)).unwrap(), None)
+        parse(&QueryParameters::parse(Some(query)).unwrap(), None)
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
             ),
         ] {
             let (is_at, watching) = read(&query).unwrap();
-            assert_eq!((is_at, watching.begin), (at, begin), "{query}");
+            assert_eq!((is_at, watching.start), (at, begin), "{query}");
             assert!(!watching.bookmarks);
         }
         assert!(read("allowWatchBookmarks=true").unwrap().1.bookmarks);
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_timeout_is_in_seconds_and_0_means_none() {
         let query = QueryParameters::parse(None).unwrap();
-        let read = |timeout| of(&query, timeout).unwrap().1.timeout;
+        let read = |timeout| parse(&query, timeout).unwrap().1.timeout;
         assert_eq!(read(None), None);
         assert_eq!(read(Some(0)), None);
         assert_eq!(read(Some(-1)), Some(Duration::ZERO));

@@ -188,7 +188,7 @@ impl AccessChecker {
             CheckJob::AccessCheck(key) => {
                 let check = schedule.namespace_check(&key);
                 async move {
-                    Ok(CheckResult::Access(AccessCheck::of(&client, &key, check).await.into()))
+                    Ok(CheckResult::Access(AccessCheck::run(&client, &key, check).await.into()))
                 }
                 .boxed()
             }
@@ -256,9 +256,9 @@ impl AccessChecker {
     fn change_gate(&self, key: &InformerKey, change: GateChange) {
         let reports = &self.dependencies.reports;
         match (change, reports.get_list_watch_access(key)) {
-            (Err((verb, fault)), _) => reports.lost(key, verb, &fault),
+            (Err((verb, fault)), _) => reports.block(key, verb, &fault),
             (Ok(()), Some(own)) if !own.is_open || own.refused_since.is_some() => {
-                reports.returned(key);
+                reports.unblock(key);
             }
             (Ok(()), _) => {}
         }

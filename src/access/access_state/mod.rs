@@ -348,7 +348,7 @@ impl From<AccessCheck> for AccessSignal {
             let verbs = both.into_iter().filter(|(_, it)| refused(it)).map(|(verb, _)| verb);
             return Self::Refused { sent, verbs: verbs.collect(), fault: fault.clone() };
         }
-        match access_check.list.undecided().or_else(|| access_check.watch.undecided()) {
+        match access_check.list.undecided_fault().or_else(|| access_check.watch.undecided_fault()) {
             Some(fault) => Self::Undecided { sent, fault: fault.clone() },
             None => Self::Allowed { sent },
         }

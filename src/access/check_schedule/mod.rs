@@ -190,7 +190,7 @@ impl CheckSchedule {
             }
         };
         let mut full = BTreeSet::new();
-        let begun = self.queue.take_by(now, class, |job| {
+        let begun = self.queue.start_due_by(now, class, |job| {
             let (informer, cost) = match job {
                 CheckJob::AccessCheck(key) => (find_informer(scopes, key)?, 2),
                 CheckJob::AccessReview(key) => (find_informer(scopes, key)?, 1),
@@ -203,7 +203,7 @@ impl CheckSchedule {
                 return None;
             }
             let permit = self.in_flight.try_acquire(payer);
-            let permit = permit.filter(|_| self.buckets.draw(payer, cost, now).is_ok());
+            let permit = permit.filter(|_| self.buckets.try_take(payer, cost, now).is_ok());
             if permit.is_none() {
                 // A payer without capacity starts nothing more, so that cheap checks do not starve
                 // an expensive one.
@@ -235,7 +235,7 @@ impl CheckSchedule {
 
     /// When [`CheckSchedule::start_due`] has to run again, or `None` if no check is scheduled.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.queue.next()
+        self.queue.next_due()
     }
 
     /// Records the result of a check. `sent` is the time when the check started.
@@ -247,7 +247,7 @@ impl CheckSchedule {
         now: Instant,
         wall: Timestamp,
     ) {
-        self.queue.done(job);
+        self.queue.finish(job);
         let (key, input) = match (job, found) {
             (CheckJob::RulesReview(rules_scope), Ok(CheckResult::Rules(rules))) => {
                 return self.record_rules(rules_scope, sent, Ok(rules), now, wall);

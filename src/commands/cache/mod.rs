@@ -12,7 +12,7 @@ use kube::config::{
     AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
 };
 use kubewarm_api::model::{ProfileRef, is_dns_label};
-use kubewarm_client::{CurrentContext, present};
+use kubewarm_client::{CurrentContext, load_current_context};
 use std::path::{Path, PathBuf, absolute};
 
 /// Address of the read API and the CA that verifies it. No flag disables verification.
@@ -92,7 +92,7 @@ pub(super) async fn kubeconfig(
     token_file: Option<&Path>,
 ) -> Result<(Kubeconfig, Option<String>), CommandError> {
     connection.refuse_impersonation()?;
-    let mut found = present(&connection.options())?;
+    let mut found = load_current_context(&connection.options())?;
     if let Some(path) = token_file {
         let path = absolute(path).map_err(|error| {
             CommandError::caused(format!("cannot read {}", path.display()), error)

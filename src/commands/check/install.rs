@@ -44,7 +44,7 @@ pub(super) async fn permitted(
 fn objects(namespace: &str, watched: &[String]) -> Result<Vec<Value>, manifests::ManifestError> {
     let texts = [
         manifests::render_crd()?,
-        manifests::operator(namespace, watched, &[])?,
+        manifests::render_operator(namespace, watched, &[])?,
         manifests::ACCOUNT_POLICY.to_owned(),
     ];
     let mut objects = Vec::new();

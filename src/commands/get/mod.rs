@@ -172,7 +172,7 @@ async fn connect(args: &GetArgs) -> Result<ApiServerConnection, CommandError> {
         return Ok(ApiServerConnection::load(&options)?);
     }
     let (described, _) = cache::kubeconfig(&args.cache, &args.connection, None).await?;
-    Ok(ApiServerConnection::described(described, request_timeout)?)
+    Ok(ApiServerConnection::from_kubeconfig(described, request_timeout)?)
 }
 
 /// Reads an object, or all pages of a list.

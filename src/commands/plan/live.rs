@@ -24,7 +24,7 @@ use kubewarm_api::{
     },
     v1alpha1::PlanCertainty,
 };
-use kubewarm_client::{ClientProvider, NamespaceBuckets, ServedResources, may};
+use kubewarm_client::{ClientProvider, NamespaceBuckets, ServedResources, is_permitted};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -132,7 +132,7 @@ impl LiveCluster {
                     outlook.notes.push(format!("{REVIEWS} reviews are enough for one profile"));
                     return reviewed;
                 }
-                match may(&self.client, reader, attributes(key, verb)).await {
+                match is_permitted(&self.client, reader, attributes(key, verb)).await {
                     Ok(allowed) => {
                         reviewed.answers.insert(need, allowed);
                     }

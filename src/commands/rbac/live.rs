@@ -117,7 +117,7 @@ impl RbacReader<'_> {
     async fn keep(&mut self, api: &Api<DynamicObject>, kind: &str) -> Result<(), kube::Error> {
         let mut malformed = None;
         pages(api, ListParams::default().limit(PAGE), |object| {
-            match RbacObject::of_item(kind, object) {
+            match RbacObject::from_list_item(kind, object) {
                 Ok(document) if is_ours(&document, self.profile) => self.documents.push(document),
                 Ok(_) => {}
                 Err(error) => malformed = Some(error),
@@ -135,7 +135,7 @@ fn is_ours(document: &RbacObject, profile: &ProfileRef) -> bool {
     let is_own = |name: &str| {
         name.strip_prefix(&own).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
     };
-    is_own(document.name()) || document.binds().is_some_and(|role| is_own(&role.name))
+    is_own(document.name()) || document.bound_role().is_some_and(|role| is_own(&role.name))
 }
 
 fn title(plural: &str, namespace: Option<&str>) -> String {

@@ -22,7 +22,7 @@ use kube::Client;
 use kubewarm_api::{
     manifests::{
         GrantDiff, NamespacesBySelector, OperatorFeature, ProfilePermissions, RbacObject,
-        RbacParseError, compare, find_token_minter, grants, operator,
+        RbacParseError, diff_grants, find_token_minter, list_grants, render_operator,
     },
     model::{ProfileRef, Subject, ValidatedProfile},
     v1alpha1::{AccessStatus, CacheProfile},
@@ -105,7 +105,7 @@ pub async fn rbac(args: &RbacArgs) -> Result<CommandExitCode, CommandError> {
         let read_api = args.read_api.then_some(OperatorFeature::ReadApi);
         let more: Vec<_> = metrics_auth.into_iter().chain(read_api).collect();
         let OperatorArgs { home, watch_namespaces } = &args.spec.operator;
-        let text = operator(&home.operator_namespace, watch_namespaces, &more)?;
+        let text = render_operator(&home.operator_namespace, watch_namespaces, &more)?;
         print(&manifests(text, args.output.format)?)?;
         return Ok(CommandExitCode::Good);
     }
@@ -198,8 +198,8 @@ async fn diff(
     elevated: &[RbacObject],
 ) -> Result<(ReportSection, CommandExitCode), CommandError> {
     let (live, unseen) = live::read(client, &profile.profile, all).await?;
-    let change = compare(all, &live);
-    let mut rows = grant_diff::rows(&change, &grants(elevated), &grants(all));
+    let change = diff_grants(all, &live);
+    let mut rows = grant_diff::rows(&change, &list_grants(elevated), &list_grants(all));
     let unseen = unseen.iter().map(|unseen| format!("you may not list {unseen}"));
     rows.extend(unseen.map(|text| ReportRow::marked(RowMark::Unseen, text)));
     let verdict = if change.is_empty() { CommandExitCode::Good } else { CommandExitCode::Bad };
@@ -209,10 +209,12 @@ async fn diff(
 /// Whether the manifests in the status of `profile` grant more than `needed`, or cannot be parsed.
 fn exceeds(profile: &CacheProfile, needed: &[RbacObject]) -> bool {
     let Some(access) = access_status(profile) else { return false };
-    let needed = grants(needed);
+    let needed = list_grants(needed);
     let texts = [&access.manifests, &access.manifests_elevated];
     let parsed: Result<Vec<_>, _> = texts.iter().map(|text| documents(text.as_deref())).collect();
-    !parsed.is_ok_and(|parsed| grants(&parsed.concat()).keys().all(|one| needed.contains_key(one)))
+    !parsed.is_ok_and(|parsed| {
+        list_grants(&parsed.concat()).keys().all(|one| needed.contains_key(one))
+    })
 }
 
 fn heading(profile: &ValidatedProfile, change: &GrantDiff) -> String {

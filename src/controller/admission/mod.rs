@@ -278,7 +278,7 @@ impl DeltaSink for ProfileSink {
                 // Profiles that the list did not contain were deleted. After a purge, a list
                 // follows before the store is read.
                 let store = self.store.reader();
-                let stays = |namespace: &str, name: &str| store.holds(namespace, name);
+                let stays = |namespace: &str, name: &str| store.contains(namespace, name);
                 self.admission.counter.lock().retain(self.namespace.as_deref(), stays);
                 outcome
             }

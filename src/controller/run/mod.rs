@@ -139,7 +139,7 @@ impl Controller {
     pub fn reconcile(&mut self) {
         self.relist_left_out_profiles();
         let served = self.sources.discovery.served().borrow().clone();
-        let running = self.informers.running();
+        let running = self.informers.running_informers();
         let profiles = self.read_profiles();
         if profiles.is_none() && !running.is_empty() {
             // Without the profiles, the controller cannot decide which last valid specs are still

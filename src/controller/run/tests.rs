@@ -110,7 +110,7 @@ fn profile() -> ClusterProfile {
 async fn a_relist_of_the_profiles_forgets_no_profile() {
     let mut controller = controller(WatchedNamespaces::Everywhere);
     controller.reconcile();
-    assert_eq!(controller.informers.running().len(), 1, "the informer of profiles");
+    assert_eq!(controller.informers.running_informers().len(), 1, "the informer of profiles");
     let mut found = profile();
     let seen = |controller: &mut Controller, found: &ClusterProfile| {
         let cluster = controller.sources.snapshot(&controller.informers.reports(), None);
@@ -136,7 +136,7 @@ async fn each_watched_namespace_has_an_informer_of_profiles() {
     let names = ["a", "b"].map(Arc::from);
     let mut controller = controller(WatchedNamespaces::Namespaces(names.into()));
     controller.reconcile();
-    let running: Vec<_> = controller.informers.running().into_keys().collect();
+    let running: Vec<_> = controller.informers.running_informers().into_keys().collect();
     assert_eq!(running[..], controller.own_informers()[..]);
     assert_eq!(running.len(), 2);
 }

@@ -140,7 +140,7 @@ impl Forecaster {
                 queue.add_at(profile.clone(), now);
             }
         }
-        let taken = queue.take(now, admit);
+        let taken = queue.start_due(now, admit);
         let declared =
             |(profile, permit)| Some((Arc::clone(&entries.get(&profile)?.declared), permit));
         taken.into_iter().filter_map(declared).collect()
@@ -154,7 +154,7 @@ impl Forecaster {
     ) {
         let mut state = self.state.lock();
         let ForecastState { entries, queue, .. } = &mut *state;
-        queue.done(&declared.profile);
+        queue.finish(&declared.profile);
         // If the profile changed meanwhile, its next survey is already scheduled.
         if let Some(entry) = entries.get_mut(&declared.profile)
             && Arc::ptr_eq(&entry.declared, declared)

@@ -21,7 +21,7 @@ use kubewarm_cache::{
     },
     store::{DictionaryKey, StoreSample},
 };
-use kubewarm_client::{ClientProvider, NamespaceBuckets, is_leaving};
+use kubewarm_client::{ClientProvider, NamespaceBuckets, is_terminating};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -109,7 +109,7 @@ impl CostSurveyor {
         }
         sleep(self.request_pause * requests).await;
         let count = usize::try_from(requests).unwrap_or(usize::MAX);
-        self.buckets.pass(&survey.payer, count).await;
+        self.buckets.take(&survey.payer, count).await;
         Ok(())
     }
 
@@ -132,7 +132,7 @@ impl CostSurveyor {
             let page =
                 SampleRequest { depth: SampleDepth::Metadata, limit: COUNTED, token: &token };
             let name = |item: &DecodedObject<'_>| {
-                if !is_leaving(item.body) {
+                if !is_terminating(item.body) {
                     names.push(Arc::from(&*item.name));
                 }
             };
@@ -172,13 +172,13 @@ impl CostSurveyor {
         }
         // Training a dictionary blocks the thread.
         let sample = survey.sample;
-        let weights = tokio::task::spawn_blocking(move || sample.weigh()).await;
+        let weights = tokio::task::spawn_blocking(move || sample.measure()).await;
         forecast(profile, &found, &weights.unwrap_or_default())
     }
 
     async fn informer(&self, spec: &InformerSpec, survey: &mut ProfileSurvey) -> InformerSurvey {
         let operator = self.clients.client_for(&Identity::Operator);
-        let method = self.strategies.first(&operator, spec).await;
+        let method = self.strategies.choose_first(&operator, spec).await;
         let mut found = InformerSurvey {
             objects: 0,
             certainty: PlanCertainty::Estimate,
@@ -306,7 +306,7 @@ impl ProfileSurvey {
         if *bytes < BYTES {
             *objects += 1;
             *bytes += item.body.len();
-            self.sample.put(spec, item);
+            self.sample.add(spec, item);
         }
     }
 }

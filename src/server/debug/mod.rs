@@ -49,7 +49,7 @@ async fn watchers(request: HttpRequest, admin: web::Data<AdminState>) -> HttpRes
     if let Err(refusal) = admin.scrapers.admit_inside(&request, "/debug/watchers").await {
         return refusal;
     }
-    HttpResponse::Ok().content_type(ContentType::json()).body(admin.watchers.json())
+    HttpResponse::Ok().content_type(ContentType::json()).body(admin.watchers.to_json())
 }
 
 async fn log_level(

@@ -17,9 +17,8 @@ use actix_web::{
     web,
 };
 use kubewarm_serve::{
-    ServeError,
+    ServeError, bind_all_families,
     certificate::{ServingCertificate, keep_refreshed},
-    everywhere,
 };
 use rustls::ServerConfig;
 use std::{
@@ -66,7 +65,7 @@ pub struct AdminListener {
 ///
 /// Returns [`ServeError`] if the kernel refuses the address.
 pub fn bind(address: SocketAddr) -> Result<AdminListener, ServeError> {
-    let (listeners, address) = everywhere(address).map_err(ServeError::of(format!(
+    let (listeners, address) = bind_all_families(address).map_err(ServeError::of(format!(
         "--admin-addr {address} cannot be bound; name one that is free, such as [::]:9091"
     )))?;
     Ok(AdminListener { listeners, address, connection_timeout: CONNECTION_TIMEOUT })

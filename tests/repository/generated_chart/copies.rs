@@ -49,7 +49,8 @@ pub(crate) fn operator() -> String {
         } else {
             &[]
         };
-        let text = manifests::operator("kubewarm-system", watched, more).expect("it is YAML");
+        let text =
+            manifests::render_operator("kubewarm-system", watched, more).expect("it is YAML");
         let all: Vec<Value> = serde_saphyr::from_multiple(&text).expect("it is YAML");
         let of_kind = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == name;
         all.iter().find(of_kind).expect("there is one")["rules"].clone()

@@ -72,14 +72,14 @@ impl GrantDiff {
 /// Computes the effect of applying `wanted`. `live` must contain the objects of the same names,
 /// older objects of the same profile, and all bindings to their roles.
 #[must_use]
-pub fn compare(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
+pub fn diff_grants(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
     let id = |document: &RbacObject| {
         (document.kind().to_owned(), document.namespace().to_owned(), document.name().to_owned())
     };
     let named: BTreeMap<_, _> = wanted.iter().map(|document| (id(document), document)).collect();
     let untouched = live.iter().filter(|document| !named.contains_key(&id(document)));
     let after: Vec<_> = wanted.iter().chain(untouched).cloned().collect();
-    let (granted, before, after) = (grants(wanted), grants(live), grants(&after));
+    let (granted, before, after) = (list_grants(wanted), list_grants(live), list_grants(&after));
 
     let mut change = GrantDiff::default();
     for (grant, by) in &after {
@@ -92,8 +92,8 @@ pub fn compare(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
     let lost = before.into_iter().filter(|(grant, _)| !after.contains_key(grant));
     change.lost = lost.collect();
     for document in live {
-        let new = named.get(&id(document)).and_then(|document| document.binds());
-        if let (Some(new), Some(old)) = (new, document.binds())
+        let new = named.get(&id(document)).and_then(|document| document.bound_role());
+        if let (Some(new), Some(old)) = (new, document.bound_role())
             && (&new.kind, &new.name) != (&old.kind, &old.name)
         {
             change.stuck.push((title(document), format!("{} {}", old.kind, old.name)));
@@ -105,10 +105,10 @@ pub fn compare(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
 /// Returns the grants of `documents`, each with its first binding. A role without a binding grants
 /// nothing; neither does a binding to a missing role of kubewarm.
 #[must_use]
-pub fn grants(documents: &[RbacObject]) -> BTreeMap<Grant, String> {
+pub fn list_grants(documents: &[RbacObject]) -> BTreeMap<Grant, String> {
     let mut all = BTreeMap::new();
     for binding in documents {
-        let Some(role) = binding.binds() else { continue };
+        let Some(role) = binding.bound_role() else { continue };
         let namespace = (binding.kind() == "RoleBinding").then(|| binding.namespace().into());
         let subjects = binding.subjects();
         let most = GRANTS_PER_BINDING / subjects.len().max(1);
@@ -146,7 +146,7 @@ fn powers(
 ) -> BTreeSet<(GrantObject, String)> {
     let is_it = |document: &&RbacObject| {
         let is_there = document.kind() == "ClusterRole" || document.namespace() == namespace;
-        document.binds().is_none()
+        document.bound_role().is_none()
             && (document.kind(), document.name()) == (&*role.kind, &*role.name)
             && is_there
     };
@@ -260,14 +260,14 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
 
     #[test]
     fn applying_to_an_empty_cluster_gains_all_grants_and_a_second_time_none() {
-        let change = compare(&both(), &[]);
+        let change = diff_grants(&both(), &[]);
         let operator = "system:serviceaccount:ops:kubewarm";
         let gained = ["list", "watch"].map(|verb| format!("{operator} {verb} pods./* shop"));
         assert_eq!(rows(&change.gained), gained);
-        assert!(compare(&both(), &both()).is_empty());
+        assert!(diff_grants(&both(), &both()).is_empty());
         // A role without a binding grants nothing; neither does a binding to a missing role.
         for half in [ROLE, BINDING] {
-            assert_eq!(rows(&compare(&both(), &parse(half)).gained), gained);
+            assert_eq!(rows(&diff_grants(&both(), &parse(half)).gained), gained);
         }
     }
 
@@ -276,7 +276,7 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
         let wide = ROLE.replace("[list, watch]", "[list, watch, '*']");
         let urls = "rules: [{nonResourceURLs: [/metrics], verbs: [get]}, ";
         let wide = wide.replace("rules: [", urls);
-        let change = compare(&both(), &parse(&format!("{wide}{BINDING}")));
+        let change = diff_grants(&both(), &parse(&format!("{wide}{BINDING}")));
         let operator = "system:serviceaccount:ops:kubewarm";
         assert_eq!(
             rows(&change.lost),
@@ -295,7 +295,7 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
             );
         let empty =
             ROLE.replace("[{apiGroups: [''], resources: [pods], verbs: [list, watch]}]", "[]");
-        let change = compare(&both(), &parse(&format!("{empty}{BINDING}{other}")));
+        let change = diff_grants(&both(), &parse(&format!("{empty}{BINDING}{other}")));
         let mallory: Vec<_> = change
             .gained
             .iter()
@@ -304,7 +304,7 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
         assert_eq!(mallory.len(), 2);
         assert!(mallory.iter().all(|(_, by)| **by == "RoleBinding shop/mine"), "{mallory:?}");
 
-        let change = compare(&both(), &parse(&format!("{ROLE}{BINDING}{other}")));
+        let change = diff_grants(&both(), &parse(&format!("{ROLE}{BINDING}{other}")));
         assert_eq!(rows(&change.kept), ["mallory list pods./* shop", "mallory watch pods./* shop"]);
         assert!(!change.is_empty() && change.gained.is_empty());
     }
@@ -313,7 +313,7 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
     fn objects_that_are_no_longer_needed_keep_their_grants_until_deleted() {
         let old = format!("{ROLE}{BINDING}").replace("namespace: shop", "namespace: west");
         let live: Vec<_> = both().into_iter().chain(parse(&old)).collect();
-        let change = compare(&both(), &live);
+        let change = diff_grants(&both(), &live);
         assert_eq!(change.kept.len(), 2);
         assert!(change.kept.values().all(|by| by == "RoleBinding west/kubewarm:shop:web"));
     }
@@ -322,7 +322,7 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
     fn a_binding_to_another_role_cannot_be_applied() {
         let live = BINDING
             .replace("kind: Role, name: 'kubewarm:shop:web'", "kind: ClusterRole, name: admin");
-        let change = compare(&both(), &parse(&live));
+        let change = diff_grants(&both(), &parse(&live));
         let binding = "RoleBinding shop/kubewarm:shop:web".to_owned();
         assert_eq!(change.stuck, [(binding, "ClusterRole admin".to_owned())]);
         assert_eq!(
@@ -337,7 +337,7 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
         let many = many.join(", ");
         let wide =
             ROLE.replace("['']", &format!("[{many}]")).replace("[pods]", &format!("[{many}]"));
-        let change = compare(&both(), &parse(&format!("{wide}{BINDING}")));
+        let change = diff_grants(&both(), &parse(&format!("{wide}{BINDING}")));
         assert_eq!(
             rows(&change.lost),
             ["system:serviceaccount:ops:kubewarm  Role kubewarm:shop:web shop"]

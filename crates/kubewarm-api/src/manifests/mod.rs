@@ -10,9 +10,9 @@ mod required_permissions;
 
 pub use self::{
     crd::render_crd,
-    grants::{Grant, GrantDiff, GrantObject, compare, find_token_minter, grants},
+    grants::{Grant, GrantDiff, GrantObject, diff_grants, find_token_minter, list_grants},
     label::PROFILE_LABEL,
-    operator::{LEASE, NAMESPACE, OperatorFeature, operator},
+    operator::{LEASE, NAMESPACE, OperatorFeature, render_operator},
     permissions::{ProfilePermissions, is_elevated},
     rbac::{RbacObject, RbacParseError, role_name},
     required_permissions::NamespacesBySelector,

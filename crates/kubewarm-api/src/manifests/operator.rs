@@ -32,7 +32,7 @@ pub enum OperatorFeature {
 /// # Errors
 ///
 /// [`ManifestError`] if a file of `deploy/` is not valid YAML, which tests exclude.
-pub fn operator(
+pub fn render_operator(
     namespace: &str,
     watched: &[String],
     more: &[OperatorFeature],
@@ -118,25 +118,28 @@ mod tests {
 
     #[test]
     fn manifests_for_all_namespaces_are_the_shipped_files() {
-        assert_eq!(operator(NAMESPACE, &[], &[]).unwrap(), SHIPPED);
-        let moved = operator("ops", &[], &[]).unwrap();
+        assert_eq!(render_operator(NAMESPACE, &[], &[]).unwrap(), SHIPPED);
+        let moved = render_operator("ops", &[], &[]).unwrap();
         assert!(!moved.contains(NAMESPACE));
         assert_eq!(parse(&moved).len(), parse(SHIPPED).len());
     }
 
     #[test]
     fn features_add_the_permissions_that_they_need() {
-        let plain = operator("ops", &[], &[]).unwrap();
+        let plain = render_operator("ops", &[], &[]).unwrap();
         assert!(!plain.contains("tokenreviews"));
-        let all = parse(&operator("ops", &[], &[OperatorFeature::MetricsAuth]).unwrap());
+        let all = parse(&render_operator("ops", &[], &[OperatorFeature::MetricsAuth]).unwrap());
         let [role, binding] = &all[parse(&plain).len()..] else { panic!("{all:?}") };
         assert_eq!(role["rules"][0]["resources"], json!(["tokenreviews"]));
         assert_eq!(binding["subjects"][0]["namespace"], "ops");
-        let shipped = operator(NAMESPACE, &[], &[OperatorFeature::MetricsAuth]).unwrap();
+        let shipped = render_operator(NAMESPACE, &[], &[OperatorFeature::MetricsAuth]).unwrap();
         assert_eq!(parse(&shipped).len(), all.len());
-        let both =
-            operator(NAMESPACE, &[], &[OperatorFeature::MetricsAuth, OperatorFeature::ReadApi])
-                .unwrap();
+        let both = render_operator(
+            NAMESPACE,
+            &[],
+            &[OperatorFeature::MetricsAuth, OperatorFeature::ReadApi],
+        )
+        .unwrap();
         let names = parse(&both).into_iter().map(|it| it["metadata"]["name"].to_string());
         assert_eq!(names.filter(|name| name.contains("read-api")).count(), 2);
     }
@@ -144,7 +147,7 @@ mod tests {
     #[test]
     fn for_some_namespaces_every_permission_is_a_role() {
         let watched = ["a".to_owned(), "b".to_owned()];
-        let text = operator("ops", &watched, &[]).unwrap();
+        let text = render_operator("ops", &watched, &[]).unwrap();
         let line = |document: &Value| {
             let meta = &document["metadata"];
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -98,7 +98,7 @@ impl RbacObject {
     /// # Errors
     ///
     /// The error of the first invalid field.
-    pub fn of_item(kind: &str, object: DynamicObject) -> Result<Self, serde_json::Error> {
+    pub fn from_list_item(kind: &str, object: DynamicObject) -> Result<Self, serde_json::Error> {
         let DynamicObject { metadata, data, .. } = object;
         Ok(Self { kind: kind.to_owned(), metadata, ..serde_json::from_value(data)? })
     }
@@ -129,7 +129,7 @@ impl RbacObject {
 
     /// The `roleRef` of a binding; `None` for a role.
     #[must_use]
-    pub fn binds(&self) -> Option<&RoleRef> {
+    pub fn bound_role(&self) -> Option<&RoleRef> {
         self.role_ref.as_ref()
     }
 

@@ -126,7 +126,7 @@ impl Budget {
     }
 
     /// Iterates over this budget and its ancestors.
-    pub fn chain(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
+    pub fn self_and_ancestors(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
         std::iter::successors(Some(self), |budget| budget.parent())
     }
 
@@ -178,7 +178,7 @@ impl UsageGaugeState {
     /// Recomputes `charged` from `payers`, and updates the budgets that were added or removed.
     fn settle(&mut self) {
         let mut charged: Vec<Arc<Budget>> = Vec::new();
-        for budget in self.payers.iter().flat_map(Budget::chain) {
+        for budget in self.payers.iter().flat_map(Budget::self_and_ancestors) {
             if !charged.contains(budget) {
                 charged.push(Arc::clone(budget));
             }

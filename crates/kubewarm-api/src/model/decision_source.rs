@@ -1,7 +1,6 @@
-//! Result of authentication and authorization of a client, and its source. Metrics use both as
-//! labels.
+//! The source of a decision about a caller, as a label of metrics.
 
-/// Source of a [`Decision`].
+/// Source of the authentication or authorization of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum DecisionSource {

@@ -4,17 +4,17 @@ use super::{list_watch::ListWatch, task::missing_namespace};
 use kubewarm_api::model::{
     FaultReason, InformerKey, NamespaceCheck, RequestFault, ResourceVersion, Verb,
 };
-use kubewarm_client::existence;
+use kubewarm_client::fetch_namespace_existence;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Time limit for each request. The API server's own limit of 60 s is too long for a check.
-const WITHIN: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// `timeoutSeconds` of the watch. kubewarm closes it after the headers.
-const MOMENT: Duration = Duration::from_secs(1);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(1);
 /// A version that every cluster has compacted. A watch from it is authorized and then ends with
 /// 410.
-const ANCIENT: u64 = 1;
+const COMPACTED_VERSION: u64 = 1;
 
 /// The API server's decision on one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl AccessCheck {
     ///
     /// Two requests of at most 20 s each. A third request looks the namespace up if an identity was
     /// refused in a namespace that may not exist. Nothing is sent for a key that kubewarm refuses.
-    pub async fn of(client: &Arc<kube::Client>, key: &InformerKey, check: NamespaceCheck) -> Self {
+    pub async fn run(client: &Arc<kube::Client>, key: &InformerKey, check: NamespaceCheck) -> Self {
         let sent = Instant::now();
         let list_watch = match ListWatch::new(client, key) {
             Ok(list_watch) => list_watch,
@@ -62,27 +62,31 @@ impl AccessCheck {
                 return Self { sent, requests: 0, list: refused(), watch: refused() };
             }
         };
-        let peek = list_watch.peek(WITHIN).await;
+        let peek = list_watch.peek(REQUEST_TIMEOUT).await;
         let version = peek.as_ref().ok().and_then(|meta| meta.version().ok());
-        let list = peek.map_or_else(AccessDecision::of, |_| AccessDecision::Allowed);
+        let list = peek.map_or_else(AccessDecision::from_fault, |_| AccessDecision::Allowed);
         if let AccessDecision::Undecided(fault) = &list {
             let watch = AccessDecision::Undecided(fault.clone());
             return Self { sent, requests: 1, list, watch };
         }
-        let version = version.unwrap_or_else(|| ResourceVersion::from(ANCIENT));
-        let opened = list_watch.open(WITHIN, |endpoint| endpoint.watch(&version, MOMENT)).await;
+        let version = version.unwrap_or_else(|| ResourceVersion::from(COMPACTED_VERSION));
+        let opened = list_watch
+            .open(REQUEST_TIMEOUT, |endpoint| endpoint.watch(&version, WATCH_TIMEOUT))
+            .await;
         let watch = match opened {
             Ok(_ended_by_dropping) => AccessDecision::Allowed,
             // The API server authorizes a request before it compares the version.
             Err(fault) if fault.reason() == FaultReason::Gone => AccessDecision::Allowed,
-            Err(fault) => AccessDecision::of(fault),
+            Err(fault) => AccessDecision::from_fault(fault),
         };
         let mut access_check = Self { sent, requests: 2, list, watch };
         if let (Some(_), NamespaceCheck::Ask, Some(name)) =
             (access_check.refusal(), check, key.extent.namespace())
         {
             access_check.requests += 1;
-            if let Some(fault) = missing_namespace(&key.extent, existence(client, name).await) {
+            if let Some(fault) =
+                missing_namespace(&key.extent, fetch_namespace_existence(client, name).await)
+            {
                 access_check.refuse_for(&fault);
             }
         }
@@ -92,8 +96,8 @@ impl AccessCheck {
     /// The refused verb and the reason. The list comes first if both are refused.
     #[must_use]
     pub fn refusal(&self) -> Option<(Verb, &RequestFault)> {
-        fn refused(verb: Verb, answer: &AccessDecision) -> Option<(Verb, &RequestFault)> {
-            match answer {
+        fn refused(verb: Verb, decision: &AccessDecision) -> Option<(Verb, &RequestFault)> {
+            match decision {
                 AccessDecision::Refused(fault) => Some((verb, fault)),
                 AccessDecision::Allowed | AccessDecision::Undecided(_) => None,
             }
@@ -103,9 +107,9 @@ impl AccessCheck {
 
     /// Replaces the reason of every refusal.
     fn refuse_for(&mut self, fault: &RequestFault) {
-        for answer in [&mut self.list, &mut self.watch] {
-            if matches!(answer, AccessDecision::Refused(_)) {
-                *answer = AccessDecision::Refused(fault.clone());
+        for decision in [&mut self.list, &mut self.watch] {
+            if matches!(decision, AccessDecision::Refused(_)) {
+                *decision = AccessDecision::Refused(fault.clone());
             }
         }
     }
@@ -114,14 +118,14 @@ impl AccessCheck {
 impl AccessDecision {
     /// The fault, if the response does not depend on permissions.
     #[must_use]
-    pub fn undecided(&self) -> Option<&RequestFault> {
+    pub fn undecided_fault(&self) -> Option<&RequestFault> {
         match self {
             Self::Undecided(fault) => Some(fault),
             Self::Allowed | Self::Refused(_) => None,
         }
     }
 
-    fn of(fault: RequestFault) -> Self {
+    fn from_fault(fault: RequestFault) -> Self {
         if fault.reason().is_access_denied() {
             Self::Refused(fault)
         } else {

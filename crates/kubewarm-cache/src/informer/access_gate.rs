@@ -40,8 +40,8 @@ impl AccessGate {
     /// The loss of access that blocks a store listed in epoch `listed_in`; `None` if no loss blocks
     /// it.
     pub(super) fn loss(&self, listed_in: Option<u64>) -> Option<AccessLoss> {
-        let is_of_before = listed_in.is_some_and(|epoch| epoch != self.epoch);
-        self.loss.filter(|_| self.is_closed() || is_of_before)
+        let is_outdated = listed_in.is_some_and(|epoch| epoch != self.epoch);
+        self.loss.filter(|_| self.is_closed() || is_outdated)
     }
 
     /// Whether a request sent at that time is newer than the last loss of access. An older request
@@ -69,11 +69,11 @@ impl AccessGate {
     ) -> bool {
         let is_refused = fault.reason() != FaultReason::Unverified;
         let was_refused = self.closed.as_ref().map(|old| old.reason != FaultReason::Unverified);
-        let is_news = was_refused.is_none_or(|was_refused| is_refused && !was_refused);
+        let is_new = was_refused.is_none_or(|was_refused| is_refused && !was_refused);
         let now = Timestamp::now();
-        if is_news {
-            let goes_on = self.loss(listed_in);
-            self.loss = goes_on.or_else(|| Some(AccessLoss { at: Instant::now(), time: now }));
+        if is_new {
+            let ongoing = self.loss(listed_in);
+            self.loss = ongoing.or_else(|| Some(AccessLoss { at: Instant::now(), time: now }));
             self.losses += 1;
             self.epoch += u64::from(is_refused);
         }
@@ -88,7 +88,7 @@ impl AccessGate {
             attempts: 1,
             next_retry: None,
         });
-        is_news
+        is_new
     }
 
     /// Records that access is confirmed. A waiting informer retries at once.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Maximum exponential delay, in multiples of the first.
-const MAX: u32 = 30;
+const MAX_UNITS: u32 = 30;
 /// Maximum accepted `Retry-After`. A longer one, such as a day, is an error of a server or proxy.
 const MAX_SERVER_DELAY: Duration = Duration::from_mins(2);
 
@@ -28,26 +28,30 @@ impl RetryBackoff {
 
     /// Counts a failure and returns the delay before the next attempt.
     ///
-    /// `told` is the server's `Retry-After`; `spread` is a random number in `0.0..1.0`. Without
+    /// `retry_after` is the server's `Retry-After`; `spread` is a random number in `0.0..1.0`. Without
     /// `Retry-After`, the delay doubles from one unit up to 30, and is then shortened by up to a
     /// quarter.
     ///
     /// With `Retry-After`, the delay is that value, at most 120 s, plus up to a quarter and at
     /// least up to one unit. The random part prevents that all clients with the same `Retry-After`
     /// return together.
-    pub(super) fn failed(&mut self, told: Option<Duration>, spread: f64) -> Duration {
-        let own = self.unit.saturating_mul((1 << self.failures.min(5)).min(MAX));
+    pub(super) fn record_failure(
+        &mut self,
+        retry_after: Option<Duration>,
+        spread: f64,
+    ) -> Duration {
+        let own = self.unit.saturating_mul((1 << self.failures.min(5)).min(MAX_UNITS));
         self.failures = self.failures.saturating_add(1);
         let own = own.mul_f64(1.0 - spread / 4.0);
-        told.map_or(own, |told| {
-            let told = told.min(MAX_SERVER_DELAY);
-            let extra = (told / 4).max(self.unit);
-            (told + extra.mul_f64(spread)).max(own)
+        retry_after.map_or(own, |retry_after| {
+            let retry_after = retry_after.min(MAX_SERVER_DELAY);
+            let extra = (retry_after / 4).max(self.unit);
+            (retry_after + extra.mul_f64(spread)).max(own)
         })
     }
 
     /// Resets the number of failures.
-    pub(super) fn succeeded(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.failures = 0;
     }
 }
@@ -59,18 +63,18 @@ mod tests {
     #[test]
     fn waits_grow_to_thirty_seconds() {
         let mut backoff = RetryBackoff::new(Duration::from_secs(1));
-        let waits: Vec<_> = (0..8).map(|_| backoff.failed(None, 0.0).as_secs()).collect();
+        let waits: Vec<_> = (0..8).map(|_| backoff.record_failure(None, 0.0).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30, 30]);
         assert_eq!(backoff.failures(), 8);
-        backoff.succeeded();
-        assert_eq!(backoff.failed(None, 0.0), Duration::from_secs(1));
+        backoff.reset();
+        assert_eq!(backoff.record_failure(None, 0.0), Duration::from_secs(1));
     }
 
     #[test]
     fn retry_after_is_respected_up_to_two_minutes() {
-        let wait = |told, spread| {
+        let wait = |retry_after, spread| {
             RetryBackoff::new(Duration::from_secs(1))
-                .failed(Some(Duration::from_secs(told)), spread)
+                .record_failure(Some(Duration::from_secs(retry_after)), spread)
                 .as_millis()
         };
         assert_eq!(wait(30, 0.0), 30_000);

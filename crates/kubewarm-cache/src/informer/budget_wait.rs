@@ -14,12 +14,12 @@ const COMPARED_BYTES: usize = 1 << 20;
 /// comparisons.
 const OBJECT_BYTES: usize = COMPARED_BYTES / 64;
 /// Polling interval of a paused list. The controller decides within about 100 ms.
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum pause. A longer one means that the controller is stuck, and other lists need the slot.
-const PATIENCE: Duration = Duration::from_mins(1);
+const MAX_PAUSE: Duration = Duration::from_mins(1);
 /// Timeout of the request that counts the objects, long enough for a busy server. The list is
 /// paused meanwhile. Without the count, kubewarm cannot report which limit would be enough.
-const COUNT_WITHIN: Duration = Duration::from_secs(10);
+const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl InformerTask {
     /// Pauses a list while it exceeds the limits of every profile that declares it. Returns whether
@@ -39,29 +39,29 @@ impl InformerTask {
         }
         self.unchecked_bytes = 0;
         if !self.has_reported_excess && !self.gauge().is_within_all() {
-            self.learn_length().await;
+            self.fetch_object_count().await;
         }
-        self.tell_of_excess();
-        let until = Instant::now() + PATIENCE;
+        self.notify_excess();
+        let until = Instant::now() + MAX_PAUSE;
         let mut has_waited = false;
         while !self.gauge().can_grow() {
             if Instant::now() >= until {
-                let message = "the limits on memory and objects have left no room for a minute";
+                let message = "the limits on memory and objects have been exceeded for a minute";
                 return Err(RequestFault::new(FaultReason::Throttled, message));
             }
             has_waited = true;
-            sleep(PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         }
         Ok(has_waited)
     }
 
     /// Reads the number of objects from the API server, unless it is known. The API server does not
     /// report the number for lists with a selector.
-    async fn learn_length(&self) {
+    async fn fetch_object_count(&self) {
         if self.informer.status().report.expected.is_some() {
             return;
         }
-        if let Ok(first) = self.list_watch.peek(COUNT_WITHIN).await {
+        if let Ok(first) = self.list_watch.peek(COUNT_TIMEOUT).await {
             let expected = first.remaining_item_count.map(|behind| behind.saturating_add(1));
             self.informer.status().report.expected = expected;
         }
@@ -72,7 +72,7 @@ impl InformerTask {
     }
 
     /// Notifies the controller once each time that the informer begins to exceed a limit.
-    pub(super) fn tell_of_excess(&mut self) {
+    pub(super) fn notify_excess(&mut self) {
         let exceeded = !self.gauge().is_within_all();
         if exceeded && !self.has_reported_excess {
             self.shared.changes.notify();

@@ -30,15 +30,15 @@ pub enum ConsistencyResult {
 }
 
 /// Time limit for each page of the list.
-const PAGE: Duration = Duration::from_mins(1);
+const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl InformerTask {
     /// Waits until the next consistency check is due; never ends if the profile disables the
     /// checks. Cancel safe.
-    pub(super) fn comparison_due(&self) -> impl Future<Output = ()> + use<> {
+    pub(super) fn consistency_check_due(&self) -> impl Future<Output = ()> + use<> {
         let period = self.informer.tuning(|tuning| tuning.consistency_check_period);
         let due = period.and_then(|period| {
-            self.consistency_checked_at.checked_add(period.mul_f64(self.compared_part))
+            self.consistency_checked_at.checked_add(period.mul_f64(self.consistency_check_jitter))
         });
         async move {
             match due {
@@ -52,9 +52,11 @@ impl InformerTask {
     /// present.
     ///
     /// Each request draws on the spare part of the namespace's rate limit.
-    pub(super) fn compare(&mut self) -> Fuse<BoxFuture<'static, ConsistencyResult>> {
+    pub(super) fn start_consistency_check(
+        &mut self,
+    ) -> Fuse<BoxFuture<'static, ConsistencyResult>> {
         self.consistency_checked_at = Instant::now();
-        let (held, version) = ObjectSetDigest::new().of_store(&self.informer.reader);
+        let (stored, version) = ObjectSetDigest::new().of_store(&self.informer.reader);
         let is_whole = self.rejected == 0 && !self.informer.status().has_undecodable();
         let at = version.filter(|version| is_whole && !version.is_opaque());
         let Some(at) = at.filter(|at| self.version().as_ref() == Some(at)) else {
@@ -64,16 +66,16 @@ impl InformerTask {
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
         let limit = self.informer.tuning(|tuning| tuning.lists.page_size);
         let namespace = self.namespace_of_profile();
-        let comparing = async move {
-            let _permit = shared.comparisons.acquire(&namespace).await;
-            let mut listed = held.empty();
+        let check = async move {
+            let _permit = shared.consistency_checks.acquire(&namespace).await;
+            let mut listed = stored.empty();
             let mut token = String::new();
             loop {
-                while let Err(open_at) = shared.buckets.draw_spare(&namespace, Instant::now()) {
+                while let Err(open_at) = shared.buckets.try_take_spare(&namespace, Instant::now()) {
                     sleep_until(open_at).await;
                 }
                 let part = ListPart::Page { limit, token: &token };
-                let page = match listed.add_page(&list_watch, Some(&at), part, PAGE).await {
+                let page = match listed.add_page(&list_watch, Some(&at), part, PAGE_TIMEOUT).await {
                     Ok(page) => page,
                     Err(fault) => return ConsistencyResult::failed(&fault),
                 };
@@ -81,7 +83,7 @@ impl InformerTask {
                     return ConsistencyResult::Skipped;
                 }
                 if page.token.is_empty() {
-                    let is_equal = held.matches(&listed);
+                    let is_equal = stored.matches(&listed);
                     return if is_equal {
                         ConsistencyResult::Equal
                     } else {
@@ -91,14 +93,17 @@ impl InformerTask {
                 token = page.token;
             }
         };
-        comparing.boxed().fuse()
+        check.boxed().fuse()
     }
 
     /// Records the result of a consistency check. Returns the end of the watch if the store
     /// differs.
-    pub(super) fn compared(&self, comparison: ConsistencyResult) -> Option<WatchStreamEnd> {
-        self.metrics.count_consistency_check(comparison);
-        if comparison != ConsistencyResult::Different {
+    pub(super) fn finish_consistency_check(
+        &self,
+        result: ConsistencyResult,
+    ) -> Option<WatchStreamEnd> {
+        self.metrics.count_consistency_check(result);
+        if result != ConsistencyResult::Different {
             return None;
         }
         tracing::error!(

@@ -40,9 +40,9 @@ impl ObjectSetDigest {
 
     /// The digest of a store with the same hash keys, and the version of the store. Takes 0.2 µs
     /// per object under the store's lock.
-    pub(super) fn of_store(&self, table: &StoreReader) -> (Self, Option<ResourceVersion>) {
+    pub(super) fn of_store(&self, store: &StoreReader) -> (Self, Option<ResourceVersion>) {
         let mut digest = self.empty();
-        let version = table.visit(|named| digest.add(&named));
+        let version = store.visit(|named| digest.add(&named));
         (digest, version)
     }
 

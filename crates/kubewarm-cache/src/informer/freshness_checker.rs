@@ -28,16 +28,16 @@ use tokio::{
 
 /// Maximum number of objects to compare. One request returns that many in about 10 ms, and the
 /// comparison takes less than 1 ms.
-const FEW: u32 = 200;
+const MAX_COMPARED_OBJECTS: u32 = 200;
 /// Time limit of a freshness check.
-const PATIENCE: Duration = Duration::from_secs(3);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Polling interval of the store's version. An event usually arrives within a few milliseconds.
-const POLL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Delay before a probe is sent for a small store whose watch stays silent.
-const LATE: Duration = Duration::from_millis(100);
+const PROBE_DELAY: Duration = Duration::from_millis(100);
 /// Maximum number of concurrent freshness checks. Each uses one connection for at most 3 s; further
 /// checks wait.
-const UNDER_WAY: usize = 32;
+const MAX_CONCURRENT: usize = 32;
 
 /// A passed freshness check of one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,25 +45,25 @@ pub struct FreshnessCheck {
     /// When the request was sent. The store contains every change made before this time.
     pub at: Instant,
     /// The store's version when it passed the check.
-    held: ResourceVersion,
+    stored: ResourceVersion,
     /// The API server's version at `at`.
     newest: ResourceVersion,
 }
 
 /// How long a result stays cached. Readers accept only results of requests sent after they began to
 /// wait.
-const KEPT: Duration = Duration::from_secs(10);
+const RESULT_TTL: Duration = Duration::from_secs(10);
 /// Maximum number of cached results. It exceeds the number of concurrent checks, so waiting readers
 /// still find their result.
-const MAX_KEPT: u64 = 1_024;
+const MAX_RESULTS: u64 = 1_024;
 
 /// Runs freshness checks, at most one per store at a time. Cheap to clone.
 #[derive(Clone)]
 pub struct FreshnessChecker {
     reports: InformerReports,
     buckets: NamespaceBuckets,
-    under_way: Arc<Semaphore>,
-    kept: ExpiringCache<InformerKey, FreshnessCheck>,
+    permits: Arc<Semaphore>,
+    results: ExpiringCache<InformerKey, FreshnessCheck>,
     /// Runs each check to its end, even if the reader gives up.
     runtime: Handle,
 }
@@ -74,17 +74,17 @@ impl FreshnessCheck {
     /// True for the version that passed the check, and for every version from the API server's on.
     /// A version in between can be a state that was already outdated when the check was sent.
     #[must_use]
-    pub fn covers(&self, version: Option<&ResourceVersion>) -> bool {
-        version.is_some_and(|version| *version == self.held || *version >= self.newest)
+    pub fn is_valid_for(&self, version: Option<&ResourceVersion>) -> bool {
+        version.is_some_and(|version| *version == self.stored || *version >= self.newest)
     }
 }
 
 impl FreshnessChecker {
     /// Must be called within the tokio runtime that is to run the checks.
     pub(super) fn new(reports: InformerReports, buckets: NamespaceBuckets) -> Self {
-        let under_way = Arc::new(Semaphore::new(UNDER_WAY));
-        let kept = ExpiringCache::new(MAX_KEPT, KEPT);
-        Self { reports, buckets, under_way, kept, runtime: Handle::current() }
+        let permits = Arc::new(Semaphore::new(MAX_CONCURRENT));
+        let results = ExpiringCache::new(MAX_RESULTS, RESULT_TTL);
+        Self { reports, buckets, permits, results, runtime: Handle::current() }
     }
 
     /// Runs a freshness check of the store of `key`, or shares one whose request was sent after
@@ -106,75 +106,75 @@ impl FreshnessChecker {
     /// One request, shared by all readers that came before it was sent. It returns a page of
     /// metadata for a store of up to 200 objects. For a larger store it returns one object, and a
     /// probe of about 2 s follows. Takes at most 3 s.
-    pub async fn prove(
+    pub async fn check(
         &self,
         key: &InformerKey,
         payer: &Arc<str>,
         since: Instant,
     ) -> Result<FreshnessCheck, RequestFault> {
         let (freshness_checker, of, payer) = (self.clone(), key.clone(), Arc::clone(payer));
-        let proving = async move { freshness_checker.make(&of, &payer).await };
-        let (kept, runtime) = (&self.kept, &self.runtime);
+        let checking = async move { freshness_checker.run_check(&of, &payer).await };
+        let (results, runtime) = (&self.results, &self.runtime);
         let freshness_check =
-            kept.get_or_fetch(runtime, key.clone(), Some(since), || proving).await?;
+            results.get_or_fetch(runtime, key.clone(), Some(since), || checking).await?;
         Ok(freshness_check.value)
     }
 
-    async fn make(
+    async fn run_check(
         &self,
         key: &InformerKey,
         payer: &Arc<str>,
     ) -> Result<FreshnessCheck, RequestFault> {
-        let informer = self.reports.informer(key).ok_or_else(idle)?;
-        let deadline = Instant::now() + PATIENCE;
+        let informer = self.reports.informer(key).ok_or_else(not_updated)?;
+        let deadline = Instant::now() + CHECK_TIMEOUT;
         let list_watch = informer.list_watch.as_ref().map_err(RequestFault::clone)?;
-        let _one = self.turn(payer, deadline).await?;
+        let _permit = self.acquire_permit(payer, deadline).await?;
         if !informer.get_summary().is_kept_current() {
-            return Err(idle());
+            return Err(not_updated());
         }
         let before = informer.reader.version();
-        let is_small = informer.reader.objects() <= FEW.into();
+        let is_small = informer.reader.objects() <= MAX_COMPARED_OBJECTS.into();
         let sent = Instant::now();
         let within = deadline.saturating_duration_since(sent);
-        let (newest, all) = newest(list_watch, is_small, within).await?;
+        let (newest, all) = fetch_newest_version(list_watch, is_small, within).await?;
         if before.is_some_and(|before| newest.is_older_than(&before)) {
-            // Either versions went back, or this API server lags behind. A probe will find out.
+            // Either versions went back, or this API server lags behind. A probe shows which.
             informer.probe.notify_one();
-            return Err(behind());
+            return Err(not_reached());
         }
-        let mut probe_at = Some(if all.is_some() { sent + LATE } else { sent });
+        let mut probe_at = Some(if all.is_some() { sent + PROBE_DELAY } else { sent });
         loop {
-            if let Some(freshness_check) = informer.prove(sent, &newest, all.as_ref()) {
+            if let Some(freshness_check) = informer.confirm(sent, &newest, all.as_ref()) {
                 return Ok(freshness_check);
             }
             let now = Instant::now();
             if now >= deadline {
-                return Err(behind());
+                return Err(not_reached());
             }
             if !informer.get_summary().is_kept_current() {
-                return Err(idle());
+                return Err(not_updated());
             }
             if probe_at.take_if(|at| *at <= now).is_some() {
                 self.buckets.charge(payer, 1, now);
                 informer.probe.notify_one();
             }
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Waits for a permit to run one more check, and draws one request of the namespace `payer`.
-    async fn turn(
+    async fn acquire_permit(
         &self,
         payer: &Arc<str>,
         deadline: Instant,
     ) -> Result<SemaphorePermit<'_>, RequestFault> {
         // The semaphore is never closed.
-        let Ok(Ok(one)) = timeout_at(deadline, self.under_way.acquire()).await else {
-            return Err(busy());
+        let Ok(Ok(one)) = timeout_at(deadline, self.permits.acquire()).await else {
+            return Err(too_many_requests());
         };
-        while let Err(open_at) = self.buckets.draw_spare(payer, Instant::now()) {
+        while let Err(open_at) = self.buckets.try_take_spare(payer, Instant::now()) {
             if open_at >= deadline {
-                return Err(busy());
+                return Err(too_many_requests());
             }
             sleep_until(open_at).await;
         }
@@ -182,22 +182,22 @@ impl FreshnessChecker {
     }
 }
 
-fn idle() -> RequestFault {
-    RequestFault::new(FaultReason::Unverified, "nothing keeps it current")
+fn not_updated() -> RequestFault {
+    RequestFault::new(FaultReason::Unverified, "no watch updates the store")
 }
 
-fn behind() -> RequestFault {
-    RequestFault::new(FaultReason::TimedOut, "the watch has not brought what the API server has")
+fn not_reached() -> RequestFault {
+    RequestFault::new(FaultReason::TimedOut, "the watch has not reached the API server's version")
 }
 
-fn busy() -> RequestFault {
-    let message = "too many requests are made upstream, for the namespace or for readers at all";
+fn too_many_requests() -> RequestFault {
+    let message = "too many requests to the API server, of the namespace or of all readers";
     RequestFault::new(FaultReason::Throttled, message)
 }
 
 /// Returns the API server's current version. For a small store also returns the digest of the list,
 /// if the list fits into one page.
-async fn newest(
+async fn fetch_newest_version(
     list_watch: &ListWatch,
     is_small: bool,
     within: Duration,
@@ -206,7 +206,7 @@ async fn newest(
         return Ok((list_watch.peek(within).await?.version()?, None));
     }
     let mut named = ObjectSetDigest::new();
-    let part = ListPart::Page { limit: FEW, token: "" };
+    let part = ListPart::Page { limit: MAX_COMPARED_OBJECTS, token: "" };
     let meta = named.add_page(list_watch, None, part, within).await?;
     Ok((meta.version()?, meta.token.is_empty().then_some(named)))
 }
@@ -214,7 +214,7 @@ async fn newest(
 impl SharedInformer {
     /// Returns the result if the store has reached `newest`, or if its objects equal `all`. `sent`
     /// is when the request was sent.
-    fn prove(
+    fn confirm(
         &self,
         sent: Instant,
         newest: &ResourceVersion,
@@ -226,16 +226,16 @@ impl SharedInformer {
         // Hold off the writer, so that the store cannot be purged before its confirmation is
         // recorded.
         let no_writer = self.sink.lock();
-        let mut held = self.reader.version()?;
-        let has_come = held >= *newest;
-        if !has_come {
+        let mut stored = self.reader.version()?;
+        let has_reached = stored >= *newest;
+        if !has_reached {
             let all = all.filter(|all| all.objects() == self.reader.objects())?;
             let (digest, version) = all.of_store(&self.reader);
-            held = version.filter(|_| digest.matches(all))?;
+            stored = version.filter(|_| digest.matches(all))?;
         }
-        self.status().current(sent);
+        self.status().confirm(sent);
         drop(no_writer);
-        Some(FreshnessCheck { at: sent, held, newest: newest.clone() })
+        Some(FreshnessCheck { at: sent, stored, newest: newest.clone() })
     }
 }
 
@@ -254,17 +254,23 @@ mod tests {
     async fn waiting_for_a_permit_ends_at_the_deadline_of_the_check() {
         let checks = FreshnessChecker::new(InformerReports::default(), NamespaceBuckets::default());
         let (payer, began) = ("ns".into(), Instant::now());
-        let all = checks.under_way.acquire_many(UNDER_WAY.try_into().unwrap()).await.unwrap();
-        let acquire = || async { checks.turn(&payer, Instant::now() + PATIENCE).await.map(drop) };
-        assert_eq!(acquire().await, Err(busy()));
-        assert_eq!(began.elapsed(), PATIENCE);
+        let all = checks.permits.acquire_many(MAX_CONCURRENT.try_into().unwrap()).await.unwrap();
+        let acquire = || async {
+            checks.acquire_permit(&payer, Instant::now() + CHECK_TIMEOUT).await.map(drop)
+        };
+        assert_eq!(acquire().await, Err(too_many_requests()));
+        assert_eq!(began.elapsed(), CHECK_TIMEOUT);
         let others_end = async {
-            sleep(PATIENCE / 2).await;
+            sleep(CHECK_TIMEOUT / 2).await;
             drop(all);
         };
         assert_eq!(join!(acquire(), others_end).0, Ok(()));
-        assert_eq!(began.elapsed(), PATIENCE + PATIENCE / 2);
+        assert_eq!(began.elapsed(), CHECK_TIMEOUT + CHECK_TIMEOUT / 2);
         checks.buckets.charge(&payer, 1_000, Instant::now());
-        assert_eq!(acquire().await, Err(busy()), "the namespace is over its request limit");
+        assert_eq!(
+            acquire().await,
+            Err(too_many_requests()),
+            "the namespace is over its request limit"
+        );
     }
 }

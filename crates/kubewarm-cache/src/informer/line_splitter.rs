@@ -1,4 +1,4 @@
-//! Splits a watch response into lines while the bytes arrive. The size limits are those in
+//! Splits a watch response into lines while the bytes arrive. Lines have the size limits of
 //! `list_splitter.rs`.
 
 use super::list_splitter::{HEAD, SplitItem, keep};

@@ -55,12 +55,12 @@ impl InformerTask {
         // This can send a request for the server's version. It runs without a slot, so a slow
         // server does not delay other lists.
         let mut order = shared
-            .strategies
+            .list_methods
             .order(&shared.operator, &self.informer.key, tuning.lists.strategy)
             .await;
         let slot = shared.lists.acquire(&tuning.member_of).await;
         self.informer.enter(TaskState::Listing);
-        let reread = match why {
+        let replace_policy = match why {
             Some(
                 RelistReason::Redefined | RelistReason::Recreated | RelistReason::Inconsistent,
             ) => ReplacePolicy::Everything,
@@ -69,20 +69,20 @@ impl InformerTask {
 
         if self.broken_lists >= 2 {
             // Something cuts long responses off, and pages are the shortest responses.
-            order.retain(|&way| way == ListMethod::PagedList);
+            order.retain(|&method| method == ListMethod::PagedList);
         }
-        let mut ways = order.into_iter().peekable();
-        let (strategy, listed, asked_at) = loop {
-            let way = ways.next().unwrap_or(ListMethod::PagedList);
-            let asked_at = Instant::now();
-            let listed = self.list_by(way, reread).await;
+        let mut methods = order.into_iter().peekable();
+        let (strategy, listed, requested_at) = loop {
+            let method = methods.next().unwrap_or(ListMethod::PagedList);
+            let requested_at = Instant::now();
+            let listed = self.list_with(method, replace_policy).await;
             match listed {
-                Ok(listed) => break (way, listed, asked_at),
+                Ok(listed) => break (method, listed, requested_at),
                 Err(ListError::Fault(fault))
-                    if is_for_want_of(way, &fault) && ways.peek().is_some() =>
+                    if needs_other_method(method, &fault) && methods.peek().is_some() =>
                 {
-                    tracing::info!(informer = %self.informer.key, ?way, %fault, "falling back to another way to list");
-                    shared.strategies.avoid(&self.informer.key, way);
+                    tracing::info!(informer = %self.informer.key, ?method, %fault, "falling back to another list method");
+                    shared.list_methods.avoid(&self.informer.key, method);
                 }
                 Err(ListError::RolledBack) => return Ok(self.roll_back()),
                 Err(ListError::Fault(fault)) => {
@@ -100,11 +100,11 @@ impl InformerTask {
         let swept = self.informer.apply(Delta::ListDone(version.clone()));
         let removed = if let DeltaOutcome::Swept { removed } = swept { removed } else { 0 };
         if self.informer.reader.objects() == 0
-            && let Some(fault) = self.absent_namespace(asked_at).await
+            && let Some(fault) = self.absent_namespace(requested_at).await
         {
             return Err(failed(fault));
         }
-        self.finish_list(why, removed, strategy, &version, asked_at);
+        self.finish_list(why, removed, strategy, &version, requested_at);
         Ok(stream.map_or(TaskAction::Watch, |stream| TaskAction::Follow(Box::new(stream))))
     }
 
@@ -114,14 +114,14 @@ impl InformerTask {
         removed: u64,
         strategy: ListMethod,
         version: &ResourceVersion,
-        asked_at: Instant,
+        requested_at: Instant,
     ) {
         let replaced = std::mem::take(&mut self.replaced);
         self.listed_at = Some(Instant::now());
         let warmed = {
             let mut status = self.informer.status();
             status.report.fault.take_if(|fault| fault.verb == Verb::List);
-            status.listed(version, strategy, asked_at, self.epoch)
+            status.record_list(version, strategy, requested_at, self.epoch)
         };
         self.shared.changes.notify();
         if let Some(warmed) = warmed {
@@ -142,10 +142,10 @@ impl InformerTask {
         }
     }
 
-    async fn list_by(
+    async fn list_with(
         &mut self,
-        way: ListMethod,
-        reread: ReplacePolicy,
+        method: ListMethod,
+        replace_policy: ReplacePolicy,
     ) -> Result<AppliedList, ListError> {
         self.rejected = 0;
         {
@@ -154,11 +154,11 @@ impl InformerTask {
             let report = &mut status.report;
             (report.listed, report.expected) = (0, None);
         }
-        self.informer.apply(Delta::ListStarted(reread));
-        match way {
+        self.informer.apply(Delta::ListStarted(replace_policy));
+        match method {
             ListMethod::List => self.list_whole().await,
             ListMethod::WatchList => self.list_streaming().await,
-            ListMethod::PagedList => self.list_pages(reread).await,
+            ListMethod::PagedList => self.list_pages(replace_policy).await,
         }
     }
 
@@ -169,7 +169,10 @@ impl InformerTask {
 
     /// Lists in pages. If the continue token expires, lists the whole resource instead, as
     /// client-go does: a newer token would mix two versions in one store.
-    async fn list_pages(&mut self, reread: ReplacePolicy) -> Result<AppliedList, ListError> {
+    async fn list_pages(
+        &mut self,
+        replace_policy: ReplacePolicy,
+    ) -> Result<AppliedList, ListError> {
         let limit = self.informer.tuning(|tuning| tuning.lists.page_size);
         let mut meta = self.page(ListPart::Page { limit, token: "" }).await?;
         while !meta.token.is_empty() {
@@ -179,7 +182,7 @@ impl InformerTask {
                 match self.page(ListPart::Page { limit, token: &token }).await {
                     Ok(meta) => break meta,
                     Err(ListError::Fault(fault)) if fault.reason() == FaultReason::Gone => {
-                        self.informer.apply(Delta::ListStarted(reread));
+                        self.informer.apply(Delta::ListStarted(replace_policy));
                         return self.list_whole().await;
                     }
                     // Fetch the same page again. Repeating an upsert is harmless.
@@ -192,7 +195,7 @@ impl InformerTask {
                 }
             };
             if meta.token == token {
-                let message = "a page points to itself as the next";
+                let message = "a page has its own continue token";
                 return Err(RequestFault::new(FaultReason::Malformed, message).into());
             }
         }
@@ -211,7 +214,7 @@ impl InformerTask {
     pub(super) fn count_list<T>(&self, received: &Result<T, ListError>, started: Instant) {
         let took = started.elapsed();
         let outcome = if received.is_ok() {
-            self.informer.status().list_took(took);
+            self.informer.status().record_list_duration(took);
             MetricOutcome::Success
         } else {
             MetricOutcome::Error
@@ -224,7 +227,7 @@ impl InformerTask {
         let sent = Instant::now();
         let within = timing.list_headers;
         let mut chunks = self.list_watch.open(within, |endpoint| endpoint.list(part)).await?;
-        self.informer.status().allowed(Verb::List, sent);
+        self.informer.status().record_success(Verb::List, sent);
         let mut splitter = ListSplitter::new(MAX_OBJECT);
         let mut checked = false;
         let mut window = (Instant::now() + timing.list_window, 0);
@@ -237,7 +240,7 @@ impl InformerTask {
             let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
             self.metrics.upstream_list_bytes.inc_by(length);
             window.1 += length;
-            if window.1 >= timing.list_least {
+            if window.1 >= timing.list_min_bytes {
                 window = (Instant::now() + timing.list_window, 0);
             }
             let mut rest = &chunk[..];
@@ -249,7 +252,7 @@ impl InformerTask {
                 }
                 let (consumed, piece) = splitter.feed(rest)?;
                 if let Some(piece) = piece {
-                    self.take_item(&piece);
+                    self.apply_item(&piece);
                     arrived += 1;
                     if self.wait_for_budget(piece.len()).await? {
                         window = (Instant::now() + timing.list_window, 0);
@@ -273,15 +276,15 @@ impl InformerTask {
         Ok(meta)
     }
 
-    fn take_item(&mut self, piece: &SplitItem<'_>) {
+    fn apply_item(&mut self, piece: &SplitItem<'_>) {
         match piece {
-            SplitItem::Whole(json) => self.take_listed(json, DecodeStage::ListItem),
+            SplitItem::Whole(json) => self.apply_listed(json, DecodeStage::ListItem),
             SplitItem::Oversized(head) => self.reject(oversized(head), DecodeStage::ListItem),
         }
     }
 
     /// Applies one object of the current list.
-    pub(super) fn take_listed(&mut self, json: &[u8], stage: DecodeStage) {
+    pub(super) fn apply_listed(&mut self, json: &[u8], stage: DecodeStage) {
         match self.decoder.decode(json) {
             Ok(item) => {
                 let outcome = self.informer.apply(Delta::Upsert(item));
@@ -318,8 +321,8 @@ impl InformerTask {
 
 /// Whether a fault means that this strategy does not work for the resource. Other faults would
 /// affect every strategy.
-fn is_for_want_of(way: ListMethod, fault: &RequestFault) -> bool {
-    match way {
+fn needs_other_method(method: ListMethod, fault: &RequestFault) -> bool {
+    match method {
         ListMethod::List => matches!(fault.reason(), FaultReason::TimedOut | FaultReason::TooLarge),
         ListMethod::WatchList => matches!(
             fault.reason(),
@@ -333,7 +336,7 @@ fn is_for_want_of(way: ListMethod, fault: &RequestFault) -> bool {
 }
 
 fn too_slow() -> RequestFault {
-    RequestFault::new(FaultReason::TimedOut, "the list brought too few bytes to count as progress")
+    RequestFault::new(FaultReason::TimedOut, "the list received too few bytes in time")
 }
 
 /// Describes an object above the size limit. Its name comes from the first bytes.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 const MAX_REMEMBERED: u64 = 1_000;
 
 /// Delay before another request for the server's version, after a failed one.
-const ASK_AGAIN: Duration = Duration::from_mins(1);
+const VERSION_RETRY_DELAY: Duration = Duration::from_mins(1);
 
 /// Kubernetes 1.33 and later encode a whole list while sending it. Earlier servers build the
 /// response in memory first (KEP-5116).
@@ -35,15 +35,15 @@ impl ListMethodSupport {
     pub(super) fn new(timing: &InformerTiming) -> Self {
         Self {
             minor: tokio::sync::Mutex::default(),
-            avoided: ExpiringCache::new(MAX_REMEMBERED, timing.remember),
+            avoided: ExpiringCache::new(MAX_REMEMBERED, timing.failed_method_ttl),
         }
     }
 
     /// Returns the strategy that an informer would try first. `operator` reads the server's
     /// version, at most once if that succeeds.
-    pub async fn first(&self, operator: &kube::Client, spec: &InformerSpec) -> ListMethod {
-        let wanted = spec.tuning.lists.strategy;
-        let order = self.order(operator, &spec.key, wanted).await;
+    pub async fn choose_first(&self, operator: &kube::Client, spec: &InformerSpec) -> ListMethod {
+        let strategy = spec.tuning.lists.strategy;
+        let order = self.order(operator, &spec.key, strategy).await;
         order.first().copied().unwrap_or(ListMethod::PagedList)
     }
 
@@ -58,9 +58,9 @@ impl ListMethodSupport {
         &self,
         operator: &kube::Client,
         informer: &InformerKey,
-        wanted: ListStrategy,
+        strategy: ListStrategy,
     ) -> Vec<ListMethod> {
-        let order: &[ListMethod] = match wanted {
+        let order: &[ListMethod] = match strategy {
             ListStrategy::Auto if self.minor(operator).await < STREAMED_ENCODING => {
                 &[ListMethod::PagedList]
             }
@@ -69,14 +69,18 @@ impl ListMethodSupport {
             ListStrategy::WatchList => &[ListMethod::WatchList, ListMethod::PagedList],
             ListStrategy::PagedList => &[ListMethod::PagedList],
         };
-        let avoided = |way| self.avoided.get(&lane(informer, way)).is_some();
-        order.iter().copied().filter(|&way| way == ListMethod::PagedList || !avoided(way)).collect()
+        let avoided = |method| self.avoided.get(&method_key(informer, method)).is_some();
+        order
+            .iter()
+            .copied()
+            .filter(|&method| method == ListMethod::PagedList || !avoided(method))
+            .collect()
     }
 
-    /// Remembers for `InformerTiming::remember` that a strategy failed for the informer's identity and
+    /// Remembers for `InformerTiming::failed_method_ttl` that a strategy failed for the informer's identity and
     /// resource.
-    pub(super) fn avoid(&self, informer: &InformerKey, way: ListMethod) {
-        self.avoided.insert(lane(informer, way), (), Instant::now());
+    pub(super) fn avoid(&self, informer: &InformerKey, method: ListMethod) {
+        self.avoided.insert(method_key(informer, method), (), Instant::now());
     }
 
     /// Returns the server's minor version, or 0 if it is unknown.
@@ -87,7 +91,7 @@ impl ListMethodSupport {
         let mut known = self.minor.lock().await;
         match *known {
             Some((Some(minor), _)) => return minor,
-            Some((None, asked_at)) if asked_at.elapsed() < ASK_AGAIN => return 0,
+            Some((None, requested_at)) if requested_at.elapsed() < VERSION_RETRY_DELAY => return 0,
             Some((None, _)) | None => {}
         }
         let answer = kubewarm_client::get(client, "/version").await;
@@ -99,8 +103,8 @@ impl ListMethodSupport {
     }
 }
 
-fn lane(informer: &InformerKey, way: ListMethod) -> (Identity, Resource, ListMethod) {
-    (informer.identity.clone(), informer.resource.clone(), way)
+fn method_key(informer: &InformerKey, method: ListMethod) -> (Identity, Resource, ListMethod) {
+    (informer.identity.clone(), informer.resource.clone(), method)
 }
 
 #[cfg(test)]
@@ -156,7 +160,7 @@ mod tests {
         assert_eq!(order.first(), Some(&ListMethod::List), "another identity is not affected");
         let order = strategies.order(&client, &pods(), ListStrategy::List).await;
         assert_eq!(order, [ListMethod::PagedList]);
-        tokio::time::advance(timing.remember).await;
+        tokio::time::advance(timing.failed_method_ttl).await;
         let order = strategies.order(&client, &pods(), ListStrategy::List).await;
         assert_eq!(order, [ListMethod::List, ListMethod::PagedList]);
     }

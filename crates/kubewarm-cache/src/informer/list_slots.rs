@@ -29,9 +29,9 @@ pub(super) struct ListSlot {
 struct ListSlotsState {
     free: usize,
     /// Maximum number of permits for one namespace.
-    share: usize,
+    namespace_limit: usize,
     /// Permits in use, by namespace.
-    held: HashMap<Arc<str>, usize>,
+    in_use: HashMap<Arc<str>, usize>,
     /// Profiles with a permit or a waiting informer. Its size is bounded, because each informer
     /// waits at most once.
     profiles: BTreeMap<ProfileRef, ProfileListSlots>,
@@ -40,7 +40,7 @@ struct ListSlotsState {
 
 #[derive(Debug, Default)]
 struct ProfileListSlots {
-    held: usize,
+    in_use: usize,
     /// Ordered by descending priority, then by arrival.
     waiting: BTreeMap<(Reverse<u16>, u64), ListSlotWaiter>,
 }
@@ -48,17 +48,17 @@ struct ProfileListSlots {
 #[derive(Debug)]
 struct ListSlotWaiter {
     /// The profile's `maxConcurrentLists`.
-    most: usize,
+    limit: usize,
     wake: oneshot::Sender<ListSlot>,
 }
 
 impl ListSlots {
-    /// Creates `total` permits, at most `share` of them for one namespace. A 0 counts as 1.
-    pub(super) fn new(total: usize, share: usize) -> Self {
+    /// Creates `total` permits, at most `namespace_limit` of them for one namespace. A 0 counts as 1.
+    pub(super) fn new(total: usize, namespace_limit: usize) -> Self {
         Self(Arc::new(Mutex::new(ListSlotsState {
             free: total.max(1),
-            share: share.max(1),
-            held: HashMap::new(),
+            namespace_limit: namespace_limit.max(1),
+            in_use: HashMap::new(),
             profiles: BTreeMap::new(),
             sequence: 0,
         })))
@@ -73,7 +73,7 @@ impl ListSlots {
                 let mut inner = self.0.lock();
                 inner.sequence += 1;
                 let position = (Reverse(member.priority), inner.sequence);
-                let waiter = ListSlotWaiter { most: member.max_concurrent_lists.max(1), wake };
+                let waiter = ListSlotWaiter { limit: member.max_concurrent_lists.max(1), wake };
                 let profile = inner.profiles.entry(member.profile.clone()).or_default();
                 // Cancelled waiters would otherwise receive permits and return them at once.
                 profile.waiting.retain(|_, waiter| !waiter.wake.is_closed());
@@ -111,34 +111,35 @@ impl ListSlotsState {
         if self.free == 0 {
             return None;
         }
-        let (held, share) = (&self.held, self.share);
-        let has_quota = |name: &ProfileRef| held.get(&name.namespace).is_none_or(|&it| it < share);
+        let (in_use, namespace_limit) = (&self.in_use, self.namespace_limit);
+        let has_quota =
+            |name: &ProfileRef| in_use.get(&name.namespace).is_none_or(|&it| it < namespace_limit);
         let first = |profile: &ProfileListSlots| {
             let ((_, sequence), waiter) = profile.waiting.first_key_value()?;
-            (profile.held < waiter.most).then_some(*sequence)
+            (profile.in_use < waiter.limit).then_some(*sequence)
         };
         let waiting = self.profiles.iter().filter(|(name, _)| has_quota(name));
         let next = waiting.filter_map(|(name, profile)| Some((first(profile)?, name))).min();
         let name = next?.1.clone();
         let profile = self.profiles.get_mut(&name)?;
         let (_, waiter) = profile.waiting.pop_first()?;
-        profile.held += 1;
+        profile.in_use += 1;
         self.free -= 1;
-        *self.held.entry(Arc::clone(&name.namespace)).or_default() += 1;
+        *self.in_use.entry(Arc::clone(&name.namespace)).or_default() += 1;
         Some((name, waiter))
     }
 
     fn release(&mut self, name: &ProfileRef) {
         self.free += 1;
-        if let Some(held) = self.held.get_mut(&name.namespace) {
-            *held -= 1;
-            if *held == 0 {
-                self.held.remove(&name.namespace);
+        if let Some(in_use) = self.in_use.get_mut(&name.namespace) {
+            *in_use -= 1;
+            if *in_use == 0 {
+                self.in_use.remove(&name.namespace);
             }
         }
         if let Some(profile) = self.profiles.get_mut(name) {
-            profile.held -= 1;
-            if profile.held == 0 && profile.waiting.is_empty() {
+            profile.in_use -= 1;
+            if profile.in_use == 0 && profile.waiting.is_empty() {
                 self.profiles.remove(name);
             }
         }
@@ -157,10 +158,10 @@ mod tests {
     use super::*;
     use futures::FutureExt as _;
 
-    fn member(namespace: &str, name: &str, most: usize, priority: u16) -> ListSlotOwner {
+    fn member(namespace: &str, name: &str, limit: usize, priority: u16) -> ListSlotOwner {
         ListSlotOwner {
             profile: ProfileRef { namespace: namespace.into(), name: name.into() },
-            max_concurrent_lists: most,
+            max_concurrent_lists: limit,
             priority,
         }
     }
@@ -205,11 +206,11 @@ mod tests {
     async fn a_cancelled_wait_takes_no_slot() {
         let slots = ListSlots::new(1, 1);
         let a = member("a", "p", 9, 0);
-        let held = slots.acquire(&a).await;
+        let in_use = slots.acquire(&a).await;
         assert!(slots.acquire(&a).now_or_never().is_none());
-        drop(held);
+        drop(in_use);
         assert!(slots.acquire(&a).now_or_never().is_some());
         let inner = slots.0.lock();
-        assert!(inner.held.is_empty() && inner.profiles.is_empty());
+        assert!(inner.in_use.is_empty() && inner.profiles.is_empty());
     }
 }

@@ -278,7 +278,7 @@ mod tests {
                         items.push(String::from_utf8_lossy(item).into_owned());
                     }
                     Some(SplitItem::Oversized(head)) => {
-                        items.push(format!("oversized:{}", head.len()))
+                        items.push(format!("oversized:{}", head.len()));
                     }
                     None => {}
                 }

@@ -31,7 +31,7 @@ pub(super) struct ListWatch {
     endpoint: InformerEndpoint,
 }
 
-/// The first thing that a short watch delivers.
+/// The first event or bookmark of a short watch.
 #[derive(Debug)]
 pub(super) enum ShortWatchResult {
     /// A bookmark of this version, without an event before it.
@@ -114,7 +114,7 @@ impl ListWatch {
             while !rest.is_empty() {
                 let (consumed, piece) = lines.feed(rest);
                 if let Some(piece) = piece {
-                    return heard_in(&piece);
+                    return parse_first_event(&piece);
                 }
                 rest = rest.get(consumed..).unwrap_or_default();
             }
@@ -124,14 +124,14 @@ impl ListWatch {
 }
 
 /// Interprets the first line of a short watch.
-fn heard_in(piece: &SplitItem<'_>) -> Result<ShortWatchResult, RequestFault> {
+fn parse_first_event(piece: &SplitItem<'_>) -> Result<ShortWatchResult, RequestFault> {
     let event = match piece {
         SplitItem::Whole(line) => UpstreamEvent::parse(line),
         SplitItem::Oversized(head) => UpstreamEvent::of_head(head),
     };
-    let unclear = ShortWatchResult::Nothing("a second watch brought what cannot be read");
+    let unclear = ShortWatchResult::Nothing("a second watch sent an event that cannot be parsed");
     let Some(event) = event else { return Ok(unclear) };
-    let heard = match event.kind {
+    let result = match event.kind {
         UpstreamEventType::Error => return Err(fault::of_event(event.object)),
         UpstreamEventType::Bookmark => Bookmark::parse(event.object)
             .map(|bookmark| ShortWatchResult::Bookmark(bookmark.version)),
@@ -140,7 +140,7 @@ fn heard_in(piece: &SplitItem<'_>) -> Result<ShortWatchResult, RequestFault> {
         }
     };
     // An event that cannot be parsed does not show whether anything changed.
-    Ok(heard.unwrap_or(unclear))
+    Ok(result.unwrap_or(unclear))
 }
 
 impl fmt::Debug for ListWatch {

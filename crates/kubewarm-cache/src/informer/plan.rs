@@ -13,7 +13,7 @@ pub struct InformerPlan {
     /// Informers to create or to resume.
     pub start: Vec<InformerSpec>,
     /// Informers to pause, or to create without a watch. Their stores remain.
-    pub hold: Vec<InformerSpec>,
+    pub pause: Vec<InformerSpec>,
     /// Informers that no profile requires any more: the registry ends them and drops their stores.
     pub stop: BTreeSet<InformerKey>,
     /// Running or paused informers whose mode does not change. Their tuning can have changed.
@@ -22,7 +22,7 @@ pub struct InformerPlan {
 
 /// Computes the difference. The function is pure, and equal inputs give equal plans.
 ///
-/// An informer in the mode `InformerPlan` is neither started nor kept.
+/// An informer in the mode `Plan` is neither started nor kept.
 pub fn plan(
     desired: &DesiredInformers,
     running: &BTreeMap<InformerKey, ProfileMode>,
@@ -34,7 +34,7 @@ pub fn plan(
             | (ProfileMode::Paused, Some(ProfileMode::Paused)) => &mut plan.retune,
             (ProfileMode::Plan, _) => continue,
             (ProfileMode::Active, _) => &mut plan.start,
-            (ProfileMode::Paused, _) => &mut plan.hold,
+            (ProfileMode::Paused, _) => &mut plan.pause,
         };
         list.push(spec.clone());
     }

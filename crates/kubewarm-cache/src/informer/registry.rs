@@ -36,17 +36,17 @@ pub struct RegistryLimits {
 ///
 /// At the default `--namespace-quota` of 25 %, a namespace can probe 16 silent informers a second.
 /// With a staleness limit of 30 s, that is enough for about 400 of them.
-const PROBES: usize = 128;
+const MAX_PROBES: usize = 128;
 
 /// Maximum number of concurrent consistency checks. They are few because no client waits for them.
-const COMPARISONS: usize = 4;
+const MAX_CONSISTENCY_CHECKS: usize = 4;
 
 /// Maximum number of cached rollback checks, and of cached namespace lookups. Evicted results cost
 /// additional requests.
-const MAX_ANSWERS: u64 = 4_096;
+const MAX_CACHED_RESULTS: u64 = 4_096;
 /// How long these results stay cached. Callers never accept a result of a request sent before they
 /// needed it, so a few seconds would be enough.
-const ANSWERS_KEPT: Duration = Duration::from_mins(1);
+const RESULT_TTL: Duration = Duration::from_mins(1);
 
 /// All informers of the process: gives access to their reports, and passes changes of access to
 /// them. Cheap to clone.
@@ -108,9 +108,9 @@ impl InformerReports {
     /// After a refusal, the store is purged unless a profile sets `ServeStale`. If the last
     /// confirmation is only too old ([`FaultReason::Unverified`]), the store remains. An unknown key is
     /// ignored. A repeated refusal only updates the reason.
-    pub fn lost(&self, key: &InformerKey, verb: Verb, fault: &RequestFault) {
+    pub fn block(&self, key: &InformerKey, verb: Verb, fault: &RequestFault) {
         if let Some(informer) = self.informer(key) {
-            informer.lose(verb, fault);
+            informer.block(verb, fault);
         }
     }
 
@@ -118,15 +118,15 @@ impl InformerReports {
     /// after its backoff.
     ///
     /// Call it also if access was never lost but the informer's own last request was refused.
-    pub fn returned(&self, key: &InformerKey) {
+    pub fn unblock(&self, key: &InformerKey) {
         if let Some(informer) = self.informer(key) {
-            informer.regain();
+            informer.unblock();
         }
     }
 
     /// The reports of all informers, ordered by key.
     #[must_use]
-    pub fn all(&self) -> Vec<(InformerKey, InformerReport)> {
+    pub fn list_reports(&self) -> Vec<(InformerKey, InformerReport)> {
         let every = self.every().into_iter();
         every.map(|informer| (informer.key.clone(), informer.report())).collect()
     }
@@ -142,17 +142,20 @@ impl InformerRegistry {
         bounds: RegistryLimits,
         timing: InformerTiming,
     ) -> Self {
-        let share = |all: usize| (all * bounds.namespace_quota / 100).max(1);
+        let quota = |all: usize| (all * bounds.namespace_quota / 100).max(1);
         let shared = TaskContext {
             operator: clients.client_for(&Identity::Operator),
             metrics,
-            lists: ListSlots::new(bounds.lists, share(bounds.lists)),
-            probes: KeyedSemaphore::new(PROBES, share(PROBES)),
-            comparisons: KeyedSemaphore::new(COMPARISONS, share(COMPARISONS)),
+            lists: ListSlots::new(bounds.lists, quota(bounds.lists)),
+            probes: KeyedSemaphore::new(MAX_PROBES, quota(MAX_PROBES)),
+            consistency_checks: KeyedSemaphore::new(
+                MAX_CONSISTENCY_CHECKS,
+                quota(MAX_CONSISTENCY_CHECKS),
+            ),
             buckets: bounds.buckets,
-            strategies: ListMethodSupport::new(&timing),
-            peeks: ExpiringCache::new(MAX_ANSWERS, ANSWERS_KEPT),
-            namespaces: ExpiringCache::new(MAX_ANSWERS, ANSWERS_KEPT),
+            list_methods: ListMethodSupport::new(&timing),
+            peeks: ExpiringCache::new(MAX_CACHED_RESULTS, RESULT_TTL),
+            namespaces: ExpiringCache::new(MAX_CACHED_RESULTS, RESULT_TTL),
             changes: ChangeNotifier::default(),
             timing,
         };
@@ -204,7 +207,7 @@ impl InformerRegistry {
 
     /// Returns the informer of `spec`. If there is none, creates it, opens its store and spawns its
     /// task.
-    fn make(&mut self, spec: &InformerSpec) -> Arc<SharedInformer> {
+    fn get_or_create(&mut self, spec: &InformerSpec) -> Arc<SharedInformer> {
         if let Some(informer) = self.informers.informer(&spec.key) {
             return informer;
         }
@@ -231,7 +234,7 @@ impl InformerRegistry {
 
     /// The mode of every informer.
     #[must_use]
-    pub fn running(&self) -> BTreeMap<InformerKey, ProfileMode> {
+    pub fn running_informers(&self) -> BTreeMap<InformerKey, ProfileMode> {
         let every = self.informers.every().into_iter();
         every.map(|informer| (informer.key.clone(), informer.mode())).collect()
     }
@@ -240,15 +243,15 @@ impl InformerRegistry {
     /// predecessor ends.
     pub fn apply(&mut self, plan: InformerPlan) {
         // No `..`: a new field of `InformerPlan` must not compile until this function handles it.
-        let InformerPlan { start, hold, stop, retune } = plan;
+        let InformerPlan { start, pause, stop, retune } = plan;
         for spec in &retune {
             self.retune(spec);
         }
         for spec in &start {
             self.start(spec);
         }
-        for spec in &hold {
-            self.hold(spec);
+        for spec in &pause {
+            self.pause(spec);
         }
         for key in &stop {
             self.stop(key);
@@ -257,15 +260,15 @@ impl InformerRegistry {
 
     /// Creates an informer, or resumes a paused one.
     pub fn start(&mut self, spec: &InformerSpec) {
-        let informer = self.make(spec);
+        let informer = self.get_or_create(spec);
         if informer.mode() != ProfileMode::Active {
             informer.resume(spec);
         }
     }
 
     /// Pauses an informer, or creates a paused one. An existing store remains.
-    pub fn hold(&mut self, spec: &InformerSpec) {
-        self.make(spec).pause();
+    pub fn pause(&mut self, spec: &InformerSpec) {
+        self.get_or_create(spec).pause();
     }
 
     /// Ends an informer and drops its store. An unknown key is ignored.
@@ -308,7 +311,7 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
         // Read the orders before anything else. A later change of `ends` ends the task below, so no
         // order is lost.
         let now = control.borrow_and_update().clone();
-        informer.settle(&now.gate);
+        informer.purge_outdated(&now.gate);
         if now.mode != ProfileMode::Active || now.gate.is_closed() {
             was_closed |= now.gate.is_closed();
             // A change of tuning also wakes this: a store that was kept for `ServeStale` must then
@@ -321,14 +324,14 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
             status.report.fault = None;
             if status.version().is_none() {
                 // Time without access does not count as warm-up.
-                status.begin_warming();
+                status.restart_warmup();
             }
         }
         if let Some((number, why)) = now.relist.filter(|(number, _)| *number > relisted) {
             relisted = number;
             let mut status = informer.status();
             if status.is_synced() {
-                status.owe(why);
+                status.require_relist(why);
             }
         }
         let ended = async {
@@ -339,7 +342,7 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
             Err(fault) => {
                 // kubewarm refused the key before any request. Only an edited profile helps, and it
                 // creates another informer.
-                informer.failed(Verb::List, fault, 1, Duration::MAX);
+                informer.record_failure(Verb::List, fault, 1, Duration::MAX);
                 ended.await;
                 continue;
             }
@@ -352,12 +355,12 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
         }
         let fault =
             RequestFault::new(FaultReason::Internal, "the informer's task panicked; see the log");
-        let delay = panics.failed(None, fastrand::f64());
+        let delay = panics.record_failure(None, fastrand::f64());
         tracing::error!(informer = %informer.key, "the task of an informer panicked; it starts again after a wait");
-        informer.failed(Verb::List, &fault, panics.failures(), delay);
+        informer.record_failure(Verb::List, &fault, panics.failures(), delay);
         tokio::time::sleep(delay).await;
         // The panic can have left the store half updated.
-        informer.empty();
+        informer.purge();
     }
 }
 

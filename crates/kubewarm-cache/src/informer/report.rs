@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::{fmt::Display, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The state of an informer as reports show it. `status.rs` derives it from the task's `Step`, and
-/// `informer.rs` overrides it while the informer is paused or blocked.
+/// The state of an informer as reports show it. `status.rs` derives it from `TaskState`, and
+/// `shared_informer.rs` overrides it while the informer is paused or blocked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum InformerPhase {
     /// The first list waits for a slot.
@@ -139,7 +139,7 @@ impl RelistReason {
 pub struct AccessLoss {
     /// When kubewarm detected the loss, on the monotonic clock.
     pub at: Instant,
-    /// The same time on the wall clock.
+    /// When kubewarm detected the loss, on the wall clock.
     pub time: Timestamp,
 }
 
@@ -188,7 +188,7 @@ pub struct LatencyQuantiles {
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InformerReport {
-    /// Size of the store. All zero in a [`Reports::get_summary`](super::InformerReports::get_summary).
+    /// Size of the store. All zero in a [`InformerReports::get_summary`](super::InformerReports::get_summary).
     #[serde(flatten)]
     pub usage: StoreUsage,
     /// The state of the informer.
@@ -216,7 +216,7 @@ pub struct InformerReport {
     /// before it. Lists, events, bookmarks, probes and freshness checks confirm the store.
     #[serde(skip)]
     pub current_at: Option<Instant>,
-    /// The same time on the wall clock, for metrics.
+    /// Time of the last confirmation on the wall clock, for metrics.
     #[serde(rename = "lastProgressTime")]
     pub current_time: Option<Timestamp>,
     /// When the last event arrived.

@@ -32,7 +32,7 @@ pub(super) async fn open(
     request: Request<Vec<u8>>,
     headers_within: Duration,
 ) -> Result<BodyChunks, RequestFault> {
-    let late = || {
+    let timed_out = || {
         let seconds = headers_within.as_secs();
         RequestFault::new(
             FaultReason::TimedOut,
@@ -41,10 +41,10 @@ pub(super) async fn open(
     };
     let response = timeout(headers_within, client.send(request.map(Body::from)))
         .await
-        .map_err(|_elapsed| late())?
+        .map_err(|_elapsed| timed_out())?
         .map_err(|error| fault::of_transport(&error))?;
     if !response.status().is_success() {
-        return Err(refused(response, headers_within).await);
+        return Err(read_error_response(response, headers_within).await);
     }
     let chunks = response.into_body().into_data_stream();
     Ok(chunks.map(|chunk| chunk.map_err(|error| fault::of_transport(&error))).boxed())
@@ -61,9 +61,9 @@ pub(super) async fn items(
     until: Instant,
     mut each: impl FnMut(&SplitItem<'_>) -> Result<(), RequestFault>,
 ) -> Result<ListMetadata, RequestFault> {
-    let late = |_| RequestFault::new(FaultReason::TimedOut, "the list did not end in time");
+    let timed_out = |_| RequestFault::new(FaultReason::TimedOut, "the list did not end in time");
     let mut splitter = ListSplitter::new(MAX_OBJECT);
-    while let Some(chunk) = timeout_at(until, chunks.next()).await.map_err(late)? {
+    while let Some(chunk) = timeout_at(until, chunks.next()).await.map_err(timed_out)? {
         let chunk = chunk?;
         let mut rest = &chunk[..];
         while !rest.is_empty() {
@@ -83,7 +83,7 @@ pub(super) async fn items(
     ListMetadata::of(&splitter)
 }
 
-async fn refused(response: Response<Body>, within: Duration) -> RequestFault {
+async fn read_error_response(response: Response<Body>, within: Duration) -> RequestFault {
     let (parts, body) = response.into_parts();
     let body = match timeout(within, Limited::new(body, MAX_ERROR_BODY).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),

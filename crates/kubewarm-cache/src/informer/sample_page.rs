@@ -12,10 +12,10 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Maximum size of one page, in bytes. It exceeds 20 objects of etcd's default maximum size.
-const MAX_PAGE: usize = 64 << 20;
+const MAX_PAGE_BYTES: usize = 64 << 20;
 
 /// Time limit of one page. A warm-up can take longer, but a forecast must return sooner.
-const PAGE: Duration = Duration::from_secs(30);
+const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The part of each object to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,15 +72,15 @@ pub async fn fetch_sample_page(
     let list_watch = ListWatch::new(client, key)?;
     let part = ListPart::Page { limit, token };
     let started = Instant::now();
-    let chunks = list_watch.open(PAGE, |endpoint| endpoint.list(part)).await?;
+    let chunks = list_watch.open(PAGE_TIMEOUT, |endpoint| endpoint.list(part)).await?;
     let headers = started.elapsed();
     let mut decoder = ObjectDecoder::new(key);
     let (mut objects, mut bytes) = (0, 0_usize);
-    let meta = request::items(chunks, started + PAGE, |piece| {
+    let meta = request::items(chunks, started + PAGE_TIMEOUT, |piece| {
         objects += 1;
         bytes = bytes.saturating_add(piece.len());
-        if bytes > MAX_PAGE {
-            let text = format!("the first {limit} objects exceed {} MiB", MAX_PAGE >> 20);
+        if bytes > MAX_PAGE_BYTES {
+            let text = format!("the first {limit} objects exceed {} MiB", MAX_PAGE_BYTES >> 20);
             return Err(RequestFault::new(FaultReason::TooLarge, text));
         }
         if let SplitItem::Whole(json) = piece
@@ -104,10 +104,10 @@ pub async fn fetch_sample_page(
 ///
 /// # Cost
 ///
-/// The cost of [`AccessCheck::of`].
+/// The cost of [`AccessCheck::run`].
 pub async fn check_access(client: &Arc<kube::Client>, spec: &InformerSpec) -> AccessCheck {
     let key = shallow(&spec.key, SampleDepth::Metadata);
-    AccessCheck::of(client, &key, spec.tuning.namespace_check).await
+    AccessCheck::run(client, &key, spec.tuning.namespace_check).await
 }
 
 /// The informer's key, without the payload of Secrets.

@@ -141,9 +141,9 @@ impl SharedInformer {
     /// Replaces the settings. The watch continues; only a change of tuning wakes the task.
     pub(super) fn retune(&self, spec: &InformerSpec) {
         self.control.send_if_modified(|control| {
-            let is_news = control.spec.tuning != spec.tuning;
+            let is_new = control.spec.tuning != spec.tuning;
             control.spec.clone_from(spec);
-            is_news
+            is_new
         });
     }
 
@@ -154,7 +154,7 @@ impl SharedInformer {
             let status = self.status();
             // The pending relist is enough, and its reason can require more, such as storing every
             // object again.
-            status.is_synced() && status.owed().is_none()
+            status.is_synced() && status.required_relist().is_none()
         };
         if self.mode() == ProfileMode::Active && can_relist {
             self.control.send_modify(|control| {
@@ -199,10 +199,10 @@ impl SharedInformer {
         let control = self.control.borrow();
         let gate = &control.gate;
         let status = self.status();
-        let answers = [status.list, status.watch];
-        let sent = answers.map(|answers| answers.allowed_at);
+        let results = [status.list, status.watch];
+        let sent = results.map(|results| results.allowed_at);
         let [list, watch] = sent.map(|sent| sent.filter(|sent| gate.is_since_loss(*sent)));
-        let refused = answers.into_iter().filter_map(|answers| answers.refused);
+        let refused = results.into_iter().filter_map(|results| results.refused);
         let refused = refused.filter(|(_, at)| gate.is_since_return(*at));
         let has_fault = gate.is_closed() || status.report.fault.is_some();
         ListWatchAccess {
@@ -216,15 +216,15 @@ impl SharedInformer {
 
     /// Records a loss of access. Reads are blocked at once unless a profile sets `ServeStale`. The
     /// task then ends its run and purges the store if it must.
-    pub(super) fn lose(&self, verb: Verb, fault: &RequestFault) {
+    pub(super) fn block(&self, verb: Verb, fault: &RequestFault) {
         let listed_in = self.status().listed_in();
-        let mut is_news = false;
+        let mut is_new = false;
         self.control.send_modify(|control| {
-            is_news = control.gate.close(verb, fault, listed_in);
-            control.ends += u64::from(is_news);
+            is_new = control.gate.close(verb, fault, listed_in);
+            control.ends += u64::from(is_new);
         });
         self.changes.notify();
-        if is_news {
+        if is_new {
             let is_kept = fault.reason() == FaultReason::Unverified || self.serves_stale();
             tracing::warn!(
                 informer = %self.key, ?verb, reason = %fault.reason(), %fault, is_kept, "access lost; blocked"
@@ -233,7 +233,7 @@ impl SharedInformer {
     }
 
     /// Records that access has returned, and wakes a task that waits for its next attempt.
-    pub(super) fn regain(&self) {
+    pub(super) fn unblock(&self) {
         self.control.send_modify(|control| control.gate.open());
         self.changes.notify();
     }
@@ -261,8 +261,14 @@ impl SharedInformer {
     }
 
     /// Records a failed attempt and the delay before the next one.
-    pub(super) fn failed(&self, verb: Verb, fault: &RequestFault, attempts: u32, delay: Duration) {
-        self.status().fault(verb, fault, attempts, delay);
+    pub(super) fn record_failure(
+        &self,
+        verb: Verb,
+        fault: &RequestFault,
+        attempts: u32,
+        delay: Duration,
+    ) {
+        self.status().record_fault(verb, fault, attempts, delay);
         self.enter(TaskState::Backoff);
     }
 
@@ -274,22 +280,22 @@ impl SharedInformer {
     /// `ServeStale`. It also purges an incomplete list if access is lost.
     ///
     /// Only `supervise` calls it, and only between two runs of the task.
-    pub(super) fn settle(&self, gate: &AccessGate) {
+    pub(super) fn purge_outdated(&self, gate: &AccessGate) {
         self.enter(TaskState::Queued);
         let listed_in = self.status().listed_in();
-        let is_of_before = listed_in.is_some_and(|epoch| epoch != gate.epoch);
+        let is_outdated = listed_in.is_some_and(|epoch| epoch != gate.epoch);
         let is_partial = listed_in.is_none() && self.reader.objects() > 0;
-        if is_of_before && self.serves_stale() {
-            self.status().owe(RelistReason::ForbiddenRecovered);
-        } else if is_of_before || is_partial && gate.is_closed() {
-            self.empty();
+        if is_outdated && self.serves_stale() {
+            self.status().require_relist(RelistReason::ForbiddenRecovered);
+        } else if is_outdated || is_partial && gate.is_closed() {
+            self.purge();
         }
     }
 
     /// Purges the store and resets the sync state.
-    pub(super) fn empty(&self) {
+    pub(super) fn purge(&self) {
         self.apply(Delta::Purge);
-        self.status().purged();
+        self.status().reset();
         self.changes.notify();
     }
 }

@@ -17,13 +17,13 @@ const MAX_NAMED: usize = 16;
 #[derive(Debug)]
 pub(super) struct InformerStatus {
     /// Start of the warm-up: when the informer was created, or when its store was last purged.
-    cold_since: (Instant, Timestamp),
+    warmup_started: (Instant, Timestamp),
     step: TaskState,
     /// The report without the values that [`InformerStatus::detailed`] adds. Only methods of `InformerStatus`
     /// change fields that determine the phase.
     pub(super) report: InformerReport,
     /// Reason of the required relist, until a list completes.
-    owed: Option<RelistReason>,
+    required_relist: Option<RelistReason>,
     /// The gate's epoch when the last complete list was sent.
     epoch: u64,
     /// Results of the informer's list requests.
@@ -49,10 +49,10 @@ impl InformerStatus {
     pub(super) fn new() -> Self {
         let now = Timestamp::now();
         Self {
-            cold_since: (Instant::now(), now),
+            warmup_started: (Instant::now(), now),
             step: TaskState::Queued,
             report: InformerReport::queued(now),
-            owed: None,
+            required_relist: None,
             epoch: 0,
             list: VerbAccess::default(),
             watch: VerbAccess::default(),
@@ -94,7 +94,9 @@ impl InformerStatus {
     fn phase(&self) -> InformerPhase {
         match (self.step, self.is_synced()) {
             (TaskState::Queued, false) => InformerPhase::Queued,
-            (TaskState::Queued, true) if self.owed.is_none() => InformerPhase::Reconnecting,
+            (TaskState::Queued, true) if self.required_relist.is_none() => {
+                InformerPhase::Reconnecting
+            }
             (TaskState::Listing, false) => InformerPhase::Listing,
             (TaskState::Queued | TaskState::Listing, true) => InformerPhase::Relisting,
             (TaskState::Watching, _) => InformerPhase::Watching,
@@ -131,23 +133,23 @@ impl InformerStatus {
     }
 
     /// Resets the status after the store was purged.
-    pub(super) fn purged(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.forget_undecodable();
         self.alter(|status| {
             let was_synced = status.is_synced();
-            (status.step, status.owed) = (TaskState::Queued, None);
+            (status.step, status.required_relist) = (TaskState::Queued, None);
             let report = &mut status.report;
             (report.synced_at, report.warmed) = (None, None);
             (report.version, report.current_at) = (None, None);
             if was_synced {
-                status.begin_warming();
+                status.restart_warmup();
             }
         });
     }
 
     /// Restarts the warm-up clock. Time without access does not count as warm-up.
-    pub(super) fn begin_warming(&mut self) {
-        self.cold_since = (Instant::now(), Timestamp::now());
+    pub(super) fn restart_warmup(&mut self) {
+        self.warmup_started = (Instant::now(), Timestamp::now());
     }
 
     /// The gate's epoch of the complete list; `None` if there is no complete list.
@@ -166,35 +168,35 @@ impl InformerStatus {
     }
 
     /// Records that a request of this verb succeeded. `at` is when the request was sent.
-    pub(super) fn allowed(&mut self, verb: Verb, at: Instant) {
-        *self.answers(verb) = VerbAccess { allowed_at: Some(at), refused: None };
+    pub(super) fn record_success(&mut self, verb: Verb, at: Instant) {
+        *self.verb_access(verb) = VerbAccess { allowed_at: Some(at), refused: None };
     }
 
     /// Clears a refusal of this verb without changing `allowed_at`. Successful probes call it.
-    pub(super) fn refused_no_more(&mut self, verb: Verb) {
-        self.answers(verb).refused = None;
+    pub(super) fn clear_refusal(&mut self, verb: Verb) {
+        self.verb_access(verb).refused = None;
     }
 
     /// Records a complete list. Returns the warm-up if this was the first list since the store was
     /// empty.
     ///
-    /// The list was sent at `asked_at`, in gate epoch `epoch`. The store is confirmed as of
-    /// `asked_at`.
-    pub(super) fn listed(
+    /// The list was sent at `requested_at`, in gate epoch `epoch`. The store is confirmed as of
+    /// `requested_at`.
+    pub(super) fn record_list(
         &mut self,
         version: &ResourceVersion,
         strategy: ListMethod,
-        asked_at: Instant,
+        requested_at: Instant,
         epoch: u64,
     ) -> Option<FirstSync> {
         let synced = Timestamp::now();
         self.alter(|status| {
-            (status.step, status.owed) = (TaskState::Queued, None);
+            (status.step, status.required_relist) = (TaskState::Queued, None);
             status.report.synced_at = Some(synced);
         });
         self.epoch = epoch;
-        self.current(asked_at);
-        let (cold_at, started) = self.cold_since;
+        self.confirm(requested_at);
+        let (cold_at, started) = self.warmup_started;
         let report = &mut self.report;
         report.version = Some(version.clone());
         report.expected = None;
@@ -209,16 +211,16 @@ impl InformerStatus {
     }
 
     /// Records that a list is required. No watch starts before one completes.
-    pub(super) fn owe(&mut self, why: RelistReason) {
-        self.alter(|status| status.owed = Some(why));
+    pub(super) fn require_relist(&mut self, why: RelistReason) {
+        self.alter(|status| status.required_relist = Some(why));
     }
 
-    pub(super) fn owed(&self) -> Option<RelistReason> {
-        self.owed
+    pub(super) fn required_relist(&self) -> Option<RelistReason> {
+        self.required_relist
     }
 
     /// Records that the store contains every change made before `at`.
-    pub(super) fn current(&mut self, at: Instant) {
+    pub(super) fn confirm(&mut self, at: Instant) {
         if self.report.current_at.is_none_or(|known| known < at) {
             let now = Timestamp::now();
             self.report.current_at = Some(at);
@@ -226,7 +228,7 @@ impl InformerStatus {
         }
     }
 
-    pub(super) fn list_took(&mut self, took: Duration) {
+    pub(super) fn record_list_duration(&mut self, took: Duration) {
         self.lists.record(Instant::now(), took);
     }
 
@@ -238,7 +240,7 @@ impl InformerStatus {
     ///
     /// A replay does not confirm the store, so it changes neither the version nor the time of
     /// confirmation.
-    pub(super) fn event(&mut self, version: Option<ResourceVersion>, lag: Duration) -> bool {
+    pub(super) fn record_event(&mut self, version: Option<ResourceVersion>, lag: Duration) -> bool {
         let (now, time) = (Instant::now(), Timestamp::now());
         self.events.record(now, lag);
         self.report.event_time = Some(time);
@@ -254,7 +256,7 @@ impl InformerStatus {
 
     /// Records a fault and the time of the next attempt. The phase stays the same, because failed
     /// probes also call this method.
-    pub(super) fn fault(
+    pub(super) fn record_fault(
         &mut self,
         verb: Verb,
         fault: &RequestFault,
@@ -263,7 +265,7 @@ impl InformerStatus {
     ) {
         let now = Timestamp::now();
         if fault.reason().is_access_denied() {
-            self.answers(verb).refused.get_or_insert_with(|| (now, Instant::now()));
+            self.verb_access(verb).refused.get_or_insert_with(|| (now, Instant::now()));
         }
         let since = self.report.fault.as_ref().map_or(now, |old| old.since);
         self.report.fault = Some(InformerFault {
@@ -277,8 +279,8 @@ impl InformerStatus {
         });
     }
 
-    /// Adds an object to the undecodable ones, up to the maximum.
-    pub(super) fn undecodable(&mut self, object: UndecodableObject) {
+    /// Adds an undecodable object to the report, up to the maximum.
+    pub(super) fn add_undecodable(&mut self, object: UndecodableObject) {
         self.undecodable.retain(|known| known.object != object.object);
         if self.undecodable.len() < MAX_NAMED {
             self.undecodable.push(object);
@@ -289,9 +291,9 @@ impl InformerStatus {
         !self.undecodable.is_empty()
     }
 
-    /// Removes an object from the undecodable ones: a later version decoded, or the object was
+    /// Removes an undecodable object from the report: a later version decoded, or the object was
     /// deleted.
-    pub(super) fn decodable(&mut self, namespace: &str, name: &str) {
+    pub(super) fn remove_undecodable(&mut self, namespace: &str, name: &str) {
         self.undecodable.retain(|known| match known.object.split_once('/') {
             Some(parts) => parts != (namespace, name),
             None => !namespace.is_empty() || &*known.object != name,
@@ -303,7 +305,7 @@ impl InformerStatus {
         self.undecodable.clear();
     }
 
-    fn answers(&mut self, verb: Verb) -> &mut VerbAccess {
+    fn verb_access(&mut self, verb: Verb) -> &mut VerbAccess {
         match verb {
             Verb::List => &mut self.list,
             Verb::Watch => &mut self.watch,
@@ -335,15 +337,15 @@ mod tests {
         assert_eq!(after(&mut status, TaskState::Backoff), InformerPhase::Failing);
         assert_eq!(after(&mut status, TaskState::Listing), InformerPhase::Listing, "not synced");
         let version = ResourceVersion::from(5);
-        assert!(status.listed(&version, ListMethod::List, Instant::now(), 0).is_some());
+        assert!(status.record_list(&version, ListMethod::List, Instant::now(), 0).is_some());
         assert_eq!(phase(&status), InformerPhase::Reconnecting);
         assert_eq!(after(&mut status, TaskState::Watching), InformerPhase::Watching);
         tokio::time::advance(BOUND).await;
         assert_eq!(phase(&status), InformerPhase::Silent);
-        status.current(Instant::now());
+        status.confirm(Instant::now());
         assert_eq!(phase(&status), InformerPhase::Watching, "confirmed again");
         assert_eq!(after(&mut status, TaskState::Queued), InformerPhase::Reconnecting);
-        status.owe(RelistReason::Gone);
+        status.require_relist(RelistReason::Gone);
         assert_eq!(phase(&status), InformerPhase::Relisting, "it waits for a list slot");
         assert_eq!(after(&mut status, TaskState::Backoff), InformerPhase::Failing);
         assert_eq!(
@@ -351,10 +353,10 @@ mod tests {
             InformerPhase::Relisting,
             "synced after a failure"
         );
-        assert!(status.listed(&version, ListMethod::List, Instant::now(), 0).is_none());
+        assert!(status.record_list(&version, ListMethod::List, Instant::now(), 0).is_none());
         assert_eq!(phase(&status), InformerPhase::Reconnecting);
         after(&mut status, TaskState::Backoff);
-        status.purged();
+        status.reset();
         assert_eq!((phase(&status), status.is_synced()), (InformerPhase::Queued, false));
         assert_eq!(status.version(), None);
     }
@@ -363,7 +365,7 @@ mod tests {
     fn a_refusal_of_a_verb_ends_only_with_a_success_of_that_verb() {
         let mut status = InformerStatus::new();
         let fail = |status: &mut InformerStatus, verb, reason| {
-            status.fault(verb, &RequestFault::new(reason, "no"), 1, Duration::ZERO);
+            status.record_fault(verb, &RequestFault::new(reason, "no"), 1, Duration::ZERO);
             status.watch.refused
         };
         assert_eq!(fail(&mut status, Verb::Watch, FaultReason::Throttled), None);
@@ -372,9 +374,9 @@ mod tests {
         fail(&mut status, Verb::Watch, FaultReason::Throttled);
         // An event of the watch that is still open is no evidence of access.
         status.report.fault = None;
-        status.allowed(Verb::List, Instant::now());
+        status.record_success(Verb::List, Instant::now());
         assert_eq!(fail(&mut status, Verb::Watch, FaultReason::Unauthorized), refused);
-        status.allowed(Verb::Watch, Instant::now());
+        status.record_success(Verb::Watch, Instant::now());
         assert_eq!(status.watch.refused, None);
     }
 }

@@ -18,12 +18,12 @@ use kubewarm_api::model::{
     ResourceVersion,
 };
 use kubewarm_client::{
-    ExpiringCache, KeyedSemaphore, NamespaceBuckets, NamespaceExistence, existence,
+    ExpiringCache, KeyedSemaphore, NamespaceBuckets, NamespaceExistence, fetch_namespace_existence,
 };
 use std::sync::Arc;
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
-/// State that all informers of the process share.
+/// State that the tasks of all informers share.
 pub(super) struct TaskContext {
     /// Client with kubewarm's own identity. It only reads the server's version, which is the same
     /// for every identity.
@@ -34,10 +34,10 @@ pub(super) struct TaskContext {
     /// Limits concurrent probes. The key is the profile's namespace.
     pub(super) probes: KeyedSemaphore<Arc<str>>,
     /// Limits concurrent consistency checks. The key is the profile's namespace.
-    pub(super) comparisons: KeyedSemaphore<Arc<str>>,
+    pub(super) consistency_checks: KeyedSemaphore<Arc<str>>,
     /// Limits the rate of requests for each namespace.
     pub(super) buckets: NamespaceBuckets,
-    pub(super) strategies: ListMethodSupport,
+    pub(super) list_methods: ListMethodSupport,
     /// The last rollback check for each identity and resource.
     ///
     /// All informers of one identity and resource use the same result, because a list's resource
@@ -68,9 +68,9 @@ pub(super) struct InformerTask {
     pub(super) shared: Arc<TaskContext>,
     pub(super) decoder: ObjectDecoder,
     pub(super) backoff: RetryBackoff,
-    /// Consecutive watches that ended within `InformerTiming::at_once` without an event.
+    /// Consecutive watches that ended within `InformerTiming::immediate_end` without an event.
     pub(super) closed_at_once: u32,
-    /// Consecutive watches that lasted less than `InformerTiming::settled`.
+    /// Consecutive watches that lasted less than `InformerTiming::stable_after`.
     pub(super) short_watches: u32,
     /// Events of the open watch with a newer version than the store's.
     pub(super) news: u64,
@@ -96,7 +96,7 @@ pub(super) struct InformerTask {
     pub(super) consistency_checked_at: Instant,
     /// Random factor from 0.8 to 1.2 for the period of consistency checks. It spreads informers
     /// that started together.
-    pub(super) compared_part: f64,
+    pub(super) consistency_check_jitter: f64,
 }
 
 /// The next activity of the task.
@@ -153,7 +153,7 @@ impl InformerTask {
             unchecked_bytes: 0,
             has_reported_excess: false,
             consistency_checked_at: Instant::now(),
-            compared_part: 0.8 + 0.4 * fastrand::f64(),
+            consistency_check_jitter: 0.8 + 0.4 * fastrand::f64(),
         }
     }
 
@@ -162,7 +162,7 @@ impl InformerTask {
     pub(super) async fn run(mut self) {
         let mut next = {
             let status = self.informer.status();
-            match (status.owed(), status.version()) {
+            match (status.required_relist(), status.version()) {
                 (None, Some(_)) => TaskAction::Verify { since: Instant::now() },
                 (owed, _) => TaskAction::List(owed),
             }
@@ -175,16 +175,16 @@ impl InformerTask {
                 TaskAction::Follow(stream) => self.follow(*stream).await,
             };
             next = match step {
-                Ok(next) => self.note(next),
+                Ok(next) => self.record_relist(next),
                 Err(failure) => self.wait(failure).await,
             };
         }
     }
 
     /// Records a required relist in the status, so that a paused informer relists when it resumes.
-    fn note(&self, next: TaskAction) -> TaskAction {
+    fn record_relist(&self, next: TaskAction) -> TaskAction {
         if let TaskAction::List(Some(why)) = next {
-            self.informer.status().owe(why);
+            self.informer.status().require_relist(why);
         }
         next
     }
@@ -198,17 +198,17 @@ impl InformerTask {
             fault.reason(),
             FaultReason::Forbidden | FaultReason::Unauthorized | FaultReason::NotServed
         ) {
-            let existence = self.namespace(failed_at).await;
+            let existence = self.look_up_namespace(failed_at).await;
             fault = missing_namespace(&self.informer.key.extent, existence).unwrap_or(fault);
         }
         if matches!(fault.reason(), FaultReason::NamespaceNotFound | FaultReason::NotServed) {
             self.purge();
             then = TaskAction::List(Some(RelistReason::Recreated));
         }
-        let then = self.note(then);
-        let delay = self.backoff.failed(fault.retry_after(), fastrand::f64());
+        let then = self.record_relist(then);
+        let delay = self.backoff.record_failure(fault.retry_after(), fastrand::f64());
         let attempts = self.backoff.failures();
-        self.informer.failed(verb, &fault, attempts, delay);
+        self.informer.record_failure(verb, &fault, attempts, delay);
         if attempts == 1 {
             tracing::info!(informer = %self.informer.key, ?verb, reason = %fault.reason(), %fault, "failed, retrying");
         } else {
@@ -228,10 +228,10 @@ impl InformerTask {
 
     /// Runs the rollback check, then continues with a watch.
     ///
-    /// A random delay of at most `InformerTiming::spread` comes first. All informers lose their
+    /// A random delay of at most `InformerTiming::reconnect_jitter` comes first. All informers lose their
     /// connections together when an API server stops, and must not reconnect together.
     async fn verify(&mut self, since: Instant) -> Result<TaskAction, TaskFailure> {
-        tokio::time::sleep(self.shared.timing.spread.mul_f64(fastrand::f64())).await;
+        tokio::time::sleep(self.shared.timing.reconnect_jitter.mul_f64(fastrand::f64())).await;
         if self.has_rolled_back(since).await? {
             return Ok(self.roll_back());
         }
@@ -278,7 +278,7 @@ impl InformerTask {
     /// Purges the store, and resets the count of replaced objects.
     pub(super) fn purge(&mut self) {
         self.replaced = 0;
-        self.informer.empty();
+        self.informer.purge();
     }
 
     /// Namespace of the profile that determines the tuning. The informer's requests count against
@@ -302,7 +302,7 @@ impl InformerTask {
         } else {
             tracing::debug!(informer = %self.informer.key, ?object, problem, "not decodable");
         }
-        self.informer.status().undecodable(rejected);
+        self.informer.status().add_undecodable(rejected);
         self.shared.changes.notify();
     }
 
@@ -310,14 +310,14 @@ impl InformerTask {
     /// `None` if the namespace exists, or if the identity cannot read namespaces. The lookup was
     /// sent after `since`.
     pub(super) async fn absent_namespace(&self, since: Instant) -> Option<RequestFault> {
-        let existence = self.namespace(since).await;
+        let existence = self.look_up_namespace(since).await;
         missing_namespace(&self.informer.key.extent, existence)
             .filter(|_| existence == NamespaceExistence::Absent)
     }
 
     /// Looks up the informer's namespace, or reuses a lookup that was sent after `since`. Returns
     /// `Unknown` if no profile needs the check.
-    async fn namespace(&self, since: Instant) -> NamespaceExistence {
+    async fn look_up_namespace(&self, since: Instant) -> NamespaceExistence {
         let key = &self.informer.key;
         let check = self.informer.tuning(|tuning| tuning.namespace_check);
         let (InformerScope::Namespace(name), NamespaceCheck::Ask) = (&key.extent, check) else {
@@ -325,7 +325,7 @@ impl InformerTask {
         };
         let (list_watch, namespace) = (self.list_watch.clone(), Arc::clone(name));
         let look = async move {
-            let seen = existence(&list_watch.client, &namespace).await;
+            let seen = fetch_namespace_existence(&list_watch.client, &namespace).await;
             // Errors are not cached, so the next caller sends a request.
             if seen == NamespaceExistence::Unknown {
                 return Err(RequestFault::new(FaultReason::Unreachable, "it does not say"));
@@ -354,7 +354,7 @@ pub(super) fn missing_namespace(
 ) -> Option<RequestFault> {
     let what = match existence {
         NamespaceExistence::Absent => "does not exist",
-        NamespaceExistence::Leaving => "is being deleted",
+        NamespaceExistence::Terminating => "is being deleted",
         NamespaceExistence::Present
         | NamespaceExistence::NotAllowed
         | NamespaceExistence::Unknown => return None,

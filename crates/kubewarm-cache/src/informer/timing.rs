@@ -10,22 +10,22 @@ pub struct InformerTiming {
     pub list_headers: Duration,
     /// Limit for the headers of a watch, which a server sends before the first event.
     pub watch_headers: Duration,
-    /// Within this time, a list must receive at least [`InformerTiming::list_least`] bytes, or it fails.
+    /// Within this time, a list must receive at least [`InformerTiming::list_min_bytes`] bytes, or it fails.
     pub list_window: Duration,
     /// Minimum number of bytes per [`InformerTiming::list_window`]. A slower list would occupy its slot
     /// without end.
-    pub list_least: u64,
+    pub list_min_bytes: u64,
     /// Shortest `timeoutSeconds` of a watch. The longest is twice that, as in client-go, so that
     /// thousands of watches do not end together.
-    pub watch_least: Duration,
-    /// A watch without events that ends sooner ended "at once", which counts as a failure.
-    pub at_once: Duration,
+    pub watch_min_timeout: Duration,
+    /// A watch without events that ends within this time counts as a failure.
+    pub immediate_end: Duration,
     /// A watch that lasts less does not reset the backoff. A relist that is required sooner after a
     /// list waits for a backoff.
-    pub settled: Duration,
+    pub stable_after: Duration,
     /// Maximum silence of a watch before it is reopened. A server sends a bookmark about every
     /// minute.
-    pub watch_dead: Duration,
+    pub watch_max_silence: Duration,
     /// `timeoutSeconds` of a probe, in whole seconds. A 1.36 server sends no bookmark for a shorter
     /// one.
     pub probe: Duration,
@@ -41,10 +41,10 @@ pub struct InformerTiming {
     /// First delay of the exponential backoff. It doubles up to 30 times this value.
     pub backoff: Duration,
     /// Maximum random delay before a reconnect after a broken connection.
-    pub spread: Duration,
+    pub reconnect_jitter: Duration,
     /// How long a failed list strategy is skipped. The time is limited because servers are
     /// upgraded.
-    pub remember: Duration,
+    pub failed_method_ttl: Duration,
 }
 
 impl Default for InformerTiming {
@@ -53,19 +53,19 @@ impl Default for InformerTiming {
             list_headers: Duration::from_secs(65),
             watch_headers: Duration::from_secs(30),
             list_window: Duration::from_secs(30),
-            list_least: 16 << 10,
-            watch_least: Duration::from_mins(5),
-            at_once: Duration::from_secs(1),
-            settled: Duration::from_secs(10),
-            watch_dead: Duration::from_secs(150),
+            list_min_bytes: 16 << 10,
+            watch_min_timeout: Duration::from_mins(5),
+            immediate_end: Duration::from_secs(1),
+            stable_after: Duration::from_secs(10),
+            watch_max_silence: Duration::from_secs(150),
             probe: Duration::from_secs(4),
             probe_margin: Duration::from_secs(6),
             probe_grace: Duration::from_secs(2),
             probe_pause: Duration::from_secs(5),
             namespace_check: Duration::from_secs(30),
             backoff: Duration::from_secs(1),
-            spread: Duration::from_millis(500),
-            remember: Duration::from_hours(1),
+            reconnect_jitter: Duration::from_millis(500),
+            failed_method_ttl: Duration::from_hours(1),
         }
     }
 }

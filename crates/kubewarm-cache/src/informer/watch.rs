@@ -4,7 +4,7 @@ use super::{
     RelistReason, Verb,
     task::{InformerTask, TaskAction, TaskFailure},
     task_state::TaskState,
-    watch_stream::{WatchMetricsGuard, WatchStream, WatchStreamEnd, is_early, lasting},
+    watch_stream::{WatchMetricsGuard, WatchStream, WatchStreamEnd, is_early, random_timeout},
 };
 use futures::{
     StreamExt as _,
@@ -26,14 +26,14 @@ impl InformerTask {
             return Ok(TaskAction::List(None));
         };
         let timing = &self.shared.timing;
-        let asked = lasting(timing);
+        let timeout = random_timeout(timing);
         let sent = Instant::now();
         let opened =
-            self.list_watch.open(timing.watch_headers, |endpoint| endpoint.watch(&from, asked));
+            self.list_watch.open(timing.watch_headers, |endpoint| endpoint.watch(&from, timeout));
         match opened.await {
             Ok(chunks) => {
-                self.informer.status().allowed(Verb::Watch, sent);
-                Ok(TaskAction::Follow(Box::new(WatchStream::new(chunks, asked))))
+                self.informer.status().record_success(Verb::Watch, sent);
+                Ok(TaskAction::Follow(Box::new(WatchStream::new(chunks, timeout))))
             }
             Err(fault) if fault.reason() == FaultReason::Gone => {
                 let code = fault.code();
@@ -42,9 +42,9 @@ impl InformerTask {
                 Ok(next)
             }
             Err(fault) => {
-                let broke =
+                let is_broken =
                     matches!(fault.reason(), FaultReason::Unreachable | FaultReason::ServerError);
-                let then = if broke {
+                let then = if is_broken {
                     TaskAction::Verify { since: Instant::now() }
                 } else {
                     TaskAction::Watch
@@ -64,12 +64,12 @@ impl InformerTask {
         self.opened_at = Some(stream.opened);
         self.news = 0;
         let open = WatchMetricsGuard::new(&self.metrics, stream.opened);
-        self.informer.apply(Delta::Arrived(stream.heard.into_std()));
+        self.informer.apply(Delta::Arrived(stream.last_bytes_at.into_std()));
         let end = self.read(&mut stream).await;
         let lasted = stream.opened.elapsed();
-        open.ended(end.label(lasted, stream.asked));
+        open.end(end.label(lasted, stream.timeout));
         if self.has_settled() {
-            self.backoff.succeeded();
+            self.backoff.reset();
             self.short_watches = 0;
         } else {
             self.short_watches = self.short_watches.saturating_add(1);
@@ -78,11 +78,11 @@ impl InformerTask {
             self.closed_at_once = 0;
         }
         self.opened_at = None;
-        let next = self.after(end, &stream, lasted)?;
+        let next = self.next_action(end, &stream, lasted)?;
         // Limit the rate of new watches, however the last one ended.
         if matches!(next, TaskAction::Watch | TaskAction::Verify { .. }) {
             drop(stream);
-            sleep(self.pause().saturating_sub(lasted)).await;
+            sleep(self.min_interval().saturating_sub(lasted)).await;
         }
         Ok(next)
     }
@@ -91,14 +91,14 @@ impl InformerTask {
     ///
     /// An overloaded API server repeatedly ends watches that it considers slow. A watch that
     /// brought changes is worth a quick retry, because waiting would only increase the backlog. Its
-    /// minimum starts at 1/16 of `Timing::at_once` and doubles with each further short watch.
-    fn pause(&self) -> Duration {
-        let at_once = self.shared.timing.at_once;
+    /// minimum starts at 1/16 of `InformerTiming::immediate_end` and doubles with each further short watch.
+    fn min_interval(&self) -> Duration {
+        let at_once = self.shared.timing.immediate_end;
         if self.news == 0 { at_once } else { at_once / (16 >> self.short_watches.min(4)) }
     }
 
     /// Decides what follows the end of a watch.
-    fn after(
+    fn next_action(
         &mut self,
         end: WatchStreamEnd,
         stream: &WatchStream,
@@ -106,7 +106,9 @@ impl InformerTask {
     ) -> Result<TaskAction, TaskFailure> {
         let failure = |fault, then| Err(TaskFailure { fault, verb: Verb::Watch, then });
         match end {
-            WatchStreamEnd::Clean if stream.events == 0 && lasted < self.shared.timing.at_once => {
+            WatchStreamEnd::Clean
+                if stream.events == 0 && lasted < self.shared.timing.immediate_end =>
+            {
                 self.closed_at_once += 1;
                 let then = if self.closed_at_once >= CLOSED_AT_ONCE {
                     self.closed_at_once = 0;
@@ -120,7 +122,7 @@ impl InformerTask {
             // An edited CRD ends the watch early, too. The API server can then return other content
             // for objects with an unchanged version.
             WatchStreamEnd::Clean
-                if is_early(lasted, stream.asked)
+                if is_early(lasted, stream.timeout)
                     && !is_builtin_group(self.informer.key.resource.group()) =>
             {
                 let message = "the API server ended the watch of a custom resource early";
@@ -130,8 +132,8 @@ impl InformerTask {
             WatchStreamEnd::Clean
                 if self.short_watches > 1
                     && self.news == 0
-                    && lasted < self.shared.timing.settled
-                    && is_early(lasted, stream.asked) =>
+                    && lasted < self.shared.timing.stable_after
+                    && is_early(lasted, stream.timeout) =>
             {
                 let message = "the API server ended the watch after a moment";
                 failure(RequestFault::new(FaultReason::ClosedAtOnce, message), TaskAction::Watch)
@@ -155,20 +157,20 @@ impl InformerTask {
                 self.informer.enter(TaskState::Queued);
                 Ok(TaskAction::Verify { since: Instant::now() })
             }
-            WatchStreamEnd::WentBack => {
+            WatchStreamEnd::VersionDecreased => {
                 self.informer.enter(TaskState::Queued);
                 Ok(TaskAction::Verify { since: Instant::now() })
             }
-            WatchStreamEnd::Told(fault) if fault.reason() == FaultReason::Gone => {
+            WatchStreamEnd::ErrorEvent(fault) if fault.reason() == FaultReason::Gone => {
                 self.relist(RelistReason::Gone, fault)
             }
-            WatchStreamEnd::Told(fault) => failure(fault, TaskAction::Watch),
-            WatchStreamEnd::Nonsense(problem) => {
-                let message = format!("the watch sent what cannot be decoded: {problem}");
+            WatchStreamEnd::ErrorEvent(fault) => failure(fault, TaskAction::Watch),
+            WatchStreamEnd::Undecodable(problem) => {
+                let message = format!("the watch sent an event that cannot be decoded: {problem}");
                 let then = TaskAction::List(Some(RelistReason::Decode));
                 failure(RequestFault::new(FaultReason::Malformed, message), then)
             }
-            WatchStreamEnd::Disordered => {
+            WatchStreamEnd::OutOfOrder => {
                 let message = "the watch sent an event that is older than the ones before it";
                 self.relist(
                     RelistReason::Disordered,
@@ -189,10 +191,10 @@ impl InformerTask {
     }
 
     /// Requires a relist: at once, or after a backoff if the last list was less than
-    /// `Timing::settled` ago.
+    /// `InformerTiming::stable_after` ago.
     fn relist(&self, why: RelistReason, fault: RequestFault) -> Result<TaskAction, TaskFailure> {
         let then = TaskAction::List(Some(why));
-        if self.listed_at.is_some_and(|at| at.elapsed() < self.shared.timing.settled) {
+        if self.listed_at.is_some_and(|at| at.elapsed() < self.shared.timing.stable_after) {
             return Err(TaskFailure { fault, verb: Verb::Watch, then });
         }
         Ok(then)
@@ -208,24 +210,24 @@ impl InformerTask {
         let mut had_fault = self.informer.status().report.fault.is_some();
         loop {
             while !stream.rest.is_empty() {
-                if let Some(end) = self.cut(stream) {
+                if let Some(end) = self.apply_next_event(stream) {
                     return end;
                 }
             }
-            self.tell_of_excess();
+            self.notify_excess();
             let timing = &self.shared.timing;
-            let dead_at = stream.heard + timing.watch_dead;
+            let dead_at = stream.last_bytes_at + timing.watch_max_silence;
             empty_since = (self.informer.reader.objects() == 0)
                 .then(|| empty_since.unwrap_or_else(Instant::now));
             let namespace_at = empty_since.map(|since| since + timing.namespace_check);
             let (silent_at, probe_at) = self.staleness();
-            let well_at = stream.opened + timing.at_once * 2;
+            let well_at = stream.opened + timing.immediate_end * 2;
             tokio::select! {
                 biased;
                 chunk = stream.chunks.next() => match chunk {
                     Some(Ok(chunk)) => {
-                        stream.heard = Instant::now();
-                        self.informer.apply(Delta::Arrived(stream.heard.into_std()));
+                        stream.last_bytes_at = Instant::now();
+                        self.informer.apply(Delta::Arrived(stream.last_bytes_at.into_std()));
                         stream.rest = chunk;
                     }
                     Some(Err(fault)) => return WatchStreamEnd::Broken(fault),
@@ -235,23 +237,23 @@ impl InformerTask {
                     }
                     None => return WatchStreamEnd::Clean,
                 },
-                probed = &mut probe => match self.judge(probed) {
+                probed = &mut probe => match self.evaluate_probe(probed) {
                     Ok(after) => probe_after = after,
                     Err(end) => return end,
                 },
                 () = sleep_until(probe_at.max(probe_after)), if probe.is_terminated() => {
                     probe = self.probe();
                 }
-                () = self.comparison_due(), if check.is_terminated() => check = self.compare(),
+                () = self.consistency_check_due(), if check.is_terminated() => check = self.start_consistency_check(),
                 comparison = &mut check => {
-                    if let Some(end) = self.compared(comparison) {
+                    if let Some(end) = self.finish_consistency_check(comparison) {
                         return end;
                     }
                 }
                 () = self.informer.probe.notified(), if probe.is_terminated() => {
                     probe = self.probe();
                 }
-                // A watch that stays open for two `Timing::at_once` clears the last fault, even if
+                // A watch that stays open for two `InformerTiming::immediate_end` clears the last fault, even if
                 // no event arrives.
                 () = sleep_until(well_at), if had_fault => {
                     had_fault = false;
@@ -262,7 +264,7 @@ impl InformerTask {
                     self.has_reported_silence = true;
                     self.shared.changes.notify();
                 }
-                () = sleep_until(dead_at) => return WatchStreamEnd::Dead("not even a bookmark came"),
+                () = sleep_until(dead_at) => return WatchStreamEnd::Dead("no bookmark arrived"),
                 () = sleep_until(namespace_at.unwrap_or(dead_at)), if namespace_at.is_some() => {
                     // A lookup that another informer of the namespace sent since then is recent
                     // enough.
@@ -289,13 +291,13 @@ impl InformerTask {
     /// Whether the watch has been open long enough to reset the backoff. Watches that repeatedly
     /// last only a moment must keep increasing it.
     fn has_settled(&self) -> bool {
-        self.opened_at.is_some_and(|at| at.elapsed() >= self.shared.timing.settled)
+        self.opened_at.is_some_and(|at| at.elapsed() >= self.shared.timing.stable_after)
     }
 
     /// Clears the fault and the silent state, because the watch has just shown that it works.
-    pub(super) fn healthy(&mut self) {
+    pub(super) fn record_healthy(&mut self) {
         if self.has_settled() {
-            self.backoff.succeeded();
+            self.backoff.reset();
         }
         self.informer.status().report.fault = None;
         if std::mem::take(&mut self.has_reported_silence) {

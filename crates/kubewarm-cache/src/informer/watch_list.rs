@@ -7,7 +7,7 @@ use super::{
     peek::tombstone,
     task::InformerTask,
     upstream_event::{Bookmark, UpstreamEvent},
-    watch_stream::{WatchStream, lasting},
+    watch_stream::{WatchStream, random_timeout},
 };
 use futures::StreamExt as _;
 use kubewarm_api::model::{Delta, FaultReason, RequestFault, ResourceVersion};
@@ -30,12 +30,12 @@ impl InformerTask {
     async fn receive_initial(&mut self) -> Result<AppliedList, ListError> {
         let timing = self.shared.timing.clone();
         let deadline = self.informer.tuning(|tuning| tuning.lists.watch_list_timeout);
-        let asked = lasting(&timing).max(deadline * 10);
+        let timeout = random_timeout(&timing).max(deadline * 10);
         let started = Instant::now();
         let within = timing.list_headers;
-        let chunks = self.list_watch.open(within, |endpoint| endpoint.stream(asked)).await?;
-        self.informer.status().allowed(Verb::Watch, started);
-        let mut stream = WatchStream::new(chunks, asked);
+        let chunks = self.list_watch.open(within, |endpoint| endpoint.stream(timeout)).await?;
+        self.informer.status().record_success(Verb::Watch, started);
+        let mut stream = WatchStream::new(chunks, timeout);
         let late = || {
             RequestFault::new(
                 FaultReason::TimedOut,
@@ -43,7 +43,7 @@ impl InformerTask {
             )
         };
         loop {
-            let limit = (stream.heard + deadline).min(started + deadline * 10);
+            let limit = (stream.last_bytes_at + deadline).min(started + deadline * 10);
             match timeout_at(limit, stream.chunks.next()).await {
                 Ok(Some(chunk)) => stream.rest = chunk?,
                 Ok(None) => {
@@ -54,7 +54,7 @@ impl InformerTask {
             }
             let length = u64::try_from(stream.rest.len()).unwrap_or(u64::MAX);
             self.metrics.upstream_list_bytes.inc_by(length);
-            stream.heard = Instant::now();
+            stream.last_bytes_at = Instant::now();
             while !stream.rest.is_empty() {
                 let chunk = stream.rest.clone();
                 let (consumed, piece) = stream.lines.feed(&chunk);
@@ -64,19 +64,22 @@ impl InformerTask {
                     return Ok(AppliedList { version, stream: Some(stream) });
                 }
                 if self.wait_for_budget(piece.len()).await? {
-                    stream.heard = Instant::now();
+                    stream.last_bytes_at = Instant::now();
                 }
             }
         }
     }
 
-    /// Applies one event of the initial ones. Returns the version if the event is the end bookmark.
+    /// Applies one initial event. Returns the version if the event is the end bookmark.
     fn take_initial(
         &mut self,
         piece: &SplitItem<'_>,
     ) -> Result<Option<ResourceVersion>, ListError> {
-        let nonsense = || {
-            RequestFault::new(FaultReason::Malformed, "the streaming list sent what is no event")
+        let undecodable = || {
+            RequestFault::new(
+                FaultReason::Malformed,
+                "the streaming list sent a line that is not an event",
+            )
         };
         let line = match piece {
             SplitItem::Whole(line) => line,
@@ -86,20 +89,20 @@ impl InformerTask {
                 return Ok(None);
             }
         };
-        let event = UpstreamEvent::parse(line).ok_or_else(nonsense)?;
+        let event = UpstreamEvent::parse(line).ok_or_else(undecodable)?;
         match event.kind {
             UpstreamEventType::Added | UpstreamEventType::Modified => {
                 self.metrics.upstream_list_items.inc();
                 self.informer.status().report.listed += 1;
-                self.take_listed(event.object, DecodeStage::WatchObject);
+                self.apply_listed(event.object, DecodeStage::WatchObject);
             }
             UpstreamEventType::Deleted => {
-                let gone = tombstone(event.object).ok_or_else(nonsense)?;
+                let gone = tombstone(event.object).ok_or_else(undecodable)?;
                 self.informer.apply(Delta::Remove(gone));
             }
             UpstreamEventType::Error => return Err(fault::of_event(event.object).into()),
             UpstreamEventType::Bookmark => {
-                let bookmark = Bookmark::parse(event.object).ok_or_else(nonsense)?;
+                let bookmark = Bookmark::parse(event.object).ok_or_else(undecodable)?;
                 if bookmark.is_initial_events_end {
                     self.refuse_rollback(&bookmark.version)?;
                     return Ok(Some(bookmark.version));

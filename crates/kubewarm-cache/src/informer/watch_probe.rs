@@ -21,15 +21,15 @@ use tokio::time::{Instant, sleep};
 #[derive(Debug)]
 pub(super) struct WatchProbe {
     /// When the second watch was opened.
-    asked_at: Instant,
+    requested_at: Instant,
     /// The version from which the second watch started.
     from: ResourceVersion,
-    heard: ShortWatchResult,
+    result: ShortWatchResult,
 }
 
 impl InformerTask {
     /// Starts a probe as soon as the namespace has a permit for it. After an event, the future also
-    /// waits for `Timing::probe_grace`, in which the first watch must deliver the event.
+    /// waits for `InformerTiming::probe_grace`, in which the first watch must deliver the event.
     pub(super) fn probe(&self) -> Fuse<BoxFuture<'static, Result<WatchProbe, RequestFault>>> {
         let Some(from) = self.version() else { return Fuse::terminated() };
         let namespace = self.namespace_of_profile();
@@ -37,53 +37,59 @@ impl InformerTask {
         let probing = async move {
             let permit = shared.probes.acquire(&namespace).await;
             let timing = &shared.timing;
-            let asked_at = Instant::now();
-            let heard = list_watch.probe(&from, timing.probe, timing.watch_headers).await?;
+            let requested_at = Instant::now();
+            let result = list_watch.probe(&from, timing.probe, timing.watch_headers).await?;
             drop(permit);
-            if matches!(heard, ShortWatchResult::Event(_)) {
+            if matches!(result, ShortWatchResult::Event(_)) {
                 sleep(timing.probe_grace).await;
             }
-            Ok(WatchProbe { asked_at, from, heard })
+            Ok(WatchProbe { requested_at, from, result })
         };
         probing.boxed().fuse()
     }
 
     /// Evaluates a probe. Returns when the next probe can start, or why the watch must end.
-    pub(super) fn judge(
+    pub(super) fn evaluate_probe(
         &mut self,
         probed: Result<WatchProbe, RequestFault>,
     ) -> Result<Instant, WatchStreamEnd> {
         let pause = self.shared.timing.probe_pause;
-        let WatchProbe { asked_at, from, heard } = match probed {
+        let WatchProbe { requested_at, from, result } = match probed {
             Ok(probed) => probed,
             Err(fault) if fault.reason() == FaultReason::Gone => {
                 return Err(WatchStreamEnd::Dead("the version is too old for a second watch"));
             }
             Err(fault) => {
                 self.metrics.count_request_error(Verb::Watch, fault.code());
-                let delay = self.backoff.failed(fault.retry_after(), fastrand::f64()).max(pause);
-                self.informer.status().fault(Verb::Watch, &fault, self.backoff.failures(), delay);
+                let delay =
+                    self.backoff.record_failure(fault.retry_after(), fastrand::f64()).max(pause);
+                self.informer.status().record_fault(
+                    Verb::Watch,
+                    &fault,
+                    self.backoff.failures(),
+                    delay,
+                );
                 self.shared.changes.notify();
                 return Ok(Instant::now() + delay);
             }
         };
-        self.informer.status().refused_no_more(Verb::Watch);
-        match heard {
+        self.informer.status().clear_refusal(Verb::Watch);
+        match result {
             ShortWatchResult::Bookmark(version) => {
                 if version.is_older_than(&from) {
-                    return Err(WatchStreamEnd::WentBack);
+                    return Err(WatchStreamEnd::VersionDecreased);
                 }
                 // The first watch can have delivered a newer version during the probe.
                 if !self.version().is_some_and(|known| version.is_older_than(&known)) {
                     self.informer.apply(Delta::Progress(version.clone()));
                     self.informer.status().report.version = Some(version);
                 }
-                self.informer.status().current(asked_at);
-                self.healthy();
+                self.informer.status().confirm(requested_at);
+                self.record_healthy();
             }
-            ShortWatchResult::Event(version) if self.lacks(&version, asked_at) => {
+            ShortWatchResult::Event(version) if self.lacks(&version, requested_at) => {
                 return Err(WatchStreamEnd::Dead(
-                    "a second watch saw events that this one did not bring",
+                    "a second watch received events that this one did not send",
                 ));
             }
             ShortWatchResult::Event(_) => {}
@@ -93,14 +99,14 @@ impl InformerTask {
     }
 
     /// Whether the first watch has not reached `version`. The version belongs to an event that was
-    /// sent after `asked_at`.
-    fn lacks(&self, version: &ResourceVersion, asked_at: Instant) -> bool {
+    /// sent after `requested_at`.
+    fn lacks(&self, version: &ResourceVersion, requested_at: Instant) -> bool {
         let status = self.informer.status();
         status.version().is_some_and(|known| match known.partial_cmp(version) {
             Some(order) => order.is_lt(),
             // Opaque versions have no order. Check whether the first watch delivered anything
             // since.
-            None => status.report.current_at.is_none_or(|current| current < asked_at),
+            None => status.report.current_at.is_none_or(|current| current < requested_at),
         })
     }
 }

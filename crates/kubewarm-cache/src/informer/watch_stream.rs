@@ -16,9 +16,9 @@ pub(super) struct WatchStream {
     pub(super) rest: Bytes,
     pub(super) opened: Instant,
     /// The `timeoutSeconds` of the request.
-    pub(super) asked: Duration,
+    pub(super) timeout: Duration,
     /// When the last bytes arrived.
-    pub(super) heard: Instant,
+    pub(super) last_bytes_at: Instant,
     pub(super) events: u64,
 }
 
@@ -30,15 +30,15 @@ pub(super) enum WatchStreamEnd {
     /// The informer closed the watch, because it was silent or missed events.
     Dead(&'static str),
     /// The server sent an `ERROR` event.
-    Told(RequestFault),
+    ErrorEvent(RequestFault),
     /// The watch sent an event that cannot be decoded and names no object. The text describes the
     /// problem.
-    Nonsense(String),
+    Undecodable(String),
     /// An event is older than the one before it, and its object is not in the store.
-    Disordered,
+    OutOfOrder,
     /// A bookmark has a lower version than the store. Only a rollback check can determine the
     /// reason.
-    WentBack,
+    VersionDecreased,
     /// A consistency check found that the store differs from a list of the same version.
     Inconsistent,
     /// The informer's namespace does not exist.
@@ -46,15 +46,15 @@ pub(super) enum WatchStreamEnd {
 }
 
 impl WatchStream {
-    pub(super) fn new(chunks: BodyChunks, asked: Duration) -> Self {
+    pub(super) fn new(chunks: BodyChunks, timeout: Duration) -> Self {
         let now = Instant::now();
         Self {
             chunks,
             lines: LineSplitter::new(MAX_OBJECT),
             rest: Bytes::new(),
             opened: now,
-            asked,
-            heard: now,
+            timeout,
+            last_bytes_at: now,
             events: 0,
         }
     }
@@ -68,25 +68,27 @@ impl fmt::Debug for WatchStream {
 
 impl WatchStreamEnd {
     /// The label of `kubewarm_upstream_watch_ends_total`.
-    pub(super) fn label(&self, lasted: Duration, asked: Duration) -> UpstreamWatchEnd {
+    pub(super) fn label(&self, lasted: Duration, timeout: Duration) -> UpstreamWatchEnd {
         match self {
-            Self::Clean if is_early(lasted, asked) => UpstreamWatchEnd::Eof,
+            Self::Clean if is_early(lasted, timeout) => UpstreamWatchEnd::Eof,
             Self::Clean => UpstreamWatchEnd::ServerTimeout,
             Self::Broken(_) => UpstreamWatchEnd::Broken,
             Self::Dead(_) => UpstreamWatchEnd::Idle,
-            Self::Told(fault) => match (fault.reason(), fault.code()) {
+            Self::ErrorEvent(fault) => match (fault.reason(), fault.code()) {
                 (FaultReason::Gone, _) => UpstreamWatchEnd::Gone,
                 (_, Some(429)) => UpstreamWatchEnd::Http429,
                 (_, Some(400..=499)) => UpstreamWatchEnd::Http4xx,
                 _ => UpstreamWatchEnd::Http5xx,
             },
-            Self::Nonsense(_) | Self::Disordered | Self::WentBack => UpstreamWatchEnd::Decode,
+            Self::Undecodable(_) | Self::OutOfOrder | Self::VersionDecreased => {
+                UpstreamWatchEnd::Decode
+            }
             Self::Inconsistent | Self::NamespaceGone(_) => UpstreamWatchEnd::Shutdown,
         }
     }
 }
 
-/// Counts a watch as ended when dropped. The reason is `Shutdown` unless [`WatchMetricsGuard::ended`] set
+/// Counts a watch as ended when dropped. The reason is `Shutdown` unless [`WatchMetricsGuard::end`] set
 /// another.
 #[must_use = "dropping it at once records a watch that was stopped"]
 pub(super) struct WatchMetricsGuard {
@@ -101,7 +103,7 @@ impl WatchMetricsGuard {
         Self { metrics: Arc::clone(metrics), opened, reason: UpstreamWatchEnd::Shutdown }
     }
 
-    pub(super) fn ended(mut self, reason: UpstreamWatchEnd) {
+    pub(super) fn end(mut self, reason: UpstreamWatchEnd) {
         self.reason = reason;
     }
 }
@@ -113,13 +115,13 @@ impl Drop for WatchMetricsGuard {
 }
 
 /// Whether a watch ended before its `timeoutSeconds`.
-pub(super) fn is_early(lasted: Duration, asked: Duration) -> bool {
+pub(super) fn is_early(lasted: Duration, timeout: Duration) -> bool {
     // The tolerance is needed because the server counts whole seconds from the arrival of the
     // request.
-    lasted + Duration::from_secs(2) < asked
+    lasted + Duration::from_secs(2) < timeout
 }
 
-/// Returns a random `timeoutSeconds` from `InformerTiming::watch_least` to twice that.
-pub(super) fn lasting(timing: &InformerTiming) -> Duration {
-    timing.watch_least.mul_f64(1.0 + fastrand::f64())
+/// Returns a random `timeoutSeconds` from `InformerTiming::watch_min_timeout` to twice that.
+pub(super) fn random_timeout(timing: &InformerTiming) -> Duration {
+    timing.watch_min_timeout.mul_f64(1.0 + fastrand::f64())
 }

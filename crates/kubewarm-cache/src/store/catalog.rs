@@ -15,8 +15,8 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// Maximum number of declared indexes in one store. The first ones in path order are kept. The others are left out
-/// with a warning in the log.
+/// Maximum number of declared indexes in one store. Further indexes, in the order of their paths, are left
+/// out with a warning in the log.
 pub const INDEXES_PER_STORE: usize = 32;
 
 /// The `DictionaryGroup` of each resource and projection. The `bool` is true for kubewarm's own stores. They use separate
@@ -34,11 +34,11 @@ struct UsageGauges {
 /// The stores of the process. A clone is cheap and refers to the same stores.
 #[derive(Clone, Debug, Default)]
 pub struct StoreCatalog {
-    tables: Arc<RwLock<BTreeMap<InformerKey, Arc<ObjectStore>>>>,
-    kinds: Arc<Mutex<DictionaryGroups>>,
+    stores: Arc<RwLock<BTreeMap<InformerKey, Arc<ObjectStore>>>>,
+    dictionary_groups: Arc<Mutex<DictionaryGroups>>,
     gauges: Arc<Mutex<UsageGauges>>,
     codec: RecordCodec,
-    upkeep: MaintenanceQueue,
+    maintenance: MaintenanceQueue,
     decode_errors: DecodeErrorCounter,
 }
 
@@ -49,7 +49,7 @@ impl StoreCatalog {
         Self::default()
     }
 
-    /// Calls `count` for each stored record of a resource that does not decode. Tables that are already open do not
+    /// Calls `count` for each stored object of a resource that does not decode. Stores that are already open do not
     /// call it.
     #[must_use]
     pub fn with_error_counter(self, count: impl Fn(&Resource) + Send + Sync + 'static) -> Self {
@@ -59,34 +59,38 @@ impl StoreCatalog {
     /// Opens an empty store. An older store under the same key is closed, and its readers keep its last objects.
     #[must_use]
     pub fn open(&self, key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> StoreWriter {
-        let kind = self.kind(key);
+        let group = self.dictionary_group(key);
         let (is_secret, gauge) = (key.has_secrets(), self.gauge(key));
-        let table = Arc::new(ObjectStore::new(Arc::clone(&kind), is_secret, gauge));
+        let store = Arc::new(ObjectStore::new(Arc::clone(&group), is_secret, gauge));
         if !is_secret {
-            kind.join(&table);
+            group.add_store(&store);
         }
-        table.declare(&wanted(key, indexes));
-        let old = self.tables.write().insert(key.clone(), Arc::clone(&table));
+        store.declare(&limited_indexes(key, indexes));
+        let old = self.stores.write().insert(key.clone(), Arc::clone(&store));
         if let Some(old) = old {
             old.close();
         }
-        StoreWriter::new(table)
+        StoreWriter::new(store)
     }
 
     /// Returns the `DictionaryGroup` for this key, and creates it if no store uses it. Also removes entries that no store uses.
-    pub(super) fn kind(&self, key: &InformerKey) -> Arc<DictionaryGroup> {
-        let mut kinds = self.kinds.lock();
-        kinds.retain(|_, kind| kind.strong_count() > 0);
+    pub(super) fn dictionary_group(&self, key: &InformerKey) -> Arc<DictionaryGroup> {
+        let mut dictionary_groups = self.dictionary_groups.lock();
+        dictionary_groups.retain(|_, group| group.strong_count() > 0);
         let id = (key.resource.clone(), key.projection, key.is_own());
-        if let Some(kind) = kinds.get(&id).and_then(Weak::upgrade) {
-            return kind;
+        if let Some(group) = dictionary_groups.get(&id).and_then(Weak::upgrade) {
+            return group;
         }
-        let (codec, upkeep) = (self.codec.clone(), self.upkeep.clone());
-        let kind =
-            DictionaryGroup::new(key.resource.clone(), codec, upkeep, self.decode_errors.clone());
-        let kind = Arc::new(kind);
-        kinds.insert(id, Arc::downgrade(&kind));
-        kind
+        let (codec, maintenance) = (self.codec.clone(), self.maintenance.clone());
+        let group = DictionaryGroup::new(
+            key.resource.clone(),
+            codec,
+            maintenance,
+            self.decode_errors.clone(),
+        );
+        let group = Arc::new(group);
+        dictionary_groups.insert(id, Arc::downgrade(&group));
+        group
     }
 
     /// Returns the usage gauge of this key. A budget can be charged through it before the store is opened.
@@ -108,14 +112,14 @@ impl StoreCatalog {
     /// Returns a reader, or `None` if no store is open under this key.
     #[must_use]
     pub fn reader(&self, key: &InformerKey) -> Option<StoreReader> {
-        self.tables.read().get(key).map(Arc::clone).map(StoreReader::new)
+        self.stores.read().get(key).map(Arc::clone).map(StoreReader::new)
     }
 
     /// Closes the store, which ends its followers. The memory is freed with the writer and the last reader.
     pub fn close(&self, key: &InformerKey) {
-        let old = self.tables.write().remove(key);
-        if let Some(table) = old {
-            table.close();
+        let old = self.stores.write().remove(key);
+        if let Some(store) = old {
+            store.close();
         }
     }
 
@@ -125,35 +129,35 @@ impl StoreCatalog {
     /// Cost: constant for the caller. The thread takes about 4 µs for each row and index. It locks the store for less
     /// than a millisecond at a time.
     pub fn set_indexes(&self, key: &InformerKey, indexes: &BTreeSet<FieldPath>) {
-        let table = self.tables.read().get(key).map(Arc::clone);
-        if let Some(table) = table {
-            table.declare(&wanted(key, indexes));
+        let store = self.stores.read().get(key).map(Arc::clone);
+        if let Some(store) = store {
+            store.declare(&limited_indexes(key, indexes));
         }
     }
 
     /// Waits until the maintenance jobs queued so far are done. Afterwards indexes are complete and objects are
     /// packed with the newest dictionary.
     ///
-    /// Tests, benchmarks and `Sample::weigh` call it to get repeatable sizes.
-    pub fn settle(&self) {
-        self.upkeep.settle();
+    /// Tests, benchmarks and `StoreSample::measure` call it to get repeatable sizes.
+    pub fn wait_until_settled(&self) {
+        self.maintenance.settle();
     }
 
     /// Returns the usage of every open store, ordered by key.
     #[must_use]
     pub fn usage(&self) -> Vec<(InformerKey, StoreUsage)> {
-        let tables: Vec<_> = self
-            .tables
+        let stores: Vec<_> = self
+            .stores
             .read()
             .iter()
-            .map(|(key, table)| (key.clone(), Arc::clone(table)))
+            .map(|(key, store)| (key.clone(), Arc::clone(store)))
             .collect();
-        tables.into_iter().map(|(key, table)| (key, table.usage())).collect()
+        stores.into_iter().map(|(key, store)| (key, store.usage())).collect()
     }
 }
 
 /// Returns the first [`INDEXES_PER_STORE`] paths, and logs a warning if there are more.
-fn wanted(key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
+fn limited_indexes(key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
     if indexes.len() > INDEXES_PER_STORE {
         let declared = indexes.len();
         tracing::warn!(informer = %key, declared, limit = INDEXES_PER_STORE, "too many indexes");
@@ -228,7 +232,7 @@ mod tests {
         assert_eq!(with_one, held());
         // The maintenance thread completes the new index.
         catalog.set_indexes(&key, &BTreeSet::from(paths.clone()));
-        catalog.settle();
+        catalog.wait_until_settled();
         let with_two = gauge.bytes();
         assert!(with_two > with_one && with_two == held(), "{with_two} after {with_one}");
         catalog.set_indexes(&key, &paths[1..].iter().cloned().collect());
@@ -271,17 +275,17 @@ mod tests {
         let mut writer = catalog.open(&key, &BTreeSet::new());
         let field = body("{}", r#","a":1"#);
         writer.apply(upsert("a/x", 1, "1", &field));
-        let mut wanted: BTreeSet<_> = (0..31).map(|n| path(&format!("x.f{n:02}"))).collect();
-        wanted.insert(path("a"));
-        catalog.set_indexes(&key, &wanted);
-        catalog.settle();
+        let mut query: BTreeSet<_> = (0..31).map(|n| path(&format!("x.f{n:02}"))).collect();
+        query.insert(path("a"));
+        catalog.set_indexes(&key, &query);
+        catalog.wait_until_settled();
         let reader = catalog.reader(&key).unwrap();
         assert!(is_indexed(&reader, &path("a")));
         assert_eq!(with_field(&reader, &path("a"), "1").len(), 1);
         assert_eq!(with_field(&reader, &path("a"), "2").len(), 0);
-        wanted.insert(path("z"));
-        catalog.set_indexes(&key, &wanted);
-        catalog.settle();
+        query.insert(path("z"));
+        catalog.set_indexes(&key, &query);
+        catalog.wait_until_settled();
         assert!(!is_indexed(&reader, &path("z")));
         catalog.set_indexes(&key, &BTreeSet::new());
         assert!(!is_indexed(&reader, &path("a")));
@@ -303,13 +307,13 @@ mod tests {
                 writer.apply(Delta::ListDone(version("100")));
             }
         });
-        let wanted = BTreeSet::from([path("node")]);
+        let query = BTreeSet::from([path("node")]);
         while !busy.is_finished() {
             catalog.set_indexes(&key, &BTreeSet::new());
-            catalog.set_indexes(&key, &wanted);
+            catalog.set_indexes(&key, &query);
         }
         busy.join().unwrap();
-        catalog.settle();
+        catalog.wait_until_settled();
         assert!(is_indexed(&reader, &path("node")));
         let found: Vec<_> = (0..5)
             .map(|node| with_field(&reader, &path("node"), &node.to_string()).len())

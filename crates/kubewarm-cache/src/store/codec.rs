@@ -17,7 +17,7 @@ pub(super) const MAX_BODY: usize = 256 << 20;
 pub(super) const LEVEL: i32 = 1;
 
 /// Size in bytes below which a body stays uncompressed, because a frame would save nothing.
-const TINY: usize = 64;
+const MIN_COMPRESSED_BYTES: usize = 64;
 
 /// Maximum number of idle contexts. A context takes some hundred KiB, and rarely more threads than this use the store
 /// at once.
@@ -85,7 +85,7 @@ impl CompressionContext {
         }
     }
 
-    /// Packs a body, with the dictionary if there is one. The body stays plain if it is below [`TINY`], above
+    /// Packs a body, with the dictionary if there is one. The body stays plain if it is below [`MIN_COMPRESSED_BYTES`], above
     /// [`MAX_BODY`], or does not shrink.
     pub(super) fn pack(
         &mut self,
@@ -93,7 +93,7 @@ impl CompressionContext {
         body: &[u8],
         with: Option<&Arc<CompressionDictionary>>,
     ) -> DetachedObject {
-        if body.len() >= TINY && body.len() <= MAX_BODY {
+        if body.len() >= MIN_COMPRESSED_BYTES && body.len() <= MAX_BODY {
             self.packed.clear();
             self.packed.reserve(zstd_safe::compress_bound(body.len()));
             let packed = match with {
@@ -211,7 +211,7 @@ mod tests {
     fn small_or_random_bodies_stay_uncompressed() {
         let random: Vec<u8> =
             (0..200_u32).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
-        for body in [&b"{}"[..], b"", &[b'a'; TINY - 1], &random] {
+        for body in [&b"{}"[..], b"", &[b'a'; MIN_COMPRESSED_BYTES - 1], &random] {
             let (record, back) = round_trip(body, Some(&trained()));
             assert_eq!((record.packing(), &*back), (BodyPacking::Plain, body));
         }

@@ -74,8 +74,8 @@ impl StoreContents {
         name: &str,
         hint: RowPosition,
     ) -> Result<RowPosition, RowPosition> {
-        let wanted = ObjectKeyRef { namespace, name: name.as_bytes() };
-        let order = |row| self.object(row).map_or(Ordering::Less, |object| object.cmp(&wanted));
+        let query = ObjectKeyRef { namespace, name: name.as_bytes() };
+        let order = |row| self.object(row).map_or(Ordering::Less, |object| object.cmp(&query));
         self.order.find(hint, order)
     }
 
@@ -87,8 +87,8 @@ impl StoreContents {
                 let own = self.object(row).map_or("", |object| object.namespace);
                 namespace_order(own, namespace).then(within)
             });
-            let (Ok(place) | Err(place)) = found;
-            place
+            let (Ok(position) | Err(position)) = found;
+            position
         })
     }
 
@@ -118,20 +118,20 @@ impl StoreContents {
         self.slab.numbers_from(0).collect()
     }
 
-    /// Adds an object at `place`. Returns its position and row number, or `None` when no row number is free.
+    /// Adds an object at `position`. Returns its position and row number, or `None` when no row number is free.
     pub(super) fn insert(
         &mut self,
-        place: RowPosition,
+        position: RowPosition,
         namespace: &str,
         identity: RowIdentity,
         packed: DetachedObject,
     ) -> Option<(RowPosition, u32)> {
-        let record = self.admit(packed);
+        let record = self.count_object(packed);
         let namespace = self.namespaces.enter(namespace);
         let row = StoreRow { uid: [0; 16], version: 0, record, namespace, is_odd: false };
         let number = self.slab.insert(row)?;
-        self.identify(number, identity);
-        Some((self.order.insert(place, number), number))
+        self.set_identity(number, identity);
+        Some((self.order.insert(position, number), number))
     }
 
     /// Gives a row a new body and identity. Returns the old packed object, which the caller drops outside the lock.
@@ -141,7 +141,7 @@ impl StoreContents {
         identity: RowIdentity,
         packed: DetachedObject,
     ) -> Option<DetachedObject> {
-        self.identify(number, identity);
+        self.set_identity(number, identity);
         self.repack(number, packed)
     }
 
@@ -149,27 +149,27 @@ impl StoreContents {
     /// the lock.
     pub(super) fn repack(&mut self, number: u32, packed: DetachedObject) -> Option<DetachedObject> {
         let old = self.packed(number)?;
-        let record = self.admit(packed);
+        let record = self.count_object(packed);
         self.slab.get_mut(number)?.record = record;
-        self.dismiss(&old.record);
+        self.uncount_object(&old.record);
         Some(old)
     }
 
     /// Adds a packed object to the counts of bytes and dictionary users.
-    fn admit(&mut self, packed: DetachedObject) -> PackedObject {
+    fn count_object(&mut self, packed: DetachedObject) -> PackedObject {
         self.object_bytes += packed.record.bytes();
         self.dictionaries.enter(&packed);
         packed.record
     }
 
     /// Removes a packed object from the counts of bytes and dictionary users.
-    fn dismiss(&mut self, record: &PackedObject) {
+    fn uncount_object(&mut self, record: &PackedObject) {
         self.object_bytes -= record.bytes();
         self.dictionaries.leave(record);
     }
 
     /// Sets the identity of a row.
-    pub(super) fn identify(&mut self, number: u32, identity: RowIdentity) {
+    pub(super) fn set_identity(&mut self, number: u32, identity: RowIdentity) {
         let Some(row) = self.slab.get_mut(number) else { return };
         if row.is_odd {
             self.odd_bytes -= self.odd.remove(&number).map_or(0, |old| old.bytes());
@@ -186,16 +186,17 @@ impl StoreContents {
 
     /// Removes a row, but not its index entries. Returns the row, which the caller drops outside the lock.
     pub(super) fn remove(&mut self, number: u32) -> Option<StoreRow> {
-        if let Ok(place) = self.order.find(RowPosition::default(), |row| self.compare(row, number))
+        if let Ok(position) =
+            self.order.find(RowPosition::default(), |row| self.compare(row, number))
         {
-            self.order.remove(place);
+            self.order.remove(position);
         }
-        self.take(number)
+        self.take_row(number)
     }
 
-    fn take(&mut self, number: u32) -> Option<StoreRow> {
+    fn take_row(&mut self, number: u32) -> Option<StoreRow> {
         let row = self.slab.remove(number)?;
-        self.dismiss(&row.record);
+        self.uncount_object(&row.record);
         self.namespaces.leave(row.namespace);
         if row.is_odd {
             self.odd_bytes -= self.odd.remove(&number).map_or(0, |old| old.bytes());
@@ -215,13 +216,13 @@ impl StoreContents {
     /// Cost, under the write lock: about 0.2 µs for each row of the store and 0.1 µs for each indexed value.
     pub(super) fn sweep(&mut self, gone: &RoaringBitmap) -> Vec<StoreRow> {
         self.log.list_changed();
-        self.forget(gone);
+        self.remove_from_indexes(gone);
         self.order.retain(|row| !gone.contains(row));
-        gone.iter().filter_map(|number| self.take(number)).collect()
+        gone.iter().filter_map(|number| self.take_row(number)).collect()
     }
 
     /// Removes rows from all indexes when their values are not known. Cost: one step for each indexed value.
-    pub(super) fn forget(&mut self, gone: &RoaringBitmap) {
+    pub(super) fn remove_from_indexes(&mut self, gone: &RoaringBitmap) {
         self.labels.subtract(gone);
         for index in &mut self.declared {
             index.values.subtract(gone);
@@ -246,17 +247,17 @@ impl StoreContents {
         }
     }
 
-    /// Changes the declared indexes to `wanted`. Returns the removed indexes, which the caller drops outside the
+    /// Changes the declared indexes to `paths`. Returns the removed indexes, which the caller drops outside the
     /// lock.
     ///
     /// A new index is complete at once only if the store has no rows.
-    pub(super) fn declare(&mut self, wanted: &[FieldPath]) -> Vec<FieldIndex> {
+    pub(super) fn declare(&mut self, paths: &[FieldPath]) -> Vec<FieldIndex> {
         let (kept, gone) = std::mem::take(&mut self.declared)
             .into_iter()
-            .partition(|index| wanted.contains(&index.path));
+            .partition(|index| paths.contains(&index.path));
         self.declared = kept;
         let is_complete = self.order.len() == 0;
-        for path in wanted {
+        for path in paths {
             if !self.declared.iter().any(|index| index.path == *path) {
                 let values = ValueIndex::default();
                 self.declared.push(FieldIndex { path: path.clone(), values, is_complete });
@@ -275,7 +276,7 @@ impl StoreContents {
 
     /// Sets the store's version, unless `version` is older. A version without an order always replaces the old
     /// version.
-    pub(super) fn raise(&mut self, version: ResourceVersion) {
+    pub(super) fn raise_version(&mut self, version: ResourceVersion) {
         if !self.version.as_ref().is_some_and(|held| version.is_older_than(held)) {
             self.version = Some(version);
         }

@@ -11,7 +11,7 @@ use std::sync::{
 use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict, SafeResult, WriteBuf};
 
 /// One trained dictionary, prepared for compression and decompression. It stays in memory while it is the newest of
-/// its `Kind` or a packed object needs it.
+/// its `DictionaryGroup` or a packed object needs it.
 pub(super) struct CompressionDictionary {
     compress: CDict<'static>,
     decompress: DDict<'static>,
@@ -52,7 +52,7 @@ impl CompressionDictionary {
         })
     }
 
-    /// Number of the dictionary within its `Kind`, from 1 to 253.
+    /// Number of the dictionary within its `DictionaryGroup`, from 1 to 253.
     pub(super) fn generation(&self) -> u8 {
         self.generation
     }

@@ -40,7 +40,7 @@ const FIRST_SAMPLE_BYTES: usize = 256 << 10;
 const SAMPLE_BYTES: usize = 512 << 10;
 
 /// Maximum number of sampled objects that measure whether a new dictionary packs better. They are not trained from.
-const HELD_OUT: usize = 32;
+const HELD_OUT_OBJECTS: usize = 32;
 
 /// The stores that use the same dictionaries because their resource, version and projection are equal. kubewarm's own
 /// stores form separate groups.
@@ -51,13 +51,13 @@ pub(super) struct DictionaryGroup {
     packed: AtomicU64,
     /// Value of `packed` at which the next training starts. It is `u64::MAX` while a training is queued or running.
     next: AtomicU64,
-    tables: Mutex<Vec<Weak<ObjectStore>>>,
+    stores: Mutex<Vec<Weak<ObjectStore>>>,
     /// Number of objects at the last training; 0 before the first dictionary.
     trained: AtomicU64,
     resource: Resource,
     decode_errors: DecodeErrorCounter,
     pub(super) codec: RecordCodec,
-    pub(super) upkeep: MaintenanceQueue,
+    pub(super) maintenance: MaintenanceQueue,
 }
 
 type CountDecodeError = dyn Fn(&Resource) + Send + Sync;
@@ -76,27 +76,27 @@ impl DictionaryGroup {
     pub(super) fn new(
         resource: Resource,
         codec: RecordCodec,
-        upkeep: MaintenanceQueue,
+        maintenance: MaintenanceQueue,
         decode_errors: DecodeErrorCounter,
     ) -> Self {
         Self {
             current: RwLock::new(None),
             packed: AtomicU64::new(0),
             next: AtomicU64::new(FIRST_OBJECTS),
-            tables: Mutex::default(),
+            stores: Mutex::default(),
             trained: AtomicU64::new(0),
             resource,
             decode_errors,
             codec,
-            upkeep,
+            maintenance,
         }
     }
 
     /// Adds a store, and removes stores that were freed.
-    pub(super) fn join(&self, table: &Arc<ObjectStore>) {
-        let mut tables = self.tables.lock();
-        tables.retain(|table| table.strong_count() > 0);
-        tables.push(Arc::downgrade(table));
+    pub(super) fn add_store(&self, store: &Arc<ObjectStore>) {
+        let mut stores = self.stores.lock();
+        stores.retain(|store| store.strong_count() > 0);
+        stores.push(Arc::downgrade(store));
     }
 
     /// Counts a record that did not decode.
@@ -112,15 +112,15 @@ impl DictionaryGroup {
     }
 
     /// Counts a packed object, and queues a training when the count reaches `next`.
-    pub(super) fn count(self: &Arc<Self>) {
+    pub(super) fn count_packed(self: &Arc<Self>) {
         let packed = self.packed.fetch_add(1, Ordering::Relaxed) + 1;
         let next = self.next.load(Ordering::Relaxed);
         if packed >= next {
             let taken =
                 self.next.compare_exchange(next, u64::MAX, Ordering::Relaxed, Ordering::Relaxed);
             if taken.is_ok() {
-                let kind = Arc::downgrade(self);
-                self.upkeep.push(move || kind.upgrade().iter().for_each(|it| it.train()));
+                let group = Arc::downgrade(self);
+                self.maintenance.push(move || group.upgrade().iter().for_each(|it| it.train()));
             }
         }
     }
@@ -130,18 +130,18 @@ impl DictionaryGroup {
     ///
     /// To copy samples, it locks one store after another.
     fn train(&self) {
-        let all = self.tables.lock().clone();
-        let tables: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
-        let objects: u64 = tables.iter().map(|table| table.usage().objects).sum();
+        let all = self.stores.lock().clone();
+        let stores: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+        let objects: u64 = stores.iter().map(|store| store.usage().objects).sum();
         let before = self.trained.load(Ordering::Relaxed);
         let generation = self.current().map_or(0, |current| current.generation());
-        let wanted = before.saturating_mul(GROWTH).max(FIRST_OBJECTS);
+        let query = before.saturating_mul(GROWTH).max(FIRST_OBJECTS);
         let mut is_new = false;
-        let wait = if objects < wanted || generation >= u8::MAX - 2 {
-            wanted.saturating_sub(objects)
+        let wait = if objects < query || generation >= u8::MAX - 2 {
+            query.saturating_sub(objects)
         } else {
             let trained = self.codec.with(|context, body| {
-                self.train_dictionary(&tables, objects, generation + 1, context, body)
+                self.train_dictionary(&stores, objects, generation + 1, context, body)
             });
             if let Some(dictionary) = trained {
                 *self.current.write() = Some(dictionary);
@@ -155,9 +155,9 @@ impl DictionaryGroup {
         let packed = self.packed.load(Ordering::Relaxed);
         self.next.store(packed.saturating_add(wait.max(FIRST_OBJECTS)), Ordering::Relaxed);
         // The strong references end here, so a store that is closed from now on is freed at once.
-        drop(tables);
+        drop(stores);
         if is_new {
-            all.iter().filter_map(Weak::upgrade).for_each(|table| repack(&table));
+            all.iter().filter_map(Weak::upgrade).for_each(|store| repack(&store));
         }
     }
 
@@ -165,7 +165,7 @@ impl DictionaryGroup {
     /// the current dictionary.
     fn train_dictionary(
         &self,
-        tables: &[Arc<ObjectStore>],
+        stores: &[Arc<ObjectStore>],
         objects: u64,
         generation: u8,
         context: &mut CompressionContext,
@@ -175,14 +175,14 @@ impl DictionaryGroup {
         let mut samples = Vec::new();
         let mut sizes = Vec::new();
         let mut held_out: Vec<Vec<u8>> = Vec::new();
-        let wanted =
-            |table: &ObjectStore| table.usage().objects.saturating_mul(512).div_ceil(objects);
-        for table in tables {
-            let copies = table.spread(usize::try_from(wanted(table)).unwrap_or(usize::MAX));
+        let query =
+            |store: &ObjectStore| store.usage().objects.saturating_mul(512).div_ceil(objects);
+        for store in stores {
+            let copies = store.spread(usize::try_from(query(store)).unwrap_or(usize::MAX));
             for (at, DetachedObject { record, dictionary }) in copies.iter().enumerate() {
                 let with = dictionary.as_deref();
-                let Some(body) = table.unpack(record, with, context, body) else { continue };
-                if at % 8 == 4 && held_out.len() < HELD_OUT {
+                let Some(body) = store.unpack(record, with, context, body) else { continue };
+                if at % 8 == 4 && held_out.len() < HELD_OUT_OBJECTS {
                     held_out.push(body.to_vec());
                 } else if samples.len() + body.len() <= limit {
                     samples.extend_from_slice(body);
@@ -221,7 +221,7 @@ mod tests {
 
     fn pod(n: u32) -> String {
         let random = n.wrapping_mul(0x9e37_79b9);
-        let text = "what every object of this kind says, in many different words and fields";
+        let text = "what every object of this group says, in many different words and fields";
         let fields: Vec<_> = (0..12)
             .map(|at| format!(r#""field-{at}":"{text} {}""#, (random >> at) % 977))
             .collect();
@@ -247,10 +247,10 @@ mod tests {
         };
         let ((mut a, of_a), (mut b, of_b)) = (open("a"), open("b"));
         fill(&mut a, "a", 0..200);
-        catalog.settle();
+        catalog.wait_until_settled();
         let before = bytes_each(&of_a);
         fill(&mut b, "b", 200..1000);
-        catalog.settle();
+        catalog.wait_until_settled();
         // The objects that were packed before the training are packed again.
         let packings = |reader: &StoreReader| all(reader).len();
         assert_eq!((packings(&of_a), packings(&of_b)), (200, 800));
@@ -268,9 +268,9 @@ mod tests {
             .map(|name| (name, catalog.open(&namespace(name), &BTreeSet::new())))
             .into();
         fill(&mut writers[0].1, "a", 0..1000);
-        catalog.settle();
-        let kind = catalog.kind(&informer_key("pods"));
-        let dictionary = kind.current().unwrap();
+        catalog.wait_until_settled();
+        let group = catalog.dictionary_group(&informer_key("pods"));
+        let dictionary = group.current().unwrap();
         let total = || catalog.usage().iter().map(|(_, usage)| usage.bytes).sum::<u64>();
         let alone = total();
         assert!(alone > dictionary.bytes() as u64);
@@ -296,7 +296,7 @@ mod tests {
         let declared =
             |namespace: &str| InformerKey { declared_in: Some(namespace.into()), ..own.clone() };
         let [of_own, of_a, of_b] =
-            [&own, &declared("a"), &declared("b")].map(|key| catalog.kind(key));
+            [&own, &declared("a"), &declared("b")].map(|key| catalog.dictionary_group(key));
         assert!(!Arc::ptr_eq(&of_own, &of_a));
         assert!(Arc::ptr_eq(&of_a, &of_b));
     }
@@ -309,7 +309,7 @@ mod tests {
             fill(&mut writer, "a", 0..250);
             writer.apply(Delta::Purge);
         }
-        catalog.settle();
-        assert!(catalog.kind(&informer_key("pods")).current().is_none());
+        catalog.wait_until_settled();
+        assert!(catalog.dictionary_group(&informer_key("pods")).current().is_none());
     }
 }

@@ -43,7 +43,7 @@ pub struct StoreChange {
     /// `None` if the change deleted the object.
     pub(super) now: Option<DetachedObject>,
     /// Whether the UID changed: the object was deleted and created again with the same name.
-    pub(super) is_other: bool,
+    pub(super) is_replacement: bool,
 }
 
 /// The latest changes of a store, oldest first. No change after the version `since` is missing.
@@ -99,14 +99,14 @@ impl StoreChange {
 
     /// Whether the object exists after the change.
     #[must_use]
-    pub fn is_there(&self) -> bool {
+    pub fn exists(&self) -> bool {
         self.now.is_some()
     }
 
     /// Whether the UID changed: the object was deleted and created again with the same name.
     #[must_use]
-    pub fn is_other(&self) -> bool {
-        self.is_other
+    pub fn is_replacement(&self) -> bool {
+        self.is_replacement
     }
 
     /// Whether the change contains a Secret with its payload.
@@ -151,7 +151,7 @@ impl EventLog {
     }
 
     /// Returns the number of the first change after `version`, or `None` if the log lacks some of those changes.
-    pub(super) fn behind(&self, version: &ResourceVersion) -> Option<u64> {
+    pub(super) fn first_after(&self, version: &ResourceVersion) -> Option<u64> {
         let since = self.since.as_ref()?;
         if version.is_opaque() || since.is_opaque() {
             // Versions without an order can only be compared for equality.
@@ -194,7 +194,7 @@ impl EventLog {
         now: Option<ResourceVersion>,
     ) -> Vec<Arc<StoreChange>> {
         if !mem::take(&mut self.is_listing) || !self.is_complete {
-            return self.begin_again(now);
+            return self.restart(now);
         }
         if let Some((from, to)) = before.zip(now)
             && from != to
@@ -213,7 +213,7 @@ impl EventLog {
 
     /// Drops and returns all changes. The log then contains all changes after `since`. With `None`, it stays empty
     /// until the next list ends.
-    fn begin_again(&mut self, since: Option<ResourceVersion>) -> Vec<Arc<StoreChange>> {
+    fn restart(&mut self, since: Option<ResourceVersion>) -> Vec<Arc<StoreChange>> {
         let gone = mem::take(&mut self.changes).into();
         self.epoch += 1;
         self.is_complete = since.is_some();
@@ -287,7 +287,7 @@ impl StoreContents {
         };
         let Some(version) = version.filter(is_next).cloned() else {
             // A change that is not newer than the store does not fit into the order of versions.
-            return self.log.begin_again(self.version.clone());
+            return self.log.restart(self.version.clone());
         };
         let change = change(version);
         let arrived = change.arrived;

@@ -57,12 +57,12 @@ pub(super) fn keys(reader: &StoreReader) -> Vec<ObjectKey> {
     reader.versions(None, usize::MAX).into_iter().map(|(key, _)| key).collect()
 }
 
-/// Returns the objects that `wanted` selects, in key order. The caller must not write to the store at the same time.
-pub(super) fn selected(reader: &StoreReader, wanted: &ObjectQuery) -> Vec<StoredObject> {
-    let mut selected = reader.select(wanted, None, None);
-    while selected.step() {}
+/// Returns the objects that `query` selects, in key order. The caller must not write to the store at the same time.
+pub(super) fn selected(reader: &StoreReader, query: &ObjectQuery) -> Vec<StoredObject> {
+    let mut selected = reader.select(query, None, None);
+    while selected.filter_next() {}
     let mut keys = Vec::new();
-    selected.show(|it| {
+    selected.visit_next(|it| {
         let name = String::from_utf8_lossy(it.name).into();
         keys.push(ObjectKey { namespace: it.namespace.into(), name });
         ControlFlow::Continue(())
@@ -89,6 +89,6 @@ pub(super) fn with_field(reader: &StoreReader, path: &FieldPath, value: &str) ->
 
 /// Whether the store has a complete index of `path`.
 pub(super) fn is_indexed(reader: &StoreReader, path: &FieldPath) -> bool {
-    let contents = reader.table.contents.read();
+    let contents = reader.store.contents.read();
     contents.declared.iter().any(|index| index.path == *path && index.is_complete)
 }

@@ -264,7 +264,7 @@ impl LabelIndex {
             });
             match requirement.operator() {
                 LabelSelectorOperator::NotIn | LabelSelectorOperator::DoesNotExist => {
-                    excluded |= rows
+                    excluded |= rows;
                 }
                 LabelSelectorOperator::In | LabelSelectorOperator::Exists => {
                     selected = Some(match selected.take() {

@@ -14,19 +14,19 @@ pub(super) struct IndexEntries {
 
 impl IndexEntries {
     /// Reads the labels and the values at `paths` from a body.
-    pub(super) fn of(encoding: BodyEncoding, body: &[u8], paths: &FieldPathSet) -> Self {
+    pub(super) fn read(encoding: BodyEncoding, body: &[u8], paths: &FieldPathSet) -> Self {
         let mut labels = Vec::new();
         encoding.for_each_label(body, |key, value| labels.push((key.into(), value.into())));
-        Self { labels, ..Self::of_fields(encoding, body, paths) }
+        Self { labels, ..Self::read_fields(encoding, body, paths) }
     }
 
     /// Reads only the values at `paths`, for a change that keeps the labels.
-    pub(super) fn of_fields(encoding: BodyEncoding, body: &[u8], paths: &FieldPathSet) -> Self {
+    pub(super) fn read_fields(encoding: BodyEncoding, body: &[u8], paths: &FieldPathSet) -> Self {
         Self { labels: Vec::new(), values: encoding.field_values(body, paths) }
     }
 
     /// Adds row `number` to the indexes.
-    pub(super) fn put_in(&self, number: u32, contents: &mut StoreContents) {
+    pub(super) fn add_to(&self, number: u32, contents: &mut StoreContents) {
         for (key, value) in &self.labels {
             contents.labels.insert(key, value, number);
         }
@@ -34,7 +34,7 @@ impl IndexEntries {
     }
 
     /// Removes row `number` from the indexes.
-    pub(super) fn take_out(&self, number: u32, contents: &mut StoreContents) {
+    pub(super) fn remove_from(&self, number: u32, contents: &mut StoreContents) {
         for (key, value) in &self.labels {
             contents.labels.remove(key, value, number);
         }

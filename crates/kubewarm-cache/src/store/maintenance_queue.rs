@@ -18,7 +18,7 @@ type MaintenanceJob = Box<dyn FnOnce() + Send>;
 
 /// The job queue of the maintenance thread. The thread ends when the last clone is dropped.
 ///
-/// The queue needs no limit. It contains at most one training job for each `Kind` and one job for each change of
+/// The queue needs no limit. It contains at most one training job for each `DictionaryGroup` and one job for each change of
 /// declared indexes. A waiting job does not keep its store in memory.
 #[derive(Clone, Debug)]
 pub(super) struct MaintenanceQueue(mpsc::Sender<MaintenanceJob>);
@@ -28,7 +28,7 @@ impl Default for MaintenanceQueue {
         let (sender, jobs) = mpsc::channel::<MaintenanceJob>();
         let work = || jobs.into_iter().for_each(run);
         if let Err(fault) = thread::Builder::new().name("store-upkeep".to_owned()).spawn(work) {
-            tracing::warn!(%fault, "no thread for the store's upkeep; its jobs run at once");
+            tracing::warn!(%fault, "the maintenance thread cannot be started; its jobs run at once");
         }
         Self(sender)
     }
@@ -54,33 +54,33 @@ impl MaintenanceQueue {
 /// Runs a job. If it panics, the error is logged and later jobs still run.
 fn run(job: MaintenanceJob) {
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
-        tracing::error!("a job of the store's upkeep panicked; left undone");
+        tracing::error!("a maintenance job panicked and is not repeated");
     }
 }
 
 /// Packs all compressed objects of a store again with the newest dictionary, [`STEP`] rows at a time.
-pub(super) fn repack(table: &ObjectStore) {
-    let Some(with) = table.kind.current() else { return };
+pub(super) fn repack(store: &ObjectStore) {
+    let Some(with) = store.dictionary_group.current() else { return };
     let mut next = Some(0);
     while let Some(from) = next {
-        let copies = table.copy_rows(from, STEP);
+        let copies = store.copy_rows(from, STEP);
         next = copies.last().and_then(|(number, _)| number.checked_add(1));
         let newest = BodyPacking::Dictionary(with.generation());
         let old = copies.into_iter().filter(|(_, old)| old.record.packing() != newest).filter(
             |(_, old)| !matches!(old.record.packing(), BodyPacking::Plain | BodyPacking::Secret),
         );
-        table.kind.codec.with(|context, body| {
+        store.dictionary_group.codec.with(|context, body| {
             let mut repacked = Vec::new();
             for (number, packed) in old {
                 if let Ok(name) = std::str::from_utf8(packed.record.name())
                     && let Some(body) =
-                        table.unpack(&packed.record, packed.dictionary.as_deref(), context, body)
+                        store.unpack(&packed.record, packed.dictionary.as_deref(), context, body)
                 {
                     let again = context.pack(name, body, Some(&with));
                     repacked.push((number, packed.record, again));
                 }
             }
-            let mut contents = table.contents.write();
+            let mut contents = store.contents.write();
             let mut gone = Vec::with_capacity(repacked.len());
             for (number, record, again) in repacked {
                 // A row that has changed is already packed with the newest dictionary.
@@ -88,7 +88,7 @@ pub(super) fn repack(table: &ObjectStore) {
                     gone.push(contents.repack(number, again));
                 }
             }
-            table.measure(&contents);
+            store.measure(&contents);
             drop(contents);
             drop(gone);
         });
@@ -99,8 +99,8 @@ pub(super) fn repack(table: &ObjectStore) {
 /// such a row again has no effect.
 ///
 /// Returns early if indexes are declared again, because each declaration queues its own job.
-pub(super) fn complete_indexes(table: &ObjectStore) {
-    let contents = table.contents.read();
+pub(super) fn complete_indexes(store: &ObjectStore) {
+    let contents = store.contents.read();
     if contents.declared.iter().all(|index| index.is_complete) {
         return;
     }
@@ -108,7 +108,7 @@ pub(super) fn complete_indexes(table: &ObjectStore) {
     drop(contents);
     let mut next = Some(0);
     while let Some(from) = next {
-        next = index_step(table, &declared, from);
+        next = index_step(store, &declared, from);
     }
 }
 
@@ -117,19 +117,19 @@ pub(super) fn complete_indexes(table: &ObjectStore) {
 ///
 /// Returns `None` at the end, or if indexes were declared again after `declared`. An index of the same path can then
 /// be a new and empty one.
-fn index_step(table: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> Option<u32> {
-    let copies = table.copy_rows(from, STEP);
+fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> Option<u32> {
+    let copies = store.copy_rows(from, STEP);
     let next = copies.last().and_then(|(number, _)| number.checked_add(1));
-    table.kind.codec.with(|context, body| {
+    store.dictionary_group.codec.with(|context, body| {
         let mut values_of = |DetachedObject { record, dictionary }: &DetachedObject| {
-            let body = table.unpack(record, dictionary.as_deref(), context, body);
-            body.map_or_else(Vec::new, |body| table.encoding.field_values(body, declared))
+            let body = store.unpack(record, dictionary.as_deref(), context, body);
+            body.map_or_else(Vec::new, |body| store.encoding.field_values(body, declared))
         };
         let found: Vec<_> = copies
             .into_iter()
             .map(|(number, packed)| (number, values_of(&packed), packed.record))
             .collect();
-        let mut contents = table.contents.write();
+        let mut contents = store.contents.write();
         if !Arc::ptr_eq(&contents.paths, declared) {
             return None;
         }
@@ -144,7 +144,7 @@ fn index_step(table: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> O
         if next.is_none() {
             contents.declared.iter_mut().for_each(|index| index.is_complete = true);
         }
-        table.measure(&contents);
+        store.measure(&contents);
         next
     })
 }
@@ -171,21 +171,21 @@ mod tests {
             MaintenanceQueue::default(),
             counter,
         ));
-        let table = ObjectStore::new(kind, false, Arc::default());
-        let table = Arc::new(table);
-        let mut writer = StoreWriter::new(Arc::clone(&table));
+        let store = ObjectStore::new(kind, false, Arc::default());
+        let store = Arc::new(store);
+        let mut writer = StoreWriter::new(Arc::clone(&store));
         writer.apply(upsert("a/x", 1, "1", &body("{}", r#","a":1"#)));
-        let wanted = [FieldPath::parse("a").unwrap()];
-        let declare = |paths: &[FieldPath]| drop(table.contents.write().declare(paths));
-        declare(&wanted);
-        let declared = Arc::clone(&table.contents.read().paths);
+        let query = [FieldPath::parse("a").unwrap()];
+        let declare = |paths: &[FieldPath]| drop(store.contents.write().declare(paths));
+        declare(&query);
+        let declared = Arc::clone(&store.contents.read().paths);
         declare(&[]);
-        declare(&wanted);
+        declare(&query);
         // Row 0, the only row, was added to the dropped index only.
-        assert_eq!(index_step(&table, &declared, 1), None);
-        let is_complete = || table.contents.read().declared.iter().all(|index| index.is_complete);
+        assert_eq!(index_step(&store, &declared, 1), None);
+        let is_complete = || store.contents.read().declared.iter().all(|index| index.is_complete);
         assert!(!is_complete());
-        complete_indexes(&table);
+        complete_indexes(&store);
         assert!(is_complete());
     }
 

@@ -48,7 +48,7 @@ impl NamespaceInterner {
         let next = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
         let number = self.free.pop().unwrap_or(next);
         match self.held.get_mut(number as usize) {
-            Some(place) => *place = held,
+            Some(position) => *position = held,
             None => self.held.push(held),
         }
         self.numbers.insert(name, number);

@@ -29,26 +29,30 @@ pub(super) struct ObjectStore {
     pub(super) encoding: BodyEncoding,
     /// Whether the store contains Secrets with their payload, which are never compressed.
     is_secret: bool,
-    /// Dictionary, codec and job queue, which the stores with the same resource and projection use together.
-    pub(super) kind: Arc<DictionaryGroup>,
+    /// Dictionary, codec and job queue of all stores with the same resource and projection.
+    pub(super) dictionary_group: Arc<DictionaryGroup>,
     /// Reports objects and bytes to the budgets that limit them.
     gauge: Arc<UsageGauge>,
     /// Changes only under the write lock of `contents`.
     is_closed: AtomicBool,
     /// Wakes the followers after each change and when the store is closed.
-    pub(super) told: Arc<Notify>,
+    pub(super) changed: Arc<Notify>,
 }
 
 impl ObjectStore {
-    pub(super) fn new(kind: Arc<DictionaryGroup>, is_secret: bool, gauge: Arc<UsageGauge>) -> Self {
+    pub(super) fn new(
+        dictionary_group: Arc<DictionaryGroup>,
+        is_secret: bool,
+        gauge: Arc<UsageGauge>,
+    ) -> Self {
         Self {
             contents: RwLock::default(),
             encoding: BodyEncoding::Json,
             is_secret,
-            kind,
+            dictionary_group,
             gauge,
             is_closed: AtomicBool::new(false),
-            told: Arc::default(),
+            changed: Arc::default(),
         }
     }
 
@@ -70,10 +74,10 @@ impl ObjectStore {
         }
     }
 
-    /// Raises the version as [`StoreContents::raise`] does. Takes the write lock only if the version differs.
+    /// Raises the version as [`StoreContents::raise_version`] does. Takes the write lock only if the version differs.
     pub(super) fn raise(&self, version: &ResourceVersion) {
         if self.contents.read().version.as_ref() != Some(version) {
-            self.contents.write().raise(version.clone());
+            self.contents.write().raise_version(version.clone());
         }
     }
 
@@ -88,7 +92,7 @@ impl ObjectStore {
         match context.unpack(record, with, into) {
             Ok(()) => Some(into),
             Err(fault) => {
-                self.kind.count_decode_error();
+                self.dictionary_group.count_decode_error();
                 tracing::error!(%fault, "stored record does not decode; treated as absent");
                 None
             }
@@ -108,7 +112,7 @@ impl ObjectStore {
     /// Unpacks a body into new memory. Returns `None` if the body does not decode.
     pub(super) fn body(&self, packed: &DetachedObject) -> Option<Bytes> {
         let (mut body, with) = (Vec::new(), packed.dictionary.as_deref());
-        self.kind.codec.with(|context, _| {
+        self.dictionary_group.codec.with(|context, _| {
             self.unpack(&packed.record, with, context, &mut body)?;
             Some(body.into())
         })
@@ -129,18 +133,18 @@ impl ObjectStore {
     }
 
     /// Changes the declared indexes, and queues the job that completes new ones.
-    pub(super) fn declare(self: &Arc<Self>, wanted: &[FieldPath]) {
+    pub(super) fn declare(self: &Arc<Self>, paths: &[FieldPath]) {
         let mut contents = self.contents.write();
-        let gone = contents.declare(wanted);
+        let gone = contents.declare(paths);
         self.measure(&contents);
         let underway = contents.declared.iter().any(|index| !index.is_complete);
         drop(contents);
         drop(gone);
         if underway {
-            let table = Arc::downgrade(self);
-            self.kind
-                .upkeep
-                .push(move || table.upgrade().iter().for_each(|it| complete_indexes(it)));
+            let store = Arc::downgrade(self);
+            self.dictionary_group
+                .maintenance
+                .push(move || store.upgrade().iter().for_each(|it| complete_indexes(it)));
         }
     }
 
@@ -158,7 +162,7 @@ impl ObjectStore {
     pub(super) fn publish(&self, contents: RwLockWriteGuard<'_, StoreContents>) {
         self.measure(&contents);
         drop(contents);
-        self.told.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     /// Sets the gauge to the objects and bytes of `contents`. The caller holds the store's lock, so a newer value is
@@ -178,7 +182,7 @@ impl ObjectStore {
         self.is_closed.store(true, atomic::Ordering::Relaxed);
         self.gauge.set(0, 0);
         drop(contents);
-        self.told.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     /// Packs a body with the newest dictionary, and counts it for the next training. A Secret stays uncompressed and
@@ -193,8 +197,8 @@ impl ObjectStore {
             let record = PackedObject::new(name, BodyPacking::Secret, body);
             return DetachedObject { record, dictionary: None };
         }
-        let packed = context.pack(name, body, self.kind.current().as_ref());
-        self.kind.count();
+        let packed = context.pack(name, body, self.dictionary_group.current().as_ref());
+        self.dictionary_group.count_packed();
         packed
     }
 }

@@ -247,7 +247,7 @@ proptest! {
                 indexed = *on;
             }
             if at % 50 == 49 || at + 1 == steps.len() {
-                catalog.settle();
+                catalog.wait_until_settled();
                 compare(&reader, &model, indexed)?;
             }
         }

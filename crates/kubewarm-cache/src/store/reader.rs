@@ -19,7 +19,7 @@ use std::{cmp::Ordering, fmt, sync::Arc};
 /// objects, about 0.1 µs each, and unpacks them afterwards.
 #[derive(Clone, Debug)]
 pub struct StoreReader {
-    pub(super) table: Arc<ObjectStore>,
+    pub(super) store: Arc<ObjectStore>,
 }
 
 /// One object of a store, unpacked.
@@ -77,32 +77,32 @@ impl fmt::Debug for StoredObjectView<'_> {
 }
 
 impl StoreReader {
-    pub(super) fn new(table: Arc<ObjectStore>) -> Self {
-        Self { table }
+    pub(super) fn new(store: Arc<ObjectStore>) -> Self {
+        Self { store }
     }
 
     /// Returns the number of objects and the memory. Cost: one step for each declared index.
     #[must_use]
     pub fn usage(&self) -> StoreUsage {
-        self.table.usage()
+        self.store.usage()
     }
 
     /// Returns the number of objects.
     #[must_use]
     pub fn objects(&self) -> u64 {
-        self.table.contents.read().order.len() as u64
+        self.store.contents.read().order.len() as u64
     }
 
     /// Whether the store contains an object of this namespace and name.
     #[must_use]
-    pub fn holds(&self, namespace: &str, name: &str) -> bool {
-        self.table.contents.read().find(namespace, name, RowPosition::default()).is_ok()
+    pub fn contains(&self, namespace: &str, name: &str) -> bool {
+        self.store.contents.read().find(namespace, name, RowPosition::default()).is_ok()
     }
 
     /// Calls `each` with every object, all from the same moment, and returns the store's version at that moment.
     /// Holds the read lock until the last call returns.
     pub fn visit(&self, mut each: impl FnMut(ObjectIdentity<'_>)) -> Option<ResourceVersion> {
-        let contents = self.table.contents.read();
+        let contents = self.store.contents.read();
         for number in contents.slab.numbers_from(0) {
             let row = contents.object(number).zip(contents.identity(number));
             let Some((ObjectKeyRef { namespace, name }, RowIdentity { uid, version })) = row else {
@@ -119,7 +119,7 @@ impl StoreReader {
     /// first of them.
     #[must_use]
     pub fn version(&self) -> Option<ResourceVersion> {
-        self.table.contents.read().version.clone()
+        self.store.contents.read().version.clone()
     }
 
     /// Returns one object, or `None` if it is absent or does not decode. Cost: about 3 µs for a pod.
@@ -131,14 +131,14 @@ impl StoreReader {
     /// Returns one object as [`StoreReader::get`] does, and the store's version at the same moment.
     #[must_use]
     pub fn get_at(&self, key: &ObjectKey) -> (Option<StoredObject>, Option<ResourceVersion>) {
-        let contents = self.table.contents.read();
+        let contents = self.store.contents.read();
         let found = contents.find(&key.namespace, &key.name, RowPosition::default()).ok();
-        let found = found.and_then(|place| contents.order.get(place));
+        let found = found.and_then(|position| contents.order.get(position));
         let found = found.and_then(|row| Some((contents.packed(row)?, contents.identity(row)?)));
         let version = contents.version.clone();
         drop(contents);
         let object = found.and_then(|(packed, RowIdentity { uid, version })| {
-            Some(StoredObject { key: key.clone(), uid, version, body: self.table.body(&packed)? })
+            Some(StoredObject { key: key.clone(), uid, version, body: self.store.body(&packed)? })
         });
         (object, version)
     }
@@ -152,7 +152,7 @@ impl StoreReader {
     /// under the lock, then about 2 µs an object to unpack it.
     #[must_use]
     pub fn list_keys_without(&self, path: &FieldPath) -> Option<Vec<ObjectKey>> {
-        let contents = self.table.contents.read();
+        let contents = self.store.contents.read();
         contents.version.as_ref()?;
         let index = contents.declared.iter().find(|index| index.path == *path);
         if let Some(index) = index.filter(|index| index.is_complete) {
@@ -163,11 +163,11 @@ impl StoreReader {
         }
         let all = SharedRows::of(&contents, contents.order.from(RowPosition::default()));
         drop(contents);
-        let (table, paths) = (&self.table, [path.clone()].into_iter().collect());
-        table.kind.codec.with(|context, body| {
+        let (store, paths) = (&self.store, [path.clone()].into_iter().collect());
+        store.dictionary_group.codec.with(|context, body| {
             let has_none = |row: &usize| {
-                all.seen(*row, table, context, body).is_some_and(|seen| {
-                    table.encoding.field_values(seen.body, &paths).iter().all(Vec::is_empty)
+                all.seen(*row, store, context, body).is_some_and(|seen| {
+                    store.encoding.field_values(seen.body, &paths).iter().all(Vec::is_empty)
                 })
             };
             Some((0..all.len()).filter(has_none).filter_map(|row| all.key_of(row)).collect())
@@ -182,8 +182,8 @@ impl StoreReader {
         after: Option<&ObjectKey>,
         limit: usize,
     ) -> Vec<(ObjectKey, Option<ResourceVersion>)> {
-        let contents = self.table.contents.read();
-        let rows = contents.order.from(contents.behind(after)).take(limit);
+        let contents = self.store.contents.read();
+        let rows = contents.order.from(contents.position_after(after)).take(limit);
         rows.filter_map(|number| Some((contents.key(number)?, contents.identity(number)?.version)))
             .collect()
     }
@@ -191,14 +191,14 @@ impl StoreReader {
     /// Returns the address and the length of a row's packed body.
     #[cfg(test)]
     pub(super) fn place_of(&self, number: u32) -> (usize, usize) {
-        let contents = self.table.contents.read();
+        let contents = self.store.contents.read();
         let packed = contents.slab.get(number).unwrap().record.packed();
         (packed.as_ptr() as usize, packed.len())
     }
 
     #[cfg(test)]
     pub(super) fn packing_of(&self, number: u32) -> super::packed_object::BodyPacking {
-        self.table.contents.read().slab.get(number).unwrap().record.packing()
+        self.store.contents.read().slab.get(number).unwrap().record.packing()
     }
 }
 
@@ -215,11 +215,11 @@ impl StoreContents {
     }
 
     /// Returns the position of the first key after `after`.
-    pub(super) fn behind(&self, after: Option<&ObjectKey>) -> RowPosition {
+    pub(super) fn position_after(&self, after: Option<&ObjectKey>) -> RowPosition {
         let Some(after) = after else { return RowPosition::default() };
         match self.find(&after.namespace, &after.name, RowPosition::default()) {
-            Ok(place) => place.next(),
-            Err(place) => place,
+            Ok(position) => position.next(),
+            Err(position) => position,
         }
     }
 }
@@ -315,7 +315,7 @@ mod tests {
             writer.apply(upsert(key, 1, "5", &web));
         }
         let record = PackedObject::new("x", BodyPacking::Zstd, b"damaged");
-        reader.table.contents.write().repack(0, DetachedObject { record, dictionary: None });
+        reader.store.contents.write().repack(0, DetachedObject { record, dictionary: None });
         let objects = keys(&reader).into_iter().filter_map(|key| reader.get(&key));
         assert_eq!(objects.count(), 1);
         assert_eq!(all(&reader).len(), 1);

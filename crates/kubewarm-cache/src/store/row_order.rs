@@ -39,8 +39,8 @@ impl RowOrder {
         self.bytes
     }
 
-    pub(super) fn get(&self, place: RowPosition) -> Option<u32> {
-        self.leaves.get(place.leaf)?.get(place.at).copied()
+    pub(super) fn get(&self, position: RowPosition) -> Option<u32> {
+        self.leaves.get(position.leaf)?.get(position.at).copied()
     }
 
     /// Returns the position of a key as `Ok`, or the position at which to insert it as `Err`. `compare` compares a
@@ -68,17 +68,17 @@ impl RowOrder {
 
     /// Inserts `row` at a position that [`RowOrder::find`] returned. Returns its new position, which differs if the leaf
     /// was split.
-    pub(super) fn insert(&mut self, mut place: RowPosition, row: u32) -> RowPosition {
+    pub(super) fn insert(&mut self, mut position: RowPosition, row: u32) -> RowPosition {
         self.len += 1;
         let leaves = self.leaves.len();
-        if self.leaves.get(place.leaf).is_some_and(|leaf| leaf.len() >= LEAF) {
-            let split = if place.leaf + 1 == leaves && place.at >= LEAF {
+        if self.leaves.get(position.leaf).is_some_and(|leaf| leaf.len() >= LEAF) {
+            let split = if position.leaf + 1 == leaves && position.at >= LEAF {
                 // Keys that arrive in order fill one leaf after another.
                 Vec::with_capacity(LEAF)
             } else {
                 let upper = self
                     .leaves
-                    .get(place.leaf)
+                    .get(position.leaf)
                     .and_then(|leaf| leaf.get(LEAF / 2..))
                     .unwrap_or(&[]);
                 let mut split = Vec::with_capacity(LEAF);
@@ -86,35 +86,35 @@ impl RowOrder {
                 split
             };
             let keep = LEAF - split.len();
-            if let Some(leaf) = self.leaves.get_mut(place.leaf) {
+            if let Some(leaf) = self.leaves.get_mut(position.leaf) {
                 leaf.truncate(keep);
             }
             self.bytes += split.capacity() * size_of::<u32>();
-            self.leaves.insert(place.leaf + 1, split);
-            if place.at >= keep {
-                place = RowPosition { leaf: place.leaf + 1, at: place.at - keep };
+            self.leaves.insert(position.leaf + 1, split);
+            if position.at >= keep {
+                position = RowPosition { leaf: position.leaf + 1, at: position.at - keep };
             }
         } else if leaves == 0 {
             self.leaves.push(Vec::new());
         }
-        if let Some(leaf) = self.leaves.get_mut(place.leaf) {
+        if let Some(leaf) = self.leaves.get_mut(position.leaf) {
             let before = leaf.capacity();
-            leaf.insert(place.at.min(leaf.len()), row);
+            leaf.insert(position.at.min(leaf.len()), row);
             self.bytes += (leaf.capacity() - before) * size_of::<u32>();
         }
-        place
+        position
     }
 
-    pub(super) fn remove(&mut self, place: RowPosition) {
-        let Some(leaf) = self.leaves.get_mut(place.leaf) else { return };
-        if place.at >= leaf.len() {
+    pub(super) fn remove(&mut self, position: RowPosition) {
+        let Some(leaf) = self.leaves.get_mut(position.leaf) else { return };
+        if position.at >= leaf.len() {
             return;
         }
-        leaf.remove(place.at);
+        leaf.remove(position.at);
         self.len -= 1;
         if leaf.is_empty() {
             self.bytes -= leaf.capacity() * size_of::<u32>();
-            self.leaves.remove(place.leaf);
+            self.leaves.remove(position.leaf);
         }
         if self.leaves.is_empty() {
             self.leaves = Vec::new();
@@ -158,14 +158,14 @@ impl RowOrder {
         })
     }
 
-    /// Returns the rows from `place` to the end.
-    pub(super) fn from(&self, place: RowPosition) -> impl Iterator<Item = u32> + use<'_> {
-        self.range(place, self.end())
+    /// Returns the rows from `position` to the end.
+    pub(super) fn from(&self, position: RowPosition) -> impl Iterator<Item = u32> + use<'_> {
+        self.range(position, self.end())
     }
 
-    /// Returns the number of rows before `place`. Cost: one step for each leaf.
-    pub(super) fn rank(&self, place: RowPosition) -> usize {
-        self.leaves.iter().take(place.leaf).map(Vec::len).sum::<usize>() + place.at
+    /// Returns the number of rows before `position`. Cost: one step for each leaf.
+    pub(super) fn rank(&self, position: RowPosition) -> usize {
+        self.leaves.iter().take(position.leaf).map(Vec::len).sum::<usize>() + position.at
     }
 }
 
@@ -179,8 +179,8 @@ mod tests {
     fn keys_inserted_in_order_fill_every_leaf() {
         let mut order = RowOrder::default();
         for row in 0..10_000_u32 {
-            let place = order.find(RowPosition::default(), |held| held.cmp(&row)).unwrap_err();
-            order.insert(place, row);
+            let position = order.find(RowPosition::default(), |held| held.cmp(&row)).unwrap_err();
+            order.insert(position, row);
         }
         assert!(order.bytes() < 10_000 * 4 + LEAF * 4, "{}", order.bytes());
         assert!(order.from(RowPosition::default()).eq(0..10_000));
@@ -198,20 +198,20 @@ mod tests {
             let mut hint = RowPosition::default();
             for (row, insert) in steps {
                 match order.find(hint, |held| held.cmp(&row)) {
-                    Ok(place) => {
+                    Ok(position) => {
                         prop_assert!(model.contains(&row));
-                        hint = place.next();
+                        hint = position.next();
                         if !insert {
-                            order.remove(place);
+                            order.remove(position);
                             model.remove(&row);
                         }
                     }
-                    Err(place) => {
+                    Err(position) => {
                         prop_assert!(!model.contains(&row));
-                        prop_assert_eq!(order.rank(place), model.range(..row).count());
+                        prop_assert_eq!(order.rank(position), model.range(..row).count());
                         if insert {
-                            let place = order.insert(place, row);
-                            prop_assert_eq!(order.get(place), Some(row));
+                            let position = order.insert(position, row);
+                            prop_assert_eq!(order.get(position), Some(row));
                             model.insert(row);
                         }
                     }

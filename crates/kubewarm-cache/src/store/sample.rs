@@ -25,12 +25,12 @@ pub struct SampleUsage {
     /// Bytes that grow with the number of objects: all memory except the dictionary.
     pub bytes: u64,
     /// Bytes of the dictionary, independent of the number of objects.
-    pub fixed: u64,
+    pub dictionary_bytes: u64,
 }
 
 impl StoreSample {
     /// Stores one object with the key and the declared indexes of `spec`.
-    pub fn put(&mut self, spec: &InformerSpec, item: &DecodedObject<'_>) {
+    pub fn add(&mut self, spec: &InformerSpec, item: &DecodedObject<'_>) {
         let writer = self
             .writers
             .entry(spec.key.clone())
@@ -45,22 +45,23 @@ impl StoreSample {
     /// Blocks until the maintenance thread has trained dictionaries and packed all objects with them. This takes tens
     /// of milliseconds for a thousand objects.
     #[must_use]
-    pub fn weigh(self) -> BTreeMap<DictionaryKey, SampleUsage> {
-        self.catalog.settle();
-        let mut weights = BTreeMap::<DictionaryKey, SampleUsage>::new();
+    pub fn measure(self) -> BTreeMap<DictionaryKey, SampleUsage> {
+        self.catalog.wait_until_settled();
+        let mut samples = BTreeMap::<DictionaryKey, SampleUsage>::new();
         for (key, usage) in self.catalog.usage() {
-            let dictionary = self.catalog.kind(&key).current();
+            let dictionary = self.catalog.dictionary_group(&key).current();
             let alike = (key.resource, key.projection);
-            let weight = weights.entry(alike).or_default();
-            weight.objects += usage.objects;
-            weight.bytes += usage.bytes;
-            weight.fixed = dictionary.map_or(0, |held| u64::try_from(held.bytes()).unwrap_or(0));
+            let sample = samples.entry(alike).or_default();
+            sample.objects += usage.objects;
+            sample.bytes += usage.bytes;
+            sample.dictionary_bytes =
+                dictionary.map_or(0, |held| u64::try_from(held.bytes()).unwrap_or(0));
         }
-        for weight in weights.values_mut() {
-            weight.fixed = weight.fixed.min(weight.bytes);
-            weight.bytes -= weight.fixed;
+        for sample in samples.values_mut() {
+            sample.dictionary_bytes = sample.dictionary_bytes.min(sample.bytes);
+            sample.bytes -= sample.dictionary_bytes;
         }
-        weights
+        samples
     }
 }
 
@@ -70,12 +71,12 @@ impl SampleUsage {
     ///
     /// The result is exact if `objects` is the number of sampled objects.
     #[must_use]
-    pub fn of(self, objects: u64) -> u64 {
+    pub fn scaled_to(self, objects: u64) -> u64 {
         if self.objects == 0 || objects == 0 {
             return 0;
         }
         let scaled = u128::from(self.bytes) * u128::from(objects) / u128::from(self.objects);
-        u64::try_from(scaled).unwrap_or(u64::MAX).saturating_add(self.fixed)
+        u64::try_from(scaled).unwrap_or(u64::MAX).saturating_add(self.dictionary_bytes)
     }
 }
 
@@ -113,20 +114,20 @@ mod tests {
                 body: body.as_bytes(),
             };
             if n < 1_000 {
-                sample.put(&spec, &item);
+                sample.add(&spec, &item);
             }
             writer.apply(Delta::Upsert(item));
         }
-        catalog.settle();
+        catalog.wait_until_settled();
         let reader = catalog.reader(&spec.key).unwrap();
         assert_eq!(all(&reader).len(), 10_000);
         let actual = reader.usage().bytes;
-        let weights = sample.weigh();
-        let weight = weights[&(spec.key.resource.clone(), spec.key.projection)];
-        assert_eq!(weight.objects, 1_000);
-        let forecast = weight.of(10_000);
+        let samples = sample.measure();
+        let sample = samples[&(spec.key.resource.clone(), spec.key.projection)];
+        assert_eq!(sample.objects, 1_000);
+        let forecast = sample.scaled_to(10_000);
         assert!(forecast * 5 >= actual * 4 && forecast * 4 <= actual * 5, "{forecast} {actual}");
-        assert_eq!(SampleUsage::default().of(7), 0);
+        assert_eq!(SampleUsage::default().scaled_to(7), 0);
     }
 
     fn spec(key: InformerKey) -> InformerSpec {

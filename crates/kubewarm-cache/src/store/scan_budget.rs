@@ -19,7 +19,7 @@ pub struct ScanBudget {
 
 impl ScanBudget {
     /// Subtracts a body of `bytes` bytes that the task has read.
-    pub fn count(&mut self, bytes: usize) {
+    pub fn charge(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
     }
 
@@ -51,12 +51,12 @@ mod tests {
     #[test]
     fn a_scan_budget_counts_bytes_and_not_objects() {
         for (bytes, bodies) in [(1, BYTES), (1 << 19, 2), (700 << 10, 2), (BYTES * 9, 1)] {
-            let mut turn = ScanBudget::default();
+            let mut scan_budget = ScanBudget::default();
             for _ in 0..bodies {
-                assert!(!turn.is_over(), "{bytes} {bodies}");
-                turn.count(bytes);
+                assert!(!scan_budget.is_over(), "{bytes} {bodies}");
+                scan_budget.charge(bytes);
             }
-            assert!(turn.is_over(), "{bytes} {bodies}");
+            assert!(scan_budget.is_over(), "{bytes} {bodies}");
         }
     }
 }

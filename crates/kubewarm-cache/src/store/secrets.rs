@@ -29,8 +29,8 @@ fn secrets_are_never_compressed_or_used_to_train_a_dictionary() {
     for name in &names {
         writer.apply(upsert(name, 1, "5", &payload(9)));
     }
-    catalog.settle();
+    catalog.wait_until_settled();
     let reader = catalog.reader(&secrets()).unwrap();
     assert_eq!(reader.packing_of(0), BodyPacking::Secret);
-    assert!(catalog.kind(&secrets()).current().is_none());
+    assert!(catalog.dictionary_group(&secrets()).current().is_none());
 }

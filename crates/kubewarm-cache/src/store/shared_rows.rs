@@ -86,12 +86,12 @@ impl SharedRows {
     pub(super) fn seen<'a>(
         &'a self,
         row: usize,
-        table: &ObjectStore,
+        store: &ObjectStore,
         context: &mut CompressionContext,
         body: &'a mut Vec<u8>,
     ) -> Option<StoredObjectView<'a>> {
         let SharedRow { record, namespace } = self.rows.get(row)?;
-        let body = table.unpack(record, self.dictionary(record.packing()), context, body)?;
+        let body = store.unpack(record, self.dictionary(record.packing()), context, body)?;
         Some(StoredObjectView { namespace: self.namespace(*namespace), name: record.name(), body })
     }
 
@@ -153,16 +153,16 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn rows(reader: &StoreReader) -> SharedRows {
-        let contents = reader.table.contents.read();
+        let contents = reader.store.contents.read();
         SharedRows::of(&contents, contents.all().iter())
     }
 
     fn shown(rows: &SharedRows, reader: &StoreReader) -> Vec<String> {
-        let table = &reader.table;
-        table.kind.codec.with(|context, into| {
+        let store = &reader.store;
+        store.dictionary_group.codec.with(|context, into| {
             let mut shown = Vec::new();
             for row in 0..rows.len() {
-                let seen = rows.seen(row, table, context, into).unwrap();
+                let seen = rows.seen(row, store, context, into).unwrap();
                 let name = String::from_utf8_lossy(seen.name);
                 let body = String::from_utf8_lossy(seen.body);
                 shown.push(format!("{}/{name}: {body}", seen.namespace));

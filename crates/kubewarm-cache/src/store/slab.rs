@@ -14,9 +14,9 @@ pub(super) struct StoreRow {
     /// The resource version. Unused if `is_odd` is true.
     pub(super) version: u64,
     pub(super) record: PackedObject,
-    /// Number of the namespace in `Namespaces`.
+    /// Number of the namespace in `NamespaceInterner`.
     pub(super) namespace: u32,
-    /// Whether the UID is not a UUID or the version is not a number. `Contents` then stores both outside the row.
+    /// Whether the UID is not a UUID or the version is not a number. `StoreContents` then stores both outside the row.
     pub(super) is_odd: bool,
 }
 
@@ -64,23 +64,23 @@ impl RowSlab {
         }
         let chunk = self.chunks.get_mut(at)?;
         let before = chunk.rows.capacity();
-        let place = if chunk.rows.len() < CHUNK {
+        let position = if chunk.rows.len() < CHUNK {
             if at > 0 {
                 chunk.rows.reserve_exact(CHUNK - chunk.rows.len());
             }
             chunk.rows.push(Some(row));
             chunk.rows.len() - 1
         } else {
-            let place = chunk.rows.iter().position(Option::is_none)?;
-            *chunk.rows.get_mut(place)? = Some(row);
-            place
+            let position = chunk.rows.iter().position(Option::is_none)?;
+            *chunk.rows.get_mut(position)? = Some(row);
+            position
         };
         chunk.live += 1;
         if chunk.live == CHUNK {
             self.open.remove(&index);
         }
         self.bytes += (chunk.rows.capacity() - before) * size_of::<Option<StoreRow>>();
-        u32::try_from(at * CHUNK + place).ok()
+        u32::try_from(at * CHUNK + position).ok()
     }
 
     /// Removes a row, and frees the memory of its chunk if the chunk is empty.

@@ -146,15 +146,15 @@ async fn send(
     let again = copy(&request);
     let (token, answer) = send_once(&keeper, &anonymous, request).await?;
     if answer.status() != StatusCode::UNAUTHORIZED {
-        keeper.accepted(&token);
+        keeper.record_accepted(&token);
         return Ok(answer);
     }
-    let (true, Some(again)) = (keeper.refused(&token), again) else { return Ok(answer) };
+    let (true, Some(again)) = (keeper.drop_rejected(&token), again) else { return Ok(answer) };
     let (token, answer) = send_once(&keeper, &anonymous, again).await?;
     if answer.status() == StatusCode::UNAUTHORIZED {
-        keeper.refused(&token);
+        keeper.drop_rejected(&token);
     } else {
-        keeper.accepted(&token);
+        keeper.record_accepted(&token);
     }
     Ok(answer)
 }

@@ -23,7 +23,7 @@ pub(super) struct AccountToken {
     renew_at: Instant,
     ends_at: Instant,
     /// Whether the API server has accepted the token.
-    proven: AtomicBool,
+    is_accepted: AtomicBool,
 }
 
 impl AccountToken {
@@ -33,7 +33,7 @@ impl AccountToken {
             header: Zeroizing::new(["Bearer ", token].concat()),
             renew_at: asked_at + life.mul_f64(RENEW_AT - JITTER * chance.clamp(0.0, 1.0)),
             ends_at: asked_at + life.saturating_sub(MARGIN),
-            proven: AtomicBool::new(false),
+            is_accepted: AtomicBool::new(false),
         }
     }
 
@@ -54,12 +54,12 @@ impl AccountToken {
     }
 
     /// Records that the API server accepted the token. Returns whether this is the first time.
-    pub(super) fn prove(&self) -> bool {
-        !self.proven.swap(true, Ordering::Relaxed)
+    pub(super) fn mark_accepted(&self) -> bool {
+        !self.is_accepted.swap(true, Ordering::Relaxed)
     }
 
-    pub(super) fn is_confirmed(&self) -> bool {
-        self.proven.load(Ordering::Relaxed)
+    pub(super) fn is_accepted(&self) -> bool {
+        self.is_accepted.load(Ordering::Relaxed)
     }
 }
 

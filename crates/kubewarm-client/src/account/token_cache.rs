@@ -19,7 +19,7 @@ pub(super) struct TokenCache {
     buckets: NamespaceBuckets,
     state: Mutex<TokenCacheState>,
     /// Held during a token request, so that only one runs at a time.
-    asking: tokio::sync::Mutex<()>,
+    request_lock: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -48,8 +48,8 @@ impl TokenCache {
         operator: Arc<Client>,
         buckets: NamespaceBuckets,
     ) -> Self {
-        let (state, asking) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { account, operator, buckets, state, asking }
+        let (state, request_lock) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { account, operator, buckets, state, request_lock }
     }
 
     /// Returns a token that the API server should accept.
@@ -62,27 +62,27 @@ impl TokenCache {
     /// The errors of [`ServiceAccountRef::mint`]; [`FaultReason::Unauthorized`] if the API server rejected a new token. `Retry-After`
     /// is the time until the next attempt.
     pub(super) async fn token(&self) -> Result<Arc<AccountToken>, RequestFault> {
-        match self.at_hand() {
+        match self.cached_token() {
             CachedToken::Token(token) => return Ok(token),
             CachedToken::Refused(fault) => return Err(fault),
             CachedToken::Ageing(token) => {
                 // The old token is used during the renewal, and also if the renewal fails.
-                let Ok(_asking) = self.asking.try_lock() else { return Ok(token) };
-                return Ok(self.ask().await.unwrap_or(token));
+                let Ok(_only_request) = self.request_lock.try_lock() else { return Ok(token) };
+                return Ok(self.request_token().await.unwrap_or(token));
             }
             CachedToken::Nothing => {}
         }
-        let _asking = self.asking.lock().await;
-        match self.at_hand() {
+        let _only_request = self.request_lock.lock().await;
+        match self.cached_token() {
             CachedToken::Token(token) | CachedToken::Ageing(token) => Ok(token),
             CachedToken::Refused(fault) => Err(fault),
-            CachedToken::Nothing => self.ask().await,
+            CachedToken::Nothing => self.request_token().await,
         }
     }
 
     /// Records that the API server accepted `token`. The next failure then starts with the shortest wait.
-    pub(super) fn accepted(&self, token: &AccountToken) {
-        if token.prove() {
+    pub(super) fn record_accepted(&self, token: &AccountToken) {
+        if token.mark_accepted() {
             self.state.lock().failures = 0;
         }
     }
@@ -90,14 +90,14 @@ impl TokenCache {
     /// Drops `token` after a 401. Returns whether the caller can retry with a new token at once.
     ///
     /// The result is `false` if the API server has never accepted `token`: a new token would probably fail too.
-    pub(super) fn refused(&self, token: &Arc<AccountToken>) -> bool {
+    pub(super) fn drop_rejected(&self, token: &Arc<AccountToken>) -> bool {
         let mut state = self.state.lock();
         if !state.token.as_ref().is_some_and(|held| Arc::ptr_eq(held, token)) {
             // Another request has already dropped this token.
             return true;
         }
         state.token = None;
-        if token.is_confirmed() {
+        if token.is_accepted() {
             tracing::info!(account = %self.account, "the token is not accepted any more");
             return true;
         }
@@ -107,7 +107,7 @@ impl TokenCache {
         false
     }
 
-    fn at_hand(&self) -> CachedToken {
+    fn cached_token(&self) -> CachedToken {
         let now = Instant::now();
         let state = self.state.lock();
         let held_back = state.failed.as_ref().filter(|(_, until)| now < *until);
@@ -123,8 +123,8 @@ impl TokenCache {
         }
     }
 
-    async fn ask(&self) -> Result<Arc<AccountToken>, RequestFault> {
-        self.buckets.pass(&self.account.namespace, 1).await;
+    async fn request_token(&self) -> Result<Arc<AccountToken>, RequestFault> {
+        self.buckets.take(&self.account.namespace, 1).await;
         let minted = self.account.mint(&self.operator).await;
         let mut state = self.state.lock();
         match minted {

@@ -47,7 +47,7 @@ impl CallerInfo {
     ///
     /// The API server does the same for each authenticated user.
     #[must_use]
-    pub fn authenticated(mut self) -> Self {
+    pub fn with_authenticated_group(mut self) -> Self {
         let is_either = |group: &String| [AUTHENTICATED, UNAUTHENTICATED].contains(&&**group);
         if !self.groups.iter().any(is_either) {
             self.groups.push(AUTHENTICATED.to_owned());
@@ -143,7 +143,7 @@ impl CallerReviewer {
     /// # Cost
     ///
     /// One request of at most 10 s.
-    pub async fn who(
+    pub async fn authenticate(
         &self,
         presented: &BearerCredentials,
     ) -> Result<AuthenticationResult, RequestFault> {
@@ -161,12 +161,12 @@ impl CallerReviewer {
     ///
     /// # Errors
     ///
-    /// As for [`Self::who`]; [`FaultReason::Internal`] if a required token is missing.
+    /// As for [`Self::authenticate`]; [`FaultReason::Internal`] if a required token is missing.
     ///
     /// # Cost
     ///
     /// One request of at most 10 s.
-    pub async fn may(
+    pub async fn authorize(
         &self,
         presented: Option<&BearerCredentials>,
         spec: SubjectAccessReviewSpec,

@@ -93,10 +93,10 @@ async fn decided(
     let (client, sent) = answering(answers);
     let reviewer = reviewer(client);
     let found = async {
-        let AuthenticationResult::Known(user) = reviewer.who(presented).await? else {
+        let AuthenticationResult::Known(user) = reviewer.authenticate(presented).await? else {
             return Ok(None);
         };
-        reviewer.may(Some(presented), user.review(&metrics())).await.map(Some)
+        reviewer.authorize(Some(presented), user.review(&metrics())).await.map(Some)
     };
     let found = found.await;
     let sent = sent.lock().clone();
@@ -204,13 +204,13 @@ async fn a_caller_that_the_server_rejects_is_rejected() {
     let presented = presented();
     let (client, _) = answering(&[refused(401)]);
     assert_eq!(
-        CallerReviewer::Caller(client).who(&presented).await,
+        CallerReviewer::Caller(client).authenticate(&presented).await,
         Ok(AuthenticationResult::Unknown)
     );
     let (client, _) = answering(&[refused(403)]);
     let message = "jane may not".to_owned();
     assert_eq!(
-        CallerReviewer::Caller(client).who(&presented).await,
+        CallerReviewer::Caller(client).authenticate(&presented).await,
         Ok(AuthenticationResult::Refused { message })
     );
     for code in [401, 403] {
@@ -227,7 +227,7 @@ async fn a_caller_that_the_server_rejects_is_rejected() {
 async fn a_self_review_without_a_token_is_not_sent() {
     let (client, sent) = answering(&[status(&json!({"allowed": true}))]);
     let user = CallerInfo { name: "jane".to_owned(), ..CallerInfo::default() };
-    let found = CallerReviewer::Caller(client).may(None, user.review(&metrics())).await;
+    let found = CallerReviewer::Caller(client).authorize(None, user.review(&metrics())).await;
     assert_eq!(found.unwrap_err().reason(), FaultReason::Internal);
     assert!(sent.lock().is_empty());
 }
@@ -236,7 +236,7 @@ async fn a_self_review_without_a_token_is_not_sent() {
 fn a_user_is_added_to_the_group_of_authenticated_users() {
     let groups = |groups: &[&str]| {
         let groups = groups.iter().map(|&it| it.to_owned()).collect();
-        CallerInfo { groups, ..CallerInfo::default() }.authenticated().groups
+        CallerInfo { groups, ..CallerInfo::default() }.with_authenticated_group().groups
     };
     assert_eq!(groups(&["a"]), ["a", "system:authenticated"]);
     assert_eq!(groups(&["system:authenticated", "a"]), ["system:authenticated", "a"]);

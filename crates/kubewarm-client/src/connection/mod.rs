@@ -54,7 +54,7 @@ pub enum ConnectError {
     /// A flag names an entry that is in no file.
     #[error("the kubeconfig from {origin} has no {kind} {name:?}; see `kubectl config view`")]
     NoEntry {
-        /// Where it comes from.
+        /// The flag or variable, with the paths of the files.
         origin: String,
         /// `cluster` or `user`.
         kind: &'static str,
@@ -147,7 +147,7 @@ impl ApiServerConnection {
     /// # Cost
     ///
     /// As for [`ApiServerConnection::load`].
-    pub fn described(
+    pub fn from_kubeconfig(
         kubeconfig: Kubeconfig,
         request_timeout: Option<Duration>,
     ) -> Result<Self, ConnectError> {
@@ -210,7 +210,7 @@ impl ApiServerConnection {
     /// The operator's client is [`ApiServerConnection::informer_client`]. Clients of ServiceAccounts use neither its connections
     /// nor its credentials. Token requests draw from `buckets`.
     #[must_use]
-    pub fn clients(&self, buckets: NamespaceBuckets) -> AccountClients {
+    pub fn new_account_clients(&self, buckets: NamespaceBuckets) -> AccountClients {
         AccountClients::new(self.informer_client(), self.anonymous.clone(), buckets)
     }
 
@@ -227,7 +227,7 @@ impl ApiServerConnection {
     /// # Cost
     ///
     /// As for [`Self::load`].
-    pub fn reviewer(&self, audiences: &[String]) -> Result<CallerReviewer, ConnectError> {
+    pub fn new_reviewer(&self, audiences: &[String]) -> Result<CallerReviewer, ConnectError> {
         let plain = transport::plain(self.config.clone());
         let plain = plain.map_err(|error| unusable(&self.source, error))?;
         let client = transport::patient(&plain);
@@ -255,7 +255,7 @@ impl ApiServerConnection {
     /// # Errors
     ///
     /// [`ConnectError::Client`].
-    pub fn upstream(&self, runtime: Handle) -> Result<UpstreamProxy, ConnectError> {
+    pub fn new_upstream_proxy(&self, runtime: Handle) -> Result<UpstreamProxy, ConnectError> {
         let pipe = self.anonymous.pipe().map_err(|error| unusable(&self.source, error))?;
         Ok(UpstreamProxy::new(pipe, self.server(), runtime))
     }

@@ -43,7 +43,7 @@ async fn a_review_is_sent_with_the_token_of_the_operator_or_of_the_caller_but_ne
     let token = "of-the-caller".to_owned().into();
     let presented = BearerCredentials { token, impersonation: Vec::new() };
     for (reviewer, shown, other) in [
-        (connection.reviewer(&[]).unwrap(), "of-the-operator", "bearer of-the-caller"),
+        (connection.new_reviewer(&[]).unwrap(), "of-the-operator", "bearer of-the-caller"),
         (connection.new_caller_token_reviewer().unwrap(), "of-the-caller", "of-the-operator"),
     ] {
         let review = tokio::spawn({
@@ -51,7 +51,7 @@ async fn a_review_is_sent_with_the_token_of_the_operator_or_of_the_caller_but_ne
                 token: presented.token.clone(),
                 impersonation: presented.impersonation.clone(),
             };
-            async move { reviewer.who(&presented).await }
+            async move { reviewer.authenticate(&presented).await }
         });
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut bytes = Vec::new();
@@ -105,13 +105,13 @@ async fn reviews_share_no_connection_with_the_operators_own_requests() {
     let server = listener.local_addr().unwrap();
     let answering = counting(listener);
     let connection = plain(server);
-    let reviewer = connection.reviewer(&[]).unwrap();
+    let reviewer = connection.new_reviewer(&[]).unwrap();
     assert!(crate::get(&connection.client(), "/version").await.is_ok());
     // The client returns its connection to the pool, so that a faulty reviewer could reuse it.
     sleep(Duration::from_millis(100)).await;
     let token = "of-the-caller".to_owned().into();
     let presented = BearerCredentials { token, impersonation: Vec::new() };
-    assert!(reviewer.who(&presented).await.is_ok());
+    assert!(reviewer.authenticate(&presented).await.is_ok());
     assert_eq!(answering.await.unwrap(), 2);
 }
 
@@ -123,16 +123,16 @@ async fn forwarded_requests_share_no_connection_with_accounts_or_reviews() {
     let connection = plain(server);
     let token = "of-the-caller".to_owned().into();
     let presented = BearerCredentials { token, impersonation: Vec::new() };
-    let reviewers = [connection.reviewer(&[]), connection.new_caller_token_reviewer()];
+    let reviewers = [connection.new_reviewer(&[]), connection.new_caller_token_reviewer()];
     for reviewer in &reviewers {
-        let _answered = reviewer.as_ref().unwrap().who(&presented).await;
+        let _answered = reviewer.as_ref().unwrap().authenticate(&presented).await;
     }
     // `AccountClients` creates the clients of ServiceAccounts in the same way.
     let account = connection.anonymous.connect().unwrap();
     assert!(crate::get(&account, "/version").await.is_ok());
     // The clients return their connections to their pools, so that a faulty `UpstreamProxy` could reuse one.
     sleep(Duration::from_millis(100)).await;
-    let upstream = connection.upstream(Handle::current()).unwrap();
+    let upstream = connection.new_upstream_proxy(Handle::current()).unwrap();
     let mut sent = Request::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
     *sent.uri_mut() = "/version".parse().unwrap();
     assert!(upstream.send(sent).await.is_ok());

@@ -42,7 +42,7 @@ struct DiscoveryState {
     served: watch::Sender<Option<Arc<ServedResources>>>,
     fault: watch::Sender<Option<RequestFault>>,
     is_hurried: AtomicBool,
-    is_asked: AtomicBool,
+    is_refresh_requested: AtomicBool,
     wake: Notify,
 }
 
@@ -55,7 +55,7 @@ impl Discovery {
             served: watch::Sender::new(None),
             fault: watch::Sender::new(None),
             is_hurried: AtomicBool::new(false),
-            is_asked: AtomicBool::new(false),
+            is_refresh_requested: AtomicBool::new(false),
             wake: Notify::new(),
         }))
     }
@@ -88,7 +88,7 @@ impl Discovery {
     ///
     /// Call this after a sign of a change, such as a 404 on a list.
     pub fn refresh(&self) {
-        self.0.is_asked.store(true, Ordering::Relaxed);
+        self.0.is_refresh_requested.store(true, Ordering::Relaxed);
         self.0.wake.notify_one();
     }
 
@@ -102,7 +102,7 @@ impl Discovery {
         let mut failures = 0_u32;
         loop {
             let started = Instant::now();
-            self.0.is_asked.store(false, Ordering::Relaxed);
+            self.0.is_refresh_requested.store(false, Ordering::Relaxed);
             let known = self.0.served.borrow().clone();
             let client = &self.0.client;
             let read = tokio::join!(core.read(client, "/api"), named.read(client, "/apis"));
@@ -119,7 +119,7 @@ impl Discovery {
                     failures = failures.saturating_add(1);
                 }
             }
-            self.rest(started, failures).await;
+            self.wait_for_next_poll(started, failures).await;
         }
     }
 
@@ -146,11 +146,11 @@ impl Discovery {
         });
     }
 
-    async fn rest(&self, started: Instant, failures: u32) {
+    async fn wait_for_next_poll(&self, started: Instant, failures: u32) {
         // Jitter, so that replicas that start at the same time do not poll at the same time.
         let spread = 0.9 + fastrand::f64() * 0.2;
         sleep_until(started + MIN_PERIOD.mul_f64(spread)).await;
-        while !self.0.is_asked.load(Ordering::Relaxed) {
+        while !self.0.is_refresh_requested.load(Ordering::Relaxed) {
             let due = started + self.period(failures).mul_f64(spread);
             tokio::select! {
                 () = sleep_until(due) => return,

@@ -142,7 +142,7 @@ impl ServedResources {
 
     /// Returns the description of `resource`; `None` if the API server does not serve it.
     #[must_use]
-    pub fn described(&self, resource: &Resource) -> Option<&ResourceInfo> {
+    pub fn get(&self, resource: &Resource) -> Option<&ResourceInfo> {
         let mut versions = self.groups.get(resource.group())?.iter();
         let version = versions.find(|version| *version.name == *resource.version())?;
         version.resources.get(resource.resource())
@@ -241,7 +241,7 @@ fn is_near(a: &[u8], b: &[u8]) -> bool {
 impl ServedResources {
     /// Returns a snapshot that contains only `of`, as a namespaced resource of this `kind`. For tests.
     #[must_use]
-    pub fn with(of: &Resource, kind: &str) -> Self {
+    pub fn with_resource(of: &Resource, kind: &str) -> Self {
         let resources = [(of.resource().into(), ResourceInfo::new(of.clone(), kind))].into();
         let version =
             ServedVersion { name: of.version().into(), resources, ..ServedVersion::default() };
@@ -364,10 +364,10 @@ mod tests {
             ]
         );
         for described in served.resources() {
-            assert_eq!(served.described(&described.resource), Some(described));
+            assert_eq!(served.get(&described.resource), Some(described));
         }
         let of = GroupResource::new("shop.example", "carts").unwrap();
-        assert_eq!(served.described(&Resource::new(of, "v2").unwrap()), None);
+        assert_eq!(served.get(&Resource::new(of, "v2").unwrap()), None);
     }
 
     #[test]

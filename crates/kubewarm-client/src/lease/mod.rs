@@ -12,7 +12,7 @@ mod observed_lease;
 #[cfg(test)]
 mod tests;
 
-use self::observed_lease::{ObservedLease, first, released};
+use self::observed_lease::{ObservedLease, new_lease, released_lease};
 use super::api_client::{ApiClient, ApiRequest};
 use http::StatusCode;
 use jiff::Timestamp;
@@ -119,7 +119,7 @@ impl LeaderElector {
         loop {
             let attempted = stop.run_until_cancelled(self.attempt_in_time()).await;
             let Some(attempted) = attempted else { break };
-            let fault = self.conclude(attempted);
+            let fault = self.record_attempt(attempted);
             failures = if fault.is_some() { failures + 1 } else { 0 };
             let pause = self.pause(failures, fault.as_ref());
             if stop.run_until_cancelled(sleep(pause)).await.is_none() {
@@ -155,9 +155,9 @@ impl LeaderElector {
             let sent = Instant::now();
             let (identity, clock) = (&self.identity, Timestamp::now());
             let ours = match known {
-                None => first(&self.name, identity, clock),
+                None => new_lease(&self.name, identity, clock),
                 Some(lease) => {
-                    let observed = ObservedLease::note(self.observed.take(), &lease, sent);
+                    let observed = ObservedLease::observe(self.observed.take(), &lease, sent);
                     let observed = self.observed.insert(observed);
                     let Some(ours) = observed.claim(lease, identity, sent, clock) else {
                         self.can_hold = false;
@@ -168,7 +168,7 @@ impl LeaderElector {
             };
             self.can_hold = true;
             if let Some(lease) = self.write(&ours).await? {
-                self.observed = Some(ObservedLease::note(self.observed.take(), &lease, sent));
+                self.observed = Some(ObservedLease::observe(self.observed.take(), &lease, sent));
                 self.ours = Some(lease);
                 return Ok(LeaseState::Leader { until: sent + RENEW_DEADLINE });
             }
@@ -180,7 +180,10 @@ impl LeaderElector {
         ))
     }
 
-    fn conclude(&mut self, attempted: Result<LeaseState, RequestFault>) -> Option<RequestFault> {
+    fn record_attempt(
+        &mut self,
+        attempted: Result<LeaseState, RequestFault>,
+    ) -> Option<RequestFault> {
         match attempted {
             // The process was suspended during the request, so only the next attempt can decide.
             Ok(LeaseState::Leader { until }) if until <= Instant::now() => None,
@@ -223,7 +226,7 @@ impl LeaderElector {
             fault.and_then(RequestFault::retry_after).unwrap_or_default().min(MAX_RETRY_AFTER);
         let pause = grown.max(delay).mul_f64(1.0 + spread);
         match &self.observed {
-            Some(observed) if fault.is_none() => pause.min(observed.left(Instant::now())),
+            Some(observed) if fault.is_none() => pause.min(observed.remaining(Instant::now())),
             Some(_) | None => pause,
         }
     }
@@ -271,20 +274,21 @@ impl LeaderElector {
         if !self.can_hold {
             return;
         }
-        match timeout(RELEASE_TIMEOUT, self.give_back()).await {
+        match timeout(RELEASE_TIMEOUT, self.write_release()).await {
             Ok(Ok(())) => {}
             Ok(Err(fault)) => tracing::warn!(error = %fault, "lease not released"),
             Err(_) => tracing::warn!("lease not released in time"),
         }
     }
 
-    async fn give_back(&mut self) -> Result<(), RequestFault> {
+    async fn write_release(&mut self) -> Result<(), RequestFault> {
         for _ in 0..2 {
             let known = match self.ours.take() {
                 Some(lease) => Some(lease),
                 None => self.get().await?,
             };
-            let free = known.and_then(|lease| released(lease, &self.identity, Timestamp::now()));
+            let free =
+                known.and_then(|lease| released_lease(lease, &self.identity, Timestamp::now()));
             let Some(lease) = free else { return Ok(()) };
             if self.write(&lease).await?.is_some() {
                 return Ok(());

@@ -25,7 +25,7 @@ pub(super) struct ObservedLease {
 
 impl ObservedLease {
     /// Observes `lease` at `now`. An unchanged lease keeps the time of the `last` observation.
-    pub(super) fn note(last: Option<Self>, lease: &Lease, now: Instant) -> Self {
+    pub(super) fn observe(last: Option<Self>, lease: &Lease, now: Instant) -> Self {
         let spec = lease.spec.clone().unwrap_or_default();
         match last {
             Some(last) if last.spec == spec => last,
@@ -34,7 +34,7 @@ impl ObservedLease {
     }
 
     /// Returns the time until the lease expires, unless its holder renews it.
-    pub(super) fn left(&self, now: Instant) -> Duration {
+    pub(super) fn remaining(&self, now: Instant) -> Duration {
         (self.at + duration_of(&self.spec)).saturating_duration_since(now)
     }
 
@@ -55,7 +55,7 @@ impl ObservedLease {
     ) -> Option<Lease> {
         let holder = self.holder();
         let is_ours = holder == identity;
-        if !is_ours && !holder.is_empty() && !self.left(now).is_zero() {
+        if !is_ours && !holder.is_empty() && !self.remaining(now).is_zero() {
             return None;
         }
         let transitions = self.spec.lease_transitions.unwrap_or(0);
@@ -77,7 +77,7 @@ impl ObservedLease {
 }
 
 /// Returns the lease that `identity` must write if no lease exists.
-pub(super) fn first(name: &str, identity: &str, clock: Timestamp) -> Lease {
+pub(super) fn new_lease(name: &str, identity: &str, clock: Timestamp) -> Lease {
     let time = MicroTime(clock);
     Lease {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
@@ -93,7 +93,7 @@ pub(super) fn first(name: &str, identity: &str, clock: Timestamp) -> Lease {
 }
 
 /// Returns the lease without a holder; `None` if `identity` does not hold it.
-pub(super) fn released(lease: Lease, identity: &str, clock: Timestamp) -> Option<Lease> {
+pub(super) fn released_lease(lease: Lease, identity: &str, clock: Timestamp) -> Option<Lease> {
     let spec = lease.spec.filter(|spec| spec.holder_identity.as_deref() == Some(identity))?;
     let renewed = after(spec.renew_time.as_ref(), clock);
     let spec = LeaseSpec {
@@ -146,8 +146,8 @@ mod tests {
         let start = Instant::now();
         // The renew time in the lease is long ago, then far in the future.
         for second in [-1_000_000, 1_000_000] {
-            let lease = first("l", "a", clock(second));
-            let seen = ObservedLease::note(None, &lease, start);
+            let lease = new_lease("l", "a", clock(second));
+            let seen = ObservedLease::observe(None, &lease, start);
             let late = start + TERM - Duration::from_millis(1);
             assert_eq!((claim(&seen, &lease, "b", late), seen.holder()), (None, "a"));
             let spec = claim(&seen, &lease, "b", start + TERM).unwrap().spec.unwrap();
@@ -159,40 +159,40 @@ mod tests {
     #[test]
     fn a_renewal_always_changes_the_lease_and_restarts_its_duration() {
         let start = Instant::now();
-        let lease = first("l", "a", clock(5));
-        let seen = ObservedLease::note(None, &lease, start);
+        let lease = new_lease("l", "a", clock(5));
+        let seen = ObservedLease::observe(None, &lease, start);
         // The wall clock was set back from second 5 to second 0.
         let renewed = claim(&seen, &lease, "a", start).unwrap();
         let spec = renewed.spec.clone().unwrap();
         assert_ne!(Some(&spec), lease.spec.as_ref());
         assert_eq!(spec.lease_transitions, Some(0));
         assert_eq!(spec.acquire_time, Some(MicroTime(clock(5))));
-        let seen = ObservedLease::note(Some(seen), &renewed, start + TERM);
+        let seen = ObservedLease::observe(Some(seen), &renewed, start + TERM);
         assert_eq!(claim(&seen, &renewed, "b", start + TERM), None);
     }
 
     #[test]
     fn only_the_holder_releases_a_lease_and_others_can_then_acquire_it() {
         let start = Instant::now();
-        let lease = first("l", "a", clock(0));
-        assert_eq!(released(lease.clone(), "b", clock(1)), None);
-        let free = released(lease, "a", clock(1)).unwrap();
-        let seen = ObservedLease::note(None, &free, start);
+        let lease = new_lease("l", "a", clock(0));
+        assert_eq!(released_lease(lease.clone(), "b", clock(1)), None);
+        let free = released_lease(lease, "a", clock(1)).unwrap();
+        let seen = ObservedLease::observe(None, &free, start);
         assert!(claim(&seen, &free, "b", start).is_some());
     }
 
     #[test]
     fn an_invalid_lease_duration_is_limited() {
         let start = Instant::now();
-        let mut lease = first("l", "a", clock(0));
+        let mut lease = new_lease("l", "a", clock(0));
         for (seconds, lasts) in [(i32::MAX, MAX_DURATION), (-1, Duration::from_secs(1))] {
             lease.spec.as_mut().unwrap().lease_duration_seconds = Some(seconds);
-            let seen = ObservedLease::note(None, &lease, start);
+            let seen = ObservedLease::observe(None, &lease, start);
             assert!(claim(&seen, &lease, "b", start).is_none());
             assert!(claim(&seen, &lease, "b", start + lasts).is_some());
         }
         lease.spec = None;
-        let seen = ObservedLease::note(None, &lease, start);
+        let seen = ObservedLease::observe(None, &lease, start);
         assert!(claim(&seen, &lease, "b", start).is_some());
     }
 }

@@ -17,7 +17,7 @@ use tokio::{runtime::Handle, time::Instant};
 /// time.
 pub(super) const TTL: Duration = Duration::from_secs(10);
 /// The maximum number of cached token reviews.
-const REMEMBERED: u64 = 1_024;
+const MAX_CACHED: u64 = 1_024;
 
 pub(super) struct Authenticator {
     reviews: Arc<dyn ReviewClient>,
@@ -28,18 +28,18 @@ pub(super) struct Authenticator {
     failed: Arc<FailedTokenLimiter>,
 }
 
-/// A caller whose credentials were accepted. Only a caller that [`Callers::admit`](super::CallerAdmission::admit) has
+/// A caller whose credentials were accepted. Only a caller that [`CallerAdmission::admit`](super::CallerAdmission::admit) has
 /// returned has passed an access review too.
 #[derive(Clone, Debug)]
 pub struct AuthenticatedCaller {
     /// The authenticated user.
     pub user: Arc<CallerInfo>,
     /// When the oldest of the reviews that accepted the caller was requested.
-    pub asked: Instant,
+    pub reviewed_at: Instant,
     /// The hash of the user's name, by which limits count.
     pub(super) name: CallerDigest,
     /// The token and the impersonation headers. `None` if a certificate authenticates the caller.
-    pub(super) presented: Option<Arc<BearerCredentials>>,
+    pub(super) credentials: Option<Arc<BearerCredentials>>,
 }
 
 impl Authenticator {
@@ -49,7 +49,7 @@ impl Authenticator {
         runtime: Handle,
         queue: ReviewQueue<IpAddr>,
     ) -> Self {
-        let users = ExpiringCache::new(REMEMBERED, TTL);
+        let users = ExpiringCache::new(MAX_CACHED, TTL);
         Self { reviews, key, runtime, users, queue, failed: Arc::default() }
     }
 
@@ -69,20 +69,21 @@ impl Authenticator {
             return Err(CallerRejection::Impersonation);
         }
         // Like the API server, ignores a token if the certificate is valid.
-        let certified = credentials.chain.as_deref().and_then(ClientCertChain::who);
-        let (who, asked, presented) = match (certified, &credentials.token) {
+        let certified = credentials.chain.as_deref().and_then(ClientCertChain::authenticate);
+        let (identity, reviewed_at, presented) = match (certified, &credentials.token) {
             // This process verifies certificates itself.
-            (Some(who), _) => (who, Instant::now(), None),
+            (Some(identity), _) => (identity, Instant::now(), None),
             (None, Some(presented)) => {
-                let (who, asked) = self.owner(presented, network(peer), by).await?;
-                (who, asked, Some(Arc::clone(presented)))
+                let (identity, reviewed_at) =
+                    self.review_token(presented, network(peer), by).await?;
+                (identity, reviewed_at, Some(Arc::clone(presented)))
             }
             (None, None) => return Err(CallerRejection::Unauthorized),
         };
-        match who {
+        match identity {
             AuthenticationResult::Known(user) => {
                 let name = self.key.of_name(&user)?;
-                Ok(AuthenticatedCaller { user, asked, name, presented })
+                Ok(AuthenticatedCaller { user, reviewed_at, name, credentials: presented })
             }
             AuthenticationResult::Unknown => Err(CallerRejection::Unauthorized),
             AuthenticationResult::Refused { message } => {
@@ -92,15 +93,15 @@ impl Authenticator {
     }
 
     /// Reviews a token from `peer`. Returns the result, and when it was requested.
-    async fn owner(
+    async fn review_token(
         &self,
-        presented: &Arc<BearerCredentials>,
+        credentials: &Arc<BearerCredentials>,
         peer: IpAddr,
         by: &mut DecisionSource,
     ) -> Result<(AuthenticationResult, Instant), CallerRejection> {
-        let key = self.key.of_credentials(presented)?;
+        let key = self.key.of_credentials(credentials)?;
         if let Some(known) = self.users.get(&key) {
-            return Ok((known.value, known.asked_at));
+            return Ok((known.value, known.requested_at));
         }
         *by = DecisionSource::ApiServer;
         // Several clients can have one address. Invalid tokens must not affect clients whose token was accepted
@@ -108,35 +109,35 @@ impl Authenticator {
         let last = self.users.get_stale(&key);
         let was_accepted =
             last.is_some_and(|it| matches!(it.value, AuthenticationResult::Known(_)));
-        let mut one_at_a_time =
-            if was_accepted { None } else { self.failed.attempt(peer, Instant::now())? };
+        let mut attempt =
+            if was_accepted { None } else { self.failed.acquire_attempt(peer, Instant::now())? };
         // The user is not known before the review. So a caller that joins a review in progress needs a waiting
         // slot too.
-        let mut waits = Some(self.queue.enter(peer)?);
+        let mut waits = Some(self.queue.acquire_waiting(peer)?);
         let review = || {
-            let (waits, permit) = (waits.take(), one_at_a_time.take());
+            let (waits, permit) = (waits.take(), attempt.take());
             let (queue, failed) = (self.queue.clone(), Arc::clone(&self.failed));
-            let review = self.reviews.who(Arc::clone(presented));
+            let review = self.reviews.authenticate(Arc::clone(credentials));
             async move {
                 let _waits = waits;
-                let _slot = queue.slot(peer).await?;
-                let _one_at_a_time = match permit {
+                let _slot = queue.acquire_slot(peer).await?;
+                let _attempt = match permit {
                     // Other tokens of the address can have failed during the wait.
-                    None if !was_accepted => failed.attempt(peer, Instant::now())?,
+                    None if !was_accepted => failed.acquire_attempt(peer, Instant::now())?,
                     permit => permit,
                 };
-                let answer = queue.decide(review).await;
+                let answer = queue.await_decision(review).await;
                 if matches!(
                     answer,
                     Ok(AuthenticationResult::Unknown | AuthenticationResult::Refused { .. })
                 ) {
-                    failed.fail(peer, Instant::now());
+                    failed.record_failure(peer, Instant::now());
                 }
                 answer
             }
         };
         let entry = self.users.get_or_fetch(&self.runtime, key, None, review).await?;
         drop(waits);
-        Ok((entry.value, entry.asked_at))
+        Ok((entry.value, entry.requested_at))
     }
 }

@@ -14,7 +14,7 @@ use tokio::{runtime::Handle, time::Instant};
 
 /// The maximum number of cached access reviews, about 300 bytes each. The API server's own libraries cache as
 /// many.
-const REMEMBERED: u64 = 8_192;
+const MAX_CACHED: u64 = 8_192;
 
 pub(super) struct Authorizer {
     reviews: Arc<dyn ReviewClient>,
@@ -31,11 +31,11 @@ impl Authorizer {
         runtime: Handle,
         queue: ReviewQueue<CallerDigest>,
     ) -> Self {
-        Self { reviews, key, runtime, verdicts: ExpiringCache::new(REMEMBERED, TTL), queue }
+        Self { reviews, key, runtime, verdicts: ExpiringCache::new(MAX_CACHED, TTL), queue }
     }
 
     /// Authorizes `access` for `caller`. Sets `by` if the API server had to decide. Returns when the oldest
-    /// result was requested: this one, or the one in [`AuthenticatedCaller::asked`].
+    /// result was requested: this one, or the one in [`AuthenticatedCaller::reviewed_at`].
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl Authorizer {
     ) -> Result<Instant, CallerRejection> {
         let spec = caller.user.review(access);
         let sends_token = self.reviews.can_forward_impersonation();
-        let presented = caller.presented.as_ref().filter(|_| sends_token);
+        let presented = caller.credentials.as_ref().filter(|_| sends_token);
         let key = self.key.of_access(presented.map(AsRef::as_ref), &spec)?;
         let entry = if let Some(known) = self.verdicts.get(&key) {
             known
@@ -56,18 +56,18 @@ impl Authorizer {
             *by = DecisionSource::ApiServer;
             let one = caller.name;
             let review = || {
-                let (queue, waits) = (self.queue.clone(), self.queue.enter(one));
-                let review = self.reviews.may(presented.cloned(), spec);
+                let (queue, waits) = (self.queue.clone(), self.queue.acquire_waiting(one));
+                let review = self.reviews.authorize(presented.cloned(), spec);
                 async move {
                     let _waits = waits?;
-                    let _slot = queue.slot(one).await?;
-                    queue.decide(review).await
+                    let _slot = queue.acquire_slot(one).await?;
+                    queue.await_decision(review).await
                 }
             };
             self.verdicts.get_or_fetch(&self.runtime, key, None, review).await?
         };
         match entry.value {
-            AuthorizationResult::Allowed => Ok(entry.asked_at.min(caller.asked)),
+            AuthorizationResult::Allowed => Ok(entry.requested_at.min(caller.reviewed_at)),
             AuthorizationResult::Denied { reason } => {
                 Err(CallerRejection::Forbidden { user: caller.user.name.clone(), reason })
             }

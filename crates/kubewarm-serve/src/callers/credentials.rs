@@ -47,7 +47,7 @@ impl CallerCredentials {
     /// # Errors
     ///
     /// [`CredentialsError`] if there are no valid credentials.
-    pub fn of<'h>(
+    pub fn from_headers<'h>(
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     ) -> Result<Self, CredentialsError> {
         Self::with_chain(None, headers)
@@ -135,8 +135,10 @@ mod tests {
     use super::*;
     use crate::callers::identity::sample::chain;
 
-    fn of(headers: &[(&str, &str)]) -> Result<CallerCredentials, CredentialsError> {
-        CallerCredentials::of(headers.iter().map(|(name, value)| (*name, value.as_bytes())))
+    fn from_headers(headers: &[(&str, &str)]) -> Result<CallerCredentials, CredentialsError> {
+        CallerCredentials::from_headers(
+            headers.iter().map(|(name, value)| (*name, value.as_bytes())),
+        )
     }
 
     #[test]
@@ -157,7 +159,7 @@ mod tests {
             ("Basic Z29vZA==", Err(CredentialsError::NoBearer)),
             ("Bearer tök", Err(CredentialsError::NoBearer)),
         ] {
-            let found = of(&[("authorization", value)]);
+            let found = from_headers(&[("authorization", value)]);
             let found = found
                 .as_ref()
                 .map(|found| found.token.as_ref().unwrap().token.as_str())
@@ -189,20 +191,20 @@ mod tests {
     #[test]
     fn a_missing_and_a_repeated_header_are_different_errors() {
         let bearer = ("authorization", "Bearer t0k3n");
-        assert_eq!(of(&[("accept", "*/*")]).unwrap_err(), CredentialsError::Missing);
-        assert_eq!(of(&[bearer, bearer]).unwrap_err(), CredentialsError::Repeated);
+        assert_eq!(from_headers(&[("accept", "*/*")]).unwrap_err(), CredentialsError::Missing);
+        assert_eq!(from_headers(&[bearer, bearer]).unwrap_err(), CredentialsError::Repeated);
     }
 
     #[test]
     fn impersonation_is_reported_and_debug_output_hides_the_token() {
         let bearer = ("authorization", "Bearer t0k3n");
-        assert!(!of(&[bearer]).unwrap().is_impersonating);
+        assert!(!from_headers(&[bearer]).unwrap().is_impersonating);
         for name in ["impersonate-user", "impersonate-extra-scopes", "impersonate-new"] {
-            let found = of(&[(name, "jane"), bearer]).unwrap();
+            let found = from_headers(&[(name, "jane"), bearer]).unwrap();
             assert!(found.is_impersonating);
             assert!(!format!("{found:?} {:?}", found.token).contains("t0k3n"));
         }
-        let broken = of(&[bearer, ("impersonate-user", "a\nb")]);
+        let broken = from_headers(&[bearer, ("impersonate-user", "a\nb")]);
         assert_eq!(broken.unwrap_err(), CredentialsError::Impersonation);
     }
 }

@@ -6,12 +6,12 @@ use std::{net::IpAddr, time::Duration};
 use tokio::{sync::Semaphore, time::Instant};
 
 /// The interval after which an address can fail once more.
-const EVERY: Duration = Duration::from_millis(100);
+const REFILL_INTERVAL: Duration = Duration::from_millis(100);
 /// The maximum number of failures of an address in a burst.
 const BURST: u32 = 10;
 /// With fewer failures left, an address can try only one token at a time. Otherwise its waiting attempts would
 /// occupy the queue.
-const FEW: u32 = BURST / 2;
+const FEW_LEFT: u32 = BURST / 2;
 
 /// The remaining failures of each address. The memory is bounded by the number of reviews that fail within a
 /// second.
@@ -29,21 +29,21 @@ impl FailedTokenLimiter {
     /// # Errors
     ///
     /// [`CallerRejection::Busy`] if the address has no failures left, or has few left and already tries a token.
-    pub(super) fn attempt(
+    pub(super) fn acquire_attempt(
         &self,
         peer: IpAddr,
         now: Instant,
     ) -> Result<Option<KeyedPermit>, CallerRejection> {
         const LIMITED: CallerRejection = CallerRejection::Limited(ReadLimit::FailedTokens);
-        match self.failures.left(&peer, now) {
+        match self.failures.available(&peer, now) {
             0 => Err(LIMITED),
-            left if left < FEW => self.few.try_acquire(&peer).map(Some).ok_or(LIMITED),
+            left if left < FEW_LEFT => self.few.try_acquire(&peer).map(Some).ok_or(LIMITED),
             _ => Ok(None),
         }
     }
 
     /// Counts a token of `peer` that was not accepted.
-    pub(super) fn fail(&self, peer: IpAddr, now: Instant) {
+    pub(super) fn record_failure(&self, peer: IpAddr, now: Instant) {
         self.failures.charge(&peer, 1, now);
     }
 }
@@ -51,7 +51,7 @@ impl FailedTokenLimiter {
 impl Default for FailedTokenLimiter {
     fn default() -> Self {
         let few = KeyedSemaphore::new(Semaphore::MAX_PERMITS, 1);
-        Self { failures: KeyedTokenBucket::new(EVERY, BURST), few }
+        Self { failures: KeyedTokenBucket::new(REFILL_INTERVAL, BURST), few }
     }
 }
 
@@ -66,11 +66,11 @@ mod tests {
         let [one, other] = [1, 2].map(|last| IpAddr::from(Ipv4Addr::new(10, 0, 0, last)));
         let fails = |after| {
             let now = start + after;
-            let tries = std::iter::from_fn(|| failed.attempt(one, now).ok());
-            tries.inspect(|_| failed.fail(one, now)).count()
+            let tries = std::iter::from_fn(|| failed.acquire_attempt(one, now).ok());
+            tries.inspect(|_| failed.record_failure(one, now)).count()
         };
         assert_eq!(fails(Duration::ZERO), 10);
-        assert!(failed.attempt(other, start).is_ok());
+        assert!(failed.acquire_attempt(other, start).is_ok());
         assert_eq!(fails(Duration::from_millis(99)), 0);
         assert_eq!(fails(Duration::from_millis(500)), 5);
         assert_eq!(fails(Duration::from_mins(1)), 10);
@@ -80,13 +80,16 @@ mod tests {
     fn with_few_failures_left_an_address_tries_one_token_at_a_time() {
         let (failed, now) = (FailedTokenLimiter::default(), Instant::now());
         let one = IpAddr::from(Ipv4Addr::new(10, 0, 0, 1));
-        assert!((0..50).all(|_| failed.attempt(one, now).is_ok_and(|permit| permit.is_none())));
+        assert!(
+            (0..50).all(|_| failed.acquire_attempt(one, now).is_ok_and(|permit| permit.is_none()))
+        );
         for _ in 0..6 {
-            failed.fail(one, now);
+            failed.record_failure(one, now);
         }
-        let trying: Vec<_> = (0..50).filter_map(|_| failed.attempt(one, now).ok()).collect();
+        let trying: Vec<_> =
+            (0..50).filter_map(|_| failed.acquire_attempt(one, now).ok()).collect();
         assert_eq!(trying.len(), 1);
         drop(trying);
-        assert!(failed.attempt(one, now).is_ok());
+        assert!(failed.acquire_attempt(one, now).is_ok());
     }
 }

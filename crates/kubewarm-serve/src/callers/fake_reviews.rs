@@ -92,7 +92,7 @@ impl ReviewClient for Fake {
         self.passes_on
     }
 
-    fn who(
+    fn authenticate(
         &self,
         presented: Arc<BearerCredentials>,
     ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>> {
@@ -116,7 +116,7 @@ impl ReviewClient for Fake {
         })
     }
 
-    fn may(
+    fn authorize(
         &self,
         _: Option<Arc<BearerCredentials>>,
         spec: SubjectAccessReviewSpec,
@@ -149,7 +149,7 @@ impl ReviewClient for Fake {
 pub(crate) fn changing(say: Say) -> (CallerAdmission, Arc<Mutex<Say>>) {
     let fake = Fake::new(say);
     let say = Arc::clone(&fake.say);
-    (of(fake, &CallerLimits::reads(ReaderLimits::default())), say)
+    (of(fake, &CallerLimits::for_reads(ReaderLimits::default())), say)
 }
 
 pub(super) fn of(fake: Fake, limits: &CallerLimits) -> CallerAdmission {

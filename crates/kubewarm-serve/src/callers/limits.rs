@@ -34,15 +34,15 @@ pub struct CallerLimits {
     pub access_reviews: usize,
     /// Requests that wait for a token review, and the same number again for access reviews. One address or user
     /// can have half, because a starting controller sends many requests at once.
-    pub waiting: usize,
+    pub waiting_reviews: usize,
     /// How long a review waits for its slot.
-    pub queue: Duration,
+    pub max_review_wait: Duration,
     /// Concurrent forwarded requests, with watches and tunnels. The limit counts by user. Each request holds a
     /// connection to the API server and about 100 KiB.
     pub forwarded: usize,
     /// Pieces of large responses that are encoded at once; each piece occupies a processor for a moment. The
     /// limit counts by user; one user can have a quarter.
-    pub large: usize,
+    pub large_responses: usize,
     /// The limits that an administrator sets.
     pub readers: ReaderLimits,
 }
@@ -77,7 +77,7 @@ pub enum ReadLimit {
     FailedTokens,
 }
 
-/// The slots of one limit. For a user or an address: the slots of the one that uses most.
+/// The slots of one limit. For a limit of one user or address, the slots of the user or address that uses most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitUsage {
     /// Which limit.
@@ -102,7 +102,8 @@ impl ReadLimit {
         Self::UserForwardedRequests,
     ];
 
-    /// The limits that reject. Without a slot of its user, a connection keeps the slot of its address.
+    /// The limits that reject requests or connections. `UserConnections` rejects nothing: a connection without a slot
+    /// of its user keeps the slot of its address.
     pub const REJECTING: [Self; 11] = [
         Self::Connections,
         Self::AddressConnections,
@@ -150,7 +151,7 @@ impl ReadLimit {
 }
 
 impl LimitUsage {
-    /// The usage of permits that `of_all` and `of_one` limit.
+    /// Converts the usage of a semaphore into the usage of its two limits: `of_all` in total, `of_one` for each key.
     pub(crate) const fn of(
         usage: SemaphoreUsage,
         of_all: ReadLimit,
@@ -166,15 +167,15 @@ impl LimitUsage {
 impl CallerLimits {
     /// The limits of the read address.
     #[must_use]
-    pub fn reads(readers: ReaderLimits) -> Self {
+    pub fn for_reads(readers: ReaderLimits) -> Self {
         Self {
             reads: "objects",
             token_reviews: 32,
             access_reviews: 64,
-            waiting: 200,
-            queue: Duration::from_secs(3),
+            waiting_reviews: 200,
+            max_review_wait: Duration::from_secs(3),
             forwarded: 1_024,
-            large: 2 * thread::available_parallelism().map_or(1, NonZeroUsize::get),
+            large_responses: 2 * thread::available_parallelism().map_or(1, NonZeroUsize::get),
             readers,
         }
     }
@@ -182,15 +183,15 @@ impl CallerLimits {
     /// The limits of the admin address. Its listener limits the requests. There, reviews do not wait, and there
     /// are no watches.
     #[must_use]
-    pub fn admin() -> Self {
+    pub fn for_admin() -> Self {
         Self {
             reads: "metrics",
             token_reviews: 16,
             access_reviews: 16,
-            waiting: 256,
-            queue: Duration::ZERO,
+            waiting_reviews: 256,
+            max_review_wait: Duration::ZERO,
             forwarded: 0,
-            large: 1,
+            large_responses: 1,
             readers: ReaderLimits { requests: whole(256), ..ReaderLimits::default() },
         }
     }
@@ -198,7 +199,7 @@ impl CallerLimits {
 
 impl ReaderLimits {
     /// How much of `all` one user can have; at least one.
-    pub(super) fn share(&self, all: usize) -> usize {
+    pub(super) fn user_limit(&self, all: usize) -> usize {
         (all.saturating_mul(self.user_quota.into()) / 100).max(1)
     }
 }

@@ -87,11 +87,11 @@ pub struct CallerAdmission {
     forwarded: KeyedSemaphore<CallerDigest>,
     large: KeyedSemaphore<CallerDigest>,
     unwritten: KeyedSemaphore<CallerDigest>,
-    note: DecisionObserver,
+    observer: DecisionObserver,
 }
 
 impl CallerAdmission {
-    /// Starts with empty caches and the given `limits`. `note` receives each decision. Sends reviews on
+    /// Starts with empty caches and the given `limits`. `observer` receives each decision. Sends reviews on
     /// `runtime`, because its connections must outlive the server's threads.
     ///
     /// # Errors
@@ -101,14 +101,14 @@ impl CallerAdmission {
         reviews: Arc<dyn ReviewClient>,
         limits: &CallerLimits,
         runtime: Handle,
-        note: DecisionObserver,
+        observer: DecisionObserver,
     ) -> Result<Self, ServeError> {
         let key = Arc::new(DigestKey::generate()?);
         let is_failing = Arc::default();
         let token_reviews = ReviewQueue::new(limits.token_reviews, limits, Arc::clone(&is_failing));
         let access_reviews = ReviewQueue::new(limits.access_reviews, limits, is_failing);
         let readers = &limits.readers;
-        let by_user = |limit: usize| KeyedSemaphore::new(limit, readers.share(limit));
+        let by_user = |limit: usize| KeyedSemaphore::new(limit, readers.user_limit(limit));
         Ok(Self {
             authenticator: Authenticator::new(
                 Arc::clone(&reviews),
@@ -122,9 +122,9 @@ impl CallerAdmission {
             watches: by_user(readers.watches.get()),
             connections: by_user(readers.connections.get()),
             forwarded: by_user(limits.forwarded),
-            large: KeyedSemaphore::new(limits.large, quarter(limits.large)),
+            large: KeyedSemaphore::new(limits.large_responses, quarter(limits.large_responses)),
             unwritten: by_user(readers.unwritten_bytes / UNWRITTEN_UNIT),
-            note,
+            observer,
         })
     }
 
@@ -151,14 +151,14 @@ impl CallerAdmission {
         access: &SelfSubjectAccessReviewSpec,
         peer: IpAddr,
     ) -> Result<(AuthenticatedCaller, KeyedPermit), CallerRejection> {
-        self.noted(async |by| {
+        self.observe_decision(async |by| {
             let caller = self.authenticator.authenticate(credentials, peer, by).await?;
             let permit = self.requests.acquire_now(&caller.name);
             let permit = permit.map_err(|exhausted| {
                 ReadLimit::rejection(exhausted, ReadLimit::Requests, ReadLimit::UserRequests)
             })?;
             let asked = self.authorizer.authorize(&caller, access, by).await?;
-            Ok((AuthenticatedCaller { asked, ..caller }, permit))
+            Ok((AuthenticatedCaller { reviewed_at: asked, ..caller }, permit))
         })
         .await
     }
@@ -175,7 +175,7 @@ impl CallerAdmission {
         access: &SelfSubjectAccessReviewSpec,
         peer: IpAddr,
     ) -> Result<Instant, CallerRejection> {
-        self.noted(async |by| {
+        self.observe_decision(async |by| {
             let caller = self.authenticator.authenticate(credentials, peer, by).await?;
             self.authorizer.authorize(&caller, access, by).await
         })
@@ -193,7 +193,7 @@ impl CallerAdmission {
         caller: &AuthenticatedCaller,
         access: &SelfSubjectAccessReviewSpec,
     ) -> Result<Instant, CallerRejection> {
-        self.noted(async |by| self.authorizer.authorize(caller, access, by).await).await
+        self.observe_decision(async |by| self.authorizer.authorize(caller, access, by).await).await
     }
 
     /// Authenticates the owner of `credentials`, and acquires a permit for a forwarded request from `peer`. The
@@ -202,12 +202,12 @@ impl CallerAdmission {
     /// # Errors
     ///
     /// [`CallerRejection`] if the caller is rejected, or the API server does not decide.
-    pub async fn forward(
+    pub async fn admit_forwarded(
         &self,
         credentials: &CallerCredentials,
         peer: IpAddr,
     ) -> Result<(AuthenticatedCaller, KeyedPermit), CallerRejection> {
-        self.noted(async |by| {
+        self.observe_decision(async |by| {
             let caller = self.authenticator.authenticate(credentials, peer, by).await?;
             let permit = self.forwarded.acquire_now(&caller.name).map_err(|exhausted| {
                 let of_one = ReadLimit::UserForwardedRequests;
@@ -220,20 +220,20 @@ impl CallerAdmission {
 
     /// Acquires a connection slot of the user, after an accepted request. `None` if the user has no free slot.
     #[must_use]
-    pub fn connection(&self, caller: &AuthenticatedCaller) -> Option<KeyedPermit> {
+    pub fn acquire_connection(&self, caller: &AuthenticatedCaller) -> Option<KeyedPermit> {
         self.connections.try_acquire(&caller.name)
     }
 
     /// The permits with which pieces of large responses to `caller` are encoded. One user has at most a quarter
     /// of them.
     #[must_use]
-    pub fn large_answers(&self, caller: &AuthenticatedCaller) -> UserPermits {
+    pub fn large_response_permits(&self, caller: &AuthenticatedCaller) -> UserPermits {
         UserPermits { permits: self.large.clone(), user: caller.name }
     }
 
     /// The permits for unwritten bytes of responses to `caller`, in units of [`UNWRITTEN_UNIT`].
     #[must_use]
-    pub fn unwritten(&self, caller: &AuthenticatedCaller) -> UserPermits {
+    pub fn unwritten_byte_permits(&self, caller: &AuthenticatedCaller) -> UserPermits {
         UserPermits { permits: self.unwritten.clone(), user: caller.name }
     }
 
@@ -242,13 +242,18 @@ impl CallerAdmission {
     /// # Errors
     ///
     /// [`CallerRejection::Busy`] if no permit is free, or the user has too many watches.
-    pub fn watch(&self, caller: &AuthenticatedCaller) -> Result<KeyedPermit, CallerRejection> {
+    pub fn acquire_watch(
+        &self,
+        caller: &AuthenticatedCaller,
+    ) -> Result<KeyedPermit, CallerRejection> {
         self.watches.acquire_now(&caller.name).map_err(|exhausted| {
             ReadLimit::rejection(exhausted, ReadLimit::Watches, ReadLimit::UserWatches)
         })
     }
 
-    /// The slots in use, by limit. Visits each user that has a slot: for a scrape, not for a request.
+    /// The slots in use, by limit.
+    ///
+    /// Cost: visits each user with a slot, so call it for a scrape, not for a request.
     #[must_use]
     pub fn usage(&self) -> Vec<LimitUsage> {
         let connections = self.connections.usage();
@@ -268,7 +273,7 @@ impl CallerAdmission {
     }
 
     /// Runs `deciding` and reports its decision. A request that is dropped meanwhile reports no decision.
-    async fn noted<T>(
+    async fn observe_decision<T>(
         &self,
         deciding: impl AsyncFnOnce(&mut DecisionSource) -> Result<T, CallerRejection>,
     ) -> Result<T, CallerRejection> {
@@ -276,7 +281,7 @@ impl CallerAdmission {
         let decided = deciding(&mut source).await;
         let outcome =
             decided.as_ref().err().map_or(MetricOutcome::Success, CallerRejection::outcome);
-        (self.note)(source, outcome, began.elapsed());
+        (self.observer)(source, outcome, began.elapsed());
         decided
     }
 }

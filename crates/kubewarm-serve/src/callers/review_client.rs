@@ -14,14 +14,14 @@ pub trait ReviewClient: Send + Sync + 'static {
     fn can_forward_impersonation(&self) -> bool;
 
     /// Reviews credentials, and returns their user.
-    fn who(
+    fn authenticate(
         &self,
         presented: Arc<BearerCredentials>,
     ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>>;
 
-    /// Reviews whether the user may do what `spec` describes. `presented` contains the caller's credentials, if
-    /// reviews need them.
-    fn may(
+    /// Reviews whether the user has the access in `spec`. `presented` contains the caller's credentials, if reviews
+    /// need them.
+    fn authorize(
         &self,
         presented: Option<Arc<BearerCredentials>>,
         spec: SubjectAccessReviewSpec,
@@ -33,20 +33,20 @@ impl ReviewClient for CallerReviewer {
         Self::can_forward_impersonation(self)
     }
 
-    fn who(
+    fn authenticate(
         &self,
         presented: Arc<BearerCredentials>,
     ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>> {
         let reviewer = self.clone();
-        Box::pin(async move { reviewer.who(&presented).await })
+        Box::pin(async move { reviewer.authenticate(&presented).await })
     }
 
-    fn may(
+    fn authorize(
         &self,
         presented: Option<Arc<BearerCredentials>>,
         spec: SubjectAccessReviewSpec,
     ) -> BoxFuture<'static, Result<AuthorizationResult, RequestFault>> {
         let reviewer = self.clone();
-        Box::pin(async move { reviewer.may(presented.as_deref(), spec).await })
+        Box::pin(async move { reviewer.authorize(presented.as_deref(), spec).await })
     }
 }

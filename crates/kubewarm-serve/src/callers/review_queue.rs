@@ -17,7 +17,7 @@ use std::{
 use tokio::time::timeout;
 
 /// The time limit of one review. A metrics scrape needs two reviews and times out after 10 s.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The queue for one type of reviews, with limits per address or per user. Clones share the slots.
 #[derive(Clone, Debug)]
@@ -37,8 +37,8 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     pub(super) fn new(slots: usize, limits: &CallerLimits, is_failing: Arc<AtomicBool>) -> Self {
         Self {
             slots: KeyedSemaphore::new(slots, quarter(slots)),
-            waiting: KeyedSemaphore::new(limits.waiting, limits.waiting / 2),
-            queue: limits.queue,
+            waiting: KeyedSemaphore::new(limits.waiting_reviews, limits.waiting_reviews / 2),
+            queue: limits.max_review_wait,
             reads: limits.reads,
             is_failing,
         }
@@ -49,7 +49,7 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     /// # Errors
     ///
     /// [`CallerRejection::Busy`] if no slot is free.
-    pub(super) fn enter(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
+    pub(super) fn acquire_waiting(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
         self.waiting.acquire_now(&one).map_err(|exhausted| {
             ReadLimit::rejection(exhausted, ReadLimit::Reviews, ReadLimit::UserReviews)
         })
@@ -60,7 +60,7 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     /// # Errors
     ///
     /// [`CallerRejection::Busy`] if no slot is free in time.
-    pub(super) async fn slot(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
+    pub(super) async fn acquire_slot(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
         let slot = self.slots.acquire_within(&one, self.queue).await;
         slot.ok_or(CallerRejection::Limited(ReadLimit::Reviews))
     }
@@ -70,22 +70,22 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     /// # Errors
     ///
     /// [`CallerRejection::Undecided`] if the review fails or times out.
-    pub(super) async fn decide<T>(
+    pub(super) async fn await_decision<T>(
         &self,
         review: impl Future<Output = Result<T, RequestFault>>,
     ) -> Result<T, CallerRejection> {
-        let answer = timeout(PATIENCE, review).await.unwrap_or_else(|_| {
+        let answer = timeout(REVIEW_TIMEOUT, review).await.unwrap_or_else(|_| {
             Err(RequestFault::new(
                 FaultReason::TimedOut,
-                format!("no decision within {PATIENCE:?}"),
+                format!("no decision within {REVIEW_TIMEOUT:?}"),
             ))
         });
-        self.note(answer.as_ref().err());
+        self.log_change(answer.as_ref().err());
         answer.map_err(CallerRejection::Undecided)
     }
 
     /// Logs the first review without a result, and the first result after that.
-    fn note(&self, fault: Option<&RequestFault>) {
+    fn log_change(&self, fault: Option<&RequestFault>) {
         let was_failing = self.is_failing.swap(fault.is_some(), Ordering::Relaxed);
         let reads = self.reads;
         match fault {

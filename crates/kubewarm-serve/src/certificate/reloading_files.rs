@@ -20,7 +20,7 @@ use tokio::{
 /// The maximum size of a file in bytes. A certificate chain has about 5 KiB.
 const MAX_FILE: u64 = 1 << 20;
 /// How often the files are checked for changes.
-const LOOK: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Identifies the version of a file: inode, size and modification time. Kubernetes replaces the files of a
 /// Secret by a link. Other programs write files in place.
@@ -41,7 +41,7 @@ pub(crate) struct ReloadingFiles<T: ?Sized> {
     paths: Vec<PathBuf>,
     load: Box<dyn Fn() -> Result<Arc<T>, ServeError> + Send + Sync>,
     /// The versions of the files at the last attempt to read them.
-    tried: Mutex<Vec<FileStamp>>,
+    last_stamps: Mutex<Vec<FileStamp>>,
     contents: RwLock<Arc<T>>,
 }
 
@@ -53,9 +53,9 @@ impl<T: ?Sized> ReloadingFiles<T> {
         load: impl Fn() -> Result<Arc<T>, ServeError> + Send + Sync + 'static,
     ) -> Result<Self, ServeError> {
         // Taken before the first read, so that the next check finds a change during that read.
-        let tried = Mutex::new(stamps(&paths));
+        let last_stamps = Mutex::new(stamps(&paths));
         let contents = RwLock::new(load()?);
-        Ok(Self { name, paths, load: Box::new(load), tried, contents })
+        Ok(Self { name, paths, load: Box::new(load), last_stamps, contents })
     }
 
     /// The first file; empty if there are none.
@@ -72,11 +72,11 @@ impl<T: ?Sized> ReloadingFiles<T> {
     /// contents stay, and one warning is logged.
     pub(crate) fn refresh(&self) -> Option<Arc<T>> {
         let stamps = stamps(&self.paths);
-        let mut tried = self.tried.lock();
-        if *tried == stamps {
+        let mut last_stamps = self.last_stamps.lock();
+        if *last_stamps == stamps {
             return None;
         }
-        *tried = stamps;
+        *last_stamps = stamps;
         match (self.load)() {
             Ok(contents) => {
                 *self.contents.write() = Arc::clone(&contents);
@@ -84,7 +84,10 @@ impl<T: ?Sized> ReloadingFiles<T> {
             }
             Err(error) => {
                 let (error, what): (&(dyn Error + 'static), _) = (&error, self.name);
-                tracing::warn!(error, "{what} changed and cannot be used; what was before stays");
+                tracing::warn!(
+                    error,
+                    "{what} changed and cannot be used; the previous contents stay in use"
+                );
                 None
             }
         }
@@ -115,13 +118,13 @@ fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
 /// Calls `refresh` for `of` every 5 s. Never returns, even if `of` is `None`.
 pub async fn keep_refreshed<T: Send + Sync + 'static>(of: Option<&Arc<T>>, refresh: fn(&T)) {
     let Some(of) = of else { return pending().await };
-    let mut look = interval(LOOK);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = interval(CHECK_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        look.tick().await;
+        ticks.tick().await;
         let of = Arc::clone(of);
         // Reads files, so it runs on a thread for blocking work. After a panic, the next check is in 5 s.
-        let _looked = spawn_blocking(move || refresh(&of)).await;
+        let _refreshed = spawn_blocking(move || refresh(&of)).await;
     }
 }
 
@@ -153,7 +156,7 @@ mod tests {
             Ok(text.into())
         })
         .unwrap();
-        for (text, taken, held, tried) in [
+        for (text, taken, held, last_stamps) in [
             (None, None, "a", 1),
             (Some("b"), Some("b"), "b", 2),
             (Some("long"), None, "b", 3),
@@ -163,7 +166,7 @@ mod tests {
             text.into_iter().for_each(write);
             assert_eq!(letter.refresh().as_deref(), taken);
             assert_eq!(&*letter.contents(), held);
-            assert_eq!(tries.load(Ordering::Relaxed), tried, "{text:?}");
+            assert_eq!(tries.load(Ordering::Relaxed), last_stamps, "{text:?}");
         }
     }
 }

@@ -36,16 +36,16 @@ mod tests {
         let now = Instant::now();
         let (rejects, serves_on) = (AccessLossPolicy::Reject, AccessLossPolicy::ServeStale);
         let warm = report(now);
-        let goes_on = |report: &InformerReport, policy, losses| {
+        let has_more = |report: &InformerReport, policy, losses| {
             AccessRequirement { policy, losses }.permit(Some(report))
         };
-        assert!(goes_on(&warm, rejects, Some(0)) && goes_on(&warm, rejects, None));
+        assert!(has_more(&warm, rejects, Some(0)) && has_more(&warm, rejects, None));
         let lost = Some(AccessLoss { at: now, time: Timestamp::UNIX_EPOCH });
         let gone = InformerReport { lost, losses: 1, ..warm.clone() };
-        assert!(!goes_on(&gone, rejects, None) && goes_on(&gone, serves_on, None));
+        assert!(!has_more(&gone, rejects, None) && has_more(&gone, serves_on, None));
         let back = InformerReport { losses: 1, ..warm };
-        assert!(!goes_on(&back, rejects, Some(0)) && !goes_on(&back, serves_on, Some(0)));
-        assert!(goes_on(&back, rejects, Some(1)) && goes_on(&back, rejects, None));
+        assert!(!has_more(&back, rejects, Some(0)) && !has_more(&back, serves_on, Some(0)));
+        assert!(has_more(&back, rejects, Some(1)) && has_more(&back, rejects, None));
         let terms = AccessRequirement { policy: serves_on, losses: None };
         assert!(!terms.permit(None), "the informer does not exist");
     }

@@ -11,8 +11,8 @@ pub(super) struct AuthorizedScope {
 
 impl AuthorizedScope {
     /// Takes the scope from a request that has passed its access review.
-    pub(super) fn of(asked: &ObjectRequest) -> Self {
-        Self { namespace: asked.namespace.clone(), name: asked.only_name().map(Into::into) }
+    pub(super) fn of(request: &ObjectRequest) -> Self {
+        Self { namespace: request.namespace.clone(), name: request.single_name().map(Into::into) }
     }
 
     /// Whether the access review covers this object.

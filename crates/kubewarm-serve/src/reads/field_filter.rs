@@ -26,14 +26,14 @@ impl FieldFilter {
     ///
     /// - 400 with the API server's message if the kind cannot be selected by the field
     /// - the errors of `index`
-    pub(super) fn of<'a>(
-        asked: &ObjectRequest,
+    pub(super) fn resolve<'a>(
+        request: &ObjectRequest,
         kind: &KindInfo,
         index: impl Fn(&str) -> Result<Option<&'a FieldPath>, StatusError>,
     ) -> Result<Self, StatusError> {
         let mut fields = Self::default();
-        for requirement in asked.fields.requirements() {
-            let refusal = || unknown(&asked.resource, kind, requirement.field());
+        for requirement in request.fields.requirements() {
+            let refusal = || unknown(&request.resource, kind, requirement.field());
             let test = |path, absent: &str| BodyPredicate::Field {
                 path,
                 absent: absent.into(),
@@ -41,7 +41,7 @@ impl FieldFilter {
                 value: requirement.value().into(),
             };
             let Some(name) = requirement.index_name() else {
-                let served = served_field(&asked.resource, kind, requirement.field());
+                let served = served_field(&request.resource, kind, requirement.field());
                 let (path, absent) = served.ok_or_else(refusal)?;
                 fields.tests.push((Some(requirement.clone()), test(path, absent)));
                 continue;
@@ -54,27 +54,27 @@ impl FieldFilter {
     }
 
     /// Whether the informer's store has every field that the selector tests.
-    pub(super) fn are_held(&self, key: &InformerKey) -> bool {
+    pub(super) fn is_answerable_from(&self, key: &InformerKey) -> bool {
         let is_held = |test: &BodyPredicate| match test {
             BodyPredicate::Field { path, .. } => path.is_metadata(),
             BodyPredicate::Label(_) => true,
         };
-        matches!(key.projection, Projection::Full(_)) || self.beyond(key).all(is_held)
+        matches!(key.projection, Projection::Full(_)) || self.tests_beyond(key).all(is_held)
     }
 
     /// The query for the informer's store.
-    pub(super) fn wanted(&self, asked: &ObjectRequest, key: &InformerKey) -> ObjectQuery {
-        let comparisons = asked.labels.comparisons().cloned().map(BodyPredicate::Label);
+    pub(super) fn query(&self, request: &ObjectRequest, key: &InformerKey) -> ObjectQuery {
+        let comparisons = request.labels.comparisons().cloned().map(BodyPredicate::Label);
         ObjectQuery {
-            namespace: asked.namespace.as_deref().map(Into::into),
-            name: asked.only_name().map(Into::into),
-            labels: LabelSelector::new(asked.labels.requirements().cloned()),
-            tests: self.beyond(key).cloned().chain(comparisons).collect(),
+            namespace: request.namespace.as_deref().map(Into::into),
+            name: request.single_name().map(Into::into),
+            labels: LabelSelector::new(request.labels.requirements().cloned()),
+            tests: self.tests_beyond(key).cloned().chain(comparisons).collect(),
         }
     }
 
     /// The tests that the informer's own field selector does not cover.
-    fn beyond<'a>(&'a self, key: &'a InformerKey) -> impl Iterator<Item = &'a BodyPredicate> {
+    fn tests_beyond<'a>(&'a self, key: &'a InformerKey) -> impl Iterator<Item = &'a BodyPredicate> {
         let is_met = |of: &FieldRequirement| key.fields.requirements().any(|has| has == of);
         let tests = self.tests.iter().filter(move |(of, _)| !of.as_ref().is_some_and(is_met));
         tests.map(|(_, test)| test)
@@ -82,7 +82,7 @@ impl FieldFilter {
 }
 
 /// The failure for an unsupported field, with the API server's message for that kind. It is marked with
-/// `elsewhere`, because the API server can support fields that kubewarm does not.
+/// `specific_to_cache`, because the API server can support fields that kubewarm does not.
 fn unknown(resource: &Resource, kind: &KindInfo, field: &str) -> StatusError {
     let failure = match (resource.group(), resource.resource()) {
         ("batch", "jobs") => {
@@ -99,7 +99,7 @@ fn unknown(resource: &Resource, kind: &KindInfo, field: &str) -> StatusError {
             "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
         )),
     };
-    failure.elsewhere()
+    failure.specific_to_cache()
 }
 
 /// The path of a field that the API server selects by, and the value of objects that lack the field.
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::reads::{
         covering_informers::CoveringInformers,
-        fixtures::{asked, informer, kind, offers, report},
+        fixtures::{informer, kind, parse_request, report, serving_index},
         serving_index::ServingIndex,
     };
     use kubewarm_wire::{MetaVersion, ObjectForm, ResponseForm};
@@ -133,9 +133,9 @@ mod tests {
 
     /// The error message for a selector; empty if the selector is accepted.
     fn message(resource: &Resource, kind: &KindInfo, fields: &str) -> String {
-        let (mut asked, _) = asked("/api/v1/pods", &format!("fieldSelector={fields}"));
-        asked.resource = resource.clone();
-        FieldFilter::of(&asked, kind, |_| Ok(None))
+        let (mut request, _) = parse_request("/api/v1/pods", &format!("fieldSelector={fields}"));
+        request.resource = resource.clone();
+        FieldFilter::resolve(&request, kind, |_| Ok(None))
             .err()
             .map_or_else(String::new, |it| it.message().into())
     }
@@ -186,12 +186,12 @@ mod tests {
     fn selectors_that_the_informer_already_applies_are_not_evaluated_again() {
         let fields = "status.phase%3DPending,spec.nodeName%3Dn,metadata.name%3Dx";
         let query = format!("fieldSelector={fields}&labelSelector=app,tier%3E1");
-        let (asked, _) = asked("/api/v1/namespaces/a/pods", &query);
-        let fields = FieldFilter::of(&asked, &kind(""), |_| Ok(None)).unwrap();
-        let wanted = fields.wanted(&asked, &informer("a", "", "status.phase=Pending"));
-        assert_eq!((wanted.namespace.as_deref(), wanted.name.as_deref()), (Some("a"), Some("x")));
-        assert_eq!(wanted.labels.to_string(), "app");
-        let paths = wanted.tests.all().iter().map(|test| match test {
+        let (request, _) = parse_request("/api/v1/namespaces/a/pods", &query);
+        let fields = FieldFilter::resolve(&request, &kind(""), |_| Ok(None)).unwrap();
+        let query = fields.query(&request, &informer("a", "", "status.phase=Pending"));
+        assert_eq!((query.namespace.as_deref(), query.name.as_deref()), (Some("a"), Some("x")));
+        assert_eq!(query.labels.to_string(), "app");
+        let paths = query.tests.all().iter().map(|test| match test {
             BodyPredicate::Field { path, .. } => path.to_string(),
             BodyPredicate::Label(comparison) => comparison.to_string(),
         });
@@ -204,31 +204,32 @@ mod tests {
 
     /// Resolves `fields` for pods in the namespace `a`, and returns the informers that can answer.
     fn answering(
-        offers: &ServingIndex,
+        serving_index: &ServingIndex,
         fields: &str,
         kind: &KindInfo,
     ) -> Result<(FieldFilter, Vec<InformerKey>), StatusError> {
         let query = format!("fieldSelector={}", fields.replace('=', "%3D"));
-        let (mut asked, _) = asked("/api/v1/namespaces/a/pods", &query);
-        asked.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
-        let coverage = CoveringInformers::of(offers, &asked, None, "home")?;
-        let fields = FieldFilter::of(&asked, kind, |name| coverage.index(name))?;
+        let (mut request, _) = parse_request("/api/v1/namespaces/a/pods", &query);
+        request.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
+        let covering = CoveringInformers::find(serving_index, &request, None, "home")?;
+        let fields = FieldFilter::resolve(&request, kind, |name| covering.index(name))?;
         let now = Instant::now();
-        let candidates = coverage.knowing(kind, &fields)?.warm(|_| Some(report(now)), now).0;
+        let candidates =
+            covering.with_fields(kind, &fields)?.rank_warm(|_| Some(report(now)), now).0;
         Ok((fields, candidates.into_iter().map(|it| it.key.clone()).collect()))
     }
 
     #[test]
     fn an_informer_serves_the_indexes_of_all_its_profiles() {
         let (own, all) = (informer("a", "", ""), informer("all", "", ""));
-        let mut offers = offers("home", slice::from_ref(&all));
-        offers.add("a", &own);
-        offers.add("a", &all);
-        offers.index("home", &all, "by-node", &path("spec.nodeName"));
-        offers.index("a", &own, "by-app", &path("metadata.labels.app"));
-        offers.index("a", &all, "by-tier", &path("metadata.labels.tier"));
+        let mut serving_index = serving_index("home", slice::from_ref(&all));
+        serving_index.add("a", &own);
+        serving_index.add("a", &all);
+        serving_index.index("home", &all, "by-node", &path("spec.nodeName"));
+        serving_index.index("a", &own, "by-app", &path("metadata.labels.app"));
+        serving_index.index("a", &all, "by-tier", &path("metadata.labels.tier"));
         let built_in = kind("");
-        let of = |fields: &str| answering(&offers, fields, &built_in).map(|(_, keys)| keys);
+        let of = |fields: &str| answering(&serving_index, fields, &built_in).map(|(_, keys)| keys);
         assert_eq!(of("spec.nodeName=n").unwrap(), [own.clone(), all.clone()]);
         assert_eq!(of("index.kubewarm.io/by-app=web").unwrap(), slice::from_ref(&own));
         assert_eq!(
@@ -250,16 +251,20 @@ mod tests {
     #[test]
     fn conflicting_indexes_of_one_name_are_rejected() {
         let (own, all) = (informer("a", "", ""), informer("all", "", ""));
-        let mut offers = offers("home", slice::from_ref(&all));
-        offers.add("a", &own);
-        offers.add("b", &informer("b", "", ""));
-        offers.index("home", &all, "by-app", &path("metadata.labels.app"));
-        offers.index("b", &informer("b", "", ""), "by-app", &path("metadata.labels.tier"));
-        offers.index("a", &own, "by-app", &path("metadata.labels.app"));
+        let mut serving_index = serving_index("home", slice::from_ref(&all));
+        serving_index.add("a", &own);
+        serving_index.add("b", &informer("b", "", ""));
+        serving_index.index("home", &all, "by-app", &path("metadata.labels.app"));
+        serving_index.index("b", &informer("b", "", ""), "by-app", &path("metadata.labels.tier"));
+        serving_index.index("a", &own, "by-app", &path("metadata.labels.app"));
         let built_in = kind("");
-        assert_eq!(answering(&offers, "index.kubewarm.io/by-app=x", &built_in).unwrap().1.len(), 2);
-        offers.index("a", &own, "by-app", &path("metadata.labels.tier"));
-        let refused = answering(&offers, "index.kubewarm.io/by-app=x", &built_in).unwrap_err();
+        assert_eq!(
+            answering(&serving_index, "index.kubewarm.io/by-app=x", &built_in).unwrap().1.len(),
+            2
+        );
+        serving_index.index("a", &own, "by-app", &path("metadata.labels.tier"));
+        let refused =
+            answering(&serving_index, "index.kubewarm.io/by-app=x", &built_in).unwrap_err();
         assert_eq!(refused.code(), 400);
         assert!(refused.message().contains("/profiles/<namespace>/<name>"), "{refused:?}");
     }
@@ -268,12 +273,13 @@ mod tests {
     fn a_metadata_informer_supports_only_indexes_of_metadata() {
         let mut metadata = informer("a", "", "");
         metadata.projection = Projection::Metadata(kubewarm_api::model::ManagedFieldsPolicy::Drop);
-        let mut offers = offers("a", slice::from_ref(&metadata));
-        offers.index("a", &metadata, "by-node", &path("spec.nodeName"));
-        offers.index("a", &metadata, "by-owner", &path("metadata.ownerReferences[*].uid"));
-        offers.index("a", &metadata, "by-app", &path("metadata.labels.app"));
+        let mut serving_index = serving_index("a", slice::from_ref(&metadata));
+        serving_index.index("a", &metadata, "by-node", &path("spec.nodeName"));
+        serving_index.index("a", &metadata, "by-owner", &path("metadata.ownerReferences[*].uid"));
+        serving_index.index("a", &metadata, "by-app", &path("metadata.labels.app"));
         let built_in = kind("");
-        let of = |fields: &str| answering(&offers, fields, &built_in).map(|(_, keys)| keys.len());
+        let of =
+            |fields: &str| answering(&serving_index, fields, &built_in).map(|(_, keys)| keys.len());
         assert_eq!(
             (
                 of("index.kubewarm.io/by-owner=x").unwrap(),
@@ -287,9 +293,9 @@ mod tests {
     #[test]
     fn an_index_can_have_the_name_of_a_field() {
         let three = informer("a", "", "size=3");
-        let mut offers = offers("a", slice::from_ref(&three));
-        offers.index("a", &three, "size", &path("spec.other"));
-        let of = |fields: &str| answering(&offers, fields, &kind("size"));
+        let mut serving_index = serving_index("a", slice::from_ref(&three));
+        serving_index.index("a", &three, "size", &path("spec.other"));
+        let of = |fields: &str| answering(&serving_index, fields, &kind("size"));
         let (fields, keys) = of("size=3").unwrap();
         assert_eq!((fields.indexes.len(), keys.len()), (0, 1));
         let (fields, keys) = of("size=3,index.kubewarm.io/size=4").unwrap();
@@ -299,13 +305,13 @@ mod tests {
     #[test]
     fn indexes_become_field_tests_or_label_requirements() {
         let all = informer("all", "", "");
-        let mut offers = offers("home", slice::from_ref(&all));
-        offers.index("home", &all, "by-node", &path("spec.nodeName"));
+        let mut serving_index = serving_index("home", slice::from_ref(&all));
+        serving_index.index("home", &all, "by-node", &path("spec.nodeName"));
         let built_in = kind("");
-        let wanted = |fields: &str| {
-            let (fields, _) = answering(&offers, fields, &built_in)?;
-            let (asked, _) = asked("/api/v1/pods", "labelSelector=tier");
-            Ok::<_, StatusError>(fields.wanted(&asked, &all))
+        let query = |fields: &str| {
+            let (fields, _) = answering(&serving_index, fields, &built_in)?;
+            let (request, _) = parse_request("/api/v1/pods", "labelSelector=tier");
+            Ok::<_, StatusError>(fields.query(&request, &all))
         };
         let test = |is_equality, value: &str| BodyPredicate::Field {
             path: path("spec.nodeName"),
@@ -313,7 +319,7 @@ mod tests {
             is_equality,
             value: value.into(),
         };
-        let both = wanted("index.kubewarm.io/by-node=n,index.kubewarm.io/by-node!=m").unwrap();
+        let both = query("index.kubewarm.io/by-node=n,index.kubewarm.io/by-node!=m").unwrap();
         assert_eq!(both.tests.all(), [test(false, "m"), test(true, "n")]);
         assert_eq!(both.labels.to_string(), "tier");
     }

@@ -1,4 +1,4 @@
-//! Requests, informer keys and offers for the tests of this module.
+//! Requests, informer keys and serving indexes for the tests of this module.
 
 use super::{
     kind_info::KindInfo,
@@ -17,8 +17,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Parses a GET request.
-pub(super) fn asked(path: &str, query: &str) -> (ObjectRequest, Option<ProfileRef>) {
-    let RequestInfo { profile, what } = RequestInfo::parse("GET", path, Some(query), None).unwrap();
+pub(super) fn parse_request(path: &str, query: &str) -> (ObjectRequest, Option<ProfileRef>) {
+    let RequestInfo { profile, target: what } =
+        RequestInfo::parse("GET", path, Some(query), None).unwrap();
     match what {
         RequestTarget::Objects(objects) => (objects, profile),
         RequestTarget::Document(other, _) => panic!("{other:?}"),
@@ -35,7 +36,7 @@ pub(super) fn informer(namespace: &str, labels: &str, fields: &str) -> InformerK
     let query = |labels: &str, fields: &str| {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair("labelSelector", labels).append_pair("fieldSelector", fields);
-        asked("/api/v1/pods", &query.finish()).0
+        parse_request("/api/v1/pods", &query.finish()).0
     };
     let selected = query(labels, fields);
     let (labels, fields) = (selected.labels, selected.fields);
@@ -57,12 +58,12 @@ pub(super) fn informer(namespace: &str, labels: &str, fields: &str) -> InformerK
 }
 
 /// The informers of the profile `p` in `namespace`.
-pub(super) fn offers(namespace: &str, informers: &[InformerKey]) -> ServingIndex {
-    let mut offers = ServingIndex::default();
+pub(super) fn serving_index(namespace: &str, informers: &[InformerKey]) -> ServingIndex {
+    let mut serving_index = ServingIndex::default();
     for informer in informers {
-        offers.add(namespace, informer);
+        serving_index.add(namespace, informer);
     }
-    offers
+    serving_index
 }
 
 /// The profile `p` in `namespace`, without targets.

@@ -17,12 +17,12 @@ use tokio::{runtime::Handle, sync::watch};
 /// How long a definition stays fresh. Its fields can change without a change in discovery. The limit also
 /// applies to a missing or forbidden definition. It also applies to an old definition that is kept because the
 /// API server does not answer.
-const FRESH: Duration = Duration::from_mins(1);
-/// How long after `FRESH` a read uses an old definition while kubewarm fetches it again. Later reads wait for
+const TTL: Duration = Duration::from_mins(1);
+/// How long after `TTL` a read uses an old definition while kubewarm fetches it again. Later reads wait for
 /// the fetch.
-const STALE: Duration = Duration::from_mins(5);
+const MAX_STALE: Duration = Duration::from_mins(5);
 /// The maximum number of remembered definitions.
-const REMEMBERED: u64 = 1_024;
+const MAX_CACHED: u64 = 1_024;
 
 /// Fetches the definition of a kind; `None` if the kind has none.
 type CrdFetcher = Arc<
@@ -35,7 +35,7 @@ type CrdCache = ExpiringCache<GroupResource, Option<Arc<CrdInfo>>>;
 
 /// Looks up kinds, and caches their definitions.
 pub struct KindResolver {
-    ask: CrdFetcher,
+    fetch_crd_of: CrdFetcher,
     served: watch::Receiver<Option<Arc<ServedResources>>>,
     /// The groups of `--serve-aggregated-groups`.
     aggregated: BTreeSet<String>,
@@ -57,22 +57,22 @@ impl KindResolver {
         aggregated: &[String],
         runtime: Handle,
     ) -> Self {
-        let ask: CrdFetcher = Arc::new(move |of| {
+        let fetch_crd_of: CrdFetcher = Arc::new(move |of| {
             let client = client.clone();
             async move { fetch_crd(&client, &of).await }.boxed()
         });
-        Self::asking(ask, served, aggregated, runtime)
+        Self::with_fetcher(fetch_crd_of, served, aggregated, runtime)
     }
 
-    fn asking(
-        ask: CrdFetcher,
+    fn with_fetcher(
+        fetch_crd_of: CrdFetcher,
         served: watch::Receiver<Option<Arc<ServedResources>>>,
         aggregated: &[String],
         runtime: Handle,
     ) -> Self {
         let aggregated = aggregated.iter().cloned().collect();
         let (definitions, own) = (Mutex::default(), own_definition());
-        Self { ask, served, aggregated, runtime, definitions, own }
+        Self { fetch_crd_of, served, aggregated, runtime, definitions, own }
     }
 
     /// Returns the description of a kind. `None` means that reads do not serve the kind. Discovery lacks such a
@@ -81,9 +81,12 @@ impl KindResolver {
     /// # Errors
     ///
     /// [`RequestFault`] if discovery has not answered yet, or the definition cannot be fetched.
-    pub(super) async fn look(&self, resource: &Resource) -> Result<Option<KindInfo>, RequestFault> {
+    pub(super) async fn resolve(
+        &self,
+        resource: &Resource,
+    ) -> Result<Option<KindInfo>, RequestFault> {
         let (served, definitions) = self.now()?;
-        let Some(document) = served.described(resource).cloned() else { return Ok(None) };
+        let Some(document) = served.get(resource).cloned() else { return Ok(None) };
         let definition = match resource.group() {
             group if is_builtin_group(group) => {
                 return Ok(Some(KindInfo { document, definition: None }));
@@ -107,7 +110,7 @@ impl KindResolver {
         {
             return Ok((served, definitions.clone()));
         }
-        let definitions = CrdCache::new(REMEMBERED, FRESH);
+        let definitions = CrdCache::new(MAX_CACHED, TTL);
         *held = Some((Arc::clone(&served), definitions.clone()));
         Ok((served, definitions))
     }
@@ -122,12 +125,12 @@ impl KindResolver {
         let of = resource.group_resource();
         let known = definitions.get_stale(of);
         let last = known.clone();
-        let fetch = || fetch(Arc::clone(&self.ask), resource.clone(), last);
+        let fetch = || fetch(Arc::clone(&self.fetch_crd_of), resource.clone(), last);
         let fetching = definitions.get_or_fetch(&self.runtime, of.clone(), None, fetch);
         let mut fetching = pin!(fetching);
         let found = match fetching.as_mut().now_or_never() {
             Some(found) => found?,
-            None => match known.filter(|it| it.asked_at.elapsed() < FRESH + STALE) {
+            None => match known.filter(|it| it.requested_at.elapsed() < TTL + MAX_STALE) {
                 Some(known) => known,
                 None => fetching.await?,
             },
@@ -138,11 +141,11 @@ impl KindResolver {
 
 /// Fetches the definition. If the API server does not answer, the `last` one stays in use.
 async fn fetch(
-    ask: CrdFetcher,
+    fetch_crd_of: CrdFetcher,
     resource: Resource,
     last: Option<CacheEntry<Option<Arc<CrdInfo>>>>,
 ) -> Result<Option<Arc<CrdInfo>>, RequestFault> {
-    match ask(resource.group_resource().clone()).await {
+    match fetch_crd_of(resource.group_resource().clone()).await {
         Ok(found) => Ok(found.map(Arc::new)),
         Err(fault) if fault.reason() == FaultReason::Forbidden => {
             tracing::warn!(
@@ -182,17 +185,17 @@ mod tests {
     async fn served(group: &str, aggregated: &[&str]) -> Option<KindInfo> {
         let of = GroupResource::new(group, "cacheprofiles").unwrap();
         let resource = Resource::new(of, "v1alpha1").unwrap();
-        let snapshot = ServedResources::with(&resource, "CacheProfile");
+        let snapshot = ServedResources::with_resource(&resource, "CacheProfile");
         let (_discovery, now) = watch::channel(Some(Arc::new(snapshot)));
-        let ask: CrdFetcher = Arc::new(|_| ready(Ok(None)).boxed());
+        let fetch_crd_of: CrdFetcher = Arc::new(|_| ready(Ok(None)).boxed());
         let aggregated: Vec<_> = aggregated.iter().map(|&group| group.to_owned()).collect();
-        let kinds = KindResolver::asking(ask, now, &aggregated, Handle::current());
-        kinds.look(&resource).await.unwrap()
+        let kinds = KindResolver::with_fetcher(fetch_crd_of, now, &aggregated, Handle::current());
+        kinds.resolve(&resource).await.unwrap()
     }
 
     /// A lookup of one custom resource with a scripted API server: its answer, its delay and the number of
     /// requests.
-    struct Asked {
+    struct Resolution {
         kinds: KindResolver,
         resource: Resource,
         times: Arc<AtomicUsize>,
@@ -202,44 +205,46 @@ mod tests {
         served: watch::Sender<Option<Arc<ServedResources>>>,
     }
 
-    impl Asked {
+    impl Resolution {
         fn new() -> Self {
             let resource =
                 Resource::new(GroupResource::new("example.com", "widgets").unwrap(), "v1").unwrap();
-            let snapshot = Arc::new(ServedResources::with(&resource, "Widget"));
+            let snapshot = Arc::new(ServedResources::with_resource(&resource, "Widget"));
             let (served, now) = watch::channel(Some(snapshot));
             let times = Arc::new(AtomicUsize::new(0));
             let list_kind = "Widgets".into();
             let known = CrdInfo { list_kind, ..CrdInfo::default() };
             let answers = Arc::new(Mutex::new(Ok(Some(known))));
-            let (counted, said) = (Arc::clone(&times), Arc::clone(&answers));
+            let (counted, fields) = (Arc::clone(&times), Arc::clone(&answers));
             let breaks_off = Arc::new(AtomicBool::new(false));
             let delay = Arc::new(Mutex::new(Duration::from_secs(1)));
             let (breaks, lasts) = (Arc::clone(&breaks_off), Arc::clone(&delay));
-            let ask: CrdFetcher = Arc::new(move |_| {
+            let fetch_crd_of: CrdFetcher = Arc::new(move |_| {
                 counted.fetch_add(1, Ordering::Relaxed);
                 assert!(!breaks.load(Ordering::Relaxed), "the fetch panics");
-                let (answer, delay) = (said.lock().clone(), *lasts.lock());
+                let (answer, delay) = (fields.lock().clone(), *lasts.lock());
                 async move {
                     sleep(delay).await;
                     answer
                 }
                 .boxed()
             });
-            let kinds = KindResolver::asking(ask, now, &[], Handle::current());
+            let kinds = KindResolver::with_fetcher(fetch_crd_of, now, &[], Handle::current());
             Self { kinds, resource, times, answers, breaks_off, delay, served }
         }
 
         fn discover(&self) {
-            self.served
-                .send_replace(Some(Arc::new(ServedResources::with(&self.resource, "Widget"))));
+            self.served.send_replace(Some(Arc::new(ServedResources::with_resource(
+                &self.resource,
+                "Widget",
+            ))));
         }
 
         /// Returns whether the kind has the scripted definition, how long the lookup took, and the number of
         /// requests so far.
-        async fn look(&self) -> (Result<bool, FaultReason>, Duration, usize) {
+        async fn resolve(&self) -> (Result<bool, FaultReason>, Duration, usize) {
             let began = Instant::now();
-            let found = self.kinds.look(&self.resource).await;
+            let found = self.kinds.resolve(&self.resource).await;
             let found = found.map(|kind| kind.is_some_and(|kind| *kind.list_kind() == *"Widgets"));
             let found = found.map_err(|fault| fault.reason());
             let took = began.elapsed();
@@ -251,61 +256,69 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_request_serves_all_and_a_refresh_delays_no_reader() {
-        let asked = Asked::new();
+        let request = Resolution::new();
         let second = Duration::from_secs(1);
-        for found in join_all((0..50).map(|_| asked.look())).await {
+        for found in join_all((0..50).map(|_| request.resolve())).await {
             assert_eq!(found, (Ok(true), second, 1));
         }
-        advance(FRESH).await;
-        *asked.answers.lock() = Err(RequestFault::new(FaultReason::Unreachable, "away"));
+        advance(TTL).await;
+        *request.answers.lock() = Err(RequestFault::new(FaultReason::Unreachable, "away"));
         for _ in 0..50 {
-            assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 2), "during the refresh");
+            assert_eq!(
+                request.resolve().await,
+                (Ok(true), Duration::ZERO, 2),
+                "during the refresh"
+            );
         }
         sleep(2 * second).await;
-        assert_eq!(asked.look().await.2, 2, "no immediate retry");
-        sleep(FRESH).await;
-        assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 3));
-        *asked.answers.lock() = Ok(None);
-        sleep(2 * FRESH).await;
-        assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 4));
+        assert_eq!(request.resolve().await.2, 2, "no immediate retry");
+        sleep(TTL).await;
+        assert_eq!(request.resolve().await, (Ok(true), Duration::ZERO, 3));
+        *request.answers.lock() = Ok(None);
+        sleep(2 * TTL).await;
+        assert_eq!(request.resolve().await, (Ok(true), Duration::ZERO, 4));
         sleep(2 * second).await;
-        assert_eq!(asked.look().await, (Ok(false), Duration::ZERO, 4), "the new answer is in use");
-        sleep(FRESH + STALE).await;
-        assert_eq!(asked.look().await, (Ok(false), second, 5), "an old answer is not used");
+        assert_eq!(
+            request.resolve().await,
+            (Ok(false), Duration::ZERO, 4),
+            "the new answer is in use"
+        );
+        sleep(TTL + MAX_STALE).await;
+        assert_eq!(request.resolve().await, (Ok(false), second, 5), "an old answer is not used");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_fetch_that_panics_is_repeated() {
-        let asked = Asked::new();
-        asked.breaks_off.store(true, Ordering::Relaxed);
-        assert!(asked.look().await.0.is_err());
-        asked.breaks_off.store(false, Ordering::Relaxed);
-        assert_eq!(asked.look().await, (Ok(true), Duration::from_secs(1), 2));
+        let request = Resolution::new();
+        request.breaks_off.store(true, Ordering::Relaxed);
+        assert!(request.resolve().await.0.is_err());
+        request.breaks_off.store(false, Ordering::Relaxed);
+        assert_eq!(request.resolve().await, (Ok(true), Duration::from_secs(1), 2));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_new_discovery_snapshot_discards_cached_definitions() {
-        let asked = Asked::new();
+        let request = Resolution::new();
         let second = Duration::from_secs(1);
-        assert_eq!(asked.look().await, (Ok(true), second, 1));
-        asked.discover();
-        *asked.answers.lock() = Err(RequestFault::new(FaultReason::Unreachable, "away"));
+        assert_eq!(request.resolve().await, (Ok(true), second, 1));
+        request.discover();
+        *request.answers.lock() = Err(RequestFault::new(FaultReason::Unreachable, "away"));
         for times in [2, 3] {
-            assert_eq!(asked.look().await, (Err(FaultReason::Unreachable), second, times));
+            assert_eq!(request.resolve().await, (Err(FaultReason::Unreachable), second, times));
         }
-        *asked.answers.lock() = Ok(None);
+        *request.answers.lock() = Ok(None);
         for (first, times) in [(second, 5), (3 * second, 7)] {
-            *asked.delay.lock() = first;
-            let (found, ()) = tokio::join!(asked.look(), async {
+            *request.delay.lock() = first;
+            let (found, ()) = tokio::join!(request.resolve(), async {
                 sleep(second / 2).await;
-                *asked.delay.lock() = second;
-                asked.discover();
-                assert_eq!(asked.look().await, (Ok(false), second, times));
+                *request.delay.lock() = second;
+                request.discover();
+                assert_eq!(request.resolve().await, (Ok(false), second, times));
             });
             assert_eq!(found.0, Ok(false));
-            let again = asked.look().await;
+            let again = request.resolve().await;
             assert_eq!(again, (Ok(false), Duration::ZERO, times), "the newer snapshot is in use");
-            asked.discover();
+            request.discover();
         }
     }
 

@@ -11,51 +11,51 @@ use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch, encode_continue_to
 impl ReadService {
     /// Answers a list request, or one page of it.
     pub(super) async fn list(&self, route: &ReadRoute<'_>) -> Result<ReadResponse, RetryReason> {
-        let asked = route.asked;
+        let request = route.request;
         let (candidate, reader) = self.choose(route)?;
-        let wanted = route.wanted(candidate);
+        let query = route.query(candidate);
         // A continue token needs a numeric version. Without one the whole list is returned: clients treat a
         // response without a token as the last page.
         let is_number = reader.version().is_some_and(|version| version.as_u64().is_some());
-        let limit = asked.limit.filter(|_| is_number);
+        let limit = request.limit.filter(|_| is_number);
         let limit = limit.map(|limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
-        let after = match &asked.at {
+        let after = match &request.version_match {
             VersionMatch::Continue { after, .. } => Some(after),
             VersionMatch::Latest
             | VersionMatch::Any
             | VersionMatch::NotOlderThan(_)
             | VersionMatch::Exact(_) => None,
         };
-        let selected = select_page(asked, candidate, &reader, &wanted, after, limit)?;
+        let selected = select_page(request, candidate, &reader, &query, after, limit)?;
         let version = self.confirm(route, candidate, selected.version())?;
         let selected = pick(selected).await;
         let is_full = limit.is_some_and(|limit| selected.objects() >= limit);
-        let goes_on = is_full && selected.has_more();
-        let last = selected.last_key().filter(|_| goes_on);
-        let namespace = asked.namespace.as_deref();
+        let has_more = is_full && selected.has_more();
+        let last = selected.last_key().filter(|_| has_more);
+        let namespace = request.namespace.as_deref();
         let next = last.and_then(|last| encode_continue_token(Some(&version), &last, namespace));
-        let is_whole = asked.labels.is_empty() && asked.fields.is_empty();
+        let is_whole = request.labels.is_empty() && request.fields.is_empty();
         let behind = selected.rows().saturating_sub(selected.objects()) as u64;
         let remaining = next.as_ref().filter(|_| is_whole).map(|_| behind);
-        let frame = ResponseEnvelope::new(&route.kind, asked.form, version, next, remaining);
-        let (terms, key) = (candidate.access_terms(), candidate.key.clone());
-        let reports = self.from.reports.clone();
+        let frame = ResponseEnvelope::new(&route.kind, request.form, version, next, remaining);
+        let (terms, key) = (candidate.access_requirement(), candidate.key.clone());
+        let reports = self.dependencies.reports.clone();
         let may_go_on = Box::new(move || terms.permit(reports.get_summary(&key).as_ref()));
-        let pages = Box::new(ListPages::new(frame, selected, asked, may_go_on));
+        let pages = Box::new(ListPages::new(frame, selected, request, may_go_on));
         Ok(ReadResponse::new(ReadBody::Pages(pages), candidate, route.max_staleness))
     }
 }
 
 /// Selects the objects of one page, from the current state of the store or from an earlier version.
 fn select_page(
-    asked: &ObjectRequest,
+    request: &ObjectRequest,
     candidate: &CandidateInformer<'_>,
     reader: &StoreReader,
-    wanted: &ObjectQuery,
+    query: &ObjectQuery,
     after: Option<&ObjectKey>,
     limit: Option<usize>,
 ) -> Result<ObjectSnapshot, StatusError> {
-    let version = match &asked.at {
+    let version = match &request.version_match {
         VersionMatch::Exact(version) | VersionMatch::Continue { version: Some(version), .. } => {
             version
         }
@@ -63,20 +63,20 @@ fn select_page(
         | VersionMatch::Any
         | VersionMatch::NotOlderThan(_)
         | VersionMatch::Continue { version: None, .. } => {
-            return Ok(reader.select(wanted, after, limit));
+            return Ok(reader.select(query, after, limit));
         }
     };
     let known = if candidate.key.has_secrets() {
-        Some(reader.select(wanted, after, limit)).filter(|it| it.version() == Some(version))
+        Some(reader.select(query, after, limit)).filter(|it| it.version() == Some(version))
     } else {
-        reader.select_at(version, wanted, after, limit)
+        reader.select_at(version, query, after, limit)
     };
     known.ok_or_else(|| match after {
         None => StatusError::expired(),
         Some(after) => StatusError::expired_continue(encode_continue_token(
             None,
             after,
-            asked.namespace.as_deref(),
+            request.namespace.as_deref(),
         )),
     })
 }
@@ -96,7 +96,7 @@ pub(super) fn remembers(
 /// Drops objects that do not meet the tests. Yields to other tasks of the thread after each scan budget of
 /// bodies.
 pub(super) async fn pick(mut selected: ObjectSnapshot) -> ObjectSnapshot {
-    while selected.step() {
+    while selected.filter_next() {
         tokio::task::yield_now().await;
     }
     selected

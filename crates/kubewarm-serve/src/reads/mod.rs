@@ -62,38 +62,42 @@ pub struct ReadDependencies {
     /// Runs freshness checks.
     pub freshness_checker: FreshnessChecker,
     /// Records the age of the stores that answer, by kind.
-    pub ages: Arc<InformerMetrics>,
+    pub informer_metrics: Arc<InformerMetrics>,
     /// Records how long reads wait.
     pub metrics: ReadMetrics,
     /// Returns the informers that profiles serve reads from; `None` until the profiles have been listed. Called
     /// for every read.
-    pub offers: Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync>,
+    pub serving_index: Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync>,
     /// Looks up kinds, for field selectors and tables.
     pub kinds: KindResolver,
     /// The operator namespace, whose profiles serve reads of every namespace.
-    pub home: Arc<str>,
+    pub operator_namespace: Arc<str>,
 }
 
 /// Answers gets, lists and watches.
 pub struct ReadService {
-    from: ReadDependencies,
-    floors: WrittenVersions,
+    dependencies: ReadDependencies,
+    written_versions: WrittenVersions,
     /// Changes that several watches send.
-    shared: watch::ChangeCache,
+    change_cache: watch::ChangeCache,
 }
 
 impl ReadService {
     /// Creates the read service, with no recent writes remembered.
     #[must_use]
-    pub fn new(from: ReadDependencies) -> Self {
-        Self { from, floors: WrittenVersions::new(), shared: watch::ChangeCache::default() }
+    pub fn new(dependencies: ReadDependencies) -> Self {
+        Self {
+            dependencies,
+            written_versions: WrittenVersions::new(),
+            change_cache: watch::ChangeCache::default(),
+        }
     }
 
     /// Records a write through this process, with the `version` that the API server has returned. Later reads of
     /// that resource and namespace wait for this version for up to 3 s. Reads that request a version themselves
     /// do not wait, nor do reads with the consistency `Eventual`. The version is forgotten after a minute.
-    pub fn wrote(&self, written: WriteTarget, version: &ResourceVersion) {
-        self.floors.raise(written, version, Instant::now());
+    pub fn record_write(&self, written: WriteTarget, version: &ResourceVersion) {
+        self.written_versions.record(written, version, Instant::now());
     }
 
     /// Answers a get or a list. If `profile` is given, only informers of that profile answer.
@@ -110,22 +114,25 @@ impl ReadService {
     ///
     /// Waits for an informer as long as its profiles permit, and up to 3 s for a version. Waits up to 3 s for a
     /// freshness check, which concurrent reads share.
-    pub async fn answer(
+    pub async fn read(
         &self,
-        asked: &ObjectRequest,
+        request: &ObjectRequest,
         profile: Option<&ProfileRef>,
     ) -> Result<ReadResponse, StatusError> {
         let began = Instant::now();
-        let answered = self.when_ready(asked, profile, async |route| match &asked.name {
+        let answered = self.when_ready(request, profile, async |route| match &request.name {
             Some(name) => self.get(route, name),
             None => self.list(route).await,
         });
         let (answer, waited) = answered.await?;
-        self.from.reports.observe_read(&answer.source.informer, began.elapsed());
+        self.dependencies.reports.observe_read(&answer.source.informer, began.elapsed());
         if let Some(age) = answer.source.age {
-            self.from.ages.for_resource(&asked.resource).observe_staleness(age);
+            self.dependencies
+                .informer_metrics
+                .for_resource(&request.resource)
+                .observe_staleness(age);
         }
-        Ok(ReadResponse { waited, ..answer })
+        Ok(ReadResponse { has_waited: waited, ..answer })
     }
 
     /// Returns the kinds that reads serve, sorted by group and version as in the API server's discovery. If
@@ -134,27 +141,27 @@ impl ReadService {
     /// # Errors
     ///
     /// 503 until the profiles have been listed, and if a kind's definition cannot be fetched.
-    pub async fn kinds(
+    pub async fn list_kinds(
         &self,
         profile: Option<&ProfileRef>,
     ) -> Result<Vec<ResourceInfo>, StatusError> {
-        let offers = self.offers()?;
+        let serving_index = self.serving_index()?;
         let mut kinds = Vec::new();
-        for resource in offers.resources(profile) {
+        for resource in serving_index.resources(profile) {
             kinds.extend(self.kind(resource).await?.map(|kind| kind.document));
         }
         Ok(kinds)
     }
 
-    fn offers(&self) -> Result<Arc<ServingIndex>, StatusError> {
+    fn serving_index(&self) -> Result<Arc<ServingIndex>, StatusError> {
         let not_listed =
             || StatusError::unavailable("the CacheProfiles have not been listed yet", 1);
-        (self.from.offers)().ok_or_else(not_listed)
+        (self.dependencies.serving_index)().ok_or_else(not_listed)
     }
 
     /// Looks up a kind; `None` if reads do not serve it.
     async fn kind(&self, resource: &Resource) -> Result<Option<KindInfo>, StatusError> {
-        self.from.kinds.look(resource).await.map_err(|fault| {
+        self.dependencies.kinds.resolve(resource).await.map_err(|fault| {
             tracing::debug!(%fault, "a kind could not be looked up");
             StatusError::unavailable(
                 "the API server cannot be asked what this kind is; try again",
@@ -164,43 +171,46 @@ impl ReadService {
     }
 
     fn get(&self, route: &ReadRoute<'_>, name: &str) -> Result<ReadResponse, RetryReason> {
-        let asked = route.asked;
-        let namespace = asked.namespace.as_deref().unwrap_or_default();
+        let request = route.request;
+        let namespace = request.namespace.as_deref().unwrap_or_default();
         let key = ObjectKey { namespace: namespace.into(), name: name.into() };
         let (candidate, reader) = self.choose(route)?;
         let (found, version) = reader.get_at(&key);
         self.confirm(route, candidate, version.as_ref())?;
-        let not_found = || StatusError::not_found(asked.resource.group_resource(), name);
+        let not_found = || StatusError::not_found(request.resource.group_resource(), name);
         let (candidate, object) = match found {
             Some(object) => (candidate, object),
             // Only a current store shows that an object does not exist. It can be the store of another
             // candidate.
             None if route.is_current(candidate) => return Err(not_found().into()),
-            None => match self.known_by(route, &key) {
+            None => match self.find_in_current_store(route, &key) {
                 Some((_, None)) => return Err(not_found().into()),
                 Some((other, Some(object)))
-                    if matches!(asked.at, VersionMatch::Any | VersionMatch::Latest) =>
+                    if matches!(
+                        request.version_match,
+                        VersionMatch::Any | VersionMatch::Latest
+                    ) =>
                 {
                     (other, object)
                 }
                 // After a freshness check of this candidate the read starts again.
                 Some((_, Some(_))) | None => {
-                    return Err(route.unproven(slice::from_ref(candidate)));
+                    return Err(route.unconfirmed(slice::from_ref(candidate)));
                 }
             },
         };
-        let body = response_envelope::whole(&route.kind, &object, asked.form);
+        let body = response_envelope::whole(&route.kind, &object, request.form);
         Ok(ReadResponse::new(ReadBody::Whole(body), candidate, route.max_staleness))
     }
 
     /// Looks up `key` in the first candidate that is current and readable; `None` if there is none.
-    fn known_by<'r>(
+    fn find_in_current_store<'r>(
         &self,
         route: &'r ReadRoute<'_>,
         key: &ObjectKey,
     ) -> Option<(&'r CandidateInformer<'r>, Option<StoredObject>)> {
         route.candidates.iter().filter(|it| route.is_current(it)).find_map(|candidate| {
-            let found = self.from.catalog.reader(candidate.key)?.get(key);
+            let found = self.dependencies.catalog.reader(candidate.key)?.get(key);
             self.is_undisturbed(candidate).then_some((candidate, found))
         })
     }
@@ -211,7 +221,7 @@ impl ReadService {
         stop.run_until_cancelled(async {
             loop {
                 sleep(SHARED_PERIOD).await;
-                self.shared.clear();
+                self.change_cache.clear();
             }
         })
         .await;
@@ -220,12 +230,16 @@ impl ReadService {
 
 impl fmt::Debug for ReadDependencies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadDependencies").field("home", &self.home).finish_non_exhaustive()
+        f.debug_struct("ReadDependencies")
+            .field("operator_namespace", &self.operator_namespace)
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for ReadService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadService").field("home", &self.from.home).finish_non_exhaustive()
+        f.debug_struct("ReadService")
+            .field("operator_namespace", &self.dependencies.operator_namespace)
+            .finish_non_exhaustive()
     }
 }

@@ -17,7 +17,7 @@ pub struct ReadResponse {
     /// The informer that answers, and its freshness.
     pub source: ReadSource,
     /// Whether the read waited for an informer, a version or a freshness check.
-    pub waited: bool,
+    pub has_waited: bool,
 }
 
 /// The informer that answers a request, and its freshness. For a watch, the values are from its start.
@@ -28,7 +28,7 @@ pub struct ReadSource {
     /// Time since the store was last confirmed to be current. `None` if that never happened.
     pub age: Option<Duration>,
     /// Whether the store is stale: `age` exceeds the lowest staleness limit of the profiles that answer.
-    pub is_late: bool,
+    pub is_stale: bool,
 }
 
 /// The largest part of a body that hyper receives at once, in bytes. HTTP/1.1 adds 8 bytes of chunk framing, so
@@ -54,15 +54,15 @@ pub enum ReadBody {
 pub struct ListPages {
     /// `None` after the last piece.
     frame: Option<ResponseEnvelope>,
-    chosen: ObjectSnapshot,
-    allowed: AuthorizedScope,
+    snapshot: ObjectSnapshot,
+    authorized_scope: AuthorizedScope,
     /// Whether no object has been written yet.
     is_empty: bool,
     /// Encoded bytes that the next piece sends.
     left: Vec<u8>,
-    turn: ScanBudget,
+    scan_budget: ScanBudget,
     /// Whether the request can still read the informer. Checked before each step of the encoding.
-    may_go_on: ListAccessCheck,
+    has_access: ListAccessCheck,
 }
 
 pub(super) type ListAccessCheck = Box<dyn Fn() -> bool + Send + Sync>;
@@ -70,12 +70,12 @@ pub(super) type ListAccessCheck = Box<dyn Fn() -> bool + Send + Sync>;
 /// The error that ends a list when its informer loses access. The response breaks off, so that no client
 /// mistakes a part for the complete list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("access to what is listed was lost while it was sent")]
+#[error("access to the listed objects was lost while the list was sent")]
 pub struct TruncatedListError;
 
 impl ReadResponse {
     pub(super) fn new(body: ReadBody, candidate: &CandidateInformer<'_>, bound: Duration) -> Self {
-        Self { body, source: ReadSource::of(candidate, bound), waited: false }
+        Self { body, source: ReadSource::of(candidate, bound), has_waited: false }
     }
 }
 
@@ -84,7 +84,7 @@ impl ReadSource {
         Self {
             informer: candidate.key.clone(),
             age: candidate.age,
-            is_late: candidate.age.is_none_or(|age| age > bound),
+            is_stale: candidate.age.is_none_or(|age| age > bound),
         }
     }
 }
@@ -92,14 +92,22 @@ impl ReadSource {
 impl ListPages {
     pub(super) fn new(
         frame: ResponseEnvelope,
-        chosen: ObjectSnapshot,
-        asked: &ObjectRequest,
-        may_go_on: ListAccessCheck,
+        snapshot: ObjectSnapshot,
+        request: &ObjectRequest,
+        has_access: ListAccessCheck,
     ) -> Self {
         let mut left = Vec::new();
         frame.head(&mut left);
-        let (allowed, turn) = (AuthorizedScope::of(asked), ScanBudget::default());
-        Self { frame: Some(frame), chosen, allowed, is_empty: true, left, turn, may_go_on }
+        let (authorized_scope, scan_budget) = (AuthorizedScope::of(request), ScanBudget::default());
+        Self {
+            frame: Some(frame),
+            snapshot,
+            authorized_scope,
+            is_empty: true,
+            left,
+            scan_budget,
+            has_access,
+        }
     }
 
     /// Returns the first piece, and whether more pieces can follow. A list of at most `bytes` bytes is returned
@@ -108,10 +116,13 @@ impl ListPages {
     /// # Errors
     ///
     /// [`TruncatedListError`] if the informer has lost access.
-    pub async fn begin(&mut self, bytes: usize) -> Result<(Vec<u8>, bool), TruncatedListError> {
+    pub async fn first_piece(
+        &mut self,
+        bytes: usize,
+    ) -> Result<(Vec<u8>, bool), TruncatedListError> {
         let mut out = Vec::new();
-        let goes_on = self.fill(bytes + 1, &mut out).await?;
-        Ok((out, goes_on))
+        let has_more = self.fill(bytes + 1, &mut out).await?;
+        Ok((out, has_more))
     }
 
     /// Returns the next piece; `None` after the end. Not cancel safe: a dropped call loses the objects that it
@@ -121,9 +132,9 @@ impl ListPages {
     ///
     /// About 2 µs per object, more for large objects. The call yields to other tasks after each 1 MiB of
     /// decompressed bodies. It does so even if it writes little of each body, such as its metadata.
-    pub async fn next(&mut self) -> Option<Result<Vec<u8>, TruncatedListError>> {
+    pub async fn next_piece(&mut self) -> Option<Result<Vec<u8>, TruncatedListError>> {
         self.frame.as_ref()?;
-        let most = self.chosen.objects().saturating_mul(OBJECT_BYTES);
+        let most = self.snapshot.objects().saturating_mul(OBJECT_BYTES);
         let mut out = Vec::with_capacity(most.min(PIECE_BYTES) + OBJECT_BYTES);
         let written = self.fill(PIECE_BYTES, &mut out).await;
         if written.is_err() {
@@ -137,53 +148,54 @@ impl ListPages {
     async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, TruncatedListError> {
         out.append(&mut self.left);
         loop {
-            self.turn.yield_if_over().await;
-            let goes_on = self.write(bytes, out)?;
-            if goes_on && out.len() < bytes {
+            self.scan_budget.yield_if_over().await;
+            let has_more = self.write(bytes, out)?;
+            if has_more && out.len() < bytes {
                 continue;
             }
-            if goes_on && out.len() > PIECE_BYTES {
+            if has_more && out.len() > PIECE_BYTES {
                 self.left = out.split_off(out.len() - out.len() % PIECE_BYTES);
             }
-            return Ok(goes_on);
+            return Ok(has_more);
         }
     }
 
-    /// Like [`ListPages::fill`], but also stops when the scan budget `turn` is used up.
+    /// Like [`ListPages::fill`], but also stops when `scan_budget` is used up.
     fn write(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, TruncatedListError> {
-        if !(self.may_go_on)() {
+        if !(self.has_access)() {
             return Err(TruncatedListError);
         }
-        let Self { frame: unfinished, chosen, allowed, is_empty, turn, .. } = self;
+        let Self { frame: unfinished, snapshot, authorized_scope, is_empty, scan_budget, .. } =
+            self;
         let Some(frame) = &*unfinished else { return Ok(false) };
-        let goes_on = chosen.show(|seen| {
-            if !allowed.has(seen.namespace, seen.name) {
-                tracing::error!("an object was selected that was not asked for; left out");
+        let has_more = snapshot.visit_next(|seen| {
+            if !authorized_scope.has(seen.namespace, seen.name) {
+                tracing::error!("an object outside the authorized scope was selected; left out");
             } else if frame.write(seen.body, *is_empty, out) {
                 *is_empty = false;
             }
-            turn.count(seen.body.len());
-            let goes_on = out.len() < bytes && !turn.is_over();
-            if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            scan_budget.charge(seen.body.len());
+            let has_more = out.len() < bytes && !scan_budget.is_over();
+            if has_more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        if !goes_on {
+        if !has_more {
             frame.tail(*is_empty, out);
             *unfinished = None;
         }
-        Ok(goes_on)
+        Ok(has_more)
     }
 }
 
 impl fmt::Debug for ListPages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListPages").field("chosen", &self.chosen).finish_non_exhaustive()
+        f.debug_struct("ListPages").field("chosen", &self.snapshot).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::fixtures::{asked, informer};
+    use crate::reads::fixtures::{informer, parse_request};
     use futures::FutureExt as _;
     use kubewarm_api::model::{DecodedObject, Delta, DeltaSink as _, ResourceVersion, Uid};
     use kubewarm_cache::store::{ObjectQuery, StoreCatalog};
@@ -200,7 +212,7 @@ mod tests {
     async fn answered(objects: &[(&str, &str)], path: &str, query: &str) -> serde_json::Value {
         let mut pages = pages(objects, path, query, Box::new(|| true));
         let mut body = Vec::new();
-        while let Some(piece) = pages.next().await {
+        while let Some(piece) = pages.next_piece().await {
             body.extend(piece.unwrap());
         }
         serde_json::from_slice(&body).unwrap()
@@ -210,9 +222,9 @@ mod tests {
         objects: &[(&str, &str)],
         path: &str,
         query: &str,
-        may_go_on: ListAccessCheck,
+        has_access: ListAccessCheck,
     ) -> ListPages {
-        pages_of("", objects, path, query, may_go_on)
+        pages_of("", objects, path, query, has_access)
     }
 
     /// The list of objects with the field `text`. If `text` is not empty, only metadata is written.
@@ -221,7 +233,7 @@ mod tests {
         objects: &[(&str, &str)],
         path: &str,
         query: &str,
-        may_go_on: ListAccessCheck,
+        has_access: ListAccessCheck,
     ) -> ListPages {
         let (catalog, key) = (StoreCatalog::new(), informer("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
@@ -238,14 +250,14 @@ mod tests {
                 body: body.as_bytes(),
             }));
         }
-        let wanted = ObjectQuery::default();
-        let selected = catalog.reader(&key).unwrap().select(&wanted, None, None);
+        let all = ObjectQuery::default();
+        let selected = catalog.reader(&key).unwrap().select(&all, None, None);
         let frame = ListEnvelope {
             api_version: "v1".into(),
             kind: "Pod".into(),
             list_kind: "PodList".into(),
             is_custom: false,
-            of: if text.is_empty() {
+            item_form: if text.is_empty() {
                 ObjectForm::Full
             } else {
                 ObjectForm::Metadata(MetaVersion::V1)
@@ -254,7 +266,12 @@ mod tests {
             next: None,
             remaining: None,
         };
-        ListPages::new(ResponseEnvelope::List(frame), selected, &asked(path, query).0, may_go_on)
+        ListPages::new(
+            ResponseEnvelope::List(frame),
+            selected,
+            &parse_request(path, query).0,
+            has_access,
+        )
     }
 
     #[tokio::test]
@@ -263,16 +280,16 @@ mod tests {
         let names: Vec<_> = (0..3_000).map(|n| format!("x{n:04}")).collect();
         let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
         let held = Arc::new(AtomicBool::new(true));
-        let asked = Arc::clone(&held);
-        let may_go_on = Box::new(move || asked.load(Ordering::Relaxed));
-        let mut pages = pages(&objects, "/api/v1/pods", "", may_go_on);
-        let first = pages.next().await.unwrap().unwrap();
+        let request = Arc::clone(&held);
+        let has_access = Box::new(move || request.load(Ordering::Relaxed));
+        let mut pages = pages(&objects, "/api/v1/pods", "", has_access);
+        let first = pages.next_piece().await.unwrap().unwrap();
         assert!(!first.is_empty());
         held.store(false, Ordering::Relaxed);
-        assert_eq!(pages.next().await, Some(Err(TruncatedListError)));
+        assert_eq!(pages.next_piece().await, Some(Err(TruncatedListError)));
         // The list does not continue when access is restored.
         held.store(true, Ordering::Relaxed);
-        assert_eq!(pages.next().await, None);
+        assert_eq!(pages.next_piece().await, None);
     }
 
     #[tokio::test]
@@ -311,10 +328,10 @@ mod tests {
         let names: Vec<_> = (0..6_000).map(|n| format!("x{n:04}")).collect();
         let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
         let mut pages = pages(&objects, "/api/v1/pods", "", Box::new(|| true));
-        let (first, goes_on) = pages.begin(2 * PIECE_BYTES).await.unwrap();
-        assert!(goes_on);
+        let (first, has_more) = pages.first_piece(2 * PIECE_BYTES).await.unwrap();
+        assert!(has_more);
         let mut pieces = vec![first];
-        while let Some(piece) = pages.next().await {
+        while let Some(piece) = pages.next_piece().await {
             pieces.push(piece.unwrap());
         }
         let list: serde_json::Value = serde_json::from_slice(&pieces.concat()).unwrap();
@@ -331,14 +348,15 @@ mod tests {
         let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
         let text = "x".repeat(256 << 10);
         let all = || pages_of(&text, &objects, "/api/v1/pods", "", Box::new(|| true));
-        assert!(all().next().now_or_never().is_none(), "four objects use up the scan budget");
-        assert!(all().begin(PIECE_BYTES).now_or_never().is_none());
-        let (first, goes_on) = all().begin(PIECE_BYTES).await.unwrap();
+        assert!(all().next_piece().now_or_never().is_none(), "four objects use up the scan budget");
+        assert!(all().first_piece(PIECE_BYTES).now_or_never().is_none());
+        let (first, has_more) = all().first_piece(PIECE_BYTES).await.unwrap();
         let list: serde_json::Value = serde_json::from_slice(&first).unwrap();
-        assert_eq!((list["items"].as_array().unwrap().len(), goes_on), (20, false));
+        assert_eq!((list["items"].as_array().unwrap().len(), has_more), (20, false));
         // Small objects fit into one scan budget, so the call does not yield.
         let objects = [("a", "x"), ("a", "y")];
-        let few = pages(&objects, "/api/v1/pods", "", Box::new(|| true)).next().now_or_never();
+        let few =
+            pages(&objects, "/api/v1/pods", "", Box::new(|| true)).next_piece().now_or_never();
         assert!(few.is_some());
     }
 }

@@ -47,7 +47,7 @@ impl ResponseEnvelope {
             kind: name,
             list_kind: kind.list_kind(),
             is_custom: kind.definition.is_some(),
-            of,
+            item_form: of,
             version,
             next,
             remaining,
@@ -56,25 +56,25 @@ impl ResponseEnvelope {
 
     pub(super) fn head(&self, out: &mut Vec<u8>) {
         match self {
-            Self::List(frame) => frame.head(out),
-            Self::Table(frame, ..) => frame.head(out),
+            Self::List(frame) => frame.write_head(out),
+            Self::Table(frame, ..) => frame.write_head(out),
         }
     }
 
     /// Writes one object. Returns `false` if a table row cannot be made because the stored body is not JSON.
     pub(super) fn write(&self, body: &[u8], is_first: bool, out: &mut Vec<u8>) -> bool {
         match self {
-            Self::List(frame) if is_first => frame.first_item(body, out),
-            Self::List(frame) => frame.further_item(body, out),
+            Self::List(frame) if is_first => frame.write_first_item(body, out),
+            Self::List(frame) => frame.write_next_item(body, out),
             Self::Table(frame, printer, now) => {
                 let Some(cells) = printer.row(&frame.api_version, &frame.kind, body, *now) else {
-                    tracing::error!(kind = %frame.kind, "a row is left out: what is stored is not JSON");
+                    tracing::error!(kind = %frame.kind, "a row is left out: the stored object is not JSON");
                     return false;
                 };
                 if is_first {
-                    frame.first_row(&cells, body, out);
+                    frame.write_first_row(&cells, body, out);
                 } else {
-                    frame.further_row(&cells, body, out);
+                    frame.write_next_row(&cells, body, out);
                 }
             }
         }
@@ -83,8 +83,8 @@ impl ResponseEnvelope {
 
     pub(super) fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
         match self {
-            Self::List(frame) => frame.tail(is_empty, out),
-            Self::Table(frame, ..) => frame.tail(is_empty, out),
+            Self::List(frame) => frame.write_tail(is_empty, out),
+            Self::Table(frame, ..) => frame.write_tail(is_empty, out),
         }
     }
 }
@@ -103,6 +103,12 @@ pub(super) fn whole(kind: &KindInfo, object: &StoredObject, form: ResponseForm) 
             return out;
         }
     };
-    kubewarm_wire::object(&kind.api_version(), &kind.document.kind, &object.body, part, &mut out);
+    kubewarm_wire::write_single_object(
+        &kind.api_version(),
+        &kind.document.kind,
+        &object.body,
+        part,
+        &mut out,
+    );
     out
 }

@@ -31,13 +31,13 @@ pub(super) enum RetryReason {
     /// No store has reached the version.
     Behind {
         /// The version that the read needs.
-        wanted: ResourceVersion,
+        query: ResourceVersion,
         /// The newest version of the stores.
         newest: Option<ResourceVersion>,
     },
     /// No store is confirmed to be as new as the read needs. A freshness check of this informer can change
     /// that.
-    Unproven {
+    Unconfirmed {
         informer: Box<InformerKey>,
         /// The namespace whose request rate limit counts the freshness check.
         payer: Arc<str>,
@@ -64,27 +64,33 @@ impl ReadService {
     ///
     /// # Errors
     ///
-    /// The errors of [`ReadService::answer`].
+    /// The errors of [`ReadService::read`].
     pub(super) async fn when_ready<T>(
         &self,
-        asked: &ObjectRequest,
+        request: &ObjectRequest,
         profile: Option<&ProfileRef>,
         answer: impl AsyncFn(&ReadRoute<'_>) -> Result<T, RetryReason>,
     ) -> Result<(T, bool), StatusError> {
         let began = Instant::now();
         let mut waited = None;
-        let mut changes = self.from.changes.subscribe();
-        let of = asked.resource.group_resource();
+        let mut changes = self.dependencies.changes.subscribe();
+        let of = request.resource.group_resource();
         let not_warm = || StatusError::not_warm(of, RETRY_AFTER_SECONDS);
         let access_missing = || StatusError::access_missing(of, RETRY_AFTER_SECONDS);
         let mut disturbed = 0;
-        let mut proved: Option<(InformerKey, FreshnessCheck)> = None;
+        let mut confirmed: Option<(InformerKey, FreshnessCheck)> = None;
         let answered = async {
             loop {
                 changes.mark_unchanged();
-                let offers = self.offers()?;
-                let coverage = CoveringInformers::of(&offers, asked, profile, &self.from.home)?;
-                let answered = match self.route(asked, coverage, began, proved.as_ref()).await {
+                let serving_index = self.serving_index()?;
+                let covering = CoveringInformers::find(
+                    &serving_index,
+                    request,
+                    profile,
+                    &self.dependencies.operator_namespace,
+                )?;
+                let answered = match self.route(request, covering, began, confirmed.as_ref()).await
+                {
                     Ok(route) => answer(&route).await,
                     Err(not_yet) => Err(not_yet),
                 };
@@ -100,20 +106,22 @@ impl ReadService {
                             return Err(if is_forbidden { access_missing() } else { not_warm() });
                         }
                     }
-                    Err(RetryReason::Behind { wanted, newest }) => {
+                    Err(RetryReason::Behind { query, newest }) => {
                         if began.elapsed() >= VERSION_WAIT {
-                            return Err(StatusError::too_large_version(&wanted, newest.as_ref()));
+                            return Err(StatusError::too_large_version(&query, newest.as_ref()));
                         }
                         waited = Some(WaitReason::ResourceVersion);
                         sleep(VERSION_POLL).await;
                     }
-                    Err(RetryReason::Unproven { informer, payer, since, failure }) => {
+                    Err(RetryReason::Unconfirmed { informer, payer, since, failure }) => {
                         waited = Some(WaitReason::FreshnessCheck);
-                        let proving = self.from.freshness_checker.prove(&informer, &payer, since);
-                        proved = match timeout_at(began + FRESHNESS_CHECK_TIMEOUT, proving).await {
+                        let proving =
+                            self.dependencies.freshness_checker.check(&informer, &payer, since);
+                        confirmed = match timeout_at(began + FRESHNESS_CHECK_TIMEOUT, proving).await
+                        {
                             Ok(Ok(freshness_check)) => Some((*informer, freshness_check)),
-                            Ok(Err(unproven)) => {
-                                tracing::debug!(%informer, %unproven, "not proved current");
+                            Ok(Err(fault)) => {
+                                tracing::debug!(%informer, %fault, "not confirmed to be current");
                                 return Err(failure);
                             }
                             Err(_elapsed) => return Err(failure),
@@ -132,7 +140,7 @@ impl ReadService {
         if let Some(reason) = waited {
             let outcome =
                 if answered.is_ok() { MetricOutcome::Success } else { MetricOutcome::Error };
-            self.from.metrics.observe_wait(reason, outcome, began.elapsed());
+            self.dependencies.metrics.observe_wait(reason, outcome, began.elapsed());
         }
         Ok((answered?, waited.is_some()))
     }

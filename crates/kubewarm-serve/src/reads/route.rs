@@ -2,7 +2,7 @@
 
 use super::{
     RETRY_AFTER_SECONDS, ReadService,
-    covering_informers::{CandidateInformer, CoveringInformers, MAY_FILTER, not_cached},
+    covering_informers::{AGGREGATED, CandidateInformer, CoveringInformers, not_cached},
     field_filter::FieldFilter,
     kind_info::KindInfo,
     list::remembers,
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 /// The informers that can answer a request now, and the freshness that the request needs.
 pub(super) struct ReadRoute<'a> {
-    pub(super) asked: &'a ObjectRequest,
+    pub(super) request: &'a ObjectRequest,
     pub(super) kind: KindInfo,
     /// The resolved field selector.
     pub(super) fields: FieldFilter,
@@ -32,11 +32,11 @@ pub(super) struct ReadRoute<'a> {
     /// When the request arrived.
     began: Instant,
     /// The informer that a freshness check has confirmed for this request, and the result of that check.
-    proved: Option<&'a (InformerKey, FreshnessCheck)>,
+    confirmed: Option<&'a (InformerKey, FreshnessCheck)>,
 }
 
 impl ReadService {
-    /// Finds the informers of `coverage` that can answer now.
+    /// Finds the informers of `covering` that can answer now.
     ///
     /// # Errors
     ///
@@ -44,24 +44,24 @@ impl ReadService {
     /// [`FieldFilter`].
     pub(super) async fn route<'a>(
         &self,
-        asked: &'a ObjectRequest,
-        coverage: CoveringInformers<'a>,
+        request: &'a ObjectRequest,
+        covering: CoveringInformers<'a>,
         began: Instant,
-        proved: Option<&'a (InformerKey, FreshnessCheck)>,
+        confirmed: Option<&'a (InformerKey, FreshnessCheck)>,
     ) -> Result<ReadRoute<'a>, RetryReason> {
-        let cold_read_timeout = coverage.cold_read_timeout();
-        let kind = self.kind(&asked.resource).await?;
-        let kind = kind.ok_or_else(|| not_cached(asked, MAY_FILTER))?;
-        let fields = FieldFilter::of(asked, &kind, |name| coverage.index(name))?;
-        let coverage = coverage.knowing(&kind, &fields)?;
+        let cold_read_timeout = covering.cold_read_timeout();
+        let kind = self.kind(&request.resource).await?;
+        let kind = kind.ok_or_else(|| not_cached(request, AGGREGATED))?;
+        let fields = FieldFilter::resolve(request, &kind, |name| covering.index(name))?;
+        let covering = covering.with_fields(&kind, &fields)?;
         let (candidates, is_forbidden) =
-            coverage.warm(|key| self.from.reports.get_summary(key), Instant::now());
+            covering.rank_warm(|key| self.dependencies.reports.get_summary(key), Instant::now());
         if candidates.is_empty() {
             return Err(RetryReason::Cold { wait: cold_read_timeout, is_forbidden });
         }
-        let (consistency, max_staleness) = (coverage.consistency(), coverage.max_staleness());
+        let (consistency, max_staleness) = (covering.consistency(), covering.max_staleness());
         Ok(ReadRoute {
-            asked,
+            request,
             kind,
             fields,
             candidates,
@@ -69,7 +69,7 @@ impl ReadService {
             consistency,
             cold_read_timeout,
             began,
-            proved,
+            confirmed,
         })
     }
 
@@ -78,10 +78,11 @@ impl ReadService {
         &self,
         route: &'r ReadRoute<'_>,
     ) -> Result<(&'r CandidateInformer<'r>, StoreReader), RetryReason> {
-        let asked = route.asked;
+        let request = route.request;
         let mut readable: Vec<(&CandidateInformer<'_>, StoreReader)> = Vec::new();
         for candidate in &route.candidates {
-            readable.extend(self.from.catalog.reader(candidate.key).map(|it| (candidate, it)));
+            readable
+                .extend(self.dependencies.catalog.reader(candidate.key).map(|it| (candidate, it)));
         }
         if readable.is_empty() {
             return Err(route.cold());
@@ -93,23 +94,24 @@ impl ReadService {
             reader.version().is_some_and(|held| held >= *version)
         };
         // The store that answers, or the version that a store has to reach first.
-        let (found, wanted) = match &asked.at {
+        let (found, query) = match &request.version_match {
             VersionMatch::Any => (Some(0), None),
             VersionMatch::Latest | VersionMatch::Continue { version: None, .. } => {
                 let is_new = |it: &CandidateInformer<'_>, reader: &StoreReader| {
                     route.is_new_enough(it, reader.version().as_ref())
                 };
                 let Some(new_enough) = first(&is_new) else {
-                    return Err(route.unproven(&route.candidates));
+                    return Err(route.unconfirmed(&route.candidates));
                 };
                 // The version of an informer with selectors does not advance with writes of other objects.
                 let are_parts = readable.iter().all(|(it, _)| it.is_part());
-                match self.floor(route).filter(|_| !are_parts) {
+                match self.min_version(route).filter(|_| !are_parts) {
                     None => (Some(new_enough), None),
-                    Some(floor) => {
-                        let found =
-                            first(&|it, reader| is_new(it, reader) && has_reached(reader, &floor));
-                        (found, Some(floor))
+                    Some(min_version) => {
+                        let found = first(&|it, reader| {
+                            is_new(it, reader) && has_reached(reader, &min_version)
+                        });
+                        (found, Some(min_version))
                     }
                 }
             }
@@ -132,12 +134,12 @@ impl ReadService {
                 (first(&|it, reader| remembers(it, reader, version)).or(Some(0)), None)
             }
         };
-        match (found, wanted) {
+        match (found, query) {
             (Some(at), _) => Ok(readable.swap_remove(at)),
-            (None, Some(wanted)) => {
+            (None, Some(query)) => {
                 let newest = readable.iter().filter_map(|(_, reader)| reader.version());
                 let newest = newest.reduce(|a, b| if a.is_older_than(&b) { b } else { a });
-                Err(RetryReason::Behind { wanted, newest })
+                Err(RetryReason::Behind { query, newest })
             }
             (None, None) => Err(route.cold()),
         }
@@ -157,8 +159,10 @@ impl ReadService {
         if !self.is_undisturbed(candidate) {
             return Err(RetryReason::Disturbed);
         }
-        if is_latest_wanted(&route.asked.at) && !route.is_new_enough(candidate, version) {
-            return Err(route.unproven(&route.candidates));
+        if is_latest_wanted(&route.request.version_match)
+            && !route.is_new_enough(candidate, version)
+        {
+            return Err(route.unconfirmed(&route.candidates));
         }
         version.cloned().ok_or_else(|| route.cold())
     }
@@ -166,27 +170,29 @@ impl ReadService {
     /// Whether the informer is readable, and was neither listed again nor lost access since the request chose
     /// it.
     pub(super) fn is_undisturbed(&self, candidate: &CandidateInformer<'_>) -> bool {
-        self.from.reports.get_summary(candidate.key).is_some_and(|report| {
-            let chosen = &candidate.report;
+        self.dependencies.reports.get_summary(candidate.key).is_some_and(|report| {
+            let snapshot = &candidate.report;
             candidate.can_be_read(&report)
-                && report.synced_at == chosen.synced_at
-                && report.lost == chosen.lost
+                && report.synced_at == snapshot.synced_at
+                && report.lost == snapshot.lost
         })
     }
 
     /// The version of a recent write through this process that the answer must include.
-    fn floor(&self, route: &ReadRoute<'_>) -> Option<ResourceVersion> {
+    fn min_version(&self, route: &ReadRoute<'_>) -> Option<ResourceVersion> {
         match route.consistency {
             ReadConsistency::Eventual => None,
-            ReadConsistency::Bounded | ReadConsistency::Strict => self.floors.of(route.asked),
+            ReadConsistency::Bounded | ReadConsistency::Strict => {
+                self.written_versions.min_version(route.request)
+            }
         }
     }
 }
 
 impl ReadRoute<'_> {
     /// The query for the candidate's store.
-    pub(super) fn wanted(&self, candidate: &CandidateInformer<'_>) -> ObjectQuery {
-        self.fields.wanted(self.asked, candidate.key)
+    pub(super) fn query(&self, candidate: &CandidateInformer<'_>) -> ObjectQuery {
+        self.fields.query(self.request, candidate.key)
     }
 
     /// Whether the candidate was confirmed to be current within the staleness limit.
@@ -203,8 +209,8 @@ impl ReadRoute<'_> {
         match self.consistency {
             ReadConsistency::Eventual => true,
             ReadConsistency::Bounded => self.is_current(candidate),
-            ReadConsistency::Strict => self.proved.is_some_and(|(key, freshness_check)| {
-                key == candidate.key && freshness_check.covers(version)
+            ReadConsistency::Strict => self.confirmed.is_some_and(|(key, freshness_check)| {
+                key == candidate.key && freshness_check.is_valid_for(version)
             }),
         }
     }
@@ -216,13 +222,13 @@ impl ReadRoute<'_> {
 
     /// Chooses the candidate for a freshness check. The result is 504 if no candidate can be confirmed, such as
     /// while paused.
-    pub(super) fn unproven(&self, candidates: &[CandidateInformer<'_>]) -> RetryReason {
+    pub(super) fn unconfirmed(&self, candidates: &[CandidateInformer<'_>]) -> RetryReason {
         let Some(candidate) = candidates.iter().find(|it| it.report.is_kept_current()) else {
             let age = candidates.first().and_then(|it| it.age);
-            return self.stale(age, "nothing keeps it current").into();
+            return self.stale(age, "no watch updates it").into();
         };
         let now = Instant::now();
-        let since = match (self.consistency, self.proved) {
+        let since = match (self.consistency, self.confirmed) {
             (ReadConsistency::Strict, None) => self.began,
             // The store has changed since the last freshness check, which does not cover its version.
             (ReadConsistency::Strict, Some(_)) => now,
@@ -230,11 +236,11 @@ impl ReadRoute<'_> {
                 now.checked_sub(self.max_staleness).unwrap_or(now)
             }
         };
-        RetryReason::Unproven {
+        RetryReason::Unconfirmed {
             informer: Box::new(candidate.key.clone()),
             payer: candidate.payer(),
             since,
-            failure: self.stale(candidate.age, "asking the API server has not helped"),
+            failure: self.stale(candidate.age, "a freshness check did not confirm it"),
         }
     }
 
@@ -245,18 +251,22 @@ impl ReadRoute<'_> {
             Some(age) => format!("last known to be current {} s ago", age.as_secs()),
             None => "not known to be current".to_owned(),
         };
-        let wanted = match self.consistency {
-            ReadConsistency::Strict => "its profile wants that proved for each read".to_owned(),
+        let requirement = match self.consistency {
+            ReadConsistency::Strict => {
+                "its profile requires a freshness check for each read".to_owned()
+            }
             ReadConsistency::Eventual | ReadConsistency::Bounded => {
                 format!("which is more than the {} s of its profile", self.max_staleness.as_secs())
             }
         };
-        let mut message = format!("the cache is {known}, {wanted}, and {why}");
+        let mut message = format!("the cache is {known}, {requirement}, and {why}");
         // With `Eventual`, only a missing object causes this failure, and `resourceVersion=0` does not help.
-        if is_latest_wanted(&self.asked.at) && self.consistency != ReadConsistency::Eventual {
+        if is_latest_wanted(&self.request.version_match)
+            && self.consistency != ReadConsistency::Eventual
+        {
             message.push_str("; with resourceVersion=0 it answers from what it has");
         }
-        StatusError::stale(self.asked.resource.group_resource(), &message, RETRY_AFTER_SECONDS)
+        StatusError::stale(self.request.resource.group_resource(), &message, RETRY_AFTER_SECONDS)
     }
 }
 

@@ -137,11 +137,11 @@ mod tests {
             target("third", &two, &two, &[]),
         ];
         let declared = Arc::new(DeclaredProfile { targets, ..declared("a") });
-        let offers = ServingIndex::of([&declared]);
+        let serving_index = ServingIndex::of([&declared]);
         let names: Vec<Vec<_>> = [&one, &two, &old]
             .into_iter()
             .map(|key| {
-                let informers = offers.informers(&key.resource).iter();
+                let informers = serving_index.informers(&key.resource).iter();
                 let of_key = informers.filter(|it| it.key == *key).collect::<Vec<_>>();
                 assert_eq!(of_key.len(), 1, "{key}");
                 let all = ["app", "tier", "node"].into_iter();

@@ -26,45 +26,45 @@ impl WrittenVersions {
     }
 
     /// Records the version that a write has returned.
-    pub(super) fn raise(&self, written: WriteTarget, version: &ResourceVersion, now: Instant) {
+    pub(super) fn record(&self, written: WriteTarget, version: &ResourceVersion, now: Instant) {
         // An opaque version has no order, so no store could reach it.
         if version.is_opaque() {
             return;
         }
         for namespace in [None, written.namespace] {
-            let place = (written.of.clone(), namespace);
+            let place = (written.resource.clone(), namespace);
             self.0.insert_if(place, version.clone(), now, |held| held.is_older_than(version));
         }
     }
 
     /// The minimum version for a read that requests no version itself; `None` if there is no recent write.
-    pub(super) fn of(&self, asked: &ObjectRequest) -> Option<ResourceVersion> {
-        let place = (asked.resource.group_resource().clone(), asked.namespace.clone());
+    pub(super) fn min_version(&self, request: &ObjectRequest) -> Option<ResourceVersion> {
+        let place = (request.resource.group_resource().clone(), request.namespace.clone());
         self.0.get(&place).map(|entry| entry.value)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::fixtures::asked, *};
+    use super::{super::fixtures::parse_request, *};
     use tokio::time::advance;
 
-    fn raise(floors: &WrittenVersions, namespace: &str, version: &ResourceVersion) {
+    fn record(written_versions: &WrittenVersions, namespace: &str, version: &ResourceVersion) {
         let namespace = (!namespace.is_empty()).then(|| namespace.into());
-        let written = WriteTarget { of: GroupResource::new("", "pods").unwrap(), namespace };
-        floors.raise(written, version, Instant::now());
+        let written = WriteTarget { resource: GroupResource::new("", "pods").unwrap(), namespace };
+        written_versions.record(written, version, Instant::now());
     }
 
-    fn floor(floors: &WrittenVersions, path: &str) -> Option<String> {
-        floors.of(&asked(path, "").0).map(|version| version.to_string())
+    fn min_version(written_versions: &WrittenVersions, path: &str) -> Option<String> {
+        written_versions.min_version(&parse_request(path, "").0).map(|version| version.to_string())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_read_waits_for_recent_writes_in_its_namespace() {
-        let floors = WrittenVersions::new();
-        assert_eq!(floor(&floors, "/api/v1/pods"), None);
+        let written_versions = WrittenVersions::new();
+        assert_eq!(min_version(&written_versions, "/api/v1/pods"), None);
         for (namespace, version) in [("a", 7), ("b", 9), ("a", 8), ("a", 3)] {
-            raise(&floors, namespace, &version.into());
+            record(&written_versions, namespace, &version.into());
         }
         for (path, expected) in [
             ("/api/v1/namespaces/a/pods", Some("8")),
@@ -75,35 +75,35 @@ mod tests {
             ("/api/v1/namespaces/a/services", None),
             ("/apis/metrics.k8s.io/v1/namespaces/a/pods", None),
         ] {
-            assert_eq!(floor(&floors, path).as_deref(), expected, "{path}");
+            assert_eq!(min_version(&written_versions, path).as_deref(), expected, "{path}");
         }
         advance(LIFE).await;
-        assert_eq!(floor(&floors, "/api/v1/pods"), None);
+        assert_eq!(min_version(&written_versions, "/api/v1/pods"), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn opaque_and_expired_versions_do_not_delay_reads() {
-        let floors = WrittenVersions::new();
+        let written_versions = WrittenVersions::new();
         let path = "/api/v1/namespaces/a/pods";
-        raise(&floors, "a", &ResourceVersion::parse("abc").unwrap());
-        assert_eq!(floor(&floors, path), None, "no store could reach it");
-        raise(&floors, "a", &9.into());
+        record(&written_versions, "a", &ResourceVersion::parse("abc").unwrap());
+        assert_eq!(min_version(&written_versions, path), None, "no store could reach it");
+        record(&written_versions, "a", &9.into());
         // An etcd restore has reset the versions.
         advance(LIFE).await;
-        raise(&floors, "a", &3.into());
-        assert_eq!(floor(&floors, path).as_deref(), Some("3"));
+        record(&written_versions, "a", &3.into());
+        assert_eq!(min_version(&written_versions, path).as_deref(), Some("3"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_number_of_versions_is_bounded_and_the_newest_are_kept() {
-        let floors = WrittenVersions::new();
+        let written_versions = WrittenVersions::new();
         for n in 0..3 * MOST {
-            raise(&floors, &format!("n{n}"), &(n + 1).into());
+            record(&written_versions, &format!("n{n}"), &(n + 1).into());
         }
-        assert_eq!(floor(&floors, "/api/v1/namespaces/n0/pods"), None);
+        assert_eq!(min_version(&written_versions, "/api/v1/namespaces/n0/pods"), None);
         let last = 3 * MOST - 1;
         let path = format!("/api/v1/namespaces/n{last}/pods");
-        assert_eq!(floor(&floors, &path), Some((last + 1).to_string()));
-        assert_eq!(floor(&floors, "/api/v1/pods"), Some((last + 1).to_string()));
+        assert_eq!(min_version(&written_versions, &path), Some((last + 1).to_string()));
+        assert_eq!(min_version(&written_versions, "/api/v1/pods"), Some((last + 1).to_string()));
     }
 }

@@ -54,7 +54,7 @@ pub struct ReadApi {
 /// A response and its source.
 type HandlerResult = Result<(ResponseSource, OutgoingResponse), StatusError>;
 
-/// A request that was handled, and what metrics count of it.
+/// A handled request, with its labels in metrics.
 struct HandledRequest {
     handler: HandlerLabel,
     resource: Option<Resource>,
@@ -98,18 +98,18 @@ impl ReadApi {
 
     /// Answers from stores. Forwards the request if kubewarm cannot answer and `--forward` is set.
     async fn answer(&self, request: IncomingRequest) -> HandledRequest {
-        let Some(forward) = &self.forward else { return self.own(&request).await };
-        if !self.is_beyond(&request) {
-            match self.own(&request).await {
+        let Some(forward) = &self.forward else { return self.answer_from_cache(&request).await };
+        if !self.must_be_forwarded(&request) {
+            match self.answer_from_cache(&request).await {
                 // A request with a client certificate cannot be forwarded. For a 400 the original message is
                 // then more useful.
                 HandledRequest { answered: Err(failure), .. }
                     if failure.is_specific_to_cache()
-                        && !(failure.code() == 400 && is_known_by_certificate(&request)) => {}
+                        && !(failure.code() == 400 && has_client_certificate(&request)) => {}
                 handled => return handled,
             }
         }
-        if is_known_by_certificate(&request) {
+        if has_client_certificate(&request) {
             return HandledRequest::without_resource(
                 HandlerLabel::Forward,
                 Err(StatusError::cannot_forward()),
@@ -122,7 +122,7 @@ impl ReadApi {
 
     /// Whether only the API server can answer `request`. Such a request is no GET, or switches protocols, or
     /// impersonates another user while kubewarm cannot check impersonation.
-    fn is_beyond(&self, request: &IncomingRequest) -> bool {
+    fn must_be_forwarded(&self, request: &IncomingRequest) -> bool {
         let acts_as_another =
             || request.head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
         request.head.method != http::Method::GET
@@ -130,65 +130,65 @@ impl ReadApi {
             || (acts_as_another() && !self.callers.can_check_impersonation())
     }
 
-    async fn own(&self, request: &IncomingRequest) -> HandledRequest {
-        let understood = credentials(request).and_then(|it| Ok((it, asked(request)?)));
-        let (credentials, asked) = match understood {
+    async fn answer_from_cache(&self, request: &IncomingRequest) -> HandledRequest {
+        let understood = credentials(request).and_then(|it| Ok((it, parse_request(request)?)));
+        let (credentials, info) = match understood {
             Ok(understood) => understood,
             Err(failure) => {
                 return HandledRequest::without_resource(HandlerLabel::Other, Err(failure));
             }
         };
-        let sends_on = self.forward.is_some() && !is_known_by_certificate(request);
-        if sends_on && matches!(asked.what, RequestTarget::Document(..)) {
+        let sends_on = self.forward.is_some() && !has_client_certificate(request);
+        if sends_on && matches!(info.target, RequestTarget::Document(..)) {
             // Discovery is forwarded, so that a client such as kubectl finds all kinds of the cluster.
             return HandledRequest::without_resource(
                 HandlerLabel::Forward,
                 Err(StatusError::no_such_path()),
             );
         }
-        let handler = match &asked.what {
+        let handler = match &info.target {
             RequestTarget::Document(..) => HandlerLabel::Discovery,
             RequestTarget::Objects(ObjectRequest { name: Some(_), .. }) => HandlerLabel::Get,
             RequestTarget::Objects(ObjectRequest { watch: Some(_), .. }) => HandlerLabel::Watch,
             RequestTarget::Objects(_) => HandlerLabel::List,
         };
-        let resource = match &asked.what {
+        let resource = match &info.target {
             RequestTarget::Document(..) => None,
             RequestTarget::Objects(objects) => Some(objects.resource.clone()),
         };
-        let answered = self.allowed(request, &credentials, asked).await;
+        let answered = self.answer_authorized(request, &credentials, info).await;
         HandledRequest { handler, resource, answered }
     }
 
-    async fn allowed(
+    async fn answer_authorized(
         &self,
         request: &IncomingRequest,
         credentials: &CallerCredentials,
-        RequestInfo { profile, what }: RequestInfo,
+        RequestInfo { profile, target }: RequestInfo,
     ) -> HandlerResult {
         let peer = request.connection.peer;
-        let first = match &what {
+        let first = match &target {
             RequestTarget::Document(document, _) => review::path("get", &document.path()),
             RequestTarget::Objects(objects) => reviewed(objects),
         };
         let admitted = self.callers.admit(credentials, &first, peer).await;
         let (caller, permit) = admitted.map_err(|refused| {
             self.metrics.count_refusal(&refused);
-            refused_by(refused, |user, reason| match &what {
+            refused_by(refused, |user, reason| match &target {
                 RequestTarget::Document(document, _) => {
                     StatusError::forbidden_path(user, &document.path(), reason)
                 }
                 RequestTarget::Objects(objects) => {
-                    StatusError::forbidden(user, &objects.access(), reason)
+                    StatusError::forbidden(user, &objects.access_attributes(), reason)
                 }
             })
         })?;
-        request.connection.accept(|| self.callers.connection(&caller));
-        if let RequestTarget::Objects(objects) = &what {
+        request.connection.accept(|| self.callers.acquire_connection(&caller));
+        if let RequestTarget::Objects(objects) = &target {
             self.metrics.admit(&objects.resource);
         }
         let mut accesses = vec![first];
-        let mut allowed_at = caller.asked;
+        let mut allowed_at = caller.reviewed_at;
         if let Some(profile) = &profile {
             let access = profile_access(profile);
             let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
@@ -202,7 +202,7 @@ impl ReadApi {
             })?;
             accesses.push(review);
         }
-        match what {
+        match target {
             RequestTarget::Document(document, listing) => {
                 let profile = profile.as_ref();
                 let response = self.document(request, &document, listing, profile).await?;
@@ -233,9 +233,9 @@ impl ReadApi {
         profile: Option<&ProfileRef>,
         AdmittedRequest { caller, permit }: AdmittedRequest,
     ) -> HandlerResult {
-        let answer = self.reads.answer(objects, profile).await?;
-        let from = if answer.waited { ResponseSource::Wait } else { ResponseSource::Hit };
-        let turns = self.callers.large_answers(&caller);
+        let answer = self.reads.read(objects, profile).await?;
+        let from = if answer.has_waited { ResponseSource::Wait } else { ResponseSource::Hit };
+        let turns = self.callers.large_response_permits(&caller);
         let response = response::objects(&request.head.headers, answer, &self.names, turns).await;
         response.body().keep(self.permit(&caller, permit));
         Ok((from, response))
@@ -243,7 +243,7 @@ impl ReadApi {
 
     /// The permits that a response to `caller` holds until it is written.
     fn permit(&self, caller: &AuthenticatedCaller, permit: KeyedPermit) -> ResponsePermit {
-        ResponsePermit::timely(permit, self.callers.unwritten(caller))
+        ResponsePermit::timely(permit, self.callers.unwritten_byte_permits(caller))
     }
 
     async fn watch(
@@ -254,19 +254,19 @@ impl ReadApi {
         review: WatchReview,
         AdmittedRequest { caller, permit: request }: AdmittedRequest,
     ) -> Result<OutgoingResponse, StatusError> {
-        let place = self.callers.watch(&caller).map_err(|refused| {
+        let place = self.callers.acquire_watch(&caller).map_err(|refused| {
             self.metrics.count_refusal(&refused);
             refusal(refused)
         })?;
         let feed = self.reads.watch(objects, watching, profile).await?;
         let user = &caller.user;
-        let who = response::tagged(&self.names, &format!("{}\0{}", user.name, user.uid));
-        let informer = feed.source().map(|it| response::opaque(&self.names, &it.informer));
+        let who = response::keyed_tag(&self.names, &format!("{}\0{}", user.name, user.uid));
+        let informer = feed.source().map(|it| response::informer_tag(&self.names, &it.informer));
         let entered = self.watchers.register(who, informer, objects, &feed, Timestamp::now());
         let counted = self.metrics.open_watch(&objects.resource);
-        let permit = ResponsePermit::lasting(place, self.callers.unwritten(&caller));
+        let permit = ResponsePermit::lasting(place, self.callers.unwritten_byte_permits(&caller));
         let (request, stop) = (Some(request), self.stop.clone());
-        let watch = WatchSession { feed, review, request, counted, _entered: entered, stop };
+        let watch = WatchSession { feed, review, request, counted, _entry: entered, stop };
         Ok(watch.response(&self.names, permit))
     }
 
@@ -280,7 +280,7 @@ impl ReadApi {
         if *document == ApiDocument::Version {
             return self.version(request).await;
         }
-        let kinds = self.reads.kinds(profile).await?;
+        let kinds = self.reads.list_kinds(profile).await?;
         let sent = render_discovery_document(&kinds, document, listing);
         let sent = sent.ok_or_else(StatusError::no_such_path)?;
         Ok(response::document(&request.head.headers, sent))
@@ -304,11 +304,11 @@ fn credentials(request: &IncomingRequest) -> Result<CallerCredentials, StatusErr
 
 /// Whether a client certificate authenticates the caller, with or without a token. kubewarm cannot forward such
 /// a request, because it has no key for the certificate.
-fn is_known_by_certificate(request: &IncomingRequest) -> bool {
-    request.connection.chain.as_ref().is_some_and(|chain| chain.who().is_some())
+fn has_client_certificate(request: &IncomingRequest) -> bool {
+    request.connection.chain.as_ref().is_some_and(|chain| chain.authenticate().is_some())
 }
 
-fn asked(request: &IncomingRequest) -> Result<RequestInfo, StatusError> {
+fn parse_request(request: &IncomingRequest) -> Result<RequestInfo, StatusError> {
     let head = &request.head;
     let accept = head.headers.get(ACCEPT).map(|accept| accept.to_str());
     let accept = accept.transpose().map_err(|_| StatusError::not_acceptable())?;
@@ -318,7 +318,7 @@ fn asked(request: &IncomingRequest) -> Result<RequestInfo, StatusError> {
 /// The access review of a request. It covers exactly what the store query selects. Only declared indexes are
 /// left out, because no authorizer supports them.
 fn reviewed(objects: &ObjectRequest) -> SelfSubjectAccessReviewSpec {
-    review::resource(&objects.access(), &objects.labels, &objects.reviewed_fields())
+    review::resource(&objects.access_attributes(), &objects.labels, &objects.reviewed_fields())
 }
 
 fn profile_access(profile: &ProfileRef) -> kubewarm_wire::AccessAttributes<'_> {
@@ -349,7 +349,7 @@ mod tests {
             .append_pair("labelSelector", "app")
             .finish();
         let RequestTarget::Objects(objects) =
-            RequestInfo::parse("GET", path, Some(&query), None).unwrap().what
+            RequestInfo::parse("GET", path, Some(&query), None).unwrap().target
         else {
             panic!("{path}")
         };

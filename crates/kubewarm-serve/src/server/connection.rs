@@ -53,12 +53,12 @@ pub(super) struct ConnectionState {
     has_user_slot: Cell<bool>,
     since: Instant,
     /// When a request was last in progress.
-    used: Cell<Option<Instant>>,
+    last_used: Cell<Option<Instant>>,
     /// Has one clone for each request that its handler has not answered.
-    handling: Rc<()>,
+    requests_in_progress: Rc<()>,
     /// The unwritten responses, and entries of responses that were written since the last check. The protocol
     /// limits the number of responses.
-    answers: RefCell<Vec<Weak<PendingResponse>>>,
+    pending_responses: RefCell<Vec<Weak<PendingResponse>>>,
 }
 
 /// What a connection is doing, for its timeouts.
@@ -87,7 +87,7 @@ impl<F: Future + 'static> Executor<F> for LocalExecutor {
 
 /// Serves `stream` until the connection ends or must be closed. It counts against its address, which has
 /// provided `slot`.
-pub(super) async fn converse(
+pub(super) async fn serve_connection(
     stream: TcpStream,
     peer: SocketAddr,
     shared: Arc<ReadServer>,
@@ -96,7 +96,9 @@ pub(super) async fn converse(
     let limits = shared.limits;
     // Small responses must not wait until the client acknowledges earlier ones.
     let _set = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = timeout(limits.head, shared.tls.accept(stream)).await else { return };
+    let Ok(Ok(stream)) = timeout(limits.head_timeout, shared.tls.accept(stream)).await else {
+        return;
+    };
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let shown = shared.authority.as_ref().zip(stream.get_ref().1.peer_certificates());
     let chain = shown
@@ -104,32 +106,32 @@ pub(super) async fn converse(
     let state = Rc::new(ConnectionState::new(peer.ip(), chain, slot));
     let io = TokioIo::new(stream);
     let (own, stop) = (Rc::clone(&state), shared.stop.clone());
-    let service = service_fn(move |asked| respond(asked, Arc::clone(&shared), Rc::clone(&own)));
+    let service = service_fn(move |request| respond(request, Arc::clone(&shared), Rc::clone(&own)));
     if is_h2 {
         let connection = http2::Builder::new(LocalExecutor)
             .timer(TokioTimer::new())
             .max_header_list_size(limits.head_bytes)
-            .max_concurrent_streams(limits.streams)
+            .max_concurrent_streams(limits.max_streams)
             // The windows for request bodies, which are read only to be forwarded.
             .initial_stream_window_size(limits.head_bytes)
             .initial_connection_window_size(limits.head_bytes)
-            .max_send_buf_size(limits.sent_bytes)
-            .keep_alive_interval(limits.head)
-            .keep_alive_timeout(limits.head)
+            .max_send_buf_size(limits.max_buffered_bytes)
+            .keep_alive_interval(limits.head_timeout)
+            .keep_alive_timeout(limits.head_timeout)
             .serve_connection(io, service);
-        until_it_ends(connection, http2::Connection::graceful_shutdown, &state, limits, &stop)
+        run_connection(connection, http2::Connection::graceful_shutdown, &state, limits, &stop)
             .await;
     } else {
         let head_bytes = limits.head_bytes as usize;
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(limits.head)
+            .header_read_timeout(limits.head_timeout)
             .max_header_size(head_bytes)
             .max_buf_size(head_bytes)
             .serve_connection(io, service)
             .with_upgrades();
         let finish = http1::UpgradeableConnection::graceful_shutdown;
-        until_it_ends(connection, finish, &state, limits, &stop).await;
+        run_connection(connection, finish, &state, limits, &stop).await;
         if let Some(tunnel) = state.tunnel.take() {
             tunnel.await;
         }
@@ -137,14 +139,14 @@ pub(super) async fn converse(
 }
 
 async fn respond(
-    asked: hyper::Request<Incoming>,
+    request: hyper::Request<Incoming>,
     shared: Arc<ReadServer>,
     state: Rc<ConnectionState>,
 ) -> Result<hyper::Response<ResponseBody>, Infallible> {
-    let _handling = state.begin();
+    let _in_progress = state.start_request();
     // The rest of a body must neither be waited for nor be parsed as another request.
-    let has_body = asked.version() < Version::HTTP_2 && !asked.body().is_end_stream();
-    let mut response = match IncomingRequest::new(asked, Rc::clone(&state)) {
+    let has_body = request.version() < Version::HTTP_2 && !request.body().is_end_stream();
+    let mut response = match IncomingRequest::new(request, Rc::clone(&state)) {
         Ok(request) => (shared.handler)(request).await,
         Err(refusal) => {
             // No handler receives this request, so it is counted here.
@@ -163,7 +165,7 @@ async fn respond(
         }
     };
     let unwritten = response.body().unwritten();
-    state.watch(unwritten);
+    state.track_response(unwritten);
     if has_body && !unwritten.has_permit() {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -172,7 +174,7 @@ async fn respond(
 
 /// Runs `connection` and checks it regularly. Shuts it down when it is idle for too long, and at `stop`. Drops
 /// it when it stalls or does not finish.
-async fn until_it_ends<C: Future>(
+async fn run_connection<C: Future>(
     connection: C,
     finish: fn(Pin<&mut C>),
     state: &ConnectionState,
@@ -180,8 +182,8 @@ async fn until_it_ends<C: Future>(
     stop: &CancellationToken,
 ) {
     let mut connection = pin!(connection);
-    let mut look = interval(limits.look);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = interval(limits.check_interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut finishing = None;
     loop {
         select! {
@@ -191,13 +193,13 @@ async fn until_it_ends<C: Future>(
                 finish(connection.as_mut());
                 finishing = Some(Instant::now());
             }
-            now = look.tick() => match (state.look(now, limits), finishing) {
+            now = ticks.tick() => match (state.check_activity(now, limits), finishing) {
                 (ConnectionActivity::Stalled, _) => return,
                 (ConnectionActivity::Idle, None) => {
                     finish(connection.as_mut());
                     finishing = Some(now);
                 }
-                (ConnectionActivity::Idle | ConnectionActivity::Quiet, Some(since)) if now.saturating_duration_since(since) >= limits.look => return,
+                (ConnectionActivity::Idle | ConnectionActivity::Quiet, Some(since)) if now.saturating_duration_since(since) >= limits.check_interval => return,
                 (ConnectionActivity::Busy | ConnectionActivity::Quiet | ConnectionActivity::Idle, _) => {}
             }
         }
@@ -214,9 +216,9 @@ impl ConnectionState {
             is_accepted: Cell::default(),
             has_user_slot: Cell::default(),
             since: Instant::now(),
-            used: Cell::default(),
-            handling: Rc::default(),
-            answers: RefCell::default(),
+            last_used: Cell::default(),
+            requests_in_progress: Rc::default(),
+            pending_responses: RefCell::default(),
         }
     }
 
@@ -233,38 +235,44 @@ impl ConnectionState {
     }
 
     /// Counts a request as in progress until the caller drops the result.
-    fn begin(&self) -> Rc<()> {
-        self.used.set(Some(Instant::now()));
-        Rc::clone(&self.handling)
+    fn start_request(&self) -> Rc<()> {
+        self.last_used.set(Some(Instant::now()));
+        Rc::clone(&self.requests_in_progress)
     }
 
     /// Counts a response as in progress until it is written.
-    fn watch(&self, unwritten: &Arc<PendingResponse>) {
-        let mut answers = self.answers.borrow_mut();
-        // Responses can end faster than `look` runs.
-        if answers.len() == answers.capacity() {
-            answers.retain(|answer| answer.strong_count() > 0);
+    fn track_response(&self, unwritten: &Arc<PendingResponse>) {
+        let mut pending_responses = self.pending_responses.borrow_mut();
+        // Responses can end faster than `check_activity` runs.
+        if pending_responses.len() == pending_responses.capacity() {
+            pending_responses.retain(|answer| answer.strong_count() > 0);
         }
-        answers.push(Arc::downgrade(unwritten));
+        pending_responses.push(Arc::downgrade(unwritten));
     }
 
-    fn look(&self, now: Instant, limits: ConnectionLimits) -> ConnectionActivity {
-        let mut answers = self.answers.borrow_mut();
-        answers.retain(|answer| answer.strong_count() > 0);
-        if answers.iter().filter_map(Weak::upgrade).any(|answer| answer.is_late(now, limits)) {
+    fn check_activity(&self, now: Instant, limits: ConnectionLimits) -> ConnectionActivity {
+        let mut pending_responses = self.pending_responses.borrow_mut();
+        pending_responses.retain(|answer| answer.strong_count() > 0);
+        if pending_responses
+            .iter()
+            .filter_map(Weak::upgrade)
+            .any(|answer| answer.is_too_slow(now, limits))
+        {
             return ConnectionActivity::Stalled;
         }
-        if !self.is_accepted.get() && now.saturating_duration_since(self.since) >= limits.head {
+        if !self.is_accepted.get()
+            && now.saturating_duration_since(self.since) >= limits.head_timeout
+        {
             return ConnectionActivity::Idle;
         }
-        if !answers.is_empty() || Rc::strong_count(&self.handling) > 1 {
-            self.used.set(Some(now));
+        if !pending_responses.is_empty() || Rc::strong_count(&self.requests_in_progress) > 1 {
+            self.last_used.set(Some(now));
             return ConnectionActivity::Busy;
         }
         // A connection without any request gets only the time for a request head.
-        let (since, most) = match self.used.get() {
-            Some(used) => (used, limits.idle),
-            None => (self.since, limits.head),
+        let (since, most) = match self.last_used.get() {
+            Some(last_used) => (last_used, limits.idle_timeout),
+            None => (self.since, limits.head_timeout),
         };
         if now.saturating_duration_since(since) >= most {
             ConnectionActivity::Idle
@@ -310,8 +318,8 @@ mod tests {
     async fn a_connection_without_an_accepted_request_in_time_is_idle() {
         let limits = ConnectionLimits::default();
         let state = connection();
-        let look = || state.look(Instant::now() + limits.head, limits);
-        let _handling = state.begin();
+        let look = || state.check_activity(Instant::now() + limits.head_timeout, limits);
+        let _in_progress = state.start_request();
         assert_eq!(look(), ConnectionActivity::Idle, "no request was accepted");
         state.accept(|| None);
         assert_eq!(look(), ConnectionActivity::Busy);
@@ -322,34 +330,38 @@ mod tests {
         let limits = ConnectionLimits::default();
         let state = connection();
         state.accept(|| None);
-        let look = |after: Duration| state.look(Instant::now() + after, limits);
+        let look = |after: Duration| state.check_activity(Instant::now() + after, limits);
         assert_eq!(look(Duration::ZERO), ConnectionActivity::Quiet);
-        assert_eq!(look(limits.head), ConnectionActivity::Idle, "there was no request");
-        let handling = state.begin();
-        assert_eq!(look(limits.idle), ConnectionActivity::Busy, "a request is in progress");
+        assert_eq!(look(limits.head_timeout), ConnectionActivity::Idle, "there was no request");
+        let requests_in_progress = state.start_request();
+        assert_eq!(look(limits.idle_timeout), ConnectionActivity::Busy, "a request is in progress");
         let answer: Arc<PendingResponse> = Arc::default();
-        state.watch(&answer);
-        drop(handling);
+        state.track_response(&answer);
+        drop(requests_in_progress);
         let [first, second] = [b"a", b"b"].map(|part| answer.part(Bytes::from_static(part), None));
-        assert_eq!(look(limits.stall / 2), ConnectionActivity::Busy);
-        assert_eq!(look(limits.stall), ConnectionActivity::Stalled);
+        assert_eq!(look(limits.part_timeout / 2), ConnectionActivity::Busy);
+        assert_eq!(look(limits.part_timeout), ConnectionActivity::Stalled);
         drop(first);
-        assert_eq!(look(limits.stall / 2), ConnectionActivity::Busy);
+        assert_eq!(look(limits.part_timeout / 2), ConnectionActivity::Busy);
         drop(answer);
-        assert_eq!(look(limits.stall), ConnectionActivity::Stalled, "its last part is not written");
-        state.used.set(Some(Instant::now()));
+        assert_eq!(
+            look(limits.part_timeout),
+            ConnectionActivity::Stalled,
+            "its last part is not written"
+        );
+        state.last_used.set(Some(Instant::now()));
         drop(second);
-        assert_eq!(look(limits.head), ConnectionActivity::Quiet);
-        assert_eq!(look(limits.idle), ConnectionActivity::Idle);
-        assert!(state.answers.borrow().is_empty());
+        assert_eq!(look(limits.head_timeout), ConnectionActivity::Quiet);
+        assert_eq!(look(limits.idle_timeout), ConnectionActivity::Idle);
+        assert!(state.pending_responses.borrow().is_empty());
     }
     #[tokio::test(start_paused = true)]
     async fn finished_responses_are_removed() {
         let state = connection();
         for _ in 0..10_000 {
-            drop(state.begin());
-            state.watch(&Arc::default());
+            drop(state.start_request());
+            state.track_response(&Arc::default());
         }
-        assert!(state.answers.borrow().len() < 64);
+        assert!(state.pending_responses.borrow().len() < 64);
     }
 }

@@ -20,14 +20,14 @@ const LEVEL: Compression = Compression::fast();
 /// delay all connections of that thread.
 const LARGE: usize = 32 << 10;
 /// Limits concurrent compressions to the number of processors. Informers need processor time too.
-static TURNS: LazyLock<Semaphore> =
+static COMPRESSIONS: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(thread::available_parallelism().map_or(1, NonZeroUsize::get)));
 
 type GzipEncoder = Box<GzEncoder<Vec<u8>>>;
 
 /// Whether the first `Accept-Encoding` header contains `gzip`. As in the API server, `gzip` with a weight does
 /// not count.
-pub(super) fn is_taken(accept_encoding: Option<&[u8]>) -> bool {
+pub(super) fn accepts_gzip(accept_encoding: Option<&[u8]>) -> bool {
     let mut codings = accept_encoding.unwrap_or_default().split(|byte| *byte == b',');
     codings.any(|coding| coding.trim_ascii() == b"gzip")
 }
@@ -61,7 +61,7 @@ async fn compress(mut encoder: GzipEncoder, piece: Bytes) -> io::Result<GzipEnco
         return Ok(encoder);
     }
     // The semaphore is never closed.
-    let _turn = TURNS.acquire().await.ok();
+    let _permit = COMPRESSIONS.acquire().await.ok();
     let writing = spawn_blocking(move || encoder.write_all(&piece).map(|()| encoder));
     writing.await.map_err(io::Error::other)?
 }
@@ -92,7 +92,7 @@ mod tests {
             (Some(""), false),
             (None, false),
         ] {
-            assert_eq!(is_taken(header.map(str::as_bytes)), expected, "{header:?}");
+            assert_eq!(accepts_gzip(header.map(str::as_bytes)), expected, "{header:?}");
         }
     }
 

@@ -5,15 +5,15 @@
 //! |---|---|---|
 //! | connections in total | [`ReaderLimits::connections`] | closed at once |
 //! | connections of one address (IPv6: of one /64) without an accepted request | [`ReaderLimits::address_connections`] | closed at once |
-//! | time for a handshake, a head, the next HTTP/1.1 request and the first accepted request | [`ConnectionLimits::head`] | closed |
+//! | time for a handshake, a head, the next HTTP/1.1 request and the first accepted request | [`ConnectionLimits::head_timeout`] | closed |
 //! | bytes and lines of a head | [`ConnectionLimits::head_bytes`]; 100 lines with HTTP/1.1 | 431, or the stream is reset |
 //! | request bodies | only read to be forwarded, and limited there; none with GET and HEAD, none in chunks | 413, 400 |
 //! | requests in progress, in total and per user | [`ReaderLimits::requests`], [`ReaderLimits::user_quota`] | 429 |
-//! | requests in progress per HTTP/2 connection | [`ConnectionLimits::streams`] | refused |
+//! | requests in progress per HTTP/2 connection | [`ConnectionLimits::max_streams`] | refused |
 //! | reset streams, frames of a head, pings | hyper's limits: 20, 1,024, answered or closed | closed |
-//! | an unread part of a response | [`ConnectionLimits::stall`], [`ConnectionLimits::sent_bytes`] | closed |
-//! | a slowly read response, except watches and forwarded responses | [`ConnectionLimits::slowest`] | closed |
-//! | an unused connection | [`ConnectionLimits::idle`] | closed |
+//! | an unread part of a response | [`ConnectionLimits::part_timeout`], [`ConnectionLimits::max_buffered_bytes`] | closed |
+//! | a slowly read response, except watches and forwarded responses | [`ConnectionLimits::min_bytes_per_second`] | closed |
+//! | an unused connection | [`ConnectionLimits::idle_timeout`] | closed |
 //! | the end of the process | [`STOP`] | dropped |
 //!
 //! The HTTP server is hyper. The admin address uses actix-web, which does not limit HTTP/2 streams and accepts
@@ -22,13 +22,13 @@
 use super::{
     api::ReadApi,
     body::{IncomingRequest, OutgoingResponse},
-    connection::converse,
+    connection::serve_connection,
 };
 use crate::{
     ServeError,
     callers::{ClientCa, LimitUsage, OptionalClientCertVerifier, ReadLimit, ReaderLimits, network},
     certificate::{ServingCertificate, keep_refreshed},
-    listen::everywhere,
+    listen::bind_all_families,
     metrics::ReadMetrics,
 };
 use futures::future::LocalBoxFuture;
@@ -66,36 +66,36 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct ConnectionLimits {
     /// The time for a complete head. With HTTP/1.1 it begins at the end of the previous response. It is also
     /// the time until a connection must have carried an accepted request.
-    pub(super) head: Duration,
+    pub(super) head_timeout: Duration,
     /// The maximum size of a head in bytes. It permits a token of 16 KiB and selectors with hundreds of values.
     pub(super) head_bytes: u32,
     /// The maximum number of concurrent streams of an HTTP/2 connection, as in the API server.
-    pub(super) streams: u32,
+    pub(super) max_streams: u32,
     /// The maximum number of bytes that one stream buffers until the client reads them.
-    pub(super) sent_bytes: usize,
+    pub(super) max_buffered_bytes: usize,
     /// The time for the client to read one part of a response.
-    pub(super) stall: Duration,
+    pub(super) part_timeout: Duration,
     /// The minimum rate at which the client must read a response, in bytes per second. The client has
-    /// [`ConnectionLimits::stall`] in addition. A slow client would otherwise keep a request permit from other clients.
+    /// [`ConnectionLimits::part_timeout`] in addition. A slow client would otherwise keep a request permit from other clients.
     /// The API server ends each request after 60 s.
-    pub(super) slowest: NonZeroU64,
+    pub(super) min_bytes_per_second: NonZeroU64,
     /// The time that a connection can stay without a request. Go clients keep an idle connection for 90 s.
-    pub(super) idle: Duration,
+    pub(super) idle_timeout: Duration,
     /// The interval at which each connection is checked.
-    pub(super) look: Duration,
+    pub(super) check_interval: Duration,
 }
 
 impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
-            head: Duration::from_secs(10),
+            head_timeout: Duration::from_secs(10),
             head_bytes: 32 << 10,
-            streams: 100,
-            sent_bytes: 64 << 10,
-            stall: Duration::from_mins(1),
-            slowest: const { NonZeroU64::new(64 << 10).unwrap() },
-            idle: Duration::from_mins(2),
-            look: Duration::from_secs(5),
+            max_streams: 100,
+            max_buffered_bytes: 64 << 10,
+            part_timeout: Duration::from_mins(1),
+            min_bytes_per_second: const { NonZeroU64::new(64 << 10).unwrap() },
+            idle_timeout: Duration::from_mins(2),
+            check_interval: Duration::from_secs(5),
         }
     }
 }
@@ -113,7 +113,7 @@ pub struct ReadListener {
 #[derive(Clone, Debug)]
 pub struct ConnectionSlots {
     all: Arc<Semaphore>,
-    /// Of connections that have carried no accepted request. There are as many as of all connections.
+    /// Slots of connections that have carried no accepted request, by address. Their total is the total of `all`.
     addresses: KeyedSemaphore<IpAddr>,
 }
 
@@ -124,7 +124,7 @@ pub struct ConnectionSlots {
 ///
 /// [`ServeError`] if the kernel refuses the address.
 pub fn bind(address: SocketAddr, readers: ReaderLimits) -> Result<ReadListener, ServeError> {
-    let (listeners, address) = everywhere(address).map_err(ServeError::of(format!(
+    let (listeners, address) = bind_all_families(address).map_err(ServeError::of(format!(
         "--api-addr {address} cannot be bound; name one that is free, such as [::]:8444, or '' for none"
     )))?;
     let connections = ConnectionSlots::new(readers);
@@ -183,14 +183,15 @@ impl ReadListener {
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
         let Self { listeners, address, limits, connections } = self;
-        let asking = authority.is_some().then(OptionalClientCertVerifier::verifier);
+        let client_verifier = authority.is_some().then(OptionalClientCertVerifier::verifier);
         let no_certificate = ServeError::of("the read address has no certificate");
-        let tls = certificate.tls(asking, &[b"h2", b"http/1.1"]).map_err(no_certificate)?;
+        let tls =
+            certificate.tls(client_verifier, &[b"h2", b"http/1.1"]).map_err(no_certificate)?;
         let sha256 = certificate.fingerprint();
         tracing::info!(%address, %sha256, "serving reads");
         // Threads do not end when this future is dropped, so a drop guard cancels their token.
         let stop = stop.child_token();
-        let _told = stop.clone().drop_guard();
+        let _stop_on_drop = stop.clone().drop_guard();
         let shared = Arc::new(ReadServer {
             tls: Arc::new(tls).into(),
             authority: authority.clone(),
@@ -209,12 +210,13 @@ impl ReadListener {
                 listeners.iter().map(TcpListener::try_clone).collect::<io::Result<Vec<_>>>();
             let copies = copies.map_err(ServeError::of(ENDED))?;
             let shared = Arc::clone(&shared);
-            threads.spawn_blocking(move || serve_here(copies, &shared));
+            threads.spawn_blocking(move || serve_on_thread(copies, &shared));
         }
         drop(listeners);
         let until_all_have_ended = async {
             while let Some(ended) = threads.join_next().await {
-                let ended = ended.map_err(ServeError::of("a thread of the read server broke"))?;
+                let ended =
+                    ended.map_err(ServeError::of("a thread of the read server panicked"))?;
                 ended.map_err(ServeError::of(ENDED))?;
             }
             Ok(())
@@ -234,7 +236,7 @@ impl ConnectionSlots {
         Self { all: Arc::new(Semaphore::new(all)), addresses }
     }
 
-    /// A slot among all connections, and one among the connections of `address`; or the limit that leaves none.
+    /// Acquires a slot of all connections and a slot of `address`, or returns the limit that is reached.
     fn acquire(&self, address: IpAddr) -> Result<(OwnedSemaphorePermit, KeyedPermit), ReadLimit> {
         let of_all = Arc::clone(&self.all).try_acquire_owned();
         let of_all = of_all.map_err(|_| ReadLimit::Connections)?;
@@ -245,7 +247,9 @@ impl ConnectionSlots {
         Ok((of_all, slot))
     }
 
-    /// The slots in use. Visits each address that has one: for a scrape, not for a request.
+    /// The slots in use.
+    ///
+    /// Cost: visits each address with a slot, so call it for a scrape, not for a request.
     #[must_use]
     pub fn usage(&self) -> Vec<LimitUsage> {
         let mut usage = self.addresses.usage();
@@ -275,10 +279,10 @@ pub(super) struct ReadServer {
 }
 
 /// Serves on this thread until the stop, and until requests in progress have ended.
-fn serve_here(listeners: Vec<TcpListener>, shared: &Arc<ReadServer>) -> io::Result<()> {
+fn serve_on_thread(listeners: Vec<TcpListener>, shared: &Arc<ReadServer>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let here = LocalSet::new();
-    runtime.block_on(here.run_until(async move {
+    let local = LocalSet::new();
+    runtime.block_on(local.run_until(async move {
         let (connections, mut accepting) = (TaskTracker::new(), JoinSet::new());
         for listener in listeners {
             listener.set_nonblocking(true)?;
@@ -326,7 +330,7 @@ async fn accept(listener: net::TcpListener, shared: Arc<ReadServer>, connections
         };
         let shared = Arc::clone(&shared);
         connections.spawn_local(async move {
-            converse(stream, peer, shared, slot).await;
+            serve_connection(stream, peer, shared, slot).await;
             drop(of_all);
         });
     }

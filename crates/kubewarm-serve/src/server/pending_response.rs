@@ -39,7 +39,7 @@ struct PendingResponseState {
     taking: Duration,
     /// The bytes of all parts so far.
     bytes: u64,
-    /// Counts them.
+    /// Counts these bytes in the metrics.
     counter: Option<IntCounter>,
 }
 
@@ -112,14 +112,15 @@ impl PendingResponse {
 
     /// Whether the client has left a part unread for too long, or reads the whole response too slowly. The time
     /// that kubewarm needs to encode the response does not count.
-    pub(super) fn is_late(&self, now: Instant, limits: ConnectionLimits) -> bool {
+    pub(super) fn is_too_slow(&self, now: Instant, limits: ConnectionLimits) -> bool {
         let progress = self.0.lock();
         let elapsed = |since| now.saturating_duration_since(since);
         let oldest = progress.handed.front().copied().map_or(Duration::ZERO, elapsed);
         let taking = progress.taking + progress.since.map_or(Duration::ZERO, elapsed);
-        let most = limits.stall + Duration::from_secs(progress.bytes / limits.slowest);
+        let most =
+            limits.part_timeout + Duration::from_secs(progress.bytes / limits.min_bytes_per_second);
         let is_timely = progress.permit.as_ref().is_some_and(|permit| permit.is_timely);
-        oldest >= limits.stall || (is_timely && taking >= most)
+        oldest >= limits.part_timeout || (is_timely && taking >= most)
     }
 }
 
@@ -161,29 +162,29 @@ mod tests {
         of.part(vec![b'x'; bytes].into(), None)
     }
 
-    fn is_late(answer: &PendingResponse) -> bool {
-        answer.is_late(Instant::now(), ConnectionLimits::default())
+    fn is_too_slow(answer: &PendingResponse) -> bool {
+        answer.is_too_slow(Instant::now(), ConnectionLimits::default())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_part_must_be_written_in_time() {
         let (stall, answer) =
-            (ConnectionLimits::default().stall, answer(ResponsePermit::lasting((), many())));
+            (ConnectionLimits::default().part_timeout, answer(ResponsePermit::lasting((), many())));
         advance(stall).await;
-        assert!(!is_late(&answer), "there was no part");
+        assert!(!is_too_slow(&answer), "there was no part");
         let first = part(&answer, 1);
         advance(stall / 2).await;
         let second = part(&answer, 1);
-        assert!(!is_late(&answer));
+        assert!(!is_too_slow(&answer));
         advance(stall / 2).await;
-        assert!(is_late(&answer));
+        assert!(is_too_slow(&answer));
         drop(first);
-        assert!(!is_late(&answer));
+        assert!(!is_too_slow(&answer));
         advance(stall).await;
-        assert!(is_late(&answer));
+        assert!(is_too_slow(&answer));
         drop(second);
         advance(stall).await;
-        assert!(!is_late(&answer), "all parts are written");
+        assert!(!is_too_slow(&answer), "all parts are written");
     }
 
     #[tokio::test(start_paused = true)]
@@ -192,8 +193,11 @@ mod tests {
         let parts: Vec<_> = (0..4).map(|_| part(&answer, 1)).collect();
         let mut was_late = false;
         for part in parts {
-            advance(ConnectionLimits::default().stall.saturating_sub(Duration::from_secs(1))).await;
-            was_late |= is_late(&answer);
+            advance(
+                ConnectionLimits::default().part_timeout.saturating_sub(Duration::from_secs(1)),
+            )
+            .await;
+            was_late |= is_too_slow(&answer);
             drop(part);
         }
         assert!(was_late);
@@ -202,17 +206,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_response_with_a_contended_permit_must_be_read_fast_enough() {
         let limits = ConnectionLimits::default();
-        let second = usize::try_from(limits.slowest.get()).unwrap();
+        let second = usize::try_from(limits.min_bytes_per_second.get()).unwrap();
         for (bytes, permit, expected) in [
             (second / 2, ResponsePermit::timely((), many()), true),
             (2 * second, ResponsePermit::timely((), many()), false),
             (second / 2, ResponsePermit::lasting((), many()), false),
         ] {
             let (answer, mut was_late) = (answer(permit), false);
-            for _ in 0..limits.stall.as_secs() * 3 {
+            for _ in 0..limits.part_timeout.as_secs() * 3 {
                 let part = part(&answer, bytes);
                 advance(Duration::from_secs(1)).await;
-                was_late |= is_late(&answer);
+                was_late |= is_too_slow(&answer);
                 drop(part);
             }
             assert_eq!(was_late, expected, "{bytes}");
@@ -223,8 +227,8 @@ mod tests {
     async fn a_response_that_is_slow_to_produce_does_not_close_the_connection() {
         let answer = answer(ResponsePermit::timely((), many()));
         for _ in 0..10 {
-            advance(ConnectionLimits::default().stall).await;
-            assert!(!is_late(&answer));
+            advance(ConnectionLimits::default().part_timeout).await;
+            assert!(!is_too_slow(&answer));
             drop(part(&answer, 1));
         }
     }

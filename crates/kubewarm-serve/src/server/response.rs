@@ -32,32 +32,31 @@ pub(super) const JSON: &str = "application/json";
 pub(super) const NOT_KEPT: &str = "no-cache, private";
 
 /// An opaque name of an informer, valid until this process ends. It is a keyed hash, so it reveals nothing.
-pub(super) fn opaque(key: &hmac::Key, informer: &InformerKey) -> String {
+pub(super) fn informer_tag(key: &hmac::Key, informer: &InformerKey) -> String {
     // The `Debug` text differs for any two keys. The `Display` text is for people.
-    tagged(key, &format!("{informer:?}"))
+    keyed_tag(key, &format!("{informer:?}"))
 }
 
 /// A keyed hash of `text`, as 16 hexadecimal digits.
-pub(super) fn tagged(key: &hmac::Key, text: &str) -> String {
+pub(super) fn keyed_tag(key: &hmac::Key, text: &str) -> String {
     let tag = hmac::sign(key, text.as_bytes());
     let first = tag.as_ref().first_chunk().copied().unwrap_or_default();
     format!("{:016x}", u64::from_be_bytes(first))
 }
 
-/// The response to a get or list with the request headers `asked`. A large response uses the user's permits
-/// `turns`.
+/// The response to a get or list. The pieces of a large response are encoded under `permits` of the user.
 pub(super) async fn objects(
-    asked: &HeaderMap,
+    request_headers: &HeaderMap,
     answer: reads::ReadResponse,
     key: &hmac::Key,
-    turns: UserPermits,
+    permits: UserPermits,
 ) -> OutgoingResponse {
     let mut headers = headers(JSON, NOT_KEPT);
-    tell_source(&mut headers, &answer.source, key);
+    set_source_headers(&mut headers, &answer.source, key);
     let of = &answer.source.informer.resource;
     let (begun, rest) = match answer.body {
         ReadBody::Whole(body) => (body, None),
-        ReadBody::Pages(mut pages) => match pages.begin(LONG).await {
+        ReadBody::Pages(mut pages) => match pages.first_piece(LONG).await {
             Ok((begun, goes_on)) => (begun, goes_on.then_some(pages)),
             Err(TruncatedListError) => {
                 return failure(&StatusError::not_warm(of.group_resource(), 1));
@@ -65,15 +64,15 @@ pub(super) async fn objects(
         },
     };
     let content = match rest {
-        None => whole(asked, &mut headers, begun.into()),
+        None => whole(request_headers, &mut headers, begun.into()),
         Some(rest) => {
             let rest = stream::unfold(rest, |mut rest| async move {
-                let piece = rest.next().await?;
+                let piece = rest.next_piece().await?;
                 Some((piece.map(Bytes::from), rest))
             });
-            let rest = in_turns(rest, begun.len(), turns);
+            let rest = with_encoding_permits(rest, begun.len(), permits);
             let pieces = stream::iter([Ok(begun.into())]).chain(rest);
-            if is_gzip_accepted(asked) {
+            if is_gzip_accepted(request_headers) {
                 compressed(&mut headers, pieces)
             } else {
                 ResponseBody::streamed(pieces)
@@ -86,34 +85,34 @@ pub(super) async fn objects(
 /// The rest of a response, after its first `begun` bytes. From `LARGE` bytes on, each piece is encoded under a
 /// permit of the user. The permit is released as soon as the piece is encoded, so a slow client holds no
 /// permit.
-fn in_turns<S>(
+fn with_encoding_permits<S>(
     rest: S,
     begun: usize,
-    turns: UserPermits,
+    permits: UserPermits,
 ) -> impl Stream<Item = Result<Bytes, TruncatedListError>>
 where
     S: Stream<Item = Result<Bytes, TruncatedListError>> + 'static,
 {
     let rest = Box::pin(rest);
-    stream::unfold((rest, begun, turns), |(mut rest, bytes, turns)| async move {
-        let turn = if bytes < LARGE { None } else { turns.acquire(1).await };
+    stream::unfold((rest, begun, permits), |(mut rest, bytes, permits)| async move {
+        let permit = if bytes < LARGE { None } else { permits.acquire(1).await };
         let piece = rest.next().await?;
-        drop(turn);
+        drop(permit);
         let bytes = bytes + piece.as_ref().map_or(0, Bytes::len);
-        Some((piece, (rest, bytes, turns)))
+        Some((piece, (rest, bytes, permits)))
     })
 }
 
 /// Sets the headers that name the informer and the age of its data.
-pub(super) fn tell_source(headers: &mut HeaderMap, source: &ReadSource, key: &hmac::Key) {
+pub(super) fn set_source_headers(headers: &mut HeaderMap, source: &ReadSource, key: &hmac::Key) {
     const INFORMER_HEADER: HeaderName = HeaderName::from_static("kubewarm-informer");
     const FRESHNESS: HeaderName = HeaderName::from_static("kubewarm-freshness-milliseconds");
-    set(headers, INFORMER_HEADER, opaque(key, &source.informer));
+    set(headers, INFORMER_HEADER, informer_tag(key, &source.informer));
     if let Some(age) = source.age {
         set(headers, FRESHNESS, age.as_millis().to_string());
     }
-    if source.is_late {
-        set(headers, WARNING, late(source.age));
+    if source.is_stale {
+        set(headers, WARNING, staleness_warning(source.age));
     }
 }
 
@@ -142,15 +141,15 @@ pub(super) fn response(
 }
 
 /// A response with a JSON document that caches must not reuse.
-pub(super) fn json(asked: &HeaderMap, body: Bytes) -> OutgoingResponse {
+pub(super) fn json(request_headers: &HeaderMap, body: Bytes) -> OutgoingResponse {
     let mut headers = headers(JSON, NOT_KEPT);
-    let content = whole(asked, &mut headers, body);
+    let content = whole(request_headers, &mut headers, body);
     response(StatusCode::OK, headers, content)
 }
 
 /// A complete body. It is compressed if it is long and the client accepts gzip.
-fn whole(asked: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> ResponseBody {
-    if body.len() > LONG && is_gzip_accepted(asked) {
+fn whole(request_headers: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> ResponseBody {
+    if body.len() > LONG && is_gzip_accepted(request_headers) {
         return compressed(headers, stream::iter([Ok(body)]));
     }
     body.into()
@@ -166,12 +165,12 @@ fn compressed(
     ResponseBody::streamed(gzip::compressed(pieces))
 }
 
-fn is_gzip_accepted(asked: &HeaderMap) -> bool {
-    gzip::is_taken(asked.get(ACCEPT_ENCODING).map(HeaderValue::as_bytes))
+fn is_gzip_accepted(request_headers: &HeaderMap) -> bool {
+    gzip::accepts_gzip(request_headers.get(ACCEPT_ENCODING).map(HeaderValue::as_bytes))
 }
 
 /// The `Warning` header about stale data. Clients such as kubectl print it.
-fn late(age: Option<Duration>) -> String {
+fn staleness_warning(age: Option<Duration>) -> String {
     match age {
         Some(age) => format!(
             "299 - \"from the cache of kubewarm, last known to be current {} s ago\"",
@@ -182,9 +181,12 @@ fn late(age: Option<Duration>) -> String {
 }
 
 /// The response with a discovery document, or 304 if the client already has it.
-pub(super) fn document(asked: &HeaderMap, document: DiscoveryResponse) -> OutgoingResponse {
+pub(super) fn document(
+    request_headers: &HeaderMap,
+    document: DiscoveryResponse,
+) -> OutgoingResponse {
     let DiscoveryResponse { content_type, etag, body } = document;
-    let known = asked.get(IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
+    let known = request_headers.get(IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
     let is_known = known.is_some_and(|known| is_known(known, &etag));
     let mut headers = headers(content_type, "public");
     headers.insert(VARY, HeaderValue::from_static("Accept"));
@@ -193,7 +195,7 @@ pub(super) fn document(asked: &HeaderMap, document: DiscoveryResponse) -> Outgoi
         headers.remove(CONTENT_TYPE);
         return response(StatusCode::NOT_MODIFIED, headers, Bytes::new().into());
     }
-    let content = whole(asked, &mut headers, body.into());
+    let content = whole(request_headers, &mut headers, body.into());
     response(StatusCode::OK, headers, content)
 }
 
@@ -255,16 +257,17 @@ mod tests {
         let (now, most) = (Rc::default(), Rc::default());
         let [jane, john] = user_permits(4, ["jane", "john"]);
         // This client reads one large piece and then stops.
-        let mut slow = Box::pin(in_turns(pieces(9, &now, &most), LARGE, jane.clone()));
+        let mut slow = Box::pin(with_encoding_permits(pieces(9, &now, &most), LARGE, jane.clone()));
         assert!(slow.next().await.is_some());
         let all = [(&jane, 40), (&john, 5)].map(|(user, count)| {
-            let written = (0..count).map(|_| in_turns(pieces(4, &now, &most), LARGE, user.clone()));
+            let written = (0..count)
+                .map(|_| with_encoding_permits(pieces(4, &now, &most), LARGE, user.clone()));
             join_all(written.map(StreamExt::collect::<Vec<_>>))
         });
         let written = join_all(all).await;
         assert!(written.iter().flatten().all(|pieces| pieces.len() == 4));
         assert_eq!(most.get(), 2, "one per user");
-        let small = (0..9).map(|_| in_turns(pieces(2, &now, &most), 0, jane.clone()));
+        let small = (0..9).map(|_| with_encoding_permits(pieces(2, &now, &most), 0, jane.clone()));
         join_all(small.map(StreamExt::collect::<Vec<_>>)).await;
         assert_eq!(most.get(), 9, "small responses do not wait");
     }
@@ -274,8 +277,12 @@ mod tests {
         let [key, other] = [[1; 32], [2; 32]].map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key));
         // The namespace has only hexadecimal letters, so a plain name could contain it.
         let whole = informer("secrets", "decade");
-        assert_eq!(opaque(&key, &whole), opaque(&key, &informer("secrets", "decade")));
-        assert_ne!(opaque(&key, &whole), opaque(&other, &whole), "the name depends on the key");
+        assert_eq!(informer_tag(&key, &whole), informer_tag(&key, &informer("secrets", "decade")));
+        assert_ne!(
+            informer_tag(&key, &whole),
+            informer_tag(&other, &whole),
+            "the name depends on the key"
+        );
         let owner = Identity::ServiceAccount { namespace: "decade".into(), name: "facade".into() };
         let metadata = Projection::Metadata(ManagedFieldsPolicy::Drop);
         let informers = [
@@ -288,10 +295,11 @@ mod tests {
             InformerKey { declared_in: Some("facade".into()), ..whole.clone() },
             whole,
         ];
-        let names: BTreeSet<_> = informers.iter().map(|informer| opaque(&key, informer)).collect();
+        let names: BTreeSet<_> =
+            informers.iter().map(|informer| informer_tag(&key, informer)).collect();
         assert_eq!(names.len(), informers.len(), "{names:?}");
         for (name, informer) in
-            informers.iter().map(|informer| (opaque(&key, informer), format!("{informer:?}")))
+            informers.iter().map(|informer| (informer_tag(&key, informer), format!("{informer:?}")))
         {
             assert_eq!(name.len(), 16, "{name}");
             assert!(name.bytes().all(|digit| b"0123456789abcdef".contains(&digit)), "{name}");

@@ -3,7 +3,7 @@
 use super::{
     body::{OutgoingResponse, ResponseBody},
     pending_response::ResponsePermit,
-    response::{JSON, NOT_KEPT, headers, response, tell_source},
+    response::{JSON, NOT_KEPT, headers, response, set_source_headers},
 };
 use crate::{
     callers::{CallerAdmission, CallerCredentials, CallerRejection},
@@ -25,12 +25,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// The interval of a watch's access reviews.
-const REVIEW: Duration = Duration::from_secs(10);
+const REVIEW_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval after an access review without a result.
-const RETRY: Duration = Duration::from_secs(4);
+const RETRY_INTERVAL: Duration = Duration::from_secs(4);
 /// The maximum age of an open watch's last positive review, counted from the time of its request. After this
 /// time the watch ends, even if no review is possible. A revoked permission thus ends in time.
-const REVIEWED: Duration = Duration::from_secs(30);
+const MAX_REVIEW_AGE: Duration = Duration::from_secs(30);
 
 /// An open watch, with everything that it occupies.
 pub(super) struct WatchSession {
@@ -41,7 +41,7 @@ pub(super) struct WatchSession {
     /// Counts the watch and its events.
     pub(super) counted: OpenClientWatch,
     /// The watch's entry in the list of open watches.
-    pub(super) _entered: Arc<WatcherEntry>,
+    pub(super) _entry: Arc<WatcherEntry>,
     /// Ends the watch when it is cancelled.
     pub(super) stop: CancellationToken,
 }
@@ -64,7 +64,7 @@ impl WatchSession {
     pub(super) fn response(self, names: &hmac::Key, permit: ResponsePermit) -> OutgoingResponse {
         let mut headers = headers(JSON, NOT_KEPT);
         if let Some(source) = self.feed.source() {
-            tell_source(&mut headers, source, names);
+            set_source_headers(&mut headers, source, names);
         }
         let pieces = stream::unfold(self, |mut watch| async move {
             let piece = watch.next().await?;
@@ -115,13 +115,13 @@ impl WatchReview {
         allowed_at: Instant,
     ) -> Self {
         // Random, so that watches that begin together are not reviewed together.
-        let due = Instant::now() + REVIEW.mul_f64(fastrand::f64());
+        let due = Instant::now() + REVIEW_INTERVAL.mul_f64(fastrand::f64());
         Self { callers, credentials, accesses, peer, allowed_at, due }
     }
 
     /// When the watch ends if no further review is positive.
     fn end(&self) -> Instant {
-        self.allowed_at + REVIEWED
+        self.allowed_at + MAX_REVIEW_AGE
     }
 
     /// When [`Self::is_allowed`] must be called again.
@@ -136,15 +136,15 @@ impl WatchReview {
             return now < self.end();
         }
         // After a long pause by a slow client, the watch is reviewed again before it continues.
-        let until = if now < self.end() { self.end() } else { now + RETRY };
-        match timeout_at(until, self.ask()).await {
+        let until = if now < self.end() { self.end() } else { now + RETRY_INTERVAL };
+        match timeout_at(until, self.review_all()).await {
             Ok(Ok(asked)) => {
                 self.allowed_at = asked;
-                self.due = Instant::now() + REVIEW;
+                self.due = Instant::now() + REVIEW_INTERVAL;
             }
             // The review has no result, so the last permission stays valid for a while.
             Ok(Err(CallerRejection::Limited(_) | CallerRejection::Undecided(_))) => {
-                self.due = Instant::now() + RETRY;
+                self.due = Instant::now() + RETRY_INTERVAL;
             }
             Ok(Err(_)) | Err(_) => return false,
         }
@@ -152,7 +152,7 @@ impl WatchReview {
     }
 
     /// Repeats all reviews. Returns when the oldest of their results was requested.
-    async fn ask(&self) -> Result<Instant, CallerRejection> {
+    async fn review_all(&self) -> Result<Instant, CallerRejection> {
         let mut oldest = Instant::now();
         for access in &self.accesses {
             let asked = self.callers.recheck(&self.credentials, access, self.peer).await?;
@@ -172,7 +172,7 @@ mod tests {
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
     fn credentials() -> CallerCredentials {
-        CallerCredentials::of([("authorization", &b"Bearer t0k3n"[..])]).unwrap()
+        CallerCredentials::from_headers([("authorization", &b"Bearer t0k3n"[..])]).unwrap()
     }
 
     fn may(_: &str, _: &str) -> Said {
@@ -183,7 +183,7 @@ mod tests {
     async fn begun(callers: &Arc<CallerAdmission>) -> WatchReview {
         let (credentials, accesses) = (credentials(), vec![pods("watch", Some("web"))]);
         let (caller, _) = callers.admit(&credentials, &accesses[0], PEER).await.unwrap();
-        WatchReview::new(Arc::clone(callers), credentials, PEER, accesses, caller.asked)
+        WatchReview::new(Arc::clone(callers), credentials, PEER, accesses, caller.reviewed_at)
     }
 
     /// Reviews the watch until it ends, or for the time `most`. Returns the time that has passed.
@@ -204,7 +204,7 @@ mod tests {
             let hour = Duration::from_hours(1);
             assert!(go_on(&mut review, hour).await >= hour);
             *say.lock() = no;
-            let most = 2 * REVIEW + Duration::from_secs(1);
+            let most = 2 * REVIEW_INTERVAL + Duration::from_secs(1);
             assert!(go_on(&mut review, hour).await <= most);
         }
     }
@@ -220,7 +220,7 @@ mod tests {
         let mut review = begun(&callers).await;
         *say.lock() = |_, _| Said::Nothing(RequestFault::new(FaultReason::Unreachable, "refused"));
         go_on(&mut review, Duration::from_hours(1)).await;
-        let late = asked.elapsed().saturating_sub(REVIEWED);
-        assert!(asked.elapsed() >= REVIEWED && late < Duration::from_millis(10), "{late:?}");
+        let late = asked.elapsed().saturating_sub(MAX_REVIEW_AGE);
+        assert!(asked.elapsed() >= MAX_REVIEW_AGE && late < Duration::from_millis(10), "{late:?}");
     }
 }

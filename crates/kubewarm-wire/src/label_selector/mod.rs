@@ -103,13 +103,17 @@ impl<'a> LabelSelectorParser<'a> {
         match self.take() {
             "in" => requirements.push(checked(key, LabelSelectorOperator::In, &self.values()?)?),
             "notin" => {
-                requirements.push(checked(key, LabelSelectorOperator::NotIn, &self.values()?)?)
+                requirements.push(checked(key, LabelSelectorOperator::NotIn, &self.values()?)?);
             }
             "=" | "==" => {
-                requirements.push(checked(key, LabelSelectorOperator::In, &self.exact_value()?)?)
+                requirements.push(checked(key, LabelSelectorOperator::In, &self.exact_value()?)?);
             }
             "!=" => {
-                requirements.push(checked(key, LabelSelectorOperator::NotIn, &self.exact_value()?)?)
+                requirements.push(checked(
+                    key,
+                    LabelSelectorOperator::NotIn,
+                    &self.exact_value()?,
+                )?);
             }
             ">" => comparisons.push(compared(key, Ordering::Greater, &self.exact_value()?)?),
             "<" => comparisons.push(compared(key, Ordering::Less, &self.exact_value()?)?),

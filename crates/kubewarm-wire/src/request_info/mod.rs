@@ -21,7 +21,7 @@ pub struct RequestInfo {
     /// profile serve the request.
     pub profile: Option<ProfileRef>,
     /// The target of the request.
-    pub what: RequestTarget,
+    pub target: RequestTarget,
 }
 
 /// The target of a read request.
@@ -47,7 +47,7 @@ pub struct ObjectRequest {
     /// The field selector. The caller checks whether the kind supports its fields. Empty for a get.
     pub fields: FieldSelector,
     /// The required version of the response.
-    pub at: VersionMatch,
+    pub version_match: VersionMatch,
     /// Maximum number of objects. `None` also where the API server ignores the limit.
     pub limit: Option<NonZeroU64>,
     /// The form of the response, or of each event of a watch.
@@ -117,14 +117,14 @@ impl RequestInfo {
             RequestPath::Nothing => return Err(StatusError::no_such_path()),
             _ if method != "GET" => return Err(StatusError::only_get()),
             RequestPath::Document(document @ (ApiDocument::Core | ApiDocument::Groups)) => {
-                RequestTarget::Document(document, accept::listing(accept)?)
+                RequestTarget::Document(document, accept::discovery_form(accept)?)
             }
             RequestPath::Document(document) => {
-                accept::plain(accept)?;
+                accept::require_plain_json(accept)?;
                 RequestTarget::Document(document, DiscoveryForm::Legacy)
             }
         };
-        Ok(Self { profile, what })
+        Ok(Self { profile, target: what })
     }
 }
 
@@ -155,16 +155,16 @@ fn objects(
         name,
         labels: LabelSelector::default(),
         fields: FieldSelector::default(),
-        at: VersionMatch::Latest,
+        version_match: VersionMatch::Latest,
         limit: None,
-        form: accept::form(accept, is_list)?,
+        form: accept::response_form(accept, is_list)?,
         watch: None,
     };
     match objects.name {
-        Some(_) => objects.at = options::of_get(&query)?,
-        None => options::of_list(&query, &mut objects)?,
+        Some(_) => objects.version_match = options::parse_get_version(&query)?,
+        None => options::parse_list_options(&query, &mut objects)?,
     }
-    objects.form = options::of_form(objects.form, &query)?;
+    objects.form = options::with_include_object(objects.form, &query)?;
     Ok(objects)
 }
 
@@ -184,7 +184,7 @@ impl ObjectRequest {
     /// The only name that objects in the response can have: from the path of a get, or from the
     /// selector `metadata.name=`.
     #[must_use]
-    pub fn only_name(&self) -> Option<&str> {
+    pub fn single_name(&self) -> Option<&str> {
         self.name.as_deref().or_else(|| self.fields.name())
     }
 
@@ -200,7 +200,7 @@ impl ObjectRequest {
     /// namespace. The review and the query use the same fields, so a caller reads only what the
     /// review covers.
     #[must_use]
-    pub fn access(&self) -> AccessAttributes<'_> {
+    pub fn access_attributes(&self) -> AccessAttributes<'_> {
         let name = self.name.as_deref();
         let is_namespace = name.is_some() && self.resource.resource() == "namespaces";
         let within = if is_namespace { name } else { self.namespace.as_deref() };

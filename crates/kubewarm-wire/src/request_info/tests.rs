@@ -9,7 +9,7 @@ fn get(path: &str, query: &str) -> Result<RequestInfo, StatusError> {
 }
 
 fn objects_of(path: &str, query: &str) -> ObjectRequest {
-    match get(path, query).unwrap().what {
+    match get(path, query).unwrap().target {
         RequestTarget::Objects(objects) => objects,
         RequestTarget::Document(other, _) => panic!("{other:?}"),
     }
@@ -18,7 +18,8 @@ fn objects_of(path: &str, query: &str) -> ObjectRequest {
 /// The verb, resource, namespace and name in the access review.
 fn reviewed(path: &str, query: &str) -> String {
     let objects = objects_of(path, query);
-    let AccessAttributes { verb, group, version, resource, namespace, name } = objects.access();
+    let AccessAttributes { verb, group, version, resource, namespace, name } =
+        objects.access_attributes();
     format!("{verb} {resource}.{version}.{group} {namespace}/{name}")
 }
 
@@ -59,7 +60,7 @@ fn a_get_has_no_selectors_and_a_list_has_all_of_them() {
 fn the_access_review_of_a_document_has_its_path() {
     for path in ["/version", "/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1"] {
         for variant in [path.to_owned(), format!("{path}/"), format!("/profiles/a/b{path}")] {
-            let RequestTarget::Document(document, _) = get(&variant, "").unwrap().what else {
+            let RequestTarget::Document(document, _) = get(&variant, "").unwrap().target else {
                 panic!("{variant}")
             };
             assert_eq!(document.path(), path);
@@ -100,7 +101,7 @@ fn each_request_that_is_not_served_has_the_right_status_code() {
 fn a_profile_in_the_path_does_not_change_the_request() {
     let plain = get("/api/v1/pods", "labelSelector=a").unwrap();
     let below = get("/profiles/team-a/p/api/v1/pods", "labelSelector=a").unwrap();
-    assert_eq!(plain.what, below.what);
+    assert_eq!(plain.target, below.target);
     assert_eq!((plain.profile.is_none(), below.profile.is_some()), (true, true));
 }
 
@@ -114,10 +115,10 @@ proptest! {
         ),
         accept in proptest::option::of(".{0,40}"),
     ) {
-        if let Ok(RequestInfo { what: RequestTarget::Objects(objects), .. }) =
+        if let Ok(RequestInfo { target: RequestTarget::Objects(objects), .. }) =
             RequestInfo::parse(&method, &path, query.as_deref(), accept.as_deref())
         {
-            let access = objects.access();
+            let access = objects.access_attributes();
             prop_assert_eq!(access.verb == "get", objects.name.is_some());
             if access.verb == "list" {
                 prop_assert_eq!(access.namespace, objects.namespace.as_deref().unwrap_or(""));

@@ -33,8 +33,8 @@ pub struct StatusError {
     /// `metadata.continue`, with which a client can resume an expired list.
     token: Option<String>,
     /// Whether the request can succeed at the API server.
-    elsewhere: bool,
-    /// The cause is the caller or a missing permission, whatever the code.
+    is_specific_to_cache: bool,
+    /// Whether the caller or a missing permission is the cause, although the code is 429 or 5xx.
     is_rejection: bool,
 }
 
@@ -71,7 +71,7 @@ impl StatusError {
     /// is on, the server then forwards the request.
     #[must_use]
     pub fn is_specific_to_cache(&self) -> bool {
-        self.elsewhere
+        self.is_specific_to_cache
     }
 
     /// 400: the request is invalid.
@@ -159,7 +159,7 @@ impl StatusError {
     #[must_use]
     pub fn no_such_path() -> Self {
         let message = "the server could not find the requested resource";
-        Self::new(404, "NotFound", message).with("", "", "").elsewhere()
+        Self::new(404, "NotFound", message).with("", "", "").specific_to_cache()
     }
 
     /// 405: kubewarm does not serve `verb`, such as `create`.
@@ -167,21 +167,21 @@ impl StatusError {
     pub fn method_not_allowed(of: &GroupResource, verb: &str) -> Self {
         let kind = quoted(&of.to_string());
         let message = format!("{verb} is not supported on resources of kind {kind}");
-        Self::new(405, "MethodNotAllowed", message).about(of, "").elsewhere()
+        Self::new(405, "MethodNotAllowed", message).about(of, "").specific_to_cache()
     }
 
     /// 405 for a path without a resource, or a method that the Kubernetes API does not have.
     #[must_use]
     pub(super) fn only_get() -> Self {
         let message = "the server does not allow this method on the requested resource";
-        Self::new(405, "MethodNotAllowed", message).with("", "", "").elsewhere()
+        Self::new(405, "MethodNotAllowed", message).with("", "", "").specific_to_cache()
     }
 
     /// 406: kubewarm serves none of the media types that the client accepts.
     #[must_use]
     pub fn not_acceptable() -> Self {
         let message = format!("only the following media types are accepted: {MEDIA_TYPE}");
-        Self::new(406, "NotAcceptable", message).with("", "", "").elsewhere()
+        Self::new(406, "NotAcceptable", message).with("", "", "").specific_to_cache()
     }
 
     /// 406: the client requests a list as one object, or one object as a list.
@@ -198,7 +198,7 @@ impl StatusError {
             "of {of} only metadata is kept warm: ask for {MEDIA_TYPE};as=PartialObjectMetadata;\
              g=meta.k8s.io;v=v1, or PartialObjectMetadataList, or ask the API server"
         );
-        Self::new(406, "NotAcceptable", message).about(of, "").elsewhere()
+        Self::new(406, "NotAcceptable", message).about(of, "").specific_to_cache()
     }
 
     /// 410: the store's event log no longer contains the exact version of a list.
@@ -250,7 +250,7 @@ impl StatusError {
             push(&mut message, format_args!(" {}", quoted(name)));
         }
         push(&mut message, format_args!(" not cached: {why}; ask the API server"));
-        Self::new(421, "NotCached", message).about(of, name).elsewhere()
+        Self::new(421, "NotCached", message).about(of, name).specific_to_cache()
     }
 
     /// Checks rules about combinations of options.
@@ -353,7 +353,7 @@ impl StatusError {
             message: message.into(),
             details: None,
             token: None,
-            elsewhere: false,
+            is_specific_to_cache: false,
             is_rejection: false,
         }
     }
@@ -364,13 +364,13 @@ impl StatusError {
     pub(super) fn too_much(sort: &str, most: usize, what: &str) -> Self {
         let ask = "ask for parts of it one after the other, or the API server";
         let message = format!("a {sort} selector here has at most {most} {what}; {ask}");
-        Self::bad_request(message).elsewhere()
+        Self::bad_request(message).specific_to_cache()
     }
 
     /// Marks the error as specific to kubewarm: the request can succeed at the API server.
     #[must_use]
-    pub fn elsewhere(mut self) -> Self {
-        self.elsewhere = true;
+    pub fn specific_to_cache(mut self) -> Self {
+        self.is_specific_to_cache = true;
         self
     }
 

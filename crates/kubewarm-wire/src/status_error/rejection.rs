@@ -1,10 +1,10 @@
-//! Failures with a code of a server's fault that kubewarm did not cause.
+//! Failures with a 429 or 5xx code that the caller or a missing permission causes.
 
 use super::StatusError;
 use kubewarm_api::model::GroupResource;
 
 impl StatusError {
-    /// Whether the caller or a missing permission is the cause, although the code is one of a server's fault.
+    /// Whether the caller or a missing permission is the cause, although the code is 429 or 5xx.
     #[must_use]
     pub fn is_rejection(&self) -> bool {
         self.is_rejection

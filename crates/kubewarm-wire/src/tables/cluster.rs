@@ -11,8 +11,8 @@ const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
 const UNKNOWN: &str = "<unknown>";
 
-pub(super) fn nodes(of: &PrintInput<'_>) -> Vec<Value> {
-    let status = of.at("status");
+pub(super) fn nodes(object: &PrintInput<'_>) -> Vec<Value> {
+    let status = object.at("status");
     // The last of several `Ready` conditions counts.
     let is_ready = |condition: &JsonView<'_>| condition.at("type").text() == "Ready";
     let state = match status.at("conditions").items().rfind(is_ready) {
@@ -20,9 +20,9 @@ pub(super) fn nodes(of: &PrintInput<'_>) -> Vec<Value> {
         Some(_) => "NotReady",
         None => "Unknown",
     };
-    let is_closed = of.at("spec.unschedulable").flag();
+    let is_closed = object.at("spec.unschedulable").flag();
     let state = if is_closed { format!("{state},SchedulingDisabled") } else { state.to_owned() };
-    let roles = of.at("metadata.labels").entries().filter_map(|(key, value)| {
+    let roles = object.at("metadata.labels").entries().filter_map(|(key, value)| {
         let role = match key.strip_prefix("node-role.kubernetes.io/") {
             Some(role) => role,
             None if key == "kubernetes.io/role" => value.text(),
@@ -42,10 +42,10 @@ pub(super) fn nodes(of: &PrintInput<'_>) -> Vec<Value> {
         let _written = write!(kernel, " ({machine})");
     }
     vec![
-        of.name(),
+        object.name(),
         state.into(),
         if roles.is_empty() { NONE.into() } else { roles.into() },
-        of.age(),
+        object.age(),
         about("kubeletVersion").text().into(),
         address("InternalIP").into(),
         address("ExternalIP").into(),
@@ -55,22 +55,22 @@ pub(super) fn nodes(of: &PrintInput<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn namespaces(of: &PrintInput<'_>) -> Vec<Value> {
-    vec![of.name(), of.at("status.phase").text().into(), of.age()]
+pub(super) fn namespaces(object: &PrintInput<'_>) -> Vec<Value> {
+    vec![object.name(), object.at("status.phase").text().into(), object.age()]
 }
 
 /// Prints events of both API groups, which have different names for the same fields.
-pub(super) fn events(of: &PrintInput<'_>) -> Vec<Value> {
-    let either = |one: &str, other: &str| match of.at(one) {
+pub(super) fn events(object: &PrintInput<'_>) -> Vec<Value> {
+    let either = |one: &str, other: &str| match object.at(one) {
         found if found.is_set() => found,
-        _ => of.at(other),
+        _ => object.at(other),
     };
-    let since = |time: JsonView<'_>| age::since(time.text(), of.now);
+    let since = |time: JsonView<'_>| age::since(time.text(), object.now);
     let first = either("firstTimestamp", "deprecatedFirstTimestamp");
-    let first = since(if first.is_set() { first } else { of.at("eventTime") });
+    let first = since(if first.is_set() { first } else { object.at("eventTime") });
     let last = either("lastTimestamp", "deprecatedLastTimestamp");
     let last = if last.is_set() { since(last) } else { first.clone() };
-    let series = of.at("series");
+    let series = object.at("series");
     let (last, count) = if series.is_set() {
         (since(series.at("lastObservedTime")), series.at("count").int())
     } else {
@@ -79,44 +79,53 @@ pub(super) fn events(of: &PrintInput<'_>) -> Vec<Value> {
     };
     let about = either("involvedObject", "regarding");
     let kind = about.at("kind").text().to_lowercase();
-    let object = match about.at("name").text() {
+    let subject = match about.at("name").text() {
         "" => kind,
         name => format!("{kind}/{name}"),
     };
     let source = either("source", "deprecatedSource");
     let reporter = either("reportingComponent", "reportingController").text();
     let mut by = source.at("component").text_or(reporter).to_owned();
-    let host = source.at("host").text_or(of.at("reportingInstance").text());
+    let host = source.at("host").text_or(object.at("reportingInstance").text());
     if !host.is_empty() {
         let _written = write!(by, ", {host}");
     }
     vec![
         last.into(),
-        of.at("type").text().into(),
-        of.at("reason").text().into(),
-        object.into(),
+        object.at("type").text().into(),
+        object.at("reason").text().into(),
+        subject.into(),
         about.at("fieldPath").text().into(),
         by.into(),
         either("message", "note").text().trim().into(),
         first.into(),
         count.into(),
-        of.name(),
+        object.name(),
     ]
 }
 
-pub(super) fn config_maps(of: &PrintInput<'_>) -> Vec<Value> {
-    vec![of.name(), (of.at("data").len() + of.at("binaryData").len()).into(), of.age()]
+pub(super) fn config_maps(object: &PrintInput<'_>) -> Vec<Value> {
+    vec![
+        object.name(),
+        (object.at("data").len() + object.at("binaryData").len()).into(),
+        object.age(),
+    ]
 }
 
-pub(super) fn secrets(of: &PrintInput<'_>) -> Vec<Value> {
-    vec![of.name(), of.at("type").text().into(), of.at("data").len().into(), of.age()]
+pub(super) fn secrets(object: &PrintInput<'_>) -> Vec<Value> {
+    vec![
+        object.name(),
+        object.at("type").text().into(),
+        object.at("data").len().into(),
+        object.age(),
+    ]
 }
 
 /// Prints `RoleBindings` and `ClusterRoleBindings`.
-pub(super) fn bindings(of: &PrintInput<'_>) -> Vec<Value> {
-    let role = of.at("roleRef");
+pub(super) fn bindings(object: &PrintInput<'_>) -> Vec<Value> {
+    let role = object.at("roleRef");
     let subjects = |kind: &str| {
-        let all = of.at("subjects").items().filter(|subject| subject.at("kind").text() == kind);
+        let all = object.at("subjects").items().filter(|subject| subject.at("kind").text() == kind);
         let names = all.map(|subject| match subject.at("namespace").text() {
             namespace if kind == "ServiceAccount" => {
                 format!("{namespace}/{}", subject.at("name").text())
@@ -126,112 +135,113 @@ pub(super) fn bindings(of: &PrintInput<'_>) -> Vec<Value> {
         Value::from(names.collect::<Vec<_>>().join(", "))
     };
     vec![
-        of.name(),
+        object.name(),
         format!("{}/{}", role.at("kind").text(), role.at("name").text()).into(),
-        of.age(),
+        object.age(),
         subjects("User"),
         subjects("Group"),
         subjects("ServiceAccount"),
     ]
 }
 
-pub(super) fn leases(of: &PrintInput<'_>) -> Vec<Value> {
-    vec![of.name(), of.at("spec.holderIdentity").text().into(), of.age()]
+pub(super) fn leases(object: &PrintInput<'_>) -> Vec<Value> {
+    vec![object.name(), object.at("spec.holderIdentity").text().into(), object.age()]
 }
 
-pub(super) fn quotas(of: &PrintInput<'_>) -> Vec<Value> {
+pub(super) fn quotas(object: &PrintInput<'_>) -> Vec<Value> {
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
-    let quantity = |of: JsonView<'_>| if of.is_set() { of.written() } else { "0".to_owned() };
-    for (resource, hard) in of.at("status.hard").entries() {
-        let used = quantity(of.at("status.used").field(resource));
+    let quantity =
+        |value: JsonView<'_>| if value.is_set() { value.written() } else { "0".to_owned() };
+    for (resource, hard) in object.at("status.hard").entries() {
+        let used = quantity(object.at("status.used").field(resource));
         let text = format!("{resource}: {used}/{}", quantity(hard));
         if resource.starts_with("limits.") { &mut limits } else { &mut requests }.push(text);
     }
-    vec![of.name(), requests.join(", ").into(), limits.join(", ").into(), of.age()]
+    vec![object.name(), requests.join(", ").into(), limits.join(", ").into(), object.age()]
 }
 
-pub(super) fn priority_classes(of: &PrintInput<'_>) -> Vec<Value> {
+pub(super) fn priority_classes(object: &PrintInput<'_>) -> Vec<Value> {
     vec![
-        of.name(),
-        of.at("value").int().into(),
-        of.at("globalDefault").flag().into(),
-        of.age(),
-        of.at("preemptionPolicy").text().into(),
+        object.name(),
+        object.at("value").int().into(),
+        object.at("globalDefault").flag().into(),
+        object.age(),
+        object.at("preemptionPolicy").text().into(),
     ]
 }
 
-pub(super) fn runtime_classes(of: &PrintInput<'_>) -> Vec<Value> {
-    vec![of.name(), of.at("handler").text().into(), of.age()]
+pub(super) fn runtime_classes(object: &PrintInput<'_>) -> Vec<Value> {
+    vec![object.name(), object.at("handler").text().into(), object.age()]
 }
 
 /// Prints validating and mutating webhook configurations.
-pub(super) fn webhooks(of: &PrintInput<'_>) -> Vec<Value> {
-    vec![of.name(), of.at("webhooks").len().into(), of.age()]
+pub(super) fn webhooks(object: &PrintInput<'_>) -> Vec<Value> {
+    vec![object.name(), object.at("webhooks").len().into(), object.age()]
 }
 
-pub(super) fn validating_policies(of: &PrintInput<'_>) -> Vec<Value> {
-    admission_policy(of, "spec.validations")
+pub(super) fn validating_policies(object: &PrintInput<'_>) -> Vec<Value> {
+    admission_policy(object, "spec.validations")
 }
 
-pub(super) fn mutating_policies(of: &PrintInput<'_>) -> Vec<Value> {
-    admission_policy(of, "spec.mutations")
+pub(super) fn mutating_policies(object: &PrintInput<'_>) -> Vec<Value> {
+    admission_policy(object, "spec.mutations")
 }
 
-fn admission_policy(of: &PrintInput<'_>, rules: &str) -> Vec<Value> {
-    let kind = of.at("spec.paramKind");
+fn admission_policy(object: &PrintInput<'_>, rules: &str) -> Vec<Value> {
+    let kind = object.at("spec.paramKind");
     let kind = if kind.is_set() {
         format!("{}/{}", kind.at("apiVersion").text(), kind.at("kind").text())
     } else {
         UNSET.to_owned()
     };
-    vec![of.name(), of.at(rules).len().into(), kind.into(), of.age()]
+    vec![object.name(), object.at(rules).len().into(), kind.into(), object.age()]
 }
 
 /// Prints bindings of validating and mutating admission policies. The API server prints `<unset>`
 /// also for parameters that a label selector selects.
-pub(super) fn policy_bindings(of: &PrintInput<'_>) -> Vec<Value> {
-    let parameter = of.at("spec.paramRef");
+pub(super) fn policy_bindings(object: &PrintInput<'_>) -> Vec<Value> {
+    let parameter = object.at("spec.paramRef");
     let parameter = match parameter.at("name").text() {
         "" => UNSET.to_owned(),
         name => format!("{}/{name}", parameter.at("namespace").text_or("*")),
     };
-    vec![of.name(), of.at("spec.policyName").text().into(), parameter.into(), of.age()]
+    vec![object.name(), object.at("spec.policyName").text().into(), parameter.into(), object.age()]
 }
 
-pub(super) fn flow_schemas(of: &PrintInput<'_>) -> Vec<Value> {
-    let spec = of.at("spec");
+pub(super) fn flow_schemas(object: &PrintInput<'_>) -> Vec<Value> {
+    let spec = object.at("spec");
     let method = spec.at("distinguisherMethod");
-    let dangling = of.at("status.conditions").of_type("Dangling");
+    let dangling = object.at("status.conditions").of_type("Dangling");
     vec![
-        of.name(),
+        object.name(),
         spec.at("priorityLevelConfiguration.name").text().into(),
         spec.at("matchingPrecedence").int().into(),
         if method.is_set() { method.at("type").text() } else { NONE }.into(),
-        of.age(),
+        object.age(),
         if dangling.is_set() { dangling.at("status").text() } else { "?" }.into(),
     ]
 }
 
-pub(super) fn priority_levels(of: &PrintInput<'_>) -> Vec<Value> {
-    let limited = of.at("spec.limited");
+pub(super) fn priority_levels(object: &PrintInput<'_>) -> Vec<Value> {
+    let limited = object.at("spec.limited");
     let queuing = limited.at("limitResponse.queuing");
     let number = |within: JsonView<'_>, field: &str| match within {
         within if within.is_set() => Value::from(within.at(field).int()),
         _ => Value::from(NONE),
     };
     vec![
-        of.name(),
-        of.at("spec.type").text().into(),
+        object.name(),
+        object.at("spec.type").text().into(),
         number(limited, "nominalConcurrencyShares"),
         number(queuing, "queues"),
         number(queuing, "handSize"),
         number(queuing, "queueLengthLimit"),
-        of.age(),
+        object.age(),
     ]
 }
 
-pub(super) fn signing_requests(of: &PrintInput<'_>) -> Vec<Value> {
-    let (spec, status) = (of.at("spec"), of.at("status"));
+pub(super) fn signing_requests(object: &PrintInput<'_>) -> Vec<Value> {
+    let (spec, status) = (object.at("spec"), object.at("status"));
     let has = |kind: &str| status.at("conditions").of_type(kind).is_set();
     let mut state = match () {
         () if has("Denied") => "Denied",
@@ -252,8 +262,8 @@ pub(super) fn signing_requests(of: &PrintInput<'_>) -> Vec<Value> {
         NONE.to_owned()
     };
     vec![
-        of.name(),
-        of.age(),
+        object.name(),
+        object.age(),
         spec.at("signerName").text_or(NONE).into(),
         spec.at("username").text().into(),
         lasts.into(),
@@ -261,19 +271,19 @@ pub(super) fn signing_requests(of: &PrintInput<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn api_services(of: &PrintInput<'_>) -> Vec<Value> {
-    let service = of.at("spec.service");
+pub(super) fn api_services(object: &PrintInput<'_>) -> Vec<Value> {
+    let service = object.at("spec.service");
     let by = if service.is_set() {
         format!("{}/{}", service.at("namespace").text(), service.at("name").text())
     } else {
         "Local".to_owned()
     };
-    let available = of.at("status.conditions").of_type("Available");
+    let available = object.at("status.conditions").of_type("Available");
     let status = available.at("status").text_or("Unknown");
     let available = match available.at("reason").text() {
         "" => status.to_owned(),
         _ if status == "True" => status.to_owned(),
         reason => format!("{status} ({reason})"),
     };
-    vec![of.name(), by.into(), available.into(), of.age()]
+    vec![object.name(), by.into(), available.into(), object.age()]
 }

@@ -12,8 +12,8 @@ const UNSET: &str = "<unset>";
 /// Maximum number of addresses, ports or hosts in a column; the rest is counted.
 const MAX: usize = 3;
 
-pub(super) fn services(of: &PrintInput<'_>) -> Vec<Value> {
-    let spec = of.at("spec");
+pub(super) fn services(object: &PrintInput<'_>) -> Vec<Value> {
+    let spec = object.at("spec");
     let address = spec.at("clusterIPs").items().next().map_or(NONE, JsonView::text);
     let ports = spec.at("ports").items().map(|port| {
         let (number, protocol) = (port.at("port").int(), port.at("protocol").text());
@@ -24,24 +24,24 @@ pub(super) fn services(of: &PrintInput<'_>) -> Vec<Value> {
     });
     let ports = ports.collect::<Vec<_>>().join(",");
     vec![
-        of.name(),
+        object.name(),
         spec.at("type").text().into(),
         address.into(),
-        external(of).into(),
+        external(object).into(),
         if ports.is_empty() { NONE.into() } else { ports.into() },
-        of.age(),
+        object.age(),
         labels(spec.at("selector")).into(),
     ]
 }
 
-fn external(of: &PrintInput<'_>) -> String {
-    let spec = of.at("spec");
+fn external(object: &PrintInput<'_>) -> String {
+    let spec = object.at("spec");
     let own = spec.at("externalIPs").joined(",");
     match spec.at("type").text() {
         "ClusterIP" | "NodePort" if own.is_empty() => NONE.to_owned(),
         "ClusterIP" | "NodePort" => own,
         "LoadBalancer" => {
-            let balanced = balanced(of);
+            let balanced = balanced(object);
             match (balanced.is_empty(), own.is_empty()) {
                 (true, true) => "<pending>".to_owned(),
                 (true, false) => own,
@@ -55,23 +55,23 @@ fn external(of: &PrintInput<'_>) -> String {
 }
 
 /// The addresses of the load balancer, sorted, without duplicates, joined with commas.
-fn balanced(of: &PrintInput<'_>) -> String {
-    let all = of.at("status.loadBalancer.ingress").items();
+fn balanced(object: &PrintInput<'_>) -> String {
+    let all = object.at("status.loadBalancer.ingress").items();
     let all = all.map(|it| it.at("ip").text_or(it.at("hostname").text()));
     let all: BTreeSet<_> = all.filter(|address| !address.is_empty()).collect();
     all.into_iter().collect::<Vec<_>>().join(",")
 }
 
-pub(super) fn ingresses(of: &PrintInput<'_>) -> Vec<Value> {
-    let spec = of.at("spec");
+pub(super) fn ingresses(object: &PrintInput<'_>) -> Vec<Value> {
+    let spec = object.at("spec");
     let is_encrypted = !spec.at("tls").is_empty();
     vec![
-        of.name(),
+        object.name(),
         spec.at("ingressClassName").given_or(NONE).into(),
         hosts(spec.at("rules")).into(),
-        balanced(of).into(),
+        balanced(object).into(),
         if is_encrypted { "80, 443" } else { "80" }.into(),
-        of.age(),
+        object.age(),
     ]
 }
 
@@ -94,9 +94,10 @@ fn hosts(rules: JsonView<'_>) -> String {
     }
 }
 
-pub(super) fn ingress_classes(of: &PrintInput<'_>) -> Vec<Value> {
-    let is_default = of.annotation("ingressclass.kubernetes.io/is-default-class").text() == "true";
-    let of_parameters = of.at("spec.parameters");
+pub(super) fn ingress_classes(object: &PrintInput<'_>) -> Vec<Value> {
+    let is_default =
+        object.annotation("ingressclass.kubernetes.io/is-default-class").text() == "true";
+    let of_parameters = object.at("spec.parameters");
     let parameters = if of_parameters.is_set() {
         let kind = of_parameters.at("kind").text();
         let name = of_parameters.at("name").text();
@@ -108,22 +109,22 @@ pub(super) fn ingress_classes(of: &PrintInput<'_>) -> Vec<Value> {
         NONE.to_owned()
     };
     vec![
-        marked(of, is_default),
-        of.at("spec.controller").text().into(),
+        marked(object, is_default),
+        object.at("spec.controller").text().into(),
         parameters.into(),
-        of.age(),
+        object.age(),
     ]
 }
 
 /// The name, with the mark `(default)` if `is_default`.
-pub(super) fn marked(of: &PrintInput<'_>, is_default: bool) -> Value {
-    let name = of.at("metadata.name").text();
+pub(super) fn marked(object: &PrintInput<'_>, is_default: bool) -> Value {
+    let name = object.at("metadata.name").text();
     if is_default { format!("{name} (default)").into() } else { name.into() }
 }
 
-pub(super) fn endpoints(of: &PrintInput<'_>) -> Vec<Value> {
+pub(super) fn endpoints(object: &PrintInput<'_>) -> Vec<Value> {
     let mut all = Vec::new();
-    for subset in of.at("subsets").items() {
+    for subset in object.at("subsets").items() {
         let addresses = || subset.at("addresses").items().map(|address| address.at("ip").text());
         if subset.at("ports").is_empty() {
             all.extend(addresses().map(str::to_owned));
@@ -135,25 +136,25 @@ pub(super) fn endpoints(of: &PrintInput<'_>) -> Vec<Value> {
             }));
         }
     }
-    let is_empty = of.at("subsets").is_empty();
+    let is_empty = object.at("subsets").is_empty();
     let text = if is_empty { NONE.to_owned() } else { first_of(&all, MAX, ",") };
-    vec![of.name(), text.into(), of.age()]
+    vec![object.name(), text.into(), object.age()]
 }
 
-pub(super) fn endpoint_slices(of: &PrintInput<'_>) -> Vec<Value> {
-    let ports = of.at("ports").items().map(|port| match port.at("port") {
+pub(super) fn endpoint_slices(object: &PrintInput<'_>) -> Vec<Value> {
+    let ports = object.at("ports").items().map(|port| match port.at("port") {
         number if number.is_set() => number.int().to_string(),
         _ => port.at("name").given_or("*").to_owned(),
     });
     let addresses =
-        of.at("endpoints").items().flat_map(|endpoint| endpoint.at("addresses").items());
+        object.at("endpoints").items().flat_map(|endpoint| endpoint.at("addresses").items());
     let addresses = addresses.map(|address| address.text().to_owned());
     vec![
-        of.name(),
-        of.at("addressType").text().into(),
+        object.name(),
+        object.at("addressType").text().into(),
         some_of(&ports.collect::<Vec<_>>()).into(),
         some_of(&addresses.collect::<Vec<_>>()).into(),
-        of.age(),
+        object.age(),
     ]
 }
 
@@ -164,17 +165,17 @@ fn some_of(all: &[String]) -> String {
     }
 }
 
-pub(super) fn network_policies(of: &PrintInput<'_>) -> Vec<Value> {
-    vec![of.name(), selector(of.at("spec.podSelector")).into(), of.age()]
+pub(super) fn network_policies(object: &PrintInput<'_>) -> Vec<Value> {
+    vec![object.name(), selector(object.at("spec.podSelector")).into(), object.age()]
 }
 
-pub(super) fn service_cidrs(of: &PrintInput<'_>) -> Vec<Value> {
-    vec![of.name(), of.at("spec.cidrs").joined(",").into(), of.age()]
+pub(super) fn service_cidrs(object: &PrintInput<'_>) -> Vec<Value> {
+    vec![object.name(), object.at("spec.cidrs").joined(",").into(), object.age()]
 }
 
 /// The API server also prints the age, although the kind has no column for it.
-pub(super) fn ip_addresses(of: &PrintInput<'_>) -> Vec<Value> {
-    let parent = of.at("spec.parentRef");
+pub(super) fn ip_addresses(object: &PrintInput<'_>) -> Vec<Value> {
+    let parent = object.at("spec.parentRef");
     let text = if parent.is_set() {
         let resource = parent.at("resource").text();
         let resource = match parent.at("group").text() {
@@ -193,5 +194,5 @@ pub(super) fn ip_addresses(of: &PrintInput<'_>) -> Vec<Value> {
     } else {
         NONE.to_owned()
     };
-    vec![of.name(), text.into(), of.age()]
+    vec![object.name(), text.into(), object.age()]
 }

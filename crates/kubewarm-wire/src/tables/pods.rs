@@ -32,12 +32,12 @@ impl ContainerRestarts {
     }
 }
 
-pub(super) fn pods(of: &PrintInput<'_>) -> Vec<Value> {
-    let (spec, status) = (of.at("spec"), of.at("status"));
+pub(super) fn pods(object: &PrintInput<'_>) -> Vec<Value> {
+    let (spec, status) = (object.at("spec"), object.at("status"));
     let restartable = restartable(spec);
     let total = spec.at("containers").len() + i64::try_from(restartable.len()).unwrap_or_default();
-    let ContainerSummary { ready, mut reason, restarts } = sum(of, &restartable);
-    if of.is_going() {
+    let ContainerSummary { ready, mut reason, restarts } = sum(object, &restartable);
+    if object.is_going() {
         let is_over = matches!(status.at("phase").text(), "Succeeded" | "Failed");
         if status.at("reason").text() == "NodeLost" {
             "Unknown".clone_into(&mut reason);
@@ -47,18 +47,18 @@ pub(super) fn pods(of: &PrintInput<'_>) -> Vec<Value> {
     }
     let restarts = match restarts {
         ContainerRestarts { count, last: Some(last) } if count != 0 => {
-            format!("{count} ({} ago)", age::human(of.now.duration_since(last)))
+            format!("{count} ({} ago)", age::human(object.now.duration_since(last)))
         }
         ContainerRestarts { count, .. } => count.to_string(),
     };
     let address =
         status.at("podIPs").items().next().unwrap_or(JsonView(None)).at("ip").text_or(NONE);
     vec![
-        of.name(),
+        object.name(),
         format!("{ready}/{total}").into(),
         reason.into(),
         restarts.into(),
-        of.age(),
+        object.age(),
         address.into(),
         spec.at("nodeName").text_or(NONE).into(),
         status.at("nominatedNodeName").text_or(NONE).into(),
@@ -83,8 +83,8 @@ fn restartable(spec: JsonView<'_>) -> Vec<&str> {
     kept.map(|container| container.at("name").text()).collect()
 }
 
-fn sum(of: &PrintInput<'_>, restartable: &[&str]) -> ContainerSummary {
-    let status = of.at("status");
+fn sum(object: &PrintInput<'_>, restartable: &[&str]) -> ContainerSummary {
+    let status = object.at("status");
     let conditions = status.at("conditions");
     let mut sum = ContainerSummary::default();
     status.at("reason").text_or(status.at("phase").text()).clone_into(&mut sum.reason);
@@ -95,7 +95,7 @@ fn sum(of: &PrintInput<'_>, restartable: &[&str]) -> ContainerSummary {
     if is_gated {
         "SchedulingGated".clone_into(&mut sum.reason);
     }
-    let (is_initializing, of_sidecars) = initialize(of, restartable, &mut sum);
+    let (is_initializing, of_sidecars) = initialize(object, restartable, &mut sum);
     if !is_initializing || conditions.of_type("Initialized").at("status").text() == "True" {
         sum.restarts = of_sidecars;
         run(status, &mut sum);
@@ -106,13 +106,13 @@ fn sum(of: &PrintInput<'_>, restartable: &[&str]) -> ContainerSummary {
 /// Adds up the init containers up to the first unfinished one. Returns whether one is unfinished,
 /// and the restarts of the sidecars.
 fn initialize(
-    of: &PrintInput<'_>,
+    object: &PrintInput<'_>,
     restartable: &[&str],
     sum: &mut ContainerSummary,
 ) -> (bool, ContainerRestarts) {
     let mut of_sidecars = ContainerRestarts::default();
-    let total = of.at("spec.initContainers").len();
-    for (number, container) in of.at("status.initContainerStatuses").items().enumerate() {
+    let total = object.at("spec.initContainers").len();
+    for (number, container) in object.at("status.initContainerStatuses").items().enumerate() {
         sum.restarts.add(container);
         let is_sidecar = restartable.contains(&container.at("name").text());
         if is_sidecar {

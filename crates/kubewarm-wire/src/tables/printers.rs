@@ -30,8 +30,8 @@ impl BuiltInPrinter {
 const OF_METADATA: &[&str] =
     &["serviceaccounts", "deviceclasses.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"];
 
-fn name_and_age(of: &PrintInput<'_>) -> Vec<Value> {
-    vec![of.name(), of.age()]
+fn name_and_age(object: &PrintInput<'_>) -> Vec<Value> {
+    vec![object.name(), object.age()]
 }
 
 macro_rules! all {

@@ -16,8 +16,8 @@ const MODES: [(&str, &str); 4] = [
     ("ReadWriteOncePod", "RWOP"),
 ];
 
-pub(super) fn volumes(of: &PrintInput<'_>) -> Vec<Value> {
-    let spec = of.at("spec");
+pub(super) fn volumes(object: &PrintInput<'_>) -> Vec<Value> {
+    let spec = object.at("spec");
     let claim = spec.at("claimRef");
     let claim = if claim.is_set() {
         format!("{}/{}", claim.at("namespace").text(), claim.at("name").text())
@@ -25,22 +25,22 @@ pub(super) fn volumes(of: &PrintInput<'_>) -> Vec<Value> {
         String::new()
     };
     vec![
-        of.name(),
+        object.name(),
         size(spec.at("capacity")).into(),
         modes(spec.at("accessModes")).into(),
         spec.at("persistentVolumeReclaimPolicy").text().into(),
-        phase(of).into(),
+        phase(object).into(),
         claim.into(),
-        class(of).into(),
+        class(object).into(),
         spec.at("volumeAttributesClassName").given_or(UNSET).into(),
-        of.at("status.reason").text().into(),
-        of.age(),
+        object.at("status.reason").text().into(),
+        object.age(),
         spec.at("volumeMode").given_or(UNSET).into(),
     ]
 }
 
-pub(super) fn claims(of: &PrintInput<'_>) -> Vec<Value> {
-    let (spec, status) = (of.at("spec"), of.at("status"));
+pub(super) fn claims(object: &PrintInput<'_>) -> Vec<Value> {
+    let (spec, status) = (object.at("spec"), object.at("status"));
     let volume = spec.at("volumeName").text();
     let (capacity, modes) = if volume.is_empty() {
         (String::new(), String::new())
@@ -48,84 +48,84 @@ pub(super) fn claims(of: &PrintInput<'_>) -> Vec<Value> {
         (size(status.at("capacity")), modes(status.at("accessModes")))
     };
     vec![
-        of.name(),
-        phase(of).into(),
+        object.name(),
+        phase(object).into(),
         volume.into(),
         capacity.into(),
         modes.into(),
-        class(of).into(),
+        class(object).into(),
         spec.at("volumeAttributesClassName").given_or(UNSET).into(),
-        of.age(),
+        object.age(),
         spec.at("volumeMode").given_or(UNSET).into(),
     ]
 }
 
-fn phase<'a>(of: &PrintInput<'a>) -> &'a str {
-    if of.is_going() { "Terminating" } else { of.at("status.phase").text() }
+fn phase<'a>(object: &PrintInput<'a>) -> &'a str {
+    if object.is_going() { "Terminating" } else { object.at("status.phase").text() }
 }
 
-fn class<'a>(of: &PrintInput<'a>) -> &'a str {
-    let own = of.at("spec.storageClassName");
-    of.annotation(CLASS).given_or(own.text())
+fn class<'a>(object: &PrintInput<'a>) -> &'a str {
+    let own = object.at("spec.storageClassName");
+    object.annotation(CLASS).given_or(own.text())
 }
 
-fn size(of: JsonView<'_>) -> String {
-    let size = of.field("storage");
+fn size(value: JsonView<'_>) -> String {
+    let size = value.field("storage");
     if size.is_set() { size.written() } else { "0".to_owned() }
 }
 
-fn modes(of: JsonView<'_>) -> String {
-    let has = |mode: &str| of.items().any(|it| it.text() == mode);
+fn modes(value: JsonView<'_>) -> String {
+    let has = |mode: &str| value.items().any(|it| it.text() == mode);
     let short = MODES.iter().filter(|(mode, _)| has(mode)).map(|(_, short)| *short);
     short.collect::<Vec<_>>().join(",")
 }
 
-pub(super) fn classes(of: &PrintInput<'_>) -> Vec<Value> {
+pub(super) fn classes(object: &PrintInput<'_>) -> Vec<Value> {
     let marks = ["", "beta."].map(|at| format!("storageclass.{at}kubernetes.io/is-default-class"));
-    let is_default = marks.iter().any(|mark| of.annotation(mark).text() == "true");
+    let is_default = marks.iter().any(|mark| object.annotation(mark).text() == "true");
     vec![
-        marked(of, is_default),
-        of.at("provisioner").text().into(),
-        of.at("reclaimPolicy").given_or("Delete").into(),
-        of.at("volumeBindingMode").given_or("Immediate").into(),
-        of.at("allowVolumeExpansion").flag().into(),
-        of.age(),
+        marked(object, is_default),
+        object.at("provisioner").text().into(),
+        object.at("reclaimPolicy").given_or("Delete").into(),
+        object.at("volumeBindingMode").given_or("Immediate").into(),
+        object.at("allowVolumeExpansion").flag().into(),
+        object.age(),
     ]
 }
 
-pub(super) fn attributes_classes(of: &PrintInput<'_>) -> Vec<Value> {
-    vec![of.name(), of.at("driverName").text().into(), of.age()]
+pub(super) fn attributes_classes(object: &PrintInput<'_>) -> Vec<Value> {
+    vec![object.name(), object.at("driverName").text().into(), object.age()]
 }
 
-pub(super) fn attachments(of: &PrintInput<'_>) -> Vec<Value> {
+pub(super) fn attachments(object: &PrintInput<'_>) -> Vec<Value> {
     vec![
-        of.name(),
-        of.at("spec.attacher").text().into(),
-        of.at("spec.source.persistentVolumeName").text().into(),
-        of.at("spec.nodeName").text().into(),
-        of.at("status.attached").flag().into(),
-        of.age(),
+        object.name(),
+        object.at("spec.attacher").text().into(),
+        object.at("spec.source.persistentVolumeName").text().into(),
+        object.at("spec.nodeName").text().into(),
+        object.at("status.attached").flag().into(),
+        object.age(),
     ]
 }
 
-pub(super) fn csi_nodes(of: &PrintInput<'_>) -> Vec<Value> {
-    vec![of.name(), of.at("spec.drivers").len().into(), of.age()]
+pub(super) fn csi_nodes(object: &PrintInput<'_>) -> Vec<Value> {
+    vec![object.name(), object.at("spec.drivers").len().into(), object.age()]
 }
 
-pub(super) fn csi_drivers(of: &PrintInput<'_>) -> Vec<Value> {
-    let spec = of.at("spec");
+pub(super) fn csi_drivers(object: &PrintInput<'_>) -> Vec<Value> {
+    let spec = object.at("spec");
     let tokens = spec.at("tokenRequests");
     let audiences = || tokens.items().map(|token| token.at("audience").text()).collect::<Vec<_>>();
     let tokens = if tokens.is_set() { audiences().join(",") } else { UNSET.to_owned() };
     let modes = spec.at("volumeLifecycleModes").joined(",");
     vec![
-        of.name(),
+        object.name(),
         spec.at("attachRequired").flag_or(true).into(),
         spec.at("podInfoOnMount").flag().into(),
         spec.at("storageCapacity").flag().into(),
         tokens.into(),
         spec.at("requiresRepublish").flag().into(),
         if modes.is_empty() { NONE.into() } else { modes.into() },
-        of.age(),
+        object.age(),
     ]
 }

@@ -14,16 +14,16 @@ const UNKNOWN: &str = "<unknown>";
 /// Maximum number of an autoscaler's metrics in the column; the rest is counted.
 const MAX_METRICS: usize = 2;
 
-pub(super) fn deployments(of: &PrintInput<'_>) -> Vec<Value> {
-    let status = of.at("status");
-    let [names, images] = containers(of.at("spec.template.spec"));
-    let selector = selector(of.at("spec.selector"));
+pub(super) fn deployments(object: &PrintInput<'_>) -> Vec<Value> {
+    let status = object.at("status");
+    let [names, images] = containers(object.at("spec.template.spec"));
+    let selector = selector(object.at("spec.selector"));
     vec![
-        of.name(),
-        format!("{}/{}", status.at("readyReplicas").int(), of.at("spec.replicas").int()).into(),
+        object.name(),
+        format!("{}/{}", status.at("readyReplicas").int(), object.at("spec.replicas").int()).into(),
         status.at("updatedReplicas").int().into(),
         status.at("availableReplicas").int().into(),
-        of.age(),
+        object.age(),
         names.into(),
         images.into(),
         // The API server prints an empty text, not `<none>`, for a deployment without a selector.
@@ -32,60 +32,65 @@ pub(super) fn deployments(of: &PrintInput<'_>) -> Vec<Value> {
 }
 
 /// Prints `ReplicaSets`.
-pub(super) fn replicas(of: &PrintInput<'_>) -> Vec<Value> {
-    replicated(of, selector(of.at("spec.selector")))
+pub(super) fn replicas(object: &PrintInput<'_>) -> Vec<Value> {
+    replicated(object, selector(object.at("spec.selector")))
 }
 
 /// Prints `ReplicationControllers`, whose selectors are plain labels.
-pub(super) fn controllers(of: &PrintInput<'_>) -> Vec<Value> {
-    replicated(of, labels(of.at("spec.selector")))
+pub(super) fn controllers(object: &PrintInput<'_>) -> Vec<Value> {
+    replicated(object, labels(object.at("spec.selector")))
 }
 
-fn replicated(of: &PrintInput<'_>, selector: String) -> Vec<Value> {
-    let [names, images] = containers(of.at("spec.template.spec"));
+fn replicated(object: &PrintInput<'_>, selector: String) -> Vec<Value> {
+    let [names, images] = containers(object.at("spec.template.spec"));
     vec![
-        of.name(),
-        of.at("spec.replicas").int().into(),
-        of.at("status.replicas").int().into(),
-        of.at("status.readyReplicas").int().into(),
-        of.age(),
+        object.name(),
+        object.at("spec.replicas").int().into(),
+        object.at("status.replicas").int().into(),
+        object.at("status.readyReplicas").int().into(),
+        object.age(),
         names.into(),
         images.into(),
         selector.into(),
     ]
 }
 
-pub(super) fn stateful_sets(of: &PrintInput<'_>) -> Vec<Value> {
-    let [names, images] = containers(of.at("spec.template.spec"));
-    let (ready, all) = (of.at("status.readyReplicas").int(), of.at("spec.replicas").int());
-    vec![of.name(), format!("{ready}/{all}").into(), of.age(), names.into(), images.into()]
+pub(super) fn stateful_sets(object: &PrintInput<'_>) -> Vec<Value> {
+    let [names, images] = containers(object.at("spec.template.spec"));
+    let (ready, all) = (object.at("status.readyReplicas").int(), object.at("spec.replicas").int());
+    vec![object.name(), format!("{ready}/{all}").into(), object.age(), names.into(), images.into()]
 }
 
-pub(super) fn daemon_sets(of: &PrintInput<'_>) -> Vec<Value> {
-    let status = |field: &str| Value::from(of.at("status").at(field).int());
-    let [names, images] = containers(of.at("spec.template.spec"));
+pub(super) fn daemon_sets(object: &PrintInput<'_>) -> Vec<Value> {
+    let status = |field: &str| Value::from(object.at("status").at(field).int());
+    let [names, images] = containers(object.at("spec.template.spec"));
     vec![
-        of.name(),
+        object.name(),
         status("desiredNumberScheduled"),
         status("currentNumberScheduled"),
         status("numberReady"),
         status("updatedNumberScheduled"),
         status("numberAvailable"),
-        labels(of.at("spec.template.spec.nodeSelector")).into(),
-        of.age(),
+        labels(object.at("spec.template.spec.nodeSelector")).into(),
+        object.age(),
         names.into(),
         images.into(),
-        selector(of.at("spec.selector")).into(),
+        selector(object.at("spec.selector")).into(),
     ]
 }
 
-pub(super) fn pod_templates(of: &PrintInput<'_>) -> Vec<Value> {
-    let [names, images] = containers(of.at("template.spec"));
-    vec![of.name(), names.into(), images.into(), labels(of.at("template.metadata.labels")).into()]
+pub(super) fn pod_templates(object: &PrintInput<'_>) -> Vec<Value> {
+    let [names, images] = containers(object.at("template.spec"));
+    vec![
+        object.name(),
+        names.into(),
+        images.into(),
+        labels(object.at("template.metadata.labels")).into(),
+    ]
 }
 
-pub(super) fn controller_revisions(of: &PrintInput<'_>) -> Vec<Value> {
-    let mut owners = of.at("metadata.ownerReferences").items();
+pub(super) fn controller_revisions(object: &PrintInput<'_>) -> Vec<Value> {
+    let mut owners = object.at("metadata.ownerReferences").items();
     let owner = owners.find(|owner| owner.at("controller").flag()).map(|owner| {
         let kind = owner.at("kind").text();
         let kind = match owner.at("apiVersion").text().split_once('/') {
@@ -95,11 +100,11 @@ pub(super) fn controller_revisions(of: &PrintInput<'_>) -> Vec<Value> {
         format!("{}/{}", kind.to_lowercase(), owner.at("name").text())
     });
     let owner = owner.unwrap_or_else(|| NONE.to_owned());
-    vec![of.name(), owner.into(), of.at("revision").int().into(), of.age()]
+    vec![object.name(), owner.into(), object.at("revision").int().into(), object.age()]
 }
 
-pub(super) fn jobs(of: &PrintInput<'_>) -> Vec<Value> {
-    let (spec, status) = (of.at("spec"), of.at("status"));
+pub(super) fn jobs(object: &PrintInput<'_>) -> Vec<Value> {
+    let (spec, status) = (object.at("spec"), object.at("status"));
     let done = status.at("succeeded").int();
     let parallel = spec.at("parallelism").int();
     let completions = if spec.at("completions").is_set() {
@@ -111,12 +116,12 @@ pub(super) fn jobs(of: &PrintInput<'_>) -> Vec<Value> {
     };
     let time = |field: &str| status.at(field).text().parse::<Timestamp>().ok();
     let took = time("startTime")
-        .map(|from| age::human(time("completionTime").unwrap_or(of.now).duration_since(from)));
+        .map(|from| age::human(time("completionTime").unwrap_or(object.now).duration_since(from)));
     let is = |kind: &str| status.at("conditions").of_type(kind).at("status").text() == "True";
     let state = match () {
         () if is("Complete") => "Complete",
         () if is("Failed") => "Failed",
-        () if of.is_going() => "Terminating",
+        () if object.is_going() => "Terminating",
         () if is("Suspended") => "Suspended",
         () if is("FailureTarget") => "FailureTarget",
         () if is("SuccessCriteriaMet") => "SuccessCriteriaMet",
@@ -124,21 +129,21 @@ pub(super) fn jobs(of: &PrintInput<'_>) -> Vec<Value> {
     };
     let [names, images] = containers(spec.at("template.spec"));
     vec![
-        of.name(),
+        object.name(),
         state.into(),
         completions.into(),
         took.unwrap_or_default().into(),
-        of.age(),
+        object.age(),
         names.into(),
         images.into(),
         selector(spec.at("selector")).into(),
     ]
 }
 
-pub(super) fn cron_jobs(of: &PrintInput<'_>) -> Vec<Value> {
-    let spec = of.at("spec");
+pub(super) fn cron_jobs(object: &PrintInput<'_>) -> Vec<Value> {
+    let spec = object.at("spec");
     let last = "status.lastScheduleTime";
-    let last = if of.at(last).is_set() { of.since(last) } else { NONE.to_owned() };
+    let last = if object.at(last).is_set() { object.since(last) } else { NONE.to_owned() };
     let suspended = match spec.at("suspend") {
         given if !given.is_set() => UNSET,
         given if given.flag() => "True",
@@ -146,67 +151,67 @@ pub(super) fn cron_jobs(of: &PrintInput<'_>) -> Vec<Value> {
     };
     let [names, images] = containers(spec.at("jobTemplate.spec.template.spec"));
     vec![
-        of.name(),
+        object.name(),
         spec.at("schedule").text().into(),
         spec.at("timeZone").given_or(NONE).into(),
         suspended.into(),
-        of.at("status.active").len().into(),
+        object.at("status.active").len().into(),
         last.into(),
-        of.age(),
+        object.age(),
         names.into(),
         images.into(),
         selector(spec.at("jobTemplate.spec.selector")).into(),
     ]
 }
 
-pub(super) fn disruption_budgets(of: &PrintInput<'_>) -> Vec<Value> {
-    let given = |path: &str| match of.at(path) {
+pub(super) fn disruption_budgets(object: &PrintInput<'_>) -> Vec<Value> {
+    let given = |path: &str| match object.at(path) {
         given if given.is_set() => given.written(),
         _ => "N/A".to_owned(),
     };
     vec![
-        of.name(),
+        object.name(),
         given("spec.minAvailable").into(),
         given("spec.maxUnavailable").into(),
-        of.at("status.disruptionsAllowed").int().into(),
-        of.age(),
+        object.at("status.disruptionsAllowed").int().into(),
+        object.age(),
     ]
 }
 
-pub(super) fn resource_claims(of: &PrintInput<'_>) -> Vec<Value> {
-    let status = of.at("status");
-    let state = match (status.at("allocation").is_set(), of.is_going()) {
+pub(super) fn resource_claims(object: &PrintInput<'_>) -> Vec<Value> {
+    let status = object.at("status");
+    let state = match (status.at("allocation").is_set(), object.is_going()) {
         (false, false) => "pending",
         (false, true) => "deleted",
         (true, _) if status.at("reservedFor").is_empty() => "allocated",
         (true, _) => "allocated,reserved",
     };
-    let state = match (status.at("allocation").is_set(), of.is_going()) {
+    let state = match (status.at("allocation").is_set(), object.is_going()) {
         (true, true) => format!("deleted,{state}"),
         _ => state.to_owned(),
     };
-    vec![of.name(), state.into(), of.age()]
+    vec![object.name(), state.into(), object.age()]
 }
 
-pub(super) fn resource_slices(of: &PrintInput<'_>) -> Vec<Value> {
-    let spec = |path: &str| Value::from(of.at("spec").at(path).text());
-    vec![of.name(), spec("nodeName"), spec("driver"), spec("pool.name"), of.age()]
+pub(super) fn resource_slices(object: &PrintInput<'_>) -> Vec<Value> {
+    let spec = |path: &str| Value::from(object.at("spec").at(path).text());
+    vec![object.name(), spec("nodeName"), spec("driver"), spec("pool.name"), object.age()]
 }
 
 /// Prints `HorizontalPodAutoscalers` of `autoscaling/v2`.
-pub(super) fn autoscalers(of: &PrintInput<'_>) -> Vec<Value> {
-    let spec = of.at("spec");
+pub(super) fn autoscalers(object: &PrintInput<'_>) -> Vec<Value> {
+    let spec = object.at("spec");
     let target = spec.at("scaleTargetRef");
     let fewest = spec.at("minReplicas");
     let fewest = if fewest.is_set() { fewest.written() } else { UNSET.to_owned() };
     vec![
-        of.name(),
+        object.name(),
         format!("{}/{}", target.at("kind").text(), target.at("name").text()).into(),
-        metrics(spec.at("metrics"), of.at("status.currentMetrics")).into(),
+        metrics(spec.at("metrics"), object.at("status.currentMetrics")).into(),
         fewest.into(),
         spec.at("maxReplicas").int().into(),
-        of.at("status.currentReplicas").int().into(),
-        of.age(),
+        object.at("status.currentReplicas").int().into(),
+        object.age(),
     ]
 }
 
@@ -222,10 +227,12 @@ fn metrics(wanted: JsonView<'_>, current: JsonView<'_>) -> String {
 
 /// Formats a metric: its current value and its target.
 fn metric(wanted: JsonView<'_>, current: JsonView<'_>) -> String {
-    let quantity = |of: JsonView<'_>| if of.is_set() { of.written() } else { "0".to_owned() };
-    let or_unknown = |of: JsonView<'_>| if of.is_set() { of.written() } else { UNKNOWN.to_owned() };
-    let percent = |of: JsonView<'_>, other: &str| match of {
-        of if of.is_set() => format!("{}%", of.int()),
+    let quantity =
+        |value: JsonView<'_>| if value.is_set() { value.written() } else { "0".to_owned() };
+    let or_unknown =
+        |value: JsonView<'_>| if value.is_set() { value.written() } else { UNKNOWN.to_owned() };
+    let percent = |value: JsonView<'_>, other: &str| match value {
+        value if value.is_set() => format!("{}%", value.int()),
         _ => other.to_owned(),
     };
     let kind = wanted.at("type").text();

@@ -14,10 +14,10 @@ use k8s_openapi::api::{
 };
 use kube::Client;
 use kubewarm_api::{
-    manifests::{self, Grant, GrantObject, LEASE, OperatorFeature, RbacObject, grants},
+    manifests::{self, Grant, GrantObject, LEASE, OperatorFeature, RbacObject, list_grants},
     model::{AccountPolicyState, FaultReason, RequestFault, Subject},
 };
-use kubewarm_client::{ApiResponse, fetch_account_policy_state, get, may};
+use kubewarm_client::{ApiResponse, fetch_account_policy_state, get, is_permitted};
 use std::fmt::Write as _;
 
 /// Maximum number of access reviews for the operator's permissions. About 12 are needed.
@@ -104,7 +104,7 @@ async fn rights(
     let (mut missing, mut allowed) = (Vec::new(), 0_usize);
     for needed in needed(namespace, watched, more)?.into_iter().take(REVIEWS) {
         let Some(attributes) = attributes(&needed) else { continue };
-        match may(client, &subject, attributes).await {
+        match is_permitted(client, &subject, attributes).await {
             Ok(true) => allowed += 1,
             Ok(false) => missing.push(needed),
             Err(fault) => {
@@ -138,10 +138,10 @@ fn needed(
     watched: &[String],
     more: &[OperatorFeature],
 ) -> Result<Vec<Grant>, manifests::ManifestError> {
-    let text = manifests::operator(namespace, watched, more)?;
+    let text = manifests::render_operator(namespace, watched, more)?;
     // Documents that do not parse are neither roles nor bindings.
     let roles = text.split("---\n").filter_map(|text| RbacObject::parse(text).ok());
-    Ok(grants(&roles.flatten().collect::<Vec<_>>()).into_keys().collect())
+    Ok(list_grants(&roles.flatten().collect::<Vec<_>>()).into_keys().collect())
 }
 
 /// The attributes of an access review. `None` if the grant is not for a resource.

@@ -315,7 +315,7 @@ fn a_selector_needs_one_cluster_role_and_one_binding_per_namespace() {
     )
     .unwrap();
     let text = offline.manifests.unwrap();
-    assert!(text.starts_with("# Which namespaces a selector finds"), "{text}");
+    assert!(text.starts_with("# The namespaces of a selector depend on the cluster"), "{text}");
     assert_eq!(index(&text), own);
 
     let nothing = ProfilePermissions::for_informers(

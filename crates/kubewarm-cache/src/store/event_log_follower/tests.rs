@@ -32,7 +32,7 @@ fn news(follower: &mut EventLogFollower) -> Vec<String> {
     };
     let mut events = Vec::new();
     loop {
-        match follower.take() {
+        match follower.next_event() {
             FollowerEvent::Change(change) => {
                 let name = String::from_utf8_lossy(change.name()).into_owned();
                 let (version, namespace) = (change.version(), change.namespace());
@@ -98,7 +98,7 @@ fn select_and_follow_leaves_no_gap_before_the_first_change() {
     writer.apply(upsert("a/x", 9, "8", &web("another")));
     assert_eq!(news(&mut follower), ["7 a/x one>two", "8 a/x two>another"]);
     let (_, mut at_version) = reader.select_and_follow(&ObjectQuery::default());
-    assert!(matches!(at_version.take(), FollowerEvent::None(Some(at)) if at == version("8")));
+    assert!(matches!(at_version.next_event(), FollowerEvent::None(Some(at)) if at == version("8")));
 }
 
 #[test]
@@ -131,7 +131,9 @@ fn a_relist_restarts_the_event_log_only_if_it_finds_a_change() {
     let mut follower = reader.follow(&version("20")).unwrap();
     writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
     let at = |follower: &mut EventLogFollower| {
-        let FollowerEvent::None(version) = follower.take() else { panic!("expected no change") };
+        let FollowerEvent::None(version) = follower.next_event() else {
+            panic!("expected no change")
+        };
         version
     };
     assert_eq!(at(&mut follower), Some(version("20")), "the list has found no change");

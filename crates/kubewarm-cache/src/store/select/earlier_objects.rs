@@ -18,7 +18,7 @@ impl StoreReader {
     /// Whether [`StoreReader::select_at`] can return the objects of this version now.
     #[must_use]
     pub fn remembers(&self, version: &ResourceVersion) -> bool {
-        self.table.contents.read().first_since(version).is_some()
+        self.store.contents.read().first_since(version).is_some()
     }
 
     /// Selects as [`StoreReader::select`] does, but from the objects as they were at `version`.
@@ -34,25 +34,25 @@ impl StoreReader {
     pub fn select_at(
         &self,
         version: &ResourceVersion,
-        wanted: &ObjectQuery,
+        query: &ObjectQuery,
         after: Option<&ObjectKey>,
         limit: Option<usize>,
     ) -> Option<ObjectSnapshot> {
-        let contents = self.table.contents.read();
+        let contents = self.store.contents.read();
         let first = contents.first_since(version)?;
         let changes: Vec<_> = contents.log.from(first)?.map(Arc::clone).collect();
         let epoch = contents.log.epoch;
         drop(contents);
         // There can be many changes, so they are sorted outside the lock.
         let mut earlier = EarlierObjects::default();
-        earlier.add(&changes, wanted, after);
-        let contents = self.table.contents.read();
+        earlier.add(&changes, query, after);
+        let contents = self.store.contents.read();
         if contents.log.epoch != epoch || !contents.log.is_complete() {
             return None;
         }
         let newer = contents.log.from(first + changes.len() as u64)?;
-        earlier.add(newer, wanted, after);
-        let selected = self.select_of(&contents, wanted, after, limit, earlier);
+        earlier.add(newer, query, after);
+        let selected = self.select_of(&contents, query, after, limit, earlier);
         Some(ObjectSnapshot { version: Some(version.clone()), ..selected })
     }
 }
@@ -65,7 +65,7 @@ impl StoreContents {
         if held == version {
             return Some(self.log.next());
         }
-        if version.is_older_than(held) { self.log.behind(version) } else { None }
+        if version.is_older_than(held) { self.log.first_after(version) } else { None }
     }
 }
 
@@ -75,12 +75,12 @@ impl<'a> EarlierObjects<'a> {
     fn add(
         &mut self,
         changes: impl IntoIterator<Item = &'a Arc<StoreChange>>,
-        wanted: &ObjectQuery,
+        query: &ObjectQuery,
         after: Option<&ObjectKey>,
     ) {
         for change in changes {
             let object = ObjectKeyRef { namespace: change.namespace(), name: change.name() };
-            if wanted.is_in_span(object, after) {
+            if query.is_in_span(object, after) {
                 let [_, newest] = self.0.entry(object.to_key()).or_insert([change, change]);
                 *newest = change;
             }
@@ -94,7 +94,7 @@ impl<'a> EarlierObjects<'a> {
     /// Returns the number of objects at the earlier version, from their present number `now`.
     pub(super) fn rows(&self, now: usize) -> usize {
         let were = self.0.values().filter(|[first, _]| first.before.is_some()).count();
-        let are = self.0.values().filter(|[_, newest]| newest.is_there()).count();
+        let are = self.0.values().filter(|[_, newest]| newest.exists()).count();
         (now + were).saturating_sub(are)
     }
 
@@ -115,13 +115,13 @@ impl<'a> EarlierObjects<'a> {
     pub(super) fn select(
         self,
         contents: &StoreContents,
-        wanted: &ObjectQuery,
+        query: &ObjectQuery,
         numbers: impl Iterator<Item = u32>,
         most: usize,
     ) -> SharedRows {
         let mut rows = SharedRows::default();
-        let (mut left, is_certain) = (most, wanted.labels.is_empty());
-        let named = self.0.into_iter().filter(|(key, _)| wanted.is_named(key.name.as_bytes()));
+        let (mut left, is_certain) = (most, query.labels.is_empty());
+        let named = self.0.into_iter().filter(|(key, _)| query.is_named(key.name.as_bytes()));
         let mut earlier = named.peekable();
         let mut numbers = numbers.peekable();
         while left > 0 {

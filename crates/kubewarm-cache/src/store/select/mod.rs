@@ -23,12 +23,12 @@ use std::{fmt, ops::ControlFlow, sync::Arc};
 /// Maximum number of rows that one step tests, even if their bodies are small.
 const ROWS_A_STEP: usize = 128;
 
-/// Objects of one moment, in key order. After [`ObjectSnapshot::step`] has returned `false`, all of them match the query.
+/// Objects of one moment, in key order. After [`ObjectSnapshot::filter_next`] has returned `false`, all of them match the query.
 ///
 /// An object takes about 0.1 µs to select and 16 bytes, because it is a clone of the store's packed object. Objects
-/// that were shown are dropped.
+/// that were visited are dropped.
 pub struct ObjectSnapshot {
-    table: Arc<ObjectStore>,
+    store: Arc<ObjectStore>,
     rows: SharedRows,
     version: Option<ResourceVersion>,
     /// Number of objects in the queried namespace after the start key, selected or not.
@@ -45,8 +45,8 @@ pub struct ObjectSnapshot {
 }
 
 impl StoreReader {
-    /// Selects up to `limit` objects after `after` that can match `wanted`, all from the same moment. Call
-    /// [`ObjectSnapshot::step`] to test their bodies.
+    /// Selects up to `limit` objects after `after` that can match `query`, all from the same moment. Call
+    /// [`ObjectSnapshot::filter_next`] to test their bodies.
     ///
     /// # Cost
     ///
@@ -54,12 +54,12 @@ impl StoreReader {
     #[must_use]
     pub fn select(
         &self,
-        wanted: &ObjectQuery,
+        query: &ObjectQuery,
         after: Option<&ObjectKey>,
         limit: Option<usize>,
     ) -> ObjectSnapshot {
-        let contents = self.table.contents.read();
-        self.select_of(&contents, wanted, after, limit, EarlierObjects::default())
+        let contents = self.store.contents.read();
+        self.select_of(&contents, query, after, limit, EarlierObjects::default())
     }
 
     /// Selects as [`StoreReader::select`] does, under a lock that the caller holds. `earlier` contains the objects that
@@ -67,27 +67,27 @@ impl StoreReader {
     pub(super) fn select_of(
         &self,
         contents: &StoreContents,
-        wanted: &ObjectQuery,
+        query: &ObjectQuery,
         after: Option<&ObjectKey>,
         limit: Option<usize>,
         earlier: EarlierObjects<'_>,
     ) -> ObjectSnapshot {
-        let span = contents.span(wanted, after);
-        let mut untested = ObjectQuery { tests: wanted.tests.clone(), ..ObjectQuery::default() };
+        let span = contents.span(query, after);
+        let mut untested = ObjectQuery { tests: query.tests.clone(), ..ObjectQuery::default() };
         // Any row can still fail the tests, so the limit must not apply before them.
-        let most = limit.filter(|_| wanted.tests.is_empty()).unwrap_or(usize::MAX);
+        let most = limit.filter(|_| query.tests.is_empty()).unwrap_or(usize::MAX);
         let span_rows = earlier.rows(span.rows);
         let last = limit.and_then(|_| earlier.last(contents, &span));
-        let numbers = contents.numbers(wanted, after, &span);
+        let numbers = contents.numbers(query, after, &span);
         let rows = if earlier.is_empty() {
             SharedRows::of(contents, numbers.take(most))
         } else {
             // The label index covers current objects only, so the labels are checked in the bodies.
-            untested.labels = wanted.labels.clone();
-            earlier.select(contents, wanted, numbers, most)
+            untested.labels = query.labels.clone();
+            earlier.select(contents, query, numbers, most)
         };
         ObjectSnapshot {
-            table: Arc::clone(&self.table),
+            store: Arc::clone(&self.store),
             rows,
             version: contents.version.clone(),
             span_rows,
@@ -109,10 +109,10 @@ struct RowSpan {
 
 impl StoreContents {
     /// Returns the rows of the queried namespace after `after`.
-    fn span(&self, wanted: &ObjectQuery, after: Option<&ObjectKey>) -> RowSpan {
+    fn span(&self, query: &ObjectQuery, after: Option<&ObjectKey>) -> RowSpan {
         let all = [RowPosition::default(), self.order.end()];
-        let [begin, to] = wanted.namespace.as_deref().map_or(all, |it| self.bounds(it));
-        let from = begin.max(self.behind(after));
+        let [begin, to] = query.namespace.as_deref().map_or(all, |it| self.bounds(it));
+        let from = begin.max(self.position_after(after));
         let rows = self.order.rank(to).saturating_sub(self.order.rank(from));
         RowSpan { from, to, rows }
     }
@@ -120,27 +120,27 @@ impl StoreContents {
     /// Returns the rows of a span that have the queried name and that no index excludes, in key order.
     fn numbers<'a>(
         &'a self,
-        wanted: &'a ObjectQuery,
+        query: &'a ObjectQuery,
         after: Option<&'a ObjectKey>,
         span: &RowSpan,
     ) -> Box<dyn Iterator<Item = u32> + 'a> {
-        let narrowed = self.narrowed(wanted);
-        if let (Some(namespace), Some(name)) = (&wanted.namespace, &wanted.name) {
+        let narrowed = self.narrowed(query);
+        if let (Some(namespace), Some(name)) = (&query.namespace, &query.name) {
             let found = self.find(namespace, name, RowPosition::default()).ok();
-            let found = found.filter(|place| *place >= span.from);
-            let number = found.and_then(|place| self.order.get(place));
+            let found = found.filter(|position| *position >= span.from);
+            let number = found.and_then(|position| self.order.get(position));
             let is_left = |number: &u32| narrowed.is_none_or(|left| left.contains(*number));
             return Box::new(number.filter(is_left).into_iter());
         }
         let is_named = |number: u32| {
-            let object = wanted.name.as_ref().and_then(|_| self.object(number));
-            object.is_none_or(|object| wanted.is_named(object.name))
+            let object = query.name.as_ref().and_then(|_| self.object(number));
+            object.is_none_or(|object| query.is_named(object.name))
         };
         match narrowed {
             // Sorting few rows is faster than a pass over the whole span.
             Some(left) if left.len() <= span.rows as u64 / 8 => {
                 let is_in_span = |number: &u32| {
-                    self.object(*number).is_some_and(|it| wanted.is_in_span(it, after))
+                    self.object(*number).is_some_and(|it| query.is_in_span(it, after))
                 };
                 let left = left.iter().filter(is_in_span).filter(|number| is_named(*number));
                 let mut numbers: Vec<_> = left.collect();
@@ -154,10 +154,10 @@ impl StoreContents {
     }
 
     /// Returns the rows that match in every usable index, or `None` if no index is usable.
-    fn narrowed(&self, wanted: &ObjectQuery) -> Option<RoaringBitmap> {
+    fn narrowed(&self, query: &ObjectQuery) -> Option<RoaringBitmap> {
         let mut narrowed =
-            (!wanted.labels.is_empty()).then(|| self.labels.select(&wanted.labels, || self.all()));
-        for test in wanted.tests.all() {
+            (!query.labels.is_empty()).then(|| self.labels.select(&query.labels, || self.all()));
+        for test in query.tests.all() {
             let BodyPredicate::Field { path, absent, is_equality: true, value } = test else {
                 continue;
             };
@@ -187,7 +187,7 @@ impl ObjectSnapshot {
         self.span_rows
     }
 
-    /// Returns the number of objects that have not been shown.
+    /// Returns the number of objects that have not been visited.
     #[must_use]
     pub fn objects(&self) -> usize {
         self.rows.len()
@@ -213,19 +213,20 @@ impl ObjectSnapshot {
     ///
     /// No cost if the query needs no bodies. Otherwise 2 ns a byte to unpack and scan a body, for any number of
     /// tests.
-    pub fn step(&mut self) -> bool {
+    pub fn filter_next(&mut self) -> bool {
         if self.untested.is_everything() {
             return false;
         }
-        let Self { table, rows, untested, limit, met, next, .. } = self;
+        let Self { store, rows, untested, limit, met, next, .. } = self;
         let end = rows.len().min(*next + ROWS_A_STEP);
-        let mut turn = ScanBudget::default();
-        table.kind.codec.with(|context, body| {
-            while *met < *limit && *next < end && !turn.is_over() {
-                let seen = rows.seen(*next, table, context, body);
-                turn.count(seen.map_or(0, |seen| seen.body.len()));
-                let mut said = BodyFieldCache::default();
-                if seen.is_some_and(|seen| untested.selects(table.encoding, seen.body, &mut said)) {
+        let mut scan_budget = ScanBudget::default();
+        store.dictionary_group.codec.with(|context, body| {
+            while *met < *limit && *next < end && !scan_budget.is_over() {
+                let seen = rows.seen(*next, store, context, body);
+                scan_budget.charge(seen.map_or(0, |seen| seen.body.len()));
+                let mut fields = BodyFieldCache::default();
+                if seen.is_some_and(|seen| untested.selects(store.encoding, seen.body, &mut fields))
+                {
                     rows.swap(*met, *next);
                     *met += 1;
                 }
@@ -239,21 +240,24 @@ impl ObjectSnapshot {
         goes_on
     }
 
-    /// Calls `see` for one object after another, until `see` returns `Break`. Returns whether any objects are left.
+    /// Calls `visit` for one object after another, until `visit` returns `Break`. Returns whether any objects are left.
     ///
     /// All objects are unpacked into the same buffer, which stays in the processor's cache.
     ///
     /// # Cost
     ///
     /// About 2 µs an object.
-    pub fn show(&mut self, mut see: impl FnMut(StoredObjectView<'_>) -> ControlFlow<()>) -> bool {
-        let (table, rows) = (&self.table, &mut self.rows);
-        table.kind.codec.with(|context, body| {
+    pub fn visit_next(
+        &mut self,
+        mut visit: impl FnMut(StoredObjectView<'_>) -> ControlFlow<()>,
+    ) -> bool {
+        let (store, rows) = (&self.store, &mut self.rows);
+        store.dictionary_group.codec.with(|context, body| {
             let mut flow = ControlFlow::Continue(());
             while flow.is_continue() && rows.len() > 0 {
                 rows.fetch_ahead();
-                if let Some(seen) = rows.seen(0, table, context, body) {
-                    flow = see(seen);
+                if let Some(seen) = rows.seen(0, store, context, body) {
+                    flow = visit(seen);
                 }
                 rows.drop_first();
             }

@@ -98,7 +98,7 @@ impl ObjectQuery {
         self.name.as_deref().is_none_or(|it| it.as_bytes() == name)
     }
 
-    /// Whether a body matches the labels and passes the tests. `said` caches values of this body.
+    /// Whether a body matches the labels and passes the tests. `fields` caches values of this body.
     ///
     /// # Cost
     ///
@@ -107,18 +107,18 @@ impl ObjectQuery {
         &self,
         encoding: BodyEncoding,
         body: &[u8],
-        said: &mut BodyFieldCache,
+        fields: &mut BodyFieldCache,
     ) -> bool {
         let is_about_labels = |test: &BodyPredicate| matches!(test, BodyPredicate::Label(_));
         if !self.labels.is_empty() || self.tests.all.iter().any(is_about_labels) {
-            said.read_labels(encoding, body);
+            fields.read_labels(encoding, body);
         }
-        let label = |key: &str| said.labels.as_ref()?.get(key).map(|value| &**value);
+        let label = |key: &str| fields.labels.as_ref()?.get(key).map(|value| &**value);
         if !self.labels.requirements().all(|it| it.matches(label(it.key()))) {
             return false;
         }
-        said.read_values(encoding, body, &self.tests.paths);
-        self.tests.all.iter().all(|test| test.is_met(said))
+        fields.read_values(encoding, body, &self.tests.paths);
+        self.tests.all.iter().all(|test| test.is_met(fields))
     }
 }
 
@@ -158,17 +158,17 @@ impl BodyPredicate {
         }
     }
 
-    /// Whether the body passes the test. `said` must contain every value of the body that the test needs.
-    fn is_met(&self, said: &BodyFieldCache) -> bool {
+    /// Whether the body passes the test. `fields` must contain every value of the body that the test needs.
+    fn is_met(&self, fields: &BodyFieldCache) -> bool {
         match self {
             Self::Field { path, absent, is_equality, value } => {
-                let values = said.values.get(path).map_or(&[] as &[_], Vec::as_slice);
+                let values = fields.values.get(path).map_or(&[] as &[_], Vec::as_slice);
                 let found = values.binary_search_by(|held| (**held).cmp(&**value));
                 let is_there = found.is_ok() || (values.is_empty() && absent == value);
                 is_there == *is_equality
             }
             Self::Label(comparison) => {
-                let value = said.labels.as_ref().and_then(|it| it.get(comparison.key()));
+                let value = fields.labels.as_ref().and_then(|it| it.get(comparison.key()));
                 comparison.matches(value.map(|value| &**value))
             }
         }

@@ -25,7 +25,7 @@ use std::{cmp::Ordering, sync::Arc, time::Instant};
 /// under the write lock.
 #[derive(Debug)]
 pub struct StoreWriter {
-    table: Arc<ObjectStore>,
+    store: Arc<ObjectStore>,
     /// The running list, if any.
     list: Option<ListProgress>,
     /// Position at which the next key is expected, because lists arrive in key order.
@@ -56,16 +56,16 @@ impl DeltaSink for StoreWriter {
             Delta::ListStarted(reread) => {
                 self.list = Some(ListProgress { reread, seen: RoaringBitmap::new() });
                 self.hint = RowPosition::default();
-                self.table.contents.write().log.begin_list();
+                self.store.contents.write().log.begin_list();
             }
             Delta::Upsert(item) => return self.upsert(&item),
             Delta::Remove(tombstone) => return self.remove(&tombstone),
             Delta::ListDone(version) => return self.sweep(&version),
             Delta::Progress(version) => {
-                let mut contents = self.table.contents.write();
-                contents.raise(version);
+                let mut contents = self.store.contents.write();
+                contents.raise_version(version);
                 let dropped = contents.trim_log(self.arrived);
-                self.table.measure(&contents);
+                self.store.measure(&contents);
                 drop(contents);
                 drop(dropped);
             }
@@ -74,9 +74,9 @@ impl DeltaSink for StoreWriter {
                     list.seen.clear();
                 }
                 self.hint = RowPosition::default();
-                let mut contents = self.table.contents.write();
+                let mut contents = self.store.contents.write();
                 let old = contents.purge();
-                self.table.publish(contents);
+                self.store.publish(contents);
                 drop(old);
             }
             Delta::Arrived(at) => self.arrived = Some(at),
@@ -86,31 +86,31 @@ impl DeltaSink for StoreWriter {
 }
 
 impl StoreWriter {
-    /// `table` must not have another writer.
-    pub(super) fn new(table: Arc<ObjectStore>) -> Self {
-        Self { table, list: None, hint: RowPosition::default(), arrived: None }
+    /// `store` must not have another writer.
+    pub(super) fn new(store: Arc<ObjectStore>) -> Self {
+        Self { store, list: None, hint: RowPosition::default(), arrived: None }
     }
 
     /// Returns a reader of the same store.
     #[must_use]
     pub fn reader(&self) -> StoreReader {
-        StoreReader::new(Arc::clone(&self.table))
+        StoreReader::new(Arc::clone(&self.store))
     }
 
     /// Cost: about 6 µs for a new or changed pod of 2.5 KB, and 0.3 µs for an unchanged pod. This was measured in a
     /// release build on one core. The write lock is held for about 1 µs.
     fn upsert(&mut self, item: &DecodedObject<'_>) -> DeltaOutcome {
-        let table = Arc::clone(&self.table);
-        let contents = table.contents.read();
+        let store = Arc::clone(&self.store);
+        let contents = store.contents.read();
         let found = contents.find(&item.namespace, &item.name, self.hint);
-        let held = found.map(|place| {
-            self.hint = place.next();
-            let number = contents.order.get(place)?;
+        let held = found.map(|position| {
+            self.hint = position.next();
+            let number = contents.order.get(position)?;
             Some((number, contents.identity(number)?))
         });
         drop(contents);
         let target = match held {
-            Err(place) => UpsertTarget::New(place),
+            Err(position) => UpsertTarget::New(position),
             Ok(None) => return DeltaOutcome::Outdated,
             Ok(Some((number, held))) => {
                 if let Some(list) = &mut self.list {
@@ -123,7 +123,7 @@ impl StoreWriter {
                 UpsertTarget::Held(number, held)
             }
         };
-        table.kind.codec.with(|context, old| self.store(target, item, context, old))
+        store.dictionary_group.codec.with(|context, old| self.store(target, item, context, old))
     }
 
     /// Returns the outcome of an upsert if a comparison of the versions shows that it changes nothing.
@@ -148,7 +148,7 @@ impl StoreWriter {
     /// Raises the store's version, unless a list is running.
     fn raise(&self, version: Option<&ResourceVersion>) {
         if let (None, Some(version)) = (&self.list, version) {
-            self.table.raise(version);
+            self.store.raise(version);
         }
     }
 
@@ -160,11 +160,11 @@ impl StoreWriter {
         context: &mut CompressionContext,
         old: &mut Vec<u8>,
     ) -> DeltaOutcome {
-        let table = Arc::clone(&self.table);
+        let store = Arc::clone(&self.store);
         let identity = RowIdentity { uid: item.uid.clone(), version: item.version.clone() };
         let old = match &target {
             UpsertTarget::New(_) => None,
-            UpsertTarget::Held(number, _) => table.unpack_row(*number, context, old),
+            UpsertTarget::Held(number, _) => store.unpack_row(*number, context, old),
         };
         if let UpsertTarget::Held(_, held) = &target
             && *held == identity
@@ -173,75 +173,75 @@ impl StoreWriter {
             self.raise(item.version.as_ref());
             return DeltaOutcome::Unchanged;
         }
-        let packed = table.pack(&item.name, item.body, context);
-        let has_same_labels = old.is_some_and(|old| table.encoding.has_same_labels(old, item.body));
-        let of = if has_same_labels { IndexEntries::of_fields } else { IndexEntries::of };
+        let packed = store.pack(&item.name, item.body, context);
+        let has_same_labels = old.is_some_and(|old| store.encoding.has_same_labels(old, item.body));
+        let of = if has_same_labels { IndexEntries::read_fields } else { IndexEntries::read };
         let entries = |paths: &FieldPathSet| {
-            let of = |body| of(table.encoding, body, paths);
+            let of = |body| of(store.encoding, body, paths);
             (old.map(of), of(item.body))
         };
-        let ((gone, new), mut contents) = table.write_with(entries);
+        let ((gone, new), mut contents) = store.write_with(entries);
         let version = identity.version.clone();
         let now = Some(packed.clone());
         let (number, outcome, before) = match target {
-            UpsertTarget::New(place) => {
-                let Some((place, number)) =
-                    contents.insert(place, &item.namespace, identity, packed)
+            UpsertTarget::New(position) => {
+                let Some((position, number)) =
+                    contents.insert(position, &item.namespace, identity, packed)
                 else {
                     return DeltaOutcome::Outdated;
                 };
-                self.hint = place.next();
+                self.hint = position.next();
                 (number, DeltaOutcome::Added, None)
             }
             UpsertTarget::Held(number, held) => {
                 match &gone {
-                    Some(gone) => gone.take_out(number, &mut contents),
-                    None => contents.forget(&RoaringBitmap::from_iter([number])),
+                    Some(gone) => gone.remove_from(number, &mut contents),
+                    None => contents.remove_from_indexes(&RoaringBitmap::from_iter([number])),
                 }
                 let is_same = held.uid == identity.uid;
                 let outcome = if is_same { DeltaOutcome::Modified } else { DeltaOutcome::Replaced };
                 (number, outcome, contents.replace(number, identity, packed))
             }
         };
-        new.put_in(number, &mut contents);
+        new.add_to(number, &mut contents);
         let namespace = contents.namespace_of(number);
-        let (arrived, is_other) = (self.arrived, outcome == DeltaOutcome::Replaced);
+        let (arrived, is_replacement) = (self.arrived, outcome == DeltaOutcome::Replaced);
         let forgotten = contents.log_change(version.as_ref(), |version| {
             let before = before.clone();
-            StoreChange { arrived, namespace, version, before, now, is_other }
+            StoreChange { arrived, namespace, version, before, now, is_replacement }
         });
         match &mut self.list {
             Some(list) => {
                 list.seen.insert(number);
             }
-            None => version.into_iter().for_each(|version| contents.raise(version)),
+            None => version.into_iter().for_each(|version| contents.raise_version(version)),
         }
-        table.publish(contents);
+        store.publish(contents);
         drop((before, forgotten));
         outcome
     }
 
     fn remove(&mut self, tombstone: &Tombstone<'_>) -> DeltaOutcome {
-        let table = Arc::clone(&self.table);
-        let contents = table.contents.read();
+        let store = Arc::clone(&self.store);
+        let contents = store.contents.read();
         let found = contents.find(&tombstone.namespace, &tombstone.name, self.hint).ok();
-        let held = found.and_then(|place| {
-            let number = contents.order.get(place)?;
-            Some((place, number, contents.identity(number)?))
+        let held = found.and_then(|position| {
+            let number = contents.order.get(position)?;
+            Some((position, number, contents.identity(number)?))
         });
         drop(contents);
         let version = tombstone.version.as_ref();
         let is_newer = |held: &RowIdentity| {
             held.version.as_ref().zip(version).is_some_and(|(held, gone)| gone.is_older_than(held))
         };
-        let Some((place, number, _)) = held.filter(|(_, _, held)| !is_newer(held)) else {
+        let Some((position, number, _)) = held.filter(|(_, _, held)| !is_newer(held)) else {
             self.raise(version);
             return DeltaOutcome::Outdated;
         };
         if let Some(list) = &mut self.list {
             list.seen.remove(number);
         }
-        self.hint = place;
+        self.hint = position;
         self.take(&RoaringBitmap::from_iter([number]), version);
         DeltaOutcome::Removed
     }
@@ -249,14 +249,14 @@ impl StoreWriter {
     /// Removes rows and their index entries under one write lock. `version` is the version of the deletion, if it is
     /// known.
     fn take(&self, gone: &RoaringBitmap, version: Option<&ResourceVersion>) {
-        let table = &*self.table;
+        let store = &*self.store;
         let of_row = |number: u32, paths: &FieldPathSet| {
-            table.kind.codec.with(|context, body| {
-                let body = table.unpack_row(number, context, body)?;
-                Some(IndexEntries::of(table.encoding, body, paths))
+            store.dictionary_group.codec.with(|context, body| {
+                let body = store.unpack_row(number, context, body)?;
+                Some(IndexEntries::read(store.encoding, body, paths))
             })
         };
-        let (all, mut contents) = table.write_with(|paths| -> Vec<_> {
+        let (all, mut contents) = store.write_with(|paths| -> Vec<_> {
             gone.iter().map(|number| (number, of_row(number, paths))).collect()
         });
         let mut rows = Vec::with_capacity(all.len());
@@ -270,18 +270,18 @@ impl StoreWriter {
                 version,
                 before,
                 now: None,
-                is_other: false,
+                is_replacement: false,
             }));
             match entries {
-                Some(entries) => entries.take_out(number, &mut contents),
-                None => contents.forget(&RoaringBitmap::from_iter([number])),
+                Some(entries) => entries.remove_from(number, &mut contents),
+                None => contents.remove_from_indexes(&RoaringBitmap::from_iter([number])),
             }
             rows.push(contents.remove(number));
         }
         if let (None, Some(version)) = (&self.list, version) {
-            contents.raise(version.clone());
+            contents.raise_version(version.clone());
         }
-        table.publish(contents);
+        store.publish(contents);
         drop((rows, forgotten));
     }
 
@@ -293,20 +293,20 @@ impl StoreWriter {
         let mut gone = RoaringBitmap::new();
         // The end of a list that has not started removes nothing.
         if let Some(list) = self.list.take() {
-            gone = self.table.contents.read().all() - list.seen;
+            gone = self.store.contents.read().all() - list.seen;
         }
         self.hint = RowPosition::default();
         let is_bulk = StoreContents::is_bulk(&gone);
         if !is_bulk && !gone.is_empty() {
             self.take(&gone, None);
         }
-        let mut contents = self.table.contents.write();
+        let mut contents = self.store.contents.write();
         let rows = if is_bulk { contents.sweep(&gone) } else { Vec::new() };
         let before = contents.version.clone();
-        contents.raise(version.clone());
+        contents.raise_version(version.clone());
         let now = contents.version.clone();
         let forgotten = contents.log.end_list(before, now);
-        self.table.publish(contents);
+        self.store.publish(contents);
         drop((rows, forgotten));
         DeltaOutcome::Swept { removed: gone.len() }
     }

@@ -19,11 +19,11 @@ use tokio::time::Instant;
 
 /// How long a verification stays valid. A certificate is rejected this long after it expires or its CA is
 /// removed.
-const KNOWN: Duration = Duration::from_secs(10);
+const VERIFICATION_TTL: Duration = Duration::from_secs(10);
 /// The maximum size of a chain in bytes. Each connection holds one chain; usual chains have about 5 KiB.
 const MAX_CHAIN: usize = 16 << 10;
 /// The maximum number of intermediate certificates. The verification tries their orders one by one.
-const MAX_BETWEEN: usize = 4;
+const MAX_INTERMEDIATES: usize = 4;
 
 /// The certificates that a client has presented, for the lifetime of its connection.
 pub(crate) struct ClientCertChain {
@@ -40,14 +40,14 @@ impl ClientCertChain {
 
     /// The user that the certificate authenticates, verified now or at most 10 s ago. `None` if no accepted CA
     /// has signed it; the caller then needs a token.
-    pub(crate) fn who(&self) -> Option<AuthenticationResult> {
+    pub(crate) fn authenticate(&self) -> Option<AuthenticationResult> {
         self.user().map(AuthenticationResult::of)
     }
 
     fn user(&self) -> Option<Arc<CallerInfo>> {
         let mut known = self.known.lock();
         if let Some((at, user)) = &*known
-            && at.elapsed() < KNOWN
+            && at.elapsed() < VERIFICATION_TTL
         {
             return user.clone();
         }
@@ -86,7 +86,7 @@ impl ClientCertVerifier for OptionalClientCertVerifier {
         between: &[CertificateDer<'_>],
         _: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        if between.len() > MAX_BETWEEN {
+        if between.len() > MAX_INTERMEDIATES {
             return Err(Error::General(
                 "the client's chain has more than 5 certificates".to_owned(),
             ));
@@ -130,11 +130,11 @@ mod tests {
     fn a_certificate_identifies_its_user_and_never_an_anonymous_one() {
         let (known, other) = (chain("jane"), chain("jane"));
         assert!(
-            matches!(known.who(), Some(AuthenticationResult::Known(user)) if user.name == "jane")
+            matches!(known.authenticate(), Some(AuthenticationResult::Known(user)) if user.name == "jane")
         );
-        assert_eq!(chain("system:anonymous").who(), Some(AuthenticationResult::Unknown));
+        assert_eq!(chain("system:anonymous").authenticate(), Some(AuthenticationResult::Unknown));
         let of_no_ca = ClientCertChain::new(&known.certificates, Arc::clone(&other.authority));
-        assert_eq!(of_no_ca.who(), None);
+        assert_eq!(of_no_ca.authenticate(), None);
     }
 
     #[test]
@@ -146,8 +146,8 @@ mod tests {
             let between: Vec<_> = std::iter::repeat_with(one).take(between).collect();
             asking.verify_client_cert(&one(), &between, now).is_ok()
         };
-        assert!(shown(1_000, 0) && shown(1_000, MAX_BETWEEN));
-        assert!(!shown(1_000, MAX_BETWEEN + 1));
+        assert!(shown(1_000, 0) && shown(1_000, MAX_INTERMEDIATES));
+        assert!(!shown(1_000, MAX_INTERMEDIATES + 1));
         assert!(!shown(MAX_CHAIN, 1));
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn user_of(der: &[u8]) -> Option<CallerInfo> {
         let _written = write!(id, "{byte:02x}");
     }
     let extra = [(CREDENTIAL.to_owned(), vec![id])].into();
-    Some(CallerInfo { name, uid, groups, extra }.authenticated())
+    Some(CallerInfo { name, uid, groups, extra }.with_authenticated_group())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ mod quotas;
 
 use super::{
     fake_reviews::{Count, Fake, Said, Say, noted, of, pods as action},
-    review_queue::PATIENCE,
+    review_queue::REVIEW_TIMEOUT,
     *,
 };
 use futures::future::join_all;
@@ -27,13 +27,14 @@ fn said(token: &str, verb: &str) -> Said {
 fn credentials(token: &str, more: &[(&'static str, &'static str)]) -> CallerCredentials {
     let bearer = format!("Bearer {token}");
     let more = more.iter().map(|(name, value)| (*name, value.as_bytes()));
-    CallerCredentials::of([("authorization", bearer.as_bytes())].into_iter().chain(more)).unwrap()
+    CallerCredentials::from_headers([("authorization", bearer.as_bytes())].into_iter().chain(more))
+        .unwrap()
 }
 
 /// Callers of the read address, and the number of their reviews.
 fn reading(fake: Fake) -> (CallerAdmission, Count) {
     let count = fake.count.clone();
-    (of(fake, &CallerLimits::reads(ReaderLimits::default())), count)
+    (of(fake, &CallerLimits::for_reads(ReaderLimits::default())), count)
 }
 
 fn counts(count: &Count) -> (usize, usize) {
@@ -78,7 +79,7 @@ async fn each_decision_is_reported_with_its_source() {
     let delay = Duration::from_secs(1);
     let callers = noted(
         Fake { delay, ..Fake::new(said) },
-        &CallerLimits::reads(ReaderLimits::default()),
+        &CallerLimits::for_reads(ReaderLimits::default()),
         note,
     );
     let (get, list) = (action("get", Some("web")), action("list", None));
@@ -196,7 +197,7 @@ async fn an_unanswered_review_decides_nothing_and_is_not_cached() {
     assert!(
         matches!(&found, Err(CallerRejection::Undecided(fault)) if fault.reason() == FaultReason::TimedOut)
     );
-    assert!(began.elapsed() >= PATIENCE, "{:?}", began.elapsed());
+    assert!(began.elapsed() >= REVIEW_TIMEOUT, "{:?}", began.elapsed());
     let (callers, count) = reading(Fake::new(said));
     for asked in [1, 2] {
         let found = callers.admit(&credentials("lost", &[]), &action("get", None), PEER).await;

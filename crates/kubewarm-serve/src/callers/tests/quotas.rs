@@ -151,14 +151,14 @@ async fn one_user_writes_at_most_a_quarter_of_the_large_responses_at_once() {
     let get = action("get", Some("web"));
     let taken = async |token| {
         let (caller, _) = callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
-        let (permits, mut held) = (callers.large_answers(&caller), Vec::new());
+        let (permits, mut held) = (callers.large_response_permits(&caller), Vec::new());
         while let Ok(permit) = timeout(Duration::from_secs(1), permits.acquire(1)).await {
             held.push(permit.unwrap());
             assert!(held.len() < 1_000);
         }
         held
     };
-    let part = quarter(CallerLimits::reads(ReaderLimits::default()).large);
+    let part = quarter(CallerLimits::for_reads(ReaderLimits::default()).large_responses);
     let (one, other) = (taken("one").await, taken("other").await);
     assert_eq!((one.len(), other.len()), (part, part));
     assert!(taken("two").await.is_empty(), "both tokens belong to one user");
@@ -168,20 +168,20 @@ async fn one_user_writes_at_most_a_quarter_of_the_large_responses_at_once() {
 async fn one_user_has_at_most_its_quota_of_connections_and_forwarded_requests() {
     let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
     let (callers, _) = reading(Fake::new(say));
-    let forward = async |token| callers.forward(&credentials(token, &[]), PEER).await;
+    let forward = async |token| callers.admit_forwarded(&credentials(token, &[]), PEER).await;
     let (mut held, mut connections) = (Vec::new(), Vec::new());
     for n in 0..300 {
         let Ok((jane, place)) = forward(["one", "two"][n % 2]).await else { break };
-        connections.extend(callers.connection(&jane));
+        connections.extend(callers.acquire_connection(&jane));
         held.push(place);
     }
     assert_eq!((held.len(), connections.len()), (256, 256));
     let (john, _place) = forward("other").await.unwrap();
-    assert!(callers.connection(&john).is_some());
+    assert!(callers.acquire_connection(&john).is_some());
     held.pop();
     connections.pop();
     let (jane, _place) = forward("one").await.unwrap();
-    assert!(callers.connection(&jane).is_some());
+    assert!(callers.acquire_connection(&jane).is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,15 +210,18 @@ async fn one_user_has_at_most_its_quota_of_watches_and_keeps_its_request_quota()
     let mut held = Vec::new();
     for n in 0..1_024 {
         let (caller, _) = admit(["one", "two"][n % 2]).await;
-        held.push(callers.watch(&caller).unwrap());
+        held.push(callers.acquire_watch(&caller).unwrap());
     }
     let ((jane, _), (john, _)) = (admit("one").await, admit("other").await);
-    assert_eq!(callers.watch(&jane).unwrap_err(), CallerRejection::Limited(ReadLimit::UserWatches));
+    assert_eq!(
+        callers.acquire_watch(&jane).unwrap_err(),
+        CallerRejection::Limited(ReadLimit::UserWatches)
+    );
     let usage = callers.usage();
     let in_use = |limit| usage.iter().find(|it| it.limit == limit).map(|it| (it.in_use, it.size));
     assert_eq!(in_use(ReadLimit::Watches), Some((1_024, 4_096)));
     assert_eq!(in_use(ReadLimit::UserWatches), Some((1_024, 1_024)));
-    assert!(callers.watch(&john).is_ok());
+    assert!(callers.acquire_watch(&john).is_ok());
     held.pop();
-    assert!(callers.watch(&jane).is_ok());
+    assert!(callers.acquire_watch(&jane).is_ok());
 }

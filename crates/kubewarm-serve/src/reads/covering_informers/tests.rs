@@ -1,22 +1,22 @@
 use super::*;
-use crate::reads::fixtures::{self, asked, informer, kind, offers, report};
+use crate::reads::fixtures::{self, informer, kind, parse_request, report, serving_index};
 use kubewarm_wire::{MetaVersion, TableForm};
 
 /// The status code that rejects a request; 0 if the request is accepted.
-fn refused(offers: &ServingIndex, path: &str, query: &str) -> u16 {
-    let (asked, profile) = asked(path, query);
-    CoveringInformers::of(offers, &asked, profile.as_ref(), "home")
+fn refused(serving_index: &ServingIndex, path: &str, query: &str) -> u16 {
+    let (request, profile) = parse_request(path, query);
+    CoveringInformers::find(serving_index, &request, profile.as_ref(), "home")
         .map_or_else(|it| it.code(), |_| 0)
 }
 
 #[test]
 fn an_informer_answers_only_requests_that_it_wholly_contains() {
-    let all = offers("home", &[informer("all", "", "")]);
-    let one = offers("home", &[informer("a", "", "")]);
-    let web = offers("home", &[informer("a", "app in (web)", "")]);
-    let pending = offers("home", &[informer("a", "", "status.phase=Pending")]);
+    let all = serving_index("home", &[informer("all", "", "")]);
+    let one = serving_index("home", &[informer("a", "", "")]);
+    let web = serving_index("home", &[informer("a", "app in (web)", "")]);
+    let pending = serving_index("home", &[informer("a", "", "status.phase=Pending")]);
     let (own, object) = ("/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/x");
-    for (offers, path, query, expected) in [
+    for (serving_index, path, query, expected) in [
         (&all, "/api/v1/pods", "", 0),
         (&all, own, "", 0),
         (&all, object, "", 0),
@@ -39,16 +39,18 @@ fn an_informer_answers_only_requests_that_it_wholly_contains() {
         (&pending, own, "fieldSelector=status.phase!%3DPending", 421),
         (&pending, own, "", 421),
     ] {
-        assert_eq!(refused(offers, path, query), expected, "{path}?{query}");
+        assert_eq!(refused(serving_index, path, query), expected, "{path}?{query}");
     }
 }
 
 #[test]
 fn profiles_of_the_namespace_and_of_the_operator_namespace_answer_plain_paths() {
-    let tenant =
-        offers("a", &[informer("a", "", ""), informer("b", "", ""), informer("all", "", "")]);
-    let home = offers("home", &[informer("b", "", "")]);
-    for (offers, path, expected) in [
+    let tenant = serving_index(
+        "a",
+        &[informer("a", "", ""), informer("b", "", ""), informer("all", "", "")],
+    );
+    let operator_namespace = serving_index("home", &[informer("b", "", "")]);
+    for (serving_index, path, expected) in [
         (&tenant, "/api/v1/namespaces/a/pods", 0),
         (&tenant, "/api/v1/namespaces/b/pods", 421),
         (&tenant, "/api/v1/pods", 421),
@@ -56,10 +58,10 @@ fn profiles_of_the_namespace_and_of_the_operator_namespace_answer_plain_paths() 
         (&tenant, "/profiles/a/p/api/v1/pods", 0),
         (&tenant, "/profiles/a/q/api/v1/namespaces/a/pods", 421),
         (&tenant, "/profiles/b/p/api/v1/namespaces/a/pods", 421),
-        (&home, "/api/v1/namespaces/b/pods", 0),
-        (&home, "/profiles/a/p/api/v1/namespaces/b/pods", 421),
+        (&operator_namespace, "/api/v1/namespaces/b/pods", 0),
+        (&operator_namespace, "/profiles/a/p/api/v1/namespaces/b/pods", 421),
     ] {
-        assert_eq!(refused(offers, path, ""), expected, "{path}");
+        assert_eq!(refused(serving_index, path, ""), expected, "{path}");
     }
 }
 
@@ -67,22 +69,22 @@ fn profiles_of_the_namespace_and_of_the_operator_namespace_answer_plain_paths() 
 fn metadata_informers_answer_only_metadata_requests() {
     let mut metadata = informer("a", "", "");
     metadata.projection = Projection::Metadata(kubewarm_api::model::ManagedFieldsPolicy::Drop);
-    let offers = offers("home", &[metadata]);
+    let serving_index = serving_index("home", &[metadata]);
     let path = "/api/v1/namespaces/a/pods";
-    assert_eq!(refused(&offers, path, ""), 406);
-    let (mut asked, _) = asked(path, "fieldSelector=status.phase%3DPending");
-    asked.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
-    let coverage = CoveringInformers::of(&offers, &asked, None, "home").unwrap();
+    assert_eq!(refused(&serving_index, path, ""), 406);
+    let (mut request, _) = parse_request(path, "fieldSelector=status.phase%3DPending");
+    request.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
+    let covering = CoveringInformers::find(&serving_index, &request, None, "home").unwrap();
     // Metadata does not contain the phase.
-    let fields = FieldFilter::of(&asked, &kind(""), |name| coverage.index(name)).unwrap();
-    assert_eq!(coverage.knowing(&kind(""), &fields).unwrap_err().code(), 421);
+    let fields = FieldFilter::resolve(&request, &kind(""), |name| covering.index(name)).unwrap();
+    assert_eq!(covering.with_fields(&kind(""), &fields).unwrap_err().code(), 421);
     let code = |kind: &KindInfo, part: ObjectForm| {
-        let (mut asked, _) = fixtures::asked(path, "");
-        asked.form =
+        let (mut request, _) = fixtures::parse_request(path, "");
+        request.form =
             ResponseForm::Table(TableForm { version: MetaVersion::V1, object: Some(part) });
-        let coverage = CoveringInformers::of(&offers, &asked, None, "home").unwrap();
-        coverage
-            .knowing(kind, &FieldFilter::default())
+        let covering = CoveringInformers::find(&serving_index, &request, None, "home").unwrap();
+        covering
+            .with_fields(kind, &FieldFilter::default())
             .map_or_else(|failure| failure.code(), |_| 200)
     };
     let mut accounts = kind("");
@@ -98,28 +100,28 @@ fn the_best_of_several_informers_answers_by_the_strictest_staleness_limit() {
     let now = Instant::now();
     let selected = informer("a", "app in (web)", "");
     let (own, all) = (informer("a", "", ""), informer("all", "", ""));
-    let mut offers = offers("home", &[selected.clone(), own.clone(), all.clone()]);
-    offers.set_staleness(&all, Duration::from_secs(30));
+    let mut serving_index = serving_index("home", &[selected.clone(), own.clone(), all.clone()]);
+    serving_index.set_staleness(&all, Duration::from_secs(30));
     // The strictest consistency and wait belong to the middle informer, and they are not the defaults.
     for (informer, consistency, seconds) in [
         (&selected, ReadConsistency::Bounded, 9),
         (&own, ReadConsistency::Strict, 2),
         (&all, ReadConsistency::Eventual, 3),
     ] {
-        offers.set_terms(informer, consistency, seconds);
+        serving_index.set_terms(informer, consistency, seconds);
     }
-    let (asked, _) = asked("/api/v1/namespaces/a/pods", "labelSelector=app%3Dweb");
-    let coverage = CoveringInformers::of(&offers, &asked, None, "home").unwrap();
-    assert_eq!(coverage.max_staleness(), Duration::from_secs(30));
-    assert_eq!(coverage.consistency(), ReadConsistency::Strict);
-    assert_eq!(coverage.cold_read_timeout(), Duration::from_secs(2));
+    let (request, _) = parse_request("/api/v1/namespaces/a/pods", "labelSelector=app%3Dweb");
+    let covering = CoveringInformers::find(&serving_index, &request, None, "home").unwrap();
+    assert_eq!(covering.max_staleness(), Duration::from_secs(30));
+    assert_eq!(covering.consistency(), ReadConsistency::Strict);
+    assert_eq!(covering.cold_read_timeout(), Duration::from_secs(2));
     let order = |ages: [u64; 3]| -> Vec<InformerKey> {
         let keys = [&selected, &own, &all];
-        let standing = |key: &InformerKey| {
+        let get_report = |key: &InformerKey| {
             let at = keys.iter().position(|it| *it == key)?;
             Some(report(now - Duration::from_secs(ages[at])))
         };
-        coverage.warm(standing, now).0.into_iter().map(|it| it.key.clone()).collect()
+        covering.rank_warm(get_report, now).0.into_iter().map(|it| it.key.clone()).collect()
     };
     // Age decides only between informers that both lack selectors.
     assert_eq!(order([0, 60, 10]), [all.clone(), own.clone(), selected.clone()]);
@@ -129,18 +131,18 @@ fn the_best_of_several_informers_answers_by_the_strictest_staleness_limit() {
 #[test]
 fn the_strictest_profile_decides_about_reads_after_access_loss() {
     let now = Instant::now();
-    let mut offers = offers("home", &[informer("a", "", "")]);
-    let (asked, _) = asked("/api/v1/namespaces/a/pods", "");
+    let mut serving_index = serving_index("home", &[informer("a", "", "")]);
+    let (request, _) = parse_request("/api/v1/namespaces/a/pods", "");
     let mut lost = report(now);
     lost.lost =
         Some(kubewarm_cache::informer::AccessLoss { at: now, time: jiff::Timestamp::UNIX_EPOCH });
-    let answers = |offers: &ServingIndex| {
-        let coverage = CoveringInformers::of(offers, &asked, None, "home").unwrap();
-        coverage.warm(|_| Some(lost.clone()), now).0.len()
+    let answers = |serving_index: &ServingIndex| {
+        let covering = CoveringInformers::find(serving_index, &request, None, "home").unwrap();
+        covering.rank_warm(|_| Some(lost.clone()), now).0.len()
     };
-    assert_eq!(answers(&offers), 0);
-    offers.set_policy("home", AccessLossPolicy::ServeStale);
-    assert_eq!(answers(&offers), 1);
-    offers.add("a", &informer("a", "", ""));
-    assert_eq!(answers(&offers), 0, "the second profile does not permit stale reads");
+    assert_eq!(answers(&serving_index), 0);
+    serving_index.set_policy("home", AccessLossPolicy::ServeStale);
+    assert_eq!(answers(&serving_index), 1);
+    serving_index.add("a", &informer("a", "", ""));
+    assert_eq!(answers(&serving_index), 0, "the second profile does not permit stale reads");
 }

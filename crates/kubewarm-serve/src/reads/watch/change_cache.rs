@@ -3,7 +3,7 @@
 use super::event_encoder::EventEncoder;
 use bytes::Bytes;
 use kubewarm_cache::store::{BodyFieldCache, EventLogFollower, ObjectQuery, StoreChange};
-use kubewarm_wire::{EventType, ended};
+use kubewarm_wire::{EventType, with_end_version};
 use parking_lot::Mutex;
 use std::{
     borrow::Cow,
@@ -48,7 +48,7 @@ pub(super) struct UnpackedChange {
 struct ChangedObject {
     body: OnceLock<Option<Bytes>>,
     /// The fields that selectors have read from the body. All watches use them.
-    said: Mutex<BodyFieldCache>,
+    fields: Mutex<BodyFieldCache>,
 }
 
 /// An encoded line, with the event type and the encoding that it belongs to.
@@ -65,7 +65,7 @@ pub(super) type EventPair = [Option<EventType>; 2];
 
 impl ChangeCache {
     /// Returns the shared entry of the change, and creates it if necessary.
-    pub(super) fn open(&self, change: Arc<StoreChange>) -> Arc<UnpackedChange> {
+    pub(super) fn get_or_insert(&self, change: Arc<StoreChange>) -> Arc<UnpackedChange> {
         let opened = |change| {
             let (before, now) = (ChangedObject::default(), ChangedObject::default());
             let (written, weighed) = (Mutex::default(), AtomicUsize::default());
@@ -105,7 +105,9 @@ impl ChangeCache {
         }
         let stored = match of {
             EventType::Added | EventType::Modified => Cow::Borrowed(&**opened.now(follower)?),
-            EventType::Deleted => ended(opened.before(follower)?, opened.change.version()),
+            EventType::Deleted => {
+                with_end_version(opened.before(follower)?, opened.change.version())
+            }
         };
         let mut line = Vec::with_capacity(stored.len() + 128);
         if !by.event(of, &stored, is_first, &mut line) {
@@ -118,7 +120,7 @@ impl ChangeCache {
         Some(line)
     }
 
-    /// Returns the events that the change means for a watch with the query `wanted`. As in the API server, an
+    /// Returns the events that the change causes in a watch with this `query`. As in the API server, an
     /// object that starts to match is added, and an object that stops matching is deleted.
     ///
     /// # Cost
@@ -128,12 +130,12 @@ impl ChangeCache {
     pub(super) fn events(
         &self,
         opened: &UnpackedChange,
-        wanted: &ObjectQuery,
+        query: &ObjectQuery,
         follower: &EventLogFollower,
     ) -> EventPair {
         let held = || [opened.before.bytes(), opened.now.bytes()];
         let known = held();
-        let events = opened.events(wanted, follower);
+        let events = opened.events(query, follower);
         if held() != known {
             self.weigh(opened);
         }
@@ -202,19 +204,19 @@ impl UnpackedChange {
         self.before.bytes() + self.now.bytes() + lines
     }
 
-    fn events(&self, wanted: &ObjectQuery, follower: &EventLogFollower) -> EventPair {
-        let is_whole = wanted.is_everything();
+    fn events(&self, query: &ObjectQuery, follower: &EventLogFollower) -> EventPair {
+        let is_whole = query.is_everything();
         let change = &self.change;
         let is_selected = |body: Option<&Bytes>, side: &ChangedObject| {
-            body.is_some_and(|body| follower.selects(wanted, body, &mut side.said.lock()))
+            body.is_some_and(|body| follower.is_selected(query, body, &mut side.fields.lock()))
         };
         let (was, is) = if is_whole {
-            (change.has_previous(), change.is_there())
+            (change.has_previous(), change.exists())
         } else {
             let was = is_selected(self.before(follower), &self.before);
             (was, is_selected(self.now(follower), &self.now))
         };
-        event_pair(was, is, change.is_other())
+        event_pair(was, is, change.is_replacement())
     }
 }
 
@@ -225,7 +227,7 @@ impl ChangedObject {
 
     /// The size of the body and of the fields that were read from it, in bytes.
     fn bytes(&self) -> usize {
-        self.unpacked() + self.said.lock().bytes()
+        self.unpacked() + self.fields.lock().bytes()
     }
 }
 
@@ -250,7 +252,7 @@ impl fmt::Debug for ChangeCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::fixtures::{asked, informer};
+    use crate::reads::fixtures::{informer, parse_request};
     use kubewarm_api::model::{
         DecodedObject, Delta, DeltaSink as _, FieldPath, ReplacePolicy, ResourceVersion, Uid,
     };
@@ -278,12 +280,12 @@ mod tests {
         writer.apply(Delta::ListDone(ResourceVersion::from(5)));
         let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
         let shared = ChangeCache::default();
-        let labels = asked("/api/v1/pods", "labelSelector=app").0.labels;
+        let labels = parse_request("/api/v1/pods", "labelSelector=app").0.labels;
         let none = ObjectQuery { labels, ..ObjectQuery::default() };
         for version in 6..60 {
             upsert(&mut writer, version, &text);
-            let FollowerEvent::Change(change) = follower.take() else { panic!("a change") };
-            let opened = shared.open(change);
+            let FollowerEvent::Change(change) = follower.next_event() else { panic!("a change") };
+            let opened = shared.get_or_insert(change);
             assert_eq!(shared.events(&opened, &none, &follower), [None, None]);
             let kept = shared.0.lock();
             let held: usize = kept.by_change.values().map(|opened| opened.bytes()).sum();
@@ -301,10 +303,10 @@ mod tests {
         writer.apply(Delta::ListDone(ResourceVersion::from(5)));
         let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
         upsert(&mut writer, 6, "two");
-        let FollowerEvent::Change(change) = follower.take() else { panic!("a change") };
+        let FollowerEvent::Change(change) = follower.next_event() else { panic!("a change") };
         let shared = ChangeCache::default();
-        let opened = shared.open(Arc::clone(&change));
-        let wanted = |path: &str, value: &str| {
+        let opened = shared.get_or_insert(Arc::clone(&change));
+        let query = |path: &str, value: &str| {
             let path = FieldPath::parse(path).unwrap();
             let test = BodyPredicate::Field {
                 path,
@@ -314,7 +316,7 @@ mod tests {
             };
             ObjectQuery { tests: [test].into_iter().collect(), ..ObjectQuery::default() }
         };
-        let read = || [&opened.before, &opened.now].map(|side| side.said.lock().bytes());
+        let read = || [&opened.before, &opened.now].map(|side| side.fields.lock().bytes());
         assert_eq!(read(), [0, 0]);
         for (path, value, expected) in [
             ("text", "one", [Some(EventType::Deleted), None]),
@@ -323,7 +325,7 @@ mod tests {
             ("version", "6", [Some(EventType::Added), None]),
         ] {
             let before = read();
-            assert_eq!(shared.events(&opened, &wanted(path, value), &follower), expected);
+            assert_eq!(shared.events(&opened, &query(path, value), &follower), expected);
             let is_new = matches!(value, "one" | "6");
             assert_eq!(read() != before, is_new, "only the first watch reads a path");
             assert_eq!(shared.0.lock().bytes, opened.bytes(), "the size is counted");
@@ -338,12 +340,12 @@ mod tests {
         writer.apply(Delta::ListDone(ResourceVersion::from(5)));
         let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
         upsert(&mut writer, 6, "one");
-        let FollowerEvent::Change(change) = follower.take() else { panic!("a change") };
+        let FollowerEvent::Change(change) = follower.next_event() else { panic!("a change") };
         let shared = ChangeCache::default();
-        let opened = shared.open(Arc::clone(&change));
+        let opened = shared.get_or_insert(Arc::clone(&change));
         assert!(opened.now(&follower).is_some());
         thread::scope(|scope| {
-            let read = opened.now.said.lock();
+            let read = opened.now.fields.lock();
             let weighing = scope.spawn(|| shared.weigh(&opened));
             for _ in 0..50 {
                 thread::sleep(Duration::from_millis(1));

@@ -17,23 +17,23 @@ use tokio::sync::Notify;
 
 /// The maximum number of changes that one step examines, however small they are. The limit gives the other
 /// connections of the thread their time.
-const CHANGES: usize = 64;
+const MAX_CHANGES: usize = 64;
 
 /// A watch's position in the event log of its informer, with the encoding of its events.
 pub(super) struct WatchCursor {
     allowed: AuthorizedScope,
-    wanted: ObjectQuery,
+    query: ObjectQuery,
     lines: Arc<EventEncoder>,
     follower: EventLogFollower,
     /// The initial objects that are not sent yet, and the version of that snapshot.
     initial: Option<(ObjectSnapshot, ResourceVersion)>,
     /// Whether the bookmark that ends the initial objects is still to be sent.
-    is_unmarked: bool,
+    needs_initial_bookmark: bool,
     /// Whether no event has been written yet. The first event of a table contains the columns.
     is_first: bool,
     /// The version of the last event or bookmark.
     position: Arc<Mutex<Option<ResourceVersion>>>,
-    turn: ScanBudget,
+    scan_budget: ScanBudget,
 }
 
 /// A part of a watch that is sent at once.
@@ -60,22 +60,23 @@ pub(super) enum WatchStep {
 impl WatchCursor {
     pub(super) fn new(
         kind: &KindInfo,
-        asked: &ObjectRequest,
-        wanted: ObjectQuery,
+        request: &ObjectRequest,
+        query: ObjectQuery,
         follower: EventLogFollower,
         initial: Option<(ObjectSnapshot, ResourceVersion)>,
     ) -> Self {
-        let is_unmarked = initial.is_some() && asked.watch.as_ref().is_some_and(|it| it.bookmarks);
+        let needs_initial_bookmark =
+            initial.is_some() && request.watch.as_ref().is_some_and(|it| it.bookmarks);
         Self {
-            allowed: AuthorizedScope::of(asked),
-            wanted,
-            lines: Arc::new(EventEncoder::new(kind, asked.form)),
+            allowed: AuthorizedScope::of(request),
+            query,
+            lines: Arc::new(EventEncoder::new(kind, request.form)),
             follower,
             initial,
-            is_unmarked,
+            needs_initial_bookmark,
             is_first: true,
             position: Arc::default(),
-            turn: ScanBudget::default(),
+            scan_budget: ScanBudget::default(),
         }
     }
 
@@ -85,8 +86,8 @@ impl WatchCursor {
     }
 
     /// Wakes waiting watches when the store changes.
-    pub(super) fn news_signal(&self) -> Arc<Notify> {
-        self.follower.told()
+    pub(super) fn change_notifier(&self) -> Arc<Notify> {
+        self.follower.change_notifier()
     }
 
     /// How far the watch has read.
@@ -96,53 +97,54 @@ impl WatchCursor {
 
     /// Yields to other tasks of this thread if the scan budget is used up. Call it before
     /// [`WatchCursor::next`]. Cancel safe.
-    pub(super) async fn take_turns(&mut self) {
-        self.turn.yield_if_over().await;
+    pub(super) async fn yield_if_over(&mut self) {
+        self.scan_budget.yield_if_over().await;
     }
 
     /// Takes the next step, within the scan budget.
     pub(super) fn next(&mut self, shared: &ChangeCache) -> WatchStep {
-        if let Some(piece) = self.state() {
+        if let Some(piece) = self.next_initial_objects() {
             return WatchStep::Piece(piece);
         }
-        let complete = if self.is_unmarked { self.position.lock().clone() } else { None };
+        let complete =
+            if self.needs_initial_bookmark { self.position.lock().clone() } else { None };
         if let Some(version) = complete {
-            self.is_unmarked = false;
+            self.needs_initial_bookmark = false;
             return WatchStep::Piece(self.bookmark(&version, true));
         }
-        self.news(shared)
+        self.next_changes(shared)
     }
 
     /// Writes the next initial objects; `None` if all have been sent.
-    fn state(&mut self) -> Option<WatchChunk> {
-        let Self { allowed, lines: by, is_first, turn, initial, .. } = self;
-        let (chosen, _) = initial.as_mut()?;
+    fn next_initial_objects(&mut self) -> Option<WatchChunk> {
+        let Self { allowed, lines: by, is_first, scan_budget, initial, .. } = self;
+        let (snapshot, _) = initial.as_mut()?;
         let (mut lines, mut events) = (Vec::with_capacity(PIECE_BYTES), 0);
-        let goes_on = chosen.show(|seen| {
+        let has_more = snapshot.visit_next(|seen| {
             if allowed.has(seen.namespace, seen.name)
                 && by.event(EventType::Added, seen.body, *is_first, &mut lines)
             {
                 *is_first = false;
                 events += 1;
             }
-            turn.count(seen.body.len());
-            let goes_on = lines.len() < PIECE_BYTES && !turn.is_over();
-            if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            scan_budget.charge(seen.body.len());
+            let has_more = lines.len() < PIECE_BYTES && !scan_budget.is_over();
+            if has_more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        if !goes_on {
+        if !has_more {
             *self.position.lock() = self.initial.take().map(|(_, version)| version);
         }
         Some(WatchChunk { lines: lines.into(), events })
     }
 
-    fn news(&mut self, shared: &ChangeCache) -> WatchStep {
+    fn next_changes(&mut self, shared: &ChangeCache) -> WatchStep {
         let mut piece: Vec<Bytes> = Vec::new();
-        for _ in 0..CHANGES {
+        for _ in 0..MAX_CHANGES {
             let is_full = piece.iter().map(Bytes::len).sum::<usize>() >= PIECE_BYTES;
-            if is_full || self.turn.is_over() {
+            if is_full || self.scan_budget.is_over() {
                 break;
             }
-            match self.follower.take() {
+            match self.follower.next_event() {
                 FollowerEvent::Change(change) => {
                     self.add(change, shared, &mut piece);
                 }
@@ -165,8 +167,8 @@ impl WatchCursor {
         if !self.allowed.has(change.namespace(), change.name()) {
             return;
         }
-        let opened = shared.open(change);
-        let events = shared.events(&opened, &self.wanted, &self.follower);
+        let opened = shared.get_or_insert(change);
+        let events = shared.events(&opened, &self.query, &self.follower);
         for event in events.into_iter().flatten() {
             let line = shared.line(&opened, event, &self.lines, self.is_first, &self.follower);
             if let Some(line) = line {
@@ -176,7 +178,7 @@ impl WatchCursor {
             }
         }
         // Counts the bodies even if another watch has already decompressed them.
-        self.turn.count(opened.unpacked());
+        self.scan_budget.charge(opened.unpacked());
     }
 
     /// Writes a bookmark for `version`, at which the store is complete. Returns `None` if the client has a
@@ -215,14 +217,14 @@ fn joined(lines: &[Bytes]) -> WatchChunk {
 /// A piece with one error event, the last event of a watch.
 pub(super) fn error(failure: &StatusError) -> WatchChunk {
     let mut out = Vec::new();
-    kubewarm_wire::error_event(failure, &mut out);
+    kubewarm_wire::write_error_event(failure, &mut out);
     WatchChunk { lines: out.into(), events: 1 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::fixtures::{asked, informer, kind};
+    use crate::reads::fixtures::{informer, kind, parse_request};
     use futures::FutureExt as _;
     use kubewarm_api::model::{
         DecodedObject, Delta, DeltaSink as _, InformerKey, ReplacePolicy, Uid,
@@ -262,18 +264,18 @@ mod tests {
         let reader = catalog.reader(&key).unwrap();
         let (selected, follower) = reader.select_and_follow(&ObjectQuery::default());
         let initial = Some((selected, ResourceVersion::from(5)));
-        let (mut asked, _) = asked("/api/v1/pods", "watch=1");
+        let (mut request, _) = parse_request("/api/v1/pods", "watch=1");
         // Only metadata is written, so without a scan budget all objects would fit into one piece.
-        asked.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
+        request.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
         let mut cursor =
-            WatchCursor::new(&kind(""), &asked, ObjectQuery::default(), follower, initial);
+            WatchCursor::new(&kind(""), &request, ObjectQuery::default(), follower, initial);
         let shared = ChangeCache::default();
-        for (events, goes_on) in [(4, true), (4, true), (2, false)] {
+        for (events, has_more) in [(4, true), (4, true), (2, false)] {
             let WatchStep::Piece(piece) = cursor.next(&shared) else { panic!("objects") };
-            assert_eq!((piece.events, cursor.is_beginning()), (events, goes_on));
-            let is_over = cursor.take_turns().now_or_never().is_none();
-            assert_eq!(is_over, goes_on);
-            cursor.take_turns().await;
+            assert_eq!((piece.events, cursor.is_beginning()), (events, has_more));
+            let is_over = cursor.yield_if_over().now_or_never().is_none();
+            assert_eq!(is_over, has_more);
+            cursor.yield_if_over().await;
         }
         assert!(
             matches!(cursor.next(&shared), WatchStep::Quiet(Some(at)) if at == ResourceVersion::from(5))
@@ -284,10 +286,10 @@ mod tests {
     async fn large_changes_are_examined_one_scan_budget_at_a_time() {
         let (catalog, key, mut writer) = store(1);
         let follower = catalog.reader(&key).unwrap().follow_from_now();
-        let (asked, _) = asked("/api/v1/pods", "watch=1&labelSelector=app");
-        let labels = asked.labels.clone();
-        let wanted = ObjectQuery { labels, ..ObjectQuery::default() };
-        let mut cursor = WatchCursor::new(&kind(""), &asked, wanted, follower, None);
+        let (request, _) = parse_request("/api/v1/pods", "watch=1&labelSelector=app");
+        let labels = request.labels.clone();
+        let query = ObjectQuery { labels, ..ObjectQuery::default() };
+        let mut cursor = WatchCursor::new(&kind(""), &request, query, follower, None);
         let shared = ChangeCache::default();
         for version in 6..11 {
             upsert(&mut writer, "x0", version);
@@ -298,7 +300,7 @@ mod tests {
             let is_empty = matches!(&step, WatchStep::Piece(piece) if piece.events == 0);
             assert!(is_empty || matches!(step, WatchStep::Quiet(_)), "{step:?}");
             assert_eq!(cursor.follower.lag().changes(), left);
-            cursor.take_turns().await;
+            cursor.yield_if_over().await;
         }
     }
 }

@@ -41,11 +41,11 @@ impl EventEncoder {
         out: &mut Vec<u8>,
     ) -> bool {
         let Some((form, printer)) = &self.rows else {
-            kubewarm_wire::event(of, |out| self.object(stored, out), out);
+            kubewarm_wire::write_event(of, |out| self.object(stored, out), out);
             return true;
         };
         let row = self.row(*form, printer, stored, is_first);
-        row.map(|row| kubewarm_wire::event(of, row, out)).is_some()
+        row.map(|row| kubewarm_wire::write_event(of, row, out)).is_some()
     }
 
     /// Writes a bookmark for `version`. `is_initial_end` marks the end of the initial objects. As in the API
@@ -57,9 +57,9 @@ impl EventEncoder {
         is_first: bool,
         out: &mut Vec<u8>,
     ) {
-        let stored = kubewarm_wire::progress(version, is_initial_end);
+        let stored = kubewarm_wire::bookmark_object(version, is_initial_end);
         let Some((form, printer)) = &self.rows else {
-            return kubewarm_wire::bookmark(|out| self.object(&stored, out), out);
+            return kubewarm_wire::write_bookmark(|out| self.object(&stored, out), out);
         };
         let mut form = *form;
         if is_initial_end {
@@ -67,7 +67,7 @@ impl EventEncoder {
             form.object.get_or_insert(ObjectForm::Metadata(form.version));
         }
         if let Some(row) = self.row(form, printer, &stored, is_first) {
-            kubewarm_wire::bookmark(row, out);
+            kubewarm_wire::write_bookmark(row, out);
         }
     }
 
@@ -85,7 +85,7 @@ impl EventEncoder {
     ) -> Option<impl FnOnce(&mut Vec<u8>) + use<'s>> {
         let Self { api_version, kind, .. } = self;
         let Some(cells) = printer.row(api_version, kind, stored, Timestamp::now()) else {
-            tracing::error!(%kind, "an event is left out: what is stored is not JSON");
+            tracing::error!(%kind, "an event is left out: the stored object is not JSON");
             return None;
         };
         let frame = TableEnvelope {
@@ -99,7 +99,7 @@ impl EventEncoder {
             // Not used: the table of an event always has a row.
             has_rows_if_empty: true,
         };
-        Some(move |out: &mut Vec<u8>| frame.one_row(&cells, stored, out))
+        Some(move |out: &mut Vec<u8>| frame.write_single_row_table(&cells, stored, out))
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
         covering_informers::CoveringInformers,
     },
     cursor::{WatchChunk, WatchCursor, WatchStep, error},
-    timing::{LOOK, WatchTiming},
+    timing::{PROFILE_CHECK_INTERVAL, WatchTiming},
 };
 use crate::metrics::ClientWatchEnd;
 use kubewarm_api::model::{AccessLossPolicy, IndexDefinition, ProfileRef, ResourceVersion};
@@ -40,7 +40,7 @@ pub struct WatchProgress {
 
 pub(super) struct ActiveWatch {
     pub(super) reads: Arc<ReadService>,
-    pub(super) asked: ObjectRequest,
+    pub(super) request: ObjectRequest,
     pub(super) profile: Option<ProfileRef>,
     pub(super) source: ReadSource,
     pub(super) terms: AccessRequirement,
@@ -94,16 +94,16 @@ impl WatchFeed {
     pub async fn next(&mut self) -> Option<WatchChunk> {
         loop {
             let Some(open) = &mut self.open else { return self.last.take() };
-            open.cursor.take_turns().await;
+            open.cursor.yield_if_over().await;
             // Subscribes before the step, so that a change during the step still wakes this watch.
-            let news = open.cursor.news_signal();
+            let news = open.cursor.change_notifier();
             let mut news = pin!(news.notified());
             news.as_mut().enable();
             match open.step(Instant::now()) {
                 WatchStep::Piece(piece) if piece.events > 0 => return Some(piece),
                 WatchStep::Piece(_) => tokio::task::yield_now().await,
                 WatchStep::Quiet(_) => {
-                    let until = open.timing.next();
+                    let until = open.timing.next_deadline();
                     select! {
                         () = news => {}
                         () = sleep_until(until) => {}
@@ -130,8 +130,8 @@ impl Serialize for WatchProgress {
 impl ActiveWatch {
     fn step(&mut self, now: Instant) -> WatchStep {
         let gone = WatchStep::End(ClientWatchEnd::InformerGone, None);
-        if now >= self.timing.look {
-            self.timing.look = now + LOOK;
+        if now >= self.timing.profile_check {
+            self.timing.profile_check = now + PROFILE_CHECK_INTERVAL;
             let Some(policy) = self.policy() else { return gone };
             self.terms.policy = policy;
         }
@@ -140,13 +140,16 @@ impl ActiveWatch {
         if !self.cursor.is_beginning() {
             self.terms.losses = None;
         }
-        if !self.terms.permit(self.reads.from.reports.get_summary(&self.source.informer).as_ref()) {
+        if !self
+            .terms
+            .permit(self.reads.dependencies.reports.get_summary(&self.source.informer).as_ref())
+        {
             return gone;
         }
         if now >= self.timing.end {
             return WatchStep::End(ClientWatchEnd::Timeout, None);
         }
-        let step = self.cursor.next(&self.reads.shared);
+        let step = self.cursor.next(&self.reads.change_cache);
         let WatchStep::Quiet(version) = step else { return step };
         if self.timing.bookmark.is_none_or(|at| now < at) {
             return WatchStep::Quiet(version);
@@ -160,11 +163,16 @@ impl ActiveWatch {
     /// The access-loss policy of the profiles that still serve the informer; `None` if there is no such
     /// profile.
     fn policy(&self) -> Option<AccessLossPolicy> {
-        let offers = self.reads.offers().ok()?;
-        let home = &self.reads.from.home;
-        let coverage =
-            CoveringInformers::of(&offers, &self.asked, self.profile.as_ref(), home).ok()?;
-        coverage.policy(&self.source.informer, &self.indexes)
+        let serving_index = self.reads.serving_index().ok()?;
+        let operator_namespace = &self.reads.dependencies.operator_namespace;
+        let covering = CoveringInformers::find(
+            &serving_index,
+            &self.request,
+            self.profile.as_ref(),
+            operator_namespace,
+        )
+        .ok()?;
+        covering.policy(&self.source.informer, &self.indexes)
     }
 }
 

@@ -26,28 +26,28 @@ use tokio::time::Instant;
 
 impl ReadService {
     /// Starts a watch. If `profile` is given, only informers of that profile answer. `watching` must be the
-    /// watch options of `asked`.
+    /// watch options of `request`.
     ///
     /// # Errors
     ///
-    /// The errors of [`ReadService::answer`]. As in the API server, two errors become an error event of the watch
+    /// The errors of [`ReadService::read`]. As in the API server, two errors become an error event of the watch
     /// instead. They are an expired version, and a version that no store has reached in time.
     ///
     /// # Cost
     ///
-    /// Waits like [`ReadService::answer`]. Keeps the stored bodies of the initial objects in memory until they are
+    /// Waits like [`ReadService::read`]. Keeps the stored bodies of the initial objects in memory until they are
     /// sent.
     pub async fn watch(
         self: &Arc<Self>,
-        asked: &ObjectRequest,
+        request: &ObjectRequest,
         watching: &WatchOptions,
         profile: Option<&ProfileRef>,
     ) -> Result<WatchFeed, StatusError> {
         let begun = self
-            .when_ready(asked, profile, async |route| self.begin(route, watching, profile).await);
+            .when_ready(request, profile, async |route| self.begin(route, watching, profile).await);
         let is_sent_as_event = |failure: &StatusError| match failure.code() {
             410 => true,
-            504 => matches!(asked.at, VersionMatch::NotOlderThan(_)),
+            504 => matches!(request.version_match, VersionMatch::NotOlderThan(_)),
             _ => false,
         };
         match begun.await {
@@ -64,28 +64,28 @@ impl ReadService {
         profile: Option<&ProfileRef>,
     ) -> Result<ActiveWatch, RetryReason> {
         let open = |candidate: &CandidateInformer<'_>, follower, initial| {
-            let wanted = route.wanted(candidate);
+            let query = route.query(candidate);
             ActiveWatch {
                 reads: Arc::clone(self),
-                asked: route.asked.clone(),
+                request: route.request.clone(),
                 profile: profile.cloned(),
                 source: ReadSource::of(candidate, route.max_staleness),
-                terms: candidate.access_terms(),
+                terms: candidate.access_requirement(),
                 indexes: route.fields.indexes.clone(),
-                cursor: WatchCursor::new(&route.kind, route.asked, wanted, follower, initial),
+                cursor: WatchCursor::new(&route.kind, route.request, query, follower, initial),
                 timing: WatchTiming::new(watching, Instant::now()),
             }
         };
-        if let WatchStart::After(version) = &watching.begin {
+        if let WatchStart::After(version) = &watching.start {
             let (candidate, follower) = self.follow(route, version)?;
             return Ok(open(candidate, follower, None));
         }
         let (candidate, reader) = self.choose(route)?;
-        if watching.begin == WatchStart::Now {
+        if watching.start == WatchStart::Now {
             return Ok(open(candidate, reader.follow_from_now(), None));
         }
-        let wanted = route.wanted(candidate);
-        let (selected, follower) = reader.select_and_follow(&wanted);
+        let query = route.query(candidate);
+        let (selected, follower) = reader.select_and_follow(&query);
         let version = self.confirm(route, candidate, selected.version())?;
         let selected = pick(selected).await;
         Ok(open(candidate, follower, Some((selected, version))))
@@ -103,7 +103,7 @@ impl ReadService {
     ) -> Result<(&'r CandidateInformer<'r>, EventLogFollower), RetryReason> {
         let mut forgotten = None;
         for candidate in &route.candidates {
-            let Some(reader) = self.from.catalog.reader(candidate.key) else { continue };
+            let Some(reader) = self.dependencies.catalog.reader(candidate.key) else { continue };
             match reader.follow(version) {
                 Ok(follower) => return Ok((candidate, follower)),
                 Err(none) => forgotten = forgotten.or(Some(none)),

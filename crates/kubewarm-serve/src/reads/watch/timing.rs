@@ -6,14 +6,14 @@ use tokio::time::Instant;
 
 /// The interval of bookmarks, as in the API server. A client with a recent bookmark can reconnect without a
 /// list.
-const BOOKMARK: Duration = Duration::from_mins(1);
+const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 /// How long before its end a watch sends its last bookmark.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// The shortest duration of a watch without a timeout. The duration is random, up to twice as long. Watches
 /// that started together then end at different times.
-const LIFE: Duration = Duration::from_mins(30);
+const MIN_LIFETIME: Duration = Duration::from_mins(30);
 /// How often a watch checks that profiles still serve its informer.
-pub(super) const LOOK: Duration = Duration::from_secs(5);
+pub(super) const PROFILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The deadlines of a watch.
 #[derive(Clone, Debug)]
@@ -22,16 +22,16 @@ pub(super) struct WatchTiming {
     /// When the next bookmark is due. `None` if the client wants no bookmarks or the last one was sent.
     pub(super) bookmark: Option<Instant>,
     /// When the watch next checks its profiles.
-    pub(super) look: Instant,
+    pub(super) profile_check: Instant,
 }
 
 impl WatchTiming {
     /// The deadlines of a watch that starts at `now`.
     pub(super) fn new(watching: &WatchOptions, now: Instant) -> Self {
-        let life = watching.timeout.unwrap_or_else(|| LIFE.mul_f64(1.0 + fastrand::f64()));
+        let life = watching.timeout.unwrap_or_else(|| MIN_LIFETIME.mul_f64(1.0 + fastrand::f64()));
         let end = now + life;
-        let look = now + LOOK.mul_f64(fastrand::f64());
-        let mut timing = Self { end, bookmark: None, look };
+        let profile_check = now + PROFILE_CHECK_INTERVAL.mul_f64(fastrand::f64());
+        let mut timing = Self { end, bookmark: None, profile_check };
         if watching.bookmarks {
             timing.bookmark = timing.bookmark_after(now);
         }
@@ -42,13 +42,13 @@ impl WatchTiming {
     pub(super) fn bookmark_after(&self, now: Instant) -> Option<Instant> {
         let last = self.end.checked_sub(LAST_BOOKMARK)?;
         // Random, so that watches do not all send a bookmark at the same moment.
-        let next = now + BOOKMARK.mul_f64(fastrand::f64().mul_add(0.05, 0.95));
+        let next = now + BOOKMARK_INTERVAL.mul_f64(fastrand::f64().mul_add(0.05, 0.95));
         (now < last).then(|| next.min(last))
     }
 
     /// The earliest deadline.
-    pub(super) fn next(&self) -> Instant {
-        let next = self.end.min(self.look);
+    pub(super) fn next_deadline(&self) -> Instant {
+        let next = self.end.min(self.profile_check);
         self.bookmark.map_or(next, |bookmark| bookmark.min(next))
     }
 }
@@ -60,7 +60,7 @@ mod tests {
 
     fn timing(seconds: Option<u64>, bookmarks: bool, now: Instant) -> WatchTiming {
         let timeout = seconds.map(Duration::from_secs);
-        WatchTiming::new(&WatchOptions { begin: WatchStart::State, bookmarks, timeout }, now)
+        WatchTiming::new(&WatchOptions { start: WatchStart::State, bookmarks, timeout }, now)
     }
 
     #[test]

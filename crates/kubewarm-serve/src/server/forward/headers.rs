@@ -46,10 +46,17 @@ impl ForwardCredentials {
     /// # Errors
     ///
     /// 403 `CannotForward` without a token; 400 with several tokens.
-    pub(super) fn of(asked: &HeaderMap, is_upgrade: bool) -> Result<Self, StatusError> {
-        let headers = asked.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let bearer = if is_upgrade && is_websocket(asked) { bearer(asked)? } else { None };
-        match CallerCredentials::of(headers) {
+    pub(super) fn from_headers(
+        request_headers: &HeaderMap,
+        is_upgrade: bool,
+    ) -> Result<Self, StatusError> {
+        let headers = request_headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let bearer = if is_upgrade && is_websocket(request_headers) {
+            bearer(request_headers)?
+        } else {
+            None
+        };
+        match CallerCredentials::from_headers(headers) {
             // `Authorization` has priority, as in the API server.
             Ok(credentials) => {
                 let token = credentials.token().cloned().ok_or_else(StatusError::cannot_forward)?;
@@ -73,16 +80,16 @@ impl ForwardCredentials {
 }
 
 /// The token among the subprotocols of a WebSocket, and the remaining subprotocols.
-fn bearer(asked: &HeaderMap) -> Result<Option<(Zeroizing<String>, String)>, StatusError> {
-    let values = asked.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(|value| value.to_str());
+fn bearer(request_headers: &HeaderMap) -> Result<Option<(Zeroizing<String>, String)>, StatusError> {
+    let values = request_headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(|value| value.to_str());
     let values: Result<Vec<_>, _> = values.collect();
     let unreadable = |_| StatusError::bad_request("Sec-WebSocket-Protocol cannot be read");
     Ok(parse_websocket_bearer(values.map_err(unreadable)?))
 }
 
 /// Whether the API server treats the request as a WebSocket. For other protocols it ignores subprotocols.
-fn is_websocket(asked: &HeaderMap) -> bool {
-    let protocol = asked.get(UPGRADE).and_then(|value| value.to_str().ok());
+fn is_websocket(request_headers: &HeaderMap) -> bool {
+    let protocol = request_headers.get(UPGRADE).and_then(|value| value.to_str().ok());
     protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"))
 }
 
@@ -98,14 +105,14 @@ pub(super) struct KeptHeaders {
 /// The headers for the API server. Headers of the connection, of front proxies and of the target host are left
 /// out. The token is formatted again, so that the API server cannot read a different one. If kubewarm needs the
 /// version in the response, the response must not be compressed.
-pub(super) fn onward(
-    asked: &HeaderMap,
+pub(super) fn forwarded_headers(
+    request_headers: &HeaderMap,
     ForwardCredentials { token, protocols }: &ForwardCredentials,
     peer: IpAddr,
     kept: KeptHeaders,
 ) -> Result<HeaderMap, StatusError> {
     let unreadable = || StatusError::bad_request("a header cannot be read");
-    let mut headers = asked.clone();
+    let mut headers = request_headers.clone();
     let protocol = headers.get(UPGRADE).filter(|_| kept.upgrade).cloned();
     without_connection(&mut headers);
     for name in [HOST, CONTENT_LENGTH, EXPECT] {
@@ -163,12 +170,12 @@ mod tests {
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
     const TOKEN: (&str, &str) = ("authorization", "Bearer t0k3n");
 
-    fn asked(headers: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut asked = HeaderMap::new();
+    fn header_map(headers: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut request_headers = HeaderMap::new();
         for (name, value) in headers {
-            asked.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+            request_headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        asked
+        request_headers
     }
 
     fn sent(
@@ -176,10 +183,10 @@ mod tests {
         upgrade: bool,
         readable: bool,
     ) -> Vec<String> {
-        let asked = asked(headers);
-        let sender = ForwardCredentials::of(&asked, upgrade).unwrap();
+        let request_headers = header_map(headers);
+        let sender = ForwardCredentials::from_headers(&request_headers, upgrade).unwrap();
         let kept = KeptHeaders { upgrade, accept_encoding: !readable };
-        let sent = onward(&asked, &sender, PEER, kept).unwrap();
+        let sent = forwarded_headers(&request_headers, &sender, PEER, kept).unwrap();
         let mut sent: Vec<_> = sent
             .iter()
             .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
@@ -263,7 +270,7 @@ mod tests {
             (&[TOKEN, (PROTOCOL, "base64url.bearer.authorization.k8s.io.x")], false, Ok("t0k3n")),
             (&[WEBSOCKET, (PROTOCOL, "v5.channel.k8s.io")], true, cannot),
         ] {
-            let found = ForwardCredentials::of(&asked(headers), upgrade);
+            let found = ForwardCredentials::from_headers(&header_map(headers), upgrade);
             let found = found.as_ref().map(|sender| sender.token.as_str());
             assert_eq!(found.map_err(StatusError::reason), expected, "{headers:?}");
         }
@@ -291,10 +298,11 @@ mod tests {
     #[test]
     fn debug_output_hides_tokens() {
         for headers in [&[TOKEN] as &[_], &[WEBSOCKET, IN_PROTOCOL]] {
-            let asked = asked(headers);
-            let sender = ForwardCredentials::of(&asked, true).unwrap();
+            let request_headers = header_map(headers);
+            let sender = ForwardCredentials::from_headers(&request_headers, true).unwrap();
             let kept = KeptHeaders { upgrade: true, accept_encoding: true };
-            let shown = format!("{:?}", onward(&asked, &sender, PEER, kept).unwrap());
+            let shown =
+                format!("{:?}", forwarded_headers(&request_headers, &sender, PEER, kept).unwrap());
             assert!(!shown.contains("t0k3n") && !shown.contains("bearer."), "{shown}");
         }
     }

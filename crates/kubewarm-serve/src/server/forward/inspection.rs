@@ -10,20 +10,20 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How much of a response is read before the first search for the version, without a permit, in bytes. Each
 /// further search needs twice as many bytes.
-const FIRST: usize = 16 << 10;
-/// The memory for all responses beyond their first `FIRST` bytes, until they are written, in bytes.
-const HELD: usize = 16 << 20;
+const FREE_BYTES: usize = 16 << 10;
+/// The memory for all responses beyond their first `FREE_BYTES` bytes, until they are written, in bytes.
+const MAX_MEMORY: usize = 16 << 20;
 /// How much of one response is read at most, in bytes. No object in etcd is larger.
-const MOST: usize = 2 << 20;
+const MAX_READ: usize = 2 << 20;
 /// The number of bytes that one permit covers.
-const UNIT: usize = 1 << 10;
+const PERMIT_BYTES: usize = 1 << 10;
 
 /// Permits for the memory of responses that are being read.
 pub(super) struct WriteInspectionPermits(Arc<Semaphore>);
 
 impl Default for WriteInspectionPermits {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(HELD / UNIT)))
+        Self(Arc::new(Semaphore::new(MAX_MEMORY / PERMIT_BYTES)))
     }
 }
 
@@ -31,45 +31,45 @@ impl WriteInspectionPermits {
     /// Reads `body` until it contains the object's version, and passes the version to `found`. Stops at the
     /// limits without a version, so that callers who read slowly do not block others. Returns the bytes that it
     /// has read, with their permit. The caller keeps the permit until the bytes are written.
-    pub(super) async fn look(
+    pub(super) async fn read_version(
         &self,
         body: &mut Incoming,
         found: impl FnOnce(ResourceVersion),
     ) -> hyper::Result<(Bytes, Option<OwnedSemaphorePermit>)> {
-        let (mut first, mut room, mut next) = (BytesMut::new(), None, FIRST);
+        let (mut first, mut memory_permit, mut next) = (BytesMut::new(), None, FREE_BYTES);
         loop {
             let frame = body.frame().await.transpose()?;
             let is_end = frame.is_none();
             if let Some(Ok(data)) = frame.map(Frame::into_data) {
                 first.extend_from_slice(&data);
             }
-            let has_room = self.has_room(&mut room, first.capacity());
-            if !is_end && has_room && first.len() < next {
+            let reserve = self.reserve(&mut memory_permit, first.capacity());
+            if !is_end && reserve && first.len() < next {
                 continue;
             }
             let version = version_of(&first);
-            if is_end || !has_room || version.is_some() || first.len() >= MOST {
+            if is_end || !reserve || version.is_some() || first.len() >= MAX_READ {
                 if let Some(version) = version {
                     found(version);
                 }
-                return Ok((first.freeze(), room));
+                return Ok((first.freeze(), memory_permit));
             }
-            next = (first.len() * 2).min(MOST);
+            next = (first.len() * 2).min(MAX_READ);
         }
     }
 
-    /// Extends `room` to cover `bytes` bytes. Returns whether that was possible. The first `FIRST` bytes need
+    /// Extends `memory_permit` to cover `bytes` bytes. Returns whether that was possible. The first `FREE_BYTES` bytes need
     /// no permit.
-    fn has_room(&self, room: &mut Option<OwnedSemaphorePermit>, bytes: usize) -> bool {
-        let held = room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let wanted = bytes.saturating_sub(FIRST).div_ceil(UNIT);
+    fn reserve(&self, memory_permit: &mut Option<OwnedSemaphorePermit>, bytes: usize) -> bool {
+        let held = memory_permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let wanted = bytes.saturating_sub(FREE_BYTES).div_ceil(PERMIT_BYTES);
         let Some(more) = wanted.checked_sub(held).filter(|more| *more > 0) else { return true };
-        // Does not happen: `MOST` is far below this limit.
+        // Does not happen: `MAX_READ` is far below this limit.
         let more = u32::try_from(more).unwrap_or(u32::MAX);
         let Ok(more) = Arc::clone(&self.0).try_acquire_many_owned(more) else { return false };
-        match room {
-            Some(room) => room.merge(more),
-            None => *room = Some(more),
+        match memory_permit {
+            Some(memory_permit) => memory_permit.merge(more),
+            None => *memory_permit = Some(more),
         }
         true
     }
@@ -84,17 +84,16 @@ mod tests {
         let looks = WriteInspectionPermits::default();
         let all = looks.0.available_permits();
         let mut rooms: Vec<_> = (0..100).map(|_| None).collect();
-        let mut has_room = |bytes| {
-            rooms.iter_mut().map(|it| usize::from(looks.has_room(it, bytes))).sum::<usize>()
-        };
-        assert_eq!(has_room(FIRST), 100);
-        assert_eq!(has_room(2 * FIRST), 100);
-        let left = (HELD - 100 * FIRST) / (MOST - 2 * FIRST);
-        assert_eq!(has_room(MOST), left);
+        let mut reserve =
+            |bytes| rooms.iter_mut().map(|it| usize::from(looks.reserve(it, bytes))).sum::<usize>();
+        assert_eq!(reserve(FREE_BYTES), 100);
+        assert_eq!(reserve(2 * FREE_BYTES), 100);
+        let left = (MAX_MEMORY - 100 * FREE_BYTES) / (MAX_READ - 2 * FREE_BYTES);
+        assert_eq!(reserve(MAX_READ), left);
         let mut small = None;
-        assert!(looks.has_room(&mut small, FIRST) && !looks.has_room(&mut small, MOST));
+        assert!(looks.reserve(&mut small, FREE_BYTES) && !looks.reserve(&mut small, MAX_READ));
         drop(rooms);
-        assert!(looks.has_room(&mut small, MOST));
+        assert!(looks.reserve(&mut small, MAX_READ));
         drop(small);
         assert_eq!(looks.0.available_permits(), all);
     }

@@ -43,15 +43,15 @@ use std::{
 use tokio::{io::copy_bidirectional_with_sizes, time::timeout, try_join};
 
 /// The time until the head of a response must arrive. The API server itself ends a request after a minute.
-const HEAD: Duration = Duration::from_secs(75);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 /// The largest error response that holds no permit while it is sent, in bytes. A rejected caller must not block
 /// other callers by reading slowly.
-const SHORT: u64 = 1 << 10;
+const SHORT_ERROR: u64 = 1 << 10;
 /// The maximum size of a request body, in bytes. The API server accepts objects of 3 MiB, but pods accept
 /// larger bodies.
-const MOST: usize = 16 << 20;
+const MAX_BODY: usize = 16 << 20;
 /// The buffer size of a tunnel for each direction, in bytes.
-const HELD: usize = 16 << 10;
+const TUNNEL_BUFFER: usize = 16 << 10;
 
 /// Receives the resource and the new version after a write.
 pub type WriteObserver = Box<dyn Fn(WriteTarget, ResourceVersion) + Send + Sync>;
@@ -59,15 +59,15 @@ pub type WriteObserver = Box<dyn Fn(WriteTarget, ResourceVersion) + Send + Sync>
 /// Forwards requests to the API server.
 pub struct RequestForwarder {
     upstream: UpstreamProxy,
-    wrote: WriteObserver,
-    looks: WriteInspectionPermits,
+    observe_write: WriteObserver,
+    inspection_permits: WriteInspectionPermits,
 }
 
 impl RequestForwarder {
-    /// Forwards to `upstream`. Calls `wrote` before the client receives the response to its write.
+    /// Forwards to `upstream`. Calls `observe_write` before the client receives the response to its write.
     #[must_use]
-    pub fn new(upstream: UpstreamProxy, wrote: WriteObserver) -> Self {
-        Self { upstream, wrote, looks: WriteInspectionPermits::default() }
+    pub fn new(upstream: UpstreamProxy, observe_write: WriteObserver) -> Self {
+        Self { upstream, observe_write, inspection_permits: WriteInspectionPermits::default() }
     }
 
     /// Forwards `request` to the API server.
@@ -88,25 +88,28 @@ impl RequestForwarder {
     ) -> Result<OutgoingResponse, StatusError> {
         let ForwardRequest { path, writes, is_long_running } =
             ForwardRequest::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
-        let sender = ForwardCredentials::of(&head.headers, upgrade.is_some())?;
+        let sender = ForwardCredentials::from_headers(&head.headers, upgrade.is_some())?;
         let peer = connection.peer;
         // Only callers that the API server authenticates can cause more work there, or use memory of this
         // process.
-        let forwarded = callers.forward(&sender.credentials(), peer).await;
+        let forwarded = callers.admit_forwarded(&sender.credentials(), peer).await;
         let (caller, permit) = forwarded.map_err(|refused| {
             metrics.count_refusal(&refused);
             refusal(refused)
         })?;
-        connection.accept(|| callers.connection(&caller));
+        connection.accept(|| callers.acquire_connection(&caller));
         let kept = KeptHeaders { upgrade: upgrade.is_some(), accept_encoding: writes.is_none() };
-        let headers = headers::onward(&head.headers, &sender, peer, kept)?;
-        let (sent, is_too_large) = onward(&head, path, headers, body)?;
+        let headers = headers::forwarded_headers(&head.headers, &sender, peer, kept)?;
+        let (sent, is_too_large) = build_request(&head, path, headers, body)?;
         let answering = self.upstream.send(sent);
-        let answer =
-            if is_long_running { Ok(answering.await) } else { timeout(HEAD, answering).await };
+        let answer = if is_long_running {
+            Ok(answering.await)
+        } else {
+            timeout(HEAD_TIMEOUT, answering).await
+        };
         let answer = answer.map_err(|_| StatusError::unanswered())?.map_err(|not| {
             if is_too_large.load(Ordering::Relaxed) {
-                return StatusError::too_large_body(MOST as u64);
+                return StatusError::too_large_body(MAX_BODY as u64);
             }
             match not {
                 UpstreamError::Unconnected(fault) => {
@@ -120,13 +123,13 @@ impl RequestForwarder {
             }
         })?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let bytes = callers.unwritten(&caller);
+            let bytes = callers.unwritten_byte_permits(&caller);
             return self.pass_response(answer, writes, permit, bytes).await;
         }
         let Some(upgrade) = upgrade else {
             return Err(StatusError::unanswered());
         };
-        Ok(tunnelled(answer, upgrade, permit, &connection))
+        Ok(switch_protocols(answer, upgrade, permit, &connection))
     }
 
     /// Passes the response through. For a write it first reads the beginning, up to the object's version.
@@ -140,49 +143,51 @@ impl RequestForwarder {
         let (mut head, mut body) = answer.into_parts();
         headers::without_connection(&mut head.headers);
         let size = body.size_hint().exact();
-        if head.status.is_client_error() && size.is_some_and(|size| size <= SHORT) {
+        if head.status.is_client_error() && size.is_some_and(|size| size <= SHORT_ERROR) {
             // Read completely, so that a rejected caller who does not read it holds no permit.
-            let content = timeout(HEAD, body.collect()).await.ok().and_then(Result::ok);
+            let content = timeout(HEAD_TIMEOUT, body.collect()).await.ok().and_then(Result::ok);
             let content = content.ok_or_else(StatusError::unanswered)?.to_bytes();
             drop(permit);
             let body = ResponseBody::from(content);
             body.keep(ResponsePermit::nothing());
             return Ok(response(head.status, head.headers, body));
         }
-        let (mut first, mut room) = (Bytes::new(), None);
+        let (mut first, mut memory_permit) = (Bytes::new(), None);
         let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
         if let Some(written) = writes.filter(|_| head.status.is_success())
             && content_type.is_some_and(has_object)
         {
-            let found = |version| (self.wrote)(written, version);
-            let looked = timeout(HEAD, self.looks.look(&mut body, found)).await;
-            (first, room) = looked.ok().and_then(Result::ok).ok_or_else(StatusError::unanswered)?;
+            let found = |version| (self.observe_write)(written, version);
+            let inspected =
+                timeout(HEAD_TIMEOUT, self.inspection_permits.read_version(&mut body, found)).await;
+            (first, memory_permit) =
+                inspected.ok().and_then(Result::ok).ok_or_else(StatusError::unanswered)?;
         }
         let body = if first.is_empty() {
             ResponseBody::new(body)
         } else {
             ResponseBody::streamed(stream::iter([Ok(first)]).chain(body.into_data_stream()))
         };
-        body.keep(ResponsePermit::lasting((permit, room), bytes));
+        body.keep(ResponsePermit::lasting((permit, memory_permit), bytes));
         Ok(response(head.status, head.headers, body))
     }
 }
 
 /// The request to the API server, and a flag that is set when its body proves too large.
-fn onward(
+fn build_request(
     head: &Parts,
     path: &str,
     headers: HeaderMap,
     body: Incoming,
 ) -> Result<(http::Request<StreamingBody>, Arc<AtomicBool>), StatusError> {
-    if body.size_hint().lower() > MOST as u64 {
-        return Err(StatusError::too_large_body(MOST as u64));
+    if body.size_hint().lower() > MAX_BODY as u64 {
+        return Err(StatusError::too_large_body(MAX_BODY as u64));
     }
     let uri = head.uri.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
     let uri = uri.parse().map_err(|_| StatusError::bad_request("the request cannot be sent on"))?;
     let is_too_large = Arc::new(AtomicBool::new(false));
     let noted = Arc::clone(&is_too_large);
-    let body = Limited::new(body, MOST).map_err(move |error| {
+    let body = Limited::new(body, MAX_BODY).map_err(move |error| {
         noted.fetch_or(error.is::<LengthLimitError>(), Ordering::Relaxed);
         error
     });
@@ -194,7 +199,7 @@ fn onward(
 }
 
 /// The response 101. After it is sent, the caller's connection becomes a tunnel.
-fn tunnelled(
+fn switch_protocols(
     mut answer: http::Response<Incoming>,
     caller: OnUpgrade,
     permit: KeyedPermit,
@@ -208,7 +213,7 @@ fn tunnelled(
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, protocol);
     }
-    connection.tunnel.set(Some(Box::pin(carry(caller, upstream, permit))));
+    connection.tunnel.set(Some(Box::pin(copy_both_ways(caller, upstream, permit))));
     let body = ResponseBody::from(Bytes::new());
     body.keep(ResponsePermit::nothing());
     response(StatusCode::SWITCHING_PROTOCOLS, headers, body)
@@ -216,11 +221,13 @@ fn tunnelled(
 
 /// Copies bytes both ways after both ends have switched protocols, until either end closes. Holds the caller's
 /// slot.
-async fn carry(caller: OnUpgrade, upstream: OnUpgrade, _slot: KeyedPermit) {
+async fn copy_both_ways(caller: OnUpgrade, upstream: OnUpgrade, _slot: KeyedPermit) {
     // If one end has closed, no one can receive a response.
     let Ok((caller, upstream)) = try_join!(caller, upstream) else { return };
     let (mut caller, mut upstream) = (TokioIo::new(caller), TokioIo::new(upstream));
-    let _ended = copy_bidirectional_with_sizes(&mut caller, &mut upstream, HELD, HELD).await;
+    let _ended =
+        copy_bidirectional_with_sizes(&mut caller, &mut upstream, TUNNEL_BUFFER, TUNNEL_BUFFER)
+            .await;
 }
 
 impl fmt::Debug for RequestForwarder {

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_slow_request_head_closes_the_connection_each_time() {
-    let served = Served::new(|limits| limits.head = Duration::from_millis(500));
+    let served = Served::new(|limits| limits.head_timeout = Duration::from_millis(500));
     let began = Instant::now();
     let mut silent = served.tcp().await;
     let mut first = served.tls("http/1.1").await.unwrap();
@@ -91,7 +91,8 @@ async fn a_flood_from_one_address_leaves_connections_for_others() {
 #[tokio::test]
 async fn accepted_connections_free_their_address_slot_and_others_are_closed_in_time() {
     let served = Served::limited(connections(4, 2), |limits| {
-        (limits.head, limits.look) = (Duration::from_secs(2), Duration::from_millis(100));
+        (limits.head_timeout, limits.check_interval) =
+            (Duration::from_secs(2), Duration::from_millis(100));
     });
     let mut known = served.tls("http/1.1").await.unwrap();
     known.write_all(b"GET /known HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();

@@ -237,8 +237,8 @@ const OK: &[u8] = b"GET /ok HTTP/1.1\r\nHost: x\r\n\r\n";
 #[tokio::test]
 async fn a_client_that_does_not_read_is_disconnected_in_both_protocols() {
     let served = Served::new(|limits| {
-        limits.stall = Duration::from_millis(500);
-        limits.look = Duration::from_millis(100);
+        limits.part_timeout = Duration::from_millis(500);
+        limits.check_interval = Duration::from_millis(100);
     });
     let whole = served.get("/much").await;
     assert!(whole.len() > PART * PARTS, "{} bytes", whole.len());
@@ -258,8 +258,8 @@ async fn a_client_that_does_not_read_is_disconnected_in_both_protocols() {
 #[tokio::test]
 async fn an_unused_connection_is_closed() {
     let served = Served::new(|limits| {
-        limits.idle = Duration::from_millis(500);
-        limits.look = Duration::from_millis(100);
+        limits.idle_timeout = Duration::from_millis(500);
+        limits.check_interval = Duration::from_millis(100);
     });
     let (mut sender, connection) = served.h2().await;
     let answer = sender.send_request(h2_get(served.address, "/slow")).await.unwrap();

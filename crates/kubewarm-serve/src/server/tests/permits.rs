@@ -133,7 +133,8 @@ async fn taking_a_byte(
 #[tokio::test]
 async fn an_unread_response_keeps_its_permit_and_is_disconnected() {
     let (served, permits) = served(1, |limits| {
-        (limits.stall, limits.look) = (Duration::from_secs(3), Duration::from_millis(100));
+        (limits.part_timeout, limits.check_interval) =
+            (Duration::from_secs(3), Duration::from_millis(100));
     });
     for path in ["/jane/whole", "/jane/some"] {
         let (mut sender, connection) = taking_a_byte(&served).await;
@@ -151,8 +152,9 @@ async fn an_unread_response_keeps_its_permit_and_is_disconnected() {
 #[tokio::test]
 async fn a_response_read_too_slowly_is_disconnected() {
     let (served, permits) = served(1, |limits| {
-        (limits.stall, limits.look) = (Duration::from_secs(2), Duration::from_millis(100));
-        limits.slowest = NonZeroU64::MAX;
+        (limits.part_timeout, limits.check_interval) =
+            (Duration::from_secs(2), Duration::from_millis(100));
+        limits.min_bytes_per_second = NonZeroU64::MAX;
     });
     let drop = Duration::from_millis(20);
     let mut slow = served.tls("http/1.1").await.unwrap();
@@ -226,7 +228,8 @@ async fn a_short_response_keeps_its_permit_until_it_is_written() {
 #[tokio::test]
 async fn four_slow_users_are_disconnected_and_a_fifth_gets_its_list() {
     let (served, permits) = served(8, |limits| {
-        (limits.stall, limits.look) = (Duration::from_secs(3), Duration::from_millis(100));
+        (limits.part_timeout, limits.check_interval) =
+            (Duration::from_secs(3), Duration::from_millis(100));
     });
     let mut slow = Vec::new();
     for user in ["a", "b", "c", "d"] {
@@ -250,7 +253,8 @@ async fn four_slow_users_are_disconnected_and_a_fifth_gets_its_list() {
 #[tokio::test]
 async fn bytes_held_by_slow_users_are_released_for_a_fifth() {
     let (served, _) = with_bytes(32, 256 << 10, |limits| {
-        (limits.stall, limits.look) = (Duration::from_secs(3), Duration::from_millis(100));
+        (limits.part_timeout, limits.check_interval) =
+            (Duration::from_secs(3), Duration::from_millis(100));
     });
     let (began, mut slow) = (Instant::now(), Vec::new());
     for user in ["a", "b", "c", "d"] {

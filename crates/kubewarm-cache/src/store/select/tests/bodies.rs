@@ -13,9 +13,9 @@ fn a_body_is_scanned_at_most_twice_and_not_at_all_with_cached_values() {
     };
     let labels = label("app", LabelSelectorOperator::Exists, &[]);
     let with = |tests: Vec<BodyPredicate>| ObjectQuery { labels: labels.clone(), ..of(tests) };
-    let selects = |wanted: &ObjectQuery, said: &mut BodyFieldCache| {
+    let selects = |query: &ObjectQuery, fields: &mut BodyFieldCache| {
         let before = WALKS.get();
-        let selects = wanted.selects(BodyEncoding::Json, text.as_bytes(), said);
+        let selects = query.selects(BodyEncoding::Json, text.as_bytes(), fields);
         (selects, WALKS.get() - before)
     };
     let of_one_field = with(vec![field(63, IS, "63")]);
@@ -24,16 +24,16 @@ fn a_body_is_scanned_at_most_twice_and_not_at_all_with_cached_values() {
     assert_eq!(selects(&of_one_path, &mut BodyFieldCache::default()), (true, 2));
     let of_many = (0..64).map(|n| field(n, IS, &n.to_string()));
     let of_many = with(of_many.chain((0..64).map(|n| compared(Ordering::Less, 6 + n))).collect());
-    let mut said = BodyFieldCache::default();
-    assert_eq!(selects(&of_many, &mut said), (true, 2));
-    assert!((64 * 16..32 << 10).contains(&said.bytes()), "{said:?}");
-    for (wanted, expected) in [
+    let mut fields = BodyFieldCache::default();
+    assert_eq!(selects(&of_many, &mut fields), (true, 2));
+    assert!((64 * 16..32 << 10).contains(&fields.bytes()), "{fields:?}");
+    for (query, expected) in [
         (&of_many, true),
         (&of_one_path, true),
         (&with(vec![field(7, IS_NOT, "7")]), false),
         (&with(vec![compared(Ordering::Less, 5)]), false),
     ] {
-        assert_eq!(selects(wanted, &mut said), (expected, 0), "{wanted:?}");
+        assert_eq!(selects(query, &mut fields), (expected, 0), "{query:?}");
     }
 }
 
@@ -54,10 +54,10 @@ fn each_step_scans_a_limited_number_of_bytes_and_no_body_is_skipped() {
     let reader = catalog.reader(&informer_key("pods")).unwrap();
     let steps = |namespace: &str, value: &str, limit: Option<usize>| {
         let namespace = Some(namespace.into());
-        let wanted = ObjectQuery { namespace, ..of([phase(IS, value)]) };
-        let mut selected = reader.select(&wanted, None, limit);
+        let query = ObjectQuery { namespace, ..of([phase(IS, value)]) };
+        let mut selected = reader.select(&query, None, limit);
         let mut steps = 1;
-        while selected.step() {
+        while selected.filter_next() {
             steps += 1;
         }
         (steps, names(selected))

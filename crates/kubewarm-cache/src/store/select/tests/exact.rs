@@ -52,7 +52,7 @@ fn a_selection_at_an_earlier_version_has_the_objects_of_that_version() {
             let labels = app.map_or_else(LabelSelector::default, |app| {
                 label("app", LabelSelectorOperator::In, &[&format!("v{app}")])
             });
-            let wanted = ObjectQuery {
+            let query = ObjectQuery {
                 namespace: namespace.map(Into::into),
                 labels,
                 ..ObjectQuery::default()
@@ -70,7 +70,7 @@ fn a_selection_at_an_earlier_version_has_the_objects_of_that_version() {
                 })
                 .collect();
             expected.truncate(limit.unwrap_or(usize::MAX));
-            let selected = reader.select_at(&at, &wanted, after.as_ref(), limit).unwrap();
+            let selected = reader.select_at(&at, &query, after.as_ref(), limit).unwrap();
             assert_eq!(selected.version(), Some(&at));
             assert_eq!(selected.rows(), there.len(), "seed {seed}, {at}");
             let selected = all(selected);

@@ -43,7 +43,7 @@ fn label(key: &str, operator: LabelSelectorOperator, values: &[&str]) -> LabelSe
 }
 
 fn all(mut selected: ObjectSnapshot) -> ObjectSnapshot {
-    while selected.step() {}
+    while selected.filter_next() {}
     selected
 }
 
@@ -53,7 +53,7 @@ fn shown(mut selected: ObjectSnapshot) -> Vec<(String, Vec<u8>)> {
     let mut goes_on = true;
     while goes_on {
         let most = all.len() + 7;
-        goes_on = selected.show(|it| {
+        goes_on = selected.visit_next(|it| {
             let name = format!("{}/{}", it.namespace, it.name.escape_ascii());
             all.push((name, it.body.to_vec()));
             if all.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -110,13 +110,13 @@ fn a_query_selects_exactly_the_matching_objects() {
         for (labels, tests) in selectors.iter().flat_map(|it| tests.iter().map(move |t| (it, t))) {
             for namespace in [None, Some("a"), Some("aa"), Some("a-a"), Some("ab")] {
                 for after in &afters {
-                    let wanted = ObjectQuery {
+                    let query = ObjectQuery {
                         namespace: namespace.map(Into::into),
                         name: None,
                         labels: labels.clone(),
                         tests: tests.iter().cloned().collect(),
                     };
-                    let selected = reader.select(&wanted, after.as_ref(), None);
+                    let selected = reader.select(&query, after.as_ref(), None);
                     let found = names(all(selected));
                     let expected = objects.iter().filter(|(key, n, text)| {
                         let app = (n % 5 > 0).then(|| format!("v{}", n % 5));
@@ -140,7 +140,7 @@ fn a_query_selects_exactly_the_matching_objects() {
                     });
                     let expected =
                         expected.map(|(key, ..)| format!("{}/{}", key.namespace, key.name));
-                    assert_eq!(found, expected.collect::<Vec<_>>(), "{wanted:?} {after:?}");
+                    assert_eq!(found, expected.collect::<Vec<_>>(), "{query:?} {after:?}");
                 }
             }
         }
@@ -180,8 +180,8 @@ fn a_field_test_matches_any_of_several_values_with_and_without_an_index() {
         ] {
             let (path, value) = (path.clone(), value.into());
             let test = BodyPredicate::Field { path, absent: "".into(), is_equality, value };
-            let wanted = of([test]);
-            assert_eq!(names_of(&reader, &wanted, None), expected, "{wanted:?}");
+            let query = of([test]);
+            assert_eq!(names_of(&reader, &query, None), expected, "{query:?}");
         }
     }
 }
@@ -206,15 +206,15 @@ fn lists_and_pages_are_in_the_order_of_etcd_keys() {
         writer.apply(upsert(name, 1, "5", &body("{}", "")));
     }
     let reader = catalog.reader(&informer_key("pods")).unwrap();
-    let wanted = ObjectQuery::default();
-    assert_eq!(names_of(&reader, &wanted, None), names);
+    let query = ObjectQuery::default();
+    assert_eq!(names_of(&reader, &query, None), names);
     for (at, name) in names.iter().enumerate() {
         let after = key(name);
-        assert_eq!(names_of(&reader, &wanted, Some(&after)), names[at + 1..], "after {name}");
+        assert_eq!(names_of(&reader, &query, Some(&after)), names[at + 1..], "after {name}");
     }
     for (namespace, expected) in [("team", &names[2..7]), ("team-a", &names[..2]), ("tea", &[])] {
-        let wanted = ObjectQuery { namespace: Some(namespace.into()), ..ObjectQuery::default() };
-        assert_eq!(names_of(&reader, &wanted, None), expected, "{namespace}");
+        let query = ObjectQuery { namespace: Some(namespace.into()), ..ObjectQuery::default() };
+        assert_eq!(names_of(&reader, &query, None), expected, "{namespace}");
     }
     assert_eq!(reader.versions(None, 100).len(), names.len());
     let mut keys: Vec<_> = names.iter().rev().map(|name| key(name)).collect();
@@ -222,8 +222,8 @@ fn lists_and_pages_are_in_the_order_of_etcd_keys() {
     assert_eq!(keys, names.map(key));
 }
 
-fn names_of(reader: &StoreReader, wanted: &ObjectQuery, after: Option<&ObjectKey>) -> Vec<String> {
-    names(all(reader.select(wanted, after, None)))
+fn names_of(reader: &StoreReader, query: &ObjectQuery, after: Option<&ObjectKey>) -> Vec<String> {
+    names(all(reader.select(query, after, None)))
 }
 
 #[test]
@@ -236,9 +236,9 @@ fn a_name_is_found_in_one_namespace_and_in_all() {
     let reader = catalog.reader(&informer_key("pods")).unwrap();
     let found = |namespace: Option<&str>, labels: LabelSelector, after: Option<&str>| {
         let (namespace, name) = (namespace.map(Into::into), Some("x".into()));
-        let wanted = ObjectQuery { namespace, name, labels, ..ObjectQuery::default() };
+        let query = ObjectQuery { namespace, name, labels, ..ObjectQuery::default() };
         let after = after.map(key);
-        let selected = reader.select(&wanted, after.as_ref(), None);
+        let selected = reader.select(&query, after.as_ref(), None);
         names(all(selected))
     };
     let any = LabelSelector::default;
@@ -261,8 +261,8 @@ fn a_page_reports_whether_more_objects_follow() {
         writer.apply(upsert(&format!("a/x{n:03}"), 1, "5", &body(labels, "")));
     }
     let reader = catalog.reader(&informer_key("pods")).unwrap();
-    let page = |wanted: &ObjectQuery, after: Option<&ObjectKey>, limit: usize| {
-        let selected = all(reader.select(wanted, after, Some(limit)));
+    let page = |query: &ObjectQuery, after: Option<&ObjectKey>, limit: usize| {
+        let selected = all(reader.select(query, after, Some(limit)));
         (selected.objects(), selected.has_more(), selected.rows())
     };
     let (everything, last) = (ObjectQuery::default(), key("a/x299"));
@@ -286,8 +286,8 @@ fn a_selection_is_unchanged_by_later_writes() {
     }
     writer.apply(Delta::Progress(version("5")));
     let reader = catalog.reader(&informer_key("pods")).unwrap();
-    let wanted = ObjectQuery::default();
-    let selected = reader.select(&wanted, None, Some(usize::MAX));
+    let query = ObjectQuery::default();
+    let selected = reader.select(&query, None, Some(usize::MAX));
     for n in 100..300 {
         writer.apply(upsert(&format!("a/x{n:03}"), 1, "6", &body("{}", r#","n":2"#)));
     }

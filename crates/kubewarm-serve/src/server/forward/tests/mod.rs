@@ -73,9 +73,10 @@ impl Scene {
         let told = Told::default();
         let noted = Arc::clone(&told);
         let wrote: WriteObserver = Box::new(move |written, version| {
-            noted.lock().push(format!("{} {:?} {version}", written.of, written.namespace));
+            noted.lock().push(format!("{} {:?} {version}", written.resource, written.namespace));
         });
-        let forward = RequestForwarder::new(connection.upstream(Handle::current()).unwrap(), wrote);
+        let forward =
+            RequestForwarder::new(connection.new_upstream_proxy(Handle::current()).unwrap(), wrote);
         let metrics = ReadMetrics::register(&Registry::new()).unwrap();
         let handlers = Handlers { forward, callers: fake_reviews::changing(said).0, metrics };
         let handlers = Arc::new(handlers);
@@ -106,9 +107,9 @@ impl Scene {
     async fn free_slots(&self) -> usize {
         let bearer = [("authorization", &b"Bearer of-the-caller"[..])];
         let (credentials, peer) =
-            (CallerCredentials::of(bearer).unwrap(), IpAddr::from([127, 0, 0, 1]));
+            (CallerCredentials::from_headers(bearer).unwrap(), IpAddr::from([127, 0, 0, 1]));
         let mut places = Vec::new();
-        while let Ok((_, place)) = self.handlers.callers.forward(&credentials, peer).await {
+        while let Ok((_, place)) = self.handlers.callers.admit_forwarded(&credentials, peer).await {
             places.push(place);
         }
         places.len()

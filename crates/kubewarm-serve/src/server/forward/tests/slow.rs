@@ -17,8 +17,8 @@ async fn taking(
 #[tokio::test]
 async fn an_unread_response_keeps_its_slot_until_the_connection_is_closed() {
     let scene = Scene::with(|limits| {
-        limits.stall = Duration::from_secs(3);
-        limits.look = Duration::from_millis(100);
+        limits.part_timeout = Duration::from_secs(3);
+        limits.check_interval = Duration::from_millis(100);
     })
     .await;
     let all = scene.free_slots().await;

@@ -29,12 +29,12 @@ pub struct EventLogFollower {
 /// A handle with which other tasks count the changes that a [`EventLogFollower`] has not read.
 #[derive(Clone)]
 pub struct FollowerLag {
-    table: Arc<ObjectStore>,
+    store: Arc<ObjectStore>,
     /// Number of the change that the follower reads next.
     next: Arc<AtomicU64>,
 }
 
-/// The result of [`EventLogFollower::take`].
+/// The result of [`EventLogFollower::next_event`].
 #[derive(Debug)]
 pub enum FollowerEvent {
     /// The next change.
@@ -51,7 +51,7 @@ pub enum FollowerEvent {
 
 /// The event log lacks changes after the requested version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("what happened after that version is not remembered")]
+#[error("the event log lacks changes after that version")]
 pub struct ExpiredVersion {
     /// The oldest version after which no change is missing; `None` if there is none.
     pub oldest: Option<ResourceVersion>,
@@ -64,8 +64,8 @@ impl StoreReader {
     ///
     /// [`ExpiredVersion`] if the event log lacks changes after `version`.
     pub fn follow(&self, version: &ResourceVersion) -> Result<EventLogFollower, ExpiredVersion> {
-        let contents = self.table.contents.read();
-        let next = contents.log.behind(version);
+        let contents = self.store.contents.read();
+        let next = contents.log.first_after(version);
         let next = next.ok_or_else(|| ExpiredVersion { oldest: contents.log.since.clone() })?;
         let is_ahead = contents.version.as_ref().is_some_and(|held| held.is_older_than(version));
         let after = is_ahead.then(|| version.clone());
@@ -74,40 +74,40 @@ impl StoreReader {
 
     /// Selects objects as [`StoreReader::select`] does, and follows the changes after the same moment.
     #[must_use]
-    pub fn select_and_follow(&self, wanted: &ObjectQuery) -> (ObjectSnapshot, EventLogFollower) {
-        let contents = self.table.contents.read();
-        let selected = self.select_of(&contents, wanted, None, None, EarlierObjects::default());
+    pub fn select_and_follow(&self, query: &ObjectQuery) -> (ObjectSnapshot, EventLogFollower) {
+        let contents = self.store.contents.read();
+        let selected = self.select_of(&contents, query, None, None, EarlierObjects::default());
         (selected, self.follower(&contents, contents.log.next()))
     }
 
     /// Follows the changes after this moment.
     #[must_use]
     pub fn follow_from_now(&self) -> EventLogFollower {
-        let contents = self.table.contents.read();
+        let contents = self.store.contents.read();
         self.follower(&contents, contents.log.next())
     }
 
     fn follower(&self, contents: &StoreContents, next: u64) -> EventLogFollower {
         let next = Arc::new(AtomicU64::new(next));
-        let lag = FollowerLag { table: Arc::clone(&self.table), next };
+        let lag = FollowerLag { store: Arc::clone(&self.store), next };
         EventLogFollower { lag, epoch: contents.log.epoch, after: None }
     }
 }
 
 impl EventLogFollower {
     /// Returns a notifier of changes. It wakes only waiters that exist at the time of a change, so create the
-    /// `Notified` future before calling [`EventLogFollower::take`].
+    /// `Notified` future before calling [`EventLogFollower::next_event`].
     #[must_use]
-    pub fn told(&self) -> Arc<Notify> {
-        Arc::clone(&self.lag.table.told)
+    pub fn change_notifier(&self) -> Arc<Notify> {
+        Arc::clone(&self.lag.store.changed)
     }
 
     /// Reads the next change. Cost: the store's lock for about 20 ns.
-    pub fn take(&mut self) -> FollowerEvent {
-        let FollowerLag { table, next } = &self.lag;
-        let contents = table.contents.read();
+    pub fn next_event(&mut self) -> FollowerEvent {
+        let FollowerLag { store, next } = &self.lag;
+        let contents = store.contents.read();
         let log = &contents.log;
-        if table.is_closed() {
+        if store.is_closed() {
             return FollowerEvent::Closed;
         }
         if log.epoch != self.epoch {
@@ -142,24 +142,29 @@ impl EventLogFollower {
     /// Returns the body after a change, or `None` if the object was deleted or its body does not decode.
     #[must_use]
     pub fn body_after(&self, change: &StoreChange) -> Option<Bytes> {
-        self.lag.table.body(change.now.as_ref()?)
+        self.lag.store.body(change.now.as_ref()?)
     }
 
     /// Returns the body before a change, or `None` if the object did not exist or its body does not decode.
     #[must_use]
     pub fn body_before(&self, change: &StoreChange) -> Option<Bytes> {
-        self.lag.table.body(change.before.as_ref()?)
+        self.lag.store.body(change.before.as_ref()?)
     }
 
-    /// Whether a body matches the labels and tests of `wanted`. `said` caches values of this body.
+    /// Whether a body matches the labels and tests of `query`. `fields` caches values of this body.
     ///
     /// # Cost
     ///
-    /// All calls with the same `said` together scan the body once for its labels, and at most once for each path. The
+    /// All calls with the same `fields` together scan the body once for its labels, and at most once for each path. The
     /// paths are the selectable fields of the resource and the declared indexes.
     #[must_use]
-    pub fn selects(&self, wanted: &ObjectQuery, body: &[u8], said: &mut BodyFieldCache) -> bool {
-        wanted.selects(self.lag.table.encoding, body, said)
+    pub fn is_selected(
+        &self,
+        query: &ObjectQuery,
+        body: &[u8],
+        fields: &mut BodyFieldCache,
+    ) -> bool {
+        query.selects(self.lag.store.encoding, body, fields)
     }
 }
 
@@ -167,7 +172,7 @@ impl FollowerLag {
     /// Returns the number of changes that the follower has not read.
     #[must_use]
     pub fn changes(&self) -> u64 {
-        let next = self.table.contents.read().log.next();
+        let next = self.store.contents.read().log.next();
         next.saturating_sub(self.next.load(Ordering::Relaxed))
     }
 }

@@ -16,13 +16,13 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Why kubewarm does not serve kinds of aggregated APIs and unknown kinds.
-pub(super) const MAY_FILTER: &str = "it is served by an aggregated API, as far as kubewarm can tell, which may \
+pub(super) const AGGREGATED: &str = "it is served by an aggregated API, as far as kubewarm can tell, which may \
      hide objects from some callers (--serve-aggregated-groups)";
 const NOT_DECLARED: &str = "no CacheProfile that answers here keeps it warm";
 
 #[derive(Debug)]
 pub(super) struct CoveringInformers<'a> {
-    asked: &'a ObjectRequest,
+    request: &'a ObjectRequest,
     informers: Vec<&'a ServingInformer>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct CoveringInformers<'a> {
 pub(super) struct CandidateInformer<'a> {
     pub(super) key: &'a InformerKey,
     /// The profiles that serve reads from this informer.
-    offers: Vec<&'a ServingInformer>,
+    serving_index: Vec<&'a ServingInformer>,
     /// The informer's state when the request chose it.
     pub(super) report: InformerReport,
     /// Time since the store was last confirmed to be current; `None` if it never was.
@@ -44,29 +44,30 @@ impl<'a> CoveringInformers<'a> {
     /// # Errors
     ///
     /// 421 if no informer contains the objects; 406 if they hold only metadata, and the request needs more.
-    pub(super) fn of(
-        offers: &'a ServingIndex,
-        asked: &'a ObjectRequest,
+    pub(super) fn find(
+        serving_index: &'a ServingIndex,
+        request: &'a ObjectRequest,
         profile: Option<&ProfileRef>,
-        home: &str,
+        operator_namespace: &str,
     ) -> Result<Self, StatusError> {
-        let containing = offers.informers(&asked.resource).iter().filter(|offering| {
-            can_answer(offering, asked, profile, home) && contains(&offering.key, asked)
+        let containing = serving_index.informers(&request.resource).iter().filter(|serving| {
+            can_answer(serving, request, profile, operator_namespace)
+                && contains(&serving.key, request)
         });
         let all: Vec<_> = containing.collect();
         if all.is_empty() {
-            return Err(not_cached(asked, NOT_DECLARED));
+            return Err(not_cached(request, NOT_DECLARED));
         }
-        let is_enough = |offering: &&ServingInformer| match offering.key.projection {
+        let is_enough = |serving: &&ServingInformer| match serving.key.projection {
             Projection::Full(_) => true,
-            // A table needs whole objects for some kinds only. `CoveringInformers::knowing` checks that later.
-            Projection::Metadata(_) => asked.form != ResponseForm::Object(ObjectForm::Full),
+            // A table needs whole objects for some kinds only. `CoveringInformers::with_fields` checks that later.
+            Projection::Metadata(_) => request.form != ResponseForm::Object(ObjectForm::Full),
         };
         let informers: Vec<_> = all.into_iter().filter(is_enough).collect();
         if informers.is_empty() {
-            return Err(StatusError::only_metadata(asked.resource.group_resource()));
+            return Err(StatusError::only_metadata(request.resource.group_resource()));
         }
-        Ok(Self { asked, informers })
+        Ok(Self { request, informers })
     }
 
     /// Returns what the declared index `name` looks up by; `None` if no profile declares it.
@@ -97,17 +98,18 @@ impl<'a> CoveringInformers<'a> {
         let is_same = |index: &IndexDefinition| {
             self.index(&index.name).is_ok_and(|it| it == Some(&index.path))
         };
-        let offers: Vec<_> = self.informers.iter().copied().filter(|it| it.key == *key).collect();
-        let goes_on =
-            !offers.is_empty() && self.declares(key, indexes) && indexes.iter().all(is_same);
-        goes_on.then(|| strictest(&offers))
+        let serving_index: Vec<_> =
+            self.informers.iter().copied().filter(|it| it.key == *key).collect();
+        let has_more =
+            !serving_index.is_empty() && self.declares(key, indexes) && indexes.iter().all(is_same);
+        has_more.then(|| strictest(&serving_index))
     }
 
     /// Whether each of these indexes is declared by at least one profile that serves the informer.
     fn declares(&self, key: &InformerKey, indexes: &[IndexDefinition]) -> bool {
         indexes.iter().all(|index| {
-            let mut offers = self.informers.iter().filter(|it| it.key == *key);
-            offers.any(|it| it.indexes(&index.name).next().is_some())
+            let mut serving_index = self.informers.iter().filter(|it| it.key == *key);
+            serving_index.any(|it| it.indexes(&index.name).next().is_some())
         })
     }
 
@@ -116,25 +118,25 @@ impl<'a> CoveringInformers<'a> {
     /// # Errors
     ///
     /// 421 if no informer is left; 406 if the others hold only metadata, and the table needs more.
-    pub(super) fn knowing(
+    pub(super) fn with_fields(
         mut self,
         kind: &KindInfo,
         fields: &FieldFilter,
     ) -> Result<Self, StatusError> {
-        if let ResponseForm::Table(table) = self.asked.form
+        if let ResponseForm::Table(table) = self.request.form
             && (table.object == Some(ObjectForm::Full) || !kind.printer().is_of_metadata())
         {
             self.informers.retain(|it| matches!(it.key.projection, Projection::Full(_)));
             if self.informers.is_empty() {
-                return Err(StatusError::only_metadata(self.asked.resource.group_resource()));
+                return Err(StatusError::only_metadata(self.request.resource.group_resource()));
             }
         }
-        let knows = |it: &ServingInformer| {
-            fields.are_held(&it.key) && self.declares(&it.key, &fields.indexes)
+        let has_fields = |it: &ServingInformer| {
+            fields.is_answerable_from(&it.key) && self.declares(&it.key, &fields.indexes)
         };
-        self.informers = self.informers.iter().copied().filter(|it| knows(it)).collect();
+        self.informers = self.informers.iter().copied().filter(|it| has_fields(it)).collect();
         if self.informers.is_empty() {
-            return Err(not_cached(self.asked, NOT_DECLARED));
+            return Err(not_cached(self.request, NOT_DECLARED));
         }
         Ok(self)
     }
@@ -160,22 +162,22 @@ impl<'a> CoveringInformers<'a> {
 
     /// Returns the informers that can answer now, the best first. Whole objects precede metadata, and informers
     /// without selectors precede those with selectors. After that the order is fresh, stale, paused.
-    pub(super) fn warm(
+    pub(super) fn rank_warm(
         &self,
-        standing: impl Fn(&InformerKey) -> Option<InformerReport>,
+        get_report: impl Fn(&InformerKey) -> Option<InformerReport>,
         now: Instant,
     ) -> (Vec<CandidateInformer<'a>>, bool) {
         let mut candidates: Vec<CandidateInformer<'a>> = Vec::new();
-        for &offering in &self.informers {
-            if let Some(known) = candidates.iter_mut().find(|it| *it.key == offering.key) {
-                known.offers.push(offering);
+        for &serving in &self.informers {
+            if let Some(known) = candidates.iter_mut().find(|it| *it.key == serving.key) {
+                known.serving_index.push(serving);
                 continue;
             }
-            let Some(report) = standing(&offering.key) else { continue };
+            let Some(report) = get_report(&serving.key) else { continue };
             let age = report.current_at.map(|at| now.saturating_duration_since(at));
             candidates.push(CandidateInformer {
-                key: &offering.key,
-                offers: vec![offering],
+                key: &serving.key,
+                serving_index: vec![serving],
                 report,
                 age,
             });
@@ -193,17 +195,20 @@ impl CandidateInformer<'_> {
     /// Whether every profile that serves the informer permits reads while the informer is in the state of
     /// `report`.
     pub(super) fn can_be_read(&self, report: &InformerReport) -> bool {
-        report.serves(strictest(&self.offers))
+        report.serves(strictest(&self.serving_index))
     }
 
     /// The conditions under which a read that begins now can continue.
-    pub(super) fn access_terms(&self) -> AccessRequirement {
-        AccessRequirement { policy: strictest(&self.offers), losses: Some(self.report.losses) }
+    pub(super) fn access_requirement(&self) -> AccessRequirement {
+        AccessRequirement {
+            policy: strictest(&self.serving_index),
+            losses: Some(self.report.losses),
+        }
     }
 
     /// The namespace whose request rate limit counts a freshness check: the namespace of the first profile.
     pub(super) fn payer(&self) -> Arc<str> {
-        self.offers
+        self.serving_index
             .first()
             .map_or_else(|| "".into(), |it| Arc::clone(&it.declared.profile.namespace))
     }
@@ -217,56 +222,57 @@ impl CandidateInformer<'_> {
     fn rank(&self, bound: Duration) -> (bool, bool, u8) {
         let is_part = self.is_part();
         let is_metadata = matches!(self.key.projection, Projection::Metadata(_));
-        let freshness = if self.offers.iter().all(|it| it.declared.mode == ProfileMode::Paused) {
-            2
-        } else {
-            u8::from(self.age.is_none_or(|age| age > bound))
-        };
+        let freshness =
+            if self.serving_index.iter().all(|it| it.declared.mode == ProfileMode::Paused) {
+                2
+            } else {
+                u8::from(self.age.is_none_or(|age| age > bound))
+            };
         (is_metadata, is_part, freshness)
     }
 }
 
 /// The failure of a request that no profile keeps warm. `why` explains it in the message.
-pub(super) fn not_cached(asked: &ObjectRequest, why: &str) -> StatusError {
-    let name = asked.name.as_deref().unwrap_or_default();
-    StatusError::not_cached(asked.resource.group_resource(), name, why)
+pub(super) fn not_cached(request: &ObjectRequest, why: &str) -> StatusError {
+    let name = request.name.as_deref().unwrap_or_default();
+    StatusError::not_cached(request.resource.group_resource(), name, why)
 }
 
-fn strictest(offers: &[&ServingInformer]) -> AccessLossPolicy {
+fn strictest(serving_index: &[&ServingInformer]) -> AccessLossPolicy {
     let all_serve_on =
-        offers.iter().all(|it| it.declared.on_access_lost == AccessLossPolicy::ServeStale);
+        serving_index.iter().all(|it| it.declared.on_access_lost == AccessLossPolicy::ServeStale);
     if all_serve_on { AccessLossPolicy::ServeStale } else { AccessLossPolicy::Reject }
 }
 
 /// Whether the profile answers on the request's path. Below `/profiles/<namespace>/<name>` only that profile
 /// answers. On other paths the profiles of the requested namespace and of the operator namespace answer.
 fn can_answer(
-    offering: &ServingInformer,
-    asked: &ObjectRequest,
+    serving: &ServingInformer,
+    request: &ObjectRequest,
     profile: Option<&ProfileRef>,
-    home: &str,
+    operator_namespace: &str,
 ) -> bool {
-    let of = &offering.declared.profile;
+    let of = &serving.declared.profile;
     match profile {
         Some(named) => of == named,
         None => {
-            *of.namespace == *home
-                || asked.namespace.as_ref().is_some_and(|asked| *asked == of.namespace)
+            *of.namespace == *operator_namespace
+                || request.namespace.as_ref().is_some_and(|request| *request == of.namespace)
         }
     }
 }
 
 /// Whether the informer contains every object that the request selects.
-fn contains(key: &InformerKey, asked: &ObjectRequest) -> bool {
-    let is_list = asked.name.is_none();
-    let is_there = match (&key.extent, &asked.namespace) {
-        (InformerScope::Namespace(own), Some(asked)) => own == asked,
+fn contains(key: &InformerKey, request: &ObjectRequest) -> bool {
+    let is_list = request.name.is_none();
+    let is_there = match (&key.extent, &request.namespace) {
+        (InformerScope::Namespace(own), Some(request)) => own == request,
         (InformerScope::AllNamespaces, None) => is_list,
         (InformerScope::AllNamespaces, Some(_)) | (InformerScope::Cluster, None) => true,
         (InformerScope::Namespace(_), None) | (InformerScope::Cluster, Some(_)) => false,
     };
-    let has_label = |needed| asked.labels.requirements().any(|has| has == needed);
-    let has_field = |needed| asked.fields.requirements().any(|has| has == needed);
+    let has_label = |needed| request.labels.requirements().any(|has| has == needed);
+    let has_field = |needed| request.fields.requirements().any(|has| has == needed);
     // A get has no selectors, so an informer with selectors never answers a get. An object that its store lacks
     // can still exist.
     is_there && key.labels.requirements().all(has_label) && key.fields.requirements().all(has_field)
