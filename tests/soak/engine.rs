@@ -40,7 +40,7 @@ impl Engine {
         let (catalog, stop) = (StoreCatalog::new(), CancellationToken::new());
         let metrics = ProcessMetrics::new(&BuildInfo::current())?;
         let registry = InformerRegistry::new(
-            Arc::new(connection.clients(NamespaceBuckets::default())),
+            Arc::new(connection.new_account_clients(NamespaceBuckets::default())),
             catalog.clone(),
             metrics.informers(),
             RegistryLimits { lists: 8, namespace_quota: 100, buckets: NamespaceBuckets::default() },
