@@ -23,7 +23,7 @@ use crate::{
 use jiff::Timestamp;
 use kubewarm_api::{
     manifests::{LEASE, NAMESPACE},
-    model::{AccountPolicyState, InformerKey, OperatorScope, WatchedNamespaces},
+    model::{AccountPolicyEnforcement, InformerKey, OperatorScope, WatchedNamespaces},
 };
 use kubewarm_cache::{
     informer::{FreshnessChecker, InformerRegistry, InformerTiming, RegistryLimits},
@@ -159,7 +159,7 @@ fn spawn_controller(
     });
     let discovery = Discovery::new(connection.client());
     let (subject_sender, subject) = watch::channel(None);
-    let (authors_sender, authors) = watch::channel(AccountPolicyState::Unknown);
+    let (authors_sender, authors) = watch::channel(AccountPolicyEnforcement::Unknown);
     let (reports, changes) = (registry.reports(), registry.changes());
     let freshness_checker = registry.freshness_checker();
     let sources = ControllerSources {

@@ -1,8 +1,8 @@
 //! Reads facts about the operator from the API server: its identity, and the admission policy for
 //! authors.
 
-use kubewarm_api::model::{AccountPolicyState, Subject};
-use kubewarm_client::{fetch_account_policy_state, fetch_own_subject};
+use kubewarm_api::model::{AccountPolicyEnforcement, Subject};
+use kubewarm_client::{fetch_account_policy_enforcement, fetch_own_subject};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -31,9 +31,12 @@ pub(super) async fn learn_subject(client: kube::Client, sender: watch::Sender<Op
 
 /// Reads the admission policy for authors every 30 s. The last result stays valid while requests
 /// fail. Never returns.
-pub(super) async fn watch_authors(client: kube::Client, sender: watch::Sender<AccountPolicyState>) {
+pub(super) async fn watch_authors(
+    client: kube::Client,
+    sender: watch::Sender<AccountPolicyEnforcement>,
+) {
     loop {
-        if let Ok(found) = fetch_account_policy_state(&client).await {
+        if let Ok(found) = fetch_account_policy_enforcement(&client).await {
             sender.send_replace(found);
         }
         tokio::time::sleep(POLICY_PERIOD).await;

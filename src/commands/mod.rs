@@ -49,7 +49,7 @@ pub use self::{
     report::{CommandExitCode, CommandReport, ReportFormat, TerminalLayout, render},
     status::{StatusArgs, status},
     version::{VersionArgs, version},
-    wait::{ConditionWait, WaitArgs, wait},
+    wait::{AwaitedCondition, WaitArgs, wait},
 };
 pub(crate) use self::{
     advice::{PLUGIN, is_plugin, variable},

@@ -45,7 +45,7 @@ pub struct WaitArgs {
         default_value = "condition=Ready",
         value_parser = condition_wait
     )]
-    pub until: ConditionWait,
+    pub until: AwaitedCondition,
 
     /// Timeout, in seconds or such as 90s or 5m. 0 checks once.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = flag_values::duration)]
@@ -60,12 +60,12 @@ pub struct WaitArgs {
 
 /// Value of `--for`: a condition type and a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConditionWait {
+pub struct AwaitedCondition {
     type_: &'static str,
     status: &'static str,
 }
 
-fn condition_wait(text: &str) -> Result<ConditionWait, String> {
+fn condition_wait(text: &str) -> Result<AwaitedCondition, String> {
     let known = |words: &[&'static str], word: &str| {
         words.iter().copied().find(|known| known.eq_ignore_ascii_case(word))
     };
@@ -80,12 +80,12 @@ fn condition_wait(text: &str) -> Result<ConditionWait, String> {
     let rest = text.strip_prefix("condition=").ok_or_else(expected)?;
     let (type_, status) = rest.split_once('=').unwrap_or((rest, "True"));
     match (known(&CONDITION_TYPES, type_), known(&STATUSES, status)) {
-        (Some(type_), Some(status)) => Ok(ConditionWait { type_, status }),
+        (Some(type_), Some(status)) => Ok(AwaitedCondition { type_, status }),
         (None, _) | (_, None) => Err(expected()),
     }
 }
 
-impl ConditionWait {
+impl AwaitedCondition {
     /// `Failed` means that only an edit of the profile helps. `Bad` means that the wait continues.
     fn verdict(self, profile: &CacheProfile) -> CommandExitCode {
         if holds(profile, self.type_, self.status) {
@@ -162,7 +162,7 @@ fn conclude(
     let (output, until) = (args.output.format, args.until);
     let profile = seen.profiles.first();
     let found = profile.map_or(CommandExitCode::Bad, |profile| until.verdict(profile));
-    let ConditionWait { type_, status } = until;
+    let AwaitedCondition { type_, status } = until;
     let title = source.title();
     let condition = format!("{title}: condition {type_}");
     let outcome = match (found, waited) {
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn conditions_are_parsed_without_regard_to_case() {
         let wait = parse::<WaitArgs>("checkout -n shop").unwrap();
-        let ready = ConditionWait { type_: "Ready", status: "True" };
+        let ready = AwaitedCondition { type_: "Ready", status: "True" };
         assert_eq!((wait.until, wait.timeout), (ready, Duration::from_mins(5)));
         for (text, type_, status) in [
             ("condition=Ready", "Ready", "True"),
@@ -235,7 +235,7 @@ mod tests {
             ("condition=withinlimits=unknown", "WithinLimits", "Unknown"),
         ] {
             let wait = parse::<WaitArgs>(&format!("checkout --for={text}")).unwrap();
-            assert_eq!(wait.until, ConditionWait { type_, status }, "{text}");
+            assert_eq!(wait.until, AwaitedCondition { type_, status }, "{text}");
         }
         for text in [
             "ready",

@@ -4,7 +4,7 @@
 use super::operator_limits::OperatorLimits;
 use kubewarm_api::model::{
     Budget, BudgetCharge, INFORMER_BYTES, InformerSpec, LimitKind, LimitOverrun, LimitScope,
-    ProfileLimits, ProfileRef, UsageGauge,
+    ProfileLimits, ProfileRef, UsageMeter,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -71,7 +71,7 @@ impl BudgetTree {
         let process = &self.process;
         self.namespaces.entry(Arc::clone(name)).or_insert_with(|| {
             let budget = Budget::new(LimitScope::Namespace, limits, Some(Arc::clone(process)));
-            BudgetCharge::new(Arc::new(UsageGauge::default()), Arc::new(budget))
+            BudgetCharge::new(Arc::new(UsageMeter::default()), Arc::new(budget))
         })
     }
 }

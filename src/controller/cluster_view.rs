@@ -5,8 +5,8 @@ use super::{
 };
 use crate::forecast::Forecaster;
 use kubewarm_api::model::{
-    AccountPolicyState, FaultReason, InformerKey, ListPolicy, Refusal, ResourceInfo, Subject,
-    UsageGauge, ValidatedTarget,
+    AccountPolicyEnforcement, FaultReason, InformerKey, ListPolicy, Refusal, ResourceInfo, Subject,
+    UsageMeter, ValidatedTarget,
 };
 use kubewarm_cache::{
     informer::{InformerFault, InformerReport, InformerReports},
@@ -25,7 +25,7 @@ pub struct ControllerSources {
     /// The operator's identity; `None` until the API server has returned it.
     pub subject: watch::Receiver<Option<Subject>>,
     /// Whether an admission policy checks that authors may act as the accounts in their profiles.
-    pub authors: watch::Receiver<AccountPolicyState>,
+    pub authors: watch::Receiver<AccountPolicyEnforcement>,
     pub limits: OperatorLimits,
     /// How their objects are listed.
     pub lists: ListPolicy,
@@ -64,7 +64,7 @@ impl ControllerSources {
 }
 
 type KindLookup<'a> = Box<dyn Fn(&ValidatedTarget) -> Option<Result<ResourceInfo, Refusal>> + 'a>;
-type GaugeLookup<'a> = Box<dyn Fn(&InformerKey) -> Arc<UsageGauge> + 'a>;
+type GaugeLookup<'a> = Box<dyn Fn(&InformerKey) -> Arc<UsageMeter> + 'a>;
 /// Returns the names of the namespaces that a selector's informer matches.
 type NamespaceLookup<'a> = Box<dyn Fn(&InformerKey) -> Option<Vec<Arc<str>>> + 'a>;
 
@@ -73,7 +73,7 @@ pub(super) struct ClusterView<'a> {
     /// The report of each running informer.
     pub(super) reports: BTreeMap<InformerKey, InformerReport>,
     /// Whether an admission policy checks that authors may act as the accounts in their profiles.
-    pub(super) authors: AccountPolicyState,
+    pub(super) authors: AccountPolicyEnforcement,
     /// Returns the kind of a target, or `None` before the first discovery.
     pub(super) kind: KindLookup<'a>,
     /// Returns the usage of an informer, which need not run yet.

@@ -4,6 +4,7 @@
 //! applies the plan.
 
 mod admission;
+mod budget_enforcer;
 mod budget_tree;
 mod cluster_view;
 mod dry_run;
@@ -11,7 +12,6 @@ mod informer_claims;
 mod informer_quotas;
 mod known_profile;
 mod known_target;
-mod limiter;
 mod operator_limits;
 mod profile_parser;
 mod profile_receiver;

@@ -3,13 +3,13 @@
 
 use super::{
     admission::ProfileAdmission,
+    budget_enforcer::{BudgetEnforcer, RunningTarget},
     budget_tree::{BudgetTree, overrun_by_informers},
     cluster_view::ClusterView,
     informer_claims::{InformerClaims, OmittedIndexes},
     informer_quotas::InformerQuotas,
     known_profile::KnownProfile,
     known_target::claim_informers,
-    limiter::{RunningTarget, TargetLimiter},
     operator_limits::OperatorLimits,
     profile_parser::ClusterProfile,
     resolve::{OperatorTuning, resolve},
@@ -20,9 +20,9 @@ use jiff::Timestamp;
 use kubewarm_api::{
     manifests::ProfilePermissions,
     model::{
-        AccessLossPolicy, AccountPolicyState, Budget, DeclaredProfile, DeclaredTarget, InformerKey,
-        LimitOverrun, ListPolicy, OperatorScope, ProfileLimits, ProfileMode, ProfileRef,
-        ReadPolicy, Refusal, RefusalReason, Subject, has_same_informers,
+        AccessLossPolicy, AccountPolicyEnforcement, Budget, DeclaredProfile, DeclaredTarget,
+        InformerKey, LimitOverrun, ListPolicy, OperatorScope, ProfileLimits, ProfileMode,
+        ProfileRef, ReadPolicy, Refusal, RefusalReason, Subject, has_same_informers,
     },
     v1alpha1::AccessStatus,
 };
@@ -143,7 +143,7 @@ impl Reconciler {
             }
         }
         let operator_namespace = &self.operator_scope.namespace;
-        let mut limiter = TargetLimiter { operator_namespace, cluster, now, exceeded: Vec::new() };
+        let mut limiter = BudgetEnforcer { operator_namespace, cluster, now, exceeded: Vec::new() };
         limiter.enforce_all(running);
         let exceeded = limiter.exceeded;
         for state in self.known.values_mut().flat_map(|known| known.targets.values_mut()) {
@@ -319,7 +319,7 @@ fn unrunnable(found: &ClusterProfile, refused: Option<Refusal>, now: Duration) -
         generation: found.generation,
         refused,
         service_account: None,
-        authors: AccountPolicyState::Unknown,
+        authors: AccountPolicyEnforcement::Unknown,
         mode: ProfileMode::Active,
         targets: Vec::new(),
         warmup_deadline: None,

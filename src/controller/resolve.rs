@@ -4,7 +4,7 @@ use kubewarm_api::model::{
     DeclaredTarget, FieldPath, FieldSelector, GroupResource, InformerKey, InformerScope,
     InformerSettings, InformerSpec, LabelSelector, ListPolicy, ListSlotOwner, ManagedFieldsPolicy,
     NamespaceCheck, OperatorScope, Projection, Refusal, RefusalReason, Resource, ResourceInfo,
-    SecretData, TargetScope, UsageGauge, ValidatedProfile, ValidatedTarget,
+    SecretData, TargetScope, UsageMeter, ValidatedProfile, ValidatedTarget,
 };
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) struct OperatorTuning<'a> {
     /// How objects are listed.
     pub(super) lists: ListPolicy,
     /// The gauge of an informer's objects and bytes.
-    pub(super) gauge: &'a dyn Fn(&InformerKey) -> Arc<UsageGauge>,
+    pub(super) gauge: &'a dyn Fn(&InformerKey) -> Arc<UsageMeter>,
 }
 
 /// Resolves one target of `profile`. `kind` is the result of discovery for the target's resource.

@@ -10,7 +10,7 @@ use super::{
 };
 use kubewarm_api::{
     manifests::is_elevated,
-    model::{AccountPolicyState, DeclaredProfile, DeclaredTarget, ProfileMode},
+    model::{AccountPolicyEnforcement, DeclaredProfile, DeclaredTarget, ProfileMode},
     v1alpha1::{AccessStatus, CONDITION_TYPES},
 };
 use std::{fmt::Write as _, time::Duration};
@@ -158,14 +158,14 @@ fn authorized(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
 
 /// Text for a profile whose author's permission to use the account is not enforced by an admission
 /// policy.
-fn policy_remark(account: &str, authors: AccountPolicyState) -> String {
+fn policy_remark(account: &str, authors: AccountPolicyEnforcement) -> String {
     match authors {
-        AccountPolicyState::Enforced => String::new(),
-        AccountPolicyState::Missing => format!(
+        AccountPolicyEnforcement::Enforced => String::new(),
+        AccountPolicyEnforcement::Missing => format!(
             "; no policy checks whether its authors may act as ServiceAccount {account:?}: apply \
              the ValidatingAdmissionPolicy kubewarm-accounts (deploy/account-policy.yaml)"
         ),
-        AccountPolicyState::Unknown => {
+        AccountPolicyEnforcement::Unknown => {
             "; kubewarm cannot read the ValidatingAdmissionPolicy kubewarm-accounts, which checks \
              its authors: kubewarm needs get on the policy and its binding"
                 .to_owned()

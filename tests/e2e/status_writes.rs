@@ -8,7 +8,7 @@ use kubewarm::status::{
 };
 use kubewarm_api::{
     model::{
-        AccessLossPolicy, AccountPolicyState, DeclaredProfile, ProfileLimits, ProfileMode,
+        AccessLossPolicy, AccountPolicyEnforcement, DeclaredProfile, ProfileLimits, ProfileMode,
         ProfileRef, ReadPolicy,
     },
     v1alpha1::{
@@ -75,7 +75,7 @@ impl Subject {
             generation: 1,
             refused: None,
             service_account: None,
-            authors: AccountPolicyState::Enforced,
+            authors: AccountPolicyEnforcement::Enforced,
             mode: ProfileMode::Active,
             targets: Vec::new(),
             warmup_deadline: None,

@@ -11,7 +11,7 @@ use kubewarm::{
 };
 use kubewarm_api::{
     model::{
-        AccessLossPolicy, AccountPolicyState, DeclaredProfile, DeclaredTarget, FaultReason,
+        AccessLossPolicy, AccountPolicyEnforcement, DeclaredProfile, DeclaredTarget, FaultReason,
         FieldSelector, GroupResource, Identity, InformerKey, InformerScope, InformerSpec,
         LabelSelector, ManagedFieldsPolicy, ProfileLimits, ProfileMode, ProfileRef, Projection,
         ReadPolicy, Refusal, Resource, ResourceInfo, SecretData, ServingTarget, TargetRequirement,
@@ -204,7 +204,7 @@ fn declared(name: &str, generation: i64, targets: Vec<DeclaredTarget>) -> Declar
         generation,
         refused: None,
         service_account: None,
-        authors: AccountPolicyState::Enforced,
+        authors: AccountPolicyEnforcement::Enforced,
         mode: ProfileMode::Active,
         targets,
         warmup_deadline: Some(Duration::from_secs(10)),

@@ -8,7 +8,7 @@ use kubewarm::controller::{Controller, ControllerSources, OperatorLimits, Profil
 use kubewarm::forecast::Forecaster;
 use kubewarm::metrics::{BuildInfo, ProcessMetrics};
 use kubewarm_api::model::{
-    AccountPolicyState, InformerKey, ListPolicy, OperatorScope, WatchedNamespaces,
+    AccountPolicyEnforcement, InformerKey, ListPolicy, OperatorScope, WatchedNamespaces,
 };
 use kubewarm_cache::informer::{InformerRegistry, InformerReports, InformerTiming, RegistryLimits};
 use kubewarm_cache::store::{StoreCatalog, StoreReader};
@@ -53,7 +53,7 @@ impl Engine {
             discovery: discovery.clone(),
             forecasts: Forecaster::default(),
             subject: watch::channel(None).1,
-            authors: watch::channel(AccountPolicyState::Enforced).1,
+            authors: watch::channel(AccountPolicyEnforcement::Enforced).1,
             limits: OperatorLimits::default(),
             lists: ListPolicy::default(),
             admission: ProfileAdmission::new(NAMESPACE.into()),

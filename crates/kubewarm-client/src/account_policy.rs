@@ -6,7 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 use kube::Client;
-use kubewarm_api::model::{AccountPolicyState, RequestFault};
+use kubewarm_api::model::{AccountPolicyEnforcement, RequestFault};
 
 /// Name of the admission policy and of its binding in `deploy/account-policy.yaml`.
 const NAME: &str = "kubewarm-accounts";
@@ -23,17 +23,17 @@ const NAME: &str = "kubewarm-accounts";
 /// # Cost
 ///
 /// Two requests of at most 10 s.
-pub async fn fetch_account_policy_state(
+pub async fn fetch_account_policy_enforcement(
     operator: &Client,
-) -> Result<AccountPolicyState, RequestFault> {
+) -> Result<AccountPolicyEnforcement, RequestFault> {
     let policy = get(operator, "validatingadmissionpolicies").await?;
     let binding = get(operator, "validatingadmissionpolicybindings").await?;
     for answer in [&policy, &binding] {
         match answer.status {
             StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => {
-                return Ok(AccountPolicyState::Unknown);
+                return Ok(AccountPolicyEnforcement::Unknown);
             }
-            StatusCode::NOT_FOUND => return Ok(AccountPolicyState::Missing),
+            StatusCode::NOT_FOUND => return Ok(AccountPolicyEnforcement::Missing),
             _ => {}
         }
     }
@@ -43,9 +43,9 @@ pub async fn fetch_account_policy_state(
     let denies = binding.validation_actions.iter().any(|action| action == "Deny");
     let is_bound = binding.policy_name == NAME;
     Ok(if fails && denies && is_bound {
-        AccountPolicyState::Enforced
+        AccountPolicyEnforcement::Enforced
     } else {
-        AccountPolicyState::Missing
+        AccountPolicyEnforcement::Missing
     })
 }
 
@@ -69,7 +69,7 @@ mod tests {
     async fn check(
         policy: (u16, &'static str),
         binding: (u16, &'static str),
-    ) -> AccountPolicyState {
+    ) -> AccountPolicyEnforcement {
         let service = service_fn(move |request: Request<Body>| async move {
             let path = request.uri().path();
             assert!(path.ends_with("/kubewarm-accounts"), "{path}");
@@ -77,13 +77,13 @@ mod tests {
             let body = Body::from(body.as_bytes().to_vec());
             Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
         });
-        fetch_account_policy_state(&Client::new(service, "default")).await.unwrap()
+        fetch_account_policy_enforcement(&Client::new(service, "default")).await.unwrap()
     }
 
     #[tokio::test]
     async fn only_a_bound_policy_that_denies_is_reported_as_enforced() {
         let (policy, binding) = ((200, POLICY), (200, BINDING));
-        assert_eq!(check(policy, binding).await, AccountPolicyState::Enforced);
+        assert_eq!(check(policy, binding).await, AccountPolicyEnforcement::Enforced);
         let audit =
             r#"{"spec": {"policyName": "kubewarm-accounts", "validationActions": ["Audit"]}}"#;
         let other = r#"{"spec": {"policyName": "other", "validationActions": ["Deny"]}}"#;
@@ -97,10 +97,10 @@ mod tests {
         ] {
             assert_eq!(
                 check(policy, binding).await,
-                AccountPolicyState::Missing,
+                AccountPolicyEnforcement::Missing,
                 "{policy:?} {binding:?}"
             );
         }
-        assert_eq!(check((403, "{}"), (403, "{}")).await, AccountPolicyState::Unknown);
+        assert_eq!(check((403, "{}"), (403, "{}")).await, AccountPolicyEnforcement::Unknown);
     }
 }

@@ -26,7 +26,7 @@ mod work_queue;
 
 pub use self::{
     account::AccountClients,
-    account_policy::fetch_account_policy_state,
+    account_policy::fetch_account_policy_enforcement,
     api_client::{ApiClient, ApiRequest, ApiResponse},
     caller::{
         AuthenticationResult, AuthorizationResult, BearerCredentials, CallerInfo, CallerReviewer,

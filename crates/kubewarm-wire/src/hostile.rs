@@ -125,7 +125,7 @@ proptest! {
 
     #[test]
     fn a_forwarded_path_is_the_end_of_the_path_in_the_request(request in changed()) {
-        if let Ok(onward) = ForwardRequest::parse(&request.method, request.path(), request.query()) {
+        if let Ok(onward) = ForwardPlan::parse(&request.method, request.path(), request.query()) {
             // If nothing follows the profile, the forwarded path is `/`.
             let is_own = onward.path == "/" || request.path().ends_with(onward.path);
             prop_assert!(onward.path.starts_with('/') && is_own);

@@ -12,7 +12,7 @@ mod continue_tokens;
 mod discovery;
 mod event;
 mod field_selector;
-mod forward_request;
+mod forward_plan;
 #[cfg(test)]
 mod hostile;
 mod label_selector;
@@ -38,7 +38,7 @@ pub use self::{
         EventType, bookmark_object, with_end_version, write_bookmark, write_error_event,
         write_event,
     },
-    forward_request::{ForwardRequest, WriteTarget},
+    forward_plan::{ForwardPlan, WriteTarget},
     request_info::{AccessAttributes, ObjectRequest, RequestInfo, RequestTarget, VersionMatch},
     request_path::ApiDocument,
     status_error::StatusError,

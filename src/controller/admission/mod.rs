@@ -7,7 +7,7 @@ mod tests;
 use super::profile_parser::{ProfileMetadata, StoredProfile};
 use kubewarm_api::model::{
     Budget, BudgetCharge, DecodedObject, Delta, DeltaOutcome, DeltaSink, InformerKey, LimitKind,
-    LimitScope, ProfileLimits, Tombstone, UsageGauge,
+    LimitScope, ProfileLimits, Tombstone, UsageMeter,
 };
 use kubewarm_cache::store::StoreWriter;
 use parking_lot::Mutex;
@@ -89,7 +89,7 @@ impl SpecBudgets {
 /// Charges `budget` for profiles and the bytes of their specs, or returns `None` if they do not
 /// fit.
 fn charge(budget: &Arc<Budget>, profiles: u64, bytes: u64) -> Option<BudgetCharge> {
-    let gauge = UsageGauge::default();
+    let gauge = UsageMeter::default();
     gauge.set(profiles, bytes);
     let charge = BudgetCharge::new(Arc::new(gauge), Arc::clone(budget));
     (!budget.is_exceeded()).then_some(charge)

@@ -11,8 +11,8 @@ use http::{Request, Response, Uri};
 use kube::{Client, Config, client::Body};
 use kubewarm_api::{
     model::{
-        AccountPolicyState, DecodedObject, Delta, DeltaSink as _, Identity, ListPolicy, ProfileRef,
-        Refusal, RefusalReason, Uid, ValidatedProfile, WatchedNamespaces,
+        AccountPolicyEnforcement, DecodedObject, Delta, DeltaSink as _, Identity, ListPolicy,
+        ProfileRef, Refusal, RefusalReason, Uid, ValidatedProfile, WatchedNamespaces,
     },
     v1alpha1::CacheProfile,
 };
@@ -50,7 +50,7 @@ fn controller_of(watched: WatchedNamespaces, client: Client) -> Controller {
         discovery: Discovery::new(client),
         forecasts: Forecaster::default(),
         subject: watch::channel(None).1,
-        authors: watch::channel(AccountPolicyState::Unknown).1,
+        authors: watch::channel(AccountPolicyEnforcement::Unknown).1,
         limits: OperatorLimits::default(),
         lists: ListPolicy::default(),
         admission: ProfileAdmission::new("kubewarm-system".into()),

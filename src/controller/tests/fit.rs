@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::controller::{
+    budget_enforcer::{BudgetEnforcer, RunningTarget},
     budget_tree::BudgetTree,
     known_target::KnownTarget,
-    limiter::{RunningTarget, TargetLimiter},
     target_charges::TargetCharges,
 };
 use kubewarm_api::model::{
@@ -94,7 +94,7 @@ impl Scene {
         });
         let (operator_namespace, now) = ("kubewarm-system", Duration::ZERO);
         let cluster = &self.cluster.cluster();
-        let mut limiter = TargetLimiter { operator_namespace, cluster, now, exceeded: Vec::new() };
+        let mut limiter = BudgetEnforcer { operator_namespace, cluster, now, exceeded: Vec::new() };
         limiter.enforce_all(running.collect());
         let stopped = self.targets.iter().filter(|target| target.state.is_stopped());
         stopped.map(|it| format!("{}/{}", it.profile, it.name)).collect()

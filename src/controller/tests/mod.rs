@@ -25,9 +25,9 @@ use crate::forecast::accepted;
 use jiff::Timestamp;
 use kubewarm_api::{
     model::{
-        AccountPolicyState, DeclaredProfile, FaultReason, GroupResource, InformerKey, ListPolicy,
-        OperatorScope, ProfileMode, ProfileRef, Refusal, RefusalReason, Resource, ResourceInfo,
-        UsageGauge, WatchedNamespaces,
+        AccountPolicyEnforcement, DeclaredProfile, FaultReason, GroupResource, InformerKey,
+        ListPolicy, OperatorScope, ProfileMode, ProfileRef, Refusal, RefusalReason, Resource,
+        ResourceInfo, UsageMeter, WatchedNamespaces,
     },
     v1alpha1::CacheProfile,
 };
@@ -51,7 +51,7 @@ struct Tables {
     names: Vec<&'static str>,
     /// Simulates that the selectors' stores were emptied after the reports were taken.
     are_emptied: bool,
-    gauges: Mutex<BTreeMap<InformerKey, Arc<UsageGauge>>>,
+    gauges: Mutex<BTreeMap<InformerKey, Arc<UsageMeter>>>,
 }
 
 impl Default for Tables {
@@ -75,7 +75,7 @@ impl Tables {
         let known = self.synced.iter().chain(self.faults.keys()).chain(&self.lost);
         ClusterView {
             reports: known.map(|key| (key.clone(), self.report(key))).collect(),
-            authors: AccountPolicyState::Enforced,
+            authors: AccountPolicyEnforcement::Enforced,
             kind: Box::new(|target| Some(self.resolve(&target.of, target.version.as_deref()))),
             gauge: Box::new(|key| self.gauge(key)),
             names: Box::new(|_| {
@@ -114,8 +114,8 @@ impl Tables {
         }
     }
 
-    fn gauge(&self, key: &InformerKey) -> Arc<UsageGauge> {
-        let new = || Arc::new(UsageGauge::of_informer());
+    fn gauge(&self, key: &InformerKey) -> Arc<UsageMeter> {
+        let new = || Arc::new(UsageMeter::of_informer());
         Arc::clone(self.gauges.lock().entry(key.clone()).or_insert_with(new))
     }
 }

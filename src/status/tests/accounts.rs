@@ -1,7 +1,7 @@
 //! Tests of the status of profiles that name a ServiceAccount.
 
 use super::fixtures::{World, declared, one, pods, target};
-use kubewarm_api::model::{AccountPolicyState, DeclaredProfile, FaultReason, Verb};
+use kubewarm_api::model::{AccountPolicyEnforcement, DeclaredProfile, FaultReason, Verb};
 
 #[test]
 fn a_profile_reports_that_no_policy_checks_its_author() {
@@ -18,13 +18,13 @@ fn a_profile_reports_that_no_policy_checks_its_author() {
         assert_eq!(accepted.status, "True");
         accepted.message.clone()
     };
-    let missing = message(Some("reader"), AccountPolicyState::Missing);
+    let missing = message(Some("reader"), AccountPolicyEnforcement::Missing);
     assert!(missing.contains("\"reader\"") && missing.contains("account-policy.yaml"), "{missing}");
-    let unknown = message(Some("reader"), AccountPolicyState::Unknown);
+    let unknown = message(Some("reader"), AccountPolicyEnforcement::Unknown);
     assert!(unknown.contains("kubewarm needs get on the policy"), "{unknown}");
     for quiet in [
-        message(Some("reader"), AccountPolicyState::Enforced),
-        message(None, AccountPolicyState::Missing),
+        message(Some("reader"), AccountPolicyEnforcement::Enforced),
+        message(None, AccountPolicyEnforcement::Missing),
     ] {
         assert!(!quiet.contains("kubewarm-accounts"), "{quiet}");
     }

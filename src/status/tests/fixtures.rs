@@ -7,7 +7,7 @@ use crate::{
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::{
     model::{
-        AccessLossPolicy, AccountPolicyState, DeclaredProfile, DeclaredTarget, FaultReason,
+        AccessLossPolicy, AccountPolicyEnforcement, DeclaredProfile, DeclaredTarget, FaultReason,
         GroupResource, InformerKey, InformerScope, InformerSpec, ManagedFieldsPolicy,
         ProfileLimits, ProfileMode, ProfileRef, Projection, ReadPolicy, Resource, ResourceInfo,
         ServingTarget, TargetRequirement,
@@ -190,7 +190,7 @@ pub(super) fn declared(targets: Vec<DeclaredTarget>) -> DeclaredProfile {
         generation: 3,
         refused: None,
         service_account: None,
-        authors: AccountPolicyState::Enforced,
+        authors: AccountPolicyEnforcement::Enforced,
         mode: ProfileMode::Active,
         targets,
         warmup_deadline: None,

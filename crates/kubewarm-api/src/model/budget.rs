@@ -35,10 +35,10 @@ struct BudgetCounter {
 /// Objects and memory of one informer. Its store writes them, every task can read them, and each
 /// [`BudgetCharge`] counts them against a budget.
 #[derive(Debug, Default)]
-pub struct UsageGauge(Mutex<UsageGaugeState>);
+pub struct UsageMeter(Mutex<UsageMeterState>);
 
 #[derive(Debug, Default)]
-struct UsageGaugeState {
+struct UsageMeterState {
     objects: u64,
     bytes: u64,
     /// Memory of the informer without its store, in bytes. Profile budgets do not count it.
@@ -54,7 +54,7 @@ struct UsageGaugeState {
 /// gauge to one budget count once.
 #[derive(Debug)]
 pub struct BudgetCharge {
-    gauge: Arc<UsageGauge>,
+    gauge: Arc<UsageMeter>,
     budget: Arc<Budget>,
 }
 
@@ -153,7 +153,7 @@ impl PartialEq for Budget {
 
 impl Eq for Budget {}
 
-impl UsageGaugeState {
+impl UsageMeterState {
     /// Returns the part that counts against a limit of `bound`.
     fn size(&self, bound: LimitScope, measure: LimitKind) -> u64 {
         match (measure, bound) {
@@ -196,7 +196,7 @@ impl UsageGaugeState {
 impl BudgetCharge {
     /// Counts `gauge` against `budget` from now on.
     #[must_use]
-    pub fn new(gauge: Arc<UsageGauge>, budget: Arc<Budget>) -> Self {
+    pub fn new(gauge: Arc<UsageMeter>, budget: Arc<Budget>) -> Self {
         let mut usage = gauge.0.lock();
         let pays = usage.payers.contains(&budget);
         usage.payers.push(Arc::clone(&budget));
@@ -209,7 +209,7 @@ impl BudgetCharge {
 
     /// The counted usage.
     #[must_use]
-    pub fn gauge(&self) -> &UsageGauge {
+    pub fn gauge(&self) -> &UsageMeter {
         &self.gauge
     }
 
@@ -232,11 +232,11 @@ impl Drop for BudgetCharge {
     }
 }
 
-impl UsageGauge {
+impl UsageMeter {
     /// Creates a gauge for an informer, which also uses [`INFORMER_BYTES`].
     #[must_use]
     pub fn of_informer() -> Self {
-        Self(Mutex::new(UsageGaugeState { overhead: INFORMER_BYTES, ..UsageGaugeState::default() }))
+        Self(Mutex::new(UsageMeterState { overhead: INFORMER_BYTES, ..UsageMeterState::default() }))
     }
 
     /// Sets the current size of the store, and updates all charged budgets.
@@ -289,13 +289,13 @@ impl UsageGauge {
     }
 }
 
-impl PartialEq for UsageGauge {
+impl PartialEq for UsageMeter {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }
 }
 
-impl Eq for UsageGauge {}
+impl Eq for UsageMeter {}
 
 #[cfg(test)]
 mod tests {
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn an_informer_of_two_profiles_counts_once_per_profile_and_once_for_the_namespace() {
         let (process, namespace, [small, large]) = budgets();
-        let gauge = Arc::new(UsageGauge::of_informer());
+        let gauge = Arc::new(UsageMeter::of_informer());
         gauge.set(3, 1_000);
         let charge =
             |budget: &Arc<Budget>| BudgetCharge::new(Arc::clone(&gauge), Arc::clone(budget));
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn an_informer_continues_while_one_profile_is_within_its_limit() {
         let (_, _, [small, large]) = budgets();
-        let gauge = Arc::new(UsageGauge::default());
+        let gauge = Arc::new(UsageMeter::default());
         assert!(gauge.can_grow() && gauge.is_within_all(), "a gauge without charges has no limit");
         gauge.set(11, 0);
         let _small = BudgetCharge::new(Arc::clone(&gauge), Arc::clone(&small));
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn no_store_may_grow_while_the_process_limit_is_exceeded() {
         let (_, namespace, [small, _]) = budgets();
-        let (gauge, other) = (Arc::new(UsageGauge::default()), Arc::new(UsageGauge::default()));
+        let (gauge, other) = (Arc::new(UsageMeter::default()), Arc::new(UsageMeter::default()));
         let _small = BudgetCharge::new(Arc::clone(&gauge), small);
         let _namespace = BudgetCharge::new(Arc::clone(&other), namespace);
         other.set(1, 1 << 20);

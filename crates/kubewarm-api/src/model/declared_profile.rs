@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 /// State of the admission policy that restricts `spec.serviceAccountName` to accounts that the
 /// author can act as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum AccountPolicyState {
+pub enum AccountPolicyEnforcement {
     /// The policy of `deploy/account-policy.yaml` is in force.
     Enforced,
     /// No policy is in force: an author of a profile can read as every account that kubewarm can
@@ -118,7 +118,7 @@ pub struct DeclaredProfile {
     /// ServiceAccount of the profile's namespace that reads. `None`: the operator reads.
     pub service_account: Option<Arc<str>>,
     /// Whether the admission policy restricted the author's choice of `service_account`.
-    pub authors: AccountPolicyState,
+    pub authors: AccountPolicyEnforcement,
     /// `spec.mode`.
     pub mode: ProfileMode,
     /// Targets in the order of the spec.
@@ -149,7 +149,7 @@ impl DeclaredProfile {
             generation: profile.generation,
             refused: None,
             service_account: profile.service_account.clone(),
-            authors: AccountPolicyState::Unknown,
+            authors: AccountPolicyEnforcement::Unknown,
             mode: profile.mode,
             targets,
             warmup_deadline: profile.warmup_deadline,

@@ -2,7 +2,7 @@
 
 use super::{
     AccessLossPolicy, FieldPath, FieldSelector, Identity, LabelSelector, ListPolicy,
-    ManagedFieldsPolicy, Resource, SecretData, UsageGauge, escape,
+    ManagedFieldsPolicy, Resource, SecretData, UsageMeter, escape,
 };
 use std::{
     collections::BTreeSet,
@@ -95,7 +95,7 @@ pub struct InformerSettings {
     /// it.
     pub on_access_lost: AccessLossPolicy,
     /// Objects and memory of the informer, which the budgets of its profiles count.
-    pub gauge: Arc<UsageGauge>,
+    pub gauge: Arc<UsageMeter>,
 }
 
 /// Whether the informer must check that its namespace exists.

@@ -28,11 +28,11 @@ mod target;
 mod validation_error;
 
 pub use self::{
-    budget::{Budget, BudgetCharge, INFORMER_BYTES, UsageGauge},
+    budget::{Budget, BudgetCharge, INFORMER_BYTES, UsageMeter},
     decision_source::DecisionSource,
     declared_profile::{
-        AccountPolicyState, DeclaredProfile, DeclaredTarget, Refusal, RefusalReason, ServingTarget,
-        has_same_informers,
+        AccountPolicyEnforcement, DeclaredProfile, DeclaredTarget, Refusal, RefusalReason,
+        ServingTarget, has_same_informers,
     },
     escape::{escape, is_unsafe},
     field_path::FieldPath,

@@ -1,7 +1,7 @@
 //! Pauses a list that exceeds the limits of its profiles, until the controller has decided.
 
 use super::task::InformerTask;
-use kubewarm_api::model::{FaultReason, RequestFault, UsageGauge};
+use kubewarm_api::model::{FaultReason, RequestFault, UsageMeter};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
@@ -67,7 +67,7 @@ impl InformerTask {
         }
     }
 
-    fn gauge(&self) -> Arc<UsageGauge> {
+    fn gauge(&self) -> Arc<UsageMeter> {
         self.informer.tuning(|tuning| Arc::clone(&tuning.gauge))
     }
 

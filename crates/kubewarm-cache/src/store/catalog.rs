@@ -8,7 +8,7 @@ use super::{
     reader::{StoreReader, StoreUsage},
     writer::StoreWriter,
 };
-use kubewarm_api::model::{FieldPath, InformerKey, Projection, Resource, UsageGauge};
+use kubewarm_api::model::{FieldPath, InformerKey, Projection, Resource, UsageMeter};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,8 +25,8 @@ type DictionaryGroups = BTreeMap<(Resource, Projection, bool), Weak<DictionaryGr
 
 /// The usage gauge of each store. A gauge can exist before its store is opened and after it is closed.
 #[derive(Debug, Default)]
-struct UsageGauges {
-    by_key: BTreeMap<InformerKey, Weak<UsageGauge>>,
+struct UsageMeters {
+    by_key: BTreeMap<InformerKey, Weak<UsageMeter>>,
     /// Number of entries above which dropped gauges are removed: twice as many as remained last time, plus 64.
     sweep_at: usize,
 }
@@ -36,7 +36,7 @@ struct UsageGauges {
 pub struct StoreCatalog {
     stores: Arc<RwLock<BTreeMap<InformerKey, Arc<ObjectStore>>>>,
     dictionary_groups: Arc<Mutex<DictionaryGroups>>,
-    gauges: Arc<Mutex<UsageGauges>>,
+    gauges: Arc<Mutex<UsageMeters>>,
     codec: RecordCodec,
     maintenance: MaintenanceQueue,
     decode_errors: DecodeErrorCounter,
@@ -95,7 +95,7 @@ impl StoreCatalog {
 
     /// Returns the usage gauge of this key. A budget can be charged through it before the store is opened.
     #[must_use]
-    pub fn gauge(&self, key: &InformerKey) -> Arc<UsageGauge> {
+    pub fn gauge(&self, key: &InformerKey) -> Arc<UsageMeter> {
         let mut gauges = self.gauges.lock();
         if let Some(gauge) = gauges.by_key.get(key).and_then(Weak::upgrade) {
             return gauge;
@@ -104,7 +104,7 @@ impl StoreCatalog {
             gauges.by_key.retain(|_, gauge| gauge.strong_count() > 0);
             gauges.sweep_at = 2 * gauges.by_key.len() + 64;
         }
-        let gauge = Arc::new(UsageGauge::of_informer());
+        let gauge = Arc::new(UsageMeter::of_informer());
         gauges.by_key.insert(key.clone(), Arc::downgrade(&gauge));
         gauge
     }

@@ -10,7 +10,7 @@ use super::{
     reader::StoreUsage,
 };
 use bytes::Bytes;
-use kubewarm_api::model::{FieldPath, ResourceVersion, UsageGauge};
+use kubewarm_api::model::{FieldPath, ResourceVersion, UsageMeter};
 use kubewarm_wire::json::FieldPathSet;
 use parking_lot::{RwLock, RwLockWriteGuard};
 use std::sync::{
@@ -32,7 +32,7 @@ pub(super) struct ObjectStore {
     /// Dictionary, codec and job queue of all stores with the same resource and projection.
     pub(super) dictionary_group: Arc<DictionaryGroup>,
     /// Reports objects and bytes to the budgets that limit them.
-    gauge: Arc<UsageGauge>,
+    gauge: Arc<UsageMeter>,
     /// Changes only under the write lock of `contents`.
     is_closed: AtomicBool,
     /// Wakes the followers after each change and when the store is closed.
@@ -43,7 +43,7 @@ impl ObjectStore {
     pub(super) fn new(
         dictionary_group: Arc<DictionaryGroup>,
         is_secret: bool,
-        gauge: Arc<UsageGauge>,
+        gauge: Arc<UsageMeter>,
     ) -> Self {
         Self {
             contents: RwLock::default(),

@@ -6,9 +6,10 @@ use super::{
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
-    AccessLossPolicy, AccountPolicyState, DeclaredProfile, FieldPath, GroupResource, Identity,
-    IndexDefinition, InformerKey, InformerScope, ManagedFieldsPolicy, ProfileLimits, ProfileMode,
-    ProfileRef, Projection, ReadConsistency, ReadPolicy, Resource, ResourceInfo, SecretData,
+    AccessLossPolicy, AccountPolicyEnforcement, DeclaredProfile, FieldPath, GroupResource,
+    Identity, IndexDefinition, InformerKey, InformerScope, ManagedFieldsPolicy, ProfileLimits,
+    ProfileMode, ProfileRef, Projection, ReadConsistency, ReadPolicy, Resource, ResourceInfo,
+    SecretData,
 };
 use kubewarm_cache::informer::{InformerPhase, InformerReport};
 use kubewarm_client::CrdInfo;
@@ -74,7 +75,7 @@ pub(super) fn declared(namespace: &str) -> DeclaredProfile {
         generation: 2,
         refused: None,
         service_account: None,
-        authors: AccountPolicyState::default(),
+        authors: AccountPolicyEnforcement::default(),
         mode: ProfileMode::Active,
         targets: Vec::new(),
         warmup_deadline: None,

@@ -15,9 +15,9 @@ use k8s_openapi::api::{
 use kube::Client;
 use kubewarm_api::{
     manifests::{self, Grant, GrantObject, LEASE, OperatorFeature, RbacObject, list_grants},
-    model::{AccountPolicyState, FaultReason, RequestFault, Subject},
+    model::{AccountPolicyEnforcement, FaultReason, RequestFault, Subject},
 };
-use kubewarm_client::{ApiResponse, fetch_account_policy_state, get, is_permitted};
+use kubewarm_client::{ApiResponse, fetch_account_policy_enforcement, get, is_permitted};
 use std::fmt::Write as _;
 
 /// Maximum number of access reviews for the operator's permissions. About 12 are needed.
@@ -34,16 +34,16 @@ pub(super) async fn works(
     let (mut findings, settings) = replicas(client, args).await;
     findings.push(leader(client, namespace, now).await);
     findings.extend(rights(client, &settings).await?);
-    findings.push(match fetch_account_policy_state(client).await {
-        Ok(AccountPolicyState::Enforced) => ReportRow::good(
+    findings.push(match fetch_account_policy_enforcement(client).await {
+        Ok(AccountPolicyEnforcement::Enforced) => ReportRow::good(
             "authors of profiles are held to the ServiceAccounts that they may act as",
         ),
-        Ok(AccountPolicyState::Missing) => ReportRow::note(
+        Ok(AccountPolicyEnforcement::Missing) => ReportRow::note(
             "nothing holds authors of profiles to the ServiceAccounts that they may act as: the \
              ValidatingAdmissionPolicy kubewarm-accounts is not in force",
         )
         .next("kubectl apply -f deploy/account-policy.yaml"),
-        Ok(AccountPolicyState::Unknown) => ReportRow::unseen(
+        Ok(AccountPolicyEnforcement::Unknown) => ReportRow::unseen(
             "whether authors are held to the ServiceAccounts that they may act as",
             &RequestFault::new(
                 FaultReason::Forbidden,

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     manifests::required_permissions::ResourceSet,
     model::{
-        AccountPolicyState, DeclaredTarget, GroupResource, InformerScope, InformerSpec,
+        AccountPolicyEnforcement, DeclaredTarget, GroupResource, InformerScope, InformerSpec,
         ManagedFieldsPolicy, ProfileLimits, ProfileMode, ProfileRef, Projection, Resource,
         SecretData, TargetRequirement, TargetScope,
     },
@@ -93,7 +93,7 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> DeclaredPr
         generation: 1,
         refused: None,
         service_account: profile.service_account.clone(),
-        authors: AccountPolicyState::Enforced,
+        authors: AccountPolicyEnforcement::Enforced,
         mode: ProfileMode::Active,
         targets: targets.collect(),
         warmup_deadline: None,

@@ -31,7 +31,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_client::{KeyedPermit, StreamingBody, UpstreamError, UpstreamProxy};
-use kubewarm_wire::{ForwardRequest, StatusError, WriteTarget, has_object};
+use kubewarm_wire::{ForwardPlan, StatusError, WriteTarget, has_object};
 use std::{
     fmt,
     sync::{
@@ -86,8 +86,8 @@ impl RequestForwarder {
         callers: &CallerAdmission,
         metrics: &ReadMetrics,
     ) -> Result<OutgoingResponse, StatusError> {
-        let ForwardRequest { path, writes, is_long_running } =
-            ForwardRequest::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
+        let ForwardPlan { path, writes, is_long_running } =
+            ForwardPlan::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
         let sender = ForwardCredentials::from_headers(&head.headers, upgrade.is_some())?;
         let peer = connection.peer;
         // Only callers that the API server authenticates can cause more work there, or use memory of this

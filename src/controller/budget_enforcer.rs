@@ -14,7 +14,7 @@ pub(super) struct RunningTarget<'a> {
 }
 
 /// Compares the usage with the budgets, and stops targets until the others fit.
-pub(super) struct TargetLimiter<'a> {
+pub(super) struct BudgetEnforcer<'a> {
     /// The operator namespace.
     pub(super) operator_namespace: &'a str,
     pub(super) cluster: &'a ClusterView<'a>,
@@ -24,7 +24,7 @@ pub(super) struct TargetLimiter<'a> {
     pub(super) exceeded: Vec<LimitOverrun>,
 }
 
-impl TargetLimiter<'_> {
+impl BudgetEnforcer<'_> {
     /// Stops targets until each profile, then each namespace, and finally the process is within its
     /// budget. `running` is sorted by profile.
     pub(super) fn enforce_all(&mut self, mut running: Vec<RunningTarget<'_>>) {

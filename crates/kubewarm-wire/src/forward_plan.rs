@@ -21,7 +21,7 @@ const LASTING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// A request to forward to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ForwardRequest<'a> {
+pub struct ForwardPlan<'a> {
     /// The path of the request, without the prefix of a profile, which the API server does not
     /// serve.
     pub path: &'a str,
@@ -43,7 +43,7 @@ pub struct WriteTarget {
     pub namespace: Option<Arc<str>>,
 }
 
-impl<'a> ForwardRequest<'a> {
+impl<'a> ForwardPlan<'a> {
     /// Parses only the parts of a request that forwarding needs.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ mod tests {
             ("/profiles/a", "/profiles/a"),
             ("/api/v1/namespaces/a/pods/p%3Ax/log", "/api/v1/namespaces/a/pods/p%3Ax/log"),
         ] {
-            assert_eq!(ForwardRequest::parse("GET", path, None).unwrap().path, expected, "{path}");
+            assert_eq!(ForwardPlan::parse("GET", path, None).unwrap().path, expected, "{path}");
         }
     }
 
@@ -110,11 +110,11 @@ mod tests {
         for path in
             ["//api", "/api/../x", "/api/v1/pods/a%2Fb/log", "/profiles/a/../api", "/a\u{7f}"]
         {
-            assert_eq!(ForwardRequest::parse("GET", path, None).unwrap_err().code(), 400, "{path}");
+            assert_eq!(ForwardPlan::parse("GET", path, None).unwrap_err().code(), 400, "{path}");
         }
         for method in ["CONNECT", "TRACE", "get", "WATCH"] {
             assert_eq!(
-                ForwardRequest::parse(method, "/api", None).unwrap_err().code(),
+                ForwardPlan::parse(method, "/api", None).unwrap_err().code(),
                 405,
                 "{method}"
             );
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn only_responses_of_the_api_server_itself_report_a_write() {
         let written = |method: &str, path: &str| {
-            let written = ForwardRequest::parse(method, path, None).unwrap().writes?;
+            let written = ForwardPlan::parse(method, path, None).unwrap().writes?;
             Some(format!("{} {}", written.resource, written.namespace.as_deref().unwrap_or("-")))
         };
         let pod = "/api/v1/namespaces/a/pods/p";
@@ -146,7 +146,7 @@ mod tests {
     fn a_dry_run_reports_no_write() {
         let path = "/api/v1/namespaces/a/configmaps";
         let is_written =
-            |query| ForwardRequest::parse("POST", path, Some(query)).unwrap().writes.is_some();
+            |query| ForwardPlan::parse("POST", path, Some(query)).unwrap().writes.is_some();
         for query in ["", "fieldManager=x", "pretty=true&fieldValidation=Strict", "dryrun=All"] {
             assert!(is_written(query), "{query}");
         }
@@ -170,7 +170,7 @@ mod tests {
             ("/version", false),
         ] {
             assert_eq!(
-                ForwardRequest::parse("GET", path, None).unwrap().is_long_running,
+                ForwardPlan::parse("GET", path, None).unwrap().is_long_running,
                 expected,
                 "{path}"
             );
