@@ -96,16 +96,16 @@ impl WatchFeed {
             let Some(open) = &mut self.open else { return self.last.take() };
             open.cursor.yield_if_over().await;
             // Subscribes before the step, so that a change during the step still wakes this watch.
-            let news = open.cursor.change_notifier();
-            let mut news = pin!(news.notified());
-            news.as_mut().enable();
+            let changed = open.cursor.change_notifier();
+            let mut changed = pin!(changed.notified());
+            changed.as_mut().enable();
             match open.step(Instant::now()) {
                 WatchStep::Piece(piece) if piece.events > 0 => return Some(piece),
                 WatchStep::Piece(_) => tokio::task::yield_now().await,
                 WatchStep::Quiet(_) => {
                     let until = open.timing.next_deadline();
                     select! {
-                        () = news => {}
+                        () = changed => {}
                         () = sleep_until(until) => {}
                     }
                 }
@@ -120,10 +120,10 @@ impl WatchFeed {
 impl Serialize for WatchProgress {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let position = self.position.lock().as_ref().map(ToString::to_string);
-        let mut shown = to.serialize_struct("Progress", 2)?;
-        shown.serialize_field("position", &position)?;
-        shown.serialize_field("behind", &self.lag.as_ref().map_or(0, FollowerLag::changes))?;
-        shown.end()
+        let mut state = to.serialize_struct("Progress", 2)?;
+        state.serialize_field("position", &position)?;
+        state.serialize_field("behind", &self.lag.as_ref().map_or(0, FollowerLag::changes))?;
+        state.end()
     }
 }
 
