@@ -241,7 +241,7 @@ impl CallerAdmission {
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Busy`] if no permit is free, or the user has too many watches.
+    /// [`CallerRejection::Limited`] if no permit is free, or the user has too many watches.
     pub fn acquire_watch(
         &self,
         caller: &AuthenticatedCaller,

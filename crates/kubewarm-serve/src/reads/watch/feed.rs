@@ -43,7 +43,7 @@ pub(super) struct ActiveWatch {
     pub(super) request: ObjectRequest,
     pub(super) profile: Option<ProfileRef>,
     pub(super) source: ReadSource,
-    pub(super) terms: AccessRequirement,
+    pub(super) access_requirement: AccessRequirement,
     /// The declared indexes that the selector of the watch uses.
     pub(super) indexes: Vec<IndexDefinition>,
     pub(super) cursor: WatchCursor,
@@ -133,15 +133,15 @@ impl ActiveWatch {
         if now >= self.timing.profile_check {
             self.timing.profile_check = now + PROFILE_CHECK_INTERVAL;
             let Some(policy) = self.policy() else { return gone };
-            self.terms.policy = policy;
+            self.access_requirement.policy = policy;
         }
         // An access loss invalidates initial objects even after access is restored. Later events need no such
         // check, because the event log itself ends when its history is lost.
         if !self.cursor.is_beginning() {
-            self.terms.losses = None;
+            self.access_requirement.losses = None;
         }
         if !self
-            .terms
+            .access_requirement
             .permit(self.reads.dependencies.reports.get_summary(&self.source.informer).as_ref())
         {
             return gone;

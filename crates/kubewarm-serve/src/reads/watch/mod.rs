@@ -70,7 +70,7 @@ impl ReadService {
                 request: route.request.clone(),
                 profile: profile.cloned(),
                 source: ReadSource::of(candidate, route.max_staleness),
-                terms: candidate.access_requirement(),
+                access_requirement: candidate.access_requirement(),
                 indexes: route.fields.indexes.clone(),
                 cursor: WatchCursor::new(&route.kind, route.request, query, follower, initial),
                 timing: WatchTiming::new(watching, Instant::now()),
