@@ -28,8 +28,8 @@ pub async fn fetch_account_policy_enforcement(
 ) -> Result<AccountPolicyEnforcement, RequestFault> {
     let policy = get(operator, "validatingadmissionpolicies").await?;
     let binding = get(operator, "validatingadmissionpolicybindings").await?;
-    for answer in [&policy, &binding] {
-        match answer.status {
+    for response in [&policy, &binding] {
+        match response.status {
             StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => {
                 return Ok(AccountPolicyEnforcement::Unknown);
             }

@@ -147,22 +147,22 @@ async fn exchange(
     request: Request<Body>,
     most_bytes: usize,
 ) -> Result<ApiResponse, RequestFault> {
-    let began = Instant::now();
+    let started_at = Instant::now();
     let mut first_byte = None;
-    let answer = client.send(request).await.map_err(|error| fault::of_transport(&error))?;
-    let (head, mut frames) = answer.into_parts();
+    let response = client.send(request).await.map_err(|error| fault::of_transport(&error))?;
+    let (head, mut frames) = response.into_parts();
     let mut body = BytesMut::new();
     while let Some(frame) = frames.frame().await {
         let frame = frame.map_err(|error| fault::of_transport(&error))?;
         let Ok(bytes) = frame.into_data() else { continue };
-        first_byte.get_or_insert_with(|| began.elapsed());
+        first_byte.get_or_insert_with(|| started_at.elapsed());
         if body.len() + bytes.len() > most_bytes {
             let message = format!("the answer is larger than {most_bytes} bytes");
             return Err(RequestFault::new(FaultReason::TooLarge, message));
         }
         body.extend_from_slice(&bytes);
     }
-    let whole = began.elapsed();
+    let whole = started_at.elapsed();
     Ok(ApiResponse {
         status: head.status,
         headers: head.headers,
@@ -231,13 +231,13 @@ mod tests {
         request.within(Duration::from_secs(5)).at_most(64).send().await
     }
 
-    async fn received(answer: Response<Body>) -> Result<ApiResponse, RequestFault> {
-        let parts = parking_lot::Mutex::new(Some(answer));
+    async fn received(response: Response<Body>) -> Result<ApiResponse, RequestFault> {
+        let parts = parking_lot::Mutex::new(Some(response));
         let service = service_fn(move |_: Request<Body>| {
-            let answer = parts.lock().take();
+            let response = parts.lock().take();
             async move {
-                match answer {
-                    Some(answer) => Ok::<_, Infallible>(answer),
+                match response {
+                    Some(response) => Ok::<_, Infallible>(response),
                     None => std::future::pending().await,
                 }
             }
@@ -246,14 +246,14 @@ mod tests {
         send(&client).await
     }
 
-    fn answer(code: u16, body: impl Into<Vec<u8>>) -> Response<Body> {
+    fn response(code: u16, body: impl Into<Vec<u8>>) -> Response<Body> {
         let body: Vec<u8> = body.into();
         Response::builder().status(code).header("Retry-After", "7").body(Body::from(body)).unwrap()
     }
 
     #[tokio::test]
     async fn a_fault_contains_the_message_of_the_servers_status() {
-        let fault = received(answer(403, r#"{"kind":"Status","message":"pods is forbidden"}"#))
+        let fault = received(response(403, r#"{"kind":"Status","message":"pods is forbidden"}"#))
             .await
             .unwrap()
             .json::<serde_json::Value>()
@@ -262,20 +262,20 @@ mod tests {
         assert_eq!(fault.message(), "pods is forbidden");
         assert_eq!(fault.code(), Some(403));
         assert_eq!(fault.retry_after(), Some(Duration::from_secs(7)));
-        let fault = received(answer(503, "<html>")).await.unwrap().fault();
+        let fault = received(response(503, "<html>")).await.unwrap().fault();
         assert_eq!(fault.reason(), FaultReason::ServerError);
     }
 
     #[tokio::test]
     async fn a_body_above_the_size_limit_is_rejected() {
-        let fault = received(answer(200, vec![b' '; 65])).await.unwrap_err();
+        let fault = received(response(200, vec![b' '; 65])).await.unwrap_err();
         assert_eq!(fault.reason(), FaultReason::TooLarge);
     }
 
     #[tokio::test]
     async fn the_fault_about_an_invalid_body_does_not_quote_it() {
-        let answer = received(answer(200, "secret")).await.unwrap();
-        let fault = answer.json::<serde_json::Value>().unwrap_err();
+        let response = received(response(200, "secret")).await.unwrap();
+        let fault = response.json::<serde_json::Value>().unwrap_err();
         assert_eq!(fault.reason(), FaultReason::Malformed);
         assert!(!fault.message().contains("secret"));
     }

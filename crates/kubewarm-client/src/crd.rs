@@ -72,11 +72,11 @@ pub async fn fetch_crd(
     let name = format!("{}.{}", of.resource(), of.group());
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
     let request = ApiClient::new(client).get(path);
-    let answer = request.within(TIME).at_most(MAX_BYTES).send().await?;
-    if answer.status == StatusCode::NOT_FOUND {
+    let response = request.within(TIME).at_most(MAX_BYTES).send().await?;
+    if response.status == StatusCode::NOT_FOUND {
         return Ok(None);
     }
-    Ok(kept(answer.json()?, of))
+    Ok(kept(response.json()?, of))
 }
 
 impl CrdInfo {
@@ -144,9 +144,9 @@ mod tests {
         let service = service_fn(move |request: Request<Body>| async move {
             let path = request.uri().path();
             assert!(path.ends_with("/customresourcedefinitions/parts.example.com"), "{path}");
-            let answer =
+            let response =
                 Response::builder().status(code).body(Body::from(body.as_bytes().to_vec()));
-            Ok::<_, Infallible>(answer.unwrap())
+            Ok::<_, Infallible>(response.unwrap())
         });
         let of = GroupResource::new(group, "parts").unwrap();
         fetch_crd(&Client::new(service, "default"), &of).await

@@ -110,25 +110,25 @@ where
         F: Future<Output = Result<V, E>> + Send + 'static,
     {
         let is_new = |entry: &CacheEntry<V>| since.is_none_or(|since| entry.requested_at > since);
-        let begun = loop {
-            let under_way = {
+        let fetching = loop {
+            let running = {
                 let mut state = self.state.lock();
                 if let Some(entry) = state.fresh(&key, self.ttl).filter(is_new) {
                     return Ok(entry);
                 }
-                let Some(under_way) = state.fetches.get(&key) else {
-                    let begun = self.begin(runtime, key.clone(), fetch());
-                    state.fetches.insert(key, begun.clone());
-                    break begun;
+                let Some(running) = state.fetches.get(&key) else {
+                    let fetching = self.begin(runtime, key.clone(), fetch());
+                    state.fetches.insert(key, fetching.clone());
+                    break fetching;
                 };
-                under_way.clone()
+                running.clone()
             };
-            let entry = under_way.await?;
+            let entry = running.await?;
             if is_new(&entry) {
                 return Ok(entry);
             }
         };
-        begun.await
+        fetching.await
     }
 
     fn begin<F>(&self, runtime: &Handle, key: K, fetch: F) -> SharedFetch<V, E>

@@ -45,10 +45,10 @@ pub async fn fetch_namespace_existence(client: &Client, name: &str) -> Namespace
     }
     let request = ApiClient::new(client).get(format!("/api/v1/namespaces/{name}"));
     let request = request.accept(METADATA_ONLY).within(TIME).at_most(MAX_BYTES);
-    let Ok(answer) = request.send().await else { return NamespaceExistence::Unknown };
-    match answer.status {
+    let Ok(response) = request.send().await else { return NamespaceExistence::Unknown };
+    match response.status {
         StatusCode::OK => {
-            if is_terminating(&answer.body) {
+            if is_terminating(&response.body) {
                 NamespaceExistence::Terminating
             } else {
                 NamespaceExistence::Present
@@ -75,9 +75,9 @@ mod tests {
     fn replying(code: u16, body: &'static str) -> Client {
         let service = service_fn(move |request: Request<Body>| async move {
             assert_eq!(request.uri().path(), "/api/v1/namespaces/shop");
-            let answer =
+            let response =
                 Response::builder().status(code).body(Body::from(body.as_bytes().to_vec()));
-            Ok::<_, Infallible>(answer.unwrap())
+            Ok::<_, Infallible>(response.unwrap())
         });
         Client::new(service, "default")
     }

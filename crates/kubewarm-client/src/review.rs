@@ -52,8 +52,8 @@ pub struct ReviewedRules {
 pub async fn review_rules(client: &Client, namespace: &str) -> Result<ReviewedRules, RequestFault> {
     let spec = SelfSubjectRulesReviewSpec { namespace: Some(namespace.to_owned()) };
     let review = SelfSubjectRulesReview { spec, ..SelfSubjectRulesReview::default() };
-    let answer: SelfSubjectRulesReview = post(client, &review).await?.json()?;
-    let status = answer.status.ok_or_else(without_status::<SelfSubjectRulesReview>)?;
+    let response: SelfSubjectRulesReview = post(client, &review).await?.json()?;
+    let status = response.status.ok_or_else(without_status::<SelfSubjectRulesReview>)?;
     let completeness =
         if status.incomplete { RulesCompleteness::Incomplete } else { RulesCompleteness::Complete };
     Ok(kept(status.resource_rules, completeness))
@@ -107,11 +107,11 @@ pub fn with_selectors(
 ///
 /// Comparisons such as `Gt` are left out, because the API server does not review them.
 fn label_selector(labels: &LabelSelector) -> Option<LabelSelectorAttributes> {
-    let requirements = labels.requirements().map(|wanted| {
-        let values: Vec<_> = wanted.values().map(str::to_owned).collect();
+    let requirements = labels.requirements().map(|requirement| {
+        let values: Vec<_> = requirement.values().map(str::to_owned).collect();
         LabelSelectorRequirement {
-            key: wanted.key().to_owned(),
-            operator: wanted.operator().to_string(),
+            key: requirement.key().to_owned(),
+            operator: requirement.operator().to_string(),
             values: Some(values).filter(|values| !values.is_empty()),
         }
     });
@@ -125,16 +125,16 @@ fn label_selector(labels: &LabelSelector) -> Option<LabelSelectorAttributes> {
 }
 
 fn field_selector(fields: &FieldSelector) -> Option<FieldSelectorAttributes> {
-    let requirements = fields.requirements().map(|wanted| {
-        let operator = if wanted.is_equality() {
+    let requirements = fields.requirements().map(|requirement| {
+        let operator = if requirement.is_equality() {
             LabelSelectorOperator::In
         } else {
             LabelSelectorOperator::NotIn
         };
         FieldSelectorRequirement {
-            key: wanted.field().to_owned(),
+            key: requirement.field().to_owned(),
             operator: operator.to_string(),
-            values: Some(vec![wanted.value().to_owned()]),
+            values: Some(vec![requirement.value().to_owned()]),
         }
     });
     (!fields.is_empty()).then(|| FieldSelectorAttributes {
@@ -161,8 +161,8 @@ pub async fn is_allowed(
         ..SelfSubjectAccessReviewSpec::default()
     };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-    let answer: SelfSubjectAccessReview = post(client, &review).await?.json()?;
-    answer.status.map(|s| s.allowed).ok_or_else(without_status::<SelfSubjectAccessReview>)
+    let response: SelfSubjectAccessReview = post(client, &review).await?.json()?;
+    response.status.map(|s| s.allowed).ok_or_else(without_status::<SelfSubjectAccessReview>)
 }
 
 /// Returns whether `subject` is permitted to perform the action in `attributes`.
@@ -201,8 +201,8 @@ pub async fn is_permitted(
         ..SubjectAccessReviewSpec::default()
     };
     let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-    let answer: SubjectAccessReview = post(client, &review).await?.json()?;
-    answer.status.map(|s| s.allowed).ok_or_else(without_status::<SubjectAccessReview>)
+    let response: SubjectAccessReview = post(client, &review).await?.json()?;
+    response.status.map(|s| s.allowed).ok_or_else(without_status::<SubjectAccessReview>)
 }
 
 /// Returns the subject that `client` authenticates as. RBAC permits this review to every authenticated user.

@@ -178,8 +178,8 @@ pub(super) fn limited(plain: &Client, limit: Duration) -> Client {
             let query = request.uri().query().unwrap_or_default();
             let is_watch = query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
             let deadline = (!is_watch).then(|| Instant::now() + limit);
-            let answer = before(deadline, limit, client.send(request)).await??;
-            Ok::<_, BoxError>(answer.map(|body| StreamBody::new(frames(body, deadline, limit))))
+            let response = before(deadline, limit, client.send(request)).await??;
+            Ok::<_, BoxError>(response.map(|body| StreamBody::new(frames(body, deadline, limit))))
         }
     });
     Client::new(service, plain.default_namespace().to_owned())
@@ -234,8 +234,8 @@ pub(super) fn patient(plain: &Client) -> Client {
         let client = retrying.clone();
         async move {
             let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer within 30 s");
-            let answer = timeout(ANSWER_TIMEOUT, client.send(request)).await.map_err(late)?;
-            answer.map_err(BoxError::from)
+            let response = timeout(ANSWER_TIMEOUT, client.send(request)).await.map_err(late)?;
+            response.map_err(BoxError::from)
         }
     });
     Client::new(bounded, namespace)

@@ -38,19 +38,19 @@ impl WatcherRegistry {
         &self,
         who: String,
         informer: Option<String>,
-        asked: &ObjectRequest,
+        request: &ObjectRequest,
         feed: &WatchFeed,
         since: Timestamp,
     ) -> Arc<WatcherEntry> {
-        let of = &asked.resource;
+        let of = &request.resource;
         let watcher = Arc::new(WatcherEntry {
             who,
             group: of.group().to_owned(),
             version: of.version().to_owned(),
             resource: of.resource().to_owned(),
-            namespace: asked.namespace.as_deref().map(str::to_owned),
-            label_selector: asked.labels.to_string(),
-            field_selector: asked.fields.to_string(),
+            namespace: request.namespace.as_deref().map(str::to_owned),
+            label_selector: request.labels.to_string(),
+            field_selector: request.fields.to_string(),
             informer,
             since,
             progress: feed.progress(),
@@ -64,10 +64,10 @@ impl WatcherRegistry {
     /// The list as `{"watchers":[…]}`, the oldest watch first. Takes about 2 µs per watch.
     pub fn to_json(&self) -> String {
         let open: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
-        let shown: Vec<&WatcherEntry> = open.iter().map(AsRef::as_ref).collect();
+        let entries: Vec<&WatcherEntry> = open.iter().map(AsRef::as_ref).collect();
         // Contains only strings and numbers, so this cannot fail.
-        let shown = serde_json::to_string(&shown).unwrap_or_else(|_| "[]".to_owned());
-        format!("{{\"watchers\":{shown}}}\n")
+        let entries = serde_json::to_string(&entries).unwrap_or_else(|_| "[]".to_owned());
+        format!("{{\"watchers\":{entries}}}\n")
     }
 }
 

@@ -94,18 +94,18 @@ struct ConversionTarget<'a> {
 /// The form of a response, which is a list (`is_list`) or one object. An event of a watch counts as
 /// one object.
 ///
-/// The first clause that kubewarm serves wins. Clauses that request other kinds or versions are
+/// The first range that kubewarm serves wins. Ranges that request other kinds or versions are
 /// skipped.
 ///
 /// # Errors
 ///
-/// 406 if kubewarm serves no clause. 406 also if the client requests a list as one object, or one
+/// 406 if kubewarm serves no range. 406 also if the client requests a list as one object, or one
 /// object as a list.
 pub(super) fn response_form(
     accept: Option<&str>,
     is_list: bool,
 ) -> Result<ResponseForm, StatusError> {
-    let served = |clause: &MediaRange<'_>| match clause.target {
+    let served = |range: &MediaRange<'_>| match range.target {
         None => Some(Ok(ResponseForm::Object(ObjectForm::Full))),
         Some(ConversionTarget { group: "meta.k8s.io", version, kind }) => {
             let version = MetaVersion::parse(version)?;
@@ -121,13 +121,13 @@ pub(super) fn response_form(
         }
         Some(_) => None,
     };
-    let clauses = clauses(accept);
+    let ranges = ranges(accept);
     // The API server's router does not support `application/*`. Another media range must match
     // JSON.
-    if clauses.iter().all(|clause| clause.is_of_type) {
+    if ranges.iter().all(|range| range.is_of_type) {
         return Err(StatusError::not_acceptable());
     }
-    clauses.iter().find_map(served).unwrap_or_else(|| Err(StatusError::not_acceptable()))
+    ranges.iter().find_map(served).unwrap_or_else(|| Err(StatusError::not_acceptable()))
 }
 
 fn table(version: MetaVersion) -> ResponseForm {
@@ -138,19 +138,19 @@ fn table(version: MetaVersion) -> ResponseForm {
 ///
 /// # Errors
 ///
-/// 406 if kubewarm serves no clause.
+/// 406 if kubewarm serves no range.
 pub(super) fn discovery_form(accept: Option<&str>) -> Result<DiscoveryForm, StatusError> {
     let aggregated = ConversionTarget {
         group: "apidiscovery.k8s.io",
         version: "v2",
         kind: "APIGroupDiscoveryList",
     };
-    let served = |clause: &MediaRange<'_>| match clause.target {
+    let served = |range: &MediaRange<'_>| match range.target {
         None => Some(DiscoveryForm::Legacy),
         Some(target) if target == aggregated => Some(DiscoveryForm::Aggregated),
         Some(_) => None,
     };
-    clauses(accept).iter().find_map(served).ok_or_else(StatusError::not_acceptable)
+    ranges(accept).iter().find_map(served).ok_or_else(StatusError::not_acceptable)
 }
 
 /// Checks that the client accepts JSON without a conversion to another kind.
@@ -159,18 +159,18 @@ pub(super) fn discovery_form(accept: Option<&str>) -> Result<DiscoveryForm, Stat
 ///
 /// 406 if the client does not accept it.
 pub(super) fn require_plain_json(accept: Option<&str>) -> Result<(), StatusError> {
-    let is_plain = |clause: &MediaRange<'_>| clause.target.is_none();
-    if clauses(accept).iter().any(is_plain) { Ok(()) } else { Err(StatusError::not_acceptable()) }
+    let is_plain = |range: &MediaRange<'_>| range.target.is_none();
+    if ranges(accept).iter().any(is_plain) { Ok(()) } else { Err(StatusError::not_acceptable()) }
 }
 
-/// The clauses that match JSON, highest weight first. An absent or empty header means `*/*`.
-fn clauses(accept: Option<&str>) -> Vec<MediaRange<'_>> {
+/// The ranges that match JSON, highest weight first. An absent or empty header means `*/*`.
+fn ranges(accept: Option<&str>) -> Vec<MediaRange<'_>> {
     let accept = accept.filter(|accept| !accept.is_empty()).unwrap_or("*/*");
-    let mut clauses: Vec<_> = accept.split(',').filter_map(MediaRange::parse).collect();
-    // The sort is stable: clauses of equal weight keep the client's order, except that wildcards
+    let mut ranges: Vec<_> = accept.split(',').filter_map(MediaRange::parse).collect();
+    // The sort is stable: ranges of equal weight keep the client's order, except that wildcards
     // come last.
-    clauses.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.is_any.cmp(&b.is_any)));
-    clauses
+    ranges.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.is_any.cmp(&b.is_any)));
+    ranges
 }
 
 impl<'a> MediaRange<'a> {
@@ -190,7 +190,7 @@ impl<'a> MediaRange<'a> {
             }
             _ => return None,
         };
-        let mut clause = Self { is_any, is_of_type, weight: 1.0, ..Self::default() };
+        let mut range = Self { is_any, is_of_type, weight: 1.0, ..Self::default() };
         let (mut stream, mut server_version) = ("", "");
         for part in parts {
             let (name, behind) = split(part, '=');
@@ -200,17 +200,17 @@ impl<'a> MediaRange<'a> {
             }
             match trim(name) {
                 // An invalid weight counts as 0.
-                "q" => clause.weight = value.parse().unwrap_or(0.0),
-                "as" => clause.target.get_or_insert_default().kind = trim(value),
-                "g" => clause.target.get_or_insert_default().group = trim(value),
-                "v" => clause.target.get_or_insert_default().version = trim(value),
+                "q" => range.weight = value.parse().unwrap_or(0.0),
+                "as" => range.target.get_or_insert_default().kind = trim(value),
+                "g" => range.target.get_or_insert_default().group = trim(value),
+                "v" => range.target.get_or_insert_default().version = trim(value),
                 "stream" => stream = trim(value),
                 "sv" => server_version = trim(value),
                 _ => {}
             }
         }
         let is_served = matches!(stream, "" | "watch") && matches!(server_version, "" | "v1");
-        is_served.then_some(clause)
+        is_served.then_some(range)
     }
 }
 

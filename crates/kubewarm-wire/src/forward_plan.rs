@@ -58,12 +58,12 @@ impl<'a> ForwardPlan<'a> {
         };
         let (profile, named) = RequestPath::parse(path)?;
         let path = if profile.is_some() { without_profile(path) } else { path };
-        let RequestPath::Objects(place) = named else {
+        let RequestPath::Objects(resource_path) = named else {
             return Ok(Self { path, writes: None, is_long_running: false });
         };
         let is_long_running =
-            place.subresource.as_deref().is_some_and(|part| LASTING.contains(&part));
-        let writes = if writes && !is_dry_run(query) { write_target(place) } else { None };
+            resource_path.subresource.as_deref().is_some_and(|part| LASTING.contains(&part));
+        let writes = if writes && !is_dry_run(query) { write_target(resource_path) } else { None };
         Ok(Self { path, writes, is_long_running })
     }
 }

@@ -17,9 +17,9 @@ pub fn parse_websocket_bearer<'v>(
     values: impl IntoIterator<Item = &'v str>,
 ) -> Option<(Zeroizing<String>, String)> {
     let protocols = values.into_iter().flat_map(|value| value.split(',')).map(str::trim);
-    let (shown, others): (Vec<_>, Vec<_>) = protocols.partition(|it| it.starts_with(PREFIX));
-    let [shown] = *shown else { return None };
-    let token = base64::decode(shown.strip_prefix(PREFIX)?).ok()?;
+    let (tokens, others): (Vec<_>, Vec<_>) = protocols.partition(|it| it.starts_with(PREFIX));
+    let [tokens] = *tokens else { return None };
+    let token = base64::decode(tokens.strip_prefix(PREFIX)?).ok()?;
     let token = String::from_utf8(token).ok().filter(|token| is_token(token))?;
     (!others.is_empty()).then(|| (Zeroizing::new(token), others.join(", ")))
 }
@@ -35,8 +35,8 @@ mod tests {
 
     #[test]
     fn a_token_is_accepted_only_next_to_another_subprotocol() {
-        let shown = |token: &str| format!("{PREFIX}{}", base64::encode(token.as_bytes()));
-        let t0k3n = shown("t0k3n");
+        let tokens = |token: &str| format!("{PREFIX}{}", base64::encode(token.as_bytes()));
+        let t0k3n = tokens("t0k3n");
         let bearer = |others: &str| Some((Zeroizing::new("t0k3n".to_owned()), others.to_owned()));
         for (values, expected) in [
             (&[] as &[&str], None),
@@ -48,8 +48,8 @@ mod tests {
             (&[&t0k3n, PREFIX, "v5"], None),
             (&[PREFIX, "v5"], None),
             (&[&format!("{t0k3n}="), "v5"], None),
-            (&[&shown("two words"), "v5"], None),
-            (&[&shown("tök"), "v5"], None),
+            (&[&tokens("two words"), "v5"], None),
+            (&[&tokens("tök"), "v5"], None),
             (&[&format!("{PREFIX}_w"), "v5"], None),
         ] {
             assert_eq!(parse_websocket_bearer(values.iter().copied()), expected, "{values:?}");

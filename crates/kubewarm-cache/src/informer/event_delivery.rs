@@ -19,9 +19,9 @@ impl InformerTask {
     /// must end.
     pub(super) fn apply_next_event(&mut self, stream: &mut WatchStream) -> Option<WatchStreamEnd> {
         let chunk = stream.rest.clone();
-        let (consumed, piece) = stream.lines.feed(&chunk);
+        let (consumed, item) = stream.lines.feed(&chunk);
         stream.rest = chunk.slice(consumed.min(chunk.len())..);
-        let (line, whole) = match piece? {
+        let (line, whole) = match item? {
             SplitItem::Whole(line) => (line, true),
             SplitItem::Oversized(head) => (head, false),
         };
@@ -147,7 +147,7 @@ impl InformerTask {
         let lag = received.elapsed();
         let had_fault = {
             let mut status = self.informer.status();
-            self.news += u64::from(status.record_event(version, lag));
+            self.new_events += u64::from(status.record_event(version, lag));
             status.report.fault.is_some()
         };
         if had_fault || self.has_reported_silence {

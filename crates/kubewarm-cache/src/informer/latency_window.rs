@@ -27,14 +27,14 @@ pub(super) struct LatencyWindow(VecDeque<LatencySlice>);
 
 #[derive(Clone, Copy, Debug)]
 struct LatencySlice {
-    begun: Instant,
+    started_at: Instant,
     largest_micros: u32,
     counts: [u32; BUCKETS],
 }
 
 impl LatencySlice {
     fn age(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.begun)
+        now.saturating_duration_since(self.started_at)
     }
 }
 
@@ -43,7 +43,11 @@ impl LatencyWindow {
     pub(super) fn record(&mut self, now: Instant, took: Duration) {
         if self.0.back().is_none_or(|newest| newest.age(now) >= SLICE) {
             self.0.retain(|slice| slice.age(now) < WINDOW);
-            self.0.push_back(LatencySlice { begun: now, largest_micros: 0, counts: [0; BUCKETS] });
+            self.0.push_back(LatencySlice {
+                started_at: now,
+                largest_micros: 0,
+                counts: [0; BUCKETS],
+            });
         }
         let Some(slice) = self.0.back_mut() else { return };
         let micros = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);

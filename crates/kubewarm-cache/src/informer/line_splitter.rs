@@ -47,12 +47,12 @@ impl LineSplitter {
         }
         self.keep(line);
         self.is_handed_out = true;
-        let piece = if self.skipped > 0 {
+        let item = if self.skipped > 0 {
             SplitItem::Oversized(&self.partial)
         } else {
             SplitItem::Whole(self.partial.trim_ascii())
         };
-        (consumed, Some(piece))
+        (consumed, Some(item))
     }
 
     fn keep(&mut self, bytes: &[u8]) {
@@ -77,8 +77,8 @@ mod tests {
             for chunk in text.as_bytes().chunks(size) {
                 let mut rest = chunk;
                 while !rest.is_empty() {
-                    let (consumed, piece) = splitter.feed(rest);
-                    match piece {
+                    let (consumed, item) = splitter.feed(rest);
+                    match item {
                         Some(SplitItem::Whole(line)) => found.push(String::from_utf8_lossy(line).into_owned()),
                         Some(SplitItem::Oversized(head)) => found.push(format!("+{}", head.len())),
                         None => {}

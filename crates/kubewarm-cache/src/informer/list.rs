@@ -250,11 +250,11 @@ impl InformerTask {
                     checked = true;
                     self.refuse_older(&ListMetadata::of(&splitter)?)?;
                 }
-                let (consumed, piece) = splitter.feed(rest)?;
-                if let Some(piece) = piece {
-                    self.apply_item(&piece);
+                let (consumed, item) = splitter.feed(rest)?;
+                if let Some(item) = item {
+                    self.apply_item(&item);
                     arrived += 1;
-                    if self.wait_for_budget(piece.len()).await? {
+                    if self.wait_for_budget(item.len()).await? {
                         window = (Instant::now() + timing.list_window, 0);
                     }
                 }
@@ -276,8 +276,8 @@ impl InformerTask {
         Ok(meta)
     }
 
-    fn apply_item(&mut self, piece: &SplitItem<'_>) {
-        match piece {
+    fn apply_item(&mut self, item: &SplitItem<'_>) {
+        match item {
             SplitItem::Whole(json) => self.apply_listed(json, DecodeStage::ListItem),
             SplitItem::Oversized(head) => self.reject(oversized(head), DecodeStage::ListItem),
         }

@@ -26,7 +26,7 @@ pub(super) enum SplitItem<'a> {
 }
 
 impl SplitItem<'_> {
-    /// Number of bytes in memory, which is not the original size of an oversized piece.
+    /// Number of bytes in memory, which is not the original size of an oversized item.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Whole(bytes) | Self::Oversized(bytes) => bytes.len(),
@@ -44,7 +44,7 @@ pub(super) struct ListSplitter {
     cap: usize,
     depth: u32,
     string: JsonStringState,
-    place: ListPosition,
+    position: ListPosition,
     /// The frame received so far.
     frame: Vec<u8>,
     /// The start of an item that began in an earlier chunk.
@@ -73,7 +73,7 @@ impl ListSplitter {
             cap,
             depth: 0,
             string: JsonStringState::No,
-            place: ListPosition::Frame,
+            position: ListPosition::Frame,
             frame: Vec::new(),
             partial: Vec::new(),
             skipped: 0,
@@ -84,7 +84,7 @@ impl ListSplitter {
     /// begun, it contains everything before them.
     pub(super) fn frame(&self) -> Vec<u8> {
         let mut frame = self.frame.clone();
-        match self.place {
+        match self.position {
             ListPosition::Frame => {}
             ListPosition::Items | ListPosition::Item => frame.extend_from_slice(b"]}"),
         }
@@ -93,13 +93,13 @@ impl ListSplitter {
 
     /// Whether the splitter has reached the items. It stays false after them.
     pub(super) fn is_in_items(&self) -> bool {
-        self.place != ListPosition::Frame
+        self.position != ListPosition::Frame
     }
 
     /// Whether the list has been received to its end.
     pub(super) fn is_complete(&self) -> bool {
         self.depth == 0
-            && self.place == ListPosition::Frame
+            && self.position == ListPosition::Frame
             && self.frame.trim_ascii_end().ends_with(b"}")
     }
 
@@ -117,7 +117,7 @@ impl ListSplitter {
         &'a mut self,
         chunk: &'a [u8],
     ) -> Result<(usize, Option<SplitItem<'a>>), RequestFault> {
-        if self.place != ListPosition::Item && !self.partial.is_empty() {
+        if self.position != ListPosition::Item && !self.partial.is_empty() {
             // The last call returned this item.
             self.partial.clear();
             self.skipped = 0;
@@ -133,11 +133,11 @@ impl ListSplitter {
             match byte {
                 b'"' => self.string = JsonStringState::Yes,
                 b'{' | b'[' => {
-                    if self.place == ListPosition::Items {
+                    if self.position == ListPosition::Items {
                         if byte == b'[' {
                             return Err(malformed("an item that is no object"));
                         }
-                        self.place = ListPosition::Item;
+                        self.position = ListPosition::Item;
                         start = at - 1;
                     }
                     self.depth += 1;
@@ -145,21 +145,21 @@ impl ListSplitter {
                 b'}' | b']' => {
                     self.depth =
                         self.depth.checked_sub(1).ok_or_else(|| malformed("a stray bracket"))?;
-                    if self.place == ListPosition::Item && self.depth == 2 {
-                        self.place = ListPosition::Items;
+                    if self.position == ListPosition::Item && self.depth == 2 {
+                        self.position = ListPosition::Items;
                         return Ok((at, Some(self.complete(chunk, start, at))));
                     }
-                    if self.place == ListPosition::Items && self.depth == 1 {
-                        self.place = ListPosition::Frame;
+                    if self.position == ListPosition::Items && self.depth == 1 {
+                        self.position = ListPosition::Frame;
                     }
                 }
                 _ => {}
             }
-            match self.place {
+            match self.position {
                 ListPosition::Frame => {
                     self.push_frame(byte)?;
                     if byte == b'[' && self.depth == 2 && self.opens_items() {
-                        self.place = ListPosition::Items;
+                        self.position = ListPosition::Items;
                         return Ok((at, None));
                     }
                 }
@@ -171,7 +171,7 @@ impl ListSplitter {
                 ListPosition::Item => {}
             }
         }
-        if self.place == ListPosition::Item {
+        if self.position == ListPosition::Item {
             self.keep(chunk.get(start..).unwrap_or_default());
         }
         Ok((at, None))
@@ -193,7 +193,7 @@ impl ListSplitter {
                 }
             }
         };
-        if self.place == ListPosition::Frame && self.frame.len() < MAX_FRAME {
+        if self.position == ListPosition::Frame && self.frame.len() < MAX_FRAME {
             self.frame.extend_from_slice(chunk.get(at..end).unwrap_or_default());
         }
         end
@@ -239,10 +239,10 @@ impl ListSplitter {
 /// remain.
 pub(super) fn keep(partial: &mut Vec<u8>, skipped: &mut usize, cap: usize, bytes: &[u8]) {
     let cap = if *skipped > 0 { HEAD } else { cap };
-    let room = cap.saturating_sub(partial.len()).min(bytes.len());
-    partial.extend_from_slice(bytes.get(..room).unwrap_or_default());
-    if room < bytes.len() {
-        *skipped += bytes.len() - room;
+    let free = cap.saturating_sub(partial.len()).min(bytes.len());
+    partial.extend_from_slice(bytes.get(..free).unwrap_or_default());
+    if free < bytes.len() {
+        *skipped += bytes.len() - free;
         partial.truncate(HEAD);
         partial.shrink_to_fit();
     }
@@ -252,7 +252,7 @@ impl fmt::Debug for SplitItem<'_> {
     /// Prints the size only, because the content can be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Whole(piece) => write!(f, "Whole({} bytes)", piece.len()),
+            Self::Whole(item) => write!(f, "Whole({} bytes)", item.len()),
             Self::Oversized(head) => write!(f, "Oversized({} bytes)", head.len()),
         }
     }
@@ -272,8 +272,8 @@ mod tests {
         for chunk in chunks {
             let mut rest = *chunk;
             while !rest.is_empty() {
-                let (consumed, piece) = splitter.feed(rest)?;
-                match piece {
+                let (consumed, item) = splitter.feed(rest)?;
+                match item {
                     Some(SplitItem::Whole(item)) => {
                         items.push(String::from_utf8_lossy(item).into_owned());
                     }

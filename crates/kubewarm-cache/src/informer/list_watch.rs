@@ -112,9 +112,9 @@ impl ListWatch {
             let chunk = chunk?;
             let mut rest = &chunk[..];
             while !rest.is_empty() {
-                let (consumed, piece) = lines.feed(rest);
-                if let Some(piece) = piece {
-                    return parse_first_event(&piece);
+                let (consumed, item) = lines.feed(rest);
+                if let Some(item) = item {
+                    return parse_first_event(&item);
                 }
                 rest = rest.get(consumed..).unwrap_or_default();
             }
@@ -124,8 +124,8 @@ impl ListWatch {
 }
 
 /// Interprets the first line of a short watch.
-fn parse_first_event(piece: &SplitItem<'_>) -> Result<ShortWatchResult, RequestFault> {
-    let event = match piece {
+fn parse_first_event(item: &SplitItem<'_>) -> Result<ShortWatchResult, RequestFault> {
+    let event = match item {
         SplitItem::Whole(line) => UpstreamEvent::parse(line),
         SplitItem::Oversized(head) => UpstreamEvent::of_head(head),
     };

@@ -67,9 +67,9 @@ pub(super) async fn items(
         let chunk = chunk?;
         let mut rest = &chunk[..];
         while !rest.is_empty() {
-            let (consumed, piece) = splitter.feed(rest)?;
-            if let Some(piece) = piece {
-                each(&piece)?;
+            let (consumed, item) = splitter.feed(rest)?;
+            if let Some(item) = item {
+                each(&item)?;
             }
             rest = rest.get(consumed..).unwrap_or_default();
         }

@@ -76,14 +76,14 @@ pub async fn fetch_sample_page(
     let headers = started.elapsed();
     let mut decoder = ObjectDecoder::new(key);
     let (mut objects, mut bytes) = (0, 0_usize);
-    let meta = request::items(chunks, started + PAGE_TIMEOUT, |piece| {
+    let meta = request::items(chunks, started + PAGE_TIMEOUT, |item| {
         objects += 1;
-        bytes = bytes.saturating_add(piece.len());
+        bytes = bytes.saturating_add(item.len());
         if bytes > MAX_PAGE_BYTES {
             let text = format!("the first {limit} objects exceed {} MiB", MAX_PAGE_BYTES >> 20);
             return Err(RequestFault::new(FaultReason::TooLarge, text));
         }
-        if let SplitItem::Whole(json) = piece
+        if let SplitItem::Whole(json) = item
             && let Ok(item) = decoder.decode(json)
         {
             visit(&item);

@@ -73,7 +73,7 @@ pub(super) struct InformerTask {
     /// Consecutive watches that lasted less than `InformerTiming::stable_after`.
     pub(super) short_watches: u32,
     /// Events of the open watch with a newer version than the store's.
-    pub(super) news: u64,
+    pub(super) new_events: u64,
     /// Whether observers were notified that the open watch is silent.
     pub(super) has_reported_silence: bool,
     /// Consecutive lists that failed because the response was cut off or malformed.
@@ -142,7 +142,7 @@ impl InformerTask {
             shared: Arc::clone(shared),
             closed_at_once: 0,
             short_watches: 0,
-            news: 0,
+            new_events: 0,
             has_reported_silence: false,
             broken_lists: 0,
             is_followed: is_followed(key),
@@ -324,7 +324,7 @@ impl InformerTask {
             return NamespaceExistence::Unknown;
         };
         let (list_watch, namespace) = (self.list_watch.clone(), Arc::clone(name));
-        let look = async move {
+        let lookup = async move {
             let seen = fetch_namespace_existence(&list_watch.client, &namespace).await;
             // Errors are not cached, so the next caller sends a request.
             if seen == NamespaceExistence::Unknown {
@@ -333,8 +333,8 @@ impl InformerTask {
             Ok(seen)
         };
         let of = (key.identity.clone(), Arc::clone(name));
-        let looks = &self.shared.namespaces;
-        let seen = looks.get_or_fetch(&Handle::current(), of, Some(since), || look).await;
+        let lookups = &self.shared.namespaces;
+        let seen = lookups.get_or_fetch(&Handle::current(), of, Some(since), || lookup).await;
         seen.map_or(NamespaceExistence::Unknown, |entry| entry.value)
     }
 }

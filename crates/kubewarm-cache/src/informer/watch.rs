@@ -62,7 +62,7 @@ impl InformerTask {
         self.informer.enter(TaskState::Watching);
         self.has_reported_silence = false;
         self.opened_at = Some(stream.opened);
-        self.news = 0;
+        self.new_events = 0;
         let open = WatchMetricsGuard::new(&self.metrics, stream.opened);
         self.informer.apply(Delta::Arrived(stream.last_bytes_at.into_std()));
         let end = self.read(&mut stream).await;
@@ -94,7 +94,7 @@ impl InformerTask {
     /// minimum starts at 1/16 of `InformerTiming::immediate_end` and doubles with each further short watch.
     fn min_interval(&self) -> Duration {
         let at_once = self.shared.timing.immediate_end;
-        if self.news == 0 { at_once } else { at_once / (16 >> self.short_watches.min(4)) }
+        if self.new_events == 0 { at_once } else { at_once / (16 >> self.short_watches.min(4)) }
     }
 
     /// Decides what follows the end of a watch.
@@ -131,7 +131,7 @@ impl InformerTask {
             }
             WatchStreamEnd::Clean
                 if self.short_watches > 1
-                    && self.news == 0
+                    && self.new_events == 0
                     && lasted < self.shared.timing.stable_after
                     && is_early(lasted, stream.timeout) =>
             {

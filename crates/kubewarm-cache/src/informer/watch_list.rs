@@ -57,13 +57,13 @@ impl InformerTask {
             stream.last_bytes_at = Instant::now();
             while !stream.rest.is_empty() {
                 let chunk = stream.rest.clone();
-                let (consumed, piece) = stream.lines.feed(&chunk);
+                let (consumed, item) = stream.lines.feed(&chunk);
                 stream.rest = chunk.slice(consumed.min(chunk.len())..);
-                let Some(piece) = piece else { continue };
-                if let Some(version) = self.take_initial(&piece)? {
+                let Some(item) = item else { continue };
+                if let Some(version) = self.take_initial(&item)? {
                     return Ok(AppliedList { version, stream: Some(stream) });
                 }
-                if self.wait_for_budget(piece.len()).await? {
+                if self.wait_for_budget(item.len()).await? {
                     stream.last_bytes_at = Instant::now();
                 }
             }
@@ -71,17 +71,14 @@ impl InformerTask {
     }
 
     /// Applies one initial event. Returns the version if the event is the end bookmark.
-    fn take_initial(
-        &mut self,
-        piece: &SplitItem<'_>,
-    ) -> Result<Option<ResourceVersion>, ListError> {
+    fn take_initial(&mut self, item: &SplitItem<'_>) -> Result<Option<ResourceVersion>, ListError> {
         let undecodable = || {
             RequestFault::new(
                 FaultReason::Malformed,
                 "the streaming list sent a line that is not an event",
             )
         };
-        let line = match piece {
+        let line = match item {
             SplitItem::Whole(line) => line,
             SplitItem::Oversized(head) => {
                 let object = UpstreamEvent::of_head(head).map_or(*head, |event| event.object);

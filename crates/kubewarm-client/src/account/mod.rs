@@ -144,19 +144,19 @@ async fn send(
     request: Request<Body>,
 ) -> Result<Response<Body>, BoxError> {
     let again = copy(&request);
-    let (token, answer) = send_once(&keeper, &anonymous, request).await?;
-    if answer.status() != StatusCode::UNAUTHORIZED {
+    let (token, response) = send_once(&keeper, &anonymous, request).await?;
+    if response.status() != StatusCode::UNAUTHORIZED {
         keeper.record_accepted(&token);
-        return Ok(answer);
+        return Ok(response);
     }
-    let (true, Some(again)) = (keeper.drop_rejected(&token), again) else { return Ok(answer) };
-    let (token, answer) = send_once(&keeper, &anonymous, again).await?;
-    if answer.status() == StatusCode::UNAUTHORIZED {
+    let (true, Some(again)) = (keeper.drop_rejected(&token), again) else { return Ok(response) };
+    let (token, response) = send_once(&keeper, &anonymous, again).await?;
+    if response.status() == StatusCode::UNAUTHORIZED {
         keeper.drop_rejected(&token);
     } else {
         keeper.record_accepted(&token);
     }
-    Ok(answer)
+    Ok(response)
 }
 
 async fn send_once(
@@ -167,8 +167,8 @@ async fn send_once(
     let token = keeper.token().await?;
     let header = token.header().ok_or("the token is not one that a header can hold")?;
     request.headers_mut().insert(AUTHORIZATION, header);
-    let answer = anonymous.send(request).await?;
-    Ok((token, answer))
+    let response = anonymous.send(request).await?;
+    Ok((token, response))
 }
 
 /// Copies `request`; `None` if its body is a stream.

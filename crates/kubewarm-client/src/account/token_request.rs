@@ -65,16 +65,16 @@ impl ServiceAccountRef {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
         let request = ApiClient::new(operator).post(path, REQUEST).at_most(MAX_BYTES);
         let asked_at = Instant::now();
-        let answer = request.send().await.map_err(|fault| self.failed(&fault))?;
-        if answer.status == StatusCode::NOT_FOUND {
+        let response = request.send().await.map_err(|fault| self.failed(&fault))?;
+        if response.status == StatusCode::NOT_FOUND {
             return Err(self.absent());
         }
-        if !answer.status.is_success() {
-            return Err(self.failed(&answer.fault()));
+        if !response.status.is_success() {
+            return Err(self.failed(&response.fault()));
         }
-        let token = self.read(&answer.body, asked_at);
+        let token = self.read(&response.body, asked_at);
         // The body contains a second copy of the token.
-        if let Ok(mut body) = answer.body.try_into_mut() {
+        if let Ok(mut body) = response.body.try_into_mut() {
             body.zeroize();
         }
         token

@@ -191,8 +191,8 @@ async fn token_review(
     let wanted = (!audiences.is_empty()).then(|| audiences.to_vec());
     let spec = TokenReviewSpec { token: token.to_owned(), audiences: wanted };
     let review = TokenReview { spec, ..TokenReview::default() };
-    let answer: TokenReview = post(client, &review).await?.json()?;
-    let status = answer.status.ok_or_else(without_status::<TokenReview>)?;
+    let response: TokenReview = post(client, &review).await?.json()?;
+    let status = response.status.ok_or_else(without_status::<TokenReview>)?;
     // An authenticator without support for audiences returns none. It might accept a token for another audience, so
     // kubewarm rejects the token.
     let are_met = audiences.is_empty()
@@ -207,15 +207,17 @@ async fn self_review(
 ) -> Result<AuthenticationResult, RequestFault> {
     let credentials = headers_of(presented)?;
     let review = SelfSubjectReview::default();
-    let answer = post_with(client, &review, credentials).await?;
-    if answer.status == StatusCode::UNAUTHORIZED {
+    let response = post_with(client, &review, credentials).await?;
+    if response.status == StatusCode::UNAUTHORIZED {
         return Ok(AuthenticationResult::Unknown);
     }
-    if answer.status == StatusCode::FORBIDDEN {
-        return Ok(AuthenticationResult::Refused { message: answer.fault().message().to_owned() });
+    if response.status == StatusCode::FORBIDDEN {
+        return Ok(AuthenticationResult::Refused {
+            message: response.fault().message().to_owned(),
+        });
     }
-    let answer: SelfSubjectReview = answer.json()?;
-    let status = answer.status.ok_or_else(without_status::<SelfSubjectReview>)?;
+    let response: SelfSubjectReview = response.json()?;
+    let status = response.status.ok_or_else(without_status::<SelfSubjectReview>)?;
     Ok(status.user_info.map_or(AuthenticationResult::Unknown, known))
 }
 
@@ -224,8 +226,8 @@ async fn access_review(
     spec: SubjectAccessReviewSpec,
 ) -> Result<AuthorizationResult, RequestFault> {
     let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-    let answer: SubjectAccessReview = post(client, &review).await?.json()?;
-    answer.status.map(verdict).ok_or_else(without_status::<SubjectAccessReview>)
+    let response: SubjectAccessReview = post(client, &review).await?.json()?;
+    response.status.map(verdict).ok_or_else(without_status::<SubjectAccessReview>)
 }
 
 async fn self_access_review(
@@ -237,15 +239,15 @@ async fn self_access_review(
     let SubjectAccessReviewSpec { resource_attributes, non_resource_attributes, .. } = spec;
     let spec = SelfSubjectAccessReviewSpec { resource_attributes, non_resource_attributes };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-    let answer = post_with(client, &review, credentials).await?;
+    let response = post_with(client, &review, credentials).await?;
     // Between the two reviews, the token can expire and the permission to send reviews can be revoked.
-    if matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+    if matches!(response.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Ok(AuthorizationResult::Denied {
-            reason: Some(answer.fault().message().to_owned()),
+            reason: Some(response.fault().message().to_owned()),
         });
     }
-    let answer: SelfSubjectAccessReview = answer.json()?;
-    answer.status.map(verdict).ok_or_else(without_status::<SelfSubjectAccessReview>)
+    let response: SelfSubjectAccessReview = response.json()?;
+    response.status.map(verdict).ok_or_else(without_status::<SelfSubjectAccessReview>)
 }
 
 fn known(user: UserInfo) -> AuthenticationResult {

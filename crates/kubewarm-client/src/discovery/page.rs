@@ -33,8 +33,8 @@ impl DiscoveryPage {
             Some(tag) => request.header(header::IF_NONE_MATCH, tag),
             None => request,
         };
-        let answer = request.send().await?;
-        if answer.status == StatusCode::NOT_MODIFIED && self.tag.is_some() {
+        let response = request.send().await?;
+        if response.status == StatusCode::NOT_MODIFIED && self.tag.is_some() {
             return Ok(());
         }
         let not_aggregated = || {
@@ -42,13 +42,13 @@ impl DiscoveryPage {
                 "{path}: the API server has no aggregated discovery (apidiscovery.k8s.io/v2); \
                  kubewarm needs Kubernetes 1.32 or newer"
             );
-            RequestFault::new(FaultReason::Unsupported, message).with_code(answer.status.as_u16())
+            RequestFault::new(FaultReason::Unsupported, message).with_code(response.status.as_u16())
         };
-        if answer.status == StatusCode::NOT_ACCEPTABLE {
+        if response.status == StatusCode::NOT_ACCEPTABLE {
             return Err(not_aggregated());
         }
-        self.groups = answer.json::<RawGroupList>()?.groups().ok_or_else(not_aggregated)?;
-        self.tag = answer.headers.get(header::ETAG).cloned();
+        self.groups = response.json::<RawGroupList>()?.groups().ok_or_else(not_aggregated)?;
+        self.tag = response.headers.get(header::ETAG).cloned();
         Ok(())
     }
 }

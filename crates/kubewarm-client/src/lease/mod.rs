@@ -298,11 +298,11 @@ impl LeaderElector {
     }
 
     async fn get(&self) -> Result<Option<Lease>, RequestFault> {
-        let answer = bounded(self.client.get(self.path())).send().await?;
-        if answer.status == StatusCode::NOT_FOUND {
+        let response = bounded(self.client.get(self.path())).send().await?;
+        if response.status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        answer.json().map(Some)
+        response.json().map(Some)
     }
 
     /// Writes the lease and returns the new version; `None` if another client has changed, deleted or created it.
@@ -312,12 +312,12 @@ impl LeaderElector {
         let body = serde_json::to_vec(lease)
             .map_err(|error| RequestFault::new(FaultReason::Malformed, error.to_string()))?;
         let is_new = lease.metadata.resource_version.is_none();
-        let answer = bounded(self.client.put(self.path(), body)).send().await?;
-        match answer.status {
+        let response = bounded(self.client.put(self.path(), body)).send().await?;
+        match response.status {
             StatusCode::CONFLICT | StatusCode::NOT_FOUND => Ok(None),
             // Another client has created the lease, so the API server requires a resource version.
             StatusCode::UNPROCESSABLE_ENTITY if is_new => Ok(None),
-            _ => answer.json().map(Some),
+            _ => response.json().map(Some),
         }
     }
 

@@ -28,7 +28,7 @@ impl FailedTokenLimiter {
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Busy`] if the address has no failures left, or has few left and already tries a token.
+    /// [`CallerRejection::Limited`] if the address has no failures left, or has few left and already tries a token.
     pub(super) fn acquire_attempt(
         &self,
         peer: IpAddr,

@@ -241,7 +241,7 @@ impl CallerAdmission {
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Busy`] if no permit is free, or the user has too many watches.
+    /// [`CallerRejection::Limited`] if no permit is free, or the user has too many watches.
     pub fn acquire_watch(
         &self,
         caller: &AuthenticatedCaller,
@@ -277,11 +277,11 @@ impl CallerAdmission {
         &self,
         deciding: impl AsyncFnOnce(&mut DecisionSource) -> Result<T, CallerRejection>,
     ) -> Result<T, CallerRejection> {
-        let (mut source, began) = (DecisionSource::Cache, Instant::now());
+        let (mut source, started_at) = (DecisionSource::Cache, Instant::now());
         let decided = deciding(&mut source).await;
         let outcome =
             decided.as_ref().err().map_or(MetricOutcome::Success, CallerRejection::outcome);
-        (self.observer)(source, outcome, began.elapsed());
+        (self.observer)(source, outcome, started_at.elapsed());
         decided
     }
 }

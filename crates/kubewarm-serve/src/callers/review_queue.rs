@@ -48,7 +48,7 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Busy`] if no slot is free.
+    /// [`CallerRejection::Limited`] if no slot is free.
     pub(super) fn acquire_waiting(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
         self.waiting.acquire_now(&one).map_err(|exhausted| {
             ReadLimit::rejection(exhausted, ReadLimit::Reviews, ReadLimit::UserReviews)
@@ -59,7 +59,7 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Busy`] if no slot is free in time.
+    /// [`CallerRejection::Limited`] if no slot is free in time.
     pub(super) async fn acquire_slot(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
         let slot = self.slots.acquire_within(&one, self.queue).await;
         slot.ok_or(CallerRejection::Limited(ReadLimit::Reviews))

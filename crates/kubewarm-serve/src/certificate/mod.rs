@@ -66,11 +66,11 @@ impl ServingCertificate {
     pub fn self_signed(names: Vec<String>) -> Result<Self, ServeError> {
         let made = || -> Result<_, rcgen::Error> {
             let key = KeyPair::generate()?;
-            let mut wanted = CertificateParams::new(names)?;
-            wanted.distinguished_name.push(DnType::CommonName, "kubewarm, self-signed");
-            wanted.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-            wanted.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-            let certificate = wanted.self_signed(&key)?;
+            let mut parameters = CertificateParams::new(names)?;
+            parameters.distinguished_name.push(DnType::CommonName, "kubewarm, self-signed");
+            parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+            parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+            let certificate = parameters.self_signed(&key)?;
             Ok((certificate.der().clone(), PrivatePkcs8KeyDer::from(key.serialize_der())))
         };
         let (certificate, key) =
@@ -201,8 +201,8 @@ mod tests {
     /// A certificate for `name` and its key, in PEM.
     fn made(name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
-        let wanted = CertificateParams::new([name.to_owned()]).unwrap();
-        (wanted.self_signed(&key).unwrap().pem(), key.serialize_pem())
+        let parameters = CertificateParams::new([name.to_owned()]).unwrap();
+        (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem())
     }
 
     struct Folder(tempfile::TempDir);
@@ -262,9 +262,9 @@ mod tests {
     fn the_expiry_is_that_of_the_certificate_that_is_shown_now() {
         let made = |year| {
             let key = KeyPair::generate().unwrap();
-            let mut wanted = CertificateParams::new(["a".to_owned()]).unwrap();
-            wanted.not_after = rcgen::date_time_ymd(year, 1, 2);
-            (wanted.self_signed(&key).unwrap().pem(), key.serialize_pem())
+            let mut parameters = CertificateParams::new(["a".to_owned()]).unwrap();
+            parameters.not_after = rcgen::date_time_ymd(year, 1, 2);
+            (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem())
         };
         let expiry = |text: &str| Some(text.parse::<Timestamp>().unwrap());
         let (first, key) = made(2031);

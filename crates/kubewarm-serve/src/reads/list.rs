@@ -37,11 +37,12 @@ impl ReadService {
         let is_whole = request.labels.is_empty() && request.fields.is_empty();
         let behind = selected.rows().saturating_sub(selected.objects()) as u64;
         let remaining = next.as_ref().filter(|_| is_whole).map(|_| behind);
-        let frame = ResponseEnvelope::new(&route.kind, request.form, version, next, remaining);
-        let (terms, key) = (candidate.access_requirement(), candidate.key.clone());
+        let envelope = ResponseEnvelope::new(&route.kind, request.form, version, next, remaining);
+        let (access_requirement, key) = (candidate.access_requirement(), candidate.key.clone());
         let reports = self.dependencies.reports.clone();
-        let may_go_on = Box::new(move || terms.permit(reports.get_summary(&key).as_ref()));
-        let pages = Box::new(ListPages::new(frame, selected, request, may_go_on));
+        let may_go_on =
+            Box::new(move || access_requirement.permit(reports.get_summary(&key).as_ref()));
+        let pages = Box::new(ListPages::new(envelope, selected, request, may_go_on));
         Ok(ReadResponse::new(ReadBody::Pages(pages), candidate, route.max_staleness))
     }
 }

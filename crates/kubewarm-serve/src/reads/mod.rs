@@ -119,13 +119,13 @@ impl ReadService {
         request: &ObjectRequest,
         profile: Option<&ProfileRef>,
     ) -> Result<ReadResponse, StatusError> {
-        let began = Instant::now();
+        let started_at = Instant::now();
         let answered = self.when_ready(request, profile, async |route| match &request.name {
             Some(name) => self.get(route, name),
             None => self.list(route).await,
         });
         let (answer, waited) = answered.await?;
-        self.dependencies.reports.observe_read(&answer.source.informer, began.elapsed());
+        self.dependencies.reports.observe_read(&answer.source.informer, started_at.elapsed());
         if let Some(age) = answer.source.age {
             self.dependencies
                 .informer_metrics

@@ -53,7 +53,7 @@ pub enum ReadBody {
 /// A list that is encoded piece by piece. Each object is decompressed only when it is written.
 pub struct ListPages {
     /// `None` after the last piece.
-    frame: Option<ResponseEnvelope>,
+    envelope: Option<ResponseEnvelope>,
     snapshot: ObjectSnapshot,
     authorized_scope: AuthorizedScope,
     /// Whether no object has been written yet.
@@ -91,16 +91,16 @@ impl ReadSource {
 
 impl ListPages {
     pub(super) fn new(
-        frame: ResponseEnvelope,
+        envelope: ResponseEnvelope,
         snapshot: ObjectSnapshot,
         request: &ObjectRequest,
         has_access: ListAccessCheck,
     ) -> Self {
         let mut left = Vec::new();
-        frame.head(&mut left);
+        envelope.head(&mut left);
         let (authorized_scope, scan_budget) = (AuthorizedScope::of(request), ScanBudget::default());
         Self {
-            frame: Some(frame),
+            envelope: Some(envelope),
             snapshot,
             authorized_scope,
             is_empty: true,
@@ -133,12 +133,12 @@ impl ListPages {
     /// About 2 µs per object, more for large objects. The call yields to other tasks after each 1 MiB of
     /// decompressed bodies. It does so even if it writes little of each body, such as its metadata.
     pub async fn next_piece(&mut self) -> Option<Result<Vec<u8>, TruncatedListError>> {
-        self.frame.as_ref()?;
+        self.envelope.as_ref()?;
         let most = self.snapshot.objects().saturating_mul(OBJECT_BYTES);
         let mut out = Vec::with_capacity(most.min(PIECE_BYTES) + OBJECT_BYTES);
         let written = self.fill(PIECE_BYTES, &mut out).await;
         if written.is_err() {
-            self.frame = None;
+            self.envelope = None;
         }
         Some(written.map(|_| out))
     }
@@ -165,13 +165,14 @@ impl ListPages {
         if !(self.has_access)() {
             return Err(TruncatedListError);
         }
-        let Self { frame: unfinished, snapshot, authorized_scope, is_empty, scan_budget, .. } =
-            self;
-        let Some(frame) = &*unfinished else { return Ok(false) };
+        let Self {
+            envelope: unfinished, snapshot, authorized_scope, is_empty, scan_budget, ..
+        } = self;
+        let Some(envelope) = &*unfinished else { return Ok(false) };
         let has_more = snapshot.visit_next(|seen| {
             if !authorized_scope.has(seen.namespace, seen.name) {
                 tracing::error!("an object outside the authorized scope was selected; left out");
-            } else if frame.write(seen.body, *is_empty, out) {
+            } else if envelope.write(seen.body, *is_empty, out) {
                 *is_empty = false;
             }
             scan_budget.charge(seen.body.len());
@@ -179,7 +180,7 @@ impl ListPages {
             if has_more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         if !has_more {
-            frame.tail(*is_empty, out);
+            envelope.tail(*is_empty, out);
             *unfinished = None;
         }
         Ok(has_more)
@@ -252,7 +253,7 @@ mod tests {
         }
         let all = ObjectQuery::default();
         let selected = catalog.reader(&key).unwrap().select(&all, None, None);
-        let frame = ListEnvelope {
+        let envelope = ListEnvelope {
             api_version: "v1".into(),
             kind: "Pod".into(),
             list_kind: "PodList".into(),
@@ -267,7 +268,7 @@ mod tests {
             remaining: None,
         };
         ListPages::new(
-            ResponseEnvelope::List(frame),
+            ResponseEnvelope::List(envelope),
             selected,
             &parse_request(path, query).0,
             has_access,

@@ -29,7 +29,7 @@ impl ResponseEnvelope {
             ResponseForm::Object(part) => part,
             ResponseForm::Table(form) => {
                 let printer = kind.printer();
-                let frame = TableEnvelope {
+                let envelope = TableEnvelope {
                     api_version,
                     kind: name,
                     form,
@@ -39,7 +39,7 @@ impl ResponseEnvelope {
                     remaining,
                     has_rows_if_empty: printer.has_rows_if_empty(),
                 };
-                return Self::Table(frame, printer, Timestamp::now());
+                return Self::Table(envelope, printer, Timestamp::now());
             }
         };
         Self::List(ListEnvelope {
@@ -56,25 +56,26 @@ impl ResponseEnvelope {
 
     pub(super) fn head(&self, out: &mut Vec<u8>) {
         match self {
-            Self::List(frame) => frame.write_head(out),
-            Self::Table(frame, ..) => frame.write_head(out),
+            Self::List(envelope) => envelope.write_head(out),
+            Self::Table(envelope, ..) => envelope.write_head(out),
         }
     }
 
     /// Writes one object. Returns `false` if a table row cannot be made because the stored body is not JSON.
     pub(super) fn write(&self, body: &[u8], is_first: bool, out: &mut Vec<u8>) -> bool {
         match self {
-            Self::List(frame) if is_first => frame.write_first_item(body, out),
-            Self::List(frame) => frame.write_next_item(body, out),
-            Self::Table(frame, printer, now) => {
-                let Some(cells) = printer.row(&frame.api_version, &frame.kind, body, *now) else {
-                    tracing::error!(kind = %frame.kind, "a row is left out: the stored object is not JSON");
+            Self::List(envelope) if is_first => envelope.write_first_item(body, out),
+            Self::List(envelope) => envelope.write_next_item(body, out),
+            Self::Table(envelope, printer, now) => {
+                let Some(cells) = printer.row(&envelope.api_version, &envelope.kind, body, *now)
+                else {
+                    tracing::error!(kind = %envelope.kind, "a row is left out: the stored object is not JSON");
                     return false;
                 };
                 if is_first {
-                    frame.write_first_row(&cells, body, out);
+                    envelope.write_first_row(&cells, body, out);
                 } else {
-                    frame.write_next_row(&cells, body, out);
+                    envelope.write_next_row(&cells, body, out);
                 }
             }
         }
@@ -83,8 +84,8 @@ impl ResponseEnvelope {
 
     pub(super) fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
         match self {
-            Self::List(frame) => frame.write_tail(is_empty, out),
-            Self::Table(frame, ..) => frame.write_tail(is_empty, out),
+            Self::List(envelope) => envelope.write_tail(is_empty, out),
+            Self::Table(envelope, ..) => envelope.write_tail(is_empty, out),
         }
     }
 }
@@ -96,10 +97,10 @@ pub(super) fn whole(kind: &KindInfo, object: &StoredObject, form: ResponseForm) 
         ResponseForm::Object(part) => part,
         ResponseForm::Table(_) => {
             let version = object.version.clone().unwrap_or_else(|| 0.into());
-            let frame = ResponseEnvelope::new(kind, form, version, None, None);
-            frame.head(&mut out);
-            let is_empty = !frame.write(&object.body, true, &mut out);
-            frame.tail(is_empty, &mut out);
+            let envelope = ResponseEnvelope::new(kind, form, version, None, None);
+            envelope.head(&mut out);
+            let is_empty = !envelope.write(&object.body, true, &mut out);
+            envelope.tail(is_empty, &mut out);
             return out;
         }
     };

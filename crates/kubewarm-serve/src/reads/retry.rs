@@ -71,7 +71,7 @@ impl ReadService {
         profile: Option<&ProfileRef>,
         answer: impl AsyncFn(&ReadRoute<'_>) -> Result<T, RetryReason>,
     ) -> Result<(T, bool), StatusError> {
-        let began = Instant::now();
+        let started_at = Instant::now();
         let mut waited = None;
         let mut changes = self.dependencies.changes.subscribe();
         let of = request.resource.group_resource();
@@ -89,17 +89,17 @@ impl ReadService {
                     profile,
                     &self.dependencies.operator_namespace,
                 )?;
-                let answered = match self.route(request, covering, began, confirmed.as_ref()).await
-                {
-                    Ok(route) => answer(&route).await,
-                    Err(not_yet) => Err(not_yet),
-                };
+                let answered =
+                    match self.route(request, covering, started_at, confirmed.as_ref()).await {
+                        Ok(route) => answer(&route).await,
+                        Err(not_yet) => Err(not_yet),
+                    };
                 match answered {
                     Ok(answer) => return Ok(answer),
                     Err(RetryReason::Failed(failure)) => return Err(failure),
                     Err(RetryReason::Cold { wait, is_forbidden }) => {
                         waited = Some(WaitReason::Sync);
-                        let until = began + wait;
+                        let until = started_at + wait;
                         let is_over = timeout_at(until, changes.changed()).await.is_err();
                         // Changes of other informers wake this read too.
                         if is_over || until <= Instant::now() {
@@ -107,7 +107,7 @@ impl ReadService {
                         }
                     }
                     Err(RetryReason::Behind { query, newest }) => {
-                        if began.elapsed() >= VERSION_WAIT {
+                        if started_at.elapsed() >= VERSION_WAIT {
                             return Err(StatusError::too_large_version(&query, newest.as_ref()));
                         }
                         waited = Some(WaitReason::ResourceVersion);
@@ -117,7 +117,8 @@ impl ReadService {
                         waited = Some(WaitReason::FreshnessCheck);
                         let proving =
                             self.dependencies.freshness_checker.check(&informer, &payer, since);
-                        confirmed = match timeout_at(began + FRESHNESS_CHECK_TIMEOUT, proving).await
+                        confirmed = match timeout_at(started_at + FRESHNESS_CHECK_TIMEOUT, proving)
+                            .await
                         {
                             Ok(Ok(freshness_check)) => Some((*informer, freshness_check)),
                             Ok(Err(fault)) => {
@@ -140,7 +141,7 @@ impl ReadService {
         if let Some(reason) = waited {
             let outcome =
                 if answered.is_ok() { MetricOutcome::Success } else { MetricOutcome::Error };
-            self.dependencies.metrics.observe_wait(reason, outcome, began.elapsed());
+            self.dependencies.metrics.observe_wait(reason, outcome, started_at.elapsed());
         }
         Ok((answered?, waited.is_some()))
     }

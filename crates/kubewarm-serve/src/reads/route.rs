@@ -30,7 +30,7 @@ pub(super) struct ReadRoute<'a> {
     consistency: ReadConsistency,
     cold_read_timeout: Duration,
     /// When the request arrived.
-    began: Instant,
+    started_at: Instant,
     /// The informer that a freshness check has confirmed for this request, and the result of that check.
     confirmed: Option<&'a (InformerKey, FreshnessCheck)>,
 }
@@ -46,7 +46,7 @@ impl ReadService {
         &self,
         request: &'a ObjectRequest,
         covering: CoveringInformers<'a>,
-        began: Instant,
+        started_at: Instant,
         confirmed: Option<&'a (InformerKey, FreshnessCheck)>,
     ) -> Result<ReadRoute<'a>, RetryReason> {
         let cold_read_timeout = covering.cold_read_timeout();
@@ -68,7 +68,7 @@ impl ReadService {
             max_staleness,
             consistency,
             cold_read_timeout,
-            began,
+            started_at,
             confirmed,
         })
     }
@@ -229,7 +229,7 @@ impl ReadRoute<'_> {
         };
         let now = Instant::now();
         let since = match (self.consistency, self.confirmed) {
-            (ReadConsistency::Strict, None) => self.began,
+            (ReadConsistency::Strict, None) => self.started_at,
             // The store has changed since the last freshness check, which does not cover its version.
             (ReadConsistency::Strict, Some(_)) => now,
             (ReadConsistency::Eventual | ReadConsistency::Bounded, _) => {

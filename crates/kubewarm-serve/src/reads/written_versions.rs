@@ -32,15 +32,15 @@ impl WrittenVersions {
             return;
         }
         for namespace in [None, written.namespace] {
-            let place = (written.resource.clone(), namespace);
-            self.0.insert_if(place, version.clone(), now, |held| held.is_older_than(version));
+            let key = (written.resource.clone(), namespace);
+            self.0.insert_if(key, version.clone(), now, |held| held.is_older_than(version));
         }
     }
 
     /// The minimum version for a read that requests no version itself; `None` if there is no recent write.
     pub(super) fn min_version(&self, request: &ObjectRequest) -> Option<ResourceVersion> {
-        let place = (request.resource.group_resource().clone(), request.namespace.clone());
-        self.0.get(&place).map(|entry| entry.value)
+        let key = (request.resource.group_resource().clone(), request.namespace.clone());
+        self.0.get(&key).map(|entry| entry.value)
     }
 }
 

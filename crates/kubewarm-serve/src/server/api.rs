@@ -77,7 +77,7 @@ impl HandledRequest {
 impl ReadApi {
     /// Handles a request of the read address, and counts it.
     pub(super) async fn handle(&self, request: IncomingRequest) -> OutgoingResponse {
-        let began = Instant::now();
+        let started_at = Instant::now();
         let HandledRequest { handler, resource, answered } = self.answer(request).await;
         let (is_rejection, source, response) = match answered {
             Ok((source, response)) => (false, source, response),
@@ -91,7 +91,7 @@ impl ReadApi {
             if is_rejection { MetricOutcome::Rejected } else { MetricOutcome::of_status(code) };
         let resource = resource.as_ref();
         let observed = ObservedResponse { handler, resource, code, outcome, source };
-        self.metrics.observe_response(&observed, began.elapsed());
+        self.metrics.observe_response(&observed, started_at.elapsed());
         response.body().count_bytes(self.metrics.response_bytes(resource));
         response
     }
@@ -235,8 +235,8 @@ impl ReadApi {
     ) -> HandlerResult {
         let answer = self.reads.read(objects, profile).await?;
         let from = if answer.has_waited { ResponseSource::Wait } else { ResponseSource::Hit };
-        let turns = self.callers.large_response_permits(&caller);
-        let response = response::objects(&request.head.headers, answer, &self.names, turns).await;
+        let permits = self.callers.large_response_permits(&caller);
+        let response = response::objects(&request.head.headers, answer, &self.names, permits).await;
         response.body().keep(self.permit(&caller, permit));
         Ok((from, response))
     }

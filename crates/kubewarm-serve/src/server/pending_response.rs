@@ -52,7 +52,7 @@ struct ResponsePart {
     bytes: Bytes,
     /// All parts of a piece share it.
     _permit: Option<Arc<KeyedPermit>>,
-    answer: Arc<PendingResponse>,
+    response: Arc<PendingResponse>,
 }
 
 impl ResponsePermit {
@@ -107,7 +107,7 @@ impl PendingResponse {
         }
         progress.since.get_or_insert(now);
         drop(progress);
-        Bytes::from_owner(ResponsePart { bytes, _permit: permit, answer: Arc::clone(self) })
+        Bytes::from_owner(ResponsePart { bytes, _permit: permit, response: Arc::clone(self) })
     }
 
     /// Whether the client has left a part unread for too long, or reads the whole response too slowly. The time
@@ -132,7 +132,7 @@ impl AsRef<[u8]> for ResponsePart {
 
 impl Drop for ResponsePart {
     fn drop(&mut self) {
-        let mut progress = self.answer.0.lock();
+        let mut progress = self.response.0.lock();
         progress.handed.pop_front();
         if progress.handed.is_empty() {
             let since = progress.since.take();
@@ -152,52 +152,54 @@ mod tests {
         jane
     }
 
-    fn answer(permit: ResponsePermit) -> Arc<PendingResponse> {
-        let answer = Arc::new(PendingResponse::default());
-        answer.keep(permit);
-        answer
+    fn response(permit: ResponsePermit) -> Arc<PendingResponse> {
+        let response = Arc::new(PendingResponse::default());
+        response.keep(permit);
+        response
     }
 
     fn part(of: &Arc<PendingResponse>, bytes: usize) -> Bytes {
         of.part(vec![b'x'; bytes].into(), None)
     }
 
-    fn is_too_slow(answer: &PendingResponse) -> bool {
-        answer.is_too_slow(Instant::now(), ConnectionLimits::default())
+    fn is_too_slow(response: &PendingResponse) -> bool {
+        response.is_too_slow(Instant::now(), ConnectionLimits::default())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_part_must_be_written_in_time() {
-        let (stall, answer) =
-            (ConnectionLimits::default().part_timeout, answer(ResponsePermit::lasting((), many())));
+        let (stall, response) = (
+            ConnectionLimits::default().part_timeout,
+            response(ResponsePermit::lasting((), many())),
+        );
         advance(stall).await;
-        assert!(!is_too_slow(&answer), "there was no part");
-        let first = part(&answer, 1);
+        assert!(!is_too_slow(&response), "there was no part");
+        let first = part(&response, 1);
         advance(stall / 2).await;
-        let second = part(&answer, 1);
-        assert!(!is_too_slow(&answer));
+        let second = part(&response, 1);
+        assert!(!is_too_slow(&response));
         advance(stall / 2).await;
-        assert!(is_too_slow(&answer));
+        assert!(is_too_slow(&response));
         drop(first);
-        assert!(!is_too_slow(&answer));
+        assert!(!is_too_slow(&response));
         advance(stall).await;
-        assert!(is_too_slow(&answer));
+        assert!(is_too_slow(&response));
         drop(second);
         advance(stall).await;
-        assert!(!is_too_slow(&answer), "all parts are written");
+        assert!(!is_too_slow(&response), "all parts are written");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_read_one_part_a_minute_does_not_extend_the_deadline_of_other_parts() {
-        let answer = answer(ResponsePermit::lasting((), many()));
-        let parts: Vec<_> = (0..4).map(|_| part(&answer, 1)).collect();
+        let response = response(ResponsePermit::lasting((), many()));
+        let parts: Vec<_> = (0..4).map(|_| part(&response, 1)).collect();
         let mut was_late = false;
         for part in parts {
             advance(
                 ConnectionLimits::default().part_timeout.saturating_sub(Duration::from_secs(1)),
             )
             .await;
-            was_late |= is_too_slow(&answer);
+            was_late |= is_too_slow(&response);
             drop(part);
         }
         assert!(was_late);
@@ -212,11 +214,11 @@ mod tests {
             (2 * second, ResponsePermit::timely((), many()), false),
             (second / 2, ResponsePermit::lasting((), many()), false),
         ] {
-            let (answer, mut was_late) = (answer(permit), false);
+            let (response, mut was_late) = (response(permit), false);
             for _ in 0..limits.part_timeout.as_secs() * 3 {
-                let part = part(&answer, bytes);
+                let part = part(&response, bytes);
                 advance(Duration::from_secs(1)).await;
-                was_late |= is_too_slow(&answer);
+                was_late |= is_too_slow(&response);
                 drop(part);
             }
             assert_eq!(was_late, expected, "{bytes}");
@@ -225,11 +227,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_response_that_is_slow_to_produce_does_not_close_the_connection() {
-        let answer = answer(ResponsePermit::timely((), many()));
+        let response = response(ResponsePermit::timely((), many()));
         for _ in 0..10 {
             advance(ConnectionLimits::default().part_timeout).await;
-            assert!(!is_too_slow(&answer));
-            drop(part(&answer, 1));
+            assert!(!is_too_slow(&response));
+            drop(part(&response, 1));
         }
     }
 }

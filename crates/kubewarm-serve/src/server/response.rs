@@ -54,24 +54,24 @@ pub(super) async fn objects(
     let mut headers = headers(JSON, NOT_KEPT);
     set_source_headers(&mut headers, &answer.source, key);
     let of = &answer.source.informer.resource;
-    let (begun, rest) = match answer.body {
+    let (first_piece, rest) = match answer.body {
         ReadBody::Whole(body) => (body, None),
         ReadBody::Pages(mut pages) => match pages.first_piece(LONG).await {
-            Ok((begun, goes_on)) => (begun, goes_on.then_some(pages)),
+            Ok((first_piece, goes_on)) => (first_piece, goes_on.then_some(pages)),
             Err(TruncatedListError) => {
                 return failure(&StatusError::not_warm(of.group_resource(), 1));
             }
         },
     };
     let content = match rest {
-        None => whole(request_headers, &mut headers, begun.into()),
+        None => whole(request_headers, &mut headers, first_piece.into()),
         Some(rest) => {
             let rest = stream::unfold(rest, |mut rest| async move {
                 let piece = rest.next_piece().await?;
                 Some((piece.map(Bytes::from), rest))
             });
-            let rest = with_encoding_permits(rest, begun.len(), permits);
-            let pieces = stream::iter([Ok(begun.into())]).chain(rest);
+            let rest = with_encoding_permits(rest, first_piece.len(), permits);
+            let pieces = stream::iter([Ok(first_piece.into())]).chain(rest);
             if is_gzip_accepted(request_headers) {
                 compressed(&mut headers, pieces)
             } else {
@@ -82,19 +82,19 @@ pub(super) async fn objects(
     response(StatusCode::OK, headers, content)
 }
 
-/// The rest of a response, after its first `begun` bytes. From `LARGE` bytes on, each piece is encoded under a
+/// The rest of a response, after its first `sent` bytes. From `LARGE` bytes on, each piece is encoded under a
 /// permit of the user. The permit is released as soon as the piece is encoded, so a slow client holds no
 /// permit.
 fn with_encoding_permits<S>(
     rest: S,
-    begun: usize,
+    sent: usize,
     permits: UserPermits,
 ) -> impl Stream<Item = Result<Bytes, TruncatedListError>>
 where
     S: Stream<Item = Result<Bytes, TruncatedListError>> + 'static,
 {
     let rest = Box::pin(rest);
-    stream::unfold((rest, begun, permits), |(mut rest, bytes, permits)| async move {
+    stream::unfold((rest, sent, permits), |(mut rest, bytes, permits)| async move {
         let permit = if bytes < LARGE { None } else { permits.acquire(1).await };
         let piece = rest.next().await?;
         drop(permit);

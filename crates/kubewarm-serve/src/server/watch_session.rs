@@ -138,8 +138,8 @@ impl WatchReview {
         // After a long pause by a slow client, the watch is reviewed again before it continues.
         let until = if now < self.end() { self.end() } else { now + RETRY_INTERVAL };
         match timeout_at(until, self.review_all()).await {
-            Ok(Ok(asked)) => {
-                self.allowed_at = asked;
+            Ok(Ok(reviewed_at)) => {
+                self.allowed_at = reviewed_at;
                 self.due = Instant::now() + REVIEW_INTERVAL;
             }
             // The review has no result, so the last permission stays valid for a while.
@@ -155,8 +155,8 @@ impl WatchReview {
     async fn review_all(&self) -> Result<Instant, CallerRejection> {
         let mut oldest = Instant::now();
         for access in &self.accesses {
-            let asked = self.callers.recheck(&self.credentials, access, self.peer).await?;
-            oldest = oldest.min(asked);
+            let reviewed_at = self.callers.recheck(&self.credentials, access, self.peer).await?;
+            oldest = oldest.min(reviewed_at);
         }
         Ok(oldest)
     }
@@ -213,14 +213,17 @@ mod tests {
     async fn a_watch_ends_when_its_last_positive_review_is_30_seconds_old() {
         let (callers, say) = changing(may);
         let callers = Arc::new(callers);
-        let asked = Instant::now();
+        let reviewed_at = Instant::now();
         drop(begun(&callers).await);
         // The second watch begins with a cached review that is 9 s old.
-        sleep_until(asked + Duration::from_secs(9)).await;
+        sleep_until(reviewed_at + Duration::from_secs(9)).await;
         let mut review = begun(&callers).await;
         *say.lock() = |_, _| Said::Nothing(RequestFault::new(FaultReason::Unreachable, "refused"));
         go_on(&mut review, Duration::from_hours(1)).await;
-        let late = asked.elapsed().saturating_sub(MAX_REVIEW_AGE);
-        assert!(asked.elapsed() >= MAX_REVIEW_AGE && late < Duration::from_millis(10), "{late:?}");
+        let late = reviewed_at.elapsed().saturating_sub(MAX_REVIEW_AGE);
+        assert!(
+            reviewed_at.elapsed() >= MAX_REVIEW_AGE && late < Duration::from_millis(10),
+            "{late:?}"
+        );
     }
 }

@@ -46,12 +46,12 @@ impl<'a> JsonCursor<'a> {
 
     /// Consumes the value here and returns its text.
     pub fn raw(&mut self) -> Option<&'a [u8]> {
-        let place = self.place()?;
-        self.text.get(place)
+        let range = self.range()?;
+        self.text.get(range)
     }
 
     /// Consumes the value here and returns its byte range.
-    fn place(&mut self) -> Option<Range<usize>> {
+    fn range(&mut self) -> Option<Range<usize>> {
         self.peek()?;
         let from = self.at;
         self.skip()?;
@@ -175,7 +175,7 @@ pub(super) fn find(text: &[u8], path: &[&str]) -> Option<Range<usize>> {
     for name in path {
         at.seek(name)?.then_some(())?;
     }
-    at.place()
+    at.range()
 }
 
 /// Unescapes a JSON string, given without its quotes.

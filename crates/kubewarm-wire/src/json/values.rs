@@ -109,10 +109,10 @@ impl JsonCursor<'_> {
             });
             if let Some(field) = first {
                 left -= 1;
-                let begun = *self;
+                let start = *self;
                 match self.value(field, walk) {
                     Some(open) if left == 0 => return Some(open + 1),
-                    open => self.leave(begun, open)?,
+                    open => self.leave(start, open)?,
                 }
             } else {
                 self.skip()?;
@@ -135,24 +135,24 @@ impl JsonCursor<'_> {
             return Some(0);
         }
         loop {
-            let begun = *self;
+            let start = *self;
             let open = self.value(node, walk);
-            self.leave(begun, open)?;
+            self.leave(start, open)?;
             if !self.more(b']')? {
                 return Some(0);
             }
         }
     }
 
-    /// Moves to the end of the value that begins at `begun`; `open` lists and objects of it are
+    /// Moves to the end of the value that begins at `start`; `open` lists and objects of it are
     /// still open. `open` is `None` if the value is not JSON. Then the value is skipped by its
     /// brackets, as if no path led into it, so later values do not depend on the paths. `None` if
     /// the brackets do not match.
-    fn leave(&mut self, begun: Self, open: Option<usize>) -> Option<()> {
+    fn leave(&mut self, start: Self, open: Option<usize>) -> Option<()> {
         match open {
             Some(0) => return Some(()),
             Some(open) if self.step_over(open).is_some() => return Some(()),
-            Some(_) | None => *self = begun,
+            Some(_) | None => *self = start,
         }
         self.skip()
     }

@@ -111,8 +111,8 @@ impl RequestInfo {
     ) -> Result<Self, StatusError> {
         let (profile, named) = RequestPath::parse(path)?;
         let what = match named {
-            RequestPath::Objects(place) => {
-                RequestTarget::Objects(objects(method, place, query, accept)?)
+            RequestPath::Objects(resource_path) => {
+                RequestTarget::Objects(objects(method, resource_path, query, accept)?)
             }
             RequestPath::Nothing => return Err(StatusError::no_such_path()),
             _ if method != "GET" => return Err(StatusError::only_get()),
@@ -132,11 +132,11 @@ impl RequestInfo {
 /// options.
 fn objects(
     method: &str,
-    place: ResourcePath,
+    resource_path: ResourcePath,
     query: Option<&str>,
     accept: Option<&str>,
 ) -> Result<ObjectRequest, StatusError> {
-    let ResourcePath { resource, namespace, name, not_served, subresource: _ } = place;
+    let ResourcePath { resource, namespace, name, not_served, subresource: _ } = resource_path;
     let of = resource.group_resource();
     if method != "GET" {
         let Some(verb) = verb(method, name.is_some()) else {

@@ -101,22 +101,23 @@ impl StatusError {
         if !name.is_empty() {
             push(&mut message, format_args!(" {}", quoted(name)));
         }
-        let (user, of, of_group) = (quoted(user), quoted(resource), quoted(group));
+        let (user, plural, api_group) = (quoted(user), quoted(resource), quoted(group));
         let within = match namespace {
             "" => "at the cluster scope".to_owned(),
             namespace => format!("in the namespace {}", quoted(namespace)),
         };
-        let who =
-            format!("User {user} cannot {verb} resource {of} in API group {of_group} {within}");
-        push(&mut message, format_args!(" is forbidden: {}", without_html(&who)));
+        let sentence = format!(
+            "User {user} cannot {verb} resource {plural} in API group {api_group} {within}"
+        );
+        push(&mut message, format_args!(" is forbidden: {}", without_html(&sentence)));
         Self::new(403, "Forbidden", because(message, reason)).with(group, resource, name)
     }
 
     /// 403: the caller is not permitted to get `path`.
     #[must_use]
     pub fn forbidden_path(user: &str, path: &str, reason: Option<&str>) -> Self {
-        let who = format!("User {} cannot get path {}", quoted(user), quoted(path));
-        let message = format!("forbidden: {}", without_html(&who));
+        let sentence = format!("User {} cannot get path {}", quoted(user), quoted(path));
+        let message = format!("forbidden: {}", without_html(&sentence));
         Self::new(403, "Forbidden", because(message, reason)).with("", "", "")
     }
 
@@ -151,8 +152,9 @@ impl StatusError {
     /// 404: the object does not exist. Clients treat this as a deletion, so use it only if a fresh
     /// informer without selectors covers the object.
     #[must_use]
-    pub fn not_found(of: &GroupResource, name: &str) -> Self {
-        Self::new(404, "NotFound", format!("{of} {} not found", quoted(name))).about(of, name)
+    pub fn not_found(resource: &GroupResource, name: &str) -> Self {
+        Self::new(404, "NotFound", format!("{resource} {} not found", quoted(name)))
+            .about(resource, name)
     }
 
     /// 404: the document or the path does not exist.
@@ -164,10 +166,10 @@ impl StatusError {
 
     /// 405: kubewarm does not serve `verb`, such as `create`.
     #[must_use]
-    pub fn method_not_allowed(of: &GroupResource, verb: &str) -> Self {
-        let kind = quoted(&of.to_string());
+    pub fn method_not_allowed(resource: &GroupResource, verb: &str) -> Self {
+        let kind = quoted(&resource.to_string());
         let message = format!("{verb} is not supported on resources of kind {kind}");
-        Self::new(405, "MethodNotAllowed", message).about(of, "").specific_to_cache()
+        Self::new(405, "MethodNotAllowed", message).about(resource, "").specific_to_cache()
     }
 
     /// 405 for a path without a resource, or a method that the Kubernetes API does not have.
@@ -186,19 +188,19 @@ impl StatusError {
 
     /// 406: the client requests a list as one object, or one object as a list.
     #[must_use]
-    pub(super) fn other_shape(asked: &str, is: &str) -> Self {
-        let message = format!("you requested {asked}, but the requested object {is}");
+    pub(super) fn other_shape(requested: &str, is: &str) -> Self {
+        let message = format!("you requested {requested}, but the requested object {is}");
         Self::new(406, "NotAcceptable", message)
     }
 
     /// 406: the store contains only metadata, and the client requests more.
     #[must_use]
-    pub fn only_metadata(of: &GroupResource) -> Self {
+    pub fn only_metadata(resource: &GroupResource) -> Self {
         let message = format!(
-            "of {of} only metadata is kept warm: ask for {MEDIA_TYPE};as=PartialObjectMetadata;\
+            "of {resource} only metadata is kept warm: ask for {MEDIA_TYPE};as=PartialObjectMetadata;\
              g=meta.k8s.io;v=v1, or PartialObjectMetadataList, or ask the API server"
         );
-        Self::new(406, "NotAcceptable", message).about(of, "").specific_to_cache()
+        Self::new(406, "NotAcceptable", message).about(resource, "").specific_to_cache()
     }
 
     /// 410: the store's event log no longer contains the exact version of a list.
@@ -244,13 +246,13 @@ impl StatusError {
     /// 421: no informer serves these objects to this caller. A 404 or an empty list would instead
     /// mean that no such objects exist. `why` names the missing part.
     #[must_use]
-    pub fn not_cached(of: &GroupResource, name: &str, why: &str) -> Self {
-        let mut message = of.to_string();
+    pub fn not_cached(resource: &GroupResource, name: &str, why: &str) -> Self {
+        let mut message = resource.to_string();
         if !name.is_empty() {
             push(&mut message, format_args!(" {}", quoted(name)));
         }
         push(&mut message, format_args!(" not cached: {why}; ask the API server"));
-        Self::new(421, "NotCached", message).about(of, name).specific_to_cache()
+        Self::new(421, "NotCached", message).about(resource, name).specific_to_cache()
     }
 
     /// Checks rules about combinations of options.
@@ -279,12 +281,12 @@ impl StatusError {
 
     /// 429: the informer is not synced yet, or is blocked.
     #[must_use]
-    pub fn not_warm(of: &GroupResource, retry_after_seconds: u64) -> Self {
+    pub fn not_warm(resource: &GroupResource, retry_after_seconds: u64) -> Self {
         let message = format!(
-            "{of} not warm: the first list is under way, or kubewarm has lost access; the status of the CacheProfile \
+            "{resource} not warm: the first list is under way, or kubewarm has lost access; the status of the CacheProfile \
              says which"
         );
-        Self::new(429, "TooManyRequests", message).about(of, "").after(retry_after_seconds)
+        Self::new(429, "TooManyRequests", message).about(resource, "").after(retry_after_seconds)
     }
 
     /// 429: the limit of concurrent requests is reached.
@@ -329,9 +331,9 @@ impl StatusError {
 
     /// 504: the store has not reached the requested version.
     #[must_use]
-    pub fn too_large_version(asked: &ResourceVersion, current: Option<&ResourceVersion>) -> Self {
+    pub fn too_large_version(version: &ResourceVersion, current: Option<&ResourceVersion>) -> Self {
         let current = current.map_or_else(|| "0".to_owned(), ToString::to_string);
-        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        let message = format!("Timeout: Too large resource version: {version}, current: {current}");
         let mut failure = Self::new(504, "Timeout", message).after(1);
         failure.details_mut().causes =
             vec![cause("ResourceVersionTooLarge", "Too large resource version", "")];
@@ -340,9 +342,9 @@ impl StatusError {
 
     /// 504: the store is stale: its last confirmation is older than its profile permits.
     #[must_use]
-    pub fn stale(of: &GroupResource, why: &str, retry_after_seconds: u64) -> Self {
-        Self::new(504, "Timeout", format!("Timeout: {of} not known to be current: {why}"))
-            .about(of, "")
+    pub fn stale(resource: &GroupResource, why: &str, retry_after_seconds: u64) -> Self {
+        Self::new(504, "Timeout", format!("Timeout: {resource} not known to be current: {why}"))
+            .about(resource, "")
             .after(retry_after_seconds)
     }
 
@@ -374,8 +376,8 @@ impl StatusError {
         self
     }
 
-    fn about(self, of: &GroupResource, name: &str) -> Self {
-        self.with(of.group(), of.resource(), name)
+    fn about(self, resource: &GroupResource, name: &str) -> Self {
+        self.with(resource.group(), resource.resource(), name)
     }
 
     fn with(mut self, group: &str, kind: &str, name: &str) -> Self {

@@ -18,11 +18,11 @@ impl StatusError {
 
     /// 429: kubewarm lacks the permission to list or watch the resource.
     #[must_use]
-    pub fn access_missing(of: &GroupResource, retry_after_seconds: u64) -> Self {
+    pub fn access_missing(resource: &GroupResource, retry_after_seconds: u64) -> Self {
         let message = format!(
-            "{of} not readable: kubewarm lacks list or watch permission; the status of the CacheProfile names it"
+            "{resource} not readable: kubewarm lacks list or watch permission; the status of the CacheProfile names it"
         );
-        let failure = Self::new(429, "TooManyRequests", message).about(of, "");
+        let failure = Self::new(429, "TooManyRequests", message).about(resource, "");
         Self { is_rejection: true, ..failure.after(retry_after_seconds) }
     }
 }

@@ -215,18 +215,19 @@ pub(super) fn autoscalers(object: &PrintInput<'_>) -> Vec<Value> {
     ]
 }
 
-fn metrics(wanted: JsonView<'_>, current: JsonView<'_>) -> String {
-    if wanted.is_empty() {
+fn metrics(spec: JsonView<'_>, current: JsonView<'_>) -> String {
+    if spec.is_empty() {
         return NONE.to_owned();
     }
-    let all = wanted.items().enumerate().map(|(number, wanted)| {
-        metric(wanted, current.items().nth(number).unwrap_or(JsonView(None)))
-    });
+    let all = spec
+        .items()
+        .enumerate()
+        .map(|(number, spec)| metric(spec, current.items().nth(number).unwrap_or(JsonView(None))));
     first_of(&all.collect::<Vec<_>>(), MAX_METRICS, ", ")
 }
 
 /// Formats a metric: its current value and its target.
-fn metric(wanted: JsonView<'_>, current: JsonView<'_>) -> String {
+fn metric(spec: JsonView<'_>, current: JsonView<'_>) -> String {
     let quantity =
         |value: JsonView<'_>| if value.is_set() { value.written() } else { "0".to_owned() };
     let or_unknown =
@@ -235,7 +236,7 @@ fn metric(wanted: JsonView<'_>, current: JsonView<'_>) -> String {
         value if value.is_set() => format!("{}%", value.int()),
         _ => other.to_owned(),
     };
-    let kind = wanted.at("type").text();
+    let kind = spec.at("type").text();
     let (field, is_named) = match kind {
         "External" => ("external", false),
         "Object" => ("object", false),
@@ -244,11 +245,11 @@ fn metric(wanted: JsonView<'_>, current: JsonView<'_>) -> String {
         "ContainerResource" => ("containerResource", true),
         _ => return "<unknown type>".to_owned(),
     };
-    let (wanted, current) = (wanted.at(field), current.at(field));
-    let (target, now) = (wanted.at("target"), current.at("current"));
+    let (spec, current) = (spec.at(field), current.at(field));
+    let (target, now) = (spec.at("target"), current.at("current"));
     let of_average = target.at("averageValue");
     if is_named {
-        let name = wanted.at("name").text();
+        let name = spec.at("name").text();
         if of_average.is_set() {
             let is = or_unknown(now.at("averageValue"));
             return format!("{name}: {is}/{}", of_average.written());

@@ -103,24 +103,24 @@ impl StoreWriter {
         let store = Arc::clone(&self.store);
         let contents = store.contents.read();
         let found = contents.find(&item.namespace, &item.name, self.hint);
-        let held = found.map(|position| {
+        let current = found.map(|position| {
             self.hint = position.next();
             let number = contents.order.get(position)?;
             Some((number, contents.identity(number)?))
         });
         drop(contents);
-        let target = match held {
+        let target = match current {
             Err(position) => UpsertTarget::New(position),
             Ok(None) => return DeltaOutcome::Outdated,
-            Ok(Some((number, held))) => {
+            Ok(Some((number, current))) => {
                 if let Some(list) = &mut self.list {
                     list.seen.insert(number);
                 }
-                if let Some(outcome) = self.outcome_without_change(&held, item) {
+                if let Some(outcome) = self.outcome_without_change(&current, item) {
                     self.raise(item.version.as_ref());
                     return outcome;
                 }
-                UpsertTarget::Held(number, held)
+                UpsertTarget::Held(number, current)
             }
         };
         store.dictionary_group.codec.with(|context, old| self.store(target, item, context, old))
@@ -129,16 +129,16 @@ impl StoreWriter {
     /// Returns the outcome of an upsert if a comparison of the versions shows that it changes nothing.
     fn outcome_without_change(
         &self,
-        held: &RowIdentity,
+        current: &RowIdentity,
         item: &DecodedObject<'_>,
     ) -> Option<DeltaOutcome> {
-        let versions = held.version.as_ref().zip(item.version.as_ref());
-        let order = versions.and_then(|(held, new)| new.partial_cmp(held));
+        let versions = current.version.as_ref().zip(item.version.as_ref());
+        let order = versions.and_then(|(current, new)| new.partial_cmp(current));
         let everything =
             matches!(self.list, Some(ListProgress { reread: ReplacePolicy::Everything, .. }));
         match order {
             Some(Ordering::Less) if self.list.is_none() => Some(DeltaOutcome::Outdated),
-            Some(Ordering::Equal) if held.uid == item.uid && !everything => {
+            Some(Ordering::Equal) if current.uid == item.uid && !everything => {
                 Some(DeltaOutcome::Unchanged)
             }
             Some(_) | None => None,
@@ -166,8 +166,8 @@ impl StoreWriter {
             UpsertTarget::New(_) => None,
             UpsertTarget::Held(number, _) => store.unpack_row(*number, context, old),
         };
-        if let UpsertTarget::Held(_, held) = &target
-            && *held == identity
+        if let UpsertTarget::Held(_, current) = &target
+            && *current == identity
             && old == Some(item.body)
         {
             self.raise(item.version.as_ref());
@@ -193,12 +193,12 @@ impl StoreWriter {
                 self.hint = position.next();
                 (number, DeltaOutcome::Added, None)
             }
-            UpsertTarget::Held(number, held) => {
+            UpsertTarget::Held(number, current) => {
                 match &gone {
                     Some(gone) => gone.remove_from(number, &mut contents),
                     None => contents.remove_from_indexes(&RoaringBitmap::from_iter([number])),
                 }
-                let is_same = held.uid == identity.uid;
+                let is_same = current.uid == identity.uid;
                 let outcome = if is_same { DeltaOutcome::Modified } else { DeltaOutcome::Replaced };
                 (number, outcome, contents.replace(number, identity, packed))
             }
@@ -225,16 +225,21 @@ impl StoreWriter {
         let store = Arc::clone(&self.store);
         let contents = store.contents.read();
         let found = contents.find(&tombstone.namespace, &tombstone.name, self.hint).ok();
-        let held = found.and_then(|position| {
+        let current = found.and_then(|position| {
             let number = contents.order.get(position)?;
             Some((position, number, contents.identity(number)?))
         });
         drop(contents);
         let version = tombstone.version.as_ref();
-        let is_newer = |held: &RowIdentity| {
-            held.version.as_ref().zip(version).is_some_and(|(held, gone)| gone.is_older_than(held))
+        let is_newer = |current: &RowIdentity| {
+            current
+                .version
+                .as_ref()
+                .zip(version)
+                .is_some_and(|(current, gone)| gone.is_older_than(current))
         };
-        let Some((position, number, _)) = held.filter(|(_, _, held)| !is_newer(held)) else {
+        let Some((position, number, _)) = current.filter(|(_, _, current)| !is_newer(current))
+        else {
             self.raise(version);
             return DeltaOutcome::Outdated;
         };

@@ -88,7 +88,7 @@ impl EventEncoder {
             tracing::error!(%kind, "an event is left out: the stored object is not JSON");
             return None;
         };
-        let frame = TableEnvelope {
+        let envelope = TableEnvelope {
             api_version: Arc::clone(api_version),
             kind: Arc::clone(kind),
             form,
@@ -99,7 +99,7 @@ impl EventEncoder {
             // Not used: the table of an event always has a row.
             has_rows_if_empty: true,
         };
-        Some(move |out: &mut Vec<u8>| frame.write_single_row_table(&cells, stored, out))
+        Some(move |out: &mut Vec<u8>| envelope.write_single_row_table(&cells, stored, out))
     }
 }
 

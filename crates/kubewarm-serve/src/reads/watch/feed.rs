@@ -43,7 +43,7 @@ pub(super) struct ActiveWatch {
     pub(super) request: ObjectRequest,
     pub(super) profile: Option<ProfileRef>,
     pub(super) source: ReadSource,
-    pub(super) terms: AccessRequirement,
+    pub(super) access_requirement: AccessRequirement,
     /// The declared indexes that the selector of the watch uses.
     pub(super) indexes: Vec<IndexDefinition>,
     pub(super) cursor: WatchCursor,
@@ -96,16 +96,16 @@ impl WatchFeed {
             let Some(open) = &mut self.open else { return self.last.take() };
             open.cursor.yield_if_over().await;
             // Subscribes before the step, so that a change during the step still wakes this watch.
-            let news = open.cursor.change_notifier();
-            let mut news = pin!(news.notified());
-            news.as_mut().enable();
+            let changed = open.cursor.change_notifier();
+            let mut changed = pin!(changed.notified());
+            changed.as_mut().enable();
             match open.step(Instant::now()) {
                 WatchStep::Piece(piece) if piece.events > 0 => return Some(piece),
                 WatchStep::Piece(_) => tokio::task::yield_now().await,
                 WatchStep::Quiet(_) => {
                     let until = open.timing.next_deadline();
                     select! {
-                        () = news => {}
+                        () = changed => {}
                         () = sleep_until(until) => {}
                     }
                 }
@@ -120,10 +120,10 @@ impl WatchFeed {
 impl Serialize for WatchProgress {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let position = self.position.lock().as_ref().map(ToString::to_string);
-        let mut shown = to.serialize_struct("Progress", 2)?;
-        shown.serialize_field("position", &position)?;
-        shown.serialize_field("behind", &self.lag.as_ref().map_or(0, FollowerLag::changes))?;
-        shown.end()
+        let mut state = to.serialize_struct("Progress", 2)?;
+        state.serialize_field("position", &position)?;
+        state.serialize_field("behind", &self.lag.as_ref().map_or(0, FollowerLag::changes))?;
+        state.end()
     }
 }
 
@@ -133,15 +133,15 @@ impl ActiveWatch {
         if now >= self.timing.profile_check {
             self.timing.profile_check = now + PROFILE_CHECK_INTERVAL;
             let Some(policy) = self.policy() else { return gone };
-            self.terms.policy = policy;
+            self.access_requirement.policy = policy;
         }
         // An access loss invalidates initial objects even after access is restored. Later events need no such
         // check, because the event log itself ends when its history is lost.
         if !self.cursor.is_beginning() {
-            self.terms.losses = None;
+            self.access_requirement.losses = None;
         }
         if !self
-            .terms
+            .access_requirement
             .permit(self.reads.dependencies.reports.get_summary(&self.source.informer).as_ref())
         {
             return gone;

@@ -43,14 +43,14 @@ impl ReadService {
         watching: &WatchOptions,
         profile: Option<&ProfileRef>,
     ) -> Result<WatchFeed, StatusError> {
-        let begun = self
+        let started = self
             .when_ready(request, profile, async |route| self.begin(route, watching, profile).await);
         let is_sent_as_event = |failure: &StatusError| match failure.code() {
             410 => true,
             504 => matches!(request.version_match, VersionMatch::NotOlderThan(_)),
             _ => false,
         };
-        match begun.await {
+        match started.await {
             Ok((open, _waited)) => Ok(WatchFeed::new(open)),
             Err(failure) if is_sent_as_event(&failure) => Ok(WatchFeed::failed(&failure)),
             Err(failure) => Err(failure),
@@ -70,7 +70,7 @@ impl ReadService {
                 request: route.request.clone(),
                 profile: profile.cloned(),
                 source: ReadSource::of(candidate, route.max_staleness),
-                terms: candidate.access_requirement(),
+                access_requirement: candidate.access_requirement(),
                 indexes: route.fields.indexes.clone(),
                 cursor: WatchCursor::new(&route.kind, route.request, query, follower, initial),
                 timing: WatchTiming::new(watching, Instant::now()),
