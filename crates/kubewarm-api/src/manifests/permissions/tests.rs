@@ -256,7 +256,7 @@ fn with_an_account_the_operator_may_only_mint_its_tokens() {
             "ClusterRoleBinding /kubewarm:shop:web:elevated",
         ]
     );
-    let words = ["outside the profile's namespace", "run pods or mint tokens"];
+    let words = ["or to other namespaces", "run pods or mint tokens"];
     assert!(words.iter().all(|word| elevated.contains(word)), "{elevated}");
     let all: Vec<_> = parse(&plain).into_iter().chain(parse(&elevated)).collect();
     for document in &all {
