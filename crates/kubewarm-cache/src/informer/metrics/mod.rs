@@ -14,11 +14,11 @@ use std::{
     sync::Arc,
 };
 
-/// Label value for everything beyond the limit of label values.
+/// Value of every label of the series that count all resources above a limit together.
 pub const OTHER: &str = "_other";
 
-/// Maximum number of resources with their own series, up to 195 each. Further resources share the
-/// series of `_other`.
+/// Maximum number of resources with their own series. Each resource has up to 195 series. All
+/// further resources share the series whose labels are `_other`.
 const MAX_RESOURCES: usize = 200;
 
 /// Metrics of all resources with informers.
@@ -31,7 +31,8 @@ pub struct InformerMetrics {
 struct MetricsByResource {
     own: HashMap<Resource, Arc<ResourceMetrics>>,
     other: Arc<ResourceMetrics>,
-    /// Whether `other` is in use, because the limit was reached.
+    /// Whether a resource above the limit uses `other`. Only then does `other` appear in the
+    /// metrics.
     is_full: bool,
 }
 
@@ -47,7 +48,8 @@ impl InformerMetrics {
         Ok(Self { resources: Mutex::new(resources) })
     }
 
-    /// Returns the metrics of `resource`, or the metrics of `_other` once the limit is reached.
+    /// Returns the metrics of `resource`, and creates them if necessary. If 200 other resources
+    /// have metrics already, returns the metrics that all further resources share.
     #[must_use]
     pub fn for_resource(&self, resource: &Resource) -> Arc<ResourceMetrics> {
         let mut resources = self.resources.lock();
@@ -71,7 +73,8 @@ impl InformerMetrics {
 
     /// Removes the series of resources that are not in `live` and have no informer.
     ///
-    /// Removes `_other` as well, once no informer uses it and `live` fits within the limit.
+    /// Also removes the series `_other` if no informer uses them and `live` has at most 200
+    /// resources.
     pub fn retain(&self, live: &HashSet<&Resource>) {
         let mut resources = self.resources.lock();
         resources
