@@ -97,7 +97,8 @@ impl AccessCheck {
         access_check
     }
 
-    /// Returns the rejected verb and the reason. If both verbs are rejected, returns the list.
+    /// Returns the rejected verb and the API server's reason. If both verbs are rejected, returns
+    /// `List`.
     #[must_use]
     pub fn refusal(&self) -> Option<(Verb, &RequestFault)> {
         fn refused(verb: Verb, decision: &AccessDecision) -> Option<(Verb, &RequestFault)> {

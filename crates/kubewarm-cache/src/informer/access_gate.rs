@@ -40,15 +40,15 @@ impl AccessGate {
         self.closed.as_ref()
     }
 
-    /// Returns the loss of access that blocks a store whose list was requested in epoch
+    /// Returns the loss of access that blocks a store whose list was requested in `epoch`
     /// `listed_in`. `None` if no loss blocks the store.
     pub(super) fn loss(&self, listed_in: Option<u64>) -> Option<AccessLoss> {
         let is_outdated = listed_in.is_some_and(|epoch| epoch != self.epoch);
         self.loss.filter(|_| self.is_closed() || is_outdated)
     }
 
-    /// Whether a request was sent after the last loss of access. An earlier request is no evidence
-    /// of access.
+    /// Whether a request sent at `sent` is later than the last loss of access. An earlier request
+    /// is no evidence of access.
     pub(super) fn is_since_loss(&self, sent: Instant) -> bool {
         self.closed_at.is_none_or(|closed| sent > closed)
     }
@@ -115,11 +115,14 @@ mod tests {
     fn a_store_listed_before_a_refusal_stays_blocked_after_access_returns() {
         let mut gate = AccessGate::default();
         assert!(close(&mut gate, FaultReason::Forbidden, Some(0)));
-        assert!(!close(&mut gate, FaultReason::Unauthorized, Some(0)), "not a second loss");
+        assert!(
+            !close(&mut gate, FaultReason::Unauthorized, Some(0)),
+            "a second rejection is no second loss"
+        );
         assert_eq!((gate.losses, gate.epoch), (1, 1));
         let first = gate.loss(Some(0)).unwrap();
         gate.open();
-        assert_eq!(gate.loss(Some(0)), Some(first), "listed before the loss");
+        assert_eq!(gate.loss(Some(0)), Some(first), "the list precedes the loss");
         assert!(gate.loss(Some(1)).is_none() && gate.loss(None).is_none());
         // Access is lost again before the relist, so the loss still has the start of the first
         // loss.

@@ -1,4 +1,4 @@
-//! Computes the delay before the next attempt: exponential, random, and at least the server's
+//! Computes the delay after a failed request: exponential, random, and at least the server's
 //! `Retry-After`.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ const MAX_UNITS: u32 = 30;
 /// Maximum accepted `Retry-After`. A longer value, such as a day, is an error of a server or proxy.
 const MAX_SERVER_DELAY: Duration = Duration::from_mins(2);
 
-/// Counts consecutive failures, and computes the delay from their number.
+/// Counts consecutive failures, and computes the delay before the next attempt from their number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RetryBackoff {
     /// The first delay.
@@ -79,7 +79,7 @@ mod tests {
         };
         assert_eq!(wait(30, 0.0), 30_000);
         assert_eq!(wait(30, 0.5), 33_750);
-        assert_eq!(wait(0, 0.0), 1_000, "never without a delay");
+        assert_eq!(wait(0, 0.0), 1_000, "a `Retry-After` of 0 does not remove the delay");
         assert_eq!(wait(86_400, 0.0), 120_000);
     }
 }

@@ -11,10 +11,11 @@ use tokio::time::{Instant, sleep};
 /// The number is small because several lists of one profile can run at once, and together they must
 /// not exceed its limit by much.
 const COMPARED_BYTES: usize = 1 << 20;
-/// Number of bytes that a smaller object counts as. So a list receives at most 64 objects between
-/// two comparisons.
+/// An object with fewer bytes counts as this number of bytes. So a list receives at most 64 objects
+/// between two comparisons.
 const OBJECT_BYTES: usize = COMPARED_BYTES / 64;
-/// Interval at which a paused list compares again. The controller decides within about 100 ms.
+/// Interval at which a paused list checks whether it can continue. The controller decides within
+/// about 100 ms.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum pause of a list. A longer pause means that the controller is stuck, and other lists need
 /// the list slot.

@@ -2,8 +2,9 @@
 
 use tokio::sync::watch;
 
-/// Notifies the controller, the access verifier and waiting reads that the state of an informer
-/// changed. The notification does not name the informer. All clones notify the same receivers.
+/// Notifies the controller, the access verifier and waiting client reads that the state of an
+/// informer changed. The notification does not name the informer. All clones notify the same
+/// receivers.
 #[derive(Clone, Debug, Default)]
 pub struct ChangeNotifier(watch::Sender<()>);
 

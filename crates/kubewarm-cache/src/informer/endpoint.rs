@@ -24,14 +24,12 @@ pub(super) struct InformerEndpoint {
     accept_one: String,
 }
 
-/// The part of a list to request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ListPart<'a> {
     /// The whole list in one response.
     Whole,
     /// A page of `limit` objects.
     Page {
-        /// Maximum number of objects in the page.
         limit: u32,
         /// `metadata.continue` of the previous page; empty for the first page.
         token: &'a str,

@@ -1,4 +1,4 @@
-//! Applies the events of a watch to the store in order, and rejects invalid ones.
+//! Applies the events of a watch to the store in order, and rejects invalid events.
 
 use super::{
     DecodeStage, UndecodableObject, UpstreamEventType,

@@ -29,7 +29,6 @@ use tokio::{
 /// Maximum number of objects in a store that a freshness check compares with a list. Such a list
 /// takes about 10 ms, and the comparison less than 1 ms.
 const MAX_COMPARED_OBJECTS: u32 = 200;
-/// Time limit of a freshness check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Interval at which a freshness check reads the store's version. An event usually arrives within a
 /// few milliseconds.
@@ -98,8 +97,8 @@ impl FreshnessChecker {
     ///
     /// - The error of the request.
     /// - [`FaultReason::TimedOut`] if the watch does not reach the API server's version in time.
-    /// - [`FaultReason::Throttled`] if the limit of the namespace, or of all freshness checks, is
-    ///   exhausted.
+    /// - [`FaultReason::Throttled`] if no request is permitted in time by the namespace's rate
+    ///   limit, or by the limit on concurrent freshness checks.
     /// - [`FaultReason::Unverified`] if no watch updates the store: it is paused, blocked or not listed
     ///   yet.
     ///

@@ -22,7 +22,8 @@ use tokio::time::{Instant, timeout_at};
 /// that are absent from the list.
 pub(super) struct AppliedList {
     pub(super) version: ResourceVersion,
-    /// After a streaming list: the same watch, still open, which now sends changes.
+    /// The open watch that delivered a streaming list and continues with changes. `None` after any
+    /// other strategy.
     pub(super) stream: Option<WatchStream>,
 }
 

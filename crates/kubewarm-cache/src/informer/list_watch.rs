@@ -43,9 +43,6 @@ pub(super) enum ShortWatchResult {
 }
 
 impl ListWatch {
-    /// # Errors
-    ///
-    /// The errors of [`InformerEndpoint::new`].
     pub(super) fn new(client: &Arc<kube::Client>, key: &InformerKey) -> Result<Self, RequestFault> {
         Ok(Self { client: Arc::clone(client), endpoint: InformerEndpoint::new(key)? })
     }
@@ -95,9 +92,9 @@ impl ListWatch {
         })
     }
 
-    /// Opens a watch from `from`, with a `timeoutSeconds` of `lasting`. Returns the first event or
-    /// bookmark that arrives within twice `lasting`. The response headers must arrive within
-    /// `within`.
+    /// Opens a watch from resource version `from`, with a `timeoutSeconds` of `lasting`. Returns
+    /// the first event or bookmark that arrives within twice `lasting`. The response headers must
+    /// arrive within `within`.
     ///
     /// # Errors
     ///
@@ -126,7 +123,6 @@ impl ListWatch {
     }
 }
 
-/// Interprets the first line of a short watch.
 fn parse_first_event(item: &SplitItem<'_>) -> Result<ShortWatchResult, RequestFault> {
     let event = match item {
         SplitItem::Whole(line) => UpstreamEvent::parse(line),

@@ -96,7 +96,8 @@ pub(super) struct ListMetadata {
 }
 
 impl ListMetadata {
-    /// Parses the frame of the list that `splitter` has received.
+    /// Parses the metadata of the list that `splitter` is splitting, from the part before or after
+    /// the items.
     pub(super) fn of(splitter: &ListSplitter) -> Result<Self, RequestFault> {
         Self::parse(&splitter.frame())
     }

@@ -24,11 +24,11 @@ use tokio::task::JoinSet;
 pub struct RegistryLimits {
     /// Maximum number of concurrent lists.
     pub lists: usize,
-    /// The percentage that one namespace can use of the concurrent lists, probes and consistency
-    /// checks.
+    /// Percentage of the concurrent lists, probes and consistency checks that one namespace can
+    /// use.
     pub namespace_quota: usize,
-    /// Rate limits for requests, by namespace. Freshness checks and consistency checks use only the
-    /// half that access checks do not need.
+    /// Rate limits for requests, by namespace. Freshness checks and consistency checks use at most
+    /// half of a limit, because access checks need the other half.
     pub buckets: NamespaceBuckets,
 }
 

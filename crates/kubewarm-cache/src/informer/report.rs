@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// `shared_informer.rs` replaces it while the informer is paused or blocked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum InformerPhase {
-    /// The first list waits for a slot.
+    /// The first list waits for a list slot.
     #[default]
     Queued,
     /// The first list is in progress.

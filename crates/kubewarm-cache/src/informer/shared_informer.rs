@@ -22,7 +22,8 @@ use tokio_util::sync::CancellationToken;
 /// One informer. The controller and the access verifier write `control`. The informer's task writes
 /// the status and the store.
 ///
-/// To avoid a deadlock, code that needs both borrows `control` before it locks the status.
+/// To avoid a deadlock, code that needs `control` and the status borrows `control` before it locks
+/// the status.
 pub(super) struct SharedInformer {
     pub(super) key: InformerKey,
     /// Sends the informer's requests to the API server, or holds the reason why kubewarm rejects
@@ -32,8 +33,8 @@ pub(super) struct SharedInformer {
     status: Mutex<InformerStatus>,
     pub(super) sink: Mutex<Box<dyn DeltaSink>>,
     pub(super) reader: StoreReader,
-    /// A freshness check notifies it to make the informer's task send a probe (a second, short
-    /// watch). The notification stays pending until the informer's watch is open.
+    /// A freshness check uses this signal to make the informer's task send a probe (a second, short
+    /// watch). The signal stays pending until the informer's watch is open.
     pub(super) probe: Notify,
     /// Ends the task permanently. A change of `control` only ends its current run.
     pub(super) stop: CancellationToken,
@@ -46,9 +47,9 @@ pub(super) struct SharedInformer {
 /// so the task also detects a change that happened before it began to wait.
 #[derive(Clone, Debug)]
 pub(super) struct InformerControl {
-    /// Written by the controller.
+    /// The controller writes this field.
     pub(super) spec: InformerSpec,
-    /// Written by the controller.
+    /// The controller writes this field.
     pub(super) mode: ProfileMode,
     /// When `mode` last changed.
     since: Timestamp,
@@ -64,8 +65,8 @@ pub(super) struct InformerControl {
 /// evidence of access, in addition to access checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListWatchAccess {
-    /// Time since which the API server rejects the informer's lists or watches, whichever began
-    /// earlier. `None` while it rejects neither.
+    /// Time since which the API server has rejected the informer's lists or watches. If it rejects
+    /// both, the earlier time. `None` if it rejects neither.
     pub refused_since: Option<Timestamp>,
     /// When the informer sent its latest successful list or watch. `None` if none has succeeded
     /// since the last loss of access.
@@ -73,7 +74,7 @@ pub struct ListWatchAccess {
     /// When the informer sent its last successful list or its last successful watch, whichever is
     /// earlier. `None` until both have succeeded since the last loss of access.
     pub allowed_at: Option<Instant>,
-    /// Whether the first list or the first watch has still to succeed, and no request has failed.
+    /// True until the first list and the first watch have succeeded, unless a request has failed.
     pub is_starting: bool,
     /// Whether the access verifier permits requests and reads at present.
     pub is_open: bool,

@@ -22,7 +22,7 @@ pub(super) struct InformerStatus {
     warmup_started: (Instant, Timestamp),
     step: TaskState,
     /// The report without the values that [`InformerStatus::detailed`] adds. Only methods of
-    /// `InformerStatus` may change fields that determine the phase.
+    /// `InformerStatus` change the fields that determine the phase.
     pub(super) report: InformerReport,
     /// Reason of a relist that must complete before the next watch; `None` if no relist is
     /// required.
@@ -149,7 +149,7 @@ impl InformerStatus {
         });
     }
 
-    /// Lets the warm-up begin now, so that earlier time does not count.
+    /// Sets the start of the warm-up to now, so that earlier time does not count as warm-up.
     pub(super) fn restart_warmup(&mut self) {
         self.warmup_started = (Instant::now(), Timestamp::now());
     }
@@ -182,7 +182,8 @@ impl InformerStatus {
         self.verb_access(verb).refused = None;
     }
 
-    /// Records a complete list. Returns the warm-up if it ended with this list, not after a relist.
+    /// Records a complete list. If it is the first complete list since the store was created or
+    /// purged, returns the warm-up.
     ///
     /// The list was sent at `requested_at`, in epoch `epoch` of the `AccessGate`. The store
     /// contains every change made before `requested_at`.
@@ -295,8 +296,8 @@ impl InformerStatus {
         !self.undecodable.is_empty()
     }
 
-    /// Removes an object from the undecodable ones, because a later version was decoded or the
-    /// object was deleted.
+    /// Removes an object from `undecodable`, because a later version was decoded or the object was
+    /// deleted.
     pub(super) fn remove_undecodable(&mut self, namespace: &str, name: &str) {
         self.undecodable.retain(|known| match known.object.split_once('/') {
             Some(parts) => parts != (namespace, name),
@@ -304,7 +305,7 @@ impl InformerStatus {
         });
     }
 
-    /// Forgets the undecodable objects, because a new list will find them again.
+    /// Clears the undecodable objects, because a new list will find them again.
     pub(super) fn forget_undecodable(&mut self) {
         self.undecodable.clear();
     }

@@ -29,7 +29,6 @@ pub(super) struct TaskContext {
     /// same for every identity.
     pub(super) operator: Arc<kube::Client>,
     pub(super) metrics: Arc<InformerMetrics>,
-    /// Limits concurrent lists.
     pub(super) lists: ListSlots,
     /// Limits concurrent probes. The key is the profile's namespace.
     pub(super) probes: KeyedSemaphore<Arc<str>>,

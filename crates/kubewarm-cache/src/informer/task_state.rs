@@ -6,7 +6,7 @@
 ///   Queued, Backoff ──► Listing              after a list slot is free
 ///   Listing         ──► Queued               after the list is complete
 ///   Queued          ──► Watching             only with a complete list
-///   any             ──► Queued or Backoff    after an end or a failure
+///   any             ──► Queued or Backoff    after a list or a watch ended or failed
 /// ```
 ///
 /// [`Status::is_synced`](super::status::InformerStatus::is_synced) reports whether the store holds

@@ -17,8 +17,8 @@ pub struct InformerTiming {
     /// Minimum number of bytes per [`InformerTiming::list_window`]. A slower list would occupy its slot
     /// without end.
     pub list_min_bytes: u64,
-    /// Shortest `timeoutSeconds` of a watch. A random value up to twice as long is used, as in
-    /// client-go, so that thousands of watches do not end together.
+    /// Shortest `timeoutSeconds` of a watch. An informer picks a random value up to twice as long,
+    /// as in client-go, so that thousands of watches do not end together.
     pub watch_min_timeout: Duration,
     /// A watch without events that ends within this time counts as a failure.
     pub immediate_end: Duration,

@@ -90,10 +90,11 @@ impl InformerTask {
 
     /// Minimum time from the start of one watch to the start of the next.
     ///
-    /// The minimum is `InformerTiming::immediate_end`. It is shorter after a watch that delivered
-    /// changes, because an overloaded API server ends watches that fall behind, and a longer wait
-    /// would increase the backlog. It then starts at 1/16 and doubles with each further short
-    /// watch.
+    /// The minimum is `InformerTiming::immediate_end` after a watch without new events.
+    ///
+    /// After a watch with new events, the minimum starts at 1/16 of that and doubles with each
+    /// further short watch. An overloaded API server ends watches that fall behind, and a longer
+    /// wait would make the next watch fall behind further.
     fn min_interval(&self) -> Duration {
         let at_once = self.shared.timing.immediate_end;
         if self.new_events == 0 { at_once } else { at_once / (16 >> self.short_watches.min(4)) }
@@ -121,8 +122,8 @@ impl InformerTask {
                 let message = "the API server ended the watch at once";
                 failure(RequestFault::new(FaultReason::ClosedAtOnce, message), then)
             }
-            // The CRD may have been edited, which also ends the watch early. The API server can
-            // then return other content for objects with an unchanged version, so relist.
+            // An edit of the CRD can have ended the watch early. The API server can then return
+            // other content for objects with an unchanged version, so relist.
             WatchStreamEnd::Clean
                 if is_early(lasted, stream.timeout)
                     && !is_builtin_group(self.informer.key.resource.group()) =>

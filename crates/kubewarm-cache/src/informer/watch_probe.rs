@@ -17,7 +17,6 @@ use kubewarm_api::model::{Delta, FaultReason, RequestFault, ResourceVersion, Ver
 use std::sync::Arc;
 use tokio::time::{Instant, sleep};
 
-/// The result of a probe.
 #[derive(Debug)]
 pub(super) struct WatchProbe {
     /// When the second watch was opened.

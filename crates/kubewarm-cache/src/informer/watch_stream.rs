@@ -115,7 +115,7 @@ impl Drop for WatchMetricsGuard {
     }
 }
 
-/// Whether a watch ended at least 2 s before its `timeoutSeconds`.
+/// Whether a watch ended more than 2 s before its `timeoutSeconds`.
 pub(super) fn is_early(lasted: Duration, timeout: Duration) -> bool {
     // Tolerate 2 s, because the API server counts whole seconds from the arrival of the request.
     lasted + Duration::from_secs(2) < timeout

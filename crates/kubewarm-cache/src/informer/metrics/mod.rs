@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-/// Value of every label of the series that count all resources above a limit together.
+/// Label value of the series that combine all resources or profiles above the limit on series.
 pub const OTHER: &str = "_other";
 
 /// Maximum number of resources with their own series. Each resource has up to 195 series. All
@@ -123,7 +123,7 @@ mod tests {
         let all: Vec<_> = (0..=MAX_RESOURCES).map(resource).collect();
         let held: Vec<_> = all.iter().map(|resource| metrics.for_resource(resource)).collect();
         metrics.retain(&all.iter().take(1).collect());
-        assert_eq!(metrics.all().len(), MAX_RESOURCES + 1, "each has an informer");
+        assert_eq!(metrics.all().len(), MAX_RESOURCES + 1, "every resource still has an informer");
         drop(held);
         metrics.retain(&all.iter().take(1).collect());
         assert_eq!(metrics.all().len(), 1);
