@@ -128,8 +128,8 @@ impl ConsistencyResult {
     }
 
     fn failed(fault: &RequestFault) -> Self {
-        // The API server no longer keeps the store's version, or supports no lists of an exact
-        // version.
+        // The API server cannot list at the store's version: it no longer keeps the version, or
+        // does not support such lists.
         if matches!(fault.reason(), FaultReason::Gone | FaultReason::Unsupported) {
             return Self::Skipped;
         }

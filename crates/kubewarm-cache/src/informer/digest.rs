@@ -130,8 +130,8 @@ mod tests {
             &[base[0], ("b", "y", "u3", "4")],
             &[base[0], ("b", "z", "u2", "4")],
             &[base[0], ("c", "y", "u2", "4")],
-            // Namespace and name of the first object join to the same text as in `base`, and only
-            // the boundary differs.
+            // Namespace and name of `base[0]` are `a` and `x`. Here they join to the same text
+            // `ax`, so only the boundary between them differs.
             &[("", "ax", "u1", "3"), base[1]],
         ] {
             assert!(!digest.matches(&of(&keys, other)), "{other:?}");

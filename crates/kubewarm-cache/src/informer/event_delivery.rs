@@ -104,8 +104,9 @@ impl InformerTask {
         };
         let version = item.version.clone();
         if self.informer.status().is_replay(version.as_ref()) {
-            // The store has reached this version but lacks the object. Either the event arrived out
-            // of order, or it repeats a change of an object that was deleted later.
+            // The store has reached the event's version but lacks the object. Either the event
+            // arrived out of order, or it repeats a change of an object that was deleted later. End
+            // the watch, because kubewarm cannot distinguish the two.
             if !self.informer.reader.contains(&item.namespace, &item.name) {
                 return Some(WatchStreamEnd::OutOfOrder);
             }

@@ -39,7 +39,7 @@ const PROBE_DELAY: Duration = Duration::from_millis(100);
 /// further checks wait.
 const MAX_CONCURRENT: usize = 32;
 
-/// A passed freshness check of one store.
+/// The result of a freshness check that a store passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreshnessCheck {
     /// When the check's request was sent. The store contains every change made before this time.
@@ -165,7 +165,7 @@ impl FreshnessChecker {
     }
 
     /// Waits until fewer than 32 checks run and the rate limit of the namespace `payer` permits a
-    /// request. Fails at `deadline`.
+    /// request. Fails with [`FaultReason::Throttled`] at `deadline`.
     async fn acquire_permit(
         &self,
         payer: &Arc<str>,
@@ -226,8 +226,8 @@ impl SharedInformer {
         if !self.get_summary().is_kept_current() {
             return None;
         }
-        // Lock the sink, so that the informer's task cannot purge the store before its confirmation
-        // is recorded.
+        // Lock the sink until the confirmation is recorded, so that the informer's task cannot
+        // purge the store before.
         let no_writer = self.sink.lock();
         let mut stored = self.reader.version()?;
         let has_reached = stored >= *newest;

@@ -92,7 +92,8 @@ impl ListSlots {
     /// Grants free permits to waiting informers until none can be granted.
     fn admit(&self) {
         loop {
-            // Drop an unclaimed slot outside the lock, because its `drop` takes the lock.
+            // Release the lock at the end of this line, because dropping an unclaimed slot below
+            // takes the lock again.
             let granted = self.0.lock().next();
             let Some((profile, waiter)) = granted else { return };
             let slot = ListSlot { slots: self.clone(), profile };

@@ -138,7 +138,7 @@ fn parse_first_event(item: &SplitItem<'_>) -> Result<ShortWatchResult, RequestFa
             tombstone(event.object).and_then(|object| object.version).map(ShortWatchResult::Event)
         }
     };
-    // An unreadable event does not show whether an object changed.
+    // An unreadable event does not show whether an object changed, so it counts as no result.
     Ok(result.unwrap_or(unclear))
 }
 

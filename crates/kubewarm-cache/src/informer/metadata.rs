@@ -96,8 +96,8 @@ pub(super) struct ListMetadata {
 }
 
 impl ListMetadata {
-    /// Parses the metadata of the list that `splitter` is splitting, from the part before or after
-    /// the items.
+    /// Parses the metadata of a list from the frame of `splitter`: everything received except the
+    /// items.
     pub(super) fn of(splitter: &ListSplitter) -> Result<Self, RequestFault> {
         Self::parse(&splitter.frame())
     }

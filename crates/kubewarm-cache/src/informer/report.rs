@@ -111,8 +111,8 @@ pub enum RelistReason {
     Inconsistent,
     /// Access returned after a loss.
     ForbiddenRecovered,
-    /// Only for kubewarm's own informers of profiles. kubewarm had left out some profiles for lack
-    /// of memory for their specs, and memory has become free.
+    /// Only for kubewarm's own informers of profiles. kubewarm had left out profiles whose specs
+    /// exceeded its memory limit, and memory for them is free again.
     Readmitted,
 }
 
@@ -244,7 +244,7 @@ pub struct InformerReport {
     /// Time from receipt of an event until the store and all observers have processed it.
     #[serde(rename = "eventLatencySeconds")]
     pub event_latency: Option<LatencyQuantiles>,
-    /// Time from the authorization of a client read to its response, including waits.
+    /// Time from the authorization of a client read to its response, including all waiting time.
     #[serde(rename = "readLatencySeconds")]
     pub read_latency: Option<LatencyQuantiles>,
 }

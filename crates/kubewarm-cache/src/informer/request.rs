@@ -87,7 +87,7 @@ async fn read_error_response(response: Response<Body>, within: Duration) -> Requ
     let (parts, body) = response.into_parts();
     let body = match timeout(within, Limited::new(body, MAX_ERROR_BODY).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),
-        // Without a body, the HTTP status is enough for the fault.
+        // The body cannot be read. The HTTP status is enough to create the fault.
         Ok(Err(_)) | Err(_) => Bytes::new(),
     };
     fault::of_response(parts.status, &parts.headers, &body, Timestamp::now())

@@ -116,7 +116,7 @@ pub(super) enum TaskAction {
     Follow(Box<WatchStream>),
 }
 
-/// A failed attempt, and the activity that follows after the backoff.
+/// A failed list or watch, and the activity that follows after the backoff.
 #[derive(Debug)]
 pub(super) struct TaskFailure {
     pub(super) fault: RequestFault,
@@ -330,7 +330,8 @@ impl InformerTask {
         let (list_watch, namespace) = (self.list_watch.clone(), Arc::clone(name));
         let lookup = async move {
             let seen = fetch_namespace_existence(&list_watch.client, &namespace).await;
-            // Errors are not cached, so the next caller sends a request.
+            // Return an error, which the cache does not keep, so that the next caller sends a new
+            // request.
             if seen == NamespaceExistence::Unknown {
                 return Err(RequestFault::new(FaultReason::Unreachable, "it does not say"));
             }

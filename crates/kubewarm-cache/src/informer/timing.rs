@@ -40,7 +40,8 @@ pub struct InformerTiming {
     pub probe_pause: Duration,
     /// Interval of namespace lookups for an informer with an empty store.
     pub namespace_check: Duration,
-    /// First delay of the exponential backoff. It doubles up to 30 times this value.
+    /// First delay of the exponential backoff. The delay doubles with each failure, up to 30 times
+    /// this value.
     pub backoff: Duration,
     /// Maximum random delay before a reconnect after a broken connection. It spreads the reconnects
     /// of many informers.

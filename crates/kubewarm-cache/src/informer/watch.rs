@@ -269,8 +269,8 @@ impl InformerTask {
                 }
                 () = sleep_until(dead_at) => return WatchStreamEnd::Dead("no bookmark arrived"),
                 () = sleep_until(namespace_at.unwrap_or(dead_at)), if namespace_at.is_some() => {
-                    // The lookup of another informer is recent enough if it was sent after this
-                    // store became empty.
+                    // A namespace lookup by another informer is recent enough if it was sent after
+                    // this store became empty.
                     if let Some(since) = empty_since.take()
                         && let Some(fault) = self.absent_namespace(since).await
                     {

@@ -31,8 +31,8 @@ pub struct InformerMetrics {
 struct MetricsByResource {
     own: HashMap<Resource, Arc<ResourceMetrics>>,
     other: Arc<ResourceMetrics>,
-    /// Whether a resource above the limit uses `other`. Only then does `other` appear in the
-    /// metrics.
+    /// Whether a resource above the limit of 200 has used `other`. Otherwise the process does not
+    /// export the series of `other`.
     is_full: bool,
 }
 
