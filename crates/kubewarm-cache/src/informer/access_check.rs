@@ -14,8 +14,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// `timeoutSeconds` of the check's watch. kubewarm closes the watch when the response headers have
 /// arrived.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(1);
-/// A resource version that every cluster has compacted. The API server authorizes a watch from this
-/// version, and then rejects it with 410.
+/// A resource version that every cluster has compacted, for a check whose list returned no version.
+/// The API server authorizes a watch from this version, and then rejects it with 410.
 const COMPACTED_VERSION: u64 = 1;
 
 /// What the API server's response to a request shows about the identity's permission.
@@ -122,7 +122,7 @@ impl AccessCheck {
 }
 
 impl AccessDecision {
-    /// Returns the fault of an undecided response.
+    /// Returns the fault if the decision is `Undecided`, otherwise `None`.
     #[must_use]
     pub fn undecided_fault(&self) -> Option<&RequestFault> {
         match self {

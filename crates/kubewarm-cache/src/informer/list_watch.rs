@@ -79,8 +79,8 @@ impl ListWatch {
         let mut chunks = self.open(within, InformerEndpoint::one).await?;
         let mut body = Vec::new();
         let reading = async {
-            // A response above the limit is no error: a server that sends an object has authorized
-            // the list.
+            // A response above 8 MiB is no error: a server that sends an object has authorized the
+            // list.
             while body.len() <= MAX_PEEK {
                 let Some(chunk) = chunks.next().await else { break };
                 body.extend_from_slice(&chunk?);
