@@ -8,24 +8,26 @@ use kubewarm_client::fetch_namespace_existence;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Time limit for each request. The API server's own limit of 60 s is too long for a check.
+/// Time limit for each request of an access check. It is shorter than the API server's own limit of
+/// 60 s, so that the check ends sooner.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-/// `timeoutSeconds` of the watch. kubewarm closes it after the headers.
+/// `timeoutSeconds` of the check's watch. kubewarm closes the watch when the response headers have
+/// arrived.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(1);
-/// A version that every cluster has compacted. A watch from it is authorized and then ends with
-/// 410.
+/// A resource version that every cluster has compacted, for a check whose list returned no version.
+/// The API server authorizes a watch from this version, and then rejects it with 410.
 const COMPACTED_VERSION: u64 = 1;
 
-/// The API server's decision on one request.
+/// What the API server's response to a request shows about the identity's permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessDecision {
-    /// The request was authorized.
+    /// The API server authorized the request.
     Allowed,
-    /// The API server refused the identity ([`FaultReason::is_access_denied`]), or the namespace does
-    /// not exist.
+    /// The API server rejected the identity ([`FaultReason::is_access_denied`]), or the namespace
+    /// does not exist.
     Refused(RequestFault),
-    /// The response does not depend on permissions: a timeout, a 5xx, or a resource that is not
-    /// served.
+    /// The response does not show whether the identity is permitted: a timeout, a 5xx, or a
+    /// resource that the API server does not serve.
     Undecided(RequestFault),
 }
 
@@ -34,11 +36,12 @@ pub enum AccessDecision {
 pub struct AccessCheck {
     /// When the first request was sent. The result is evidence of access at this time.
     pub sent: Instant,
-    /// Number of requests sent, at most three: the list, the watch, and a lookup of the namespace.
+    /// Number of requests that kubewarm sent, at most three: the list, the watch, and a lookup of
+    /// the namespace.
     pub requests: usize,
-    /// Decision on the list.
+    /// Whether the list is permitted.
     pub list: AccessDecision,
-    /// Decision on the watch.
+    /// Whether the watch is permitted.
     pub watch: AccessDecision,
 }
 
@@ -46,13 +49,14 @@ impl AccessCheck {
     /// Lists the metadata of one object, and opens a watch from the list's version. Both use the
     /// informer's path and selectors.
     ///
-    /// The watch is also tried after a refused list, because RBAC can grant either verb alone. It
-    /// is skipped if the decision on the list does not depend on permissions.
+    /// After a rejected list, kubewarm still tries the watch, because RBAC can grant either verb
+    /// alone. After an undecided list, kubewarm skips the watch.
     ///
     /// # Cost
     ///
-    /// Two requests of at most 20 s each. A third request looks the namespace up if an identity was
-    /// refused in a namespace that may not exist. Nothing is sent for a key that kubewarm refuses.
+    /// Two requests of at most 20 s each. After a 401 or 403 in a namespace, a third request checks
+    /// whether the namespace exists. kubewarm sends no request for a key that kubewarm itself
+    /// rejects.
     pub async fn run(client: &Arc<kube::Client>, key: &InformerKey, check: NamespaceCheck) -> Self {
         let sent = Instant::now();
         let list_watch = match ListWatch::new(client, key) {
@@ -75,7 +79,8 @@ impl AccessCheck {
             .await;
         let watch = match opened {
             Ok(_ended_by_dropping) => AccessDecision::Allowed,
-            // The API server authorizes a request before it compares the version.
+            // The API server authorizes a watch before it checks the version, so a 410 shows that
+            // the watch is permitted.
             Err(fault) if fault.reason() == FaultReason::Gone => AccessDecision::Allowed,
             Err(fault) => AccessDecision::from_fault(fault),
         };
@@ -93,7 +98,8 @@ impl AccessCheck {
         access_check
     }
 
-    /// The refused verb and the reason. The list comes first if both are refused.
+    /// Returns the rejected verb and the API server's reason. If both verbs are rejected, returns
+    /// `List`.
     #[must_use]
     pub fn refusal(&self) -> Option<(Verb, &RequestFault)> {
         fn refused(verb: Verb, decision: &AccessDecision) -> Option<(Verb, &RequestFault)> {
@@ -105,7 +111,7 @@ impl AccessCheck {
         refused(Verb::List, &self.list).or_else(|| refused(Verb::Watch, &self.watch))
     }
 
-    /// Replaces the reason of every refusal.
+    /// Replaces the fault of each rejected verb by `fault`.
     fn refuse_for(&mut self, fault: &RequestFault) {
         for decision in [&mut self.list, &mut self.watch] {
             if matches!(decision, AccessDecision::Refused(_)) {
@@ -116,7 +122,7 @@ impl AccessCheck {
 }
 
 impl AccessDecision {
-    /// The fault, if the response does not depend on permissions.
+    /// Returns the fault if the decision is `Undecided`, otherwise `None`.
     #[must_use]
     pub fn undecided_fault(&self) -> Option<&RequestFault> {
         match self {

@@ -1,4 +1,4 @@
-//! Whether an informer can send requests and serve reads, as determined by the access verifier.
+//! The access verifier's decision whether an informer can send requests and serve reads.
 
 use super::{AccessLoss, InformerFault};
 use jiff::Timestamp;
@@ -9,22 +9,25 @@ use tokio::time::Instant;
 /// readers of its store obey it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AccessGate {
-    /// Why the informer is blocked; `None` while access is confirmed.
+    /// Why the informer is blocked; `None` while it is not blocked.
     closed: Option<InformerFault>,
-    /// Number of losses of access so far.
+    /// Number of times that the informer has lost access.
     pub(super) losses: u64,
-    /// Number of refusals by the API server so far.
+    /// Number of times that the informer has lost access because the API server rejected its
+    /// identity.
     ///
-    /// A store that was listed in an earlier epoch stays blocked after access returns, until it is
-    /// listed again. A profile with `ServeStale` can still read it.
+    /// If the list in the store was requested in an earlier epoch, the store stays blocked after
+    /// access returns, until a relist completes. Clients of a profile with `ServeStale` can still
+    /// read it.
     pub(super) epoch: u64,
     /// When the last loss of access began.
     loss: Option<AccessLoss>,
-    /// When the verifier last reported a loss, and when it last ended one.
+    /// When the access verifier last reported a loss of access.
     closed_at: Option<Instant>,
+    /// When the access verifier last ended a loss of access.
     opened_at: Option<Instant>,
-    /// Number of times that the verifier confirmed access after a loss, or after a refused request
-    /// of the informer itself.
+    /// Number of times that the access verifier confirmed access after a loss, or after the API
+    /// server rejected a request of the informer itself.
     pub(super) returns: u64,
 }
 
@@ -37,30 +40,30 @@ impl AccessGate {
         self.closed.as_ref()
     }
 
-    /// The loss of access that blocks a store listed in epoch `listed_in`; `None` if no loss blocks
-    /// it.
+    /// Returns the loss of access that blocks a store whose list was requested in `epoch`
+    /// `listed_in`. `None` if no loss blocks the store.
     pub(super) fn loss(&self, listed_in: Option<u64>) -> Option<AccessLoss> {
         let is_outdated = listed_in.is_some_and(|epoch| epoch != self.epoch);
         self.loss.filter(|_| self.is_closed() || is_outdated)
     }
 
-    /// Whether a request sent at that time is newer than the last loss of access. An older request
+    /// Whether a request sent at `sent` is later than the last loss of access. An earlier request
     /// is no evidence of access.
     pub(super) fn is_since_loss(&self, sent: Instant) -> bool {
         self.closed_at.is_none_or(|closed| sent > closed)
     }
 
-    /// Whether a refusal at that time is newer than the last return of access. An older refusal is
-    /// obsolete.
+    /// Whether a rejection at `at` happened after the last return of access. An earlier rejection
+    /// is obsolete.
     pub(super) fn is_since_return(&self, at: Instant) -> bool {
         self.opened_at.is_none_or(|opened| at > opened)
     }
 
     /// Records a loss of access and returns whether the loss is new.
     ///
-    /// Either the API server refused access, or the last confirmation is too old
-    /// ([`FaultReason::Unverified`]). Only a refusal starts a new epoch. `listed_in` is the epoch of the
-    /// store, if the store is complete.
+    /// Either the API server rejected the identity, or the last confirmation of access is too old
+    /// ([`FaultReason::Unverified`]). Only a rejection starts a new epoch. `listed_in` is the epoch
+    /// of the store's complete list, or `None` without a complete list.
     pub(super) fn close(
         &mut self,
         verb: Verb,
@@ -91,7 +94,7 @@ impl AccessGate {
         is_new
     }
 
-    /// Records that access is confirmed. A waiting informer retries at once.
+    /// Records that access is confirmed. An informer that waits for its backoff retries at once.
     pub(super) fn open(&mut self) {
         if self.closed.take().is_some() {
             self.opened_at = Some(Instant::now());
@@ -112,13 +115,17 @@ mod tests {
     fn a_store_listed_before_a_refusal_stays_blocked_after_access_returns() {
         let mut gate = AccessGate::default();
         assert!(close(&mut gate, FaultReason::Forbidden, Some(0)));
-        assert!(!close(&mut gate, FaultReason::Unauthorized, Some(0)), "not a second loss");
+        assert!(
+            !close(&mut gate, FaultReason::Unauthorized, Some(0)),
+            "a second rejection is no second loss"
+        );
         assert_eq!((gate.losses, gate.epoch), (1, 1));
         let first = gate.loss(Some(0)).unwrap();
         gate.open();
-        assert_eq!(gate.loss(Some(0)), Some(first), "listed before the loss");
+        assert_eq!(gate.loss(Some(0)), Some(first), "the list precedes the loss");
         assert!(gate.loss(Some(1)).is_none() && gate.loss(None).is_none());
-        // Access is lost again before the relist. The loss dates from the first one.
+        // Access is lost again before the relist, so the loss still has the start of the first
+        // loss.
         close(&mut gate, FaultReason::Unverified, Some(0));
         assert_eq!((gate.loss(Some(0)), gate.losses, gate.epoch), (Some(first), 2, 1));
     }

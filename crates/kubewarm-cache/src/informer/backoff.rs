@@ -1,13 +1,14 @@
-//! The delay before the next attempt: exponential, random, and at least the server's `Retry-After`.
+//! Computes the delay after a failed request: exponential, random, and at least the server's
+//! `Retry-After`.
 
 use std::time::Duration;
 
-/// Maximum exponential delay, in multiples of the first.
+/// Maximum exponential delay, in multiples of the first delay.
 const MAX_UNITS: u32 = 30;
-/// Maximum accepted `Retry-After`. A longer one, such as a day, is an error of a server or proxy.
+/// Maximum accepted `Retry-After`. A longer value, such as a day, is an error of a server or proxy.
 const MAX_SERVER_DELAY: Duration = Duration::from_mins(2);
 
-/// The number of consecutive failures, from which the delay follows.
+/// Counts consecutive failures, and computes the delay before the next attempt from their number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RetryBackoff {
     /// The first delay.
@@ -16,25 +17,25 @@ pub(super) struct RetryBackoff {
 }
 
 impl RetryBackoff {
-    /// Starts without failures. The first delay is `unit`, one second in production.
+    /// Starts with zero failures. The first delay is `unit`, one second in production.
     pub(super) fn new(unit: Duration) -> Self {
         Self { unit, failures: 0 }
     }
 
-    /// Number of failures since the last success.
     pub(super) fn failures(self) -> u32 {
         self.failures
     }
 
     /// Counts a failure and returns the delay before the next attempt.
     ///
-    /// `retry_after` is the server's `Retry-After`; `spread` is a random number in `0.0..1.0`. Without
-    /// `Retry-After`, the delay doubles from one unit up to 30, and is then shortened by up to a
-    /// quarter.
+    /// `retry_after` is the response's `Retry-After`, and `spread` is a random number in
+    /// `0.0..1.0`. Without `Retry-After`, the delay doubles with each failure, from one unit up to
+    /// 30 units. `spread` then shortens the delay by up to a quarter.
     ///
-    /// With `Retry-After`, the delay is that value, at most 120 s, plus up to a quarter and at
-    /// least up to one unit. The random part prevents that all clients with the same `Retry-After`
-    /// return together.
+    /// With `Retry-After`, the delay is that value (at most 120 s) plus a random part, and at least
+    /// the delay without `Retry-After`. The random part is up to a quarter of the value, or up to
+    /// one unit if a unit is longer. It keeps clients with the same `Retry-After` from retrying at
+    /// the same time.
     pub(super) fn record_failure(
         &mut self,
         retry_after: Option<Duration>,
@@ -50,7 +51,6 @@ impl RetryBackoff {
         })
     }
 
-    /// Resets the number of failures.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
     }
@@ -79,7 +79,7 @@ mod tests {
         };
         assert_eq!(wait(30, 0.0), 30_000);
         assert_eq!(wait(30, 0.5), 33_750);
-        assert_eq!(wait(0, 0.0), 1_000, "never without a delay");
+        assert_eq!(wait(0, 0.0), 1_000, "a `Retry-After` of 0 does not remove the delay");
         assert_eq!(wait(86_400, 0.0), 120_000);
     }
 }

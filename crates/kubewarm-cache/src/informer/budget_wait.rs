@@ -1,33 +1,36 @@
-//! Pauses a list that exceeds the limits of its profiles, until the controller has decided.
+//! Pauses a list whose profiles all exceed their limits, until the controller stops the informer or
+//! the usage falls.
 
 use super::task::InformerTask;
 use kubewarm_api::model::{FaultReason, RequestFault, UsageMeter};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
-/// Bytes of a list between two comparisons with the limits.
+/// Number of bytes that a list receives between two comparisons with the limits of its profiles.
 ///
-/// The value is small because several lists of a profile can run at once. Together they must not
-/// exceed the limit by much.
+/// The number is small because several lists of one profile can run at once, and together they must
+/// not exceed its limit by much.
 const COMPARED_BYTES: usize = 1 << 20;
-/// Minimum size that an object counts as, in bytes. So at most 64 objects arrive between two
-/// comparisons.
+/// An object with fewer bytes counts as this number of bytes. So a list receives at most 64 objects
+/// between two comparisons.
 const OBJECT_BYTES: usize = COMPARED_BYTES / 64;
-/// Polling interval of a paused list. The controller decides within about 100 ms.
+/// Interval at which a paused list checks whether it can continue. The controller decides within
+/// about 100 ms.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Maximum pause. A longer one means that the controller is stuck, and other lists need the slot.
+/// Maximum pause of a list. A longer pause means that the controller is stuck, and other lists need
+/// the list slot.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
-/// Timeout of the request that counts the objects, long enough for a busy server. The list is
-/// paused meanwhile. Without the count, kubewarm cannot report which limit would be enough.
+/// Timeout of the request for the number of objects, long enough for a busy server. The list is
+/// paused meanwhile. Without the number, kubewarm cannot report which limit would be enough.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl InformerTask {
-    /// Pauses a list while it exceeds the limits of every profile that declares it. Returns whether
-    /// it paused; the caller then restarts its own time limits.
+    /// Pauses a list while every profile that declares the informer exceeds its limits. Returns
+    /// whether the list paused; the caller then restarts its own time limits.
     ///
-    /// `bytes` is the size of the object that was just applied. The limits are compared only after
-    /// 1 MiB. Before the controller is notified, the informer counts the objects on the API server.
-    /// The controller then stops an informer that does not fit.
+    /// `bytes` is the size of the object that was just applied. The method compares with the limits
+    /// once per MiB. When a limit is first exceeded, it requests the number of objects and then
+    /// notifies the controller. The controller stops an informer that does not fit into the limits.
     ///
     /// # Errors
     ///
@@ -55,8 +58,8 @@ impl InformerTask {
         Ok(has_waited)
     }
 
-    /// Reads the number of objects from the API server, unless it is known. The API server does not
-    /// report the number for lists with a selector.
+    /// Requests the number of objects from the API server, unless the status already has it. The
+    /// API server does not report the number for lists with a selector.
     async fn fetch_object_count(&self) {
         if self.informer.status().report.expected.is_some() {
             return;
@@ -71,7 +74,8 @@ impl InformerTask {
         self.informer.tuning(|tuning| Arc::clone(&tuning.gauge))
     }
 
-    /// Notifies the controller once each time that the informer begins to exceed a limit.
+    /// Notifies the controller each time that the usage of one of the informer's profiles begins to
+    /// exceed a limit.
     pub(super) fn notify_excess(&mut self) {
         let exceeded = !self.gauge().is_within_all();
         if exceeded && !self.has_reported_excess {

@@ -1,14 +1,16 @@
-//! A signal that the state of some informer changed.
+//! Wakes all receivers when the state of any informer changes.
 
 use tokio::sync::watch;
 
-/// Notifies the controller, the access verifier and waiting reads that an informer changed its
-/// phase, or that namespaces changed. It does not name the informer. Clones share the signal.
+/// Notifies the controller, the access verifier and waiting client reads that the state of an
+/// informer changed. The notification does not name the informer. All clones notify the same
+/// receivers.
 #[derive(Clone, Debug, Default)]
 pub struct ChangeNotifier(watch::Sender<()>);
 
 impl ChangeNotifier {
-    /// Returns a receiver for every later change. Changes in quick succession can arrive as one.
+    /// Returns a receiver that wakes at every later change. One wake-up can stand for several
+    /// changes.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.0.subscribe()

@@ -1,8 +1,8 @@
-//! Consistency checks: compare a store with a list from time to time, because a watch cannot reveal
-//! that it left out an event.
+//! Consistency checks: an informer periodically compares its store with a list, because a watch
+//! cannot show that it left out an event.
 //!
-//! The list has the exact version of the store, so changes during the check make no difference.
-//! Only names, UIDs and versions are compared.
+//! The list has the exact resource version of the store, so changes during the check have no
+//! effect. A check compares only names, UIDs and resource versions.
 
 use super::{
     digest::ObjectSetDigest, endpoint::ListPart, task::InformerTask, watch_stream::WatchStreamEnd,
@@ -15,26 +15,26 @@ use kubewarm_api::model::{FaultReason, MetricOutcome, RequestFault};
 use std::{future::pending, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
-/// How a consistency check ended.
+/// Result of a consistency check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsistencyResult {
     /// The store has the same objects as the list.
     Equal,
     /// The store differs from the list. The informer relists.
     Different,
-    /// No comparison was possible: an object is undecodable, versions have no order, or the API
-    /// server cannot list at the store's version.
+    /// No comparison was possible: an object is undecodable, resource versions have no order, or
+    /// the API server cannot list at the store's resource version.
     Skipped,
-    /// The API server did not respond, or refused the request.
+    /// The API server did not respond to the list, or rejected it.
     Failed,
 }
 
-/// Time limit for each page of the list.
+/// Time limit for each page of the list that is compared with the store.
 const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl InformerTask {
-    /// Waits until the next consistency check is due; never ends if the profile disables the
-    /// checks. Cancel safe.
+    /// Waits until the next consistency check is due. If the profile disables the checks, the
+    /// future never completes. Cancel safe.
     pub(super) fn consistency_check_due(&self) -> impl Future<Output = ()> + use<> {
         let period = self.informer.tuning(|tuning| tuning.consistency_check_period);
         let due = period.and_then(|period| {
@@ -48,10 +48,11 @@ impl InformerTask {
         }
     }
 
-    /// Starts a consistency check. Returns a terminated future if the store cannot be compared at
-    /// present.
+    /// Starts a consistency check. If the store cannot be compared at present, counts the check as
+    /// skipped and returns a terminated future.
     ///
-    /// Each request draws on the spare part of the namespace's rate limit.
+    /// Each request of the check counts against the rate limit of the profile's namespace. The
+    /// check uses only the half of this limit that access checks do not need.
     pub(super) fn start_consistency_check(
         &mut self,
     ) -> Fuse<BoxFuture<'static, ConsistencyResult>> {
@@ -96,8 +97,8 @@ impl InformerTask {
         check.boxed().fuse()
     }
 
-    /// Records the result of a consistency check. Returns the end of the watch if the store
-    /// differs.
+    /// Counts the result of a consistency check. If the store differs from the list, logs the
+    /// difference and returns the reason to end the watch.
     pub(super) fn finish_consistency_check(
         &self,
         result: ConsistencyResult,
@@ -116,7 +117,8 @@ impl InformerTask {
 }
 
 impl ConsistencyResult {
-    /// The label of `kubewarm_consistency_checks_total`. A difference is a success: the check was completed.
+    /// The value of label `outcome` of `kubewarm_consistency_checks_total`. A found difference
+    /// counts as `success`, because the check was completed.
     pub(super) const fn outcome(self) -> MetricOutcome {
         match self {
             Self::Equal | Self::Different => MetricOutcome::Success,
@@ -126,7 +128,8 @@ impl ConsistencyResult {
     }
 
     fn failed(fault: &RequestFault) -> Self {
-        // The API server no longer keeps that version, or never could list it.
+        // The API server cannot list at the store's version: it no longer keeps the version, or
+        // does not support such lists.
         if matches!(fault.reason(), FaultReason::Gone | FaultReason::Unsupported) {
             return Self::Skipped;
         }

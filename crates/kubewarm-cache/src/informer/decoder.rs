@@ -14,8 +14,8 @@ use serde_json::value::RawValue;
 /// Decodes the objects of one informer. Reuses one buffer for all calls.
 pub(super) struct ObjectDecoder {
     projection: Projection,
-    /// Whether the informer keeps only the metadata of Secrets. An annotation can repeat their
-    /// payload.
+    /// Whether the informer keeps only the metadata of Secrets. The decoder then also removes an
+    /// annotation that repeats a Secret's payload.
     is_payload_hidden: bool,
     scratch: Vec<u8>,
 }
@@ -32,7 +32,8 @@ struct PartialObject<'a> {
 }
 
 impl UndecodableObject {
-    /// Describes the object at the start of `json`, with the current time.
+    /// Describes an undecodable object: its name from the start of `json`, the `problem`, and the
+    /// current time.
     pub(super) fn new(json: &[u8], problem: String) -> Self {
         let object = peek_name(json).unwrap_or_else(|| "?".to_owned());
         Self { object: object.into(), problem: problem.into(), at: Timestamp::now() }
@@ -51,11 +52,11 @@ impl ObjectDecoder {
 
     /// Reads the metadata of `json`, and copies the object without `apiVersion` and `kind`.
     ///
-    /// `metadata.managedFields` is removed unless the projection keeps it. For metadata of Secrets,
-    /// the annotation in which `kubectl apply` repeats the payload is removed, too.
+    /// The copy omits `metadata.managedFields` unless the projection keeps it. From a Secret's
+    /// metadata, the copy also omits the annotation in which `kubectl apply` repeats the payload.
     ///
-    /// `apiVersion` and `kind` are removed because typed lists omit them but watch events contain
-    /// them. The read API adds both again.
+    /// The copy omits `apiVersion` and `kind`, because watch events contain them but typed lists do
+    /// not. The read API adds both again.
     ///
     /// # Errors
     ///
@@ -64,8 +65,8 @@ impl ObjectDecoder {
     ///
     /// # Cost
     ///
-    /// About 6 µs for an object of 5 KB. Every byte is read twice and copied once; metadata is read
-    /// three times.
+    /// About 6 µs for an object of 5 KB. The decoder reads every byte twice and copies it once; it
+    /// reads metadata three times.
     pub(super) fn decode<'a>(
         &'a mut self,
         json: &'a [u8],
@@ -105,7 +106,8 @@ impl ObjectDecoder {
                 let [api_version, kind] = of_top.map(|value| hole(text, value));
                 cut(&mut self.scratch, text, [api_version, kind, hole(text, dropped)]);
             }
-            // A proxy can send more than the requested metadata. The rest is not stored.
+            // The response can contain more than the requested metadata, for example from a proxy.
+            // Store only the metadata.
             Projection::Metadata(_) => {
                 let metadata = top.metadata.get();
                 self.scratch.extend_from_slice(b"{\"metadata\":");
@@ -125,7 +127,8 @@ impl ObjectDecoder {
     }
 }
 
-/// Describes a `serde_json` error without the value that its message can quote.
+/// Describes a `serde_json` error without the error's own message, because that message can quote
+/// secret values.
 fn without_content(error: &serde_json::Error) -> String {
     let what = match error.classify() {
         serde_json::error::Category::Data => "a field of the wrong type or a missing one",
@@ -241,12 +244,13 @@ mod tests {
             let body = metadata_of_a_secret(&json(&annotations)).unwrap();
             assert_eq!(body, format!(r#"{{"metadata":{{"name":"a","annotations":{kept}}}}}"#));
         }
-        // With a repeated key or an array, the payload cannot be located.
+        // If the annotations have a duplicate key or are an array, the decoder cannot find the
+        // payload and rejects the object.
         for annotations in [format!(r#"{{"{REPEATED}":"x","{REPEATED}":"y"}}"#), "[1]".to_owned()] {
             let rejected = metadata_of_a_secret(&json(&annotations)).unwrap_err();
             assert_eq!(&*rejected.object, "a");
         }
-        // Other resources keep the annotation.
+        // The decoder removes the annotation only from Secrets.
         let pods = json(&format!(r#"{{"{REPEATED}":"x"}}"#));
         assert!(decode(&pods, ManagedFieldsPolicy::Drop).unwrap().1.contains(REPEATED));
     }
@@ -276,7 +280,7 @@ mod tests {
             with.insert(at, (REPEATED.to_owned(), repeated));
             let body = metadata_of_a_secret(&json(&members(&with))).unwrap();
             prop_assert!(!body.contains(REPEATED));
-            // Equal except for white space around the removed member.
+            // Both are equal except for white space around the removed annotation.
             let packed = |text: &str| text.replace([' ', '\n', '\t'], "");
             prop_assert_eq!(packed(&body), packed(&json(&plain)));
             for member in &plain {

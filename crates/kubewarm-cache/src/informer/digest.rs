@@ -1,5 +1,5 @@
-//! Digests of the objects of a list or a store. Two digests are equal if both have the same objects
-//! with the same UIDs and versions.
+//! Digests with which kubewarm compares a list with a store. Two digests match if list and store
+//! contain the same objects with the same UIDs and versions.
 
 use super::{
     endpoint::ListPart,
@@ -16,10 +16,11 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// The number of objects and the sum of their hashes, independent of their order.
+/// The digest of a set of objects: the number of objects and the sum of their hashes. The order of
+/// the objects has no effect.
 ///
-/// Each comparison uses new random hash keys. Different contents have equal digests with a
-/// probability of 2^-64; equal contents always have equal digests.
+/// Two digests can be compared only if both have the same hash keys. Each comparison uses new
+/// random keys. Different sets match with a probability of 2^-64; equal sets always match.
 #[derive(Clone, Debug)]
 pub(super) struct ObjectSetDigest {
     keys: RandomState,
@@ -28,18 +29,19 @@ pub(super) struct ObjectSetDigest {
 }
 
 impl ObjectSetDigest {
-    /// An empty digest with new hash keys.
+    /// Creates an empty digest with new random hash keys.
     pub(super) fn new() -> Self {
         Self { keys: RandomState::new(), objects: 0, sum: 0 }
     }
 
-    /// An empty digest with the same hash keys, so that both can be compared.
+    /// Creates an empty digest with the hash keys of `self`, so that the two digests can be
+    /// compared.
     pub(super) fn empty(&self) -> Self {
         Self { keys: self.keys.clone(), objects: 0, sum: 0 }
     }
 
-    /// The digest of a store with the same hash keys, and the version of the store. Takes 0.2 µs
-    /// per object under the store's lock.
+    /// Returns the digest of `store`, with the hash keys of `self`, and the store's version. Holds
+    /// the store's read lock for 0.2 µs per object.
     pub(super) fn of_store(&self, store: &StoreReader) -> (Self, Option<ResourceVersion>) {
         let mut digest = self.empty();
         let version = store.visit(|named| digest.add(&named));
@@ -70,15 +72,16 @@ impl ObjectSetDigest {
         Ok(())
     }
 
-    /// Requests a part of a list as metadata and adds its objects. Holds one object in memory at a
-    /// time.
+    /// Requests `part` of a list as metadata, and adds each object of the response to the digest.
+    /// Holds one object in memory at a time.
     ///
-    /// `at` is the exact version to list, or `None` for a consistent read.
+    /// `at` is the exact resource version to list, or `None` for a consistent read.
     ///
     /// # Errors
     ///
     /// The errors of [`request::open`]; [`FaultReason::Malformed`] for an incomplete list;
-    /// [`FaultReason::TimedOut`] if the list does not end `within` that time.
+    /// [`FaultReason::TooLarge`] if the metadata of one object exceeds 16 MiB;
+    /// [`FaultReason::TimedOut`] if the response does not end within `within`.
     pub(super) async fn add_page(
         &mut self,
         of: &ListWatch,
@@ -127,7 +130,8 @@ mod tests {
             &[base[0], ("b", "y", "u3", "4")],
             &[base[0], ("b", "z", "u2", "4")],
             &[base[0], ("c", "y", "u2", "4")],
-            // The concatenated fields are equal, but their boundaries differ.
+            // Namespace and name of `base[0]` are `a` and `x`. Here they join to the same text
+            // `ax`, so only the boundary between them differs.
             &[("", "ax", "u1", "3"), base[1]],
         ] {
             assert!(!digest.matches(&of(&keys, other)), "{other:?}");

@@ -1,4 +1,5 @@
-//! Builds all API server requests of informers, and refuses keys that must not be requested.
+//! Builds all API server requests of informers, and rejects keys for which kubewarm must not send
+//! requests.
 
 use http::{Request, header};
 use kubewarm_api::model::{
@@ -7,11 +8,12 @@ use kubewarm_api::model::{
 };
 use std::{fmt::Write as _, time::Duration};
 
-/// Media type that returns names, UIDs and versions with few other fields.
+/// Media type of a list of metadata without managed fields, for requests that need only names, UIDs
+/// and resource versions.
 const NAMES: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;drop=metadata.managedFields";
 
-/// The requests of one informer. Path, selectors and representation never change.
+/// Builds the requests of one informer. Their path, selectors and media types never change.
 #[derive(Clone, Debug)]
 pub(super) struct InformerEndpoint {
     path: String,
@@ -22,14 +24,12 @@ pub(super) struct InformerEndpoint {
     accept_one: String,
 }
 
-/// The part of a list to request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ListPart<'a> {
     /// The whole list in one response.
     Whole,
     /// A page of `limit` objects.
     Page {
-        /// Maximum number of objects.
         limit: u32,
         /// `metadata.continue` of the previous page; empty for the first page.
         token: &'a str,
@@ -53,13 +53,13 @@ impl ListPart<'_> {
 impl InformerEndpoint {
     /// # Errors
     ///
-    /// [`FaultReason::Forbidden`] for a key that must not be requested:
+    /// [`FaultReason::Forbidden`] for a key that requests one of these:
     ///
     /// - The payload of Secrets without `secretData: Allow`.
-    /// - A namespace whose name would change the path.
+    /// - A namespace whose name is invalid, and could change the request's path.
     ///
-    /// The schema and the parser refuse both already. This check repeats it after the resource is
-    /// resolved.
+    /// The CRD schema and the profile parser already reject both. This function checks again, after
+    /// kubewarm has resolved the profile's resource.
     pub(super) fn new(key: &InformerKey) -> Result<Self, RequestFault> {
         let forbidden = |message: String| Err(RequestFault::new(FaultReason::Forbidden, message));
         if key.is_guarded() {
@@ -84,7 +84,8 @@ impl InformerEndpoint {
             }
         }
         let drop = match key.projection.managed_fields() {
-            // Kubernetes 1.37 supports this parameter; older servers ignore it.
+            // Since Kubernetes 1.37, the API server omits managed fields for this parameter;
+            // earlier API servers ignore it.
             ManagedFieldsPolicy::Drop => ";drop=metadata.managedFields",
             ManagedFieldsPolicy::Keep => "",
         };
@@ -97,8 +98,8 @@ impl InformerEndpoint {
         let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
         let accept_one = match (key.projection, key.has_secrets()) {
             (Projection::Full(_), false) => format!("{metadata},application/json"),
-            // There must be no fallback to full objects: the payload is secret, or the profile does
-            // not request it.
+            // Do not accept full objects: their payload is secret, or the profile requests only
+            // metadata.
             (Projection::Metadata(_), _) | (_, true) => metadata.to_owned(),
         };
         Ok(Self {
@@ -112,20 +113,21 @@ impl InformerEndpoint {
 
     /// Builds a list request.
     ///
-    /// It has no `resourceVersion`, which makes it a consistent read. Since 1.31, the API server
-    /// can answer it from its watch cache.
+    /// The request has no `resourceVersion`, which makes the list a consistent read. Since
+    /// Kubernetes 1.31, the API server can answer a consistent read from its watch cache.
     pub(super) fn list(&self, part: ListPart<'_>) -> Request<Vec<u8>> {
         self.get(&part.query(), &self.accept_list)
     }
 
-    /// Builds a list of one object as metadata. The API server can send the full object instead if
-    /// it supports no metadata form and the informer fetches full objects anyway.
+    /// Builds a request that lists the metadata of one object. If the informer fetches full objects
+    /// other than Secrets, the request accepts a full object, too, because some servers do not
+    /// support metadata responses.
     pub(super) fn one(&self) -> Request<Vec<u8>> {
         self.get("&limit=1", &self.accept_one)
     }
 
-    /// Builds a list request for metadata only. The first page has exactly the version `at`;
-    /// without `at`, it is a consistent read.
+    /// Builds a list request for metadata only. With `at`, the first page has exactly this resource
+    /// version. Without `at`, the list is a consistent read.
     pub(super) fn names(
         &self,
         at: Option<&ResourceVersion>,
@@ -139,7 +141,8 @@ impl InformerEndpoint {
         self.get(&query, NAMES)
     }
 
-    /// Builds a watch of the changes after `from`, with bookmarks.
+    /// Builds a watch of the changes after resource version `from`, with bookmarks. `lasting` is
+    /// its `timeoutSeconds`.
     pub(super) fn watch(&self, from: &ResourceVersion, lasting: Duration) -> Request<Vec<u8>> {
         let query = format!(
             "&watch=1&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
@@ -149,8 +152,8 @@ impl InformerEndpoint {
         self.get(&query, &self.accept_watch)
     }
 
-    /// Builds a streaming list: a watch that starts with all objects, then sends a bookmark, and
-    /// continues.
+    /// Builds a streaming list: a watch that first sends all objects and a bookmark, then sends
+    /// changes. `lasting` is its `timeoutSeconds`.
     pub(super) fn stream(&self, lasting: Duration) -> Request<Vec<u8>> {
         let query = format!(
             "&watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
@@ -166,15 +169,16 @@ impl InformerEndpoint {
         let uri =
             if query.is_empty() { self.path.clone() } else { format!("{}?{query}", self.path) };
         let mut request = Request::new(Vec::new());
-        // Every part is checked or percent-encoded, so parsing cannot fail. The fallback `/` would
-        // return no objects.
+        // Each part of the URI is checked or percent-encoded, so parsing cannot fail. A request for
+        // the default URI `/` would return no objects.
         *request.uri_mut() = uri.parse().unwrap_or_default();
         let headers = request.headers_mut();
         if let Ok(value) = accept.parse() {
             headers.insert(header::ACCEPT, value);
         }
-        // Request no compression. Kubernetes 1.37 compresses each watch event separately. In a
-        // cluster network, receiving a list is faster than decompressing it.
+        // Request no compression, because in a cluster network, receiving a list takes less time
+        // than decompressing it. Kubernetes 1.37 would compress watches, too, each event
+        // separately.
         headers.insert(header::ACCEPT_ENCODING, header::HeaderValue::from_static("identity"));
         request
     }
@@ -206,7 +210,8 @@ mod tests {
         assert!(InformerEndpoint::new(&secrets).is_err());
         secrets.secret_data = SecretData::Allow;
         let payload = InformerEndpoint::new(&secrets).unwrap();
-        // A peek requests only metadata even then.
+        // The request for one object accepts only metadata, even if the informer fetches whole
+        // Secrets.
         assert!(!payload.one().headers()[header::ACCEPT].to_str().unwrap().contains(','));
         let metadata = key("", "secrets", Projection::Metadata(ManagedFieldsPolicy::Drop));
         let endpoint = InformerEndpoint::new(&metadata).unwrap();
@@ -223,7 +228,7 @@ mod tests {
         ];
         for request in lists.into_iter().chain(others) {
             let accept = request.headers()[header::ACCEPT].to_str().unwrap();
-            // There is no second media type with which the server could return full objects.
+            // A second media type would allow the API server to return full objects.
             assert!(accept.starts_with("application/json;as=PartialObject"), "{accept}");
             assert!(!accept.contains(','), "{accept}");
         }

@@ -1,4 +1,4 @@
-//! Applies the events of a watch to the store in order, and rejects invalid ones.
+//! Applies the events of a watch to the store in order, and rejects invalid events.
 
 use super::{
     DecodeStage, UndecodableObject, UpstreamEventType,
@@ -15,8 +15,8 @@ use kubewarm_client::fault;
 use tokio::time::Instant;
 
 impl InformerTask {
-    /// Splits the next event off the received bytes and applies it. Returns the reason if the watch
-    /// must end.
+    /// Splits the next event from the received bytes and applies it. Returns the reason if the
+    /// watch must end.
     pub(super) fn apply_next_event(&mut self, stream: &mut WatchStream) -> Option<WatchStreamEnd> {
         let chunk = stream.rest.clone();
         let (consumed, item) = stream.lines.feed(&chunk);
@@ -29,7 +29,8 @@ impl InformerTask {
         match event {
             Some(event) => {
                 let end = self.apply_event(event, whole, stream.last_bytes_at);
-                // An event that ends the watch is no sign that the watch works.
+                // Do not count an event that ends the watch, because it does not show that the
+                // watch works.
                 stream.events += u64::from(end.is_none());
                 end
             }
@@ -103,8 +104,9 @@ impl InformerTask {
         };
         let version = item.version.clone();
         if self.informer.status().is_replay(version.as_ref()) {
-            // The object is not in the store. The event is either new, or a replay for an object
-            // that was deleted since.
+            // The store has reached the event's version but lacks the object. Either the event
+            // arrived out of order, or it repeats a change of an object that was deleted later. End
+            // the watch, because kubewarm cannot distinguish the two.
             if !self.informer.reader.contains(&item.namespace, &item.name) {
                 return Some(WatchStreamEnd::OutOfOrder);
             }
@@ -135,8 +137,8 @@ impl InformerTask {
         None
     }
 
-    /// After each applied event: updates version, freshness and metrics. Notifies the controller if
-    /// it reads this store itself.
+    /// Records an applied event in the status and the metrics. Notifies the controller if the
+    /// controller reads this store itself.
     fn record_event(
         &mut self,
         kind: UpstreamEventType,
@@ -159,11 +161,11 @@ impl InformerTask {
         }
     }
 
-    /// Removes an undecodable object from the store and reports it, so that its old version is not
-    /// served.
+    /// Removes an undecodable object from the store, so that clients cannot read its previous
+    /// version, and reports the object.
     ///
-    /// If the event is a replay of an older version, the store does not change. If the object has
-    /// no readable name, the watch ends and a relist follows.
+    /// If the store has a newer version of the object, the store does not change. If the object's
+    /// name is unreadable, the watch ends and the informer relists.
     fn drop_undecodable(
         &mut self,
         event: UpstreamEvent<'_>,

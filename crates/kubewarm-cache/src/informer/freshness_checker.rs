@@ -1,17 +1,17 @@
-//! Freshness checks for readers: each shows that a store contains every change made before the
-//! check. All readers that wait for the same store share one request.
+//! Freshness checks for clients that read: each check shows that a store contains every change made
+//! before the check. All readers that wait for the same store share one request.
 //!
 //! The check sends a consistent read, which returns the API server's current resource version. The
-//! store passes the check in either of two ways:
+//! store passes the check in one of two ways:
 //!
 //! - An event or a bookmark brings the store to that version.
-//! - The store has the same objects in the same versions as the read. Then nothing has changed
-//!   between the two, whatever the store's version is.
+//! - The store has the same objects in the same versions as the read. Then no object has changed
+//!   between the store's version and the read.
 //!
-//! The second way exists because resource versions are global to etcd. Changes of other resources
-//! increase them, and a watch without events receives a bookmark only once a minute. So a store of
-//! at most 200 objects is compared with the read. For a larger store, the informer sends a probe,
-//! which takes about 2 s.
+//! The second way exists because resource versions are global to etcd: changes of other resources
+//! increase them, and a watch without events receives a bookmark only once a minute. kubewarm
+//! compares a store of at most 200 objects with the read. For a larger store, the informer sends a
+//! probe (a second, short watch), which takes about 2 s.
 
 use super::{
     InformerReports, digest::ObjectSetDigest, endpoint::ListPart, list_watch::ListWatch,
@@ -26,23 +26,23 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout_at},
 };
 
-/// Maximum number of objects to compare. One request returns that many in about 10 ms, and the
-/// comparison takes less than 1 ms.
+/// Maximum number of objects in a store that a freshness check compares with a list. Such a list
+/// takes about 10 ms, and the comparison less than 1 ms.
 const MAX_COMPARED_OBJECTS: u32 = 200;
-/// Time limit of a freshness check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
-/// Polling interval of the store's version. An event usually arrives within a few milliseconds.
+/// Interval at which a freshness check reads the store's version. An event usually arrives within a
+/// few milliseconds.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Delay before a probe is sent for a small store whose watch stays silent.
+/// Delay before the informer of a small store sends a probe, if its watch stays silent.
 const PROBE_DELAY: Duration = Duration::from_millis(100);
-/// Maximum number of concurrent freshness checks. Each uses one connection for at most 3 s; further
-/// checks wait.
+/// Maximum number of concurrent freshness checks. Each check uses one connection for at most 3 s;
+/// further checks wait.
 const MAX_CONCURRENT: usize = 32;
 
-/// A passed freshness check of one store.
+/// The result of a freshness check that a store passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreshnessCheck {
-    /// When the request was sent. The store contains every change made before this time.
+    /// When the check's request was sent. The store contains every change made before this time.
     pub at: Instant,
     /// The store's version when it passed the check.
     stored: ResourceVersion,
@@ -50,11 +50,11 @@ pub struct FreshnessCheck {
     newest: ResourceVersion,
 }
 
-/// How long a result stays cached. Readers accept only results of requests sent after they began to
-/// wait.
+/// How long a result stays cached. A reader accepts a result only if its request was sent after the
+/// reader began to wait.
 const RESULT_TTL: Duration = Duration::from_secs(10);
-/// Maximum number of cached results. It exceeds the number of concurrent checks, so waiting readers
-/// still find their result.
+/// Maximum number of cached results. It exceeds the number of concurrent checks, so readers that
+/// still wait find their result.
 const MAX_RESULTS: u64 = 1_024;
 
 /// Runs freshness checks, at most one per store at a time. Cheap to clone.
@@ -64,15 +64,16 @@ pub struct FreshnessChecker {
     buckets: NamespaceBuckets,
     permits: Arc<Semaphore>,
     results: ExpiringCache<InformerKey, FreshnessCheck>,
-    /// Runs each check to its end, even if the reader gives up.
+    /// Runs each check to its end, even if its reader gives up.
     runtime: Handle,
 }
 
 impl FreshnessCheck {
-    /// Whether a snapshot of the store at `version` is as fresh as the check shows.
+    /// Whether a snapshot of the store at `version` contains every change made before the check.
     ///
-    /// True for the version that passed the check, and for every version from the API server's on.
-    /// A version in between can be a state that was already outdated when the check was sent.
+    /// True for the version that passed the check, and for the API server's version at that time
+    /// and every later version. A version between these two can have been outdated when the check
+    /// was sent.
     #[must_use]
     pub fn is_valid_for(&self, version: Option<&ResourceVersion>) -> bool {
         version.is_some_and(|version| *version == self.stored || *version >= self.newest)
@@ -87,7 +88,7 @@ impl FreshnessChecker {
         Self { reports, buckets, permits, results, runtime: Handle::current() }
     }
 
-    /// Runs a freshness check of the store of `key`, or shares one whose request was sent after
+    /// Runs a freshness check of the store of `key`, or shares a check whose request was sent after
     /// `since`. The requests count against the limits of the namespace `payer`.
     ///
     /// # Errors
@@ -96,16 +97,16 @@ impl FreshnessChecker {
     ///
     /// - The error of the request.
     /// - [`FaultReason::TimedOut`] if the watch does not reach the API server's version in time.
-    /// - [`FaultReason::Throttled`] if the limit of the namespace, or of all freshness checks, is
-    ///   exhausted.
+    /// - [`FaultReason::Throttled`] if no request is permitted in time by the namespace's rate
+    ///   limit, or by the limit on concurrent freshness checks.
     /// - [`FaultReason::Unverified`] if no watch updates the store: it is paused, blocked or not listed
     ///   yet.
     ///
     /// # Cost
     ///
-    /// One request, shared by all readers that came before it was sent. It returns a page of
-    /// metadata for a store of up to 200 objects. For a larger store it returns one object, and a
-    /// probe of about 2 s follows. Takes at most 3 s.
+    /// One request, shared by all readers that came before it was sent. For a store of up to 200
+    /// objects, it returns a page of metadata. For a larger store, it returns one object, and a
+    /// probe of about 2 s follows. A check takes at most 3 s.
     pub async fn check(
         &self,
         key: &InformerKey,
@@ -138,7 +139,8 @@ impl FreshnessChecker {
         let within = deadline.saturating_duration_since(sent);
         let (newest, all) = fetch_newest_version(list_watch, is_small, within).await?;
         if before.is_some_and(|before| newest.is_older_than(&before)) {
-            // Either versions went back, or this API server lags behind. A probe shows which.
+            // The store is newer than the API server's response. Either resource versions went
+            // back, or this API server lags behind. A probe shows which.
             informer.probe.notify_one();
             return Err(not_reached());
         }
@@ -162,13 +164,14 @@ impl FreshnessChecker {
         }
     }
 
-    /// Waits for a permit to run one more check, and draws one request of the namespace `payer`.
+    /// Waits until fewer than 32 checks run and the rate limit of the namespace `payer` permits a
+    /// request. Fails with [`FaultReason::Throttled`] at `deadline`.
     async fn acquire_permit(
         &self,
         payer: &Arc<str>,
         deadline: Instant,
     ) -> Result<SemaphorePermit<'_>, RequestFault> {
-        // The semaphore is never closed.
+        // The semaphore is never closed, so an error means that the deadline has passed.
         let Ok(Ok(one)) = timeout_at(deadline, self.permits.acquire()).await else {
             return Err(too_many_requests());
         };
@@ -195,8 +198,8 @@ fn too_many_requests() -> RequestFault {
     RequestFault::new(FaultReason::Throttled, message)
 }
 
-/// Returns the API server's current version. For a small store also returns the digest of the list,
-/// if the list fits into one page.
+/// Returns the API server's current resource version. For a small store, also returns the digest of
+/// the listed objects, if the list fits into one page.
 async fn fetch_newest_version(
     list_watch: &ListWatch,
     is_small: bool,
@@ -212,8 +215,8 @@ async fn fetch_newest_version(
 }
 
 impl SharedInformer {
-    /// Returns the result if the store has reached `newest`, or if its objects equal `all`. `sent`
-    /// is when the request was sent.
+    /// Returns the passed check if the store has reached `newest`, or if its objects equal the
+    /// digest `all`. The check's request was sent at `sent`.
     fn confirm(
         &self,
         sent: Instant,
@@ -223,8 +226,8 @@ impl SharedInformer {
         if !self.get_summary().is_kept_current() {
             return None;
         }
-        // Hold off the writer, so that the store cannot be purged before its confirmation is
-        // recorded.
+        // Lock the sink until the confirmation is recorded, so that the informer's task cannot
+        // purge the store before.
         let no_writer = self.sink.lock();
         let mut stored = self.reader.version()?;
         let has_reached = stored >= *newest;

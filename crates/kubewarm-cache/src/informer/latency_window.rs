@@ -4,24 +4,24 @@ use super::LatencyQuantiles;
 use std::{collections::VecDeque, time::Duration};
 use tokio::time::Instant;
 
-/// Length of one slice. Slices are dropped as a whole.
+/// Duration that one slice of the window covers. The latencies of a slice leave the window
+/// together.
 const SLICE: Duration = Duration::from_mins(1);
-/// Length of the window.
 const WINDOW: Duration = Duration::from_mins(5);
 
-/// Number of buckets. Their bounds grow by √2 from 256 µs to 134 s. The first and the last bucket
-/// also count all values beyond.
+/// Number of buckets. Their upper bounds grow by a factor of √2 from 256 µs to 134 s. The last
+/// bucket also counts all longer latencies.
 const BUCKETS: usize = 40;
 
-/// log2 of the first bucket's upper bound, in microseconds. Statuses show whole milliseconds, so a
-/// finer resolution is not needed.
+/// log2 of the first bucket's upper bound, in microseconds. Statuses show whole milliseconds, so
+/// shorter latencies need no buckets of their own.
 const FIRST: u32 = 8;
 
-/// Latencies of the last 4 to 5 minutes, the oldest slice first. Holds at most five slices of less
-/// than 200 bytes each.
+/// Latencies of the last 4 to 5 minutes, in at most five slices of less than 200 bytes each. The
+/// oldest slice comes first.
 ///
-/// Quantiles are rounded up to at most √2 times the true value, and never exceed the largest
-/// recorded value.
+/// A quantile from 256 µs to 134 s is at least its true value and at most √2 times as long. No
+/// quantile exceeds the largest recorded latency.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LatencyWindow(VecDeque<LatencySlice>);
 
@@ -39,7 +39,6 @@ impl LatencySlice {
 }
 
 impl LatencyWindow {
-    /// Records one latency at `now`.
     pub(super) fn record(&mut self, now: Instant, took: Duration) {
         if self.0.back().is_none_or(|newest| newest.age(now) >= SLICE) {
             self.0.retain(|slice| slice.age(now) < WINDOW);
@@ -57,11 +56,12 @@ impl LatencyWindow {
         }
     }
 
-    /// Returns the quantiles at `now`, or `None` if the window is empty.
+    /// Returns the median and the 99th percentile at `now`. `None` if the window contains no
+    /// latency.
     ///
     /// # Cost
     ///
-    /// 200 additions.
+    /// 200 additions of counts.
     pub(super) fn quantiles(&self, now: Instant) -> Option<LatencyQuantiles> {
         let mut sums = [0_u64; BUCKETS];
         let mut largest = 0;
@@ -91,12 +91,12 @@ impl LatencyWindow {
     }
 }
 
-/// The first bucket whose upper bound is at least `micros`.
+/// The index of the first bucket whose upper bound is at least `micros`.
 fn bucket(micros: u32) -> usize {
     (0..BUCKETS - 1).find(|&at| u64::from(micros) <= upper_micros(at)).unwrap_or(BUCKETS - 1)
 }
 
-/// The upper bound of bucket `at`; the last bucket is unbounded.
+/// The upper bound of bucket `at`, in microseconds. The last bucket has the bound `u64::MAX`.
 fn upper_micros(at: usize) -> u64 {
     if at >= BUCKETS - 1 {
         return u64::MAX;
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(window.quantiles(start + Duration::from_mins(5)), None);
         window.record(start + Duration::from_secs(301), millis(2));
         let found = window.quantiles(start + Duration::from_secs(301)).unwrap();
-        assert_eq!(found.p99, millis(2), "the first slice no longer counts");
+        assert_eq!(found.p99, millis(2));
     }
 
     #[test]

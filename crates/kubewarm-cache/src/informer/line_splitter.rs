@@ -1,5 +1,5 @@
-//! Splits a watch response into lines while the bytes arrive. Lines have the size limits of
-//! `list_splitter.rs`.
+//! Splits a watch response into lines while the bytes arrive. Of a line above the size limit, it
+//! returns only the first bytes, as `list_splitter.rs` does for items.
 
 use super::list_splitter::{HEAD, SplitItem, keep};
 use memchr::memchr;
@@ -23,8 +23,8 @@ impl LineSplitter {
 
     /// Consumes `chunk` up to the end of the next line.
     ///
-    /// Returns the number of consumed bytes, and the line without its line end, if one ended. Empty
-    /// lines are skipped. Call it again with the rest of the chunk.
+    /// Returns the number of consumed bytes, and the line that ended, if any, without its line end.
+    /// Skips empty lines. The caller then passes the rest of the chunk.
     pub(super) fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> (usize, Option<SplitItem<'a>>) {
         if self.is_handed_out {
             // Thousands of watches are open, so a large line must not leave a large buffer behind.

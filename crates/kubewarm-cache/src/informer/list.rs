@@ -18,10 +18,12 @@ use kubewarm_api::model::{
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
-/// A list whose objects are in the store. Objects that it did not contain are still there, too.
+/// A received list whose objects are in the store. The store also still has its earlier objects
+/// that are absent from the list.
 pub(super) struct AppliedList {
     pub(super) version: ResourceVersion,
-    /// The open watch that a streaming list continues as.
+    /// The open watch that delivered a streaming list and continues with changes. `None` after any
+    /// other strategy.
     pub(super) stream: Option<WatchStream>,
 }
 
@@ -40,7 +42,8 @@ impl From<RequestFault> for ListError {
 }
 
 impl InformerTask {
-    /// Waits for a list slot, lists, and returns the next activity.
+    /// Waits for a list slot, lists, and returns the next activity. `why` is the reason of a
+    /// relist, or `None` for a first list.
     pub(super) async fn list(
         &mut self,
         why: Option<RelistReason>,
@@ -52,8 +55,8 @@ impl InformerTask {
         }
         let tuning = self.informer.tuning(InformerSettings::clone);
         let shared = Arc::clone(&self.shared);
-        // This can send a request for the server's version. It runs without a slot, so a slow
-        // server does not delay other lists.
+        // Choose the strategies before taking a list slot: `order` can request the API server's
+        // version, and a slow response must not occupy a slot.
         let mut order = shared
             .list_methods
             .order(&shared.operator, &self.informer.key, tuning.lists.strategy)
@@ -68,7 +71,8 @@ impl InformerTask {
         };
 
         if self.broken_lists >= 2 {
-            // Something cuts long responses off, and pages are the shortest responses.
+            // At least two consecutive lists broke off or were malformed. Use pages, because short
+            // responses break off less often.
             order.retain(|&method| method == ListMethod::PagedList);
         }
         let mut methods = order.into_iter().peekable();
@@ -168,7 +172,7 @@ impl InformerTask {
     }
 
     /// Lists in pages. If the continue token expires, lists the whole resource instead, as
-    /// client-go does: a newer token would mix two versions in one store.
+    /// client-go does. A new token would mix objects of two resource versions in one store.
     async fn list_pages(
         &mut self,
         replace_policy: ReplacePolicy,
@@ -185,7 +189,8 @@ impl InformerTask {
                         self.informer.apply(Delta::ListStarted(replace_policy));
                         return self.list_whole().await;
                     }
-                    // Fetch the same page again. Repeating an upsert is harmless.
+                    // The page is malformed: fetch it again. Storing the same objects twice is
+                    // harmless.
                     Err(ListError::Fault(fault))
                         if fault.reason() == FaultReason::Malformed && broken < 2 =>
                     {
@@ -202,7 +207,8 @@ impl InformerTask {
         Ok(AppliedList { version: meta.version()?, stream: None })
     }
 
-    /// Requests one part of a list, and applies its objects as they arrive.
+    /// Requests one part of a list, stores its objects as they arrive, and records duration and
+    /// outcome.
     async fn page(&mut self, part: ListPart<'_>) -> Result<ListMetadata, ListError> {
         let started = Instant::now();
         let received = self.receive(part).await;
@@ -210,7 +216,7 @@ impl InformerTask {
         received
     }
 
-    /// Records the duration and the outcome of a list, or of one page.
+    /// Records the duration and the outcome of a list or one page of it.
     pub(super) fn count_list<T>(&self, received: &Result<T, ListError>, started: Instant) {
         let took = started.elapsed();
         let outcome = if received.is_ok() {
@@ -283,7 +289,7 @@ impl InformerTask {
         }
     }
 
-    /// Applies one object of the current list.
+    /// Decodes one object of the current list, and stores or rejects it.
     pub(super) fn apply_listed(&mut self, json: &[u8], stage: DecodeStage) {
         match self.decoder.decode(json) {
             Ok(item) => {
@@ -294,9 +300,9 @@ impl InformerTask {
         }
     }
 
-    /// Refuses a list whose version is older than the store's, as soon as that version is known.
-    /// The API server sends it before the items of built-in kinds, and after the items of custom
-    /// resources.
+    /// Returns an error if the list is older than the store. Without a version in `meta`, the check
+    /// passes: the API server sends the version before the items of built-in kinds, but after the
+    /// items of custom resources.
     fn refuse_older(&self, meta: &ListMetadata) -> Result<(), ListError> {
         match ResourceVersion::parse(&meta.resource_version) {
             Some(listed) => self.refuse_rollback(&listed),
@@ -304,8 +310,8 @@ impl InformerTask {
         }
     }
 
-    /// Refuses a list that is older than the store. Every list is a consistent read, so an older
-    /// one shows that resource versions went back.
+    /// Returns [`ListError::RolledBack`] if `listed` is older than the store's version. Every list
+    /// is a consistent read, so an older list shows that resource versions went back.
     pub(super) fn refuse_rollback(&self, listed: &ResourceVersion) -> Result<(), ListError> {
         match self.informer.status().version() {
             Some(known) if listed.is_older_than(known) => Err(ListError::RolledBack),
@@ -319,7 +325,7 @@ impl InformerTask {
     }
 }
 
-/// Whether a fault means that this strategy does not work for the resource. Other faults would
+/// Whether `fault` shows that this strategy does not work for the resource. Any other fault would
 /// affect every strategy.
 fn needs_other_method(method: ListMethod, fault: &RequestFault) -> bool {
     match method {
@@ -339,7 +345,7 @@ fn too_slow() -> RequestFault {
     RequestFault::new(FaultReason::TimedOut, "the list received too few bytes in time")
 }
 
-/// Describes an object above the size limit. Its name comes from the first bytes.
+/// Describes an object above the size limit. The object's name comes from its first bytes, `head`.
 pub(super) fn oversized(head: &[u8]) -> UndecodableObject {
     UndecodableObject::new(head, format!("it is larger than {} MiB", MAX_OBJECT >> 20))
 }

@@ -1,4 +1,4 @@
-//! List slots: they limit concurrent lists in the process, per namespace and per profile.
+//! List slots limit the number of concurrent lists in the process, per namespace and per profile.
 
 use kubewarm_api::model::{ListSlotOwner, ProfileRef};
 use parking_lot::Mutex;
@@ -11,13 +11,14 @@ use tokio::sync::oneshot;
 
 /// A limited number of permits to list. Cheap to clone.
 ///
-/// A namespace cannot exceed its limit, nor a profile its `maxConcurrentLists`, so slow lists of
-/// one tenant do not delay the others. Within a profile, the target with the highest priority comes
-/// first. Otherwise, the informer that has waited longest comes first.
+/// A namespace cannot use more permits than its limit, and a profile no more than its
+/// `maxConcurrentLists`. So slow lists of one namespace do not delay the lists of others. Within a
+/// profile, the target with the highest priority comes first. Otherwise, the informer that has
+/// waited longest comes first.
 #[derive(Clone, Debug)]
 pub(super) struct ListSlots(Arc<Mutex<ListSlotsState>>);
 
-/// A permit to list. When it is dropped, the next waiting informer receives it.
+/// A permit to list. When the permit is dropped, the next waiting informer receives it.
 #[derive(Debug)]
 #[must_use = "a slot that is dropped at once bounds nothing"]
 pub(super) struct ListSlot {
@@ -32,8 +33,8 @@ struct ListSlotsState {
     namespace_limit: usize,
     /// Permits in use, by namespace.
     in_use: HashMap<Arc<str>, usize>,
-    /// Profiles with a permit or a waiting informer. Its size is bounded, because each informer
-    /// waits at most once.
+    /// Profiles with a permit or a waiting informer. The number of waiting informers is bounded,
+    /// because each informer waits at most once.
     profiles: BTreeMap<ProfileRef, ProfileListSlots>,
     sequence: u64,
 }
@@ -41,7 +42,7 @@ struct ListSlotsState {
 #[derive(Debug, Default)]
 struct ProfileListSlots {
     in_use: usize,
-    /// Ordered by descending priority, then by arrival.
+    /// Waiting informers, by descending priority and then by arrival.
     waiting: BTreeMap<(Reverse<u16>, u64), ListSlotWaiter>,
 }
 
@@ -53,7 +54,8 @@ struct ListSlotWaiter {
 }
 
 impl ListSlots {
-    /// Creates `total` permits, at most `namespace_limit` of them for one namespace. A 0 counts as 1.
+    /// Creates `total` permits, and lets one namespace use at most `namespace_limit` of them.
+    /// Either number is at least 1: a 0 counts as 1.
     pub(super) fn new(total: usize, namespace_limit: usize) -> Self {
         Self(Arc::new(Mutex::new(ListSlotsState {
             free: total.max(1),
@@ -75,7 +77,8 @@ impl ListSlots {
                 let position = (Reverse(member.priority), inner.sequence);
                 let waiter = ListSlotWaiter { limit: member.max_concurrent_lists.max(1), wake };
                 let profile = inner.profiles.entry(member.profile.clone()).or_default();
-                // Cancelled waiters would otherwise receive permits and return them at once.
+                // Remove cancelled waiters, which would otherwise receive permits and return them
+                // at once.
                 profile.waiting.retain(|_, waiter| !waiter.wake.is_closed());
                 profile.waiting.insert(position, waiter);
             }
@@ -89,8 +92,8 @@ impl ListSlots {
     /// Grants free permits to waiting informers until none can be granted.
     fn admit(&self) {
         loop {
-            // An unclaimed slot must be dropped outside the lock, because its `drop` takes the
-            // lock.
+            // Release the lock at the end of this line, because dropping an unclaimed slot below
+            // takes the lock again.
             let granted = self.0.lock().next();
             let Some((profile, waiter)) = granted else { return };
             let slot = ListSlot { slots: self.clone(), profile };
@@ -102,11 +105,12 @@ impl ListSlots {
 }
 
 impl ListSlotsState {
-    /// Removes the next eligible waiter from its queue and counts its permit.
+    /// Removes the waiter whose turn it is from its queue, and counts its permit as used. `None` if
+    /// no waiter can receive a permit.
     ///
     /// # Cost
     ///
-    /// O(1) while no permit is free, else O(n) in the profiles that wait or list.
+    /// O(1) while no permit is free, otherwise O(n) in the number of profiles that wait or list.
     fn next(&mut self) -> Option<(ProfileRef, ListSlotWaiter)> {
         if self.free == 0 {
             return None;

@@ -1,17 +1,18 @@
 //! Splits a list response into its items while the bytes arrive.
 //!
 //! The splitter buffers at most one item. It skips an item above the size limit, and returns only
-//! the item's first bytes so that the caller can report its name. It checks only the syntax that
-//! determines where items end; the decoder checks the rest.
+//! the item's first bytes, from which the caller reads the item's name. The splitter checks only
+//! the syntax that determines where items end; the decoder checks the rest.
 
 use kubewarm_api::model::{FaultReason, RequestFault};
 use memchr::memchr2;
 use std::fmt;
 
-/// Maximum size of an object, in bytes. By default, etcd rejects requests above 1.5 MiB, and the
-/// API server rejects objects above 3 MiB. Conversion between versions can increase the size.
+/// Maximum size of an object, in bytes. By default, etcd rejects an object above 1.5 MiB. This
+/// limit is higher, because conversion between API versions can increase an object's size.
 pub(super) const MAX_OBJECT: usize = 16 << 20;
-/// Number of bytes of an oversized object that are kept, to read its name.
+/// Number of bytes that the splitter keeps of an object above its size limit, to read the object's
+/// name.
 pub(super) const HEAD: usize = 4 << 10;
 /// Maximum size of the frame of a list, in bytes. The frame is everything except the items, such as
 /// kind, version and continue token.
@@ -26,7 +27,7 @@ pub(super) enum SplitItem<'a> {
 }
 
 impl SplitItem<'_> {
-    /// Number of bytes in memory, which is not the original size of an oversized item.
+    /// Number of bytes in memory. An oversized item originally had more bytes.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Whole(bytes) | Self::Oversized(bytes) => bytes.len(),
@@ -80,8 +81,8 @@ impl ListSplitter {
         }
     }
 
-    /// Returns the frame received so far, closed so that it is valid JSON. Once the items have
-    /// begun, it contains everything before them.
+    /// Returns the frame received so far. While items arrive, the method appends `]}`, so that the
+    /// part before the items is valid JSON.
     pub(super) fn frame(&self) -> Vec<u8> {
         let mut frame = self.frame.clone();
         match self.position {
@@ -91,7 +92,8 @@ impl ListSplitter {
         frame
     }
 
-    /// Whether the splitter has reached the items. It stays false after them.
+    /// Whether the list's items are arriving. False before the first item and after the end of the
+    /// items.
     pub(super) fn is_in_items(&self) -> bool {
         self.position != ListPosition::Frame
     }
@@ -103,11 +105,11 @@ impl ListSplitter {
             && self.frame.trim_ascii_end().ends_with(b"}")
     }
 
-    /// Consumes `chunk` up to the end of the next item. It also stops before the first item, so
-    /// that the caller can read the frame first.
+    /// Consumes `chunk` up to the end of the next item. The method also stops before the first
+    /// item, so that the caller can read the frame first.
     ///
-    /// Returns the number of consumed bytes, and the item that ended there, if any. Call it again
-    /// with the rest of the chunk.
+    /// Returns the number of consumed bytes, and the item that ended there, if any. The caller then
+    /// passes the rest of the chunk.
     ///
     /// # Errors
     ///
@@ -118,7 +120,7 @@ impl ListSplitter {
         chunk: &'a [u8],
     ) -> Result<(usize, Option<SplitItem<'a>>), RequestFault> {
         if self.position != ListPosition::Item && !self.partial.is_empty() {
-            // The last call returned this item.
+            // The previous call returned the item in `partial`.
             self.partial.clear();
             self.skipped = 0;
         }
@@ -177,7 +179,8 @@ impl ListSplitter {
         Ok((at, None))
     }
 
-    /// Skips to the end of the string or of the chunk.
+    /// Returns the position after the current string, or the chunk's length if the chunk ends
+    /// earlier.
     fn pass_string(&mut self, chunk: &[u8], at: usize) -> usize {
         let rest = chunk.get(at..).unwrap_or_default();
         let end = if self.string == JsonStringState::Escape {
@@ -210,7 +213,7 @@ impl ListSplitter {
         Ok(())
     }
 
-    /// Whether the `[` at the end of the frame opens the member `items`.
+    /// Whether the `[` at the end of the frame opens the list's member `items`.
     fn opens_items(&self) -> bool {
         let before = self.frame.strip_suffix(b"[").unwrap_or_default().trim_ascii_end();
         let key = before.strip_suffix(b":").unwrap_or_default().trim_ascii_end();
@@ -235,8 +238,8 @@ impl ListSplitter {
     }
 }
 
-/// Appends bytes to a partial item or line. Above the size limit, only the first `HEAD` bytes
-/// remain.
+/// Appends `bytes` to an incomplete item or line. Of an item or line above `cap` bytes, only the
+/// first `HEAD` bytes remain.
 pub(super) fn keep(partial: &mut Vec<u8>, skipped: &mut usize, cap: usize, bytes: &[u8]) {
     let cap = if *skipped > 0 { HEAD } else { cap };
     let free = cap.saturating_sub(partial.len()).min(bytes.len());

@@ -1,7 +1,7 @@
-//! The requests of one informer, like client-go's `ListerWatcher`.
+//! Sends the requests of one informer, like client-go's `ListerWatcher`.
 //!
-//! The informer's task reads the responses of lists and watches itself. The small requests `peek`
-//! and `probe` return a parsed result.
+//! For lists and watches, the informer's task reads the response itself. `peek` and `probe` send
+//! small requests and return a parsed result.
 
 use super::{
     UpstreamEventType,
@@ -20,11 +20,11 @@ use kubewarm_client::fault;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Maximum number of bytes of a peek's response that are read. It exceeds the metadata of one
-/// object plus the frame of its list. It also exceeds one object of etcd's default maximum size.
+/// Maximum number of bytes that `peek` reads of a response. One object of 1.5 MiB, etcd's default
+/// limit, fits.
 const MAX_PEEK: usize = 8 << 20;
 
-/// The path, the selectors and the representation of one informer, with a client of its identity.
+/// Builds and sends the requests of one informer, with a client that uses the informer's identity.
 #[derive(Clone)]
 pub(super) struct ListWatch {
     pub(super) client: Arc<kube::Client>,
@@ -34,23 +34,21 @@ pub(super) struct ListWatch {
 /// The first event or bookmark of a short watch.
 #[derive(Debug)]
 pub(super) enum ShortWatchResult {
-    /// A bookmark of this version, without an event before it.
+    /// A bookmark with this version came first.
     Bookmark(ResourceVersion),
-    /// An event of an object with this version.
+    /// An event came first; its object has this version.
     Event(ResourceVersion),
-    /// Neither; the text is the reason.
+    /// No readable event or bookmark arrived. The text is the reason.
     Nothing(&'static str),
 }
 
 impl ListWatch {
-    /// # Errors
-    ///
-    /// The errors of [`InformerEndpoint::new`].
     pub(super) fn new(client: &Arc<kube::Client>, key: &InformerKey) -> Result<Self, RequestFault> {
         Ok(Self { client: Arc::clone(client), endpoint: InformerEndpoint::new(key)? })
     }
 
-    /// Sends the request that `build` creates, and waits for the headers of a successful response.
+    /// Sends the request that `build` creates, and waits for the headers of a successful response,
+    /// at most for `within`.
     ///
     /// # Errors
     ///
@@ -65,14 +63,14 @@ impl ListWatch {
 
     /// Lists one object with a consistent read.
     ///
-    /// A success shows that the identity can list. The result has the current resource version and
-    /// the number of remaining objects. Both are missing if the response cannot be parsed or
-    /// exceeds 8 MiB.
+    /// A success shows that the identity is permitted to list. The result contains the current
+    /// resource version and the number of remaining objects. It contains neither if the response
+    /// cannot be parsed or exceeds 8 MiB.
     ///
     /// # Errors
     ///
-    /// The fault that the response means. It is a refusal if [`FaultReason::is_access_denied`] returns
-    /// true.
+    /// The fault of the response, or of a broken connection. If the API server rejected the
+    /// identity, [`FaultReason::is_access_denied`] returns true.
     ///
     /// # Cost
     ///
@@ -81,7 +79,8 @@ impl ListWatch {
         let mut chunks = self.open(within, InformerEndpoint::one).await?;
         let mut body = Vec::new();
         let reading = async {
-            // A server that sends an object has authorized the list, however large the object is.
+            // A response above 8 MiB is no error: a server that sends an object has authorized the
+            // list.
             while body.len() <= MAX_PEEK {
                 let Some(chunk) = chunks.next().await else { break };
                 body.extend_from_slice(&chunk?);
@@ -93,8 +92,9 @@ impl ListWatch {
         })
     }
 
-    /// Opens a watch after `from` that the server ends after `lasting`. Returns the first event or
-    /// bookmark that arrives within twice that time.
+    /// Opens a watch from resource version `from`, with a `timeoutSeconds` of `lasting`. Returns
+    /// the first event or bookmark that arrives within twice `lasting`. The response headers must
+    /// arrive within `within`.
     ///
     /// # Errors
     ///
@@ -123,7 +123,6 @@ impl ListWatch {
     }
 }
 
-/// Interprets the first line of a short watch.
 fn parse_first_event(item: &SplitItem<'_>) -> Result<ShortWatchResult, RequestFault> {
     let event = match item {
         SplitItem::Whole(line) => UpstreamEvent::parse(line),
@@ -139,13 +138,13 @@ fn parse_first_event(item: &SplitItem<'_>) -> Result<ShortWatchResult, RequestFa
             tombstone(event.object).and_then(|object| object.version).map(ShortWatchResult::Event)
         }
     };
-    // An event that cannot be parsed does not show whether anything changed.
+    // An unreadable event does not show whether an object changed, so it counts as no result.
     Ok(result.unwrap_or(unclear))
 }
 
 impl fmt::Debug for ListWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Leave out the client, which holds credentials.
+        // Omit the client, because it holds credentials.
         f.debug_struct("ListWatch").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }

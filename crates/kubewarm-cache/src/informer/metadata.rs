@@ -1,4 +1,4 @@
-//! The metadata of objects and lists that informers read.
+//! Parses the metadata of the objects and lists that informers receive.
 
 use super::list_splitter::ListSplitter;
 use kubewarm_api::model::{FaultReason, ObjectIdentity, RequestFault, ResourceVersion, Uid};
@@ -7,7 +7,7 @@ use serde::{Deserialize, de::Error as _};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// An object or a list, decoded without its other fields.
+/// The metadata of an object or a list. Decoding ignores all other fields.
 #[derive(Deserialize)]
 pub(super) struct PartialMetadata<T> {
     #[serde(default)]
@@ -36,7 +36,8 @@ pub(super) struct ObjectMetadata<'a> {
 
 #[derive(Default, Deserialize)]
 pub(super) struct KnownAnnotations<'a> {
-    /// `kubectl apply` stores the last applied manifest here, including the payload of a Secret.
+    /// The annotation in which `kubectl apply` stores the last applied manifest, which includes the
+    /// payload of a Secret.
     #[serde(borrow, default, rename = "kubectl.kubernetes.io/last-applied-configuration")]
     pub(super) last_applied: Option<&'a RawValue>,
     /// `true` in the bookmark that ends the initial events of a streaming list.
@@ -58,21 +59,24 @@ impl<'a> ObjectMetadata<'a> {
         ObjectIdentity { namespace, name: &self.name, uid: self.uid(), version: self.version() }
     }
 
-    /// Whether every label is a string. Only a check: the store reads the labels from the body.
+    /// Whether every label value is a string. This method only checks: the store reads the labels
+    /// from the object's body.
     pub(super) fn has_valid_labels(&self) -> bool {
         self.labels.is_none_or(|labels| {
             let labels = labels.get().as_bytes();
-            // The cursor treats a value that is not an object as an empty object.
+            // `JsonCursor` treats any value that is not an object as an empty object, so check for
+            // `{` first.
             labels.starts_with(b"{") && JsonCursor::new(labels).strings(&mut |_, _| {}).is_some()
         })
     }
 
     /// # Errors
     ///
-    /// An error if `annotations` is not an object, or if it repeats a key that is read here.
+    /// Fails if `annotations` is not a JSON object, or if it contains a key of [`KnownAnnotations`]
+    /// twice.
     pub(super) fn annotations(&self) -> serde_json::Result<KnownAnnotations<'a>> {
         let Some(annotations) = self.annotations else { return Ok(KnownAnnotations::default()) };
-        // serde would accept an array as the fields in order.
+        // serde would also accept a JSON array, whose elements become the fields in order.
         if !annotations.get().starts_with('{') {
             return Err(serde_json::Error::custom("no object"));
         }
@@ -92,12 +96,13 @@ pub(super) struct ListMetadata {
 }
 
 impl ListMetadata {
-    /// Parses the frame of the list that `splitter` has received.
+    /// Parses the metadata of a list from the frame of `splitter`: everything received except the
+    /// items.
     pub(super) fn of(splitter: &ListSplitter) -> Result<Self, RequestFault> {
         Self::parse(&splitter.frame())
     }
 
-    /// Parses a list, with or without its items.
+    /// Parses the metadata of a list, with or without its items.
     pub(super) fn parse(json: &[u8]) -> Result<Self, RequestFault> {
         let PartialMetadata { metadata } = serde_json::from_slice(json)
             .map_err(|_| RequestFault::new(FaultReason::Malformed, "the answer is not a list"))?;

@@ -1,8 +1,8 @@
 //! Informers: each lists and watches one resource, fills one store, and reports its state.
 //!
-//! The controller starts and stops informers through `InformerRegistry`. Readers, metrics and statuses
-//! use `InformerReports`. Inside, `registry.rs` runs one `task.rs` per informer; `list.rs` and `watch.rs`
-//! are its two activities.
+//! The controller starts and stops informers through `InformerRegistry`. Readers, metrics and
+//! statuses get the state of informers from `InformerReports`. `registry.rs` runs one
+//! `InformerTask` (`task.rs`) per informer, which lists (`list.rs`) and watches (`watch.rs`).
 
 mod access_check;
 mod access_gate;

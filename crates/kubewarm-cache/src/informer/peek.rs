@@ -4,8 +4,8 @@ use kubewarm_api::model::{ResourceVersion, Tombstone};
 use kubewarm_wire::json::JsonCursor;
 use std::borrow::Cow;
 
-/// Reads the name and the version of a deleted object, and ignores errors in its other fields.
-/// `None` if the name cannot be read.
+/// Reads the name and the resource version of a deleted object, and ignores errors in its other
+/// fields. `None` if the name cannot be read.
 pub(super) fn tombstone(json: &[u8]) -> Option<Tombstone<'static>> {
     let metadata = metadata(json)?;
     let name = text(metadata, "name").filter(|name| !name.is_empty())?;
@@ -16,7 +16,8 @@ pub(super) fn tombstone(json: &[u8]) -> Option<Tombstone<'static>> {
     })
 }
 
-/// Maximum length of a Kubernetes name. A longer name could flood logs and statuses.
+/// Maximum length of a Kubernetes name, in bytes. kubewarm does not report a longer name, which
+/// could flood logs and statuses.
 const MAX_NAME: usize = 253;
 
 /// Reads `namespace/name` of an object that can be malformed or cut off after its metadata. `None`
@@ -31,13 +32,13 @@ pub(super) fn peek_name(json: &[u8]) -> Option<String> {
     (namespace.len() <= MAX_NAME).then(|| format!("{namespace}/{name}"))
 }
 
-/// A cursor at the value of `metadata`.
+/// Returns a cursor at the value of the object's `metadata`.
 fn metadata(json: &[u8]) -> Option<JsonCursor<'_>> {
     let mut at = JsonCursor::new(json);
     at.seek("metadata")?.then_some(at)
 }
 
-/// The value of a string field of the metadata. The JSON only has to be valid up to there.
+/// Returns the value of a string field of the metadata. The JSON after this field can be invalid.
 fn text(mut metadata: JsonCursor<'_>, field: &str) -> Option<String> {
     metadata.seek(field)?.then(|| metadata.text())?.map(Cow::into_owned)
 }

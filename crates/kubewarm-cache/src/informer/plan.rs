@@ -1,9 +1,9 @@
-//! Computes the informers to start, hold, stop and retune, before the registry changes any.
+//! Computes which informers the registry must start, pause, stop and retune.
 
 use kubewarm_api::model::{InformerKey, InformerSpec, ProfileMode};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The informers that the profiles require, with their mode.
+/// The informers that the profiles require, with the settings and the mode of each informer.
 pub type DesiredInformers = BTreeMap<InformerKey, (InformerSpec, ProfileMode)>;
 
 /// The difference between the required informers and the running ones.
@@ -12,17 +12,19 @@ pub type DesiredInformers = BTreeMap<InformerKey, (InformerSpec, ProfileMode)>;
 pub struct InformerPlan {
     /// Informers to create or to resume.
     pub start: Vec<InformerSpec>,
-    /// Informers to pause, or to create without a watch. Their stores remain.
+    /// Informers to pause. The registry creates missing ones without a watch, and existing stores
+    /// keep their objects.
     pub pause: Vec<InformerSpec>,
-    /// Informers that no profile requires any more: the registry ends them and drops their stores.
+    /// Informers that no profile requires any more. The registry ends them and drops their stores.
     pub stop: BTreeSet<InformerKey>,
-    /// Running or paused informers whose mode does not change. Their tuning can have changed.
+    /// Existing informers whose mode does not change. Their settings can have changed.
     pub retune: Vec<InformerSpec>,
 }
 
-/// Computes the difference. The function is pure, and equal inputs give equal plans.
+/// Computes the changes from the `running` informers to the `desired` ones. The function is pure,
+/// and equal inputs give equal plans.
 ///
-/// An informer in the mode `Plan` is neither started nor kept.
+/// The plan does not start an informer of mode `Plan`, and stops it if it runs.
 pub fn plan(
     desired: &DesiredInformers,
     running: &BTreeMap<InformerKey, ProfileMode>,

@@ -1,4 +1,4 @@
-//! Creates, pauses and stops the informers, and runs one task for each.
+//! Creates, pauses and stops all informers, and runs one task for each informer.
 
 use super::{
     ChangeNotifier, FreshnessChecker, InformerMetrics, InformerPlan, InformerReport,
@@ -19,45 +19,47 @@ use parking_lot::RwLock;
 use std::{collections::BTreeMap, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 
-/// Limits of the process.
+/// Limits on the requests of all informers in the process.
 #[derive(Clone, Debug)]
 pub struct RegistryLimits {
     /// Maximum number of concurrent lists.
     pub lists: usize,
-    /// Percentage of the limits for lists, probes and consistency checks that one namespace can
+    /// Percentage of the concurrent lists, probes and consistency checks that one namespace can
     /// use.
     pub namespace_quota: usize,
-    /// Rate limits for requests, by namespace. Freshness checks and consistency checks use the
-    /// spare part.
+    /// Rate limits for requests, by namespace. Freshness checks and consistency checks use at most
+    /// half of a limit, because access checks need the other half.
     pub buckets: NamespaceBuckets,
 }
 
-/// Maximum number of concurrent probes. Each probe uses one connection for about 2 s.
+/// Maximum number of concurrent probes. A probe is a second, short watch of about 2 s, which shows
+/// whether a silent watch missed events.
 ///
-/// At the default `--namespace-quota` of 25 %, a namespace can probe 16 silent informers a second.
-/// With a staleness limit of 30 s, that is enough for about 400 of them.
+/// At the default `--namespace-quota` of 25 %, one namespace can start 16 probes per second. With a
+/// staleness limit of 30 s, that rate is enough for about 400 informers with silent watches.
 const MAX_PROBES: usize = 128;
 
-/// Maximum number of concurrent consistency checks. They are few because no client waits for them.
+/// Maximum number of concurrent consistency checks. The number is small because no client waits for
+/// a consistency check.
 const MAX_CONSISTENCY_CHECKS: usize = 4;
 
-/// Maximum number of cached rollback checks, and of cached namespace lookups. Evicted results cost
-/// additional requests.
+/// Maximum number of cached rollback checks, and of cached namespace lookups. An evicted result
+/// costs one more request.
 const MAX_CACHED_RESULTS: u64 = 4_096;
-/// How long these results stay cached. Callers never accept a result of a request sent before they
-/// needed it, so a few seconds would be enough.
+/// How long rollback checks and namespace lookups stay cached. A caller accepts a result only if
+/// its request was sent after the caller needed it, so a few seconds would be enough.
 const RESULT_TTL: Duration = Duration::from_mins(1);
 
-/// All informers of the process: gives access to their reports, and passes changes of access to
-/// them. Cheap to clone.
+/// Handle to all informers of the process. It returns their reports, and passes losses and returns
+/// of access to the informers. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct InformerReports(Arc<RwLock<BTreeMap<InformerKey, Arc<SharedInformer>>>>);
 
-/// Creates the sink of an informer from the writer of its store.
+/// Creates the sink that receives an informer's deltas and writes them to its store with the
+/// `StoreWriter`.
 type SinkFactory = Box<dyn Fn(&InformerKey, StoreWriter) -> Box<dyn DeltaSink> + Send + Sync>;
 
-/// Creates and stops the informers. There is one registry in the process, and the controller owns
-/// it.
+/// Creates and stops the informers. The process has one registry, which the controller owns.
 pub struct InformerRegistry {
     shared: Arc<TaskContext>,
     clients: Arc<dyn ClientProvider>,
@@ -76,38 +78,39 @@ impl InformerReports {
         self.0.read().values().cloned().collect()
     }
 
-    /// The report of one informer.
+    /// Returns the report of one informer. `None` if the registry has no informer for `key`.
     #[must_use]
     pub fn get(&self, key: &InformerKey) -> Option<InformerReport> {
         self.informer(key).map(|informer| informer.report())
     }
 
-    /// The report of one informer without usage, latencies and undecodable objects. It is cheap
-    /// enough for every read.
+    /// Returns the report of one informer without the store's size, latencies and undecodable
+    /// objects. Cheap enough for every client read.
     #[must_use]
     pub fn get_summary(&self, key: &InformerKey) -> Option<InformerReport> {
         self.informer(key).map(|informer| informer.get_summary())
     }
 
-    /// Records the latency of a read that the informer's store answered.
+    /// Records the latency of a client read that the informer's store answered.
     pub fn observe_read(&self, key: &InformerKey, took: Duration) {
         if let Some(informer) = self.informer(key) {
             informer.status().observe_read(took);
         }
     }
 
-    /// The results of an informer's own requests, without the cost of a report.
+    /// Returns the results of an informer's own list and watch requests. Cheaper than a report.
     #[must_use]
     pub fn get_list_watch_access(&self, key: &InformerKey) -> Option<ListWatchAccess> {
         self.informer(key).map(|informer| informer.get_list_watch_access())
     }
 
-    /// Records that an informer lost access to `verb`. Its watch ends, and reads are blocked at
-    /// once unless the profile sets `ServeStale`.
+    /// Records that an informer lost access to `verb`. The informer's watch ends. From now on,
+    /// clients cannot read its store unless a profile sets `ServeStale`.
     ///
-    /// After a refusal, the store is purged unless a profile sets `ServeStale`. If the last
-    /// confirmation is only too old ([`FaultReason::Unverified`]), the store remains. An unknown key is
-    /// ignored. A repeated refusal only updates the reason.
+    /// If the API server rejected the identity, the informer purges its store, unless a profile
+    /// sets `ServeStale`. If the last confirmation is only too old ([`FaultReason::Unverified`]),
+    /// the store keeps its objects. A repeated rejection only updates the reason. An unknown key
+    /// has no effect.
     pub fn block(&self, key: &InformerKey, verb: Verb, fault: &RequestFault) {
         if let Some(informer) = self.informer(key) {
             informer.block(verb, fault);
@@ -117,14 +120,15 @@ impl InformerReports {
     /// Records that an informer's access is confirmed. The informer retries at once instead of
     /// after its backoff.
     ///
-    /// Call it also if access was never lost but the informer's own last request was refused.
+    /// Call it also for an informer that never lost access, but whose own last request was rejected
+    /// with 401 or 403.
     pub fn unblock(&self, key: &InformerKey) {
         if let Some(informer) = self.informer(key) {
             informer.unblock();
         }
     }
 
-    /// The reports of all informers, ordered by key.
+    /// Returns the reports of all informers, ordered by key.
     #[must_use]
     pub fn list_reports(&self) -> Vec<(InformerKey, InformerReport)> {
         let every = self.every().into_iter();
@@ -133,7 +137,8 @@ impl InformerReports {
 }
 
 impl InformerRegistry {
-    /// Creates an empty registry. The informers' stores are opened in `catalog`.
+    /// Creates a registry without informers. The registry opens the stores of later informers in
+    /// `catalog`.
     #[must_use]
     pub fn new(
         clients: Arc<dyn ClientProvider>,
@@ -169,7 +174,7 @@ impl InformerRegistry {
         }
     }
 
-    /// Sets the function that wraps the store writer of each informer created from now on.
+    /// Sets the function that wraps the store writer of every informer created later.
     #[must_use]
     pub fn with_sinks(
         self,
@@ -178,20 +183,20 @@ impl InformerRegistry {
         Self { make_sink: Box::new(make), ..self }
     }
 
-    /// A handle to the reports. It stays valid independently of the registry.
+    /// Returns a handle to the reports, which stays valid after the registry is dropped.
     #[must_use]
     pub fn reports(&self) -> InformerReports {
         self.informers.clone()
     }
 
-    /// The freshness checks of these informers. Must be called within a tokio runtime, which runs
-    /// them.
+    /// Creates a checker that runs freshness checks of the registry's informers. Must be called
+    /// within the tokio runtime that is to run the checks.
     #[must_use]
     pub fn freshness_checker(&self) -> FreshnessChecker {
         FreshnessChecker::new(self.reports(), self.shared.buckets.clone())
     }
 
-    /// The signal for changes of an informer's phase and of namespaces.
+    /// Returns the notifier that wakes its receivers when the state of an informer changes.
     #[must_use]
     pub fn changes(&self) -> ChangeNotifier {
         self.shared.changes.clone()
@@ -211,8 +216,8 @@ impl InformerRegistry {
         if let Some(informer) = self.informers.informer(&spec.key) {
             return informer;
         }
-        // Frees the tasks of stopped informers. The `JoinSet` would otherwise keep them until
-        // shutdown.
+        // Remove the finished tasks of stopped informers, which the `JoinSet` would otherwise keep
+        // until shutdown.
         while self.tasks.try_join_next().is_some() {}
         let shared = Arc::clone(&self.shared);
         let writer = self.catalog.open(&spec.key, &spec.indexes);
@@ -224,23 +229,23 @@ impl InformerRegistry {
         self.informers.0.write().insert(spec.key.clone(), Arc::clone(&informer));
         let running = Arc::clone(&informer);
         self.tasks.spawn(async move {
-            // Stopping drops the task. That is safe because the store is consistent between any two
-            // deltas.
+            // Cancelling `stop` drops the informer's task. That is safe because the store is
+            // consistent between any two deltas.
             let stop = running.stop.clone();
             let _ended = stop.run_until_cancelled(supervise(running, shared)).await;
         });
         informer
     }
 
-    /// The mode of every informer.
+    /// Returns the mode of every informer.
     #[must_use]
     pub fn running_informers(&self) -> BTreeMap<InformerKey, ProfileMode> {
         let every = self.informers.every().into_iter();
         every.map(|informer| (informer.key.clone(), informer.mode())).collect()
     }
 
-    /// Applies `plan`. Informers are stopped last, so that a replacement exists before its
-    /// predecessor ends.
+    /// Applies `plan`. The registry stops informers last, so that a replacement starts before the
+    /// informer that it replaces ends.
     pub fn apply(&mut self, plan: InformerPlan) {
         // No `..`: a new field of `InformerPlan` must not compile until this function handles it.
         let InformerPlan { start, pause, stop, retune } = plan;
@@ -266,12 +271,12 @@ impl InformerRegistry {
         }
     }
 
-    /// Pauses an informer, or creates a paused one. An existing store remains.
+    /// Pauses an informer, or creates a paused one. An existing store keeps its objects.
     pub fn pause(&mut self, spec: &InformerSpec) {
         self.get_or_create(spec).pause();
     }
 
-    /// Ends an informer and drops its store. An unknown key is ignored.
+    /// Ends an informer and drops its store. An unknown key has no effect.
     pub fn stop(&mut self, key: &InformerKey) {
         let Some(informer) = self.informers.0.write().remove(key) else { return };
         informer.stop.cancel();
@@ -279,7 +284,8 @@ impl InformerRegistry {
         self.shared.changes.notify();
     }
 
-    /// Applies new tuning and indexes. The watch continues. An unknown key is ignored.
+    /// Applies new tuning and indexes to an informer without ending its watch. An unknown key has
+    /// no effect.
     pub fn retune(&mut self, spec: &InformerSpec) {
         let Some(informer) = self.informers.informer(&spec.key) else { return };
         if informer.control.borrow().spec.indexes != spec.indexes {
@@ -288,8 +294,8 @@ impl InformerRegistry {
         informer.retune(spec);
     }
 
-    /// Orders a relist of an informer that is active and synced. Readers keep using its store
-    /// meanwhile.
+    /// Orders an informer to relist if it is active and synced. Clients can read its store during
+    /// the relist.
     pub fn relist(&mut self, key: &InformerKey, why: RelistReason) {
         if let Some(informer) = self.informers.informer(key) {
             informer.relist(why);
@@ -298,24 +304,24 @@ impl InformerRegistry {
 }
 
 /// Runs an informer's task whenever the informer is active and has access. Only this function and
-/// that task write the status and the store.
+/// the task write the status and the store.
 ///
-/// A panic of the task is logged and reported. The store is then purged, and the next run begins
-/// after a backoff.
+/// After a panic of the task, this function logs and reports the panic, waits for a backoff, and
+/// purges the store. Then it runs the task again.
 async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
     let mut panics = RetryBackoff::new(shared.timing.backoff);
     let mut control = informer.control.subscribe();
     let mut relisted = 0;
     let mut was_closed = false;
     loop {
-        // Read the orders before anything else. A later change of `ends` ends the task below, so no
-        // order is lost.
+        // Read the orders first. A later change of `ends` ends the task's run below, so no order is
+        // lost.
         let now = control.borrow_and_update().clone();
         informer.purge_outdated(&now.gate);
         if now.mode != ProfileMode::Active || now.gate.is_closed() {
             was_closed |= now.gate.is_closed();
-            // A change of tuning also wakes this: a store that was kept for `ServeStale` must then
-            // be purged.
+            // A change of tuning also ends this wait: if a profile no longer sets `ServeStale`, the
+            // store must be purged.
             let _changed = control.changed().await;
             continue;
         }
@@ -340,8 +346,8 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
         let task = match &informer.list_watch {
             Ok(list_watch) => InformerTask::new(&informer, list_watch, &shared, now.gate.epoch),
             Err(fault) => {
-                // kubewarm refused the key before any request. Only an edited profile helps, and it
-                // creates another informer.
+                // kubewarm rejects this key without a request. Only an edit of the profile can
+                // help, and the edit creates another informer.
                 informer.record_failure(Verb::List, fault, 1, Duration::MAX);
                 ended.await;
                 continue;
@@ -350,7 +356,7 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
         tokio::select! {
             biased;
             () = ended => continue,
-            // Boxed, so that a paused informer uses little memory.
+            // Box the task's large future, so that a paused informer uses little memory.
             _panic = AssertUnwindSafe(Box::pin(task.run())).catch_unwind() => {}
         }
         let fault =
@@ -359,7 +365,7 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
         tracing::error!(informer = %informer.key, "the task of an informer panicked; it starts again after a wait");
         informer.record_failure(Verb::List, &fault, panics.failures(), delay);
         tokio::time::sleep(delay).await;
-        // The panic can have left the store half updated.
+        // The panic can have left the store with a half applied delta.
         informer.purge();
     }
 }

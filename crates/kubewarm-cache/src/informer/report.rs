@@ -7,38 +7,39 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::{fmt::Display, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The state of an informer as reports show it. `status.rs` derives it from `TaskState`, and
-/// `shared_informer.rs` overrides it while the informer is paused or blocked.
+/// The state of an informer as reports show it. `status.rs` derives it from `TaskState`.
+/// `shared_informer.rs` replaces it while the informer is paused or blocked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum InformerPhase {
-    /// The first list waits for a slot.
+    /// The first list waits for a list slot.
     #[default]
     Queued,
     /// The first list is in progress.
     Listing,
     /// Synced; the watch is open.
     Watching,
-    /// Synced; the watch is open, but the last confirmation is older than the staleness limit.
-    /// Probes check whether the watch is dead.
+    /// Synced; the watch is open, but the last confirmation is older than the staleness limit. The
+    /// informer opens short second watches to find out whether the first watch is dead.
     Silent,
-    /// Synced; the watch ended and is being reopened.
+    /// Synced; the last watch ended, and the informer opens the next one.
     Reconnecting,
-    /// Synced; a relist is in progress, or waits for a slot.
+    /// Synced; a relist is in progress or waits for a list slot.
     Relisting,
-    /// The last attempt failed. The next one starts at [`InformerFault::next_retry`].
+    /// The last list or watch failed. The next attempt starts at [`InformerFault::next_retry`].
     Failing,
-    /// No profile that declares the informer is active, so no watch is open. The store remains.
+    /// No profile that declares the informer is active, so no watch is open. The store keeps its
+    /// objects.
     Paused,
     /// Blocked: access was lost or is unconfirmed. The informer sends no requests until access
     /// returns.
     Blocked,
 }
 
-/// The last failure of an informer, and the time of its next attempt.
+/// The last failed request of an informer, and the time of its next attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InformerFault {
-    /// The class of the failure, from a closed set.
+    /// The kind of failure.
     #[serde(serialize_with = "text")]
     pub reason: FaultReason,
     /// The verb of the failed request.
@@ -50,7 +51,7 @@ pub struct InformerFault {
     /// Time of the last failure.
     #[serde(rename = "time")]
     pub at: Timestamp,
-    /// Time of the first failure since the informer was last healthy.
+    /// Time of the first failure since the informer last worked.
     pub since: Timestamp,
     /// Number of consecutive failures, at least 1.
     pub attempts: u32,
@@ -75,15 +76,15 @@ pub enum ListMethod {
 /// A completed first list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FirstSync {
-    /// Start of the warm-up: when the informer was created, or when its store was last purged. It
-    /// restarts when access returns before the first list.
+    /// Start of the warm-up: when the informer was created, or when its store was last purged. If
+    /// access returns before the first list completes, the warm-up restarts at that time.
     pub started: Timestamp,
     /// When the first list was complete in the store.
     pub synced: Timestamp,
     /// Time from `started` to `synced`, measured on the monotonic clock.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub took: Duration,
-    /// The list strategy that succeeded.
+    /// The strategy of the list that completed.
     pub strategy: ListMethod,
 }
 
@@ -91,27 +92,27 @@ pub struct FirstSync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum RelistReason {
-    /// The API server no longer had the version (410).
+    /// The API server no longer had the version from which the watch should start (410).
     Gone,
     /// An event of the watch could not be decoded.
     Decode,
     /// Resource versions went back, as after an etcd restore.
     Rollback,
-    /// Several consecutive watches ended at once.
+    /// Five consecutive watches ended at once, without an event.
     ClosedAtOnce,
-    /// The API server ended the watch of a custom resource early. Its CRD may have been edited.
+    /// The API server ended the watch of a custom resource early. An edit of the CRD can cause this
+    /// end, and change the content of objects.
     Redefined,
-    /// The namespace or the resource disappeared. The list runs once it exists again.
+    /// The namespace or the resource disappeared. The relist succeeds once both exist again.
     Recreated,
-    /// An old event arrived for an object that is not in the store. It can be a replay for a
-    /// deleted object.
+    /// An event that is not newer than the store arrived for an object that is not in the store.
     Disordered,
     /// A consistency check found a difference between the store and a list of the same version.
     Inconsistent,
     /// Access returned after a loss.
     ForbiddenRecovered,
-    /// Only for kubewarm's own informers of profiles: the profiles are listed again, because memory
-    /// for specs became free after some profiles had been left out.
+    /// Only for kubewarm's own informers of profiles. kubewarm had left out profiles whose specs
+    /// exceeded its memory limit, and memory for them is free again.
     Readmitted,
 }
 
@@ -150,22 +151,22 @@ pub struct RelistReport {
     /// When the relist completed.
     #[serde(rename = "time")]
     pub at: Timestamp,
-    /// Why the informer listed again.
+    /// Why the informer relisted.
     pub reason: RelistReason,
-    /// Number of objects that the relist found under the same name with another UID.
+    /// Number of objects that the relist found with the same name but another UID.
     #[serde(rename = "replacedObjects")]
     pub replaced: u64,
-    /// Number of objects that the relist no longer found, without replaced ones.
+    /// Number of objects that the relist no longer found. Does not include replaced objects.
     pub deleted_objects: u64,
 }
 
-/// An object that could not be decoded, so the store does not contain it.
+/// An object that kubewarm could not decode, so the store does not contain it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UndecodableObject {
     /// `namespace/name`, or `?` if the name cannot be read.
     #[serde(serialize_with = "text")]
     pub object: Arc<str>,
-    /// Description of the problem, without any content of the object.
+    /// What is wrong with the object, without any of its content.
     #[serde(serialize_with = "text")]
     pub problem: Arc<str>,
     /// When the informer received the object.
@@ -184,36 +185,38 @@ pub struct LatencyQuantiles {
     pub p99: Duration,
 }
 
-/// A snapshot of an informer's state. Cheap to clone. `/debug/informers` serializes it as JSON.
+/// A snapshot of an informer's state, which `/debug/informers` returns as JSON. Cheap to clone.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InformerReport {
-    /// Size of the store. All zero in a [`InformerReports::get_summary`](super::InformerReports::get_summary).
+    /// Number of objects and bytes in the store.
+    /// [`InformerReports::get_summary`](super::InformerReports::get_summary) leaves both at zero.
     #[serde(flatten)]
     pub usage: StoreUsage,
-    /// The state of the informer.
+    /// What the informer does at present.
     #[serde(rename = "state")]
     pub phase: InformerPhase,
     /// When `phase` began.
     pub since: Timestamp,
-    /// The first list. `None` while the store is incomplete.
+    /// When and how the first list completed. `None` until then.
     pub warmed: Option<FirstSync>,
-    /// When the last list completed. `None` while the store is incomplete.
+    /// When the last list completed. `None` while the store has no complete list.
     #[serde(rename = "syncedTime")]
     pub synced_at: Option<Timestamp>,
-    /// The loss of access that blocks the store. Only profiles with `ServeStale` can read it.
+    /// The loss of access that blocks the store; `None` if the store is not blocked. Only clients
+    /// of profiles with `ServeStale` can read a blocked store.
     #[serde(rename = "accessLostTime")]
     pub lost: Option<AccessLoss>,
-    /// Number of losses of access so far.
+    /// Number of times that the informer has lost access.
     pub losses: u64,
-    /// The last failure. It remains during a retry, and a success clears it.
+    /// The last failure. It remains during the next attempt, and a success clears it.
     #[serde(rename = "lastError")]
     pub fault: Option<InformerFault>,
-    /// The newest version that a list, an event or a bookmark delivered.
+    /// The newest resource version that a list, an event or a bookmark delivered.
     #[serde(rename = "resourceVersion")]
     pub version: Option<ResourceVersion>,
-    /// Time of the last confirmation, on the monotonic clock: the store contains every change made
-    /// before it. Lists, events, bookmarks, probes and freshness checks confirm the store.
+    /// Time of the last confirmation, on the monotonic clock. The store contains every change made
+    /// before this time. Lists, events, bookmarks, probes and freshness checks confirm the store.
     #[serde(skip)]
     pub current_at: Option<Instant>,
     /// Time of the last confirmation on the wall clock, for metrics.
@@ -225,22 +228,23 @@ pub struct InformerReport {
     /// When the last bookmark arrived.
     #[serde(rename = "lastBookmarkTime")]
     pub bookmark_time: Option<Timestamp>,
-    /// Number of objects that the current list has received.
+    /// Number of objects received so far in the current list.
     pub listed: u64,
-    /// Number of objects in the current list, if the API server reports it.
+    /// Total number of objects of the current list, if the API server reports it.
     pub expected: Option<u64>,
     /// The last completed relist.
     pub last_relist: Option<RelistReport>,
-    /// At most 16 undecodable objects. An object is removed when a later version decodes.
+    /// At most 16 objects that kubewarm could not decode. An object disappears from here when
+    /// kubewarm decodes a later version.
     #[serde(serialize_with = "each")]
     pub undecodable: Arc<[UndecodableObject]>,
-    /// Time from the request to the last byte of a list or of one page.
+    /// Time from a list request to the last byte of the list or of one page.
     #[serde(rename = "listLatencySeconds")]
     pub list_latency: Option<LatencyQuantiles>,
-    /// Time from the bytes of an event until all observers have processed it.
+    /// Time from receipt of an event until the store and all observers have processed it.
     #[serde(rename = "eventLatencySeconds")]
     pub event_latency: Option<LatencyQuantiles>,
-    /// Time from the authorization of a read to its response, including waits.
+    /// Time from the authorization of a client read to its response, including all waiting time.
     #[serde(rename = "readLatencySeconds")]
     pub read_latency: Option<LatencyQuantiles>,
 }
@@ -264,7 +268,7 @@ fn each<S: Serializer>(of: &Arc<[UndecodableObject]>, to: S) -> Result<S::Ok, S:
 }
 
 impl InformerReport {
-    /// The report of an informer that was created at `since` and has not listed yet.
+    /// Returns the report of an informer that was created at `since` and has not listed yet.
     #[must_use]
     pub fn queued(since: Timestamp) -> Self {
         Self { since, ..Self::default() }
@@ -277,7 +281,7 @@ impl InformerReport {
     }
 
     /// Whether clients of a profile with this policy can read the store. Until the access verifier
-    /// decides, a refused request of the informer itself counts as a loss of access.
+    /// decides, a 401 or 403 for the informer's own request counts as a loss of access.
     #[must_use]
     pub fn serves(&self, policy: AccessLossPolicy) -> bool {
         match policy {
@@ -293,7 +297,8 @@ impl InformerReport {
         self.lost.is_some() || self.fault.as_ref().is_some_and(is_rejected)
     }
 
-    /// Whether an informer keeps the store up to date, so that a freshness check can pass.
+    /// Whether the informer's task updates the store at present. Otherwise a freshness check cannot
+    /// pass.
     #[must_use]
     pub fn is_kept_current(&self) -> bool {
         self.synced_at.is_some()
@@ -304,7 +309,8 @@ impl InformerReport {
             )
     }
 
-    /// Whether the informer's own request, or the request for its token, was refused.
+    /// Whether the API server rejected the informer's last request, or kubewarm's request for the
+    /// token of the informer's identity.
     fn is_refused(&self) -> bool {
         self.fault.as_ref().is_some_and(|fault| fault.reason.is_access_denied())
     }
@@ -324,11 +330,12 @@ pub enum UpstreamWatchEnd {
     ServerTimeout,
     /// The API server ended the watch before its `timeoutSeconds`.
     Eof,
-    /// kubewarm closed the watch: no bytes arrived, or a probe showed that the watch is dead.
+    /// kubewarm closed the watch: no bytes arrived, or a second watch showed that this watch is
+    /// dead.
     Idle,
-    /// The API server no longer has the version (410).
+    /// The API server no longer has the version from which the watch started (410).
     Gone,
-    /// Any other 4xx status.
+    /// A 4xx status other than 410 and 429.
     #[strum(serialize = "http_4xx")]
     Http4xx,
     /// The API server throttled the watch (429).
@@ -337,7 +344,7 @@ pub enum UpstreamWatchEnd {
     /// A 5xx status, or an error without a status code.
     #[strum(serialize = "http_5xx")]
     Http5xx,
-    /// An event could not be decoded, or versions were out of order.
+    /// kubewarm could not decode an event, or resource versions were out of order.
     Decode,
     /// The connection broke, or the response ended within an event.
     Broken,
@@ -351,8 +358,7 @@ pub enum UpstreamWatchEnd {
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "UPPERCASE")]
 pub enum UpstreamEventType {
-    /// `ADDED`: an object is new to the watch, because it was created or began to match the
-    /// selector.
+    /// `ADDED`: an object was created, or began to match the watch's selector.
     Added,
     /// `MODIFIED`: an object changed.
     Modified,
@@ -364,7 +370,8 @@ pub enum UpstreamEventType {
     Error,
 }
 
-/// Where undecodable data was found. The label `stage` of `kubewarm_upstream_decode_errors_total`.
+/// The part of a response that kubewarm could not decode. The label `stage` of
+/// `kubewarm_upstream_decode_errors_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum DecodeStage {

@@ -15,7 +15,7 @@ use kubewarm_client::fault;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Maximum number of bytes of an error response that are read. A `Status` object is smaller.
+/// Maximum number of bytes that kubewarm reads of an error response. A `Status` object is smaller.
 const MAX_ERROR_BODY: usize = 64 << 10;
 
 /// The bytes of a response body as they arrive.
@@ -25,8 +25,8 @@ pub(super) type BodyChunks = BoxStream<'static, Result<Bytes, RequestFault>>;
 ///
 /// # Errors
 ///
-/// [`FaultReason::TimedOut`] if the headers do not arrive in time; [`FaultReason::Unreachable`] if the
-/// connection fails; otherwise the fault that the HTTP status means.
+/// [`FaultReason::TimedOut`] if the headers do not arrive within `headers_within`;
+/// [`FaultReason::Unreachable`] if the connection fails; otherwise the fault for the HTTP status.
 pub(super) async fn open(
     client: &kube::Client,
     request: Request<Vec<u8>>,
@@ -87,7 +87,7 @@ async fn read_error_response(response: Response<Body>, within: Duration) -> Requ
     let (parts, body) = response.into_parts();
     let body = match timeout(within, Limited::new(body, MAX_ERROR_BODY).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),
-        // The HTTP status is enough.
+        // The body cannot be read. The HTTP status is enough to create the fault.
         Ok(Err(_)) | Err(_) => Bytes::new(),
     };
     fault::of_response(parts.status, &parts.headers, &body, Timestamp::now())

@@ -1,4 +1,5 @@
-//! Fetches the first objects of an informer without starting it. Forecasts use it.
+//! Fetches objects that an informer would list, without starting the informer. Forecasts of a
+//! profile's cost use them as a sample.
 
 use super::{
     access_check::AccessCheck, decoder::ObjectDecoder, endpoint::ListPart,
@@ -11,25 +12,26 @@ use kubewarm_api::model::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Maximum size of one page, in bytes. It exceeds 20 objects of etcd's default maximum size.
+/// Maximum size of one page, in bytes. The first page of a forecast has 20 objects, which fit even
+/// if each has 1.5 MiB, etcd's default limit.
 const MAX_PAGE_BYTES: usize = 64 << 20;
 
-/// Time limit of one page. A warm-up can take longer, but a forecast must return sooner.
+/// Time limit of one page. An informer's list can take longer, but a forecast must end sooner.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The part of each object to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleDepth {
-    /// The part that the informer would fetch.
+    /// The part that the informer itself would fetch.
     AsDeclared,
-    /// Only metadata. Enough to count objects.
+    /// Only metadata, which is enough to count objects.
     Metadata,
 }
 
-/// The page to fetch.
+/// The page of a list to fetch.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleRequest<'a> {
-    /// The part of each object.
+    /// The part of each object to fetch.
     pub depth: SampleDepth,
     /// Maximum number of objects in the page.
     pub limit: u32,
@@ -37,12 +39,12 @@ pub struct SampleRequest<'a> {
     pub token: &'a str,
 }
 
-/// The result of one page.
+/// Number of objects in one fetched page, and the durations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SamplePage {
     /// Number of objects in the page.
     pub objects: u64,
-    /// Number of objects after the page. `None` if the API server does not report it, as for lists
+    /// Number of objects after the page. `None` if the API server does not report it, as for a list
     /// with a selector.
     pub remaining: Option<u64>,
     /// Continue token of the next page; empty after the last page.
@@ -55,12 +57,13 @@ pub struct SamplePage {
 
 /// Fetches one page with the identity of `client`, and passes each object to `visit`.
 ///
-/// An undecodable object is counted but not passed on. The payload of Secrets is never fetched,
-/// even if the informer would fetch it.
+/// The result counts undecodable objects, but `visit` does not receive them. This function never
+/// fetches the payload of Secrets, even if the informer would fetch it.
 ///
 /// # Errors
 ///
-/// The fault of the response; [`FaultReason::TooLarge`] above 64 MiB; [`FaultReason::TimedOut`] after 30 s.
+/// The fault of the response; [`FaultReason::TooLarge`] for a page above 64 MiB;
+/// [`FaultReason::TimedOut`] after 30 s.
 pub async fn fetch_sample_page(
     client: &Arc<kube::Client>,
     key: &InformerKey,
@@ -100,7 +103,8 @@ pub async fn fetch_sample_page(
     })
 }
 
-/// Runs an access check for an informer with metadata only, so no payload is fetched.
+/// Runs an access check for an informer. The check requests only metadata, even if the informer
+/// would fetch full objects.
 ///
 /// # Cost
 ///
@@ -110,7 +114,8 @@ pub async fn check_access(client: &Arc<kube::Client>, spec: &InformerSpec) -> Ac
     AccessCheck::run(client, &key, spec.tuning.namespace_check).await
 }
 
-/// The informer's key, without the payload of Secrets.
+/// The informer's key, but with a projection to metadata if `depth` is `Metadata` or the resource
+/// is Secrets.
 fn shallow(key: &InformerKey, depth: SampleDepth) -> InformerKey {
     let mut key = key.clone();
     if depth == SampleDepth::Metadata || key.resource.group_resource().is_secrets() {

@@ -1,4 +1,5 @@
-//! One informer: the orders that it receives, its status and its store.
+//! The state of one informer that several tasks share: the orders for its task, its status and its
+//! store.
 
 use super::{
     ChangeNotifier, InformerPhase, InformerReport, RelistReason, access_gate::AccessGate,
@@ -21,17 +22,19 @@ use tokio_util::sync::CancellationToken;
 /// One informer. The controller and the access verifier write `control`. The informer's task writes
 /// the status and the store.
 ///
-/// Code that needs both borrows `control` before it locks the status.
+/// To avoid a deadlock, code that needs `control` and the status borrows `control` before it locks
+/// the status.
 pub(super) struct SharedInformer {
     pub(super) key: InformerKey,
-    /// The requests to the API server, or the reason why kubewarm sends none for this key.
+    /// Sends the informer's requests to the API server, or holds the reason why kubewarm rejects
+    /// this key.
     pub(super) list_watch: Result<ListWatch, RequestFault>,
     pub(super) control: watch::Sender<InformerControl>,
     status: Mutex<InformerStatus>,
     pub(super) sink: Mutex<Box<dyn DeltaSink>>,
     pub(super) reader: StoreReader,
-    /// Requests a probe from the watch, on behalf of a freshness check. The request stays pending
-    /// until a watch is open.
+    /// A freshness check uses this signal to make the informer's task send a probe (a second, short
+    /// watch). The signal stays pending until the informer's watch is open.
     pub(super) probe: Notify,
     /// Ends the task permanently. A change of `control` only ends its current run.
     pub(super) stop: CancellationToken,
@@ -40,21 +43,21 @@ pub(super) struct SharedInformer {
 
 /// The orders for an informer's task.
 ///
-/// When `ends` changes, the current run of the task ends and the next run begins. `ends` is a
-/// counter, so the task also detects a change that happened before it waits.
+/// When `ends` changes, the task's current run ends and the next run begins. `ends` is a counter,
+/// so the task also detects a change that happened before it began to wait.
 #[derive(Clone, Debug)]
 pub(super) struct InformerControl {
-    /// Written by the controller.
+    /// The controller writes this field.
     pub(super) spec: InformerSpec,
-    /// Written by the controller.
+    /// The controller writes this field.
     pub(super) mode: ProfileMode,
     /// When `mode` last changed.
     since: Timestamp,
-    /// Whether the informer has access. Written by the access verifier.
+    /// Whether the informer has access. The access verifier writes this field.
     pub(super) gate: AccessGate,
     /// Number of orders so far that ended a run: pauses, relists and losses of access.
     pub(super) ends: u64,
-    /// The latest ordered relist: the value of `ends` after the order, and the reason.
+    /// The latest order to relist: the value of `ends` right after the order, and the reason.
     pub(super) relist: Option<(u64, RelistReason)>,
 }
 
@@ -62,15 +65,16 @@ pub(super) struct InformerControl {
 /// evidence of access, in addition to access checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListWatchAccess {
-    /// Start of the current refusal; the earlier one if both verbs are refused. `None` while
-    /// neither is.
+    /// Time since which the API server has rejected the informer's lists or watches. If it rejects
+    /// both, the earlier time. `None` if it rejects neither.
     pub refused_since: Option<Timestamp>,
-    /// When the latest successful request was sent. `None` before the first success.
+    /// When the informer sent its latest successful list or watch. `None` if none has succeeded
+    /// since the last loss of access.
     pub verified_at: Option<Instant>,
-    /// When the last successful list or the last successful watch was sent, whichever is earlier.
-    /// `None` until both have succeeded after the last loss of access.
+    /// When the informer sent its last successful list or its last successful watch, whichever is
+    /// earlier. `None` until both have succeeded since the last loss of access.
     pub allowed_at: Option<Instant>,
-    /// Whether the first list and watch are queued or under way, and nothing has failed so far.
+    /// True until the first list and the first watch have succeeded, unless a request has failed.
     pub is_starting: bool,
     /// Whether the access verifier permits requests and reads at present.
     pub is_open: bool,
@@ -116,7 +120,7 @@ impl SharedInformer {
         self.control.borrow().mode
     }
 
-    /// Starts the informer with `spec`, or resumes it.
+    /// Starts or resumes the informer with the settings in `spec`.
     pub(super) fn resume(&self, spec: &InformerSpec) {
         self.control.send_modify(|control| {
             control.spec.clone_from(spec);
@@ -125,7 +129,7 @@ impl SharedInformer {
         self.changes.notify();
     }
 
-    /// Ends the watch. The store keeps its objects.
+    /// Pauses the informer: its list or watch ends. The store keeps its objects.
     pub(super) fn pause(&self) {
         self.control.send_if_modified(|control| {
             let was_active = control.mode == ProfileMode::Active;
@@ -138,7 +142,8 @@ impl SharedInformer {
         self.changes.notify();
     }
 
-    /// Replaces the settings. The watch continues; only a change of tuning wakes the task.
+    /// Replaces the informer's settings without ending its watch. Only a change of `tuning` wakes
+    /// the task.
     pub(super) fn retune(&self, spec: &InformerSpec) {
         self.control.send_if_modified(|control| {
             let is_new = control.spec.tuning != spec.tuning;
@@ -147,12 +152,12 @@ impl SharedInformer {
         });
     }
 
-    /// Orders a relist if the informer is active and synced and no relist is pending. Readers keep
-    /// using the store meanwhile.
+    /// Orders the task to relist, if the informer is active and synced and no relist is pending.
+    /// Clients can read the store during the relist.
     pub(super) fn relist(&self, why: RelistReason) {
         let can_relist = {
             let status = self.status();
-            // The pending relist is enough, and its reason can require more, such as storing every
+            // Keep a pending relist: its reason can require more than `why`, such as storing every
             // object again.
             status.is_synced() && status.required_relist().is_none()
         };
@@ -164,18 +169,18 @@ impl SharedInformer {
         }
     }
 
-    /// A complete snapshot, including the size of the store and the latencies of the last five
-    /// minutes.
+    /// Returns a snapshot of the informer's state, with the store's size, the undecodable objects
+    /// and the latencies of the last five minutes.
     pub(super) fn report(&self) -> InformerReport {
         let report = InformerReport { usage: self.reader.usage(), ..self.get_summary() };
         self.status().detailed(report)
     }
 
-    /// A snapshot without store usage, latencies and undecodable objects, which are expensive. It
-    /// is cheap enough for every read.
+    /// Returns a snapshot without the store's size, latencies and undecodable objects, which are
+    /// expensive to collect. This snapshot is cheap enough for every client read.
     ///
-    /// The snapshot starts from the task's status. A loss of access replaces its phase, and a
-    /// paused mode replaces both.
+    /// The phase comes from the task's status. `Blocked` takes precedence over that phase, and
+    /// `Paused` takes precedence over both.
     pub(super) fn get_summary(&self) -> InformerReport {
         let control = self.control.borrow();
         let (mut report, listed_in) = {
@@ -194,7 +199,6 @@ impl SharedInformer {
         report
     }
 
-    /// See `ListWatchAccess`.
     pub(super) fn get_list_watch_access(&self) -> ListWatchAccess {
         let control = self.control.borrow();
         let gate = &control.gate;
@@ -214,8 +218,9 @@ impl SharedInformer {
         }
     }
 
-    /// Records a loss of access. Reads are blocked at once unless a profile sets `ServeStale`. The
-    /// task then ends its run and purges the store if it must.
+    /// Records a loss of access to `verb`. From now on, clients cannot read the store unless a
+    /// profile sets `ServeStale`. The task then ends its run, and
+    /// [`SharedInformer::purge_outdated`] decides whether the store is purged.
     pub(super) fn block(&self, verb: Verb, fault: &RequestFault) {
         let listed_in = self.status().listed_in();
         let mut is_new = false;
@@ -232,13 +237,13 @@ impl SharedInformer {
         }
     }
 
-    /// Records that access has returned, and wakes a task that waits for its next attempt.
+    /// Records that access is confirmed. A task that waits for its backoff retries at once.
     pub(super) fn unblock(&self) {
         self.control.send_modify(|control| control.gate.open());
         self.changes.notify();
     }
 
-    /// Reads one value of the current tuning. The closure runs under the lock of `control`.
+    /// Reads a value of the current tuning. `of` runs under the lock of `control`.
     pub(super) fn tuning<T>(&self, of: impl FnOnce(&InformerSettings) -> T) -> T {
         of(&self.control.borrow().spec.tuning)
     }
@@ -247,7 +252,8 @@ impl SharedInformer {
         self.tuning(|tuning| tuning.on_access_lost) == AccessLossPolicy::ServeStale
     }
 
-    /// Changes the task's step. An illegal step is a bug: it is logged and not applied.
+    /// Changes the task's step. An illegal transition is a bug: kubewarm logs it and keeps the
+    /// step.
     pub(super) fn enter(&self, step: TaskState) {
         let mut status = self.status();
         let from = status.step();
@@ -260,7 +266,8 @@ impl SharedInformer {
         self.changes.notify();
     }
 
-    /// Records a failed attempt and the delay before the next one.
+    /// Records a failed list or watch. `attempts` is the number of consecutive failures, and
+    /// `delay` is the time until the next attempt.
     pub(super) fn record_failure(
         &self,
         verb: Verb,
@@ -276,10 +283,11 @@ impl SharedInformer {
         self.sink.lock().apply(delta)
     }
 
-    /// Purges the store of objects that were listed before a refusal, unless a profile sets
-    /// `ServeStale`. It also purges an incomplete list if access is lost.
+    /// Purges the store if the API server has rejected the informer's identity since the list was
+    /// requested. A profile with `ServeStale` prevents this purge. An incomplete first list is also
+    /// purged while access is lost.
     ///
-    /// Only `supervise` calls it, and only between two runs of the task.
+    /// Only `supervise` calls this method, and only between two runs of the task.
     pub(super) fn purge_outdated(&self, gate: &AccessGate) {
         self.enter(TaskState::Queued);
         let listed_in = self.status().listed_in();
@@ -292,7 +300,7 @@ impl SharedInformer {
         }
     }
 
-    /// Purges the store and resets the sync state.
+    /// Purges the store. The informer is then no longer synced.
     pub(super) fn purge(&self) {
         self.apply(Delta::Purge);
         self.status().reset();

@@ -9,24 +9,26 @@ use kubewarm_api::model::{RequestFault, ResourceVersion};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum number of undecodable objects in a report. The metric counts all of them.
+/// Maximum number of undecodable objects that a report names. The metric
+/// `kubewarm_upstream_decode_errors_total` counts all of them.
 const MAX_NAMED: usize = 16;
 
-/// The status of one informer. Its task writes it. Freshness checks also set the time of the last
-/// confirmation.
+/// The status of one informer, which its task writes. Freshness checks also write the time of the
+/// last confirmation.
 #[derive(Debug)]
 pub(super) struct InformerStatus {
-    /// Start of the warm-up: when the informer was created, or when its store was last purged.
+    /// Start of the warm-up on both clocks: when the informer was created, when its store was last
+    /// purged, or when access returned before the first list.
     warmup_started: (Instant, Timestamp),
     step: TaskState,
-    /// The report without the values that [`InformerStatus::detailed`] adds. Only methods of `InformerStatus`
-    /// change fields that determine the phase.
+    /// The report without the values that [`InformerStatus::detailed`] adds. Only methods of
+    /// `InformerStatus` change the fields that determine the phase.
     pub(super) report: InformerReport,
-    /// Reason of the required relist, until a list completes.
+    /// Reason of a relist that must complete before the next watch; `None` if no relist is
+    /// required.
     required_relist: Option<RelistReason>,
-    /// The gate's epoch when the last complete list was sent.
+    /// Epoch of the `AccessGate` in which the last complete list was requested.
     epoch: u64,
-    /// Results of the informer's list requests.
     pub(super) list: VerbAccess,
     pub(super) watch: VerbAccess,
     undecodable: Vec<UndecodableObject>,
@@ -40,8 +42,8 @@ pub(super) struct InformerStatus {
 pub(super) struct VerbAccess {
     /// When the last successful request was sent.
     pub(super) allowed_at: Option<Instant>,
-    /// When the current refusal began, on both clocks. Only a success of the same verb clears it,
-    /// so other errors in between do not hide it.
+    /// When the API server began to reject this verb with 401 or 403, on both clocks. Only a
+    /// success of the same verb clears it; other errors keep it.
     pub(super) refused: Option<(Timestamp, Instant)>,
 }
 
@@ -75,8 +77,8 @@ impl InformerStatus {
         }
     }
 
-    /// A snapshot without latencies and undecodable objects. An open watch is `Silent` if the last
-    /// confirmation of the store is older than `bound`.
+    /// Returns a snapshot without latencies and undecodable objects. An open watch is `Silent` if
+    /// the last confirmation of the store is older than `bound`.
     pub(super) fn get_summary(&self, bound: Duration) -> InformerReport {
         let mut report = self.report.clone();
         report.phase = self.phase();
@@ -90,7 +92,7 @@ impl InformerStatus {
         report
     }
 
-    /// Derives the phase from the step and from whether a list has completed.
+    /// Derives the phase from the task's step and from whether a list has completed.
     fn phase(&self) -> InformerPhase {
         match (self.step, self.is_synced()) {
             (TaskState::Queued, false) => InformerPhase::Queued,
@@ -132,7 +134,7 @@ impl InformerStatus {
         is_legal
     }
 
-    /// Resets the status after the store was purged.
+    /// Resets the status to that of an informer without a list, after the store was purged.
     pub(super) fn reset(&mut self) {
         self.forget_undecodable();
         self.alter(|status| {
@@ -147,22 +149,24 @@ impl InformerStatus {
         });
     }
 
-    /// Restarts the warm-up clock. Time without access does not count as warm-up.
+    /// Sets the start of the warm-up to now, so that earlier time does not count as warm-up.
     pub(super) fn restart_warmup(&mut self) {
         self.warmup_started = (Instant::now(), Timestamp::now());
     }
 
-    /// The gate's epoch of the complete list; `None` if there is no complete list.
+    /// Epoch of the `AccessGate` in which the store's complete list was requested; `None` without a
+    /// complete list.
     pub(super) fn listed_in(&self) -> Option<u64> {
         self.is_synced().then_some(self.epoch)
     }
 
-    /// The newest version, from which a watch resumes. `None` until a list completes.
+    /// The newest resource version that the informer received. The next watch starts from it.
+    /// `None` until a list completes.
     pub(super) fn version(&self) -> Option<&ResourceVersion> {
         self.report.version.as_ref()
     }
 
-    /// Whether an event's version is not newer than the last delivered version.
+    /// Whether an event's version is not newer than the newest version that the informer received.
     pub(super) fn is_replay(&self, event: Option<&ResourceVersion>) -> bool {
         event.zip(self.version()).is_some_and(|(event, known)| event <= known)
     }
@@ -172,16 +176,17 @@ impl InformerStatus {
         *self.verb_access(verb) = VerbAccess { allowed_at: Some(at), refused: None };
     }
 
-    /// Clears a refusal of this verb without changing `allowed_at`. Successful probes call it.
+    /// Records that the API server no longer rejects this verb, without changing `allowed_at`.
+    /// Successful probes call it.
     pub(super) fn clear_refusal(&mut self, verb: Verb) {
         self.verb_access(verb).refused = None;
     }
 
-    /// Records a complete list. Returns the warm-up if this was the first list since the store was
-    /// empty.
+    /// Records a complete list. If it is the first complete list since the store was created or
+    /// purged, returns the warm-up.
     ///
-    /// The list was sent at `requested_at`, in gate epoch `epoch`. The store is confirmed as of
-    /// `requested_at`.
+    /// The list was sent at `requested_at`, in epoch `epoch` of the `AccessGate`. The store
+    /// contains every change made before `requested_at`.
     pub(super) fn record_list(
         &mut self,
         version: &ResourceVersion,
@@ -210,7 +215,7 @@ impl InformerStatus {
         report.warmed.filter(|_| is_first)
     }
 
-    /// Records that a list is required. No watch starts before one completes.
+    /// Records that a relist must complete before the next watch starts.
     pub(super) fn require_relist(&mut self, why: RelistReason) {
         self.alter(|status| status.required_relist = Some(why));
     }
@@ -236,10 +241,10 @@ impl InformerStatus {
         self.reads.record(Instant::now(), took);
     }
 
-    /// Records a processed event. Returns whether the event brought a new version.
+    /// Records an event after its processing. Returns whether the event brought a new version.
     ///
-    /// A replay does not confirm the store, so it changes neither the version nor the time of
-    /// confirmation.
+    /// A replayed event does not confirm the store, so it changes neither the version nor the time
+    /// of confirmation.
     pub(super) fn record_event(&mut self, version: Option<ResourceVersion>, lag: Duration) -> bool {
         let (now, time) = (Instant::now(), Timestamp::now());
         self.events.record(now, lag);
@@ -254,8 +259,8 @@ impl InformerStatus {
         is_new
     }
 
-    /// Records a fault and the time of the next attempt. The phase stays the same, because failed
-    /// probes also call this method.
+    /// Records a fault and the time of the next attempt. The phase does not change, because failed
+    /// probes also call this method while the watch is open.
     pub(super) fn record_fault(
         &mut self,
         verb: Verb,
@@ -279,7 +284,7 @@ impl InformerStatus {
         });
     }
 
-    /// Adds an undecodable object to the report, up to the maximum.
+    /// Adds an undecodable object to the report, unless the report already names 16 others.
     pub(super) fn add_undecodable(&mut self, object: UndecodableObject) {
         self.undecodable.retain(|known| known.object != object.object);
         if self.undecodable.len() < MAX_NAMED {
@@ -291,7 +296,7 @@ impl InformerStatus {
         !self.undecodable.is_empty()
     }
 
-    /// Removes an undecodable object from the report: a later version decoded, or the object was
+    /// Removes an object from `undecodable`, because a later version was decoded or the object was
     /// deleted.
     pub(super) fn remove_undecodable(&mut self, namespace: &str, name: &str) {
         self.undecodable.retain(|known| match known.object.split_once('/') {
@@ -372,7 +377,7 @@ mod tests {
         let refused = fail(&mut status, Verb::Watch, FaultReason::Forbidden);
         assert!(refused.is_some());
         fail(&mut status, Verb::Watch, FaultReason::Throttled);
-        // An event of the watch that is still open is no evidence of access.
+        // An event of the open watch clears the fault, but is no evidence of access.
         status.report.fault = None;
         status.record_success(Verb::List, Instant::now());
         assert_eq!(fail(&mut status, Verb::Watch, FaultReason::Unauthorized), refused);

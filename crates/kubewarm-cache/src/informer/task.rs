@@ -25,74 +25,75 @@ use tokio::{runtime::Handle, sync::watch, time::Instant};
 
 /// State that the tasks of all informers share.
 pub(super) struct TaskContext {
-    /// Client with kubewarm's own identity. It only reads the server's version, which is the same
-    /// for every identity.
+    /// Client with kubewarm's own identity. It requests only the API server's version, which is the
+    /// same for every identity.
     pub(super) operator: Arc<kube::Client>,
     pub(super) metrics: Arc<InformerMetrics>,
-    /// Limits concurrent lists.
     pub(super) lists: ListSlots,
     /// Limits concurrent probes. The key is the profile's namespace.
     pub(super) probes: KeyedSemaphore<Arc<str>>,
     /// Limits concurrent consistency checks. The key is the profile's namespace.
     pub(super) consistency_checks: KeyedSemaphore<Arc<str>>,
-    /// Limits the rate of requests for each namespace.
+    /// Limits the rate of requests for each profile's namespace.
     pub(super) buckets: NamespaceBuckets,
     pub(super) list_methods: ListMethodSupport,
     /// The last rollback check for each identity and resource.
     ///
-    /// All informers of one identity and resource use the same result, because a list's resource
-    /// version covers the whole resource. 2,000 informers of 20 resources cost one identity 20
-    /// requests.
+    /// All informers of one identity and resource share the check's result, because a list's
+    /// resource version covers the whole resource. So 2,000 informers of 20 resources need 20
+    /// requests, if all use one identity.
     pub(super) peeks: ExpiringCache<(Identity, Resource), ListMetadata>,
     /// The last lookup of each namespace by each identity.
     ///
     /// A list in a namespace that does not exist succeeds and is empty. So every informer with an
-    /// empty store checks its namespace from time to time.
+    /// empty store looks its namespace up at `InformerTiming::namespace_check` intervals.
     pub(super) namespaces: ExpiringCache<(Identity, Arc<str>), NamespaceExistence>,
     pub(super) changes: ChangeNotifier,
     pub(super) timing: InformerTiming,
 }
 
-/// Maximum number of undecodable objects that one list and its watch log as warnings. The metric
-/// counts all of them.
+/// Maximum number of undecodable objects that kubewarm logs as warnings, for one list and the watch
+/// after it. The metric counts all of them.
 const LOGGED: u64 = 16;
 
 /// One run of an informer's list-and-watch. `supervise` creates one for each run.
 pub(super) struct InformerTask {
     pub(super) informer: Arc<SharedInformer>,
     pub(super) control: watch::Receiver<InformerControl>,
-    /// The gate's epoch at the start of the run. A refusal raises the epoch and ends the run.
+    /// Epoch of the `AccessGate` at the start of the run. When the API server rejects the identity,
+    /// the epoch increases and the run ends.
     pub(super) epoch: u64,
     pub(super) list_watch: ListWatch,
     pub(super) metrics: Arc<ResourceMetrics>,
     pub(super) shared: Arc<TaskContext>,
     pub(super) decoder: ObjectDecoder,
     pub(super) backoff: RetryBackoff,
-    /// Consecutive watches that ended within `InformerTiming::immediate_end` without an event.
+    /// Number of consecutive watches that ended within `InformerTiming::immediate_end` without an
+    /// event.
     pub(super) closed_at_once: u32,
-    /// Consecutive watches that lasted less than `InformerTiming::stable_after`.
+    /// Number of consecutive watches that lasted less than `InformerTiming::stable_after`.
     pub(super) short_watches: u32,
-    /// Events of the open watch with a newer version than the store's.
+    /// Number of events of the open watch whose version was newer than the store's.
     pub(super) new_events: u64,
-    /// Whether observers were notified that the open watch is silent.
+    /// Whether the informer has notified its observers that the open watch is silent.
     pub(super) has_reported_silence: bool,
-    /// Consecutive lists that failed because the response was cut off or malformed.
+    /// Number of consecutive lists that failed because the response was cut off or malformed.
     pub(super) broken_lists: u32,
-    /// Whether the controller reads this store itself: profiles and namespaces.
+    /// Whether the controller itself reads this store, as it does for profiles and namespaces.
     pub(super) is_followed: bool,
-    /// Objects that the current list found with a new UID, over all attempts. A later attempt finds
-    /// these objects unchanged, so it must not reset the count.
+    /// Number of objects that the current list found with a new UID, over all attempts. A later
+    /// attempt finds these objects unchanged, so it must not reset the number.
     pub(super) replaced: u64,
     pub(super) listed_at: Option<Instant>,
     /// Start of the open watch; `None` between watches.
     pub(super) opened_at: Option<Instant>,
-    /// Undecodable objects since the current list began, its watch included.
+    /// Number of undecodable objects in the current list and in the watch after it.
     pub(super) rejected: u64,
-    /// Bytes of lists received since the last comparison with the limits.
+    /// Number of bytes that lists received since the last comparison with the profiles' limits.
     pub(super) unchecked_bytes: usize,
-    /// Whether the controller was notified of the limit that is exceeded now.
+    /// Whether the informer has notified the controller of the profile limit that is exceeded now.
     pub(super) has_reported_excess: bool,
-    /// Start of the last consistency check, or of this run.
+    /// Start of the last consistency check, or of this run if there was none.
     pub(super) consistency_checked_at: Instant,
     /// Random factor from 0.8 to 1.2 for the period of consistency checks. It spreads informers
     /// that started together.
@@ -102,20 +103,20 @@ pub(super) struct InformerTask {
 /// The next activity of the task.
 #[derive(Debug)]
 pub(super) enum TaskAction {
-    /// List the objects. The reason is `None` for the first list.
+    /// List the objects. The value is the reason of a relist, or `None` for the first list.
     List(Option<RelistReason>),
-    /// Open a watch from the last version.
+    /// Open a watch from the newest version that the informer has received.
     Watch,
     /// Run a rollback check, then open a watch.
     Verify {
-        /// The rollback check must be sent after this time: when the connection broke.
+        /// When the connection broke. The rollback check must be sent later.
         since: Instant,
     },
     /// Follow a watch that is open already.
     Follow(Box<WatchStream>),
 }
 
-/// A failed attempt, and the activity that follows after the backoff.
+/// A failed list or watch, and the activity that follows after the backoff.
 #[derive(Debug)]
 pub(super) struct TaskFailure {
     pub(super) fault: RequestFault,
@@ -157,8 +158,8 @@ impl InformerTask {
         }
     }
 
-    /// Runs until the caller drops it. Cancel safe: the store is consistent between any two deltas,
-    /// and an incomplete list deletes no objects.
+    /// Lists and watches until the caller drops the future. Cancel safe: the store is consistent
+    /// between any two deltas, and an incomplete list deletes no objects.
     pub(super) async fn run(mut self) {
         let mut next = {
             let status = self.informer.status();
@@ -181,7 +182,8 @@ impl InformerTask {
         }
     }
 
-    /// Records a required relist in the status, so that a paused informer relists when it resumes.
+    /// If `next` is a relist, records it in the status, so that a paused informer relists when it
+    /// resumes.
     fn record_relist(&self, next: TaskAction) -> TaskAction {
         if let TaskAction::List(Some(why)) = next {
             self.informer.status().require_relist(why);
@@ -217,7 +219,8 @@ impl InformerTask {
         let returns = self.informer.control.borrow().gate.returns;
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
-            // The access verifier confirmed access, so a refused request can succeed now.
+            // The access verifier confirmed access, so a request that the API server rejected can
+            // succeed now.
             _ = self.control.wait_for(|control| control.gate.returns != returns) => {}
         }
         if matches!(then, TaskAction::Watch | TaskAction::Verify { .. }) {
@@ -241,9 +244,9 @@ impl InformerTask {
     /// The rollback check: whether a consistent read returns a version older than the store's.
     ///
     /// After an etcd restore, the API server accepts a watch from a version that it has not reached
-    /// yet. The watch stays silent until the server reaches that version, and the changes before it
-    /// are lost. So a watch resumes after a broken connection only when a consistent read has
-    /// excluded a restore.
+    /// yet. The watch stays silent until the API server reaches that version, and misses the
+    /// changes before it. So after a broken connection, a watch resumes only when a consistent read
+    /// has excluded a restore.
     async fn has_rolled_back(&self, since: Instant) -> Result<bool, TaskFailure> {
         let Some(known) = self.version().filter(|version| !version.is_opaque()) else {
             return Ok(false);
@@ -256,7 +259,8 @@ impl InformerTask {
         let peeks = &self.shared.peeks;
         let peek = peeks.get_or_fetch(&Handle::current(), of, Some(since), || peek).await;
         let newest = peek.and_then(|entry| entry.value.version()).map_err(|fault| {
-            // All waiting informers receive this failure. The next attempt must send a new request.
+            // All informers that wait for this read receive its failure. The next attempt must send
+            // a new request.
             let then = TaskAction::Verify { since: Instant::now() };
             TaskFailure { fault, verb: Verb::List, then }
         })?;
@@ -287,7 +291,7 @@ impl InformerTask {
         self.informer.tuning(|tuning| Arc::clone(&tuning.member_of.profile.namespace))
     }
 
-    /// The newest version that a list, an event or a bookmark delivered.
+    /// The newest resource version that a list, an event or a bookmark delivered.
     pub(super) fn version(&self) -> Option<ResourceVersion> {
         self.informer.status().version().cloned()
     }
@@ -316,7 +320,7 @@ impl InformerTask {
     }
 
     /// Looks up the informer's namespace, or reuses a lookup that was sent after `since`. Returns
-    /// `Unknown` if no profile needs the check.
+    /// `Unknown` if the profiles disable the lookup.
     async fn look_up_namespace(&self, since: Instant) -> NamespaceExistence {
         let key = &self.informer.key;
         let check = self.informer.tuning(|tuning| tuning.namespace_check);
@@ -326,7 +330,8 @@ impl InformerTask {
         let (list_watch, namespace) = (self.list_watch.clone(), Arc::clone(name));
         let lookup = async move {
             let seen = fetch_namespace_existence(&list_watch.client, &namespace).await;
-            // Errors are not cached, so the next caller sends a request.
+            // Return an error, which the cache does not keep, so that the next caller sends a new
+            // request.
             if seen == NamespaceExistence::Unknown {
                 return Err(RequestFault::new(FaultReason::Unreachable, "it does not say"));
             }
@@ -339,15 +344,15 @@ impl InformerTask {
     }
 }
 
-/// Whether the controller handles every event of this informer. That is affordable because
-/// namespaces and profiles rarely change.
+/// Whether the controller must be notified of every event of this informer. That is affordable
+/// because namespaces and profiles rarely change.
 fn is_followed(key: &InformerKey) -> bool {
     let of = key.resource.group_resource();
     key.is_own() || (of.group(), of.resource()) == ("", "namespaces")
 }
 
-/// Returns a fault if the namespace does not exist or is being deleted. In a namespace that is
-/// being deleted, Roles disappear first, so a 403 there does not mean a missing permission.
+/// Returns a fault if the namespace does not exist or is being deleted. During a deletion, Roles
+/// disappear first, so a 403 does not show that a permission is missing.
 pub(super) fn missing_namespace(
     extent: &InformerScope,
     existence: NamespaceExistence,

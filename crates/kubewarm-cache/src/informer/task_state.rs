@@ -1,28 +1,28 @@
 //! The steps of an informer's task and the legal transitions between them, without any I/O.
 
-/// What the task does at present.
+/// What an informer's task does at present.
 ///
 /// ```text
 ///   Queued, Backoff ──► Listing              after a list slot is free
 ///   Listing         ──► Queued               after the list is complete
 ///   Queued          ──► Watching             only with a complete list
-///   any             ──► Queued or Backoff    after an end or a failure
+///   any             ──► Queued or Backoff    after a list or a watch ended or failed
 /// ```
 ///
-/// [`Status::is_synced`](super::status::InformerStatus::is_synced) reports whether the informer holds a
-/// complete list. The complete list survives failures, relists and pauses.
+/// [`Status::is_synced`](super::status::InformerStatus::is_synced) reports whether the store holds
+/// a complete list. The store keeps this list during failures, relists and pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskState {
     /// The task waits for a list slot, or opens a watch.
     Queued,
     Listing,
     Watching,
-    /// The last attempt failed. The task waits before the next one.
+    /// The last list or watch failed. The task waits for its backoff before the next attempt.
     Backoff,
 }
 
 impl TaskState {
-    /// Whether the task can go from this step to `next`. `is_synced` states whether the informer
+    /// Whether the task can change from this step to `next`. `is_synced` states whether the store
     /// holds a complete list.
     pub(super) fn can_lead_to(self, next: Self, is_synced: bool) -> bool {
         match (next, self) {

@@ -5,45 +5,49 @@ use std::time::Duration;
 /// Time limits and intervals of informers. Only tests change the defaults, to run faster.
 #[derive(Clone, Debug)]
 pub struct InformerTiming {
-    /// Limit for the headers of a list. A server whose watch cache is not ready can respond late;
-    /// it gives up after 60 s.
+    /// Time limit for the response headers of a list. An API server whose watch cache is not ready
+    /// can take 60 s to respond.
     pub list_headers: Duration,
-    /// Limit for the headers of a watch, which a server sends before the first event.
+    /// Time limit for the response headers of a watch. An API server sends them before the first
+    /// event.
     pub watch_headers: Duration,
-    /// Within this time, a list must receive at least [`InformerTiming::list_min_bytes`] bytes, or it fails.
+    /// Interval in which a list must receive at least [`InformerTiming::list_min_bytes`] bytes.
+    /// Otherwise the list fails.
     pub list_window: Duration,
     /// Minimum number of bytes per [`InformerTiming::list_window`]. A slower list would occupy its slot
     /// without end.
     pub list_min_bytes: u64,
-    /// Shortest `timeoutSeconds` of a watch. The longest is twice that, as in client-go, so that
-    /// thousands of watches do not end together.
+    /// Shortest `timeoutSeconds` of a watch. An informer picks a random value up to twice as long,
+    /// as in client-go, so that thousands of watches do not end together.
     pub watch_min_timeout: Duration,
     /// A watch without events that ends within this time counts as a failure.
     pub immediate_end: Duration,
-    /// A watch that lasts less does not reset the backoff. A relist that is required sooner after a
-    /// list waits for a backoff.
+    /// A watch resets the backoff once it has been open this long. A relist that is required sooner
+    /// after the last list waits for a backoff.
     pub stable_after: Duration,
-    /// Maximum silence of a watch before it is reopened. A server sends a bookmark about every
-    /// minute.
+    /// Maximum time without bytes before the informer replaces a watch. An API server sends a
+    /// bookmark about every minute.
     pub watch_max_silence: Duration,
-    /// `timeoutSeconds` of a probe, in whole seconds. A 1.36 server sends no bookmark for a shorter
-    /// one.
+    /// `timeoutSeconds` of a probe, a short second watch. Only whole seconds count. An API server
+    /// of Kubernetes 1.36 sends no bookmark if the value is shorter than 4 s.
     pub probe: Duration,
-    /// How long before the staleness limit a silent watch is probed. A probe takes about 2 s, and
-    /// at most a little more than `probe`. So a healthy store never becomes stale.
+    /// Time before the staleness limit at which the informer probes a silent watch. A probe takes
+    /// about 2 s, and at most a little more than `probe`, so a healthy store never becomes stale.
     pub probe_margin: Duration,
-    /// How long the watch can take to deliver an event that a probe received.
+    /// Time limit for the informer's watch to deliver an event that a probe received.
     pub probe_grace: Duration,
     /// Minimum delay after a failed probe.
     pub probe_pause: Duration,
     /// Interval of namespace lookups for an informer with an empty store.
     pub namespace_check: Duration,
-    /// First delay of the exponential backoff. It doubles up to 30 times this value.
+    /// First delay of the exponential backoff. The delay doubles with each failure, up to 30 times
+    /// this value.
     pub backoff: Duration,
-    /// Maximum random delay before a reconnect after a broken connection.
+    /// Maximum random delay before a reconnect after a broken connection. It spreads the reconnects
+    /// of many informers.
     pub reconnect_jitter: Duration,
-    /// How long a failed list strategy is skipped. The time is limited because servers are
-    /// upgraded.
+    /// How long an informer does not retry a list strategy that failed. The time is limited because
+    /// an upgraded API server can support the strategy.
     pub failed_method_ttl: Duration,
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// A parsed watch event. The object is not parsed.
+/// A watch event: its type, and its object as unparsed JSON.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(super) struct UpstreamEvent<'a> {
     #[serde(rename = "type")]
@@ -25,8 +25,8 @@ pub(super) struct Bookmark {
     pub(super) is_initial_events_end: bool,
 }
 
-/// The start of a line as the API server writes it. A match saves parsing the object to find its
-/// end.
+/// The usual start of a watch line, for each event type. If a line starts so, its object is the
+/// rest without the last brace, and kubewarm need not parse the object to find its end.
 const HEADS: [(UpstreamEventType, &[u8]); 5] = [
     (UpstreamEventType::Added, br#"{"type":"ADDED","object":"#),
     (UpstreamEventType::Modified, br#"{"type":"MODIFIED","object":"#),
@@ -43,7 +43,7 @@ impl fmt::Debug for UpstreamEvent<'_> {
 }
 
 impl<'a> UpstreamEvent<'a> {
-    /// Parses a complete line. `None` if it is not an event.
+    /// Parses a complete line. `None` if the line is not an event.
     pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
         if let Some(event) = Self::of_head(line) {
             let object = event.object.strip_suffix(b"}").unwrap_or_default();
@@ -54,7 +54,7 @@ impl<'a> UpstreamEvent<'a> {
         serde_json::from_slice(line).ok()
     }
 
-    /// Parses a line that is cut off. The object is as long as the rest of the line.
+    /// Parses the start of a line that can be cut off. `object` is the whole rest of the line.
     pub(super) fn of_head(line: &'a [u8]) -> Option<Self> {
         HEADS.iter().find_map(|(kind, head)| {
             line.strip_prefix(*head).map(|object| Self { kind: *kind, object })
@@ -68,8 +68,8 @@ fn raw<'de, D: Deserializer<'de>>(from: D) -> Result<&'de [u8], D::Error> {
 }
 
 impl Bookmark {
-    /// Parses a bookmark and ignores fields other than `metadata`. Bookmarks of typed resources
-    /// also have empty required fields.
+    /// Parses a bookmark and ignores fields other than `metadata`, because bookmarks also contain
+    /// the empty required fields of their resource.
     pub(super) fn parse(object: &[u8]) -> Option<Self> {
         let PartialMetadata::<ObjectMetadata<'_>> { metadata } =
             serde_json::from_slice(object).ok()?;

@@ -1,4 +1,4 @@
-//! Opens an informer's watch, reads it until it ends, and decides what follows.
+//! Opens an informer's watch, reads it until it ends, and decides what the informer does next.
 
 use super::{
     RelistReason, Verb,
@@ -15,12 +15,12 @@ use kubewarm_client::is_builtin_group;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Number of consecutive watches that end at once before the informer relists. Some API servers
-/// close such a watch silently instead of answering 410 for its version (kubernetes#104171).
+/// Number of consecutive watches that end at once, after which the informer relists. Some API
+/// servers close a watch from an expired version without a response of 410 (kubernetes#104171).
 const CLOSED_AT_ONCE: u32 = 5;
 
 impl InformerTask {
-    /// Opens a watch from the last version.
+    /// Opens a watch from the newest version that the informer has received.
     pub(super) async fn watch(&mut self) -> Result<TaskAction, TaskFailure> {
         let Some(from) = self.version() else {
             return Ok(TaskAction::List(None));
@@ -79,7 +79,8 @@ impl InformerTask {
         }
         self.opened_at = None;
         let next = self.next_action(end, &stream, lasted)?;
-        // Limit the rate of new watches, however the last one ended.
+        // Limit the rate at which the informer opens watches, for whatever reason the last watch
+        // ended.
         if matches!(next, TaskAction::Watch | TaskAction::Verify { .. }) {
             drop(stream);
             sleep(self.min_interval().saturating_sub(lasted)).await;
@@ -89,15 +90,17 @@ impl InformerTask {
 
     /// Minimum time from the start of one watch to the start of the next.
     ///
-    /// An overloaded API server repeatedly ends watches that it considers slow. A watch that
-    /// brought changes is worth a quick retry, because waiting would only increase the backlog. Its
-    /// minimum starts at 1/16 of `InformerTiming::immediate_end` and doubles with each further short watch.
+    /// The minimum is `InformerTiming::immediate_end` after a watch without new events.
+    ///
+    /// After a watch with new events, the minimum starts at 1/16 of that and doubles with each
+    /// further short watch. An overloaded API server ends watches that fall behind, and a longer
+    /// wait would make the next watch fall behind further.
     fn min_interval(&self) -> Duration {
         let at_once = self.shared.timing.immediate_end;
         if self.new_events == 0 { at_once } else { at_once / (16 >> self.short_watches.min(4)) }
     }
 
-    /// Decides what follows the end of a watch.
+    /// Decides what the informer does after the end of a watch.
     fn next_action(
         &mut self,
         end: WatchStreamEnd,
@@ -119,8 +122,8 @@ impl InformerTask {
                 let message = "the API server ended the watch at once";
                 failure(RequestFault::new(FaultReason::ClosedAtOnce, message), then)
             }
-            // An edited CRD ends the watch early, too. The API server can then return other content
-            // for objects with an unchanged version.
+            // An edit of the CRD can have ended the watch early. The API server can then return
+            // other content for objects with an unchanged version, so relist.
             WatchStreamEnd::Clean
                 if is_early(lasted, stream.timeout)
                     && !is_builtin_group(self.informer.key.resource.group()) =>
@@ -190,8 +193,8 @@ impl InformerTask {
         }
     }
 
-    /// Requires a relist: at once, or after a backoff if the last list was less than
-    /// `InformerTiming::stable_after` ago.
+    /// Returns a relist as the next activity: at once, or after a backoff if the last list
+    /// completed less than `InformerTiming::stable_after` ago.
     fn relist(&self, why: RelistReason, fault: RequestFault) -> Result<TaskAction, TaskFailure> {
         let then = TaskAction::List(Some(why));
         if self.listed_at.is_some_and(|at| at.elapsed() < self.shared.timing.stable_after) {
@@ -200,7 +203,7 @@ impl InformerTask {
         Ok(then)
     }
 
-    /// Reads the watch until it ends. Meanwhile it also runs probes, consistency checks and
+    /// Reads the watch until it ends. At the same time, runs probes, consistency checks and
     /// namespace lookups.
     async fn read(&mut self, stream: &mut WatchStream) -> WatchStreamEnd {
         let mut probe = Fuse::terminated();
@@ -253,8 +256,8 @@ impl InformerTask {
                 () = self.informer.probe.notified(), if probe.is_terminated() => {
                     probe = self.probe();
                 }
-                // A watch that stays open for two `InformerTiming::immediate_end` clears the last fault, even if
-                // no event arrives.
+                // If a watch stays open for two `InformerTiming::immediate_end`, clear the last
+                // fault, even without an event.
                 () = sleep_until(well_at), if had_fault => {
                     had_fault = false;
                     self.informer.status().report.fault = None;
@@ -266,21 +269,22 @@ impl InformerTask {
                 }
                 () = sleep_until(dead_at) => return WatchStreamEnd::Dead("no bookmark arrived"),
                 () = sleep_until(namespace_at.unwrap_or(dead_at)), if namespace_at.is_some() => {
-                    // A lookup that another informer of the namespace sent since then is recent
-                    // enough.
+                    // A namespace lookup by another informer is recent enough if it was sent after
+                    // this store became empty.
                     if let Some(since) = empty_since.take()
                         && let Some(fault) = self.absent_namespace(since).await
                     {
                         return WatchStreamEnd::NamespaceGone(fault);
                     }
                 }
-                // The tuning can have a new staleness limit, so compute the deadlines again.
+                // The staleness limit can have changed, so compute the deadlines again.
                 Ok(()) = self.control.changed() => {}
             }
         }
     }
 
-    /// Returns when the store becomes stale, and when a probe must start to prevent that.
+    /// Returns the time at which the store becomes stale, and the time at which a probe must start
+    /// to prevent that.
     fn staleness(&self) -> (Instant, Instant) {
         let bound = self.informer.tuning(|tuning| tuning.max_staleness);
         let margin = self.shared.timing.probe_margin.min(bound / 2);
@@ -288,13 +292,14 @@ impl InformerTask {
         (current + bound, current + bound - margin)
     }
 
-    /// Whether the watch has been open long enough to reset the backoff. Watches that repeatedly
-    /// last only a moment must keep increasing it.
+    /// Whether the watch has been open long enough to reset the backoff. A watch that ends earlier
+    /// does not reset it, so the backoff grows if watches repeatedly end after a moment.
     fn has_settled(&self) -> bool {
         self.opened_at.is_some_and(|at| at.elapsed() >= self.shared.timing.stable_after)
     }
 
-    /// Clears the fault and the silent state, because the watch has just shown that it works.
+    /// Clears the fault and the silent state, because the watch or a probe has just shown that the
+    /// watch works.
     pub(super) fn record_healthy(&mut self) {
         if self.has_settled() {
             self.backoff.reset();

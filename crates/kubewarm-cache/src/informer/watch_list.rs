@@ -1,4 +1,5 @@
-//! Lists an informer's objects as the initial events of a watch (`sendInitialEvents`).
+//! Lists an informer's objects with a watch that first sends all existing objects
+//! (`sendInitialEvents`).
 
 use super::{
     DecodeStage, UpstreamEventType, Verb,
@@ -15,11 +16,12 @@ use kubewarm_client::fault;
 use tokio::time::{Instant, timeout_at};
 
 impl InformerTask {
-    /// Lists as a stream, until the bookmark that ends the initial events.
+    /// Lists with a watch that first sends all existing objects, until the bookmark that ends these
+    /// initial events.
     ///
-    /// The deadline applies to silence: a server that does not support the parameter sends events
-    /// but no end bookmark. The whole stream must end within ten deadlines, even if data keeps
-    /// arriving.
+    /// The list fails if no bytes arrive for `watch_list_timeout`, or if it takes longer than ten
+    /// times `watch_list_timeout`. An API server without support for `sendInitialEvents` never
+    /// sends that bookmark.
     pub(super) async fn list_streaming(&mut self) -> Result<AppliedList, ListError> {
         let started = Instant::now();
         let listed = self.receive_initial().await;
@@ -70,7 +72,8 @@ impl InformerTask {
         }
     }
 
-    /// Applies one initial event. Returns the version if the event is the end bookmark.
+    /// Applies one initial event. If the event is the bookmark that ends the initial events,
+    /// returns its version.
     fn take_initial(&mut self, item: &SplitItem<'_>) -> Result<Option<ResourceVersion>, ListError> {
         let undecodable = || {
             RequestFault::new(

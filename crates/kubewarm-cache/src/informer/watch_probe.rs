@@ -1,8 +1,8 @@
 //! Probes: a second, short watch shows whether a silent watch has missed events.
 //!
-//! The second watch starts from the store's version with `timeoutSeconds=4`. A 1.36 API server
-//! sends events first, and a bookmark after 1.5 to 2.9 s. With a timeout of 2 or 3 s it sent no
-//! bookmark.
+//! The second watch starts from the store's version with `timeoutSeconds=4`. An API server of
+//! Kubernetes 1.36 first sends events, then a bookmark after 1.5 to 2.9 s. With `timeoutSeconds` of
+//! 2 or 3, it sends no bookmark.
 //!
 //! - If the bookmark comes first, the silent watch has missed nothing up to the bookmark's version.
 //! - If an event comes first, the silent watch must deliver it, too. Otherwise the silent watch is
@@ -17,7 +17,6 @@ use kubewarm_api::model::{Delta, FaultReason, RequestFault, ResourceVersion, Ver
 use std::sync::Arc;
 use tokio::time::{Instant, sleep};
 
-/// The result of the second watch.
 #[derive(Debug)]
 pub(super) struct WatchProbe {
     /// When the second watch was opened.
@@ -28,8 +27,9 @@ pub(super) struct WatchProbe {
 }
 
 impl InformerTask {
-    /// Starts a probe as soon as the namespace has a permit for it. After an event, the future also
-    /// waits for `InformerTiming::probe_grace`, in which the first watch must deliver the event.
+    /// Starts a probe once the profile's namespace has a free permit. If the second watch receives
+    /// an event, the future completes `InformerTiming::probe_grace` later. Until then, the first
+    /// watch must deliver the event.
     pub(super) fn probe(&self) -> Fuse<BoxFuture<'static, Result<WatchProbe, RequestFault>>> {
         let Some(from) = self.version() else { return Fuse::terminated() };
         let namespace = self.namespace_of_profile();
@@ -48,7 +48,8 @@ impl InformerTask {
         probing.boxed().fuse()
     }
 
-    /// Evaluates a probe. Returns when the next probe can start, or why the watch must end.
+    /// Evaluates a probe. Returns the earliest time of the next probe, or the reason why the first
+    /// watch must end.
     pub(super) fn evaluate_probe(
         &mut self,
         probed: Result<WatchProbe, RequestFault>,
@@ -79,7 +80,7 @@ impl InformerTask {
                 if version.is_older_than(&from) {
                     return Err(WatchStreamEnd::VersionDecreased);
                 }
-                // The first watch can have delivered a newer version during the probe.
+                // Keep a newer version that the first watch delivered during the probe.
                 if !self.version().is_some_and(|known| version.is_older_than(&known)) {
                     self.informer.apply(Delta::Progress(version.clone()));
                     self.informer.status().report.version = Some(version);
@@ -98,14 +99,14 @@ impl InformerTask {
         Ok(Instant::now())
     }
 
-    /// Whether the first watch has not reached `version`. The version belongs to an event that was
-    /// sent after `requested_at`.
+    /// Whether the first watch has not reached `version`, which the second watch received in an
+    /// event. The probe began at `requested_at`.
     fn lacks(&self, version: &ResourceVersion, requested_at: Instant) -> bool {
         let status = self.informer.status();
         status.version().is_some_and(|known| match known.partial_cmp(version) {
             Some(order) => order.is_lt(),
-            // Opaque versions have no order. Check whether the first watch delivered anything
-            // since.
+            // Opaque versions have no order. Check whether the first watch delivered anything since
+            // `requested_at`.
             None => status.report.current_at.is_none_or(|current| current < requested_at),
         })
     }

@@ -17,7 +17,6 @@ pub(super) struct WatchStream {
     pub(super) opened: Instant,
     /// The `timeoutSeconds` of the request.
     pub(super) timeout: Duration,
-    /// When the last bytes arrived.
     pub(super) last_bytes_at: Instant,
     pub(super) events: u64,
 }
@@ -27,17 +26,18 @@ pub(super) enum WatchStreamEnd {
     /// The response ended normally.
     Clean,
     Broken(RequestFault),
-    /// The informer closed the watch, because it was silent or missed events.
+    /// The informer closed the watch, because the watch was silent or missed events. The text is
+    /// the reason.
     Dead(&'static str),
-    /// The server sent an `ERROR` event.
+    /// The API server sent an `ERROR` event.
     ErrorEvent(RequestFault),
     /// The watch sent an event that cannot be decoded and names no object. The text describes the
     /// problem.
     Undecodable(String),
-    /// An event is older than the one before it, and its object is not in the store.
+    /// An event is not newer than the store, and its object is not in the store.
     OutOfOrder,
-    /// A bookmark has a lower version than the store. Only a rollback check can determine the
-    /// reason.
+    /// A bookmark has a lower version than the store. A rollback check must follow, because only
+    /// its result shows the reason.
     VersionDecreased,
     /// A consistency check found that the store differs from a list of the same version.
     Inconsistent,
@@ -67,7 +67,8 @@ impl fmt::Debug for WatchStream {
 }
 
 impl WatchStreamEnd {
-    /// The label of `kubewarm_upstream_watch_ends_total`.
+    /// The value of the label `reason` of `kubewarm_upstream_watch_ends_total`. The watch lasted
+    /// for `lasted`, and requested `timeout` as its `timeoutSeconds`.
     pub(super) fn label(&self, lasted: Duration, timeout: Duration) -> UpstreamWatchEnd {
         match self {
             Self::Clean if is_early(lasted, timeout) => UpstreamWatchEnd::Eof,
@@ -88,8 +89,8 @@ impl WatchStreamEnd {
     }
 }
 
-/// Counts a watch as ended when dropped. The reason is `Shutdown` unless [`WatchMetricsGuard::end`] set
-/// another.
+/// Records the end of a watch when the guard is dropped. The recorded reason is `Shutdown` unless
+/// [`WatchMetricsGuard::end`] set another reason.
 #[must_use = "dropping it at once records a watch that was stopped"]
 pub(super) struct WatchMetricsGuard {
     metrics: Arc<ResourceMetrics>,
@@ -114,14 +115,14 @@ impl Drop for WatchMetricsGuard {
     }
 }
 
-/// Whether a watch ended before its `timeoutSeconds`.
+/// Whether a watch ended more than 2 s before its `timeoutSeconds`.
 pub(super) fn is_early(lasted: Duration, timeout: Duration) -> bool {
-    // The tolerance is needed because the server counts whole seconds from the arrival of the
-    // request.
+    // Tolerate 2 s, because the API server counts whole seconds from the arrival of the request.
     lasted + Duration::from_secs(2) < timeout
 }
 
-/// Returns a random `timeoutSeconds` from `InformerTiming::watch_min_timeout` to twice that.
+/// Returns a random `timeoutSeconds` between `InformerTiming::watch_min_timeout` and twice that
+/// value.
 pub(super) fn random_timeout(timing: &InformerTiming) -> Duration {
     timing.watch_min_timeout.mul_f64(1.0 + fastrand::f64())
 }

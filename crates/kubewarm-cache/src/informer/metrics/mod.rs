@@ -14,11 +14,11 @@ use std::{
     sync::Arc,
 };
 
-/// Label value for everything beyond the limit of label values.
+/// Label value of the series that combine all resources or profiles above the limit on series.
 pub const OTHER: &str = "_other";
 
-/// Maximum number of resources with their own series, up to 195 each. Further resources share the
-/// series of `_other`.
+/// Maximum number of resources with their own series. Each resource has up to 195 series. All
+/// further resources share the series whose labels are `_other`.
 const MAX_RESOURCES: usize = 200;
 
 /// Metrics of all resources with informers.
@@ -31,7 +31,8 @@ pub struct InformerMetrics {
 struct MetricsByResource {
     own: HashMap<Resource, Arc<ResourceMetrics>>,
     other: Arc<ResourceMetrics>,
-    /// Whether `other` is in use, because the limit was reached.
+    /// Whether a resource above the limit of 200 has used `other`. Otherwise the process does not
+    /// export the series of `other`.
     is_full: bool,
 }
 
@@ -47,7 +48,8 @@ impl InformerMetrics {
         Ok(Self { resources: Mutex::new(resources) })
     }
 
-    /// Returns the metrics of `resource`, or the metrics of `_other` once the limit is reached.
+    /// Returns the metrics of `resource`, and creates them if necessary. If 200 other resources
+    /// have metrics already, returns the metrics that all further resources share.
     #[must_use]
     pub fn for_resource(&self, resource: &Resource) -> Arc<ResourceMetrics> {
         let mut resources = self.resources.lock();
@@ -71,7 +73,8 @@ impl InformerMetrics {
 
     /// Removes the series of resources that are not in `live` and have no informer.
     ///
-    /// Removes `_other` as well, once no informer uses it and `live` fits within the limit.
+    /// Also removes the series `_other` if no informer uses them and `live` has at most 200
+    /// resources.
     pub fn retain(&self, live: &HashSet<&Resource>) {
         let mut resources = self.resources.lock();
         resources
@@ -120,7 +123,7 @@ mod tests {
         let all: Vec<_> = (0..=MAX_RESOURCES).map(resource).collect();
         let held: Vec<_> = all.iter().map(|resource| metrics.for_resource(resource)).collect();
         metrics.retain(&all.iter().take(1).collect());
-        assert_eq!(metrics.all().len(), MAX_RESOURCES + 1, "each has an informer");
+        assert_eq!(metrics.all().len(), MAX_RESOURCES + 1, "every resource still has an informer");
         drop(held);
         metrics.retain(&all.iter().take(1).collect());
         assert_eq!(metrics.all().len(), 1);

@@ -1,4 +1,4 @@
-//! Metrics of one resource.
+//! The metrics that count the requests, events and stores of one resource's informers.
 
 use crate::informer::{
     ConsistencyResult, DecodeStage, ListMethod, RelistReason, UpstreamEventType, UpstreamWatchEnd,
@@ -15,10 +15,11 @@ use strum::VariantArray;
 /// Names of the labels that identify a resource.
 pub const RESOURCE_LABELS: [&str; 3] = ["group", "version", "resource"];
 
-/// The outcomes of a list or of one page. A success was received and applied completely.
+/// Values of the label `outcome` for a list or one page of it. `success` means that kubewarm
+/// received and applied all of it.
 pub const LIST_OUTCOMES: [MetricOutcome; 2] = [MetricOutcome::Success, MetricOutcome::Error];
 
-/// The outcomes of a consistency check.
+/// Values of the label `outcome` for a consistency check.
 pub const CONSISTENCY_OUTCOMES: [MetricOutcome; 3] =
     [MetricOutcome::Success, MetricOutcome::Error, MetricOutcome::Cancelled];
 
@@ -26,21 +27,24 @@ pub const CONSISTENCY_OUTCOMES: [MetricOutcome; 3] =
 /// the same buckets, so dashboards can compare both.
 pub const REQUEST_BUCKETS: &[f64] =
     &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
-/// In seconds. The API server's metric of its own watch cache initialization has the same buckets.
+/// Upper bounds in seconds. The API server's metric for the initialization of its watch cache has
+/// the same buckets.
 const WARMUP_BUCKETS: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
-/// In seconds. Watches request 5 to 10 minutes; shorter ones are failures.
+/// Upper bounds in seconds. An informer requests watches of 5 to 10 minutes, so a shorter watch
+/// ended early.
 const WATCH_DURATION_BUCKETS: &[f64] = &[1.0, 5.0, 15.0, 60.0, 180.0, 300.0, 420.0, 600.0, 1800.0];
-/// In seconds: from the lag of an idle machine to delays that users notice.
+/// Upper bounds in seconds: from the delay on an idle machine to delays that users notice.
 const EVENT_PROCESSING_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// In seconds: from a recent event to the largest staleness limit of a profile.
+/// Upper bounds in seconds: from the age of a recent event to the largest staleness limit of a
+/// profile.
 const STALENESS_BUCKETS: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 3600.0];
 
-/// The metrics of one resource. Dropping them ends the series.
+/// The metrics of one resource. Dropping the struct removes their series.
 ///
-/// The fields have the names of the metrics; `docs/metrics.md` describes each.
+/// Each field has the name of its metric; `docs/metrics.md` describes the metrics.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "each help text is below, and would only be repeated")]
 pub struct ResourceMetrics {
@@ -59,7 +63,7 @@ pub struct ResourceMetrics {
     pub upstream_watch_duration: Histogram,
     pub upstream_watch_events: IntCounterVec,
     pub event_processing: Histogram,
-    /// The series begins with the first read.
+    /// This metric has no series before the first client read.
     pub read_staleness: HistogramVec,
     pub upstream_request_errors: IntCounterVec,
     pub upstream_decode_errors: IntCounterVec,
@@ -69,7 +73,7 @@ pub struct ResourceMetrics {
     pub consistency_differences: IntCounter,
 }
 
-/// Creates metrics with the labels of one resource, and registers them.
+/// Creates metrics with the labels of one resource, and adds them to a registry.
 struct MetricFactory {
     registry: Registry,
     key: HashMap<String, String>,
@@ -120,10 +124,11 @@ impl MetricFactory {
 }
 
 impl ResourceMetrics {
-    /// Creates all metrics. Counters with a closed set of labels start at zero, so that
-    /// `increase()` counts the first event.
+    /// Creates all metrics of a resource. Counters with a fixed set of label values start at zero,
+    /// so that `increase()` in PromQL includes the first event.
     ///
-    /// The histogram per strategy and the errors per code start with their first value.
+    /// The warm-up histogram and the counter of request errors have no series before their first
+    /// value.
     pub(super) fn new(labels: [String; 3]) -> prometheus::Result<Self> {
         let new = MetricFactory::new(&labels);
         let metrics = Self {
@@ -223,7 +228,7 @@ impl ResourceMetrics {
         Ok(metrics)
     }
 
-    /// Values of [`RESOURCE_LABELS`], in this order.
+    /// The values of the labels in [`RESOURCE_LABELS`], in the same order.
     #[must_use]
     pub fn labels(&self) -> &[String; 3] {
         &self.labels
@@ -235,33 +240,35 @@ impl ResourceMetrics {
         self.registry.gather()
     }
 
-    /// Records a completed or failed list, or one page. Objects and bytes are counted separately
-    /// while they arrive.
+    /// Records a completed or failed list, or one page of it. `took` is its duration. The caller
+    /// counts objects and bytes separately while they arrive.
     pub fn count_list(&self, outcome: MetricOutcome, took: Duration) {
         self.upstream_list_duration.with_label_values(&[outcome]).observe(took.as_secs_f64());
         self.upstream_list_pages.inc();
     }
 
-    /// Records a completed first list.
+    /// Records the duration of a warm-up, which ended with a complete first list by `method`.
     pub fn observe_warmup(&self, method: ListMethod, took: Duration) {
         self.warmup_duration.with_label_values(&[method]).observe(took.as_secs_f64());
     }
 
-    /// Records a relist, and the changes that it found but no event had delivered.
+    /// Records a relist. `replaced` and `deleted` are the numbers of objects whose replacement or
+    /// deletion no watch event had announced.
     pub fn count_relist(&self, reason: RelistReason, replaced: u64, deleted: u64) {
         self.upstream_relists.with_label_values(&[reason]).inc();
         self.upstream_relist_replaced_objects.inc_by(replaced);
         self.upstream_relist_deleted_objects.inc_by(deleted);
     }
 
-    /// Records a failed request with its HTTP status, or `None` if there was no response.
+    /// Records a failed list or watch. `code` is its HTTP status, or `None` if there was no
+    /// response.
     pub fn count_request_error(&self, verb: Verb, code: Option<u16>) {
         let labels = [verb.as_str(), code_label(code)];
         self.upstream_request_errors.with_label_values(&labels).inc();
     }
 
-    /// Records a watch event. `took` is the time from its bytes to the end of its processing;
-    /// bookmarks and errors have none.
+    /// Records a watch event. `took` is the time from receipt of the event until it is stored, or
+    /// `None` for bookmarks and errors.
     pub fn count_event(&self, kind: UpstreamEventType, took: Option<Duration>) {
         self.upstream_watch_events.with_label_values(&[kind]).inc();
         if let Some(took) = took {
@@ -269,12 +276,12 @@ impl ResourceMetrics {
         }
     }
 
-    /// Records data that could not be decoded.
+    /// Records data of the API server that kubewarm could not decode.
     pub fn count_decode_error(&self, stage: DecodeStage) {
         self.upstream_decode_errors.with_label_values(&[stage]).inc();
     }
 
-    /// Records the end of a watch.
+    /// Records the reason why a watch ended, and the watch's duration.
     pub fn observe_watch_end(&self, reason: UpstreamWatchEnd, lasted: Duration) {
         self.upstream_watch_ends.with_label_values(&[reason]).inc();
         self.upstream_watch_duration.observe(lasted.as_secs_f64());
@@ -288,7 +295,7 @@ impl ResourceMetrics {
         }
     }
 
-    /// Records a read. `age` is the time since the store was last confirmed.
+    /// Records a client read from a store. `age` is the time since the store was last confirmed.
     pub fn observe_staleness(&self, age: Duration) {
         self.read_staleness.with_label_values::<&str>(&[]).observe(age.as_secs_f64());
     }
@@ -300,8 +307,8 @@ fn begin<L: AsRef<str> + fmt::Debug + VariantArray>(counters: &IntCounterVec) {
     }
 }
 
-/// Returns the label of an HTTP status: the code if API servers send it, otherwise its class. So a
-/// proxy with unusual codes adds no series.
+/// Returns the value of the label `code` for an HTTP status. Statuses that API servers do not send
+/// are combined, such as `4xx`, so that a proxy with unusual statuses adds no series.
 #[must_use]
 pub fn code_label(code: Option<u16>) -> &'static str {
     match code {
