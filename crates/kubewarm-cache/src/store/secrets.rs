@@ -1,4 +1,4 @@
-//! Tests that stores keep Secrets uncompressed and out of dictionaries.
+//! Tests that stores never compress Secrets and never use Secrets to train a dictionary.
 
 use super::{
     StoreCatalog,
