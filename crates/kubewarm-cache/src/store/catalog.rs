@@ -131,7 +131,7 @@ impl StoreCatalog {
     /// Changes the declared indexes of an open store. The call drops removed indexes at once. The maintenance thread
     /// fills new indexes later, and queries use an index only when it is complete.
     ///
-    /// Cost: constant for the caller. The thread takes about 4 µs for each row and index, and locks the store for less
+    /// Cost: constant for the caller. The thread takes about 4 µs for each row and index. It locks the store for less
     /// than a millisecond at a time.
     pub fn set_indexes(&self, key: &InformerKey, indexes: &BTreeSet<FieldPath>) {
         let store = self.stores.read().get(key).map(Arc::clone);

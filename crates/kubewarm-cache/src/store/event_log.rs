@@ -23,7 +23,7 @@ const MAX_CHANGES: usize = 102_400;
 /// Range of the limit on packed objects that only the log keeps, in bytes. The limit is half the size of the store's
 /// objects, but at least 1 MiB and at most 32 MiB.
 ///
-/// So a store whose objects all change grows by at most half, and the log of a small store keeps some hundred changes.
+/// So a store whose objects all change grows by at most half. The log of a small store keeps some hundred changes.
 const MAX_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(32 << 20);
 
 /// Number of changes that a log keeps at any age, as the API server's watch cache does. If a resource rarely changes,
@@ -65,7 +65,7 @@ pub(super) struct EventLog {
     /// when it ends.
     is_complete: bool,
     /// Whether a full list is running. A list shows neither the order nor the time of changes, so the log does not
-    /// store a change that a list finds.
+    /// store changes from a list.
     is_listing: bool,
     object_bytes: usize,
     dictionaries: DictionarySet,

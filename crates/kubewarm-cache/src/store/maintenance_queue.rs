@@ -20,8 +20,8 @@ type MaintenanceJob = Box<dyn FnOnce() + Send>;
 
 /// The job queue of the maintenance thread. The thread ends when the last clone of the queue is dropped.
 ///
-/// The queue has no limit, because it contains at most one training for each `DictionaryGroup` and one job for each
-/// change of declared indexes. A queued job does not keep its store in memory.
+/// The queue needs no limit. It contains at most one training for each `DictionaryGroup`, and one job for each change
+/// of declared indexes. A queued job does not keep its store in memory.
 #[derive(Clone, Debug)]
 pub(super) struct MaintenanceQueue(mpsc::Sender<MaintenanceJob>);
 

@@ -81,8 +81,7 @@ fn the_event_log_counts_each_body_once() {
         let text: String = (0..64 << 10).map(|_| random.alphanumeric()).collect();
         writer.apply(upsert("a/x", 1, &n.to_string(), &web(&text)));
     }
-    // The log counts each of the ten bodies once, although nine bodies are the end of one change and the start of the
-    // next.
+    // Nine of the ten bodies are the end of one change and the start of the next. The log counts each body once.
     let one = reader.place_of(0).1 as u64;
     let held = reader.usage().bytes - before;
     assert!((one * 10..one * 11).contains(&held), "{held} bytes for ten bodies of {one}");
