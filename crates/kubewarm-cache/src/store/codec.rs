@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use zstd::zstd_safe::{self, CCtx, DCtx};
 
-/// Maximum size of a compressed body, in bytes. A larger body stays uncompressed. `unpack` rejects a frame that
-/// declares a larger size.
+/// Maximum size of a body that the codec compresses, in bytes before compression. A larger body stays uncompressed.
+/// `unpack` rejects a frame that declares a larger size.
 ///
 /// etcd accepts at most 1.5 MiB for one object by default. The same object as JSON can be a few times larger.
 pub(super) const MAX_BODY: usize = 256 << 20;
@@ -20,8 +20,8 @@ pub(super) const LEVEL: i32 = 1;
 /// Bodies below this size, in bytes, stay uncompressed, because compression would save nothing.
 const MIN_COMPRESSED_BYTES: usize = 64;
 
-/// Maximum number of zstd contexts that are kept for later use. A context takes some hundred KiB. Rarely do more than
-/// four threads compress or decompress at once.
+/// Maximum number of zstd contexts that are kept for later use. A context takes some hundred KiB, and more than four
+/// threads rarely use contexts at once.
 const IDLE_CONTEXTS: usize = 4;
 
 /// Bytes that each scratch buffer of an idle context keeps. Memory that a buffer needed for a larger body is freed.
@@ -44,7 +44,7 @@ pub(super) struct CompressionContext {
     decompress: DCtx<'static>,
     packed: Vec<u8>,
     frame: Vec<u8>,
-    /// Scratch buffer for one unpacked body.
+    /// Scratch buffer for one decompressed body.
     body: Vec<u8>,
 }
 

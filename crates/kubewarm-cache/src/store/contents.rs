@@ -83,7 +83,7 @@ impl StoreContents {
 
     /// Returns two positions in key order: the first row of the namespace, and the position after its last row.
     pub(super) fn bounds(&self, namespace: &str) -> [RowPosition; 2] {
-        // The search treats each row of the namespace as `Greater` to find the first one, and as `Less` to find the
+        // For a row of this namespace, the comparison returns `Greater` to find the first row, and `Less` to find the
         // end.
         [Ordering::Greater, Ordering::Less].map(|within| {
             let found = self.order.find(RowPosition::default(), |row| {
@@ -249,8 +249,8 @@ impl StoreContents {
         }
     }
 
-    /// Replaces the declared indexes by indexes of `paths`, and keeps the indexes whose path stays. Returns the removed
-    /// indexes, which the caller must drop outside the lock.
+    /// Adds the missing indexes of `paths`, and removes the indexes of all other paths. Returns the removed indexes,
+    /// which the caller must drop outside the lock.
     ///
     /// An added index is complete at once only if the store has no rows.
     pub(super) fn declare(&mut self, paths: &[FieldPath]) -> Vec<FieldIndex> {
@@ -306,7 +306,7 @@ impl RowIdentity {
         size_of::<(u32, Self)>() + self.text_bytes()
     }
 
-    /// Returns the length of the identity's text: a UID that is not a UUID, and a version that is not a number.
+    /// Returns the length, in bytes, of a UID that is not a UUID, plus the length of a version that is not a number.
     pub(super) fn text_bytes(&self) -> usize {
         let text = |has: bool, length: usize| if has { length } else { 0 };
         let uid = text(self.uid.as_uuid().is_none(), self.uid.to_string().len());

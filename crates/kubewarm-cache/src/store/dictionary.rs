@@ -98,7 +98,7 @@ impl DictionarySet {
         self.0.push(DictionaryUseCount { dictionary: Arc::clone(dictionary), records: 1 });
     }
 
-    /// Subtracts `record` from the users of its dictionary. The set drops a dictionary that has no users left.
+    /// Removes `record` from the users of its dictionary. The set drops a dictionary that has no users left.
     pub(super) fn leave(&mut self, record: &PackedObject) {
         let BodyPacking::Dictionary(generation) = record.packing() else { return };
         self.0.retain_mut(|held| {

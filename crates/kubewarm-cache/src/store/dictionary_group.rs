@@ -156,7 +156,8 @@ impl DictionaryGroup {
         };
         let packed = self.packed.load(Ordering::Relaxed);
         self.next.store(packed.saturating_add(wait.max(FIRST_OBJECTS)), Ordering::Relaxed);
-        // Releases the stores, so that a store that is closed while others are repacked is freed at once.
+        // Releases the stores. If the catalog closes a store while `repack` works on another store, the closed store is
+        // freed at once.
         drop(stores);
         if is_new {
             all.iter().filter_map(Weak::upgrade).for_each(|store| repack(&store));

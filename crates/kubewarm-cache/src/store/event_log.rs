@@ -39,9 +39,9 @@ pub struct StoreChange {
     pub(super) arrived: Option<Instant>,
     pub(super) namespace: Arc<str>,
     pub(super) version: ResourceVersion,
-    /// `None` if the change created the object.
+    /// The object before the change. `None` if the change created the object.
     pub(super) before: Option<DetachedObject>,
-    /// `None` if the change deleted the object.
+    /// The object after the change. `None` if the change deleted the object.
     pub(super) now: Option<DetachedObject>,
     /// Whether the UID changed, because the object was deleted and created again with the same name.
     pub(super) is_replacement: bool,

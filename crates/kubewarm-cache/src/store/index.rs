@@ -84,8 +84,8 @@ impl RowSet {
         self.retain(|row| !gone.contains(row), |rows| *rows -= gone)
     }
 
-    /// Keeps the rows for which `keep` returns true. If the set is a bitmap, `cut` must remove the other rows. Returns
-    /// whether the set still contains rows.
+    /// Keeps the rows for which `keep` returns true. For a bitmap, `cut` must remove all other rows. Returns whether
+    /// the set still contains rows.
     fn retain(&mut self, keep: impl Fn(u32) -> bool, cut: impl FnOnce(&mut RoaringBitmap)) -> bool {
         let left: Vec<u32> = match self {
             Self::One(row) => return keep(*row),

@@ -117,7 +117,8 @@ pub(super) fn complete_indexes(store: &ObjectStore) {
 /// Adds up to [`STEP`] rows, from number `from`, to the declared indexes. Returns the row number at which the next step
 /// starts, or `None` after the last row.
 ///
-/// Also returns `None` if the paths no longer are `declared`. An index of the same path can then be a new, empty index.
+/// Also returns `None` if the declared indexes are no longer `declared`, because an index of the same path can then be
+/// new and empty.
 fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> Option<u32> {
     let copies = store.copy_rows(from, STEP);
     let next = copies.last().and_then(|(number, _)| number.checked_add(1));
@@ -183,7 +184,7 @@ mod tests {
         declare(&[]);
         declare(&query);
         // The first index, which contained row 0, was dropped. This step belongs to that index, so it must not complete
-        // the second one.
+        // the second index.
         assert_eq!(index_step(&store, &declared, 1), None);
         let is_complete = || store.contents.read().declared.iter().all(|index| index.is_complete);
         assert!(!is_complete());

@@ -31,7 +31,7 @@ pub(super) struct ObjectStore {
     is_secret: bool,
     /// Dictionary, codec and job queue that all stores of the same resource and projection share.
     pub(super) dictionary_group: Arc<DictionaryGroup>,
-    /// The number of objects and bytes that the budgets of this store's profiles read.
+    /// Number of objects and bytes in the store, which the budgets of profiles count.
     gauge: Arc<UsageMeter>,
     /// Whether the store was closed. The flag changes only under the write lock of `contents`.
     is_closed: AtomicBool,

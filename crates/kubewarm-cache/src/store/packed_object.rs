@@ -24,8 +24,8 @@ pub(super) enum BodyPacking {
     Plain,
     /// A zstd frame without its 4-byte magic number.
     Zstd,
-    /// A zstd frame without its 4-byte magic number. The number is the generation, from 1 to 253, of the dictionary
-    /// that compressed the body.
+    /// A zstd frame without its 4-byte magic number. The `u8` is the generation, from 1 to 253, of the dictionary that
+    /// compressed the body.
     Dictionary(u8),
     /// The body is not compressed, because it is a Secret with its payload. A zstd context or a dictionary would keep
     /// copies of the payload.
@@ -267,12 +267,12 @@ mod tests {
         let list: Vec<_> = (0..200).map(|at| at % 150).collect();
         let body = serde_json::json!({ "a": list, "b": "c" }).to_string();
         let [many, one] = &BodyEncoding::Json.field_values(body.as_bytes(), &paths)[..] else {
-            panic!("two paths");
+            panic!("expected the values of two paths");
         };
         assert_eq!((many.len(), one.len()), (VALUES_PER_OBJECT, 1));
         let body = br#"{"a":["b","a","b",true,1]}"#;
         let [some, none] = &BodyEncoding::Json.field_values(body, &paths)[..] else {
-            panic!("two paths");
+            panic!("expected the values of two paths");
         };
         assert_eq!(some.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), ["1", "a", "b", "true"]);
         assert!(none.is_empty());

@@ -1,4 +1,5 @@
-//! The row numbers of a store in key order. Leaves of at most 512 numbers hold them, so an insertion moves few numbers.
+//! The row numbers of a store in key order. They are split into leaves of at most 512 numbers, so an insertion moves
+//! few numbers.
 
 use std::cmp::Ordering;
 

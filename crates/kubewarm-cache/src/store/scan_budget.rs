@@ -2,13 +2,13 @@
 
 use tokio::task::yield_now;
 
-/// Number of decompressed bytes that a task scans before it yields. Only the last body can exceed this number.
+/// Number of decompressed bytes that a task scans before it yields. A task exceeds this number by at most one body.
 ///
 /// The limit counts bytes, because the time to decompress, scan and write a body depends on its size. A body can have
 /// 1.5 KiB, or 1.5 MiB, which is etcd's default limit.
 ///
-/// Each step takes about 1 ns a byte, so a task reaches the limit after 2 to 5 ms. That is short for the other tasks of
-/// the thread, and long compared with the cost of a yield.
+/// Each of these steps takes about 1 ns a byte, so a task reaches the limit after 2 to 5 ms. That is short for the
+/// other tasks of the thread, and long compared with the cost of a yield.
 const BYTES: usize = 1 << 20;
 
 /// The number of bytes that a task can scan before it must yield.

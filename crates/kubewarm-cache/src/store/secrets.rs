@@ -12,7 +12,7 @@ const PAYLOAD: &str = "aHVudGVyMi1odW50ZXIyLWh1bnRlcjItaHVudGVyMg==";
 
 fn secrets() -> InformerKey {
     let key = InformerKey { secret_data: SecretData::Allow, ..informer_key("secrets") };
-    assert!(matches!(key.projection, Projection::Full(_)), "the payload is kept");
+    assert!(matches!(key.projection, Projection::Full(_)), "the projection keeps the payload");
     key
 }
 

@@ -23,7 +23,8 @@ use tokio::sync::Notify;
 pub struct EventLogFollower {
     lag: FollowerLag,
     epoch: u64,
-    /// The follower skips changes up to this version. Set if the client's version is newer than the store's version.
+    /// The follower skips changes up to this version. `None` unless the client's version is newer than the store's
+    /// version.
     after: Option<ResourceVersion>,
 }
 

@@ -62,7 +62,7 @@ fn a_follower_receives_every_change_once_and_in_order() {
     let all = ["6 a/x web>one", "7 b/z >new", "9 a/x one>"];
     assert_eq!(news(&mut from_list), all);
     assert_eq!(news(&mut from_here), all);
-    assert_eq!(news(&mut ahead), all[2..], "changes up to version 7 are skipped");
+    assert_eq!(news(&mut ahead), all[2..], "`ahead` skips changes up to version 7");
     assert_eq!(news(&mut from_list), [""; 0]);
     for (at, known) in [("5", 0), ("6", 1), ("7", 2), ("8", 2), ("9", 3), ("99", 3)] {
         let mut follower = reader.follow(&version(at)).unwrap();

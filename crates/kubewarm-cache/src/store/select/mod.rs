@@ -20,7 +20,8 @@ use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use roaring::RoaringBitmap;
 use std::{fmt, ops::ControlFlow, sync::Arc};
 
-/// Maximum number of bodies that one `filter_next` call tests, even if the bodies are small.
+/// Maximum number of bodies that one `filter_next` call tests. It takes effect if the bodies are small, because a
+/// [`ScanBudget`] counts only bytes.
 const ROWS_A_STEP: usize = 128;
 
 /// Objects from one moment, in key order. All of them match the query once [`ObjectSnapshot::filter_next`] has returned
@@ -32,7 +33,7 @@ pub struct ObjectSnapshot {
     store: Arc<ObjectStore>,
     rows: SharedRows,
     version: Option<ResourceVersion>,
-    /// Number of objects in the queried namespace after the start key, including objects that the query does not
+    /// Number of objects in the queried namespace after the list's start key, including objects that the query does not
     /// select.
     span_rows: usize,
     /// Last key in the queried namespace, including objects that the query does not select. `None` if the list has no
@@ -186,8 +187,8 @@ impl ObjectSnapshot {
         self.version.as_ref()
     }
 
-    /// Returns the number of objects in the queried namespace after the start key, including objects that the query
-    /// does not select.
+    /// Returns the number of objects in the queried namespace after the list's start key, including objects that the
+    /// query does not select.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.span_rows

@@ -51,14 +51,14 @@ pub struct BodyFieldCache {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodyPredicate {
     /// Compares the values at a field path with `value`. If an object has more than 64 different values at the path,
-    /// the test ignores the others.
+    /// the test uses only the first 64.
     Field {
         /// Path of the field to compare.
         path: FieldPath,
         /// Value that the test assumes for an object without this field.
         absent: Arc<str>,
-        /// If `true`, one of the object's values must equal `value`. If `false`, none of the object's values can equal
-        /// `value`.
+        /// If `true`, the test passes if one of the object's values equals `value`. If `false`, the test passes if none
+        /// of the object's values equals `value`.
         is_equality: bool,
         /// Value with which the test compares the object's values.
         value: Arc<str>,

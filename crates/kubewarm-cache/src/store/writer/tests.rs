@@ -93,7 +93,7 @@ fn a_list_removes_objects_that_it_did_not_contain() {
         writer.apply(upsert(key, u8::try_from(n).unwrap(), "10", "{}"));
     }
     assert_eq!(writer.apply(Delta::ListStarted(ReplacePolicy::Changed)), DeltaOutcome::Noted);
-    // The informer interrupts the first list, so `a/gone` does not count as listed.
+    // The second `ListStarted` discards the first list, so this upsert does not keep `a/gone` in the store.
     writer.apply(upsert("a/gone", 0, "10", "{}"));
     writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
     // An etcd restore can lower versions. A list is a consistent read, so its objects replace stored objects that have

@@ -67,5 +67,5 @@ fn each_step_scans_a_limited_number_of_bytes_and_no_body_is_skipped() {
     // With a limit of 3, the selection scans no body after the third match.
     assert_eq!(steps("a", "up", Some(3)), (2, up[..3].to_vec()));
     let (of_small, found) = steps("b", "", None);
-    assert_eq!((of_small, found.len()), (3, 300), "128 small bodies a step");
+    assert_eq!((of_small, found.len()), (3, 300), "each step tests 128 small bodies");
 }
