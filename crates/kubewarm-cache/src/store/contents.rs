@@ -306,7 +306,8 @@ impl RowIdentity {
         size_of::<(u32, Self)>() + self.text_bytes()
     }
 
-    /// Returns the length, in bytes, of a UID that is not a UUID, plus the length of a version that is not a number.
+    /// Returns the bytes of the identity that a row cannot store: a UID that is not a UUID, and a version that is not a
+    /// number.
     pub(super) fn text_bytes(&self) -> usize {
         let text = |has: bool, length: usize| if has { length } else { 0 };
         let uid = text(self.uid.as_uuid().is_none(), self.uid.to_string().len());

@@ -86,7 +86,8 @@ pub(super) fn repack(store: &ObjectStore) {
             let mut contents = store.contents.write();
             let mut gone = Vec::with_capacity(repacked.len());
             for (number, record, again) in repacked {
-                // If the writer has changed the row since `copy_rows`, the row already uses the newest dictionary.
+                // A row that the writer has changed since `copy_rows` already uses the newest dictionary, so the job
+                // skips the row.
                 if contents.slab.get(number).is_some_and(|row| row.record == record) {
                     gone.push(contents.repack(number, again));
                 }
@@ -117,8 +118,8 @@ pub(super) fn complete_indexes(store: &ObjectStore) {
 /// Adds up to [`STEP`] rows, from number `from`, to the declared indexes. Returns the row number at which the next step
 /// starts, or `None` after the last row.
 ///
-/// Also returns `None` if the declared indexes are no longer `declared`, because an index of the same path can then be
-/// new and empty.
+/// Also returns `None` if the declared indexes are no longer `declared`. An index of the same path can then be new and
+/// empty.
 fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> Option<u32> {
     let copies = store.copy_rows(from, STEP);
     let next = copies.last().and_then(|(number, _)| number.checked_add(1));

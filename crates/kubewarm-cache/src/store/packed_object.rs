@@ -22,10 +22,10 @@ pub(super) enum BodyEncoding {
 pub(super) enum BodyPacking {
     /// The body is not compressed, because it is small or does not shrink.
     Plain,
-    /// A zstd frame without its 4-byte magic number.
+    /// The body is compressed without a dictionary. Its zstd frame lacks the 4-byte magic number.
     Zstd,
-    /// A zstd frame without its 4-byte magic number. The `u8` is the generation, from 1 to 253, of the dictionary that
-    /// compressed the body.
+    /// The body is compressed with the dictionary of this generation, from 1 to 253. Its zstd frame lacks the 4-byte
+    /// magic number.
     Dictionary(u8),
     /// The body is not compressed, because it is a Secret with its payload. A zstd context or a dictionary would keep
     /// copies of the payload.
@@ -194,8 +194,8 @@ impl PackedObject {
 /// Returns the number of bytes that the allocator uses for an allocation of `size` bytes. The store counts these bytes,
 /// so its reported memory matches the growth of the process.
 ///
-/// The rule is that of glibc's malloc: an 8-byte header, steps of 16 bytes, at least 32 bytes. Other allocators round
-/// up by at most an eighth, which is similar for some hundred bytes.
+/// The rule is that of glibc's malloc: an 8-byte header, steps of 16 bytes, at least 32 bytes. Other allocators use
+/// steps of an eighth, so the result is similar for some hundred bytes.
 pub(super) const fn taken(size: usize) -> usize {
     match size {
         0 => 0,

@@ -48,7 +48,7 @@ impl StoreReader {
         let changes: Vec<_> = contents.log.from(first)?.map(Arc::clone).collect();
         let epoch = contents.log.epoch;
         drop(contents);
-        // Thousands of changes are possible, so the sorting is done without the lock.
+        // The log can contain thousands of changes, so `select_at` sorts them by key without the lock.
         let mut earlier = EarlierObjects::default();
         earlier.add(&changes, query, after);
         let contents = self.store.contents.read();
