@@ -235,7 +235,6 @@ mod tests {
         let held = || catalog.usage().first().map(|(_, usage)| usage.bytes).unwrap();
         let with_one = gauge.bytes();
         assert_eq!(with_one, held());
-        // The maintenance thread fills the new index `b`.
         catalog.set_indexes(&key, &BTreeSet::from(paths.clone()));
         catalog.wait_until_settled();
         let with_two = gauge.bytes();

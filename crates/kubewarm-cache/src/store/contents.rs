@@ -301,7 +301,7 @@ impl StoreContents {
 }
 
 impl RowIdentity {
-    /// Returns the bytes of an entry in `StoreContents::odd`.
+    /// Returns the memory of an entry in `StoreContents::odd`, in bytes.
     fn bytes(&self) -> usize {
         size_of::<(u32, Self)>() + self.text_bytes()
     }

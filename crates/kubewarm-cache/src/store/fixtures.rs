@@ -70,7 +70,6 @@ pub(super) fn selected(reader: &StoreReader, query: &ObjectQuery) -> Vec<StoredO
     keys.iter().filter_map(|key| reader.get(key)).collect()
 }
 
-/// Returns all objects in the store, in key order.
 pub(super) fn all(reader: &StoreReader) -> Vec<StoredObject> {
     selected(reader, &ObjectQuery::default())
 }
@@ -79,7 +78,6 @@ pub(super) fn labelled(reader: &StoreReader, labels: LabelSelector) -> Vec<Store
     selected(reader, &ObjectQuery { labels, ..ObjectQuery::default() })
 }
 
-/// Returns the objects whose field `path` has this value.
 pub(super) fn with_field(reader: &StoreReader, path: &FieldPath, value: &str) -> Vec<StoredObject> {
     let (path, value) = (path.clone(), value.into());
     let test = BodyPredicate::Field { path, absent: "".into(), is_equality: true, value };

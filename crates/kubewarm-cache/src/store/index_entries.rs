@@ -26,7 +26,6 @@ impl IndexEntries {
         Self { labels: Vec::new(), values: encoding.field_values(body, paths) }
     }
 
-    /// Adds row `number` to the indexes of these labels and values.
     pub(super) fn add_to(&self, number: u32, contents: &mut StoreContents) {
         for (key, value) in &self.labels {
             contents.labels.insert(key, value, number);
@@ -34,7 +33,6 @@ impl IndexEntries {
         contents.index(number, &self.values);
     }
 
-    /// Removes row `number` from the indexes of these labels and values.
     pub(super) fn remove_from(&self, number: u32, contents: &mut StoreContents) {
         for (key, value) in &self.labels {
             contents.labels.remove(key, value, number);

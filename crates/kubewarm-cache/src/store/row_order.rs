@@ -161,7 +161,6 @@ impl RowOrder {
         })
     }
 
-    /// Returns the rows from `position` to the last row.
     pub(super) fn from(&self, position: RowPosition) -> impl Iterator<Item = u32> + use<'_> {
         self.range(position, self.end())
     }

@@ -35,7 +35,6 @@ struct SharedRow {
 const AHEAD: usize = 16;
 
 impl SharedRows {
-    /// Collects the store's rows with these numbers.
     pub(super) fn of(contents: &StoreContents, numbers: impl Iterator<Item = u32>) -> Self {
         let numbers: Vec<u32> = numbers.collect();
         let mut rows = Self { rows: VecDeque::with_capacity(numbers.len()), ..Self::default() };

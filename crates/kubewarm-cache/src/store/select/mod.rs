@@ -105,7 +105,6 @@ impl StoreReader {
     }
 }
 
-/// A range of positions in key order, and the number of rows in the range.
 struct RowSpan {
     from: RowPosition,
     to: RowPosition,

@@ -40,7 +40,6 @@ fn a_selection_at_an_earlier_version_has_the_objects_of_that_version() {
         }
         for (at, moment) in moments {
             let at = version(&at.to_string());
-            // The reader does not remember a version that the store has not reached.
             if !reader.remembers(&at) {
                 assert!(reader.version().unwrap().is_older_than(&at));
                 continue;
