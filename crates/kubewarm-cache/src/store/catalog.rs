@@ -141,7 +141,7 @@ impl StoreCatalog {
     }
 
     /// Blocks until the maintenance thread has done all jobs that are queued now. Then all indexes are complete, and
-    /// all objects are compressed with the newest dictionary.
+    /// all compressed objects use the newest dictionary.
     ///
     /// Tests, benchmarks and `StoreSample::measure` call this function to get repeatable sizes.
     pub fn wait_until_settled(&self) {

@@ -36,7 +36,7 @@ pub struct FollowerLag {
     next: Arc<AtomicU64>,
 }
 
-/// What [`EventLogFollower::next_event`] returns.
+/// The result of one [`EventLogFollower::next_event`] call.
 #[derive(Debug)]
 pub enum FollowerEvent {
     /// The next change of an object.
