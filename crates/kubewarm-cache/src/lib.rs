@@ -1,9 +1,10 @@
-//! Informers, and the stores that they fill. The binary and `kubewarm-serve` build on this crate.
+//! This crate contains the informers and the stores that they fill. The binary and `kubewarm-serve` depend on this
+//! crate.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`informer`] | lists and watches one resource in one scope, and reports how fresh its store is |
-//! | [`store`] | holds the objects packed and indexed, with an event log of the last minutes |
+//! | [`store`] | keeps the objects compressed and indexed, with an event log of recent changes |
 
 pub mod informer;
 pub mod store;

@@ -1,4 +1,4 @@
-//! Opens, finds and closes the stores of the process, one for each `InformerKey`.
+//! Opens, finds and closes the stores of the process, one store for each `InformerKey`.
 
 use super::{
     codec::RecordCodec,
@@ -15,23 +15,25 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// Maximum number of declared indexes in one store. Further indexes, in the order of their paths, are left
-/// out with a warning in the log.
+/// Maximum number of declared indexes in one store. If profiles declare more field paths, the catalog logs a warning
+/// and takes the first 32 in sorted order.
 pub const INDEXES_PER_STORE: usize = 32;
 
-/// The `DictionaryGroup` of each resource and projection. The `bool` is true for kubewarm's own stores. They use separate
-/// dictionaries, so that text from a tenant's objects never enters them.
+/// The `DictionaryGroup` of each resource and projection. The `bool` is true for stores that kubewarm opens for itself,
+/// not for a profile. Those stores have separate dictionaries, so text from a tenant's objects never enters a
+/// dictionary of kubewarm.
 type DictionaryGroups = BTreeMap<(Resource, Projection, bool), Weak<DictionaryGroup>>;
 
-/// The usage gauge of each store. A gauge can exist before its store is opened and after it is closed.
+/// The `UsageMeter` of each store. A meter can exist before the catalog opens the store, and after it closes the store.
 #[derive(Debug, Default)]
 struct UsageMeters {
     by_key: BTreeMap<InformerKey, Weak<UsageMeter>>,
-    /// Number of entries above which dropped gauges are removed: twice as many as remained last time, plus 64.
+    /// The catalog removes dropped meters when `by_key` has more entries than this number. It then sets the number to
+    /// twice the remaining entries, plus 64.
     sweep_at: usize,
 }
 
-/// The stores of the process. A clone is cheap and refers to the same stores.
+/// All stores of the process. A clone is cheap and refers to the same stores.
 #[derive(Clone, Debug, Default)]
 pub struct StoreCatalog {
     stores: Arc<RwLock<BTreeMap<InformerKey, Arc<ObjectStore>>>>,
@@ -49,14 +51,15 @@ impl StoreCatalog {
         Self::default()
     }
 
-    /// Calls `count` for each stored object of a resource that does not decode. Stores that are already open do not
-    /// call it.
+    /// Makes each store that is opened later call `count` when a stored object does not decode. The argument of `count`
+    /// is the object's resource.
     #[must_use]
     pub fn with_error_counter(self, count: impl Fn(&Resource) + Send + Sync + 'static) -> Self {
         Self { decode_errors: DecodeErrorCounter(Some(Arc::new(count))), ..self }
     }
 
-    /// Opens an empty store. An older store under the same key is closed, and its readers keep its last objects.
+    /// Opens an empty store with the declared indexes `indexes`. If a store is already open under `key`, the catalog
+    /// closes that store. Readers of the closed store keep its last objects.
     #[must_use]
     pub fn open(&self, key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> StoreWriter {
         let group = self.dictionary_group(key);
@@ -73,7 +76,8 @@ impl StoreCatalog {
         StoreWriter::new(store)
     }
 
-    /// Returns the `DictionaryGroup` for this key, and creates it if no store uses it. Also removes entries that no store uses.
+    /// Returns the `DictionaryGroup` for this key, or creates one. Also removes the entries of groups that no store
+    /// uses.
     pub(super) fn dictionary_group(&self, key: &InformerKey) -> Arc<DictionaryGroup> {
         let mut dictionary_groups = self.dictionary_groups.lock();
         dictionary_groups.retain(|_, group| group.strong_count() > 0);
@@ -93,7 +97,7 @@ impl StoreCatalog {
         group
     }
 
-    /// Returns the usage gauge of this key. A budget can be charged through it before the store is opened.
+    /// Returns the `UsageMeter` of this key. A caller can charge a budget through the meter before the store is opened.
     #[must_use]
     pub fn gauge(&self, key: &InformerKey) -> Arc<UsageMeter> {
         let mut gauges = self.gauges.lock();
@@ -109,13 +113,14 @@ impl StoreCatalog {
         gauge
     }
 
-    /// Returns a reader, or `None` if no store is open under this key.
+    /// Returns a reader of the store under this key, or `None` if no store is open.
     #[must_use]
     pub fn reader(&self, key: &InformerKey) -> Option<StoreReader> {
         self.stores.read().get(key).map(Arc::clone).map(StoreReader::new)
     }
 
-    /// Closes the store, which ends its followers. The memory is freed with the writer and the last reader.
+    /// Closes the store under this key and ends its followers. The memory is freed when the writer and the last reader
+    /// are dropped.
     pub fn close(&self, key: &InformerKey) {
         let old = self.stores.write().remove(key);
         if let Some(store) = old {
@@ -123,8 +128,8 @@ impl StoreCatalog {
         }
     }
 
-    /// Changes the declared indexes of an open store. Removed indexes are dropped at once. The maintenance thread
-    /// completes new indexes, and queries do not use them before.
+    /// Changes the declared indexes of an open store. The call drops removed indexes at once. The maintenance thread
+    /// fills new indexes later, and queries use an index only when it is complete.
     ///
     /// Cost: constant for the caller. The thread takes about 4 µs for each row and index. It locks the store for less
     /// than a millisecond at a time.
@@ -135,15 +140,15 @@ impl StoreCatalog {
         }
     }
 
-    /// Waits until the maintenance jobs queued so far are done. Afterwards indexes are complete and objects are
-    /// packed with the newest dictionary.
+    /// Blocks until the maintenance thread has done all jobs that are queued now. Then all indexes are complete, and
+    /// all compressed objects use the newest dictionary.
     ///
-    /// Tests, benchmarks and `StoreSample::measure` call it to get repeatable sizes.
+    /// Tests, benchmarks and `StoreSample::measure` call this function to get repeatable sizes.
     pub fn wait_until_settled(&self) {
         self.maintenance.settle();
     }
 
-    /// Returns the usage of every open store, ordered by key.
+    /// Returns the key and the usage of every open store, ordered by key.
     #[must_use]
     pub fn usage(&self) -> Vec<(InformerKey, StoreUsage)> {
         let stores: Vec<_> = self
@@ -156,7 +161,7 @@ impl StoreCatalog {
     }
 }
 
-/// Returns the first [`INDEXES_PER_STORE`] paths, and logs a warning if there are more.
+/// Returns the first [`INDEXES_PER_STORE`] field paths in sorted order, and logs a warning if there are more.
 fn limited_indexes(key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
     if indexes.len() > INDEXES_PER_STORE {
         let declared = indexes.len();
@@ -230,7 +235,6 @@ mod tests {
         let held = || catalog.usage().first().map(|(_, usage)| usage.bytes).unwrap();
         let with_one = gauge.bytes();
         assert_eq!(with_one, held());
-        // The maintenance thread completes the new index.
         catalog.set_indexes(&key, &BTreeSet::from(paths.clone()));
         catalog.wait_until_settled();
         let with_two = gauge.bytes();

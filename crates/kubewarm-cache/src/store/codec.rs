@@ -1,4 +1,4 @@
-//! Packs and unpacks the bodies of objects with zstd. All stores of a catalog use the same contexts.
+//! Compresses and decompresses the bodies of objects with zstd. All stores of a catalog share the zstd contexts.
 
 use super::{
     dictionary::CompressionDictionary,
@@ -8,40 +8,43 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use zstd::zstd_safe::{self, CCtx, DCtx};
 
-/// Bodies with more bytes stay uncompressed. A frame that declares more bytes is rejected.
+/// Maximum size of a body that the codec compresses, in bytes before compression. A larger body stays uncompressed.
+/// `unpack` rejects a frame that declares a larger size.
 ///
-/// etcd accepts at most 1.5 MiB for one object by default. The same object as JSON can be a few times as large.
+/// etcd accepts at most 1.5 MiB for one object by default. The same object as JSON can be a few times larger.
 pub(super) const MAX_BODY: usize = 256 << 20;
 
-/// zstd level. With a dictionary, higher levels take more time and save no memory.
+/// Compression level of zstd. With a dictionary, a higher level takes more time and saves no memory.
 pub(super) const LEVEL: i32 = 1;
 
-/// Size in bytes below which a body stays uncompressed, because a frame would save nothing.
+/// Bodies below this size, in bytes, stay uncompressed, because compression would save nothing.
 const MIN_COMPRESSED_BYTES: usize = 64;
 
-/// Maximum number of idle contexts. A context takes some hundred KiB, and rarely more threads than this use the store
-/// at once.
+/// Maximum number of zstd contexts that are kept for later use. A context takes some hundred KiB, and more than four
+/// threads rarely use contexts at once.
 const IDLE_CONTEXTS: usize = 4;
 
-/// Bytes of scratch memory that each buffer of an idle context keeps. Memory for a larger object is freed.
+/// Bytes that each scratch buffer of an idle context keeps. Memory that a buffer needed for a larger body is freed.
 const SCRATCH_BYTES: usize = 256 << 10;
 
-/// Magic number of a zstd frame. Packed bodies omit it, which saves 4 bytes each.
+/// Every zstd frame begins with this magic number. The store keeps frames without it, which saves 4 bytes for each
+/// object.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// The idle contexts. A store holds no context of its own, so an idle store costs no context memory.
+/// The zstd contexts that no thread is using. A store takes a context from this list only while it works, so an idle
+/// store has no memory for contexts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordCodec {
     idle: Arc<Mutex<Vec<CompressionContext>>>,
 }
 
-/// A zstd compressor and decompressor with scratch buffers.
+/// A zstd compressor and a zstd decompressor, with their scratch buffers.
 pub(super) struct CompressionContext {
     compress: CCtx<'static>,
     decompress: DCtx<'static>,
     packed: Vec<u8>,
     frame: Vec<u8>,
-    /// Scratch buffer for one unpacked body.
+    /// Scratch buffer for one decompressed body.
     body: Vec<u8>,
 }
 
@@ -52,7 +55,7 @@ impl std::fmt::Debug for CompressionContext {
 }
 
 impl RecordCodec {
-    /// Runs `work` with a context that no other thread uses, and with a scratch buffer for an unpacked body.
+    /// Runs `work` with a context that no other thread uses, and with an empty scratch buffer for a decompressed body.
     pub(super) fn with<T>(
         &self,
         work: impl FnOnce(&mut CompressionContext, &mut Vec<u8>) -> T,
@@ -85,8 +88,8 @@ impl CompressionContext {
         }
     }
 
-    /// Packs a body, with the dictionary if there is one. The body stays plain if it is below [`MIN_COMPRESSED_BYTES`], above
-    /// [`MAX_BODY`], or does not shrink.
+    /// Compresses a body, with the dictionary `with` if there is one. The body stays uncompressed if it does not
+    /// shrink, or if its size is below [`MIN_COMPRESSED_BYTES`] or above [`MAX_BODY`].
     pub(super) fn pack(
         &mut self,
         name: &str,
@@ -116,11 +119,11 @@ impl CompressionContext {
         }
     }
 
-    /// Unpacks a body, and replaces the contents of `into` with it.
+    /// Decompresses the body of `record`, and replaces the contents of `into` with the body.
     ///
     /// # Errors
     ///
-    /// Returns the reason if the body does not decode. `into` then holds no usable bytes.
+    /// Returns the reason if the body does not decode. `into` then contains no usable bytes.
     pub(super) fn unpack(
         &mut self,
         record: &PackedObject,

@@ -1,4 +1,5 @@
-//! Compression dictionaries: text that many objects of a resource contain, stored once for all of them.
+//! Compression dictionaries. A dictionary contains text that many objects of a resource have in common, so zstd stores
+//! that text only once.
 
 use super::{
     codec::LEVEL,
@@ -10,17 +11,17 @@ use std::sync::{
 };
 use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict, SafeResult, WriteBuf};
 
-/// One trained dictionary, prepared for compression and decompression. It stays in memory while it is the newest of
-/// its `DictionaryGroup` or a packed object needs it.
+/// One trained zstd dictionary. It stays in memory while a packed object needs it, or while it is the newest dictionary
+/// of its `DictionaryGroup`.
 pub(super) struct CompressionDictionary {
     compress: CDict<'static>,
     decompress: DDict<'static>,
     generation: u8,
-    /// Number of [`DictionarySet`] that contain it.
+    /// Number of [`DictionarySet`]s that contain this dictionary.
     users: AtomicUsize,
 }
 
-/// The dictionaries that the rows of one store need, or its event log. Usually there is one.
+/// The dictionaries that one store's rows need, or one event log's changes. Usually the set contains one dictionary.
 #[derive(Debug, Default)]
 pub(super) struct DictionarySet(Vec<DictionaryUseCount>);
 
@@ -39,10 +40,11 @@ impl std::fmt::Debug for CompressionDictionary {
 }
 
 impl CompressionDictionary {
-    /// Prepares a trained dictionary. Returns `None` if zstd rejects its bytes.
+    /// Prepares a trained dictionary for compression and decompression. Returns `None` if zstd rejects the trained
+    /// bytes.
     pub(super) fn new(mut trained: Vec<u8>, generation: u8) -> Option<Self> {
-        // Bytes 4 to 7 are the dictionary ID (RFC 8878). With the ID 0, zstd omits the ID from every frame. Packed
-        // objects identify their dictionary by generation.
+        // Bytes 4 to 7 are the dictionary ID (RFC 8878). With the ID 0, zstd omits the ID from every frame, which saves
+        // memory. A packed object identifies its dictionary by generation instead.
         trained.get_mut(4..8)?.fill(0);
         Some(Self {
             compress: CDict::try_create(&trained, LEVEL)?,
@@ -52,17 +54,17 @@ impl CompressionDictionary {
         })
     }
 
-    /// Number of the dictionary within its `DictionaryGroup`, from 1 to 253.
+    /// Returns the number of the dictionary within its `DictionaryGroup`, from 1 to 253.
     pub(super) fn generation(&self) -> u8 {
         self.generation
     }
 
-    /// Bytes allocated for compression and decompression together.
+    /// Returns the memory of the dictionary in bytes, for compression and decompression together.
     pub(super) fn bytes(&self) -> usize {
         self.compress.sizeof() + self.decompress.sizeof()
     }
 
-    /// Replaces the contents of `into` with a zstd frame of `body`.
+    /// Replaces the contents of `into` with a zstd frame that contains `body`.
     pub(super) fn compress<W: WriteBuf + ?Sized>(
         &self,
         context: &mut CCtx<'static>,
@@ -72,7 +74,7 @@ impl CompressionDictionary {
         context.compress_using_cdict(into, body, &self.compress)
     }
 
-    /// Replaces the contents of `into` with the unpacked frame.
+    /// Replaces the contents of `into` with the decompressed body of `frame`.
     pub(super) fn decompress<W: WriteBuf + ?Sized>(
         &self,
         context: &mut DCtx<'static>,
@@ -84,7 +86,7 @@ impl CompressionDictionary {
 }
 
 impl DictionarySet {
-    /// Counts one more packed object, if it needs a dictionary.
+    /// Counts `packed` as a user of its dictionary. Does nothing if `packed` has no dictionary.
     pub(super) fn enter(&mut self, packed: &DetachedObject) {
         let Some(dictionary) = &packed.dictionary else { return };
         let generation = dictionary.generation;
@@ -96,7 +98,7 @@ impl DictionarySet {
         self.0.push(DictionaryUseCount { dictionary: Arc::clone(dictionary), records: 1 });
     }
 
-    /// Counts one packed object less. A dictionary that no counted object needs is dropped.
+    /// Removes `record` from the users of its dictionary. The set drops a dictionary that has no users left.
     pub(super) fn leave(&mut self, record: &PackedObject) {
         let BodyPacking::Dictionary(generation) = record.packing() else { return };
         self.0.retain_mut(|held| {
@@ -110,14 +112,15 @@ impl DictionarySet {
         }
     }
 
-    /// Returns the dictionary of this packing, or `None` if the packing uses no dictionary.
+    /// Returns the dictionary with which a body of this packing was compressed, or `None` if no dictionary was used.
     pub(super) fn get(&self, packing: BodyPacking) -> Option<&Arc<CompressionDictionary>> {
         let BodyPacking::Dictionary(generation) = packing else { return None };
         let mut all = self.0.iter().map(|held| &held.dictionary);
         all.find(|dictionary| dictionary.generation == generation)
     }
 
-    /// Bytes charged to the owner: each dictionary's bytes divided by its number of users.
+    /// Returns the memory of the dictionaries in bytes. Several sets can contain a dictionary, so each set counts an
+    /// equal part of its bytes.
     pub(super) fn bytes(&self) -> usize {
         let share = |held: &DictionaryUseCount| {
             held.dictionary.bytes() / held.dictionary.users.load(Ordering::Relaxed).max(1)

@@ -1,4 +1,4 @@
-//! Decides when the stores of one resource get a compression dictionary, and trains it.
+//! Trains the compression dictionary that the stores of one resource use, and decides when to train the next one.
 
 use super::{
     codec::{CompressionContext, RecordCodec},
@@ -20,39 +20,42 @@ use std::{
 /// Maximum size of a dictionary, in bytes. Larger dictionaries save no more memory.
 const DICTIONARY_BYTES: usize = 16 << 10;
 
-/// Minimum number of objects for a first dictionary. With fewer objects, it takes more memory than it saves.
+/// Minimum number of stored objects for the first dictionary. With fewer objects, a dictionary takes more memory than
+/// it saves.
 ///
-/// It is also the minimum number of objects that are packed between two trainings.
+/// This is also the minimum number of objects that the stores pack between two trainings.
 const FIRST_OBJECTS: u64 = 256;
 
-/// Minimum number of sample bytes for a dictionary. With fewer bytes, it takes more memory than it saves.
+/// Minimum size of the sampled objects, in bytes. With smaller samples, a dictionary takes more memory than it saves.
 const FIRST_BYTES: usize = 128 << 10;
 
-/// A new dictionary is trained when the number of objects has grown by this factor. The first objects of a list come
-/// from one namespace and are not typical of the others.
+/// The group trains the next dictionary when the number of objects has grown by this factor. The first objects of a
+/// list come from one namespace and do not represent other namespaces.
 const GROWTH: u64 = 16;
 
-/// Maximum number of sample bytes for a first dictionary, and for later ones.
+/// Maximum size of the samples for the first dictionary, in bytes. A small sample keeps the training short.
 ///
-/// The first sample is small to keep training short. Objects that arrive before training ends are packed without a
-/// dictionary, which takes five times as much memory. A list delivers thousands of objects in that time.
+/// Objects that arrive before the training ends are compressed without a dictionary and take five times the memory. A
+/// list delivers thousands of objects in that time.
 const FIRST_SAMPLE_BYTES: usize = 256 << 10;
+/// Maximum size of the samples for each later dictionary, in bytes.
 const SAMPLE_BYTES: usize = 512 << 10;
 
-/// Maximum number of sampled objects that measure whether a new dictionary packs better. They are not trained from.
+/// Maximum number of sampled objects that the training leaves out. These objects measure whether the new dictionary
+/// compresses better than the current one.
 const HELD_OUT_OBJECTS: usize = 32;
 
-/// The stores that use the same dictionaries because their resource, version and projection are equal. kubewarm's own
-/// stores form separate groups.
+/// The stores that use the same dictionaries, because their resource and projection are equal. Stores that kubewarm
+/// opens for itself form separate groups.
 #[derive(Debug)]
 pub(super) struct DictionaryGroup {
     current: RwLock<Option<Arc<CompressionDictionary>>>,
-    /// Number of objects packed so far.
+    /// Number of objects that the stores have packed since the group was created.
     packed: AtomicU64,
     /// Value of `packed` at which the next training starts. It is `u64::MAX` while a training is queued or running.
     next: AtomicU64,
     stores: Mutex<Vec<Weak<ObjectStore>>>,
-    /// Number of objects at the last training; 0 before the first dictionary.
+    /// Number of stored objects at the last training. 0 until the first dictionary exists.
     trained: AtomicU64,
     resource: Resource,
     decode_errors: DecodeErrorCounter,
@@ -62,7 +65,7 @@ pub(super) struct DictionaryGroup {
 
 type CountDecodeError = dyn Fn(&Resource) + Send + Sync;
 
-/// Called for each stored record that did not decode.
+/// The function that a store calls for each stored object that does not decode.
 #[derive(Clone, Default)]
 pub(super) struct DecodeErrorCounter(pub(super) Option<Arc<CountDecodeError>>);
 
@@ -92,26 +95,25 @@ impl DictionaryGroup {
         }
     }
 
-    /// Adds a store, and removes stores that were freed.
+    /// Adds a store to the group. Also removes the entries of stores that no longer exist.
     pub(super) fn add_store(&self, store: &Arc<ObjectStore>) {
         let mut stores = self.stores.lock();
         stores.retain(|store| store.strong_count() > 0);
         stores.push(Arc::downgrade(store));
     }
 
-    /// Counts a record that did not decode.
     pub(super) fn count_decode_error(&self) {
         if let Some(count) = &self.decode_errors.0 {
             count(&self.resource);
         }
     }
 
-    /// Returns the newest dictionary, which packs new objects.
+    /// Returns the newest dictionary, which compresses new objects. `None` while the group has no dictionary.
     pub(super) fn current(&self) -> Option<Arc<CompressionDictionary>> {
         self.current.read().clone()
     }
 
-    /// Counts a packed object, and queues a training when the count reaches `next`.
+    /// Counts a packed object. When the count reaches `next`, queues a training on the maintenance thread.
     pub(super) fn count_packed(self: &Arc<Self>) {
         let packed = self.packed.fetch_add(1, Ordering::Relaxed) + 1;
         let next = self.next.load(Ordering::Relaxed);
@@ -125,10 +127,10 @@ impl DictionaryGroup {
         }
     }
 
-    /// Trains a dictionary if there are enough objects and it saves enough, then packs the objects of all stores
-    /// again with it.
+    /// Trains a dictionary if the stores have enough objects. If the dictionary saves at least a tenth, compresses the
+    /// objects of all stores again with it.
     ///
-    /// To copy samples, it locks one store after another.
+    /// To copy samples, the training locks one store after another.
     fn train(&self) {
         let all = self.stores.lock().clone();
         let stores: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
@@ -154,15 +156,16 @@ impl DictionaryGroup {
         };
         let packed = self.packed.load(Ordering::Relaxed);
         self.next.store(packed.saturating_add(wait.max(FIRST_OBJECTS)), Ordering::Relaxed);
-        // The strong references end here, so a store that is closed from now on is freed at once.
+        // Releases the stores. If the catalog closes a store while `repack` works on another store, the closed store is
+        // freed at once.
         drop(stores);
         if is_new {
             all.iter().filter_map(Weak::upgrade).for_each(|store| repack(&store));
         }
     }
 
-    /// Trains a dictionary from samples. Returns it if it packs the held-out objects at least a tenth smaller than
-    /// the current dictionary.
+    /// Trains a dictionary from samples. Returns it only if the held-out objects become at least a tenth smaller than
+    /// with the current dictionary.
     fn train_dictionary(
         &self,
         stores: &[Arc<ObjectStore>],
@@ -251,7 +254,6 @@ mod tests {
         let before = bytes_each(&of_a);
         fill(&mut b, "b", 200..1000);
         catalog.wait_until_settled();
-        // The objects that were packed before the training are packed again.
         let packings = |reader: &StoreReader| all(reader).len();
         assert_eq!((packings(&of_a), packings(&of_b)), (200, 800));
         assert!(bytes_each(&of_b) < before, "{} {before}", bytes_each(&of_b));

@@ -13,79 +13,82 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Age at which a change is dropped, unless [`KEPT_CHANGES`] keeps it. The API server's watch cache uses the same
-/// age: its bookmark period of 60 s and a quarter more.
+/// Age above which the log drops a change, except the changes that [`KEPT_CHANGES`] keeps. The API server's watch cache
+/// uses the same age: its bookmark period of 60 s, plus a quarter.
 pub(super) const WINDOW: Duration = Duration::from_secs(75);
 
-/// Maximum number of changes in a log, as in the API server's watch cache.
+/// Maximum number of changes in a log. The API server's watch cache has the same limit.
 const MAX_CHANGES: usize = 102_400;
 
-/// Range of the limit on packed bytes that only the log holds. Within the range, the limit is half of the store's
-/// packed bytes.
+/// Range of the limit on packed objects that only the log keeps, in bytes. The limit is half the size of the store's
+/// objects, but at least 1 MiB and at most 32 MiB.
 ///
-/// So a store that changes completely grows by half, and a small store keeps some hundred changes.
+/// So a store whose objects all change grows by at most half. The log of a small store keeps some hundred changes.
 const MAX_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(32 << 20);
 
-/// Number of changes that stay at any age, as in the API server's watch cache. Clients of a resource that rarely
-/// changes return with old versions.
+/// Number of changes that a log keeps at any age, as the API server's watch cache does. If a resource rarely changes,
+/// its clients resume watches from old versions.
 const KEPT_CHANGES: usize = 100;
 
-/// Packed bytes up to which [`KEPT_CHANGES`] applies, so that an idle store takes little memory.
+/// [`KEPT_CHANGES`] applies only while the log's packed objects take at most this number of bytes. So an idle store
+/// takes little memory.
 const KEPT_BYTES: usize = 32 << 10;
 
-/// One change of one object: the packed object before and after it, and its resource version.
+/// One change of one object, with the object before and after the change and its resource version.
 pub struct StoreChange {
     pub(super) arrived: Option<Instant>,
     pub(super) namespace: Arc<str>,
     pub(super) version: ResourceVersion,
-    /// `None` if the change created the object.
+    /// The object before the change. `None` if the change created the object.
     pub(super) before: Option<DetachedObject>,
-    /// `None` if the change deleted the object.
+    /// The object after the change. `None` if the change deleted the object.
     pub(super) now: Option<DetachedObject>,
-    /// Whether the UID changed: the object was deleted and created again with the same name.
+    /// Whether the UID changed, because the object was deleted and created again with the same name.
     pub(super) is_replacement: bool,
 }
 
-/// The latest changes of a store, oldest first. No change after the version `since` is missing.
+/// The latest changes of a store, oldest first. The log contains every change after the version `since`.
 #[derive(Debug, Default)]
 pub(super) struct EventLog {
     changes: VecDeque<Arc<StoreChange>>,
-    /// The number of the next change. No number is used twice.
+    /// Number of the next change. The log never reuses a number.
     next: u64,
-    /// Increases when changes are lost, so that followers notice the loss.
+    /// The log increases this number when it loses changes. A follower compares the number to detect the loss.
     pub(super) epoch: u64,
-    /// The log contains all changes after this version. `None` until the first list ends, and after a purge.
+    /// The log contains all changes after this version. `None` until the first list ends, and after a purge until the
+    /// next list ends.
     pub(super) since: Option<ResourceVersion>,
-    /// The log can lack changes between these two versions. A list after them found no change, but an object can have
-    /// been created and deleted in between.
+    /// The log can lack changes between these two versions. A list found equal objects at both versions, but an object
+    /// can have been created and deleted in between.
     gap: Option<(ResourceVersion, ResourceVersion)>,
-    /// Whether the rows match the store's version. A list that finds a change clears this flag, and the end of the
-    /// list sets it.
+    /// Whether the rows match the store's version. A list clears this flag when it finds a change, and sets the flag
+    /// when it ends.
     is_complete: bool,
-    /// Whether a full list is running. A list shows neither the order nor the time of changes.
+    /// Whether a full list is running. A list shows neither the order nor the time of changes, so the log does not
+    /// store changes from a list.
     is_listing: bool,
     object_bytes: usize,
     dictionaries: DictionarySet,
 }
 
-/// Bytes of a change, without the packed objects.
+/// Bytes that one change takes in memory, without its packed objects.
 const CHANGE_BYTES: usize = taken(size_of::<StoreChange>() + 2 * size_of::<usize>());
 
 impl StoreChange {
-    /// Namespace of the object; empty for a cluster-scoped object.
+    /// Namespace of the changed object; empty for a cluster-scoped object.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// Name of the object, as UTF-8.
+    /// Name of the changed object, as UTF-8.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         let packed = self.now.as_ref().or(self.before.as_ref());
         packed.map_or(b"", |packed| packed.record.name())
     }
 
-    /// Resource version of the object after the change. For a deletion, the version of the deletion.
+    /// Resource version of the object after the change. For a deletion, this is the version of the delete event.
     #[must_use]
     pub fn version(&self) -> &ResourceVersion {
         &self.version
@@ -103,13 +106,13 @@ impl StoreChange {
         self.now.is_some()
     }
 
-    /// Whether the UID changed: the object was deleted and created again with the same name.
+    /// Whether the UID changed, because the object was deleted and created again with the same name.
     #[must_use]
     pub fn is_replacement(&self) -> bool {
         self.is_replacement
     }
 
-    /// Whether the change contains a Secret with its payload.
+    /// Whether the changed object is a Secret whose payload the store contains.
     #[must_use]
     pub fn is_secret(&self) -> bool {
         self.records().any(|packed| packed.record.packing() == BodyPacking::Secret)
@@ -119,10 +122,10 @@ impl StoreChange {
         self.before.iter().chain(&self.now)
     }
 
-    /// Bytes of the packed object before the change, which only the log holds.
+    /// Returns the bytes of the packed object before the change, because only the log keeps that object.
     ///
-    /// The packed object after the change is counted by the store or the next change. The exception is an object that
-    /// the store has packed again.
+    /// The store or the next change already counts the object after the change, unless the store has compressed the
+    /// object again.
     fn object_bytes(&self) -> usize {
         self.before.as_ref().map_or(0, |packed| packed.record.bytes())
     }
@@ -144,17 +147,17 @@ impl EventLog {
         self.is_complete
     }
 
-    /// Returns the changes from number `from`, or `None` if the log has dropped some of them.
+    /// Returns the changes whose number is `from` or higher, or `None` if the log has dropped some of these changes.
     pub(super) fn from(&self, from: u64) -> Option<impl Iterator<Item = &Arc<StoreChange>>> {
         let skipped = usize::try_from(from.checked_sub(self.first())?).ok()?;
         Some(self.changes.iter().skip(skipped))
     }
 
-    /// Returns the number of the first change after `version`, or `None` if the log lacks some of those changes.
+    /// Returns the number of the first change after `version`, or `None` if the log lacks changes after `version`.
     pub(super) fn first_after(&self, version: &ResourceVersion) -> Option<u64> {
         let since = self.since.as_ref()?;
         if version.is_opaque() || since.is_opaque() {
-            // Versions without an order can only be compared for equality.
+            // Opaque versions have no order, so the log can only search for an equal version.
             let at = self.changes.iter().rposition(|change| change.version == *version);
             let at = at.map(|at| self.first() + at as u64 + 1);
             return at.or_else(|| (version == since).then(|| self.first()));
@@ -173,7 +176,7 @@ impl EventLog {
         self.next - self.changes.len() as u64
     }
 
-    /// Returns the log for a purged store: without changes, in a new epoch, with the same next number.
+    /// Returns the log for a purged store. It has no changes, a higher epoch, and the same number for the next change.
     pub(super) fn emptied(&self) -> Self {
         let Self { next, epoch, is_listing, .. } = *self;
         Self { next, epoch: epoch + 1, is_listing, ..Self::default() }
@@ -183,11 +186,10 @@ impl EventLog {
         self.is_listing = true;
     }
 
-    /// Ends a list. The store had the version `before` and now has the version `now`. Returns the changes that the
-    /// log drops.
+    /// Ends a list that has raised the store's version from `before` to `now`. Returns the changes that the log drops.
     ///
-    /// If the list found no change, the log keeps its changes, and watches from `before` continue. Otherwise the log
-    /// starts again.
+    /// If the list found no change, the log keeps its changes, and clients can still watch from `before`. Otherwise the
+    /// log starts again without changes.
     pub(super) fn end_list(
         &mut self,
         before: Option<ResourceVersion>,
@@ -199,20 +201,20 @@ impl EventLog {
         if let Some((from, to)) = before.zip(now)
             && from != to
         {
-            // One gap is enough: it starts where the first gap started.
+            // An earlier gap is extended up to `now`, so the log stores only one gap.
             let from = self.gap.take().map_or(from, |(first, _)| first);
             self.gap = Some((from, to));
         }
         Vec::new()
     }
 
-    /// Notes that the running list has found a change.
+    /// Records that the running list has found a change.
     pub(super) fn list_changed(&mut self) {
         self.is_complete = false;
     }
 
-    /// Drops and returns all changes. The log then contains all changes after `since`. With `None`, it stays empty
-    /// until the next list ends.
+    /// Drops and returns all changes. The log then contains all changes after `since`. If `since` is `None`, the log
+    /// takes no changes until the next list ends.
     fn restart(&mut self, since: Option<ResourceVersion>) -> Vec<Arc<StoreChange>> {
         let gone = mem::take(&mut self.changes).into();
         self.epoch += 1;
@@ -237,7 +239,8 @@ impl EventLog {
         Some(oldest)
     }
 
-    /// Drops and returns the changes that are too old at `now` or exceed `max_bytes` or [`MAX_CHANGES`].
+    /// Drops and returns the oldest changes: those older than [`WINDOW`] at `now`, and those above `max_bytes` or
+    /// [`MAX_CHANGES`].
     fn trim(&mut self, now: Option<Instant>, max_bytes: usize) -> Vec<Arc<StoreChange>> {
         let mut gone = Vec::new();
         while let Some(oldest) = self.changes.front() {
@@ -263,8 +266,8 @@ impl EventLog {
 }
 
 impl StoreContents {
-    /// Adds `change` to the log. The caller raises the store's version afterwards. Returns the changes that the log
-    /// drops, which the caller frees outside the lock.
+    /// Adds a change to the log. The caller must raise the store's version afterwards. Returns the changes that the log
+    /// drops, which the caller must free outside the lock.
     pub(super) fn log_change(
         &mut self,
         version: Option<&ResourceVersion>,
@@ -286,7 +289,8 @@ impl StoreContents {
             })
         };
         let Some(version) = version.filter(is_next).cloned() else {
-            // A change that is not newer than the store does not fit into the order of versions.
+            // The log is ordered by version, so it starts again after a change that is not newer than the store's
+            // version.
             return self.log.restart(self.version.clone());
         };
         let change = change(version);
@@ -295,8 +299,8 @@ impl StoreContents {
         self.trim_log(arrived)
     }
 
-    /// Drops changes that are too old at `now` or exceed the limits. Returns them, and the caller frees them outside
-    /// the lock.
+    /// Drops the changes that are too old at `now` or exceed the log's limits. Returns these changes, which the caller
+    /// must free outside the lock.
     pub(super) fn trim_log(&mut self, now: Option<Instant>) -> Vec<Arc<StoreChange>> {
         let max_bytes = (self.object_bytes / 2).clamp(*MAX_BYTES.start(), *MAX_BYTES.end());
         self.log.trim(now, max_bytes)
@@ -304,7 +308,7 @@ impl StoreContents {
 }
 
 impl fmt::Debug for StoreChange {
-    /// Prints namespace, version and sizes, but not the bodies, which can be Secrets.
+    /// Omits the bodies, because an object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { namespace, version, before, now, .. } = self;
         write!(f, "change at {version:?} in {namespace:?}: {before:?} to {now:?}")

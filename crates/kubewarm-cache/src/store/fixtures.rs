@@ -1,4 +1,4 @@
-//! Informer keys, deltas and queries for the tests of the store.
+//! Helpers for the tests of the store: they build informer keys and deltas, and read a store.
 
 use super::{BodyPredicate, ObjectQuery, StoreReader, StoredObject};
 use kubewarm_api::model::{
@@ -7,7 +7,7 @@ use kubewarm_api::model::{
 };
 use std::ops::ControlFlow;
 
-/// Returns the key of an informer for all objects of a core resource, in all namespaces.
+/// Returns the key of an informer that reads all objects of a core resource, in all namespaces.
 pub(super) fn informer_key(resource: &str) -> InformerKey {
     InformerKey::all(
         Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
@@ -21,12 +21,12 @@ pub(super) fn uid(n: u8) -> Uid {
     Uid::from([n; 16])
 }
 
-/// Returns an object as JSON, with these labels. `rest` follows after the metadata.
+/// Returns an object as JSON with these labels. `rest` is inserted after `metadata`, and begins with a comma.
 pub(super) fn body(labels: &str, rest: &str) -> String {
     format!(r#"{{"metadata":{{"labels":{labels}}}{rest}}}"#)
 }
 
-/// Returns an upsert of the object `<namespace>/<name>`.
+/// Returns an upsert of the object with the key `<namespace>/<name>`. `id` fills the 16 bytes of the UID.
 pub(super) fn upsert<'a>(key: &'a str, id: u8, version: &str, body: &'a str) -> Delta<'a> {
     let (namespace, name) = key.split_once('/').unwrap();
     Delta::Upsert(DecodedObject {
@@ -38,7 +38,7 @@ pub(super) fn upsert<'a>(key: &'a str, id: u8, version: &str, body: &'a str) -> 
     })
 }
 
-/// Returns a removal of the object `<namespace>/<name>`.
+/// Returns a removal of the object with the key `<namespace>/<name>`.
 pub(super) fn remove<'a>(key: &'a str, version: &str) -> Delta<'a> {
     let (namespace, name) = key.split_once('/').unwrap();
     Delta::Remove(Tombstone {
@@ -52,12 +52,12 @@ pub(super) fn version(text: &str) -> ResourceVersion {
     ResourceVersion::parse(text).unwrap()
 }
 
-/// Returns the keys of all objects, in key order.
+/// Returns the keys of all objects in the store, in key order.
 pub(super) fn keys(reader: &StoreReader) -> Vec<ObjectKey> {
     reader.versions(None, usize::MAX).into_iter().map(|(key, _)| key).collect()
 }
 
-/// Returns the objects that `query` selects, in key order. The caller must not write to the store at the same time.
+/// Returns the objects that `query` selects, in key order. The caller must not write to the store during the call.
 pub(super) fn selected(reader: &StoreReader, query: &ObjectQuery) -> Vec<StoredObject> {
     let mut selected = reader.select(query, None, None);
     while selected.filter_next() {}
@@ -70,17 +70,14 @@ pub(super) fn selected(reader: &StoreReader, query: &ObjectQuery) -> Vec<StoredO
     keys.iter().filter_map(|key| reader.get(key)).collect()
 }
 
-/// Returns all objects, in key order.
 pub(super) fn all(reader: &StoreReader) -> Vec<StoredObject> {
     selected(reader, &ObjectQuery::default())
 }
 
-/// Returns the objects that a label selector matches.
 pub(super) fn labelled(reader: &StoreReader, labels: LabelSelector) -> Vec<StoredObject> {
     selected(reader, &ObjectQuery { labels, ..ObjectQuery::default() })
 }
 
-/// Returns the objects with this value at `path`.
 pub(super) fn with_field(reader: &StoreReader, path: &FieldPath, value: &str) -> Vec<StoredObject> {
     let (path, value) = (path.clone(), value.into());
     let test = BodyPredicate::Field { path, absent: "".into(), is_equality: true, value };

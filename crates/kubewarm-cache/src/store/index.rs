@@ -1,28 +1,28 @@
-//! Inverted indexes, which map a label or a field value to the numbers of the rows that have it.
+//! Inverted indexes: each maps a label or a field value to the numbers of the rows that have it.
 
 use super::packed_object::taken;
 use kubewarm_api::model::{FieldPath, LabelSelector, LabelSelectorOperator};
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, HashMap};
 
-/// A set of row numbers, in the form that takes the least memory for its size.
+/// A set of row numbers. The variant depends on the number of rows, to take the least memory.
 #[derive(Debug)]
 enum RowSet {
     One(u32),
-    /// Sorted, without spare capacity.
+    /// Row numbers in ascending order, without spare capacity.
     Few(Box<[u32]>),
     Many(Box<RoaringBitmap>),
 }
 
-/// Maximum number of rows in `RowSet::Few`. Above it, a bitmap takes less memory. A bitmap becomes a list again at half
-/// this number.
+/// Maximum number of rows in `RowSet::Few`. With more rows, a bitmap takes less memory. A bitmap becomes a list again
+/// when at most half of this number is left.
 const FEW: usize = 32;
 
-/// Bytes of a bitmap in addition to its serialized size: the struct, the headers of its containers, and spare
+/// Bytes that a bitmap takes in addition to its serialized size: the struct, the headers of its containers and spare
 /// capacity.
 const BITMAP_BYTES: usize = 96;
 
-/// Maps each value of one label key or one field to its rows.
+/// Maps each value of one label key, or of one field, to the rows that have the value.
 #[derive(Debug, Default)]
 pub(super) struct ValueIndex {
     rows: HashMap<Box<str>, RowSet>,
@@ -41,7 +41,7 @@ pub(super) struct LabelIndex {
 pub(super) struct FieldIndex {
     pub(super) path: FieldPath,
     pub(super) values: ValueIndex,
-    /// Whether the index contains every row. Queries use it only then.
+    /// Whether the index contains every row of the store. Queries do not use an index that lacks rows.
     pub(super) is_complete: bool,
 }
 
@@ -71,7 +71,7 @@ impl RowSet {
         }
     }
 
-    /// Removes a row. Returns whether any rows are left.
+    /// Removes a row. Returns whether the set still contains rows.
     fn remove(&mut self, row: u32) -> bool {
         let remove = |rows: &mut RoaringBitmap| {
             rows.remove(row);
@@ -79,13 +79,13 @@ impl RowSet {
         self.retain(|held| held != row, remove)
     }
 
-    /// Removes all rows in `gone`. Returns whether any rows are left.
+    /// Removes all rows in `gone`. Returns whether the set still contains rows.
     fn subtract(&mut self, gone: &RoaringBitmap) -> bool {
         self.retain(|row| !gone.contains(row), |rows| *rows -= gone)
     }
 
-    /// Keeps the rows for which `keep` returns true. For a bitmap, `cut` does the same. Returns whether any rows are
-    /// left.
+    /// Keeps the rows for which `keep` returns true. For a bitmap, `cut` must remove all other rows. Returns whether
+    /// the set still contains rows.
     fn retain(&mut self, keep: impl Fn(u32) -> bool, cut: impl FnOnce(&mut RoaringBitmap)) -> bool {
         let left: Vec<u32> = match self {
             Self::One(row) => return keep(*row),
@@ -127,11 +127,11 @@ impl RowSet {
 
 impl ValueIndex {
     pub(super) fn bytes(&self) -> usize {
-        // A `HashMap` has a control byte for each slot, and keeps an eighth of its slots free.
+        // A `HashMap` keeps an eighth of its slots free, and has one control byte for each slot.
         self.bytes + self.rows.capacity() * 8 / 7 * (size_of::<(Box<str>, RowSet)>() + 1)
     }
 
-    /// Adds `row` to the rows of `value`. A second call has no effect.
+    /// Adds `row` to the rows of `value`. A second call for the same row has no effect.
     pub(super) fn insert(&mut self, value: &str, row: u32) {
         if let Some(rows) = self.rows.get_mut(value) {
             let before = rows.bytes();
@@ -155,7 +155,7 @@ impl ValueIndex {
         }
     }
 
-    /// Removes all rows in `gone` from every value. Cost: one step for each value.
+    /// Removes all rows in `gone` from the index. Cost: one step for each value in the index.
     pub(super) fn subtract(&mut self, gone: &RoaringBitmap) {
         let bytes = &mut self.bytes;
         self.rows.retain(|value, rows| {
@@ -179,7 +179,7 @@ impl ValueIndex {
         all
     }
 
-    /// Returns the rows that have any value. Cost: one step for each value.
+    /// Returns the rows that have any value. Cost: one step for each value in the index.
     pub(super) fn any(&self) -> RoaringBitmap {
         let mut all = RoaringBitmap::new();
         for rows in self.rows.values() {
@@ -225,7 +225,7 @@ impl LabelIndex {
         }
     }
 
-    /// Removes all rows in `gone` from every label. Cost: one step for each label and value.
+    /// Removes all rows in `gone` from the index. Cost: one step for each label key and each value.
     pub(super) fn subtract(&mut self, gone: &RoaringBitmap) {
         let bytes = &mut self.bytes;
         self.keys.retain(|key, values| {
@@ -238,8 +238,8 @@ impl LabelIndex {
         });
     }
 
-    /// Returns the rows that `selector` matches. `all` returns all rows; it is called only if no requirement is `In`
-    /// or `Exists`.
+    /// Returns the rows that match `selector`. The function calls `all`, which returns every row of the store, only if
+    /// no requirement is `In` or `Exists`.
     pub(super) fn select(
         &self,
         selector: &LabelSelector,
@@ -278,7 +278,7 @@ impl LabelIndex {
     }
 }
 
-/// Bytes of a label key's entry, without its values.
+/// Bytes that a label key takes in `LabelIndex`, without the values of the key.
 fn entry_bytes(key: &str) -> usize {
     taken(key.len()) + size_of::<(Box<str>, ValueIndex)>()
 }

@@ -1,4 +1,5 @@
-//! Background work on stores that no delta waits for, on one maintenance thread for each catalog.
+//! A queue of background work on stores. Each catalog has one maintenance thread that runs the work, so that no delta
+//! waits for it.
 
 use super::{
     object_store::ObjectStore,
@@ -11,15 +12,16 @@ use std::{
     thread,
 };
 
-/// Rows that a job processes in one step. It holds the store's write lock for less than a millisecond a step.
+/// Number of rows that a job processes in one step. During a step, the job holds the store's write lock for less than a
+/// millisecond.
 const STEP: usize = 128;
 
 type MaintenanceJob = Box<dyn FnOnce() + Send>;
 
-/// The job queue of the maintenance thread. The thread ends when the last clone is dropped.
+/// The job queue of the maintenance thread. The thread ends when the last clone of the queue is dropped.
 ///
-/// The queue needs no limit. It contains at most one training job for each `DictionaryGroup` and one job for each change of
-/// declared indexes. A waiting job does not keep its store in memory.
+/// The queue needs no limit. It contains at most one training for each `DictionaryGroup`, and one job for each change
+/// of declared indexes. A queued job does not keep its store in memory.
 #[derive(Clone, Debug)]
 pub(super) struct MaintenanceQueue(mpsc::Sender<MaintenanceJob>);
 
@@ -35,15 +37,16 @@ impl Default for MaintenanceQueue {
 }
 
 impl MaintenanceQueue {
-    /// Queues `job`. A job must not queue another job, because [`MaintenanceQueue::settle`] would not wait for it.
+    /// Queues `job`. A job must not queue another job, because [`MaintenanceQueue::settle`] does not wait for the
+    /// second job.
     pub(super) fn push(&self, job: impl FnOnce() + Send + 'static) {
-        // Sending fails only if the thread did not start. The job then runs here.
+        // Sending fails only if the maintenance thread did not start. The calling thread then runs the job.
         if let Err(mpsc::SendError(job)) = self.0.send(Box::new(job)) {
             run(job);
         }
     }
 
-    /// Waits until all jobs that were queued before this call are done.
+    /// Blocks until the thread has done all jobs that were queued before this call.
     pub(super) fn settle(&self) {
         let (done, settled) = mpsc::channel::<()>();
         self.push(move || drop(done));
@@ -51,14 +54,14 @@ impl MaintenanceQueue {
     }
 }
 
-/// Runs a job. If it panics, the error is logged and later jobs still run.
+/// Runs a job. If the job panics, the function logs an error, and the thread goes on with the next job.
 fn run(job: MaintenanceJob) {
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
         tracing::error!("a maintenance job panicked and is not repeated");
     }
 }
 
-/// Packs all compressed objects of a store again with the newest dictionary, [`STEP`] rows at a time.
+/// Compresses a store's objects again with the newest dictionary, [`STEP`] rows at a time. Skips uncompressed objects.
 pub(super) fn repack(store: &ObjectStore) {
     let Some(with) = store.dictionary_group.current() else { return };
     let mut next = Some(0);
@@ -83,7 +86,8 @@ pub(super) fn repack(store: &ObjectStore) {
             let mut contents = store.contents.write();
             let mut gone = Vec::with_capacity(repacked.len());
             for (number, record, again) in repacked {
-                // A row that has changed is already packed with the newest dictionary.
+                // A row that the writer has changed since `copy_rows` already uses the newest dictionary, so the job
+                // skips the row.
                 if contents.slab.get(number).is_some_and(|row| row.record == record) {
                     gone.push(contents.repack(number, again));
                 }
@@ -95,10 +99,9 @@ pub(super) fn repack(store: &ObjectStore) {
     }
 }
 
-/// Adds every row to the declared indexes. The writer already adds rows that change after the declaration. Adding
-/// such a row again has no effect.
+/// Adds every row to the declared indexes. Rows that the writer has already added are added again, which has no effect.
 ///
-/// Returns early if indexes are declared again, because each declaration queues its own job.
+/// Returns early if the indexes are declared again, because each declaration queues a job of its own.
 pub(super) fn complete_indexes(store: &ObjectStore) {
     let contents = store.contents.read();
     if contents.declared.iter().all(|index| index.is_complete) {
@@ -112,11 +115,11 @@ pub(super) fn complete_indexes(store: &ObjectStore) {
     }
 }
 
-/// Adds up to [`STEP`] rows from number `from` to the declared indexes. Returns the number at which the next step
-/// starts.
+/// Adds up to [`STEP`] rows, from number `from`, to the declared indexes. Returns the row number at which the next step
+/// starts, or `None` after the last row.
 ///
-/// Returns `None` at the end, or if indexes were declared again after `declared`. An index of the same path can then
-/// be a new and empty one.
+/// Also returns `None` if the declared indexes are no longer `declared`. An index of the same path can then be new and
+/// empty.
 fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> Option<u32> {
     let copies = store.copy_rows(from, STEP);
     let next = copies.last().and_then(|(number, _)| number.checked_add(1));
@@ -136,7 +139,7 @@ fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> O
         for (number, mut values, record) in found {
             let Some(now) = contents.packed(number) else { continue };
             if now.record != record {
-                // A change between the two locks is rare, so its body is read under the lock.
+                // The row has changed since `copy_rows`. This is rare, so the job may read the body under the lock.
                 values = values_of(&now);
             }
             contents.index(number, &values);
@@ -181,7 +184,8 @@ mod tests {
         let declared = Arc::clone(&store.contents.read().paths);
         declare(&[]);
         declare(&query);
-        // Row 0, the only row, was added to the dropped index only.
+        // The first index, which contained row 0, was dropped. This step belongs to that index, so it must not complete
+        // the second index.
         assert_eq!(index_step(&store, &declared, 1), None);
         let is_complete = || store.contents.read().declared.iter().all(|index| index.is_complete);
         assert!(!is_complete());

@@ -1,4 +1,5 @@
-//! The store of each informer: its objects packed in memory, with one writer and any number of readers.
+//! The store of each informer keeps the informer's objects in memory. Each store has one writer and any number of
+//! readers.
 
 mod catalog;
 mod codec;

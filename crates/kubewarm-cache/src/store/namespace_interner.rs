@@ -1,15 +1,15 @@
-//! The namespace names of a store, so that each name is stored once instead of in every row.
+//! The namespace names of a store. Rows refer to a name by number, so the store keeps each name once.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Namespace names by number. A name stays while the store has a row in that namespace.
+/// Namespace names by number. A name stays as long as the store has rows in that namespace.
 #[derive(Debug, Default)]
 pub(super) struct NamespaceInterner {
     numbers: BTreeMap<Arc<str>, u32>,
     held: Vec<NamespaceEntry>,
     free: Vec<u32>,
     bytes: usize,
-    /// The empty name, which is returned for unused numbers.
+    /// An empty name, which `name` returns for a number that is not in use.
     empty: Arc<str>,
 }
 
@@ -24,7 +24,7 @@ impl NamespaceInterner {
         self.bytes
     }
 
-    /// Returns the number of a namespace, or `None` if it has no rows.
+    /// Returns the number of a namespace, or `None` if the store has no rows in the namespace.
     pub(super) fn number(&self, name: &str) -> Option<u32> {
         self.numbers.get(name).copied()
     }
@@ -34,7 +34,7 @@ impl NamespaceInterner {
         self.held.get(number as usize).map_or(&self.empty, |held| &held.name)
     }
 
-    /// Counts one more row in a namespace. Returns the namespace's number.
+    /// Adds one to the row count of a namespace, and returns the namespace's number.
     pub(super) fn enter(&mut self, name: &str) -> u32 {
         if let Some(number) = self.number(name) {
             if let Some(held) = self.held.get_mut(number as usize) {
@@ -55,7 +55,8 @@ impl NamespaceInterner {
         number
     }
 
-    /// Counts one row less. A namespace without rows is removed, and its number becomes free.
+    /// Subtracts one from the row count of a namespace. When the count is 0, the name is removed and its number becomes
+    /// free.
     pub(super) fn leave(&mut self, number: u32) {
         let Some(held) = self.held.get_mut(number as usize) else { return };
         held.rows = held.rows.saturating_sub(1);
@@ -72,7 +73,8 @@ impl NamespaceInterner {
     }
 }
 
-/// Bytes of one namespace: its name with two reference counts, an entry in `numbers` and an entry in `held`.
+/// Returns the bytes that one namespace takes: its name, two reference counts, an entry in `numbers` and an entry in
+/// `held`.
 fn weight(name: &str) -> usize {
     name.len() + 2 * size_of::<usize>() + size_of::<NamespaceEntry>() + size_of::<(Arc<str>, u32)>()
 }

@@ -1,4 +1,4 @@
-//! One store: its data behind a lock, and the operations of the writer, the readers and the maintenance thread.
+//! One store: its data with a lock, and the operations that the writer, the readers and the maintenance thread share.
 
 use super::{
     codec::CompressionContext,
@@ -21,21 +21,21 @@ use tokio::sync::Notify;
 
 /// The objects of one informer, with one writer and any number of readers.
 ///
-/// Locking: a thread holds the lock of at most one store. The writer holds it for a few microseconds a delta, and
-/// packs and unpacks outside it. A reader holds it while it collects packed objects, about 0.1 µs each.
+/// A thread holds the lock of at most one store at a time. The writer holds the lock for a few microseconds for each
+/// delta, and compresses outside the lock. A reader holds the lock for about 0.1 µs for each object that it collects.
 #[derive(Debug)]
 pub(super) struct ObjectStore {
     pub(super) contents: RwLock<StoreContents>,
     pub(super) encoding: BodyEncoding,
-    /// Whether the store contains Secrets with their payload, which are never compressed.
+    /// Whether the store contains Secrets with their payload. The store does not compress such objects.
     is_secret: bool,
-    /// Dictionary, codec and job queue of all stores with the same resource and projection.
+    /// Dictionary, codec and job queue that all stores of the same resource and projection share.
     pub(super) dictionary_group: Arc<DictionaryGroup>,
-    /// Reports objects and bytes to the budgets that limit them.
+    /// Number of objects and bytes in the store, which the budgets of profiles count.
     gauge: Arc<UsageMeter>,
-    /// Changes only under the write lock of `contents`.
+    /// Whether the store was closed. The flag changes only under the write lock of `contents`.
     is_closed: AtomicBool,
-    /// Wakes the followers after each change and when the store is closed.
+    /// The store wakes its followers after each change, and when the catalog closes the store.
     pub(super) changed: Arc<Notify>,
 }
 
@@ -56,9 +56,10 @@ impl ObjectStore {
         }
     }
 
-    /// Runs `entries` outside the lock to find index entries, then takes the write lock. Returns both.
+    /// Runs `entries` without the lock to compute index entries, then takes the write lock. Returns the entries and the
+    /// locked contents.
     ///
-    /// If the declared indexes have changed in between, `entries` runs again.
+    /// If the declared indexes have changed before the lock is taken, runs `entries` again.
     pub(super) fn write_with<T>(
         &self,
         entries: impl Fn(&FieldPathSet) -> T,
@@ -74,14 +75,15 @@ impl ObjectStore {
         }
     }
 
-    /// Raises the version as [`StoreContents::raise_version`] does. Takes the write lock only if the version differs.
+    /// Raises the store's version as [`StoreContents::raise_version`] does. Takes the write lock only if `version`
+    /// differs from the store's version.
     pub(super) fn raise(&self, version: &ResourceVersion) {
         if self.contents.read().version.as_ref() != Some(version) {
             self.contents.write().raise_version(version.clone());
         }
     }
 
-    /// Unpacks a body into `into`. If the body does not decode, logs and counts the error and returns `None`.
+    /// Decompresses a body into `into`. If the body does not decode, logs the error, counts it and returns `None`.
     pub(super) fn unpack<'a>(
         &self,
         record: &PackedObject,
@@ -109,7 +111,7 @@ impl ObjectStore {
         self.unpack(&record, dictionary.as_deref(), context, into)
     }
 
-    /// Unpacks a body into new memory. Returns `None` if the body does not decode.
+    /// Decompresses a body into its own allocation. Returns `None` if the body does not decode.
     pub(super) fn body(&self, packed: &DetachedObject) -> Option<Bytes> {
         let (mut body, with) = (Vec::new(), packed.dictionary.as_deref());
         self.dictionary_group.codec.with(|context, _| {
@@ -118,21 +120,21 @@ impl ObjectStore {
         })
     }
 
-    /// Returns up to `limit` rows with numbers from `from`.
+    /// Returns up to `limit` rows, in ascending order of their numbers, starting at number `from`.
     pub(super) fn copy_rows(&self, from: u32, limit: usize) -> Vec<(u32, DetachedObject)> {
         let contents = self.contents.read();
         let numbers = contents.slab.numbers_from(from).take(limit);
         numbers.filter_map(|at| Some((at, contents.packed(at)?))).collect()
     }
 
-    /// Returns up to `count` packed objects, evenly spread over the store.
+    /// Returns up to `count` packed objects, evenly spread over the store's rows.
     pub(super) fn spread(&self, count: usize) -> Vec<DetachedObject> {
         let contents = self.contents.read();
         let step = contents.order.len().div_ceil(count.max(1)).max(1);
         contents.slab.numbers_from(0).step_by(step).filter_map(|at| contents.packed(at)).collect()
     }
 
-    /// Changes the declared indexes, and queues the job that completes new ones.
+    /// Changes the declared indexes, and queues a maintenance job that fills the added indexes.
     pub(super) fn declare(self: &Arc<Self>, paths: &[FieldPath]) {
         let mut contents = self.contents.write();
         let gone = contents.declare(paths);
@@ -153,30 +155,30 @@ impl ObjectStore {
         StoreUsage { objects: contents.order.len() as u64, bytes: contents.bytes() as u64 }
     }
 
-    /// Whether the store was closed or replaced.
+    /// Whether the catalog has closed the store, or has opened another store under its key.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed.load(atomic::Ordering::Relaxed)
     }
 
-    /// Ends a change: updates the gauge, releases the lock and wakes the followers.
+    /// Ends a change: updates the `UsageMeter`, releases the lock and wakes the followers.
     pub(super) fn publish(&self, contents: RwLockWriteGuard<'_, StoreContents>) {
         self.measure(&contents);
         drop(contents);
         self.changed.notify_waiters();
     }
 
-    /// Sets the gauge to the objects and bytes of `contents`. The caller holds the store's lock, so a newer value is
-    /// never overwritten by an older one.
+    /// Sets the `UsageMeter` to the objects and bytes of `contents`. The caller holds the store's lock, so an older
+    /// value never overwrites a newer value.
     ///
-    /// A closed store does not set the gauge, because its successor uses the same gauge.
+    /// A closed store does not set the meter, because the next store under the same key uses the same meter.
     pub(super) fn measure(&self, contents: &StoreContents) {
         if !self.is_closed() {
             self.gauge.set(contents.order.len() as u64, contents.bytes() as u64);
         }
     }
 
-    /// Marks the store as closed, sets the gauge to 0 and wakes the followers. The writer and the readers still hold
-    /// the memory.
+    /// Marks the store as closed, sets the `UsageMeter` to 0 and wakes the followers. The memory stays allocated until
+    /// the writer and all readers are dropped.
     pub(super) fn close(&self) {
         let contents = self.contents.write();
         self.is_closed.store(true, atomic::Ordering::Relaxed);
@@ -185,8 +187,8 @@ impl ObjectStore {
         self.changed.notify_waiters();
     }
 
-    /// Packs a body with the newest dictionary, and counts it for the next training. A Secret stays uncompressed and
-    /// is not counted.
+    /// Compresses a body with the newest dictionary, and counts the object for the next training. A Secret stays
+    /// uncompressed, and does not count.
     pub(super) fn pack(
         &self,
         name: &str,

@@ -1,16 +1,16 @@
-//! Packed objects, and the search for labels and field values in their bodies.
+//! Packed objects, and functions that find labels and field values in their bodies.
 
 use super::dictionary::CompressionDictionary;
 use kubewarm_wire::json::{FieldPathSet, JsonCursor};
 use std::{fmt, sync::Arc};
 use triomphe::ThinArc;
 
-/// Maximum number of values that one object adds to one declared index, so that one object cannot fill an index.
-/// Further values are left out.
+/// Maximum number of values that one object adds to one declared index. The function `field_values` omits further
+/// values, so one object cannot fill an index.
 pub(super) const VALUES_PER_OBJECT: usize = 64;
 
-/// How the bodies of a store are encoded. All code that reads inside a body goes through this type, so that a new
-/// encoding needs only a new variant.
+/// The encoding of the bodies in a store. All code that reads inside a body uses this type, so another encoding needs
+/// only another variant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum BodyEncoding {
     /// JSON, as the API server writes it.
@@ -20,62 +20,66 @@ pub(super) enum BodyEncoding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyPacking {
-    /// Uncompressed, because the body is small or does not shrink.
+    /// The body is not compressed, because it is small or does not shrink.
     Plain,
-    /// A zstd frame without its magic number.
+    /// The body is compressed without a dictionary. Its zstd frame lacks the 4-byte magic number.
     Zstd,
-    /// A zstd frame without its magic number, compressed with the dictionary of this generation, 1 to 253.
+    /// The body is compressed with the dictionary of this generation, from 1 to 253. Its zstd frame lacks the 4-byte
+    /// magic number.
     Dictionary(u8),
-    /// Uncompressed, because the body is a Secret with its payload. A zstd context or a dictionary would keep copies
-    /// of the payload.
+    /// The body is not compressed, because it is a Secret with its payload. A zstd context or a dictionary would keep
+    /// copies of the payload.
     Secret,
 }
 
-/// A packed object in one allocation: a byte for the packing, the name's length, the name, the packed body.
+/// One object in one allocation: a tag byte for its [`BodyPacking`], the length of the name, the name, and the packed
+/// body.
 ///
-/// Clones share the allocation. The store, its event log and lists that are being sent hold such clones.
+/// Clones share the allocation. The store, its event log and running list responses each keep a clone.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct PackedObject(ThinArc<(), u8>);
 
-/// A packed object with the dictionary that it needs. It stays readable after its store has dropped both.
+/// A packed object with the dictionary that decompresses it. A reader can decompress the object after the store has
+/// dropped the object and the dictionary.
 #[derive(Clone)]
 pub(super) struct DetachedObject {
     pub(super) record: PackedObject,
     pub(super) dictionary: Option<Arc<CompressionDictionary>>,
 }
 
-/// The packing byte of [`BodyPacking::Secret`].
+/// The tag byte of [`BodyPacking::Secret`].
 const SECRET: u8 = u8::MAX;
-/// Bytes of an allocation before the slice: a reference count and a length.
+/// Bytes of a `ThinArc` before its slice: a reference count and the length of the slice.
 const HEAD: usize = 2 * size_of::<usize>();
 
 impl BodyEncoding {
-    /// Whether both bodies have the same labels, compared byte for byte. The comparison is cheap, but returns `false`
-    /// for equal labels in a different order.
+    /// Whether the labels of both bodies consist of the same bytes. The comparison is cheap, but returns `false` for
+    /// equal labels in a different order.
     pub(super) fn has_same_labels(self, a: &[u8], b: &[u8]) -> bool {
         match self {
             Self::Json => raw_labels(a) == raw_labels(b),
         }
     }
 
-    /// Calls `each` with every label of a body. It stops at the first label whose value is not a string.
+    /// Calls `each` with the key and the value of every label. It stops at the first label whose value is not a string.
     pub(super) fn for_each_label(self, body: &[u8], mut each: impl FnMut(&str, &str)) {
         match self {
             Self::Json => {
                 #[cfg(test)]
                 WALKS.set(WALKS.get() + 1);
-                // The informer's decoder has already counted this error.
+                // An invalid label needs no handling here, because the informer's decoder has already counted the
+                // error.
                 let _ = labels(body).and_then(|at| at.strings(&mut each));
             }
         }
     }
 
-    /// Returns the values at each path: sorted, without duplicates, at most [`VALUES_PER_OBJECT`]. Numbers and
-    /// booleans become text.
+    /// Returns up to [`VALUES_PER_OBJECT`] values for each path, sorted and without duplicates. Numbers and booleans
+    /// become text.
     ///
     /// # Cost
     ///
-    /// One pass over the body for all paths, at about 1 ns a byte. Each value takes at most six comparisons and a
+    /// One pass over the body for all paths, at about 1 ns a byte. Each value takes at most six comparisons and one
     /// copy.
     pub(super) fn field_values(self, body: &[u8], paths: &FieldPathSet) -> Vec<Vec<Box<str>>> {
         let mut values: Vec<Vec<Box<str>>> = vec![Vec::new(); paths.all().len()];
@@ -86,7 +90,7 @@ impl BodyEncoding {
             Self::Json => {
                 #[cfg(test)]
                 WALKS.set(WALKS.get() + 1);
-                // If the body is not valid JSON, the values before the error are returned.
+                // If the body is not valid JSON, `field_values` returns the values before the error.
                 let _ = JsonCursor::new(body).values(paths, &mut |path, value| {
                     if let Some(values) = values.get_mut(path)
                         && values.len() < VALUES_PER_OBJECT
@@ -101,7 +105,6 @@ impl BodyEncoding {
     }
 }
 
-/// Returns a cursor at `metadata.labels`.
 fn labels(body: &[u8]) -> Option<JsonCursor<'_>> {
     let mut at = JsonCursor::new(body);
     (at.seek("metadata")? && at.seek("labels")?).then_some(at)
@@ -123,7 +126,7 @@ impl BodyPacking {
 }
 
 impl PackedObject {
-    /// Combines a name and a body that is already packed.
+    /// Combines an object's name with its body, which `packing` describes and the caller has already packed.
     pub(super) fn new(name: &str, packing: BodyPacking, packed: &[u8]) -> Self {
         let mut length = name.len();
         let digits = (usize::BITS - length.leading_zeros()).div_ceil(7).max(1) as usize;
@@ -142,7 +145,6 @@ impl PackedObject {
         Self(ThinArc::from_header_and_slice((), &bytes))
     }
 
-    /// Combines a name and a body without compression.
     #[cfg(test)]
     pub(super) fn plain(name: &str, body: &[u8]) -> Self {
         Self::new(name, BodyPacking::Plain, body)
@@ -157,7 +159,7 @@ impl PackedObject {
         }
     }
 
-    /// The name of the object, as UTF-8.
+    /// Returns the name of the object, as UTF-8.
     pub(super) fn name(&self) -> &[u8] {
         self.parts().0
     }
@@ -166,7 +168,7 @@ impl PackedObject {
         self.parts().1
     }
 
-    /// Bytes of the allocation, however many clones share it.
+    /// Returns the size of the allocation in bytes, which all clones share.
     pub(super) fn bytes(&self) -> usize {
         taken(HEAD + self.held().len())
     }
@@ -189,11 +191,11 @@ impl PackedObject {
     }
 }
 
-/// Bytes that the allocator uses for `size` bytes. With this rounding, the reported memory matches the growth of the
-/// process.
+/// Returns the number of bytes that the allocator uses for an allocation of `size` bytes. The store counts these bytes,
+/// so its reported memory matches the growth of the process.
 ///
-/// The function follows glibc's malloc, with which the operator is measured: an 8-byte header, steps of 16, at least
-/// 32 bytes. Other allocators round in steps of an eighth, which is similar for some hundred bytes.
+/// The rule is that of glibc's malloc: an 8-byte header, steps of 16 bytes, at least 32 bytes. Other allocators use
+/// steps of an eighth, so the result is similar for some hundred bytes.
 pub(super) const fn taken(size: usize) -> usize {
     match size {
         0 => 0,
@@ -203,14 +205,14 @@ pub(super) const fn taken(size: usize) -> usize {
 }
 
 impl fmt::Debug for DetachedObject {
-    /// Prints the size only, because the body can be a Secret.
+    /// Omits the body, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.record.fmt(f)
     }
 }
 
 impl fmt::Debug for PackedObject {
-    /// Prints the size only, because the body can be a Secret.
+    /// Omits the body, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} of {} bytes", self.packing(), self.held().len())
     }
@@ -218,7 +220,7 @@ impl fmt::Debug for PackedObject {
 
 #[cfg(test)]
 thread_local! {
-    /// Number of passes over bodies for labels or values on this thread.
+    /// Number of times that this thread has scanned a body for labels or values.
     pub(super) static WALKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -265,12 +267,12 @@ mod tests {
         let list: Vec<_> = (0..200).map(|at| at % 150).collect();
         let body = serde_json::json!({ "a": list, "b": "c" }).to_string();
         let [many, one] = &BodyEncoding::Json.field_values(body.as_bytes(), &paths)[..] else {
-            panic!("two paths");
+            panic!("expected the values of two paths");
         };
         assert_eq!((many.len(), one.len()), (VALUES_PER_OBJECT, 1));
         let body = br#"{"a":["b","a","b",true,1]}"#;
         let [some, none] = &BodyEncoding::Json.field_values(body, &paths)[..] else {
-            panic!("two paths");
+            panic!("expected the values of two paths");
         };
         assert_eq!(some.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), ["1", "a", "b", "true"]);
         assert!(none.is_empty());

@@ -1,4 +1,4 @@
-//! Compares a store with a plain map after random deltas.
+//! Applies random deltas to a store and to a plain map, then compares their objects.
 
 use super::{
     StoreCatalog, StoreReader, StoreWriter, StoredObject,
@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// An object in the map: UID, version (0 is none), labels, node.
+/// An object in the map: UID, resource version (0 if it has none), labels by number, number of the node.
 type Plain = (u8, u64, BTreeMap<u8, u8>, u8);
 
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ enum Step {
     ListDone,
     Purge,
     Declare(bool),
-    /// Milliseconds since the previous `Arrived`.
+    /// Moves the arrival time of the next deltas forward by this number of milliseconds.
     Arrived(u8),
 }
 
@@ -44,7 +44,7 @@ enum Step {
 struct Model {
     rows: BTreeMap<(u8, u8), Plain>,
     list: Option<(bool, BTreeSet<(u8, u8)>)>,
-    /// Milliseconds since the test started.
+    /// Arrival time of the next deltas, in milliseconds since the start of the test.
     now: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Reads of a store: single objects, keys, versions and memory usage.
+//! Reads from a store: single objects, keys, versions and memory usage.
 
 use super::{
     contents::{RowIdentity, StoreContents},
@@ -13,54 +13,54 @@ use kubewarm_api::model::{
 use serde::Serialize;
 use std::{cmp::Ordering, fmt, sync::Arc};
 
-/// Reads the objects of one store, including every delta that its writer has applied. A clone is cheap.
+/// Reads the objects of one store. Each read sees every delta that the writer has applied. A clone is cheap.
 ///
-/// A reader of a closed or replaced store keeps its last objects. A read holds the lock while it collects packed
-/// objects, about 0.1 µs each, and unpacks them afterwards.
+/// If the store is closed or replaced, the reader keeps its last objects. A read holds the store's lock for about 0.1
+/// µs for each object, and decompresses the objects afterwards.
 #[derive(Clone, Debug)]
 pub struct StoreReader {
     pub(super) store: Arc<ObjectStore>,
 }
 
-/// One object of a store, unpacked.
+/// One object of a store, with its decompressed JSON.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoredObject {
-    /// Namespace and name of the object.
+    /// Namespace and name of the object. The namespace is empty for a cluster-scoped object.
     pub key: ObjectKey,
-    /// `metadata.uid`. It changes when the object is deleted and created again.
+    /// `metadata.uid`. It changes if the object is deleted and created again with the same name.
     pub uid: Uid,
-    /// `metadata.resourceVersion`; `None` if the server sent none.
+    /// `metadata.resourceVersion`. `None` if the API server sent no version.
     pub version: Option<ResourceVersion>,
-    /// The object as the server sent it, after the projection: JSON without `apiVersion` and `kind`.
+    /// The object's JSON without `apiVersion` and `kind`, and without the fields that the projection removes.
     pub body: Bytes,
 }
 
-/// A borrowed view of one unpacked object. Nothing is copied.
+/// A borrowed view of one decompressed object. Creating it copies no bytes.
 #[derive(Clone, Copy)]
 pub struct StoredObjectView<'a> {
     /// Namespace of the object; empty for a cluster-scoped object.
     pub namespace: &'a str,
     /// Name of the object, as UTF-8.
     pub name: &'a [u8],
-    /// JSON of the object, as in [`StoredObject`].
+    /// The object's JSON, as in [`StoredObject::body`].
     pub body: &'a [u8],
 }
 
-/// Number of objects and memory of one store.
+/// Number of objects in one store, and the memory of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StoreUsage {
-    /// Number of objects.
+    /// Number of objects in the store.
     pub objects: u64,
-    /// Bytes allocated for packed objects, rows, key order, namespaces, indexes, event log, and a proportional part
-    /// of dictionaries.
+    /// Memory in bytes: packed objects, rows, key order, namespaces, indexes and event log. If several stores use a
+    /// dictionary, each counts an equal part of its bytes.
     ///
-    /// The value differs from the growth of the process by at most a tenth. A store without objects and changes has 0
-    /// bytes.
+    /// The number differs by at most a tenth from the growth of the process. A store without objects and changes takes
+    /// 0 bytes.
     pub bytes: u64,
 }
 
 impl fmt::Debug for StoredObject {
-    /// Prints the identity of the object, but not its body, which can be a Secret.
+    /// Omits the body, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key: ObjectKey { namespace, name }, uid, version, body } = self;
         let length = body.len();
@@ -69,7 +69,7 @@ impl fmt::Debug for StoredObject {
 }
 
 impl fmt::Debug for StoredObjectView<'_> {
-    /// Prints the identity of the object, but not its body, which can be a Secret.
+    /// Omits the body, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, length) = (self.name.escape_ascii(), self.body.len());
         write!(f, "{}/{name} of {length} bytes", self.namespace)
@@ -81,26 +81,26 @@ impl StoreReader {
         Self { store }
     }
 
-    /// Returns the number of objects and the memory. Cost: one step for each declared index.
+    /// Returns the number of objects and the memory of the store. Cost: one step for each declared index.
     #[must_use]
     pub fn usage(&self) -> StoreUsage {
         self.store.usage()
     }
 
-    /// Returns the number of objects.
+    /// Returns the number of objects in the store.
     #[must_use]
     pub fn objects(&self) -> u64 {
         self.store.contents.read().order.len() as u64
     }
 
-    /// Whether the store contains an object of this namespace and name.
+    /// Whether the store contains an object with this namespace and name.
     #[must_use]
     pub fn contains(&self, namespace: &str, name: &str) -> bool {
         self.store.contents.read().find(namespace, name, RowPosition::default()).is_ok()
     }
 
-    /// Calls `each` with every object, all from the same moment, and returns the store's version at that moment.
-    /// Holds the read lock until the last call returns.
+    /// Calls `each` for every object, and returns the store's version. Holds the read lock until the last call returns,
+    /// so the objects and the version are from the same moment.
     pub fn visit(&self, mut each: impl FnMut(ObjectIdentity<'_>)) -> Option<ResourceVersion> {
         let contents = self.store.contents.read();
         for number in contents.slab.numbers_from(0) {
@@ -108,27 +108,28 @@ impl StoreReader {
             let Some((ObjectKeyRef { namespace, name }, RowIdentity { uid, version })) = row else {
                 continue;
             };
-            // The writer stores names from `str`, so they are UTF-8.
+            // The writer takes names from a `str`, so they are valid UTF-8.
             let name = str::from_utf8(name).unwrap_or_default();
             each(ObjectIdentity { namespace, name, uid, version });
         }
         contents.version.clone()
     }
 
-    /// Returns the version up to which the store is complete. Lists, bookmarks and events raise it. `None` before the
-    /// first of them.
+    /// Returns the resource version up to which the store contains all changes. Lists, bookmarks and events raise the
+    /// version. Returns `None` while the store has received none of these.
     #[must_use]
     pub fn version(&self) -> Option<ResourceVersion> {
         self.store.contents.read().version.clone()
     }
 
-    /// Returns one object, or `None` if it is absent or does not decode. Cost: about 3 µs for a pod.
+    /// Returns one object. Returns `None` if the store does not contain the object, or if the object does not decode.
+    /// Cost: about 3 µs for a pod.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<StoredObject> {
         self.get_at(key).0
     }
 
-    /// Returns one object as [`StoreReader::get`] does, and the store's version at the same moment.
+    /// Returns one object as [`StoreReader::get`] does, with the store's version at the same moment.
     #[must_use]
     pub fn get_at(&self, key: &ObjectKey) -> (Option<StoredObject>, Option<ResourceVersion>) {
         let contents = self.store.contents.read();
@@ -143,13 +144,13 @@ impl StoreReader {
         (object, version)
     }
 
-    /// Returns the keys of the objects without a value at `path`, in key order, all from the same moment. Returns
-    /// `None` while the store has no version.
+    /// Returns the keys of all objects that have no value at `path`, in key order. All keys are from the same moment.
+    /// Returns `None` while the store has no version.
     ///
     /// # Cost
     ///
-    /// With a complete index of `path`: about 0.1 µs an object, under the lock. Without it: about 0.1 µs an object
-    /// under the lock, then about 2 µs an object to unpack it.
+    /// With a complete index of `path`: about 0.1 µs for each object, under the store's lock. Without such an index:
+    /// 0.1 µs for each object under the lock, then 2 µs for each object to decompress it.
     #[must_use]
     pub fn list_keys_without(&self, path: &FieldPath) -> Option<Vec<ObjectKey>> {
         let contents = self.store.contents.read();
@@ -174,8 +175,8 @@ impl StoreReader {
         })
     }
 
-    /// Returns keys and versions of up to `limit` objects after `after`, in key order. It unpacks no body, so a
-    /// caller finds changed objects cheaply.
+    /// Returns the keys and versions of the first `limit` objects after the key `after`, in key order. The call
+    /// decompresses no body, so it is a cheap way to find changed objects.
     #[must_use]
     pub fn versions(
         &self,
@@ -188,7 +189,7 @@ impl StoreReader {
             .collect()
     }
 
-    /// Returns the address and the length of a row's packed body.
+    /// Returns the memory address and the length in bytes of a row's packed body.
     #[cfg(test)]
     pub(super) fn place_of(&self, number: u32) -> (usize, usize) {
         let contents = self.store.contents.read();
@@ -203,7 +204,6 @@ impl StoreReader {
 }
 
 impl StoreContents {
-    /// Returns the namespace and the name of a row.
     pub(super) fn object(&self, number: u32) -> Option<ObjectKeyRef<'_>> {
         let row = self.slab.get(number)?;
         let namespace = self.namespaces.name(row.namespace);
@@ -214,7 +214,8 @@ impl StoreContents {
         self.object(number).map(ObjectKeyRef::to_key)
     }
 
-    /// Returns the position of the first key after `after`.
+    /// Returns the position of the first row whose key is greater than `after`. Without `after`, returns the first
+    /// position.
     pub(super) fn position_after(&self, after: Option<&ObjectKey>) -> RowPosition {
         let Some(after) = after else { return RowPosition::default() };
         match self.find(&after.namespace, &after.name, RowPosition::default()) {
@@ -224,7 +225,7 @@ impl StoreContents {
     }
 }
 
-/// An [`ObjectKey`] that is borrowed from a row, with the same order. The name is UTF-8.
+/// An [`ObjectKey`] that borrows its parts from a row. It has the same order as `ObjectKey`. The name is UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct ObjectKeyRef<'a> {
     pub(super) namespace: &'a str,
@@ -246,7 +247,7 @@ impl<'a> From<&'a ObjectKey> for ObjectKeyRef<'a> {
 
 impl Ord for ObjectKeyRef<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Most comparisons are within one namespace, and a test for equality is faster than `namespace_order`.
+        // Most comparisons are within one namespace, and testing for equality is faster than `namespace_order`.
         if self.namespace == other.namespace {
             return self.name.cmp(other.name);
         }
@@ -294,7 +295,7 @@ mod tests {
             assert_eq!(names().collect::<Vec<_>>(), ["a", "b", "c"]);
             writer.apply(upsert("/b", 1, "6", leaving));
             assert_eq!(names().collect::<Vec<_>>(), ["a", "c"]);
-            // The namespace was deleted and created again with the same name.
+            // The UID differs: the namespace `b` was deleted and created again with the same name.
             writer.apply(upsert("/b", 2, "7", &there));
             assert_eq!(names().collect::<Vec<_>>(), ["a", "b", "c"]);
         }

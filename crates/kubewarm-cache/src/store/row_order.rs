@@ -1,22 +1,23 @@
-//! The rows of a store in key order, in leaves of bounded length, so that an insertion moves few row numbers.
+//! The row numbers of a store in key order. They are split into leaves of at most 512 numbers, so an insertion moves
+//! few numbers.
 
 use std::cmp::Ordering;
 
-/// Maximum number of row numbers in a leaf. A full leaf takes 2 KiB, which is the most that one insertion moves.
+/// Maximum number of row numbers in a leaf. A full leaf takes 2 KiB, so one insertion moves at most 2 KiB.
 const LEAF: usize = 512;
 
-/// Row numbers in key order: the order in which the API server lists objects, by the bytes of `<namespace>/<name>`.
+/// Row numbers in the order in which the API server lists objects: by the bytes of `<namespace>/<name>`.
 ///
-/// The keys stay in the rows. A caller that searches passes a function that compares them.
+/// The order does not contain the keys, so a caller that searches passes a function that compares a row with the key.
 #[derive(Debug, Default)]
 pub(super) struct RowOrder {
-    /// No leaf is empty.
+    /// Row numbers in key order. No leaf is empty.
     leaves: Vec<Vec<u32>>,
     len: usize,
     bytes: usize,
 }
 
-/// A position in an [`RowOrder`]. It is valid until the next insertion or removal.
+/// A position in an [`RowOrder`]. Each insertion and each removal makes the position invalid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RowPosition {
     leaf: usize,
@@ -24,7 +25,8 @@ pub(super) struct RowPosition {
 }
 
 impl RowPosition {
-    /// Returns the next position in the same leaf. A list in key order usually has its next object there.
+    /// Returns the next position in the same leaf. A list arrives in key order, so its next object is usually at that
+    /// position.
     pub(super) fn next(self) -> Self {
         Self { at: self.at + 1, ..self }
     }
@@ -43,10 +45,10 @@ impl RowOrder {
         self.leaves.get(position.leaf)?.get(position.at).copied()
     }
 
-    /// Returns the position of a key as `Ok`, or the position at which to insert it as `Err`. `compare` compares a
-    /// row with the key.
+    /// Returns the position of a key as `Ok`. If the order does not contain the key, returns the position at which to
+    /// insert it as `Err`. `compare` compares a row with the key.
     ///
-    /// The search tries `hint` and the end first, because a list arrives in key order.
+    /// A list arrives in key order, so the search first tries `hint` and the end.
     pub(super) fn find(
         &self,
         hint: RowPosition,
@@ -66,14 +68,15 @@ impl RowOrder {
         found.map(|at| RowPosition { leaf, at }).map_err(|at| RowPosition { leaf, at })
     }
 
-    /// Inserts `row` at a position that [`RowOrder::find`] returned. Returns its new position, which differs if the leaf
-    /// was split.
+    /// Inserts `row` at a position that [`RowOrder::find`] returned. Returns the position of the inserted row, which
+    /// differs if the insertion splits a leaf.
     pub(super) fn insert(&mut self, mut position: RowPosition, row: u32) -> RowPosition {
         self.len += 1;
         let leaves = self.leaves.len();
         if self.leaves.get(position.leaf).is_some_and(|leaf| leaf.len() >= LEAF) {
             let split = if position.leaf + 1 == leaves && position.at >= LEAF {
-                // Keys that arrive in order fill one leaf after another.
+                // An append starts another leaf instead of splitting the full one. So keys that arrive in order fill
+                // every leaf.
                 Vec::with_capacity(LEAF)
             } else {
                 let upper = self
@@ -121,7 +124,8 @@ impl RowOrder {
         }
     }
 
-    /// Keeps the rows for which `keep` returns true. Joins small leaves, and frees the memory that they used.
+    /// Keeps the rows for which `keep` returns true. Joins neighboring leaves that fit into one leaf, and frees the
+    /// emptied leaves.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
         for leaf in &mut self.leaves {
             leaf.retain(|&row| keep(row));
@@ -139,12 +143,11 @@ impl RowOrder {
         self.leaves = packed;
     }
 
-    /// Returns the position after the last row.
     pub(super) fn end(&self) -> RowPosition {
         RowPosition { leaf: self.leaves.len(), at: 0 }
     }
 
-    /// Returns the rows from `from` to `to`, without the row at `to`.
+    /// Returns the rows from position `from` up to position `to`, without the row at `to`.
     pub(super) fn range(
         &self,
         from: RowPosition,
@@ -158,12 +161,11 @@ impl RowOrder {
         })
     }
 
-    /// Returns the rows from `position` to the end.
     pub(super) fn from(&self, position: RowPosition) -> impl Iterator<Item = u32> + use<'_> {
         self.range(position, self.end())
     }
 
-    /// Returns the number of rows before `position`. Cost: one step for each leaf.
+    /// Returns the number of rows before `position`. Cost: one step for each leaf before `position`.
     pub(super) fn rank(&self, position: RowPosition) -> usize {
         self.leaves.iter().take(position.leaf).map(Vec::len).sum::<usize>() + position.at
     }

@@ -1,4 +1,4 @@
-//! Stores a sample of objects in a separate catalog, to forecast the memory that all objects will take.
+//! Stores a sample of objects in a separate catalog. The sample predicts how much memory all objects will take.
 
 use super::{StoreCatalog, StoreWriter};
 use kubewarm_api::model::{
@@ -6,30 +6,31 @@ use kubewarm_api::model::{
 };
 use std::collections::BTreeMap;
 
-/// The resource and projection of sampled objects. Stores with equal keys use the same dictionaries.
+/// Resource and projection of an object. Stores whose resource and projection are equal use the same dictionaries.
 pub type DictionaryKey = (Resource, Projection);
 
-/// A sample of objects from several informers. It packs and indexes them as the operator's stores do, and frees them
-/// when it is dropped.
+/// Sampled objects of several informers. The sample compresses and indexes the objects as the operator's stores do.
+/// Dropping the sample frees the objects.
 #[derive(Debug, Default)]
 pub struct StoreSample {
     catalog: StoreCatalog,
     writers: BTreeMap<InformerKey, StoreWriter>,
 }
 
-/// Memory of the sampled objects of one resource and projection.
+/// Memory of all sampled objects that have the same resource and projection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampleUsage {
-    /// Number of objects in the sample.
+    /// Number of sampled objects.
     pub objects: u64,
-    /// Bytes that grow with the number of objects: all memory except the dictionary.
+    /// Memory in bytes that grows with the number of objects: everything except the dictionary.
     pub bytes: u64,
-    /// Bytes of the dictionary, independent of the number of objects.
+    /// Memory of the dictionary in bytes. It does not depend on the number of objects.
     pub dictionary_bytes: u64,
 }
 
 impl StoreSample {
-    /// Stores one object with the key and the declared indexes of `spec`.
+    /// Adds one object to the sample's store for `spec.key`. The first object of a store opens it with the indexes of
+    /// `spec`.
     pub fn add(&mut self, spec: &InformerSpec, item: &DecodedObject<'_>) {
         let writer = self
             .writers
@@ -38,12 +39,12 @@ impl StoreSample {
         writer.apply(Delta::Upsert(item.clone()));
     }
 
-    /// Returns the memory of the sample by resource and projection.
+    /// Returns the memory of the sampled objects for each resource and projection.
     ///
     /// # Cost
     ///
-    /// Blocks until the maintenance thread has trained dictionaries and packed all objects with them. This takes tens
-    /// of milliseconds for a thousand objects.
+    /// Blocks until the maintenance thread has trained dictionaries and compressed all objects with them. For a
+    /// thousand objects this takes tens of milliseconds.
     #[must_use]
     pub fn measure(self) -> BTreeMap<DictionaryKey, SampleUsage> {
         self.catalog.wait_until_settled();
@@ -66,10 +67,10 @@ impl StoreSample {
 }
 
 impl SampleUsage {
-    /// Estimates the bytes of `objects` objects, including the dictionary. Returns 0 for 0 objects or an empty
-    /// sample.
+    /// Estimates the memory of `objects` objects in bytes, including the dictionary. Returns 0 if `objects` is 0 or the
+    /// sample is empty.
     ///
-    /// The result is exact if `objects` is the number of sampled objects.
+    /// If `objects` equals the number of sampled objects, the result is exact.
     #[must_use]
     pub fn scaled_to(self, objects: u64) -> u64 {
         if self.objects == 0 || objects == 0 {
@@ -86,7 +87,7 @@ mod tests {
     use crate::store::fixtures::{all, body, informer_key};
     use kubewarm_api::model::{ResourceVersion, Uid};
 
-    /// Returns a pod of about 2 KB, in which some text repeats and some differs.
+    /// Returns a pod of about 2 KB. One part of its text is the same in every pod, and one part depends on `n`.
     fn pod(n: u32) -> String {
         let random = n.wrapping_mul(0x9e37_79b9);
         let words = "a container of the shop, its ports, its probes, and where its volumes are";

@@ -1,35 +1,35 @@
-//! Limits how many bytes of bodies a task reads before it yields to the other tasks of its thread.
+//! Limits the bytes of object bodies that a task scans before it yields to the other tasks of its thread.
 
 use tokio::task::yield_now;
 
-/// Unpacked bytes that a task reads before it yields.
+/// Number of decompressed bytes that a task scans before it yields. A task exceeds this number by at most one body.
 ///
-/// The limit counts bytes, because the time to unpack, scan and write a body depends on its size. A body can have 1.5
-/// KiB, or 1.5 MiB, which is etcd's default limit.
+/// The limit counts bytes, because the time to decompress, scan and write a body depends on its size. A body can have
+/// 1.5 KiB, or 1.5 MiB, which is etcd's default limit.
 ///
-/// Each of these steps takes about 1 ns a byte, so a task reaches the limit after 2 to 5 ms. Only the last body can
-/// exceed it. This is short for other tasks of the thread, and long compared with the cost of a yield.
+/// Each of these steps takes about 1 ns a byte, so a task reaches the limit after 2 to 5 ms. That is short for the
+/// other tasks of the thread, and long compared with the cost of a yield.
 const BYTES: usize = 1 << 20;
 
-/// The bytes that a task can still read before it must yield.
+/// The number of bytes that a task can scan before it must yield.
 #[derive(Debug)]
 pub struct ScanBudget {
     left: usize,
 }
 
 impl ScanBudget {
-    /// Subtracts a body of `bytes` bytes that the task has read.
+    /// Subtracts the size of a body that the task has scanned, in bytes.
     pub fn charge(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
     }
 
-    /// Whether the task must yield now.
+    /// Whether the budget is used up, so that the task must yield.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.left == 0
     }
 
-    /// Yields to the other tasks of the thread if no bytes are left, then starts with the full limit. Cancel safe.
+    /// If the budget is used up, yields to the other tasks of the thread, then restores the full budget. Cancel safe.
     pub async fn yield_if_over(&mut self) {
         if self.is_over() {
             yield_now().await;

@@ -1,4 +1,4 @@
-//! Tests that stores keep Secrets uncompressed and out of dictionaries.
+//! Tests that stores never compress Secrets and never use Secrets to train a dictionary.
 
 use super::{
     StoreCatalog,
@@ -12,7 +12,7 @@ const PAYLOAD: &str = "aHVudGVyMi1odW50ZXIyLWh1bnRlcjItaHVudGVyMg==";
 
 fn secrets() -> InformerKey {
     let key = InformerKey { secret_data: SecretData::Allow, ..informer_key("secrets") };
-    assert!(matches!(key.projection, Projection::Full(_)), "the payload is kept");
+    assert!(matches!(key.projection, Projection::Full(_)), "the projection keeps the payload");
     key
 }
 

@@ -1,4 +1,5 @@
-//! The packed objects of one moment, collected under the store's lock and read without it.
+//! Packed objects from one moment. A reader collects them under the store's lock, and decompresses them without the
+//! lock.
 
 use super::{
     codec::CompressionContext,
@@ -11,15 +12,15 @@ use super::{
 use kubewarm_api::model::ObjectKey;
 use std::{collections::VecDeque, hint::black_box, sync::Arc};
 
-/// Packed objects in the order of their collection. A row takes 16 bytes, including a pointer to the store's packed
-/// object. No body is copied.
+/// Packed objects, in the order in which they were added. A row takes 16 bytes, because it only points to the store's
+/// packed object.
 ///
 /// Later changes of the store do not change these rows.
 #[derive(Debug, Default)]
 pub(super) struct SharedRows {
     rows: VecDeque<SharedRow>,
     namespaces: Vec<Arc<str>>,
-    /// The dictionaries that the rows need, rarely more than one.
+    /// The dictionaries that decompress the rows, rarely more than one.
     dictionaries: Vec<Arc<CompressionDictionary>>,
 }
 
@@ -30,11 +31,10 @@ struct SharedRow {
     namespace: u32,
 }
 
-/// Number of packed objects that are fetched into the processor's cache at the same time.
+/// Number of packed objects that the processor fetches into its cache at the same time.
 const AHEAD: usize = 16;
 
 impl SharedRows {
-    /// Collects the rows with these numbers.
     pub(super) fn of(contents: &StoreContents, numbers: impl Iterator<Item = u32>) -> Self {
         let numbers: Vec<u32> = numbers.collect();
         let mut rows = Self { rows: VecDeque::with_capacity(numbers.len()), ..Self::default() };
@@ -47,14 +47,14 @@ impl SharedRows {
         rows
     }
 
-    /// Adds one row, if it exists.
+    /// Adds the store's row with this number. Does nothing if the row does not exist.
     pub(super) fn take(&mut self, contents: &StoreContents, number: u32) {
         let Some(row) = contents.slab.get(number) else { return };
         let dictionary = contents.dictionaries.get(row.record.packing());
         self.push(contents.namespaces.name(row.namespace), &row.record, dictionary);
     }
 
-    /// Adds an earlier state of an object, from the event log.
+    /// Adds an object in an earlier state, which the event log contains.
     pub(super) fn take_earlier(&mut self, namespace: &Arc<str>, packed: &DetachedObject) {
         self.push(namespace, &packed.record, packed.dictionary.as_ref());
     }
@@ -70,7 +70,7 @@ impl SharedRows {
         {
             self.dictionaries.push(Arc::clone(dictionary));
         }
-        // In key order, all rows of a namespace follow each other.
+        // Rows arrive in key order, so a namespace that differs from the last one is a new namespace.
         if self.namespaces.last() != Some(namespace) {
             self.namespaces.push(Arc::clone(namespace));
         }
@@ -82,7 +82,7 @@ impl SharedRows {
         self.rows.len()
     }
 
-    /// Unpacks one row into `body`. Returns `None` if the body does not decode.
+    /// Decompresses the body of a row into `body`. Returns `None` if the body does not decode.
     pub(super) fn seen<'a>(
         &'a self,
         row: usize,
@@ -101,8 +101,8 @@ impl SharedRows {
         Some(object.to_key())
     }
 
-    /// Fetches the next [`AHEAD`] packed objects into the processor's cache. A reader calls it before each row, and
-    /// only every [`AHEAD`]th call fetches.
+    /// Fetches the next [`AHEAD`] packed objects into the processor's cache. A reader calls this function before each
+    /// row, but only every [`AHEAD`]th call fetches objects.
     pub(super) fn fetch_ahead(&self) {
         if self.rows.len().is_multiple_of(AHEAD) {
             fetch(self.rows.iter().take(AHEAD).map(|row| &row.record));
@@ -132,10 +132,10 @@ impl SharedRows {
     }
 }
 
-/// Reads the first byte of each packed object, so that the processor fetches all of them from memory at the same
-/// time.
+/// Reads the first byte of each packed object, so that the processor fetches all of the objects in parallel.
 ///
-/// The objects of a large store are in no cache. Fetches in parallel take little longer than one fetch.
+/// The objects of a large store are not in the processor's cache, and several fetches in parallel take little longer
+/// than one.
 fn fetch<'a>(records: impl Iterator<Item = &'a PackedObject>) {
     for record in records {
         black_box(record.packing());

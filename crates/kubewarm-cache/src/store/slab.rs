@@ -1,30 +1,32 @@
-//! The rows of a store by number, in chunks, so that growth never copies existing rows.
+//! The rows of a store by number. Rows are allocated in chunks, so a growing store never copies existing rows.
 
 use super::packed_object::PackedObject;
 use std::collections::BTreeSet;
 
-/// Rows in a chunk. A chunk takes 10 KiB, which is the most that a store wastes after its last row.
+/// Number of rows in a chunk. A chunk takes 10 KiB, so a store wastes at most 10 KiB after its last row.
 const CHUNK: usize = 256;
 
-/// One object of a store. A row takes 40 bytes, including a pointer to the packed object.
+/// One object of a store. A row takes 40 bytes, which include the pointer to the packed object.
 #[derive(Debug)]
 pub(super) struct StoreRow {
-    /// The UID as 16 bytes. Unused if `is_odd` is true.
+    /// The UID as 16 bytes. Not used if `is_odd` is true.
     pub(super) uid: [u8; 16],
-    /// The resource version. Unused if `is_odd` is true.
+    /// The resource version as a number. Not used if `is_odd` is true.
     pub(super) version: u64,
     pub(super) record: PackedObject,
-    /// Number of the namespace in `NamespaceInterner`.
+    /// Number of the row's namespace in `NamespaceInterner`.
     pub(super) namespace: u32,
-    /// Whether the UID is not a UUID or the version is not a number. `StoreContents` then stores both outside the row.
+    /// Whether the UID is not a UUID, or the version is not a number. If so, `StoreContents` keeps both outside the
+    /// row.
     pub(super) is_odd: bool,
 }
 
-/// Rows by number. The number of a removed row is used again; the lowest chunk is filled first.
+/// Rows by number. An inserted row takes a free number of the first chunk that has one, so numbers of removed rows are
+/// reused.
 #[derive(Debug, Default)]
 pub(super) struct RowSlab {
     chunks: Vec<RowChunk>,
-    /// Indexes of chunks with a free row number.
+    /// Indexes of the chunks that have a free row number.
     open: BTreeSet<u32>,
     bytes: usize,
 }
@@ -36,7 +38,7 @@ struct RowChunk {
 }
 
 impl RowSlab {
-    /// Bytes allocated for rows, without the packed objects.
+    /// Returns the bytes allocated for rows, without the packed objects to which the rows point.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -51,7 +53,7 @@ impl RowSlab {
         self.chunks.get_mut(chunk)?.rows.get_mut(at)?.as_mut()
     }
 
-    /// Stores a row and returns its number, or `None` when no number is free.
+    /// Stores a row and returns its number. Returns `None` if no row number is free.
     pub(super) fn insert(&mut self, row: StoreRow) -> Option<u32> {
         let index = match self.open.first() {
             Some(&index) => index,
@@ -83,7 +85,7 @@ impl RowSlab {
         u32::try_from(at * CHUNK + position).ok()
     }
 
-    /// Removes a row, and frees the memory of its chunk if the chunk is empty.
+    /// Removes and returns a row. If the row's chunk is then empty, its memory is freed.
     pub(super) fn remove(&mut self, number: u32) -> Option<StoreRow> {
         let (index, at) = split(number);
         let chunk = self.chunks.get_mut(index)?;
@@ -103,7 +105,7 @@ impl RowSlab {
         Some(row)
     }
 
-    /// Returns the numbers of all rows from `from`, in ascending order.
+    /// Returns the numbers of all rows from number `from`, in ascending order.
     pub(super) fn numbers_from(&self, from: u32) -> impl Iterator<Item = u32> + '_ {
         let (first, at) = split(from);
         let chunks = self.chunks.iter().enumerate().skip(first);

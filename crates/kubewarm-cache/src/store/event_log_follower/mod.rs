@@ -1,4 +1,4 @@
-//! Followers, which read the changes of a store one by one from its event log.
+//! An `EventLogFollower` reads the changes of a store one by one from the store's event log.
 
 use super::{
     contents::StoreContents,
@@ -18,15 +18,17 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Reads each change of one store once, in order. [`FollowerEvent::Overtaken`] ends a follower that falls too far behind.
+/// Reads each change of one store once, in order. The follower ends with [`FollowerEvent::Overtaken`] if the event log
+/// drops a change that the follower has not read.
 pub struct EventLogFollower {
     lag: FollowerLag,
     epoch: u64,
-    /// Changes up to this version are skipped. Set if the follower started ahead of the store.
+    /// The follower skips changes up to this version. `None` unless the client's version is newer than the store's
+    /// version.
     after: Option<ResourceVersion>,
 }
 
-/// A handle with which other tasks count the changes that a [`EventLogFollower`] has not read.
+/// A handle with which another task counts the changes that an [`EventLogFollower`] has not read.
 #[derive(Clone)]
 pub struct FollowerLag {
     store: Arc<ObjectStore>,
@@ -34,31 +36,33 @@ pub struct FollowerLag {
     next: Arc<AtomicU64>,
 }
 
-/// The result of [`EventLogFollower::next_event`].
+/// The result of one [`EventLogFollower::next_event`] call.
 #[derive(Debug)]
 pub enum FollowerEvent {
-    /// The next change.
+    /// The next change of an object.
     Change(Arc<StoreChange>),
-    /// There is no new change, and the store is complete at this version. `None` during a list that found a change.
+    /// The follower has read all changes, and the store is complete at this version. The version is `None` while a list
+    /// that has found a change is running.
     None(Option<ResourceVersion>),
-    /// The event log has dropped the next change, because the follower was too slow.
+    /// The event log has dropped changes before the follower read them.
     Overtaken,
-    /// Changes are missing, because a list found a change or the store was purged. The client must list again.
+    /// The event log has started again, because a list found a change or the store was purged. The client must list
+    /// again.
     Lost,
-    /// The store was closed or replaced.
+    /// The store was closed, or another store was opened under its key.
     Closed,
 }
 
-/// The event log lacks changes after the requested version.
+/// Error: the event log lacks changes after the requested version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the event log lacks changes after that version")]
 pub struct ExpiredVersion {
-    /// The oldest version after which no change is missing; `None` if there is none.
+    /// The event log contains all changes after this version. `None` until a list of the store is complete.
     pub oldest: Option<ResourceVersion>,
 }
 
 impl StoreReader {
-    /// Follows the changes after `version`, which can be newer than the store.
+    /// Returns a follower of the changes after `version`, which can be newer than the store's version.
     ///
     /// # Errors
     ///
@@ -72,7 +76,7 @@ impl StoreReader {
         Ok(EventLogFollower { after, ..self.follower(&contents, next) })
     }
 
-    /// Selects objects as [`StoreReader::select`] does, and follows the changes after the same moment.
+    /// Selects objects as [`StoreReader::select`] does, and returns a follower of all changes after the selection.
     #[must_use]
     pub fn select_and_follow(&self, query: &ObjectQuery) -> (ObjectSnapshot, EventLogFollower) {
         let contents = self.store.contents.read();
@@ -80,7 +84,7 @@ impl StoreReader {
         (selected, self.follower(&contents, contents.log.next()))
     }
 
-    /// Follows the changes after this moment.
+    /// Returns a follower of the changes after this call.
     #[must_use]
     pub fn follow_from_now(&self) -> EventLogFollower {
         let contents = self.store.contents.read();
@@ -95,14 +99,14 @@ impl StoreReader {
 }
 
 impl EventLogFollower {
-    /// Returns a notifier of changes. It wakes only waiters that exist at the time of a change, so create the
-    /// `Notified` future before calling [`EventLogFollower::next_event`].
+    /// Returns the `Notify` that the store wakes after each change. It wakes only tasks that already wait, so create
+    /// the `Notified` future before you call [`EventLogFollower::next_event`].
     #[must_use]
     pub fn change_notifier(&self) -> Arc<Notify> {
         Arc::clone(&self.lag.store.changed)
     }
 
-    /// Reads the next change. Cost: the store's lock for about 20 ns.
+    /// Reads the next change. Cost: holds the store's read lock for about 20 ns.
     pub fn next_event(&mut self) -> FollowerEvent {
         let FollowerLag { store, next } = &self.lag;
         let contents = store.contents.read();
@@ -126,37 +130,38 @@ impl EventLogFollower {
         }
     }
 
-    /// Whether [`StoreReader::follow`] was called with a version newer than `version`. A bookmark at `version` would then
-    /// go back.
+    /// Whether the follower started after a version that is newer than `version`. If so, a bookmark at `version` would
+    /// move the client's version back.
     #[must_use]
     pub fn is_ahead_of_store(&self, version: &ResourceVersion) -> bool {
         self.after.as_ref().is_some_and(|after| version.is_older_than(after))
     }
 
-    /// Returns a handle that counts the changes that the follower has not read.
+    /// Returns a handle with which another task counts the changes that this follower has not read.
     #[must_use]
     pub fn lag(&self) -> FollowerLag {
         self.lag.clone()
     }
 
-    /// Returns the body after a change, or `None` if the object was deleted or its body does not decode.
+    /// Returns the object's JSON after `change`, or `None` if the object was deleted or its body does not decode.
     #[must_use]
     pub fn body_after(&self, change: &StoreChange) -> Option<Bytes> {
         self.lag.store.body(change.now.as_ref()?)
     }
 
-    /// Returns the body before a change, or `None` if the object did not exist or its body does not decode.
+    /// Returns the object's JSON before `change`, or `None` if the object did not exist or its body does not decode.
     #[must_use]
     pub fn body_before(&self, change: &StoreChange) -> Option<Bytes> {
         self.lag.store.body(change.before.as_ref()?)
     }
 
-    /// Whether a body matches the labels and tests of `query`. `fields` caches values of this body.
+    /// Whether a body matches the labels and passes the tests of `query`. `fields` caches the labels and field values
+    /// of this body.
     ///
     /// # Cost
     ///
-    /// All calls with the same `fields` together scan the body once for its labels, and at most once for each path. The
-    /// paths are the selectable fields of the resource and the declared indexes.
+    /// Calls with the same `fields` scan the body at most once for its labels and once for each path. The paths are the
+    /// selectable fields of the resource and the declared indexes.
     #[must_use]
     pub fn is_selected(
         &self,

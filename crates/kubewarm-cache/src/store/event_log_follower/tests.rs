@@ -7,7 +7,7 @@ use crate::store::{
 use kubewarm_api::model::{Delta, DeltaSink as _, ReplacePolicy};
 use std::{collections::BTreeSet, time::Instant};
 
-/// Returns a store whose list completed at version 5.
+/// Returns a store after a complete list at version 5.
 fn listed_store() -> (StoreCatalog, StoreWriter, StoreReader) {
     let catalog = StoreCatalog::new();
     let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
@@ -24,7 +24,8 @@ fn web(text: &str) -> String {
     body(r#"{"app":"web"}"#, &format!(r#","text":"{text}""#))
 }
 
-/// Returns changes as `version namespace/name before>after`, then the reason if the follower ended.
+/// Returns each unread change in the form `6 a/x one>two`: version, key, text before and text after. If the follower
+/// has ended, the last element is the reason.
 fn news(follower: &mut EventLogFollower) -> Vec<String> {
     let there = |body: Option<Bytes>| match body {
         Some(body) => String::from_utf8_lossy(&body).split('"').rev().nth(1).unwrap().to_owned(),
@@ -61,7 +62,7 @@ fn a_follower_receives_every_change_once_and_in_order() {
     let all = ["6 a/x web>one", "7 b/z >new", "9 a/x one>"];
     assert_eq!(news(&mut from_list), all);
     assert_eq!(news(&mut from_here), all);
-    assert_eq!(news(&mut ahead), all[2..], "changes up to version 7 are skipped");
+    assert_eq!(news(&mut ahead), all[2..], "`ahead` skips changes up to version 7");
     assert_eq!(news(&mut from_list), [""; 0]);
     for (at, known) in [("5", 0), ("6", 1), ("7", 2), ("8", 2), ("9", 3), ("99", 3)] {
         let mut follower = reader.follow(&version(at)).unwrap();
@@ -80,7 +81,7 @@ fn the_event_log_counts_each_body_once() {
         let text: String = (0..64 << 10).map(|_| random.alphanumeric()).collect();
         writer.apply(upsert("a/x", 1, &n.to_string(), &web(&text)));
     }
-    // The log counts each of ten bodies once, although nine of them belong to two changes.
+    // Nine of the ten bodies are the end of one change and the start of the next. The log counts each body once.
     let one = reader.place_of(0).1 as u64;
     let held = reader.usage().bytes - before;
     assert!((one * 10..one * 11).contains(&held), "{held} bytes for ten bodies of {one}");
@@ -115,7 +116,7 @@ fn a_relist_restarts_the_event_log_only_if_it_finds_a_change() {
     relist(&mut writer, "4", "10");
     assert_eq!(news(&mut follower), ["6 a/x web>one"]);
     assert!(reader.follow(&version("5")).is_ok());
-    // An object can have been created and deleted between versions 6 and 10.
+    // The list at version 10 does not show an object that was created and deleted after version 6.
     for (at, is_known) in [("6", true), ("7", false), ("9", false), ("10", true), ("11", true)] {
         assert_eq!(reader.follow(&version(at)).is_ok(), is_known, "{at}");
         assert_eq!(reader.remembers(&version(at)), is_known && at != "11", "{at}");
@@ -127,7 +128,7 @@ fn a_relist_restarts_the_event_log_only_if_it_finds_a_change() {
     }
     assert_eq!(reader.follow(&version("19")).unwrap_err().oldest, Some(version("20")));
     assert!(reader.follow(&version("20")).is_ok());
-    // While a list runs, a follower returns a version until the list finds a change.
+    // While a list runs, the follower returns the store's version only until the list finds a change.
     let mut follower = reader.follow(&version("20")).unwrap();
     writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
     let at = |follower: &mut EventLogFollower| {
@@ -199,7 +200,7 @@ fn the_event_log_is_bounded_by_age_and_bytes_and_counted() {
     let quiet = reader.usage().bytes;
     assert!(quiet < empty + (48 << 10), "{quiet} bytes after the log dropped old changes");
     assert!(reader.follow(&version("405")).is_ok());
-    // A store that rarely changes keeps old changes.
+    // The log keeps the last 100 changes at any age, so a store that rarely changes keeps its old changes.
     let (_catalog, mut writer, reader) = listed_store();
     writer.apply(Delta::Arrived(began));
     writer.apply(upsert("a/x", 1, "6", &web("one")));

@@ -1,4 +1,5 @@
-//! Selects objects as they were at an earlier version, by undoing later changes of the current rows.
+//! Selects objects as they were at an earlier version. It takes the current rows, and undoes the changes after that
+//! version.
 
 use super::{ObjectQuery, ObjectSnapshot, RowSpan};
 use crate::store::{
@@ -10,26 +11,30 @@ use crate::store::{
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
-/// The objects that changed after a version, in key order, each with its first and its newest change.
+/// The objects that changed after a version, in key order. Each key maps to the object's first change and newest change
+/// after that version.
 #[derive(Default)]
 pub(in crate::store) struct EarlierObjects<'a>(BTreeMap<ObjectKey, [&'a StoreChange; 2]>);
 
 impl StoreReader {
-    /// Whether [`StoreReader::select_at`] can return the objects of this version now.
+    /// Whether [`StoreReader::select_at`] can return the objects at this version now.
     #[must_use]
     pub fn remembers(&self, version: &ResourceVersion) -> bool {
         self.store.contents.read().first_since(version).is_some()
     }
 
-    /// Selects as [`StoreReader::select`] does, but from the objects as they were at `version`.
+    /// Selects objects as [`StoreReader::select`] does, but in their state at `version`.
     ///
-    /// Returns `None` if the store has not reached `version`, or if the event log lacks changes after it. Also
-    /// returns `None` while a list that found a change is running.
+    /// Returns `None` in these cases:
+    ///
+    /// - The store has not reached `version`.
+    /// - The event log lacks changes after `version`.
+    /// - A running list has found a change.
     ///
     /// # Cost
     ///
-    /// The cost of [`StoreReader::select`]. Each change after `version` adds an estimated 0.5 µs, including 20 ns under
-    /// the lock.
+    /// The cost of [`StoreReader::select`]. Each change after `version` adds about 0.5 µs, including 20 ns under the
+    /// lock.
     #[must_use]
     pub fn select_at(
         &self,
@@ -43,7 +48,7 @@ impl StoreReader {
         let changes: Vec<_> = contents.log.from(first)?.map(Arc::clone).collect();
         let epoch = contents.log.epoch;
         drop(contents);
-        // There can be many changes, so they are sorted outside the lock.
+        // The log can contain thousands of changes, so `select_at` sorts them by key without the lock.
         let mut earlier = EarlierObjects::default();
         earlier.add(&changes, query, after);
         let contents = self.store.contents.read();
@@ -58,8 +63,8 @@ impl StoreReader {
 }
 
 impl StoreContents {
-    /// Returns the number of the first change after `version`. Returns `None` if changes are missing or the store has
-    /// not reached `version`.
+    /// Returns the number of the first change after `version`. Returns `None` if the log lacks changes after `version`,
+    /// or if the store has not reached `version`.
     fn first_since(&self, version: &ResourceVersion) -> Option<u64> {
         let held = self.version.as_ref().filter(|_| self.log.is_complete())?;
         if held == version {
@@ -70,8 +75,8 @@ impl StoreContents {
 }
 
 impl<'a> EarlierObjects<'a> {
-    /// Adds changes to objects in the queried namespace after `after`. They must be newer than the changes added
-    /// before.
+    /// Adds the changes of objects in the queried namespace whose keys come after `after`. Each call must pass newer
+    /// changes than the call before.
     fn add(
         &mut self,
         changes: impl IntoIterator<Item = &'a Arc<StoreChange>>,
@@ -91,14 +96,14 @@ impl<'a> EarlierObjects<'a> {
         self.0.is_empty()
     }
 
-    /// Returns the number of objects at the earlier version, from their present number `now`.
+    /// Returns the number of objects at the earlier version. `now` is the number of current objects.
     pub(super) fn rows(&self, now: usize) -> usize {
         let were = self.0.values().filter(|[first, _]| first.before.is_some()).count();
         let are = self.0.values().filter(|[_, newest]| newest.exists()).count();
         (now + were).saturating_sub(are)
     }
 
-    /// Returns the key of the last object at the earlier version.
+    /// Returns the last key, in key order, that existed at the earlier version.
     pub(super) fn last(&self, contents: &StoreContents, span: &RowSpan) -> Option<ObjectKey> {
         let numbers = contents.order.range(span.from, span.to).rev();
         let mut unchanged = numbers
@@ -108,10 +113,11 @@ impl<'a> EarlierObjects<'a> {
         unchanged.next().max(changed.map(|(key, _)| key.clone()))
     }
 
-    /// Returns objects in key order: changed objects in their earlier state, and the unchanged rows of `numbers`.
+    /// Returns the objects of the earlier version in key order: the rows of `numbers` that have not changed, and the
+    /// changed objects in their earlier state.
     ///
-    /// It stops after `most` objects that certainly match. With a label selector, changed objects do not count
-    /// towards `most`, because the index covers current labels only.
+    /// It stops after `most` objects. With a label selector, changed objects do not count. The label index covers only
+    /// current labels, so an earlier state can still fail the selector.
     pub(super) fn select(
         self,
         contents: &StoreContents,

@@ -1,4 +1,4 @@
-//! Selects the objects of a list at one moment, and unpacks them one by one while the response is written.
+//! Selects the objects of a list response at one moment, and decompresses each one when the response is written.
 
 mod earlier_objects;
 mod object_query;
@@ -20,37 +20,41 @@ use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use roaring::RoaringBitmap;
 use std::{fmt, ops::ControlFlow, sync::Arc};
 
-/// Maximum number of rows that one step tests, even if their bodies are small.
+/// Maximum number of bodies that one `filter_next` call tests. It takes effect if the bodies are small, because a
+/// [`ScanBudget`] counts only bytes.
 const ROWS_A_STEP: usize = 128;
 
-/// Objects of one moment, in key order. After [`ObjectSnapshot::filter_next`] has returned `false`, all of them match the query.
+/// Objects from one moment, in key order. All of them match the query once [`ObjectSnapshot::filter_next`] has returned
+/// `false`.
 ///
-/// An object takes about 0.1 µs to select and 16 bytes, because it is a clone of the store's packed object. Objects
-/// that were visited are dropped.
+/// Selecting an object takes about 0.1 µs and 16 bytes, because the snapshot clones a pointer to the store's packed
+/// object. The snapshot drops each object after it was visited.
 pub struct ObjectSnapshot {
     store: Arc<ObjectStore>,
     rows: SharedRows,
     version: Option<ResourceVersion>,
-    /// Number of objects in the queried namespace after the start key, selected or not.
+    /// Number of objects in the queried namespace after the list's start key, including objects that the query does not
+    /// select.
     span_rows: usize,
-    /// Key of the last object in that range. Set only if there is a limit.
+    /// Last key in the queried namespace, including objects that the query does not select. `None` if the list has no
+    /// limit.
     last: Option<ObjectKey>,
-    /// The labels and tests that must be checked against bodies.
+    /// The labels and tests that `filter_next` must check in the bodies.
     untested: ObjectQuery,
     limit: usize,
-    /// Number of rows at the front that have passed all tests.
+    /// Number of rows, at the front of `rows`, that have passed all tests.
     met: usize,
-    /// Index of the row that is tested next.
+    /// Index in `rows` of the row that `filter_next` tests next.
     next: usize,
 }
 
 impl StoreReader {
-    /// Selects up to `limit` objects after `after` that can match `query`, all from the same moment. Call
-    /// [`ObjectSnapshot::filter_next`] to test their bodies.
+    /// Selects up to `limit` objects whose keys come after `after` and that can match `query`, all from the same
+    /// moment. The caller then calls [`ObjectSnapshot::filter_next`] to test the bodies.
     ///
     /// # Cost
     ///
-    /// The lock is held for about 0.1 µs for each selected object, and for the search in the label index.
+    /// Holds the store's lock for the search in the label index, and for about 0.1 µs for each selected object.
     #[must_use]
     pub fn select(
         &self,
@@ -62,8 +66,8 @@ impl StoreReader {
         self.select_of(&contents, query, after, limit, EarlierObjects::default())
     }
 
-    /// Selects as [`StoreReader::select`] does, under a lock that the caller holds. `earlier` contains the objects that
-    /// have changed since the queried version.
+    /// Selects objects as [`StoreReader::select`] does, but the caller holds the lock. `earlier` contains the objects
+    /// that have changed since the queried version.
     pub(super) fn select_of(
         &self,
         contents: &StoreContents,
@@ -74,7 +78,7 @@ impl StoreReader {
     ) -> ObjectSnapshot {
         let span = contents.span(query, after);
         let mut untested = ObjectQuery { tests: query.tests.clone(), ..ObjectQuery::default() };
-        // Any row can still fail the tests, so the limit must not apply before them.
+        // A row can still fail a test of its body. So the selection ignores the limit if the query has tests.
         let most = limit.filter(|_| query.tests.is_empty()).unwrap_or(usize::MAX);
         let span_rows = earlier.rows(span.rows);
         let last = limit.and_then(|_| earlier.last(contents, &span));
@@ -82,7 +86,8 @@ impl StoreReader {
         let rows = if earlier.is_empty() {
             SharedRows::of(contents, numbers.take(most))
         } else {
-            // The label index covers current objects only, so the labels are checked in the bodies.
+            // The label index covers only current objects, so `filter_next` checks the labels of earlier objects in
+            // their bodies.
             untested.labels = query.labels.clone();
             earlier.select(contents, query, numbers, most)
         };
@@ -100,7 +105,6 @@ impl StoreReader {
     }
 }
 
-/// A range in key order, with its number of rows.
 struct RowSpan {
     from: RowPosition,
     to: RowPosition,
@@ -108,7 +112,7 @@ struct RowSpan {
 }
 
 impl StoreContents {
-    /// Returns the rows of the queried namespace after `after`.
+    /// Returns the range of rows in the queried namespace whose keys come after `after`.
     fn span(&self, query: &ObjectQuery, after: Option<&ObjectKey>) -> RowSpan {
         let all = [RowPosition::default(), self.order.end()];
         let [begin, to] = query.namespace.as_deref().map_or(all, |it| self.bounds(it));
@@ -117,7 +121,7 @@ impl StoreContents {
         RowSpan { from, to, rows }
     }
 
-    /// Returns the rows of a span that have the queried name and that no index excludes, in key order.
+    /// Returns the row numbers of `span` in key order, without rows that have another name or that an index excludes.
     fn numbers<'a>(
         &'a self,
         query: &'a ObjectQuery,
@@ -137,7 +141,8 @@ impl StoreContents {
             object.is_none_or(|object| query.is_named(object.name))
         };
         match narrowed {
-            // Sorting few rows is faster than a pass over the whole span.
+            // If the indexes leave at most an eighth of the rows, sorting these rows is faster than a pass over the
+            // span.
             Some(left) if left.len() <= span.rows as u64 / 8 => {
                 let is_in_span = |number: &u32| {
                     self.object(*number).is_some_and(|it| query.is_in_span(it, after))
@@ -153,7 +158,7 @@ impl StoreContents {
         }
     }
 
-    /// Returns the rows that match in every usable index, or `None` if no index is usable.
+    /// Returns the rows that match all labels and fields that have an index. Returns `None` if the query uses no index.
     fn narrowed(&self, query: &ObjectQuery) -> Option<RoaringBitmap> {
         let mut narrowed =
             (!query.labels.is_empty()).then(|| self.labels.select(&query.labels, || self.all()));
@@ -175,44 +180,45 @@ impl StoreContents {
 }
 
 impl ObjectSnapshot {
-    /// Returns the resource version of the selection.
+    /// Returns the resource version of the selected objects. `None` if the store had no version.
     #[must_use]
     pub fn version(&self) -> Option<&ResourceVersion> {
         self.version.as_ref()
     }
 
-    /// Returns the number of objects in the queried namespace after the start key, selected or not.
+    /// Returns the number of objects in the queried namespace after the list's start key, including objects that the
+    /// query does not select.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.span_rows
     }
 
-    /// Returns the number of objects that have not been visited.
+    /// Returns the number of selected objects that [`ObjectSnapshot::visit_next`] has not visited.
     #[must_use]
     pub fn objects(&self) -> usize {
         self.rows.len()
     }
 
-    /// Returns the key of the last object, from which a continue token is made.
+    /// Returns the key of the last selected object. A continue token contains this key.
     #[must_use]
     pub fn last_key(&self) -> Option<ObjectKey> {
         self.rows.key_of(self.rows.len().checked_sub(1)?)
     }
 
-    /// Whether there are objects after the last one, selected or not. Always `false` without a limit.
+    /// Whether the queried namespace has objects after the last selected one, even if the query does not select them.
+    /// Always `false` without a limit.
     #[must_use]
     pub fn has_more(&self) -> bool {
         let last = self.last_key();
         last.is_some() && self.last.is_some() && last != self.last
     }
 
-    /// Tests the bodies of the next objects, for at most one [`ScanBudget`], and drops objects that fail. Returns whether
-    /// any are still untested.
+    /// Tests the bodies of the next objects, for at most one [`ScanBudget`], and drops the objects that fail. Returns
+    /// whether untested objects are left.
     ///
     /// # Cost
     ///
-    /// No cost if the query needs no bodies. Otherwise 2 ns a byte to unpack and scan a body, for any number of
-    /// tests.
+    /// None if the query needs no bodies. Otherwise 2 ns a byte to decompress and scan a body, for any number of tests.
     pub fn filter_next(&mut self) -> bool {
         if self.untested.is_everything() {
             return false;
@@ -240,13 +246,13 @@ impl ObjectSnapshot {
         goes_on
     }
 
-    /// Calls `visit` for one object after another, until `visit` returns `Break`. Returns whether any objects are left.
+    /// Calls `visit` for each object in key order, until `visit` returns `Break`. Returns whether objects are left.
     ///
-    /// All objects are unpacked into the same buffer, which stays in the processor's cache.
+    /// The snapshot decompresses every object into the same buffer, so that the buffer stays in the processor's cache.
     ///
     /// # Cost
     ///
-    /// About 2 µs an object.
+    /// About 2 µs for each object.
     pub fn visit_next(
         &mut self,
         mut visit: impl FnMut(StoredObjectView<'_>) -> ControlFlow<()>,
@@ -267,7 +273,7 @@ impl ObjectSnapshot {
 }
 
 impl fmt::Debug for ObjectSnapshot {
-    /// Prints sizes only, because the objects can be Secrets.
+    /// Omits the objects, because they can be Secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ObjectSnapshot")
             .field("version", &self.version)

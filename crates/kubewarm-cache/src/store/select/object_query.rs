@@ -1,4 +1,4 @@
-//! Queries on a store, and the tests that check the bodies of objects.
+//! Queries that select the objects of a store by namespace, name, labels and tests of their bodies.
 
 use crate::store::{packed_object::BodyEncoding, reader::ObjectKeyRef};
 use kubewarm_api::model::{FieldPath, LabelComparison, LabelSelector, ObjectKey};
@@ -9,35 +9,35 @@ use std::{
     sync::Arc,
 };
 
-/// A query on a store. The default selects every object.
+/// A query that selects objects of a store. The default query selects every object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectQuery {
-    /// Only objects in this namespace.
+    /// The query selects only objects in this namespace. `None`: in all namespaces.
     pub namespace: Option<Box<str>>,
-    /// Only objects with this name.
+    /// The query selects only objects with this name. `None`: with any name.
     pub name: Option<Box<str>>,
-    /// Label selector, which lists resolve with the label index.
+    /// The query selects only objects whose labels match. A list uses the store's label index for this.
     pub labels: LabelSelector,
-    /// Tests that need the body of an object.
+    /// The query selects only objects whose body passes all of these tests.
     pub tests: BodyPredicates,
 }
 
-/// Tests that a body must all pass. The paths of their fields are collected once, for all bodies.
+/// Tests that a body must all pass, with the set of field paths that the tests compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BodyPredicates {
     all: Vec<BodyPredicate>,
     paths: FieldPathSet,
 }
 
-/// Estimated bytes of a text in addition to its characters: pointer, length, and entry in a collection.
+/// Estimated bytes that a string takes in addition to its characters: pointer, length, and entry in a collection.
 const TEXT: usize = 64;
 
 type LabelMap = BTreeMap<Box<str>, Box<str>>;
 
-/// Caches the labels and field values of one body, so that all queries on this body together read each path once.
+/// Caches the labels and field values of one body, so that several queries together read each path only once.
 ///
-/// Its size is bounded by the body, plus about 50 bytes for each label and path. The paths are the selectable fields
-/// of the resource and at most [`INDEXES_PER_STORE`] indexes.
+/// It takes at most the size of the body, plus about 50 bytes for each label and path. The paths are the selectable
+/// fields of the resource and at most [`INDEXES_PER_STORE`] indexes.
 ///
 /// [`INDEXES_PER_STORE`]: crate::store::INDEXES_PER_STORE
 #[derive(Default)]
@@ -47,21 +47,23 @@ pub struct BodyFieldCache {
     bytes: usize,
 }
 
-/// A test of one body.
+/// A condition that one object's body can meet or fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodyPredicate {
-    /// Tests the values at a path. At most 64 different values of an object count.
+    /// Compares the values at a field path with `value`. If an object has more than 64 different values at the path,
+    /// the test uses only the first 64.
     Field {
-        /// Path of the field.
+        /// Path of the field to compare.
         path: FieldPath,
-        /// Value of the field in an object that does not have it.
+        /// Value that the test assumes for an object without this field.
         absent: Arc<str>,
-        /// `true`: one of the values equals `value`. `false`: none of the values equals `value`.
+        /// If `true`, the test passes if one of the object's values equals `value`. If `false`, the test passes if none
+        /// of the object's values equals `value`.
         is_equality: bool,
-        /// The value to compare with.
+        /// Value with which the test compares the object's values.
         value: Arc<str>,
     },
-    /// Compares a label as a number. An object without the label, or with another text there, fails.
+    /// Compares the number in a label. The test fails if the object lacks the label, or if the label is not a number.
     Label(LabelComparison),
 }
 
@@ -81,28 +83,30 @@ impl ObjectQuery {
         size_of::<Self>() + names.chain(labels).chain(tests).sum::<usize>()
     }
 
-    /// Whether the query has neither labels nor tests. It can still have a namespace and a name.
+    /// Whether the query has no labels and no tests. Such a query can still have a namespace and a name.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.tests.all.is_empty()
     }
 
-    /// Whether an object is in the queried namespace and comes after `after`.
+    /// Whether an object is in the queried namespace and its key comes after `after`.
     pub(super) fn is_in_span(&self, object: ObjectKeyRef<'_>, after: Option<&ObjectKey>) -> bool {
         self.namespace.as_deref().is_none_or(|it| it == object.namespace)
             && after.is_none_or(|after| object > ObjectKeyRef::from(after))
     }
 
-    /// Whether the query selects objects with this name.
+    /// Whether `name` is the name that the query selects. Always true if the query has no name.
     pub(super) fn is_named(&self, name: &[u8]) -> bool {
         self.name.as_deref().is_none_or(|it| it.as_bytes() == name)
     }
 
-    /// Whether a body matches the labels and passes the tests. `fields` caches values of this body.
+    /// Whether a body has the queried labels and passes all tests. `fields` caches the labels and field values of this
+    /// body.
     ///
     /// # Cost
     ///
-    /// At most two passes over the body: one for its labels and one for all paths. Each test then takes about 0.1 µs.
+    /// At most two passes over the body: one for its labels, and one for all field paths. Each test then takes about
+    /// 0.1 µs.
     pub(in crate::store) fn selects(
         &self,
         encoding: BodyEncoding,
@@ -129,7 +133,7 @@ impl BodyPredicates {
         &self.all
     }
 
-    /// Whether every body passes.
+    /// Whether there are no tests, so that every body passes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -137,7 +141,7 @@ impl BodyPredicates {
 }
 
 impl FromIterator<BodyPredicate> for BodyPredicates {
-    /// Removes duplicates.
+    /// Collects the tests, without duplicates.
     fn from_iter<I: IntoIterator<Item = BodyPredicate>>(tests: I) -> Self {
         let mut all: Vec<BodyPredicate> = Vec::new();
         for test in tests {
@@ -158,7 +162,7 @@ impl BodyPredicate {
         }
     }
 
-    /// Whether the body passes the test. `fields` must contain every value of the body that the test needs.
+    /// Whether the body passes the test. `fields` must already contain the body's values that the test compares.
     fn is_met(&self, fields: &BodyFieldCache) -> bool {
         match self {
             Self::Field { path, absent, is_equality, value } => {
@@ -176,13 +180,13 @@ impl BodyPredicate {
 }
 
 impl BodyFieldCache {
-    /// Returns the estimated memory of the cached values, in bytes.
+    /// Returns the estimated memory of the cached labels and values, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Reads the labels, unless they are cached. For a duplicate key, the last value counts.
+    /// Caches the labels of the body, unless they are already cached. If a key occurs twice, the last value counts.
     fn read_labels(&mut self, encoding: BodyEncoding, body: &[u8]) {
         if self.labels.is_some() {
             return;
@@ -195,7 +199,7 @@ impl BodyFieldCache {
         self.labels = Some(labels);
     }
 
-    /// Reads the values at all paths in one pass, unless they are cached.
+    /// Caches the values at all paths in one pass over the body, unless they are already cached.
     fn read_values(&mut self, encoding: BodyEncoding, body: &[u8], paths: &FieldPathSet) {
         if paths.all().iter().all(|path| self.values.contains_key(path)) {
             return;
@@ -211,7 +215,7 @@ impl BodyFieldCache {
 }
 
 impl fmt::Debug for BodyFieldCache {
-    /// Prints the size only, because the body can be a Secret.
+    /// Omits the values, because the body can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BodyFieldCache").field("bytes", &self.bytes).finish_non_exhaustive()
     }

@@ -1,4 +1,4 @@
-//! The only writer of a store, which applies the deltas of an informer.
+//! The writer of a store, which applies the deltas of an informer. A store has only one writer.
 
 #[cfg(test)]
 mod tests;
@@ -19,34 +19,33 @@ use kubewarm_wire::json::FieldPathSet;
 use roaring::RoaringBitmap;
 use std::{cmp::Ordering, sync::Arc, time::Instant};
 
-/// Writes to one store. A store has only one writer, and a writer cannot be cloned.
+/// Applies the deltas of an informer to one store. A store has only one writer, and a writer cannot be cloned.
 ///
-/// Nothing else adds, changes or removes objects. So a row that the writer found under the read lock is still valid
-/// under the write lock.
+/// Only the writer adds, changes or removes objects. So a row that it found under the read lock is still valid under
+/// the write lock.
 #[derive(Debug)]
 pub struct StoreWriter {
     store: Arc<ObjectStore>,
-    /// The running list, if any.
+    /// The running full list. `None` if no list is running.
     list: Option<ListProgress>,
-    /// Position at which the next key is expected, because lists arrive in key order.
+    /// Position at which the next search starts. A list arrives in key order, so its next object is usually there.
     hint: RowPosition,
-    /// Arrival time of the current deltas, from which the event log computes the age of changes.
+    /// Time at which the informer received the current deltas. The event log computes the age of changes from it.
     arrived: Option<Instant>,
 }
 
-/// A running full list.
 #[derive(Debug)]
 struct ListProgress {
     reread: ReplacePolicy,
-    /// Rows whose objects the list contained so far.
+    /// Rows of the objects that the running list has contained so far.
     seen: RoaringBitmap,
 }
 
 #[derive(Debug)]
 enum UpsertTarget {
-    /// A new row, at this position in key order.
+    /// The object has no row yet and belongs at this position in key order.
     New(RowPosition),
-    /// An existing row, with its current identity.
+    /// The object has this row number and this identity.
     Held(u32, RowIdentity),
 }
 
@@ -86,7 +85,7 @@ impl DeltaSink for StoreWriter {
 }
 
 impl StoreWriter {
-    /// `store` must not have another writer.
+    /// Creates the writer of `store`. The caller must not create a second writer of the same store.
     pub(super) fn new(store: Arc<ObjectStore>) -> Self {
         Self { store, list: None, hint: RowPosition::default(), arrived: None }
     }
@@ -97,8 +96,10 @@ impl StoreWriter {
         StoreReader::new(Arc::clone(&self.store))
     }
 
-    /// Cost: about 6 µs for a new or changed pod of 2.5 KB, and 0.3 µs for an unchanged pod. This was measured in a
-    /// release build on one core. The write lock is held for about 1 µs.
+    /// Adds or replaces an object.
+    ///
+    /// Cost: about 6 µs for an added or changed pod of 2.5 KB, and 0.3 µs for an unchanged pod. Holds the write lock
+    /// for about 1 µs. Measured in a release build on one core.
     fn upsert(&mut self, item: &DecodedObject<'_>) -> DeltaOutcome {
         let store = Arc::clone(&self.store);
         let contents = store.contents.read();
@@ -126,7 +127,7 @@ impl StoreWriter {
         store.dictionary_group.codec.with(|context, old| self.store(target, item, context, old))
     }
 
-    /// Returns the outcome of an upsert if a comparison of the versions shows that it changes nothing.
+    /// Returns `Outdated` or `Unchanged` if the versions alone show that the upsert changes nothing, otherwise `None`.
     fn outcome_without_change(
         &self,
         current: &RowIdentity,
@@ -145,14 +146,14 @@ impl StoreWriter {
         }
     }
 
-    /// Raises the store's version, unless a list is running.
+    /// Raises the store's version. Does nothing while a list is running.
     fn raise(&self, version: Option<&ResourceVersion>) {
         if let (None, Some(version)) = (&self.list, version) {
             self.store.raise(version);
         }
     }
 
-    /// Packs the object outside the lock, then stores it and its index entries under the write lock.
+    /// Compresses the object without the lock, then stores the object and its index entries under the write lock.
     fn store(
         &mut self,
         target: UpsertTarget,
@@ -251,8 +252,8 @@ impl StoreWriter {
         DeltaOutcome::Removed
     }
 
-    /// Removes rows and their index entries under one write lock. `version` is the version of the deletion, if it is
-    /// known.
+    /// Removes rows and their index entries under one write lock. `version` is the version of the deletion, or `None`
+    /// if it is unknown.
     fn take(&self, gone: &RoaringBitmap, version: Option<&ResourceVersion>) {
         let store = &*self.store;
         let of_row = |number: u32, paths: &FieldPathSet| {
@@ -290,13 +291,13 @@ impl StoreWriter {
         drop((rows, forgotten));
     }
 
-    /// Completes a list, and removes the objects that it did not contain.
+    /// Completes a list, and removes the objects that the list did not contain.
     ///
-    /// Cost: 5 ns a row if the list contained all objects. A few missing objects are unpacked outside the lock. Many
-    /// are removed in one pass under the write lock.
+    /// Cost: 5 ns for each row if the list contained all objects. To remove up to 64 objects, the writer decompresses
+    /// them without the lock. It removes a larger number in one pass under the write lock.
     fn sweep(&mut self, version: &ResourceVersion) -> DeltaOutcome {
         let mut gone = RoaringBitmap::new();
-        // The end of a list that has not started removes nothing.
+        // If no list has started, the end of a list removes no objects.
         if let Some(list) = self.list.take() {
             gone = self.store.contents.read().all() - list.seen;
         }

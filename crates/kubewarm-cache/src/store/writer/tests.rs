@@ -1,4 +1,4 @@
-//! Tests what each delta changes in a store, as seen by a reader.
+//! Tests what each delta changes in a store. The tests check the store through its reader.
 
 use super::*;
 use crate::store::{
@@ -93,11 +93,11 @@ fn a_list_removes_objects_that_it_did_not_contain() {
         writer.apply(upsert(key, u8::try_from(n).unwrap(), "10", "{}"));
     }
     assert_eq!(writer.apply(Delta::ListStarted(ReplacePolicy::Changed)), DeltaOutcome::Noted);
-    // The first list breaks off, so its objects do not count as listed.
+    // The second `ListStarted` discards the first list, so this upsert does not keep `a/gone` in the store.
     writer.apply(upsert("a/gone", 0, "10", "{}"));
     writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
-    // An etcd restore can lower versions. A list is a consistent read, so its objects replace newer versions in the
-    // store.
+    // An etcd restore can lower versions. A list is a consistent read, so its objects replace stored objects that have
+    // higher versions.
     assert_eq!(writer.apply(upsert("a/old", 1, "9", "{}")), DeltaOutcome::Modified);
     assert_eq!(writer.apply(upsert("b/same", 2, "10", "{}")), DeltaOutcome::Unchanged);
     assert_eq!(writer.apply(upsert("c/new", 3, "11", "{}")), DeltaOutcome::Added);

@@ -1,10 +1,10 @@
-//! Tests selections at earlier versions.
+//! Tests that a selection at an earlier version returns the objects as they were.
 
 use super::*;
 use kubewarm_api::model::ReplacePolicy;
 use std::collections::BTreeMap;
 
-/// The objects at one version, by key: the number in the label `app`, and the body.
+/// The objects at one version, by key. Each value is the number in the label `app`, and the body.
 type Moment = BTreeMap<ObjectKey, (u8, String)>;
 
 #[test]
@@ -24,7 +24,7 @@ fn a_selection_at_an_earlier_version_has_the_objects_of_that_version() {
                     writer.apply(remove(&name, &at.to_string()));
                     now.remove(&key(&name));
                 }
-                // A bookmark raises the version without a change.
+                // A bookmark raises the store's version without changing an object.
                 1 => {
                     writer.apply(Delta::Progress(version(&at.to_string())));
                 }
@@ -40,7 +40,6 @@ fn a_selection_at_an_earlier_version_has_the_objects_of_that_version() {
         }
         for (at, moment) in moments {
             let at = version(&at.to_string());
-            // A version that the store has not reached cannot be selected.
             if !reader.remembers(&at) {
                 assert!(reader.version().unwrap().is_older_than(&at));
                 continue;

@@ -1,4 +1,4 @@
-//! Tests which objects a query selects, and in which order.
+//! Tests which objects a query selects, and in which order it returns them.
 
 mod bodies;
 mod exact;
@@ -20,7 +20,7 @@ fn key(text: &str) -> ObjectKey {
     ObjectKey { namespace: namespace.into(), name: name.into() }
 }
 
-/// The values of `is_equality`.
+/// Names for the values of `BodyPredicate::Field::is_equality`.
 const IS: bool = true;
 const IS_NOT: bool = false;
 
@@ -47,7 +47,7 @@ fn all(mut selected: ObjectSnapshot) -> ObjectSnapshot {
     selected
 }
 
-/// Returns names and bodies, read 7 objects at a time.
+/// Returns the key and the body of each object. Each `visit_next` call visits at most seven objects.
 fn shown(mut selected: ObjectSnapshot) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     let mut goes_on = true;
@@ -74,7 +74,8 @@ fn a_query_selects_exactly_the_matching_objects() {
         let mut writer = catalog.open(&informer_key("pods"), &declared);
         let mut objects = Vec::new();
         for n in 0..600_u32 {
-            // One namespace is a prefix of the others.
+            // The namespace `a` is a prefix of `aa` and `a-a`, so that a comparison of prefixes would return wrong
+            // objects.
             let namespace = ["a", "aa", "a-a"][n as usize % 3];
             let app = (n % 5 > 0).then(|| format!(r#""app":"v{}","n":"{n}""#, n % 5));
             let phase = ["", r#","phase":"up""#, r#","phase":"down""#][n as usize % 7 % 3];
@@ -153,7 +154,7 @@ fn a_field_test_matches_any_of_several_values_with_and_without_an_index() {
     for declared in [BTreeSet::from([path.clone()]), BTreeSet::new()] {
         let catalog = StoreCatalog::new();
         let mut writer = catalog.open(&informer_key("services"), &declared);
-        // Only the first 64 values of an object count, which is the limit of an index.
+        // This object has 65 values. Queries and indexes use only the first 64.
         let many = (0..=VALUES_PER_OBJECT).map(|n| format!("p{n}")).collect::<Vec<_>>();
         for (name, ports) in [
             ("a/both", vec!["web".to_owned(), "admin".to_owned()]),
@@ -269,7 +270,7 @@ fn a_page_reports_whether_more_objects_follow() {
     assert_eq!(page(&everything, None, 100), (100, true, 300));
     assert_eq!(page(&everything, Some(&key("a/x199")), 100), (100, false, 100));
     assert_eq!(page(&everything, Some(&last), 100), (0, false, 0));
-    // As in the API server, any later object counts, even if the query does not select it.
+    // As in the API server, `has_more` also counts later objects that the query does not select.
     let labels = label("app", LabelSelectorOperator::Exists, &[]);
     let web = ObjectQuery { labels, ..ObjectQuery::default() };
     assert_eq!((page(&web, None, 200).0, page(&web, None, 200).1), (200, true));
