@@ -1,4 +1,5 @@
-//! Validated, immutable types that all crates use. Nothing here does I/O or reads a clock.
+//! Validated, immutable types that all crates use. No code in this module does I/O or reads a
+//! clock.
 
 mod budget;
 mod canonical_set;
