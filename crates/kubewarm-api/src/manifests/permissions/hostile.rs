@@ -95,7 +95,8 @@ fn names_that_yaml_would_parse_as_other_types_stay_strings() {
         let cases = AMBIGUOUS.into_iter().flat_map(|word| every_string().map(|it| (word, it)));
         for (word, mut profile) in cases {
             write(&mut profile, &Place::Value(place.clone()), word);
-            let valid = valid(&profile).unwrap_or_else(|| panic!("kubewarm rejects {word} at {place}"));
+            let valid =
+                valid(&profile).unwrap_or_else(|| panic!("kubewarm rejects {word} at {place}"));
             let access = ProfilePermissions::of_profile(
                 &valid,
                 &[].into(),
