@@ -64,7 +64,8 @@ pub struct GrantDiff {
 }
 
 impl GrantDiff {
-    /// Whether the grants in the cluster are the grants in the manifests.
+    /// Whether the cluster already has exactly the grants in the manifests, and all bindings can be
+    /// applied.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let sets = [&self.gained, &self.lost, &self.kept];
@@ -72,9 +73,9 @@ impl GrantDiff {
     }
 }
 
-/// Computes what happens when a user applies `wanted` to a cluster. The caller must pass in `live`,
-/// from the cluster: the objects with the names in `wanted`, other objects of the same profile, and
-/// all bindings to roles of these objects.
+/// Computes what happens when a user applies `wanted` to a cluster. `live` must contain these
+/// objects of the cluster: objects with the names in `wanted`, other objects of the same profile,
+/// and all bindings to roles of these objects.
 #[must_use]
 pub fn diff_grants(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
     let id = |document: &RbacObject| {
@@ -178,7 +179,7 @@ fn size(rule: &PolicyRule) -> usize {
     objects.saturating_add(of(&rule.non_resource_urls)).saturating_mul(rule.verbs.len())
 }
 
-/// Splits a rule into its objects, each with one verb.
+/// Returns every combination of an object and a verb in a rule.
 fn parts(rule: &PolicyRule) -> Vec<(GrantObject, String)> {
     let names: Vec<_> = match rule.resource_names.as_deref() {
         None | Some([]) => vec![None],

@@ -9,7 +9,6 @@ use crate::model::ProfileRef;
 /// label, and identifies them by name.
 pub const PROFILE_LABEL: &str = "kubewarm.io/profile";
 
-/// Returns the value of [`PROFILE_LABEL`] for `profile`.
 pub(super) fn label_value(profile: &ProfileRef) -> String {
     let full = format!("{}.{}", profile.namespace, profile.name);
     if full.len() <= 63 {

@@ -16,15 +16,16 @@ pub const NAMESPACE: &str = "kubewarm-system";
 /// Name of the Lease. The replica that holds it writes the statuses of profiles.
 pub const LEASE: &str = "kubewarm";
 /// Name of the Role in each watched namespace. The operator namespace already has a Role
-/// `kubewarm`. Roles of profiles have names with two colons, so a collision is impossible.
+/// `kubewarm`. Names of profiles' roles contain two colons, so they never collide with this name.
 const NAME: &str = "kubewarm:operator";
 
 /// Optional features of the operator. Their permissions need a ClusterRole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorFeature {
-    /// `kubewarm run --metrics-auth`.
+    /// Authentication and authorization of clients that read metrics: `kubewarm run
+    /// --metrics-auth`.
     MetricsAuth,
-    /// `kubewarm run --api-addr`.
+    /// Reads of clients: `kubewarm run --api-addr`.
     ReadApi,
 }
 

@@ -178,8 +178,8 @@ fn rule(resource: &str, names: Vec<String>, verb: &str) -> PolicyRule {
     }
 }
 
-/// Builds the roles and bindings with which `needs` is granted, as far as they belong to `tier`.
-/// They are in this order: for named namespaces, for the cluster, for namespace selectors.
+/// Builds the roles and bindings of the manifest `tier` that grant `needs`. They are in this order:
+/// for named namespaces, for the cluster, for namespace selectors.
 ///
 /// With [`ManifestTier::Plain`], they also permit `operator` to create tokens of the profile's
 /// ServiceAccount.

@@ -111,9 +111,9 @@ impl RequiredPermissions {
         }
     }
 
-    /// Whether a grant is for a ServiceAccount but outside the ServiceAccount's namespace.
-    /// `namespace` is `None` for a grant in the whole cluster. Anyone who can act as the
-    /// ServiceAccount would gain access to other namespaces by such a grant.
+    /// Whether a grant in `namespace` (`None`: in the whole cluster) is for a ServiceAccount
+    /// outside its own namespace. Anyone who can act as the ServiceAccount would gain access to
+    /// other namespaces by such a grant.
     pub(super) fn is_outside_own_namespace(&self, namespace: Option<&str>) -> bool {
         self.account.is_some() && namespace != Some(&*self.profile.namespace)
     }

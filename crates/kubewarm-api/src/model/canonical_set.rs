@@ -23,7 +23,6 @@ struct CanonicalForm<T> {
 }
 
 impl<T> CanonicalSet<T> {
-    /// Iterates over the items in order.
     pub(super) fn items(&self) -> impl Iterator<Item = &T> {
         self.0.iter().flat_map(|form| &form.items)
     }

@@ -1,5 +1,3 @@
-//! Source of the decision to accept or reject a client, as a value of a metric label.
-
 /// Source of the decision that authenticates or authorizes a client of kubewarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]

@@ -41,18 +41,19 @@ pub enum RefusalReason {
     CrossNamespaceNotAllowed,
     /// The scope needs a ClusterRole, and the operator runs without one (`--watch-namespaces`).
     ScopeNotAvailable,
-    /// The ServiceAccount in `spec.serviceAccountName` does not exist now. It can be created later.
+    /// The ServiceAccount in `spec.serviceAccountName` does not exist now. A user can create it
+    /// later.
     ServiceAccountNotFound,
     /// The API server does not support a field of `fieldSelector` for this resource.
     UnsupportedField,
-    /// The profile needs more informers than kubewarm permits, or all profiles of its namespace
-    /// together do.
+    /// The number of informers exceeds the limit for a profile or the limit for a namespace.
     TooManyInformers,
     /// The spec has another error, which the schema of the CRD does not detect.
     InvalidSpec,
 }
 
-/// Why kubewarm rejects a profile or a target, with a message for the author of the profile.
+/// The reason why kubewarm rejects a profile or a target, with a message for the author of the
+/// profile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
@@ -90,8 +91,9 @@ pub struct DeclaredTarget {
     /// The informers that the target needs, one for each namespace or one for all. Empty if
     /// kubewarm rejects the target, or if the target's namespace selector matches no namespace.
     pub informers: Arc<[InformerSpec]>,
-    /// For a target with a namespace selector, the informer that watches namespaces. While it is
-    /// not synced, `informers` can be incomplete and the target is not warm.
+    /// The informer that watches namespaces for the target's namespace selector. `None`: the target
+    /// has no selector. While this informer is not synced, `informers` can be incomplete and the
+    /// target is not warm.
     pub namespaces: Option<InformerSpec>,
     /// Informers that answer reads. `None`: no generation of the target has been synced yet.
     pub serving: Option<ServingTarget>,

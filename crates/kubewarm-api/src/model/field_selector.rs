@@ -4,8 +4,8 @@
 use super::{ValidationError, canonical_set::CanonicalSet};
 use std::{fmt, sync::Arc};
 
-/// Each operator, and whether it means "equal". `!=` and `==` precede `=`, because a term is split
-/// at the first operator in this list that matches.
+/// Each operator, and whether it means "equal". `!=` and `==` precede `=`, because the parser uses
+/// the first operator in this list that matches.
 const OPERATORS: [(&str, bool); 3] = [("!=", false), ("==", true), ("=", true)];
 
 /// Prefix of a field that selects by a declared index. No field of the API server has this prefix,

@@ -1,5 +1,3 @@
-//! Identity with which an informer reads from the API server.
-
 use std::{fmt, sync::Arc};
 
 /// Identity with which kubewarm sends requests to the API server. It is part of an informer's key,

@@ -85,15 +85,15 @@ pub struct ListSlotOwner {
 pub struct InformerSettings {
     /// The profile whose limit on concurrent first lists applies to this informer.
     pub member_of: ListSlotOwner,
-    /// How the informer lists.
+    /// Which list requests the informer sends, with which page size and timeout.
     pub lists: ListPolicy,
     /// Staleness limit: the store is stale after this time without an event or a bookmark. Shortly
     /// before that time, the informer starts a freshness check.
     pub max_staleness: Duration,
     /// Time between two consistency checks. `None`: the informer runs no consistency checks.
     pub consistency_check_period: Option<Duration>,
-    /// Whether kubewarm gets the namespace by name when a list is empty or the API server rejects
-    /// it.
+    /// Whether kubewarm gets the namespace by name when a list is empty or the API server rejects a
+    /// list.
     pub namespace_check: NamespaceCheck,
     /// What happens to the store when the informer loses access. If at least one profile has
     /// `ServeStale`, kubewarm continues to serve the store.
@@ -105,9 +105,9 @@ pub struct InformerSettings {
 
 /// Whether the informer must check that its namespace exists.
 ///
-/// List responses do not show it. A list in a namespace that does not exist returns 200 without
-/// objects. A list in a deleted namespace often returns 403, because the API server deletes the
-/// roles first.
+/// The response of a list does not show this. A list in a namespace that does not exist returns 200
+/// without objects. A list in a deleted namespace often returns 403, because the API server deletes
+/// the roles first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NamespaceCheck {
     /// No check is necessary. The namespace is the profile's own, or a namespace selector matched

@@ -38,7 +38,7 @@ pub enum LimitKind {
     Memory,
 }
 
-/// A limit that a target exceeded, and the usage for which kubewarm stopped the target.
+/// A limit that a target exceeded, with the usage at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitOverrun {
     /// Whether the limit applies to a profile, a namespace or the process.
@@ -58,7 +58,8 @@ pub struct LimitOverrun {
     pub expected: Option<u64>,
 }
 
-/// A target that exceeded a limit and has not been synced within it since.
+/// A target that exceeded a limit. This state ends when the target has been synced within the
+/// limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitedTarget {
     /// The limit that the target exceeded.

@@ -1,5 +1,3 @@
-//! How informers list resources. Flags of the operator set it.
-
 use std::time::Duration;
 
 /// How the informers of all profiles list resources, as the operator's flags set it.

@@ -1,5 +1,3 @@
-//! Values of the metric label `outcome`.
-
 /// A value of the metric label `outcome`. A metric has a time series only for each outcome that it
 /// can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]

@@ -1,5 +1,3 @@
-//! Consistency and cold-read timeout of a profile's reads.
-
 use super::ReadConsistency;
 use std::time::Duration;
 

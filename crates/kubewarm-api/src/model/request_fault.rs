@@ -51,7 +51,7 @@ pub enum FaultReason {
     /// The response violates the protocol: it is HTML or truncated JSON, or it has no resource
     /// version.
     Malformed,
-    /// A watch event or an object exceeds the size limit.
+    /// A watch event or an object exceeds kubewarm's size limit.
     TooLarge,
     /// The API server closed the watch immediately after opening it, several times in a row.
     ClosedAtOnce,
@@ -158,8 +158,9 @@ impl RequestFault {
 }
 
 impl FaultReason {
-    /// Whether the API server rejected the identity of the request. kubewarm must then soon stop
-    /// serving objects that it read with this identity.
+    /// Whether the identity of the request has no access: the API server rejects it, or kubewarm
+    /// gets no token for it. kubewarm must then soon stop serving objects that it read with this
+    /// identity.
     #[must_use]
     pub const fn is_access_denied(self) -> bool {
         matches!(

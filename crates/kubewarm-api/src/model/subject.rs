@@ -1,5 +1,3 @@
-//! Subjects of RBAC bindings.
-
 use std::{fmt, sync::Arc};
 
 /// Subject of a RoleBinding or ClusterRoleBinding.

@@ -9,7 +9,6 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use testbed::profiles::{AMBIGUOUS, Place, all_places, every_string, hostile, write};
 
-/// Returns the validated profile, or `None` if kubewarm rejects it.
 fn valid(profile: &Value) -> Option<ValidatedProfile> {
     let profile: CacheProfile = serde_json::from_value(profile.clone()).unwrap();
     ValidatedProfile::parse(&profile).ok()

@@ -57,8 +57,8 @@ pub struct ProfilePermissions {
     pub manifests_elevated: Option<String>,
 }
 
-/// Whether the grant for an informer belongs to `manifestsElevated`. Grants for secrets do. For a
-/// ServiceAccount, grants outside its namespace do, too.
+/// Whether the grant for an informer belongs to `manifestsElevated`: a grant for secrets, or a
+/// grant for a ServiceAccount outside its own namespace.
 #[must_use]
 pub fn is_elevated(informer: &InformerKey) -> bool {
     let away = match &informer.identity {
