@@ -1,4 +1,4 @@
-//! Validation of a `CacheProfile`, as far as it needs no access to a cluster.
+//! Validation of a `CacheProfile`: all checks that need no access to a cluster.
 
 use super::{
     AccessLossPolicy, Identity, ProfileLimits, ProfileMode, ProfileRef, ReadPolicy,

@@ -3,7 +3,8 @@
 use super::escape;
 use std::time::Duration;
 
-/// Longest message that a fault stores, in bytes. Messages of the API server itself are shorter.
+/// Longest message that a fault stores, in bytes; a longer message is cut. Messages of the API
+/// server itself are shorter, so they stay complete.
 const MAX_MESSAGE: usize = 400;
 
 /// Cause of a failed request to the API server. The cause determines condition reasons, metric
@@ -59,7 +60,8 @@ pub enum FaultReason {
     TokenRequestDenied,
     /// The profile's ServiceAccount does not exist.
     ServiceAccountNotFound,
-    /// kubewarm has not been able to confirm the informer's access for too long.
+    /// kubewarm has not been able to confirm the informer's access for 10 minutes, or for a shorter
+    /// time after a sign of lost access.
     Unverified,
     /// A task of kubewarm panicked, which is a bug.
     #[strum(serialize = "InternalError")]

@@ -16,8 +16,8 @@ use std::{collections::BTreeSet, sync::Arc};
 const MAX_LABEL_SELECTOR: usize = 4 << 10;
 /// Largest length of `spec.targets[].fieldSelector`, in bytes.
 const MAX_FIELD_SELECTOR: usize = 2 << 10;
-/// Limits of `spec.targets[].fieldSelector`. A value has no smaller limit of its own than the whole
-/// selector.
+/// Limits of `spec.targets[].fieldSelector`: at most 8 requirements. A value can be as long as the
+/// whole selector.
 const FIELD_SELECTOR: FieldSelectorLimits =
     FieldSelectorLimits { requirements: 8, value_bytes: MAX_FIELD_SELECTOR };
 
