@@ -317,8 +317,8 @@ mod tests {
         ProfileLimits { max_objects: Some(max_objects), max_bytes: Some(max_bytes) }
     }
 
-    /// Returns the budgets of a process with a limit of 1 MiB, of a namespace without limits, and
-    /// of two profiles in it with limits of 10 and 100 objects.
+    /// Returns the budgets of a process, a namespace and two profiles. The process has a limit of 1
+    /// MiB, the namespace has none, and the profiles have limits of 10 and 100 objects.
     fn budgets() -> (Arc<Budget>, Arc<Budget>, [Arc<Budget>; 2]) {
         let megabyte = ProfileLimits { max_objects: None, max_bytes: Some(1 << 20) };
         let process = Arc::new(Budget::new(LimitScope::Process, megabyte, None));

@@ -4,8 +4,8 @@
 use super::ResourceVersion;
 use std::{borrow::Cow, cmp::Ordering, fmt, iter::once, time::Instant};
 
-/// Namespace and name of one object. Keys have the order of objects in lists of the API server,
-/// which compares the bytes of `<namespace>/<name>`, the end of the etcd key.
+/// Namespace and name of one object. Keys are ordered like objects in a list of the API server: by
+/// the bytes of `<namespace>/<name>`, which is the end of the etcd key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
     /// `metadata.namespace`; empty for cluster-scoped objects.

@@ -50,8 +50,8 @@ pub struct ValidatedProfile {
 }
 
 impl ValidatedProfile {
-    /// Checks every field of `profile`. This repeats the checks of the CRD, because the API server
-    /// has not applied them to a profile in a file, or to a profile stored under an older CRD.
+    /// Checks every field of `profile`, also what the schema of the CRD checks. The API server has
+    /// not checked profiles in files, and it checked older profiles with an older CRD.
     ///
     /// # Errors
     ///

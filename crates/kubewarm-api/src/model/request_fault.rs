@@ -60,8 +60,8 @@ pub enum FaultReason {
     TokenRequestDenied,
     /// The profile's ServiceAccount does not exist.
     ServiceAccountNotFound,
-    /// kubewarm has not been able to confirm the informer's access for 10 minutes, or for a shorter
-    /// time after a sign of lost access.
+    /// For 10 minutes, or for 30 seconds after a sign of lost access, no request has confirmed the
+    /// informer's access.
     Unverified,
     /// A task of kubewarm panicked, which is a bug.
     #[strum(serialize = "InternalError")]
@@ -102,8 +102,8 @@ impl RequestFault {
     /// Creates a fault without an HTTP status.
     ///
     /// This function escapes control characters in `message`, and cuts the message to 400 bytes.
-    /// The message must come from a `Status`, a transport error or kubewarm, never from the body of
-    /// an object, which can contain a Secret.
+    /// The message must come from a `Status`, a transport error or kubewarm. Text from the body of
+    /// an object can contain a Secret, so it must not be in the message.
     #[must_use]
     pub fn new(reason: FaultReason, message: impl Into<String>) -> Self {
         let message: String = message.into();

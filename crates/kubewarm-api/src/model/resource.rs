@@ -38,7 +38,7 @@ pub struct ResourceInfo {
 
 impl GroupResource {
     /// Creates the name of a resource. `group` must be empty (the core group) or a DNS subdomain of
-    /// at most 253 bytes, `resource` a DNS label of at most 63 bytes.
+    /// at most 253 bytes. `resource` must be a DNS label of at most 63 bytes.
     ///
     /// # Errors
     ///
