@@ -237,7 +237,7 @@ pub(super) fn documents(
 }
 
 /// Rejects a role name of more than 253 bytes. The namespace, profile and target in the name
-/// contain no `:`, so two roles never get the same name.
+/// contain no `:`, so different roles never get the same name.
 fn named(name: String) -> Result<String, ManifestError> {
     if name.len() > MAX_NAME { Err(ManifestError::NameTooLong(name)) } else { Ok(name) }
 }

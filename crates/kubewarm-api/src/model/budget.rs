@@ -50,8 +50,8 @@ struct UsageMeterState {
     /// The budget of each existing [`BudgetCharge`] for this meter. A budget with two charges
     /// occurs twice.
     payers: Vec<Arc<Budget>>,
-    /// The budgets in `payers` and all their ancestors, each of them once. So two profiles that
-    /// share an informer count it once against the budget of their namespace.
+    /// The budgets in `payers` and all their ancestors, without duplicates. So if two profiles
+    /// share an informer, the budget of their namespace counts this informer once.
     charged: Vec<Arc<Budget>>,
 }
 

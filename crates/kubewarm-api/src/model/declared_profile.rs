@@ -100,8 +100,8 @@ pub struct DeclaredTarget {
     /// All indexes that the spec declares, with their names. Clients can select by each of them,
     /// even if the store does not keep the index.
     pub named: Arc<[IndexDefinition]>,
-    /// Paths of declared indexes that the store does not keep, because there are more than a store
-    /// can have. Reads that select by such an index scan all objects.
+    /// Paths of declared indexes that the store does not keep, because more indexes are declared
+    /// than a store can have. Reads that select by such an index scan all objects.
     pub left_out: Arc<[FieldPath]>,
     /// The limit that the target exceeded. If kubewarm stopped the target for it, `informers` still
     /// lists the target's informers, although they do not run.

@@ -254,7 +254,8 @@ pub struct QuantilesStatus {
     pub p99: i32,
 }
 
-/// The last list that an informer sent although it was already warm, with what the list changed.
+/// The most recent list by an informer that was already warm: its time, its reason, and the numbers
+/// of replaced and deleted objects.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_status)]

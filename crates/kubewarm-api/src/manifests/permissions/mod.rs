@@ -50,11 +50,11 @@ pub struct ProfilePermissions {
     /// Rules for each namespace, sorted by namespace. The empty namespace is the whole cluster. The
     /// number of rules has no limit.
     pub roles: Vec<NamespaceRules>,
-    /// YAML of all grants that are not in `manifests_elevated`, without a limit of its length.
-    /// `None`: there are no such grants.
+    /// YAML of all grants that are not in `manifests_elevated`. It can have any length. `None`:
+    /// there are no such grants.
     pub manifests: Option<String>,
     /// YAML of the grants for secrets, and of a ServiceAccount's grants outside the profile's
-    /// namespace, without a limit of its length. `None`: there are no such grants.
+    /// namespace. It can have any length. `None`: there are no such grants.
     pub manifests_elevated: Option<String>,
 }
 
