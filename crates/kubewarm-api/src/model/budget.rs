@@ -11,7 +11,7 @@ use std::sync::{
 /// watch and its connection.
 pub const INFORMER_BYTES: u64 = 64 << 10;
 
-/// Value of [`BudgetCounter::limit`] that means "no limit".
+/// Value of `BudgetCounter::limit` that means "no limit".
 const UNLIMITED: u64 = u64::MAX;
 
 /// Limits of a profile, a namespace or the process, and the usage that counts against them.
