@@ -5,19 +5,19 @@ use crate::v1alpha1::CacheProfile;
 use kube::CustomResourceExt as _;
 use serde_json::Value;
 
-/// Returns the CRD as YAML: the content of `crds/` and the output of `kubewarm crd`.
+/// Returns the CRD as YAML: the content of the file in `crds/` and the output of `kubewarm crd`.
 ///
 /// # Errors
 ///
-/// [`ManifestError`] if serialization fails, which tests exclude.
+/// [`ManifestError`] if serialization fails. The tests show that it does not fail.
 pub fn render_crd() -> Result<String, ManifestError> {
     let mut crd = serde_json::to_value(CacheProfile::crd()).map_err(ManifestError::Json)?;
     tidy(&mut crd);
     Ok(format!("{HEADER}{}", yaml(&crd)?))
 }
 
-/// Removes `nullable: true` and titles, and converts float bounds to integers. The derive and the
-/// types of the CRD produce them, and the API server does not need them.
+/// Removes `nullable: true` and titles, and converts float bounds such as `1.0` to integers. The
+/// schema derive writes them, but the API server does not need them.
 fn tidy(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -36,7 +36,8 @@ fn tidy(value: &mut Value) {
 }
 
 fn whole(number: f64) -> Option<i64> {
-    // Formatting is exact for integers; a cast from `f64` could truncate.
+    // Formatting and parsing is exact for integers. A cast from `f64` to `i64` could change a large
+    // number.
     (number.fract() == 0.0).then(|| format!("{number:.0}").parse().ok()).flatten()
 }
 
@@ -82,7 +83,8 @@ mod tests {
         let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
         let excess = crd.pointer(&format!("{status}/access/properties/excess/description"));
         let text = excess.and_then(Value::as_str).unwrap();
-        // The only resource that the default ClusterRoles permit all users to list and watch.
+        // The default ClusterRoles permit all users to list and watch this resource, and no other
+        // resource.
         assert!(text.contains("only `clustertrustbundles`"), "{text}");
     }
 

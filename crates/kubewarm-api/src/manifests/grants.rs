@@ -1,5 +1,5 @@
-//! Permissions that RBAC objects grant, and their difference between a cluster and new manifests.
-//! Does no I/O.
+//! Permissions that RBAC objects grant, and how they change in a cluster when a user applies new
+//! manifests. No code in this module does I/O.
 
 use super::RbacObject;
 use crate::model::{ProfileRef, Subject};
@@ -9,59 +9,63 @@ use std::{
     sync::Arc,
 };
 
-/// Largest number of grants that one binding is split into. Bindings of kubewarm grant about a
-/// hundred. For a larger role, the reader sees one grant for each subject.
+/// Largest number of grants that kubewarm lists for one binding. Bindings that kubewarm generates
+/// have about 100. For a binding above the limit, kubewarm lists one [`GrantObject::Rules`] for
+/// each subject.
 const GRANTS_PER_BINDING: usize = 16_384;
 
-/// One verb on one resource or URL that RBAC permits one subject.
+/// One permission: RBAC permits one subject to use one verb on one resource or URL.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Grant {
-    /// The permitted subject.
+    /// The subject that has the permission.
     pub subject: Subject,
-    /// Namespace of the grant; `None`: the whole cluster.
+    /// Namespace in which the grant applies. `None`: it applies in the whole cluster.
     pub namespace: Option<Arc<str>>,
-    /// Permitted resource, URL or role.
+    /// The resource, URL or role that the grant permits.
     pub object: GrantObject,
-    /// The verb; empty for `Role` and `Rules`, which include all their verbs.
+    /// The verb. Empty for `Role` and `Rules`, because a role contains its own verbs.
     pub verb: String,
 }
 
 /// Resource, URL or role of a [`Grant`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GrantObject {
-    /// All objects of a resource, or one of them.
+    /// All objects of a resource, or one named object.
     Resource {
         /// The API group; empty for the core group.
         group: String,
-        /// The plural name, `*`, or `<plural>/<subresource>`.
+        /// The plural name, `*` for all resources, or `<plural>/<subresource>`.
         resource: String,
         /// Name of the object; `None` for all objects.
         name: Option<String>,
     },
     /// A URL path of the API server that is not a resource.
     Url(String),
-    /// All rules of a role that kubewarm does not manage, such as `ClusterRole admin`.
+    /// All rules of a role that kubewarm does not manage, such as `ClusterRole admin`. kubewarm
+    /// does not know these rules.
     Role(String),
     /// All rules of a role with more than `GRANTS_PER_BINDING` grants.
     Rules(String),
 }
 
-/// Difference that applying manifests would make.
+/// How the grants in a cluster change when a user applies manifests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrantDiff {
-    /// New grants, each with its binding.
+    /// Grants that the cluster gains, each with the binding that grants it.
     pub gained: BTreeMap<Grant, String>,
-    /// Removed grants, each with its current binding.
+    /// Grants that the cluster loses, each with the binding that grants it now.
     pub lost: BTreeMap<Grant, String>,
-    /// Existing grants that the manifests do not contain and do not remove, each with its binding.
+    /// Grants in the cluster that the manifests do not contain but also do not remove, each with
+    /// its binding.
     pub kept: BTreeMap<Grant, String>,
-    /// Bindings that cannot be applied, because `roleRef` is immutable: the binding and its current
-    /// role.
+    /// Bindings that the API server would not update, because `roleRef` is immutable: the binding,
+    /// and the role that it has now.
     pub stuck: Vec<(String, String)>,
 }
 
 impl GrantDiff {
-    /// Whether the cluster already matches the manifests.
+    /// Whether the cluster already has exactly the grants in the manifests, and all bindings can be
+    /// applied.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let sets = [&self.gained, &self.lost, &self.kept];
@@ -69,8 +73,9 @@ impl GrantDiff {
     }
 }
 
-/// Computes the effect of applying `wanted`. `live` must contain the objects of the same names,
-/// older objects of the same profile, and all bindings to their roles.
+/// Computes what happens when a user applies `wanted` to a cluster. `live` must contain these
+/// objects of the cluster: objects with the names in `wanted`, other objects of the same profile,
+/// and all bindings to roles of these objects.
 #[must_use]
 pub fn diff_grants(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
     let id = |document: &RbacObject| {
@@ -102,8 +107,9 @@ pub fn diff_grants(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
     change
 }
 
-/// Returns the grants of `documents`, each with its first binding. A role without a binding grants
-/// nothing; neither does a binding to a missing role of kubewarm.
+/// Returns the grants of `documents`, each with the first binding that grants it. A role without a
+/// binding grants nothing. A binding grants nothing if its role has the name prefix of kubewarm and
+/// is not in `documents`.
 #[must_use]
 pub fn list_grants(documents: &[RbacObject]) -> BTreeMap<Grant, String> {
     let mut all = BTreeMap::new();
@@ -128,8 +134,8 @@ pub fn list_grants(documents: &[RbacObject]) -> BTreeMap<Grant, String> {
     all
 }
 
-/// Returns the subject that `documents` permit to mint tokens of the profile's ServiceAccount: the
-/// operator.
+/// Returns the subject that `documents` permit to create tokens of the profile's ServiceAccount.
+/// This subject is the operator.
 #[must_use]
 pub fn find_token_minter(profile: &ProfileRef, documents: &[RbacObject]) -> Option<Subject> {
     let name = super::rbac::token_role_name(profile);
@@ -137,7 +143,8 @@ pub fn find_token_minter(profile: &ProfileRef, documents: &[RbacObject]) -> Opti
     bindings.flat_map(RbacObject::subjects).next().map(subject)
 }
 
-/// Returns the objects and verbs of a bound role, or a single entry if they are more than `most`.
+/// Returns the objects and verbs that a role permits. Returns only one entry, the role itself, if
+/// there are more than `most`.
 fn powers(
     role: &RoleRef,
     namespace: &str,
@@ -153,8 +160,8 @@ fn powers(
     let title = format!("{} {}", role.kind, role.name);
     let rules = match among.iter().find(is_it) {
         Some(found) => found.rules(),
-        // The role of kubewarm does not exist. Roles with other names are not read from the
-        // cluster.
+        // kubewarm passes all its roles in `among`, so this role does not exist and permits
+        // nothing. kubewarm does not read roles with other names, so their rules are unknown.
         None if role.name.starts_with(super::rbac::PREFIX) => return BTreeSet::new(),
         None => return [(GrantObject::Role(title), String::new())].into(),
     };
@@ -164,7 +171,7 @@ fn powers(
     rules.iter().flat_map(parts).collect()
 }
 
-/// Returns the number of grants of a rule for one subject.
+/// Returns the number of grants that a rule gives to one subject.
 fn size(rule: &PolicyRule) -> usize {
     let of = |list: &Option<Vec<String>>| list.as_ref().map_or(0, Vec::len);
     let resources = of(&rule.api_groups).saturating_mul(of(&rule.resources));
@@ -172,7 +179,7 @@ fn size(rule: &PolicyRule) -> usize {
     objects.saturating_add(of(&rule.non_resource_urls)).saturating_mul(rule.verbs.len())
 }
 
-/// Splits a rule into objects and verbs.
+/// Returns every combination of an object and a verb in a rule.
 fn parts(rule: &PolicyRule) -> Vec<(GrantObject, String)> {
     let names: Vec<_> = match rule.resource_names.as_deref() {
         None | Some([]) => vec![None],
@@ -201,12 +208,13 @@ fn subject(subject: &v1::Subject) -> Subject {
             name: subject.name.as_str().into(),
         },
         "Group" => Subject::Group(subject.name.as_str().into()),
-        // A `User` can be a ServiceAccount by its user name.
+        // A subject of kind `User` can name a ServiceAccount:
+        // `system:serviceaccount:<namespace>:<name>`.
         _ => Subject::from_username(&subject.name),
     }
 }
 
-/// Formats a document as `RoleBinding shop/kubewarm:shop:web`.
+/// Formats a role or binding for messages, for example as `RoleBinding shop/kubewarm:shop:web`.
 fn title(document: &RbacObject) -> String {
     match document.namespace() {
         "" => format!("{} {}", document.kind(), document.name()),

@@ -1,15 +1,14 @@
-//! Label that selects all manifests of a profile.
+//! The label of all RBAC objects that kubewarm generates for a profile.
 
 use crate::model::ProfileRef;
 
-/// Label of every manifest of a profile.
+/// Key of a label that every RBAC object for a profile has.
 ///
-/// Its value is `<namespace>.<profile>` up to 63 bytes. A longer value is cut to 46 bytes, followed
-/// by `-` and the 16 hexadecimal digits of its FNV-1a hash. The label only finds the objects; their
-/// names identify them.
+/// The label's value is `<namespace>.<profile>`. A text of more than 63 bytes is cut to 46 bytes,
+/// followed by `-` and 16 hexadecimal digits: the FNV-1a hash of the whole text. kubewarm finds
+/// objects by the label, and identifies them by name.
 pub const PROFILE_LABEL: &str = "kubewarm.io/profile";
 
-/// Returns the value of [`PROFILE_LABEL`] for `profile`.
 pub(super) fn label_value(profile: &ProfileRef) -> String {
     let full = format!("{}.{}", profile.namespace, profile.name);
     if full.len() <= 63 {

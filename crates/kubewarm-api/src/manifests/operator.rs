@@ -3,35 +3,39 @@
 use super::ManifestError;
 use serde_json::{Value, json};
 
-/// Permissions for all namespaces. Every other form is derived from this file.
+/// RBAC objects of an operator that runs the profiles of all namespaces. [`render_operator`]
+/// derives the objects for other operators from this file.
 const SHIPPED: &str = include_str!("../../../../deploy/operator-rbac.yaml");
-/// Additional permissions to authenticate and authorize readers of metrics.
+/// Additional RBAC objects, with which the operator can authenticate and authorize clients that
+/// read its metrics.
 const METRICS_AUTH: &str = include_str!("../../../../deploy/metrics-auth.yaml");
-/// Additional permissions of the read API.
+/// Additional RBAC objects, which the operator needs to serve reads of clients.
 const READ_API: &str = include_str!("../../../../deploy/read-api.yaml");
-/// The operator's namespace in the files of `deploy/`.
+/// Name of the operator namespace in the files of `deploy/`.
 pub const NAMESPACE: &str = "kubewarm-system";
-/// Name of the Lease of the replica that writes statuses.
+/// Name of the Lease. The replica that holds it writes the statuses of profiles.
 pub const LEASE: &str = "kubewarm";
-/// Name of the Roles in watched namespaces. The operator's namespace already has a Role `kubewarm`.
-/// The `:` excludes collisions with role names of profiles.
+/// Name of the Role in each watched namespace. The operator namespace already has a Role
+/// `kubewarm`. Names of profiles' roles contain two colons, so they never collide with this name.
 const NAME: &str = "kubewarm:operator";
 
-/// Optional features of the operator whose permissions need a ClusterRole.
+/// Optional features of the operator. Their permissions need a ClusterRole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorFeature {
-    /// `kubewarm run --metrics-auth`.
+    /// Authentication and authorization of clients that read metrics: `kubewarm run
+    /// --metrics-auth`.
     MetricsAuth,
-    /// `kubewarm run --api-addr`.
+    /// Reads of clients: `kubewarm run --api-addr`.
     ReadApi,
 }
 
-/// Returns the YAML of the operator's RBAC objects in `namespace`. If `watched` is not empty, a
-/// Role in each of these namespaces replaces the ClusterRole.
+/// Returns the YAML of the operator's RBAC objects, for an operator in `namespace`. If `watched`
+/// contains namespaces, each of them gets a Role, which replaces the ClusterRole.
 ///
 /// # Errors
 ///
-/// [`ManifestError`] if a file of `deploy/` is not valid YAML, which tests exclude.
+/// [`ManifestError`] if a file in `deploy/` is not valid YAML. The tests show that the files are
+/// valid.
 pub fn render_operator(
     namespace: &str,
     watched: &[String],
@@ -70,7 +74,7 @@ pub fn render_operator(
     Ok(text)
 }
 
-/// Replaces the shipped namespace by `namespace` in all strings.
+/// Replaces every string [`NAMESPACE`] in `value` by `namespace`.
 fn move_to(value: &mut Value, namespace: &str) {
     match value {
         Value::String(text) if text == NAMESPACE => namespace.clone_into(text),
@@ -91,7 +95,7 @@ fn role(cluster: &Value, namespace: &str) -> Value {
     })
 }
 
-/// Returns the rules for namespaced resources, which a Role can grant.
+/// Returns the rules that a Role can grant. A Role cannot grant access to cluster-scoped resources.
 fn in_namespaces(rules: &Value) -> Vec<&Value> {
     let is_clusters = |rule: &&Value| rule["apiGroups"] == json!(["admissionregistration.k8s.io"]);
     rules.as_array().into_iter().flatten().filter(|rule| !is_clusters(rule)).collect()
@@ -172,7 +176,7 @@ mod tests {
             rules.map(|rule| rule["apiGroups"][0].as_str().unwrap().to_owned()).collect()
         };
         let mut shipped = groups(&parse(SHIPPED)[2]);
-        assert_eq!(shipped.pop().unwrap(), "admissionregistration.k8s.io", "of the cluster");
+        assert_eq!(shipped.pop().unwrap(), "admissionregistration.k8s.io", "cluster-scoped");
         assert_eq!(groups(&documents[2]), shipped);
         assert_eq!(documents[4]["subjects"][0]["namespace"], "ops");
     }

@@ -1,4 +1,4 @@
-//! Roles and bindings as typed objects: parsed from YAML, and built for profiles.
+//! Typed RBAC roles and bindings. kubewarm parses them from YAML, and builds them for profiles.
 
 use super::{
     ManifestError,
@@ -17,22 +17,23 @@ use std::{
     sync::Arc,
 };
 
-/// Prefix of all role names.
+/// Prefix of the name of every role that kubewarm generates.
 pub(super) const PREFIX: &str = "kubewarm:";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
-/// Longest name of a Kubernetes object, in bytes.
+/// Longest permitted name of a role or binding, in bytes.
 const MAX_NAME: usize = 253;
-/// Largest number of `resourceNames` in one rule, as in the schema of `status.access.roles`.
+/// Largest number of `resourceNames` in one rule. The schema of rules in `status.access` has the
+/// same limit.
 const MAX_NAMES: usize = 64;
 
-/// Manifest of `status.access` that a grant belongs to.
+/// The two manifests in `status.access`. Each grant belongs to one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ManifestTier {
-    /// `manifests`: all grants that are not elevated.
+    /// `manifests`: all grants that are not in `manifestsElevated`.
     Plain,
-    /// `manifestsElevated`: secrets, and grants outside the namespace of the profile's
-    /// ServiceAccount.
+    /// `manifestsElevated`: grants for secrets, and a ServiceAccount's grants outside the profile's
+    /// namespace.
     Elevated,
 }
 
@@ -53,28 +54,28 @@ pub struct RbacObject {
     subjects: Option<Vec<v1::Subject>>,
 }
 
-/// Error of parsing YAML that must contain only RBAC objects.
+/// Why text could not be parsed as YAML that contains only RBAC objects.
 #[derive(Debug, thiserror::Error)]
 pub enum RbacParseError {
-    /// The text is not YAML.
+    /// The text is not valid YAML.
     #[error("it is not YAML")]
     Yaml(#[source] serde_saphyr::Error),
-    /// An object has invalid fields.
+    /// A role or binding has invalid fields.
     #[error("it holds a {kind} that is none")]
     Fields {
-        /// Kind of the object, as written.
+        /// Kind of the role or binding, as in the text.
         kind: String,
         /// Error of the first invalid field.
         #[source]
         source: serde_json::Error,
     },
-    /// An object is not a role or binding.
+    /// An object is neither a role nor a binding. The value is its kind.
     #[error("it holds a {0:?}, which is no role or binding")]
     Kind(String),
 }
 
 impl RbacObject {
-    /// Parses all objects of `text` in order.
+    /// Parses the YAML documents in `text` to objects, in order.
     ///
     /// # Errors
     ///
@@ -93,11 +94,12 @@ impl RbacObject {
         serde_json::from_value(value).map_err(|source| RbacParseError::Fields { kind, source })
     }
 
-    /// Converts an item of a list of `kind`. Items of a list have no `kind` of their own.
+    /// Converts an object from a Kubernetes list. The objects in a list have no field `kind`, so
+    /// the caller passes the kind.
     ///
     /// # Errors
     ///
-    /// The error of the first invalid field.
+    /// The error of the first field that is invalid.
     pub fn from_list_item(kind: &str, object: DynamicObject) -> Result<Self, serde_json::Error> {
         let DynamicObject { metadata, data, .. } = object;
         Ok(Self { kind: kind.to_owned(), metadata, ..serde_json::from_value(data)? })
@@ -109,13 +111,13 @@ impl RbacObject {
         &self.kind
     }
 
-    /// The name; empty if absent.
+    /// `metadata.name`; empty if absent.
     #[must_use]
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// The namespace; empty for cluster-scoped objects.
+    /// `metadata.namespace`; empty for cluster-scoped objects.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.metadata.namespace.as_deref().unwrap_or_default()
@@ -138,17 +140,17 @@ impl RbacObject {
         self.subjects.as_deref().unwrap_or_default()
     }
 
-    /// Writes the object as one YAML document without `---`.
+    /// Writes the object as one YAML document, without the separator `---`.
     pub(super) fn yaml(&self) -> Result<String, ManifestError> {
-        // Without block scalars, the serializer quotes every name. A block scalar could contain a
-        // line `---`.
+        // A string in a block scalar could contain a line `---`, which ends the document. Without
+        // block scalars, the serializer writes such a string in quotes.
         let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
         serde_saphyr::to_string_with_options(self, options).map_err(ManifestError::Yaml)
     }
 }
 
-/// Builds one `list` and `watch` rule for each API group of `kinds`, and `get` rules for the
-/// namespaces `looked_up`.
+/// Builds one rule with `list` and `watch` for each API group in `kinds`, and rules with `get` for
+/// the namespaces `looked_up`.
 pub(super) fn rules(kinds: &ResourceSet, looked_up: &BTreeSet<Arc<str>>) -> Vec<PolicyRule> {
     let mut by_group = BTreeMap::<&str, Vec<String>>::new();
     for kind in kinds {
@@ -165,7 +167,7 @@ pub(super) fn rules(kinds: &ResourceSet, looked_up: &BTreeSet<Arc<str>>) -> Vec<
     by_group.into_iter().map(of_group).chain(lookup).collect()
 }
 
-/// Builds a rule with one verb for named objects of a core resource.
+/// Builds a rule that permits one verb on the named objects of a resource in the core group.
 fn rule(resource: &str, names: Vec<String>, verb: &str) -> PolicyRule {
     PolicyRule {
         api_groups: Some(vec![String::new()]),
@@ -176,10 +178,11 @@ fn rule(resource: &str, names: Vec<String>, verb: &str) -> PolicyRule {
     }
 }
 
-/// Builds the objects that grant the part `tier` of `needs`: for named namespaces, for the cluster,
-/// then for selectors in the order of their targets.
+/// Builds the roles and bindings of the manifest `tier` that grant `needs`. They are in this order:
+/// for named namespaces, for the cluster, for namespace selectors.
 ///
-/// The plain part also permits `operator` to mint tokens of the profile's ServiceAccount.
+/// With [`ManifestTier::Plain`], they also permit `operator` to create tokens of the profile's
+/// ServiceAccount.
 pub(super) fn documents(
     needs: &RequiredPermissions,
     operator: &Subject,
@@ -225,7 +228,7 @@ pub(super) fn documents(
     }
     if let (Some(account), ManifestTier::Plain, false) = (&needs.account, tier, needs.is_empty()) {
         let name = named(token_role_name(&needs.profile))?;
-        // `resourceNames` restricts the grant to the tokens of one account.
+        // `resourceNames` restricts the rule to tokens of one ServiceAccount.
         let mint = rule("serviceaccounts/token", vec![account.to_string()], "create");
         let writer = RbacBuilder { subject: operator, ..writer };
         all.extend(writer.granted(&name, Some(&needs.profile.namespace), vec![mint]));
@@ -233,13 +236,14 @@ pub(super) fn documents(
     Ok(all)
 }
 
-/// Checks the length of a name. The parts of a name contain no `:`, so different parts give
-/// different names.
+/// Rejects a role name of more than 253 bytes. The namespace, profile and target in the name
+/// contain no `:`, so different roles never get the same name.
 fn named(name: String) -> Result<String, ManifestError> {
     if name.len() > MAX_NAME { Err(ManifestError::NameTooLong(name)) } else { Ok(name) }
 }
 
-/// Returns all rules of `needs` by namespace, sorted. The empty namespace stands for the cluster.
+/// Returns the rules of `needs` for each namespace, sorted by namespace. The empty namespace is the
+/// whole cluster.
 pub(super) fn roles(needs: &RequiredPermissions) -> Vec<v1alpha1::NamespaceRules> {
     let mut by_namespace = BTreeMap::<Arc<str>, Vec<PolicyRule>>::new();
     let everywhere = rules(&needs.everywhere, &needs.looked_up);
@@ -271,8 +275,8 @@ fn of_rbac(rule: PolicyRule) -> v1alpha1::PolicyRule {
 }
 
 impl ManifestTier {
-    /// Returns the resources of `kinds` that belong to this part. `away`: the grant is outside the
-    /// namespace of the profile's ServiceAccount.
+    /// Returns the resources in `kinds` whose grants belong to this manifest. `away` means that a
+    /// ServiceAccount gets the grant outside its own namespace.
     pub(super) fn of(self, kinds: &ResourceSet, away: bool) -> ResourceSet {
         let elevated = self == Self::Elevated;
         let here = |kind: &&GroupResource| (away || kind.is_secrets()) == elevated;
@@ -280,14 +284,15 @@ impl ManifestTier {
     }
 }
 
-/// Builder of the objects of one profile for one subject.
+/// Builds the roles and bindings of one profile for one subject.
 struct RbacBuilder<'a> {
     profile: &'a ProfileRef,
     subject: &'a Subject,
 }
 
 impl RbacBuilder<'_> {
-    /// Builds a role with `rules` and its binding, for a namespace or for the cluster.
+    /// Builds a role with `rules` and its binding: in `namespace`, or in the cluster if it is
+    /// `None`.
     fn granted(
         &self,
         name: &str,
@@ -338,13 +343,14 @@ impl RbacBuilder<'_> {
     }
 }
 
-/// Returns the name of a profile's roles. Further roles of the profile add `:` and a suffix.
+/// Returns the name of a profile's main role. All other roles of the profile have this name,
+/// followed by `:` and a suffix.
 #[must_use]
 pub fn role_name(profile: &ProfileRef) -> String {
     format!("{PREFIX}{}:{}", profile.namespace, profile.name)
 }
 
-/// Returns the name of the role that permits the operator to mint tokens of the profile's
+/// Returns the name of the role that permits the operator to create tokens of the profile's
 /// ServiceAccount.
 pub(super) fn token_role_name(profile: &ProfileRef) -> String {
     format!("{}:token", role_name(profile))

@@ -1,4 +1,4 @@
-//! Permissions that a profile needs, by namespace.
+//! The permissions that a profile needs, grouped by namespace.
 
 use crate::model::{
     DeclaredProfile, GroupResource, InformerScope, LabelSelector, ProfileRef, Subject, TargetScope,
@@ -9,41 +9,40 @@ use std::{
     sync::Arc,
 };
 
-/// Resources to list and watch in one namespace or in the cluster.
+/// Resources that kubewarm must be able to list and watch, in one namespace or in the cluster.
 pub(super) type ResourceSet = BTreeSet<GroupResource>;
 
-/// Namespaces by selector, for selectors that were looked up in the cluster. It has at most one
-/// entry for each target.
+/// The namespaces that each namespace selector of a profile matches in the cluster. Selectors that
+/// kubewarm did not look up are absent.
 pub type NamespacesBySelector = BTreeMap<LabelSelector, BTreeSet<Arc<str>>>;
 
-/// The minimal permissions that permit kubewarm to list and watch all targets of a profile.
+/// The minimal permissions that kubewarm needs to list and watch all targets of a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequiredPermissions {
-    /// Namespace and name of the profile.
     pub(super) profile: ProfileRef,
-    /// ServiceAccount of the profile's namespace that reads. `None`: the operator reads.
+    /// Name of the ServiceAccount, in the profile's namespace, with which kubewarm reads. `None`:
+    /// kubewarm reads with the operator's identity.
     pub(super) account: Option<Arc<str>>,
-    /// Resources by namespace, for namespaces that the spec names or implies.
+    /// Resources in namespaces that the spec names, and in the profile's own namespace.
     pub(super) named: BTreeMap<Arc<str>, ResourceSet>,
-    /// Resources in the namespaces that selectors match.
+    /// Resources in namespaces that a namespace selector matches.
     pub(super) selected: Vec<SelectorPermissions>,
     /// Resources in all namespaces, and cluster-scoped resources.
     pub(super) everywhere: ResourceSet,
-    /// Namespaces to `get` by name, which shows whether a namespace does not exist or RBAC does not
-    /// permit access.
+    /// Namespaces that kubewarm must be able to `get` by name. After a failed list, the response
+    /// shows whether the namespace is missing or only the permission.
     pub(super) looked_up: BTreeSet<Arc<str>>,
 }
 
-/// Resources that are necessary in every namespace of a selector.
+/// Resources that kubewarm lists and watches in every namespace that a selector matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SelectorPermissions {
-    /// The first target with this selector, whose name is part of the role's name.
+    /// Name of the first target with this selector. It is part of the role's name.
     pub(super) target: Arc<str>,
-    /// The namespace selector.
     pub(super) labels: LabelSelector,
-    /// Namespaces that the selector matches now; `None` without a cluster.
+    /// Namespaces that the selector matches now. `None`: kubewarm did not look them up in a
+    /// cluster.
     pub(super) namespaces: Option<BTreeSet<Arc<str>>>,
-    /// Resources to list and watch in these namespaces.
     pub(super) kinds: ResourceSet,
 }
 
@@ -59,8 +58,8 @@ impl RequiredPermissions {
         }
     }
 
-    /// Collects the permissions for the declared informers. A rejected target has no informers and
-    /// needs no permissions.
+    /// Collects the permissions for the declared informers. A rejected target has no informers, so
+    /// it needs no permissions.
     pub(super) fn for_informers(declared: &DeclaredProfile, watched: &WatchedNamespaces) -> Self {
         let mut needs = Self::none(&declared.profile, declared.service_account.as_ref());
         for target in &declared.targets {
@@ -79,8 +78,9 @@ impl RequiredPermissions {
         needs.limited(watched)
     }
 
-    /// Collects the permissions from the spec. Resources are taken as written. Namespaces of a
-    /// selector come from `found`, and stay `None` if the selector is absent there.
+    /// Collects the permissions from the spec. Does not check whether the cluster serves the
+    /// resources. The namespaces of a selector come from `found`; they are `None` if `found` does
+    /// not contain the selector.
     pub(super) fn of_profile(
         profile: &ValidatedProfile,
         found: &NamespacesBySelector,
@@ -99,7 +99,8 @@ impl RequiredPermissions {
         needs.limited(watched)
     }
 
-    /// Returns the subject that reads: the profile's ServiceAccount, or `operator`.
+    /// Returns the subject that lists and watches: the profile's ServiceAccount, or `operator` if
+    /// the profile has none.
     pub(super) fn reader(&self, operator: &Subject) -> Subject {
         match &self.account {
             None => operator.clone(),
@@ -110,9 +111,9 @@ impl RequiredPermissions {
         }
     }
 
-    /// Whether a grant in `namespace`, or in the cluster if it is `None`, is outside the namespace
-    /// of the profile's ServiceAccount. Anyone who can act as the account would then gain access to
-    /// other namespaces.
+    /// Whether a grant in `namespace` (`None`: in the whole cluster) is for a ServiceAccount
+    /// outside its own namespace. Anyone who can act as the ServiceAccount would gain access to
+    /// other namespaces by such a grant.
     pub(super) fn is_outside_own_namespace(&self, namespace: Option<&str>) -> bool {
         self.account.is_some() && namespace != Some(&*self.profile.namespace)
     }
@@ -132,8 +133,8 @@ impl RequiredPermissions {
         }
     }
 
-    /// Adds permissions for a selector. Targets with equal selectors and equal namespaces share a
-    /// role.
+    /// Adds permissions for a namespace selector. Targets with equal selectors and equal matching
+    /// namespaces share one role.
     fn select<'a>(
         &mut self,
         target: &Arc<str>,
@@ -155,8 +156,8 @@ impl RequiredPermissions {
         }
     }
 
-    /// Removes `looked_up` if the operator has no ClusterRole. A Role cannot replace it, because
-    /// the API server deletes a Role with its namespace.
+    /// Clears `looked_up` if the operator has no ClusterRole. A Role in the namespace is no
+    /// replacement, because the API server deletes the Role together with the namespace.
     fn limited(mut self, watched: &WatchedNamespaces) -> Self {
         if matches!(watched, WatchedNamespaces::Namespaces(_)) {
             self.looked_up.clear();

@@ -1,4 +1,4 @@
-//! Memory and object limits of stores, as counters that the stores update while they grow.
+//! Limits on objects and memory, with counters that each store updates as it grows or shrinks.
 
 use super::{LimitKind, LimitScope, ProfileLimits};
 use parking_lot::Mutex;
@@ -7,17 +7,20 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// Estimated memory of an informer without its store, in bytes: its task, its watch and the
-/// connection.
+/// Estimated memory, in bytes, that one informer needs in addition to its store: for its task, its
+/// watch and its connection.
 pub const INFORMER_BYTES: u64 = 64 << 10;
 
-/// A limit with this value means "no limit".
+/// Value of `BudgetCounter::limit` that means "no limit".
 const UNLIMITED: u64 = u64::MAX;
 
-/// Limit and usage of a profile, a namespace or the process, with the next level as parent.
+/// Limits of a profile, a namespace or the process, and the usage that counts against them.
 ///
-/// A profile's budget counts only stores. The budgets above it also count [`INFORMER_BYTES`] for
-/// each informer. Two budgets are equal only if they are the same allocation.
+/// The parent of a profile's budget is the budget of its namespace; the parent of that budget is
+/// the budget of the process. A profile's budget counts the memory of stores only. The two budgets
+/// above it also count [`INFORMER_BYTES`] for each informer.
+///
+/// Two budgets compare as equal only if they have the same address.
 #[derive(Debug)]
 pub struct Budget {
     bound: LimitScope,
@@ -32,8 +35,8 @@ struct BudgetCounter {
     used: AtomicU64,
 }
 
-/// Objects and memory of one informer. Its store writes them, every task can read them, and each
-/// [`BudgetCharge`] counts them against a budget.
+/// Number of objects and memory of one informer. The informer's store sets both values. Each
+/// [`BudgetCharge`] counts them against one budget.
 #[derive(Debug, Default)]
 pub struct UsageMeter(Mutex<UsageMeterState>);
 
@@ -41,17 +44,19 @@ pub struct UsageMeter(Mutex<UsageMeterState>);
 struct UsageMeterState {
     objects: u64,
     bytes: u64,
-    /// Memory of the informer without its store, in bytes. Profile budgets do not count it.
+    /// Memory that the informer needs in addition to its store, in bytes. Budgets of profiles do
+    /// not count this memory.
     overhead: u64,
-    /// Budget of each charge; several charges can name one budget.
+    /// The budget of each existing [`BudgetCharge`] for this meter. A budget with two charges
+    /// occurs twice.
     payers: Vec<Arc<Budget>>,
-    /// Budgets of `payers` and their ancestors without duplicates. An informer of two profiles
-    /// counts once for their namespace.
+    /// The budgets in `payers` and all their ancestors, without duplicates. So if two profiles
+    /// share an informer, the budget of their namespace counts this informer once.
     charged: Vec<Arc<Budget>>,
 }
 
-/// Counts a gauge against a budget and its ancestors until it is dropped. Several charges of one
-/// gauge to one budget count once.
+/// Counts the usage of one [`UsageMeter`] against a budget and its ancestors, until the charge is
+/// dropped. Several charges with the same meter and the same budget count the usage once.
 #[derive(Debug)]
 pub struct BudgetCharge {
     gauge: Arc<UsageMeter>,
@@ -76,8 +81,8 @@ impl BudgetCounter {
         self.limit.store(limit.unwrap_or(UNLIMITED), Ordering::Relaxed);
     }
 
-    /// Adds `to - from` with wrapping. The sum of all differences is exact, although single ones
-    /// can wrap.
+    /// Adds `to - from` to `used`. A negative difference wraps around 2^64, so the addition
+    /// subtracts it.
     fn change(&self, from: u64, to: u64) {
         self.used.fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
     }
@@ -95,42 +100,45 @@ impl Budget {
         Self { bound, objects, bytes: BudgetCounter::new(limits.max_bytes), parent }
     }
 
-    /// The level of this budget.
+    /// What the limits apply to: a profile, a namespace or the process.
     #[must_use]
     pub fn bound(&self) -> LimitScope {
         self.bound
     }
 
-    /// The budget of the next level; `None` for the process.
+    /// The budget of the namespace for a profile's budget, and the budget of the process for a
+    /// namespace's budget. `None` for the budget of the process.
     #[must_use]
     pub fn parent(&self) -> Option<&Arc<Self>> {
         self.parent.as_ref()
     }
 
-    /// The limit in objects or bytes; `None` is no limit.
+    /// The largest permitted number of objects, or of bytes for [`LimitKind::Memory`]. `None`: no
+    /// limit.
     #[must_use]
     pub fn limit(&self, measure: LimitKind) -> Option<u64> {
         self.counter(measure).limit()
     }
 
-    /// The current usage in objects or bytes.
+    /// The counted number of objects, or of bytes for [`LimitKind::Memory`].
     #[must_use]
     pub fn used(&self, measure: LimitKind) -> u64 {
         self.counter(measure).used()
     }
 
-    /// Replaces the limits. The usage stays.
+    /// Replaces both limits, and keeps the counted usage.
     pub fn set_limits(&self, limits: ProfileLimits) {
         self.objects.set_limit(limits.max_objects);
         self.bytes.set_limit(limits.max_bytes);
     }
 
-    /// Iterates over this budget and its ancestors.
+    /// Iterates over this budget, its parent, and so on up to the budget of the process.
     pub fn self_and_ancestors(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
         std::iter::successors(Some(self), |budget| budget.parent())
     }
 
-    /// Whether the usage of this budget or an ancestor exceeds its limit. Takes a few nanoseconds.
+    /// Whether this budget or one of its ancestors has counted more than a limit permits. A call
+    /// takes a few nanoseconds.
     #[must_use]
     pub fn is_exceeded(&self) -> bool {
         let own = self.objects.is_exceeded() || self.bytes.is_exceeded();
@@ -154,7 +162,7 @@ impl PartialEq for Budget {
 impl Eq for Budget {}
 
 impl UsageMeterState {
-    /// Returns the part that counts against a limit of `bound`.
+    /// Returns the usage that a budget of level `bound` counts, in objects or bytes.
     fn size(&self, bound: LimitScope, measure: LimitKind) -> u64 {
         match (measure, bound) {
             (LimitKind::Objects, _) => self.objects,
@@ -175,7 +183,8 @@ impl UsageMeterState {
         budget.bytes.change(self.size(budget.bound, LimitKind::Memory), 0);
     }
 
-    /// Recomputes `charged` from `payers`, and updates the budgets that were added or removed.
+    /// Computes `charged` from `payers` again. Adds the usage to budgets that are new in `charged`,
+    /// and subtracts it from budgets that are no longer in `charged`.
     fn settle(&mut self) {
         let mut charged: Vec<Arc<Budget>> = Vec::new();
         for budget in self.payers.iter().flat_map(Budget::self_and_ancestors) {
@@ -194,7 +203,7 @@ impl UsageMeterState {
 }
 
 impl BudgetCharge {
-    /// Counts `gauge` against `budget` from now on.
+    /// Counts the usage of `gauge` against `budget` until the returned charge is dropped.
     #[must_use]
     pub fn new(gauge: Arc<UsageMeter>, budget: Arc<Budget>) -> Self {
         let mut usage = gauge.0.lock();
@@ -207,7 +216,7 @@ impl BudgetCharge {
         Self { gauge, budget }
     }
 
-    /// The counted usage.
+    /// The meter whose usage the budget counts.
     #[must_use]
     pub fn gauge(&self) -> &UsageMeter {
         &self.gauge
@@ -233,13 +242,14 @@ impl Drop for BudgetCharge {
 }
 
 impl UsageMeter {
-    /// Creates a gauge for an informer, which also uses [`INFORMER_BYTES`].
+    /// Creates a meter that counts [`INFORMER_BYTES`] in addition to the informer's store.
     #[must_use]
     pub fn of_informer() -> Self {
         Self(Mutex::new(UsageMeterState { overhead: INFORMER_BYTES, ..UsageMeterState::default() }))
     }
 
-    /// Sets the current size of the store, and updates all charged budgets.
+    /// Sets the number of objects and of bytes in the store, and updates all budgets that count
+    /// them.
     pub fn set(&self, objects: u64, bytes: u64) {
         let mut usage = self.0.lock();
         for budget in &usage.charged {
@@ -261,28 +271,30 @@ impl UsageMeter {
         self.0.lock().bytes
     }
 
-    /// Returns the part that counts against a limit of `bound`, in objects or bytes.
+    /// Returns the usage that a budget of level `bound` counts, in objects or bytes.
     #[must_use]
     pub fn size(&self, bound: LimitScope, measure: LimitKind) -> u64 {
         self.0.lock().size(bound, measure)
     }
 
-    /// Whether any budget counts this gauge. If none does, no informer runs, or none that has
+    /// Whether any budget counts this meter. If not, the informer does not run, or it runs without
     /// limits.
     #[must_use]
     pub fn is_charged(&self) -> bool {
         !self.0.lock().payers.is_empty()
     }
 
-    /// Whether the store may grow: at least one declaring profile is within its limits. A profile's
-    /// limit must not stop an informer that another profile uses.
+    /// Whether the store may grow. It may grow if no budget counts it, or if at least one profile
+    /// that declares the informer is within its limits. So the limit of one profile does not stop
+    /// an informer that another profile uses.
     #[must_use]
     pub fn can_grow(&self) -> bool {
         let usage = self.0.lock();
         usage.payers.is_empty() || usage.payers.iter().any(|budget| !budget.is_exceeded())
     }
 
-    /// Whether all profiles that declare the informer are within their limits.
+    /// Whether all profiles that declare the informer are within their limits, and so are their
+    /// namespace and the process.
     #[must_use]
     pub fn is_within_all(&self) -> bool {
         !self.0.lock().payers.iter().any(|budget| budget.is_exceeded())
@@ -305,7 +317,8 @@ mod tests {
         ProfileLimits { max_objects: Some(max_objects), max_bytes: Some(max_bytes) }
     }
 
-    /// A process of 1 MiB, one namespace, and two profiles of 10 and 100 objects.
+    /// Returns the budgets of a process, a namespace and two profiles. The process has a limit of 1
+    /// MiB, the namespace has none, and the profiles have limits of 10 and 100 objects.
     fn budgets() -> (Arc<Budget>, Arc<Budget>, [Arc<Budget>; 2]) {
         let megabyte = ProfileLimits { max_objects: None, max_bytes: Some(1 << 20) };
         let process = Arc::new(Budget::new(LimitScope::Process, megabyte, None));

@@ -1,4 +1,4 @@
-//! A set that is cheap to clone, compare and hash, independent of its size.
+//! A sorted set that is cheap to clone, compare and hash, even if it has many items.
 
 use std::{
     cmp::Ordering,
@@ -8,11 +8,12 @@ use std::{
     sync::Arc,
 };
 
-/// Sorted items with their comma-separated text. Items with equal texts must be equal.
+/// Sorted items and their comma-separated text. Sets are compared by this text, so items with equal
+/// texts must be equal.
 ///
-/// Informer keys contain selectors of several KiB and are often looked up in maps. A clone only
-/// increments a reference count. Most unequal sets differ in their hash, and most equal sets share
-/// one allocation.
+/// The keys of informers contain selectors of several KiB, and kubewarm often looks these keys up
+/// in maps. A clone of a set only increments a reference count. A comparison is fast, because
+/// unequal sets mostly have unequal hashes and equal sets mostly share one allocation.
 pub(super) struct CanonicalSet<T>(Option<Arc<CanonicalForm<T>>>);
 
 struct CanonicalForm<T> {
@@ -22,7 +23,6 @@ struct CanonicalForm<T> {
 }
 
 impl<T> CanonicalSet<T> {
-    /// Iterates over the items in order.
     pub(super) fn items(&self) -> impl Iterator<Item = &T> {
         self.0.iter().flat_map(|form| &form.items)
     }

@@ -1,11 +1,9 @@
-//! The source of a decision about a caller, as a label of metrics.
-
-/// Source of the authentication or authorization of a caller.
+/// Source of the decision that authenticates or authorizes a client of kubewarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum DecisionSource {
-    /// A cached answer of the API server; kubewarm sends no request.
+    /// An earlier response of the API server, which kubewarm has cached. kubewarm sends no request.
     Cache,
-    /// A review that kubewarm sent for this decision.
+    /// A review request (TokenReview or SubjectAccessReview) that kubewarm sent for this decision.
     ApiServer,
 }

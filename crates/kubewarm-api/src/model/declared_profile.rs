@@ -1,7 +1,8 @@
-//! A profile resolved against the cluster: its targets with their informers.
+//! A profile after kubewarm looked up its resources and namespaces in the cluster: the profile's
+//! targets, and the informers that each target needs.
 //!
-//! Sync state is computed from these declarations, never from the running informers. Otherwise a
-//! profile without started informers would count as synced.
+//! kubewarm computes from these declarations whether a profile is synced, never from the informers
+//! that run. Otherwise a profile whose informers have not started would count as synced.
 
 use super::{
     AccessLossPolicy, FieldPath, IndexDefinition, InformerSpec, LimitedTarget, ProfileLimits,
@@ -9,138 +10,146 @@ use super::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// State of the admission policy that restricts `spec.serviceAccountName` to accounts that the
-/// author can act as.
+/// State of the admission policy that restricts `spec.serviceAccountName` to ServiceAccounts that
+/// the author of the profile can act as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AccountPolicyEnforcement {
-    /// The policy of `deploy/account-policy.yaml` is in force.
+    /// The cluster enforces the policy in `deploy/account-policy.yaml`.
     Enforced,
-    /// No policy is in force: an author of a profile can read as every account that kubewarm can
-    /// mint tokens for.
+    /// The cluster enforces no such policy. So the author of a profile can name every
+    /// ServiceAccount for which kubewarm can create tokens, and read with its permissions.
     Missing,
-    /// kubewarm has not read the policy yet, or RBAC does not permit it.
+    /// kubewarm has not read the policy yet, or RBAC does not permit kubewarm to read it.
     #[default]
     Unknown,
 }
 
-/// Reasons of the condition `Accepted=False`, for a profile or one target.
+/// Reason why kubewarm rejects a profile or a target: the `reason` of the condition `Accepted` with
+/// status `False`.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::Display, strum::IntoStaticStr,
 )]
 pub enum RefusalReason {
-    /// The API server does not serve the resource. It can appear later.
+    /// The API server does not serve the resource now. It can serve the resource later.
     UnknownResource,
     /// The resource does not support `list` or `watch`.
     NotListable,
-    /// The scope is namespaced and the resource is cluster-scoped, or the reverse.
+    /// The target's scope has namespaces but the resource is cluster-scoped, or the reverse.
     ScopeMismatch,
-    /// The scope includes another namespace, the profile is outside the operator's namespace, and
-    /// it names no ServiceAccount.
+    /// The scope includes another namespace than the profile's own. Only profiles in the operator
+    /// namespace and profiles with a ServiceAccount can have such a scope.
     CrossNamespaceNotAllowed,
     /// The scope needs a ClusterRole, and the operator runs without one (`--watch-namespaces`).
     ScopeNotAvailable,
-    /// The ServiceAccount of the profile does not exist. It can be created later.
+    /// The ServiceAccount in `spec.serviceAccountName` does not exist now. A user can create it
+    /// later.
     ServiceAccountNotFound,
     /// The API server does not support a field of `fieldSelector` for this resource.
     UnsupportedField,
-    /// The profile, or all profiles of its namespace together, need more informers than permitted.
+    /// The number of informers exceeds the limit for a profile or the limit for a namespace.
     TooManyInformers,
-    /// Another error in the spec that the CRD's schema does not detect.
+    /// The spec has another error, which the schema of the CRD does not detect.
     InvalidSpec,
 }
 
-/// A rejected profile or target, with a message for the author of the profile.
+/// The reason why kubewarm rejects a profile or a target, with a message for the author of the
+/// profile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// `reason` of the condition.
+    /// `reason` of the condition `Accepted`.
     pub reason: RefusalReason,
-    /// Message of the condition: the field as written, the expected value, and what to do.
+    /// Message of the condition `Accepted`: the field as written, the expected value, and what to
+    /// do.
     pub message: String,
 }
 
-/// Informers whose stores answer reads of a target.
+/// Informers whose stores answer the reads of one target's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServingTarget {
     /// Generation of the profile that declared these informers.
     pub generation: i64,
-    /// Discovery's description of the resource at that generation.
+    /// The target's resource, as discovery described it when the profile had this generation.
     pub kind: ResourceInfo,
-    /// The declared informers when all are synced; until then those informers of the last
-    /// generation that was synced.
+    /// The newest declared informers that have all been synced. While newer informers warm, these
+    /// informers still answer reads.
     pub informers: Arc<[InformerSpec]>,
 }
 
-/// One target of a profile, resolved against the cluster.
+/// One target of a profile, after kubewarm looked up its resource and namespaces in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredTarget {
-    /// `targets[].name`.
+    /// Value of `spec.targets[].name`.
     pub name: Arc<str>,
     /// Whether the condition `Ready` depends on the target.
     pub requirement: TargetRequirement,
-    /// `<plural>.<group>` as written in the spec, for messages.
+    /// The resource as the spec names it, in the form `<plural>.<group>`, for messages.
     pub declared_as: Arc<str>,
-    /// Discovery's description of the resource, or the reason for its rejection. `None` until
-    /// discovery answers.
+    /// Discovery's description of the resource, or the reason why kubewarm rejects the target.
+    /// `None`: discovery has not answered yet.
     pub resolved: Option<Result<ResourceInfo, Refusal>>,
-    /// The declared informers in order. Empty if the target is rejected, or if its namespace
-    /// selector matches no namespace.
+    /// The informers that the target needs, one for each namespace or one for all. Empty if
+    /// kubewarm rejects the target, or if the target's namespace selector matches no namespace.
     pub informers: Arc<[InformerSpec]>,
-    /// Informer that watches namespaces for a namespace selector. Until it is synced, `informers` is
-    /// unknown and the target is not warm.
+    /// The informer that watches namespaces for the target's namespace selector. `None`: the target
+    /// has no selector. While this informer is not synced, `informers` can be incomplete and the
+    /// target is not warm.
     pub namespaces: Option<InformerSpec>,
-    /// Informers that answer reads; `None` before the first sync.
+    /// Informers that answer reads. `None`: no generation of the target has been synced yet.
     pub serving: Option<ServingTarget>,
-    /// All indexes of the spec by name, which clients can select by. The store need not keep each
-    /// index.
+    /// All indexes that the spec declares, with their names. Clients can select by each of them,
+    /// even if the store does not keep the index.
     pub named: Arc<[IndexDefinition]>,
-    /// Indexes of the target that exceed the index limit of a store, in order. Reads that select by
-    /// them scan all objects.
+    /// Paths of declared indexes that the store does not keep, because more indexes are declared
+    /// than a store can have. Reads that select by such an index scan all objects.
     pub left_out: Arc<[FieldPath]>,
-    /// The exceeded limit, if any. For a stopped target, `informers` lists the informers that do not
-    /// run.
+    /// The limit that the target exceeded. If kubewarm stopped the target for it, `informers` still
+    /// lists the target's informers, although they do not run.
     pub limited: Option<LimitedTarget>,
 }
 
-/// A profile resolved against the cluster: input of the status and of the controller.
+/// A profile after kubewarm looked up its resources and namespaces in the cluster. The controller
+/// runs its informers, and the profile's status is computed from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredProfile {
     /// Namespace and name of the profile.
     pub profile: ProfileRef,
-    /// `metadata.uid` of the profile. A profile with the same name and another UID starts without
-    /// the earlier state.
+    /// `metadata.uid` of the profile. A profile that was deleted and created again has another UID,
+    /// and kubewarm uses no state of the deleted profile for it.
     pub uid: Arc<str>,
-    /// Generation of the spec that this value describes.
+    /// `metadata.generation` of the spec that the other fields describe.
     pub generation: i64,
-    /// Rejection of the newest generation. All other fields then describe the last valid
-    /// generation, which continues to serve.
+    /// Why kubewarm rejects the newest generation. All other fields then describe the last valid
+    /// generation, which kubewarm continues to serve. `None`: the newest generation is valid.
     pub refused: Option<Refusal>,
-    /// ServiceAccount of the profile's namespace that reads. `None`: the operator reads.
+    /// Name of the ServiceAccount, in the profile's namespace, with which kubewarm reads. `None`:
+    /// kubewarm reads with the operator's identity.
     pub service_account: Option<Arc<str>>,
-    /// Whether the admission policy restricted the author's choice of `service_account`.
+    /// Whether the admission policy restricted which ServiceAccounts the author could name in
+    /// `service_account`.
     pub authors: AccountPolicyEnforcement,
-    /// `spec.mode`.
+    /// Value of `spec.mode`.
     pub mode: ProfileMode,
     /// Targets in the order of the spec.
     pub targets: Vec<DeclaredTarget>,
-    /// `warmup.deadlineSeconds`; `None`: no deadline.
+    /// Value of `spec.warmup.deadlineSeconds`. `None`: no deadline.
     pub warmup_deadline: Option<Duration>,
-    /// `freshness.maxStalenessSeconds`.
+    /// Value of `spec.freshness.maxStalenessSeconds`.
     pub max_staleness: Duration,
-    /// `reads.onAccessLost`.
+    /// Value of `spec.reads.onAccessLost`.
     pub on_access_lost: AccessLossPolicy,
-    /// `reads.consistency` and `reads.coldReadTimeoutSeconds`.
+    /// Values of `spec.reads.consistency` and `spec.reads.coldReadTimeoutSeconds`.
     pub reads: ReadPolicy,
-    /// `spec.limits`.
+    /// Value of `spec.limits`.
     pub limits: ProfileLimits,
-    /// Time of acceptance of this generation, or zero if the process started later. Measured from
-    /// the start of the process by the monotonic clock.
+    /// Time at which kubewarm accepted this generation, measured from the start of the process.
+    /// Zero if an earlier process accepted it.
     pub accepted_at: Duration,
 }
 
 impl DeclaredProfile {
-    /// Combines `profile` with its resolved targets. `accepted_at` is the start of the process, and
-    /// `authors` is unknown.
+    /// Combines `profile` with its resolved targets. Sets `accepted_at` to zero (the start of the
+    /// process), and `authors` to `Unknown`.
     #[must_use]
     pub fn of(profile: &ValidatedProfile, targets: Vec<DeclaredTarget>) -> Self {
         Self {
@@ -163,8 +172,8 @@ impl DeclaredProfile {
 }
 
 impl ServingTarget {
-    /// Whether the serving informers have the same keys as `informers`, in order. Their settings can
-    /// differ.
+    /// Whether the serving informers and `informers` have the same keys in the same order. Their
+    /// settings can differ.
     #[must_use]
     pub fn is_of(&self, informers: &[InformerSpec]) -> bool {
         self.informers
@@ -175,7 +184,8 @@ impl ServingTarget {
 }
 
 impl DeclaredTarget {
-    /// Iterates over the declared informers and the namespace informer.
+    /// Iterates over the target's own informers, then over the informer that watches namespaces, if
+    /// there is one.
     pub fn all_informers(&self) -> impl Iterator<Item = &InformerSpec> {
         self.informers.iter().chain(&self.namespaces)
     }
@@ -187,7 +197,7 @@ impl DeclaredTarget {
     }
 }
 
-/// Whether two lists of targets have the same names and the same informers, in order.
+/// Whether two lists of targets have the same names and the same informers, in the same order.
 #[must_use]
 pub fn has_same_informers<'a>(
     targets: impl IntoIterator<Item = &'a DeclaredTarget>,
@@ -199,7 +209,7 @@ pub fn has_same_informers<'a>(
 }
 
 impl Refusal {
-    /// Creates a refusal.
+    /// Creates a refusal with a message for the author of the profile.
     #[must_use]
     pub fn new(reason: RefusalReason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
@@ -207,14 +217,14 @@ impl Refusal {
 }
 
 impl RefusalReason {
-    /// The condition's `reason`.
+    /// The reason as the condition `Accepted` has it, such as `InvalidSpec`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 
-    /// Whether only an edit of the profile can resolve the refusal. Such reasons set the condition
-    /// `Stalled`.
+    /// Whether only an edit of the profile can resolve the refusal. If so, kubewarm sets the
+    /// condition `Stalled` to `True`.
     #[must_use]
     pub const fn is_author_error(self) -> bool {
         !matches!(

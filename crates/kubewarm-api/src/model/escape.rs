@@ -1,10 +1,9 @@
-//! Escaping of untrusted text for one line of a log or a terminal.
+//! Escaping of untrusted text, so that it stays on one line of a log and cannot control a terminal.
 
 use std::borrow::Cow;
 
-/// Escapes characters of `text` that can end a line, control a terminal or be invisible, such as
-/// `\n` or `\u{1b}`. These are control characters, line separators, direction marks and zero-width
-/// characters.
+/// Escapes control characters, line separators, direction marks and zero-width characters, in the
+/// form `\n` or `\u{1b}`. Such characters can end a line, control a terminal or be invisible.
 ///
 /// # Examples
 ///

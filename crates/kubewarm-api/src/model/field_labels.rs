@@ -5,11 +5,12 @@ use super::{FieldPath, GroupResource};
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
 
-/// Built-in resources with their own field labels, in the notation of `kubectl`. Each label here is
-/// also the path of its field. Every resource also has `metadata.name`.
+/// Built-in resources for which the API server's code lists field labels: the resource as
+/// `<plural>.<group>`, then the labels separated by spaces. Each label is also the path of its
+/// field. The label `metadata.name` is omitted, because every resource has it.
 ///
-/// Source: kubernetes 1.36, `AddFieldLabelConversionFunc` in pkg/apis and `ToSelectableFields` in
-/// pkg/registry.
+/// Taken from Kubernetes 1.36: `AddFieldLabelConversionFunc` in pkg/apis, and `ToSelectableFields`
+/// in pkg/registry.
 const OWN_LABELS: &[(&str, &str)] = &[
     (
         "pods",
@@ -38,8 +39,9 @@ const OWN_LABELS: &[(&str, &str)] = &[
     ("resourceslices.resource.k8s.io", "spec.nodeName spec.driver"),
 ];
 
-/// Other field labels: resource, label, path, and the value that the API server uses if the field
-/// is absent.
+/// Further field labels of these resources: labels that are not the path of their field, and labels
+/// whose field has a default value. Columns: resource, label, path of the field, and the value that
+/// the API server uses if the field is absent.
 const OTHER_LABELS: &[(&str, &str, &str, &str)] = &[
     ("pods", "spec.host", "spec.nodeName", ""),
     ("pods", "spec.hostNetwork", "spec.hostNetwork", "false"),
@@ -49,16 +51,16 @@ const OTHER_LABELS: &[(&str, &str, &str, &str)] = &[
 ];
 
 impl GroupResource {
-    /// Whether the resource has field labels in the API server's code. Other resources have
-    /// `metadata.name`, `metadata.namespace` and the selectable fields of their
+    /// Whether the API server's code lists field labels for the resource. All other resources
+    /// support `metadata.name`, `metadata.namespace` and the selectable fields of their
     /// `CustomResourceDefinition`.
     #[must_use]
     pub fn has_own_field_labels(&self) -> bool {
         own_labels(&self.to_string()).is_some()
     }
 
-    /// Returns the path of a field label, and the value that the API server uses if the field is
-    /// absent. Returns `None` if the resource has no such label.
+    /// Returns the path of the field that `label` selects by, and the value that the API server
+    /// uses if the field is absent. Returns `None` if the resource does not support `label`.
     #[must_use]
     pub fn field_label(&self, label: &str) -> Option<(FieldPath, &'static str)> {
         let kind = self.to_string();

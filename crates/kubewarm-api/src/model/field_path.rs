@@ -5,20 +5,20 @@ use std::{fmt, sync::Arc};
 
 /// A valid path from the root of an object, as in `targets[].indexes[].fieldPath`.
 ///
-/// Each step is a field name, with `[*]` for every element of a list. Indexes with equal paths are
-/// one index, also under different names.
+/// Each step is a field name, with `[*]` for every element of a list. A store keeps one index for
+/// each path, even if several declared indexes have the path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldPath {
     text: Arc<str>,
 }
 
 impl FieldPath {
-    /// Checks `text`: 1 to 128 bytes, with steps `[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?` separated by
-    /// dots.
+    /// Parses a path of 1 to 128 bytes. Its steps match `[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?` and are
+    /// separated by dots.
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] with the path as written.
+    /// [`ValidationError`] with the invalid path in its message.
     pub fn parse(text: &str) -> Result<Self, ValidationError> {
         let invalid = || {
             let examples = r#""spec.nodeName" or "spec.containers[*].image""#;
@@ -44,8 +44,8 @@ impl FieldPath {
         })
     }
 
-    /// Whether the path starts with `metadata.`, which is all that informers with projection
-    /// `Metadata` store.
+    /// Whether the path starts with `metadata.`. Informers with projection `Metadata` store no
+    /// other fields.
     #[must_use]
     pub fn is_metadata(&self) -> bool {
         self.text.starts_with("metadata.")

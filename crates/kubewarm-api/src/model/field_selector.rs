@@ -4,12 +4,12 @@
 use super::{ValidationError, canonical_set::CanonicalSet};
 use std::{fmt, sync::Arc};
 
-/// Operators and whether they mean equality. Longer operators come first, because `!=` and `==`
-/// contain `=`.
+/// Each operator, and whether it means "equal". `!=` and `==` precede `=`, because the parser uses
+/// the first operator in this list that matches.
 const OPERATORS: [(&str, bool); 3] = [("!=", false), ("==", true), ("=", true)];
 
-/// Prefix of a field that selects by a declared index. It cannot collide with a field of the API
-/// server, because field paths contain no slash.
+/// Prefix of a field that selects by a declared index. No field of the API server has this prefix,
+/// because field paths contain no slash.
 const INDEX_PREFIX: &str = "index.kubewarm.io/";
 
 /// One requirement of a [`FieldSelector`]: a field with `=` or `!=` and a value.
@@ -20,8 +20,8 @@ pub struct FieldRequirement {
     value: Arc<str>,
 }
 
-/// A field selector; the empty selector matches every object. The API server decides which fields
-/// it supports, and returns 400 for others.
+/// A field selector. The empty selector matches every object. This type accepts every field name,
+/// but the API server returns 400 for fields that it does not support.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldSelector {
     requirements: CanonicalSet<FieldRequirement>,
@@ -32,7 +32,7 @@ pub struct FieldSelector {
 pub struct FieldSelectorLimits {
     /// Largest number of requirements.
     pub requirements: usize,
-    /// Largest length of a value without escapes, in bytes.
+    /// Largest length of an unescaped value, in bytes.
     pub value_bytes: usize,
 }
 
@@ -47,13 +47,13 @@ pub enum FieldSelectorError {
         /// Largest number of requirements.
         limit: usize,
     },
-    /// The term has no operator.
+    /// This term of the selector has no operator.
     #[error("{0:?} has no operator (=, == or !=)")]
     Operator(String),
-    /// The escape sequence is not a backslash followed by a backslash, a comma or an equals sign.
+    /// This text is not one of the escape sequences `\\`, `\,` and `\=`.
     #[error("{0} is not an escape sequence; write a backslash as \\\\")]
     Escape(String),
-    /// A value contains this character without an escape.
+    /// A value contains this character, a comma or an equals sign, without an escape.
     #[error("a value has an unescaped {0}; write \\{0}")]
     Character(char),
     /// A value is longer than the limit.
@@ -62,10 +62,10 @@ pub enum FieldSelectorError {
         /// Largest length of a value, in bytes.
         limit: usize,
     },
-    /// The field or its value is not valid.
+    /// The name of a field, or its value, contains characters that are not allowed.
     #[error("{invalid}")]
     Requirement {
-        /// Field as in the text.
+        /// Name of the field, as in the selector.
         field: String,
         /// Error of [`FieldRequirement::new`].
         invalid: ValidationError,
@@ -74,7 +74,7 @@ pub enum FieldSelectorError {
 
 impl FieldSelector {
     /// Parses the text as the API server does: terms such as `a=b`, `a==b` or `a!=b`, separated by
-    /// commas. Empty terms and `=` alone match every object.
+    /// commas. An empty term and the term `=` match every object.
     ///
     /// # Errors
     ///
@@ -86,7 +86,8 @@ impl FieldSelector {
             let (found, limit) = (all.len(), limits.requirements);
             return Err(FieldSelectorError::Count { found, limit });
         }
-        // The API server sorts the terms too, so that both report the same one of several errors.
+        // The API server sorts the terms too. So if several terms are invalid, kubewarm and the API
+        // server report the same one.
         all.sort_unstable();
         let mut parts = Vec::new();
         for term in all {
@@ -110,27 +111,29 @@ impl FieldSelector {
         Ok(Self { requirements: requirements.collect::<Result<_, _>>()? })
     }
 
-    /// Creates a selector of all `requirements`; duplicates count once.
+    /// Creates a selector that matches objects with all `requirements`. Duplicate requirements are
+    /// removed.
     #[must_use]
     pub fn new(requirements: impl IntoIterator<Item = FieldRequirement>) -> Self {
         Self { requirements: requirements.into_iter().collect() }
     }
 
-    /// Iterates over the requirements in canonical order.
+    /// Iterates over the requirements, sorted by field.
     pub fn requirements(&self) -> impl Iterator<Item = &FieldRequirement> {
         self.requirements.items()
     }
 
-    /// Returns the name that `metadata.name=` selects, if present. RBAC authorizes such a request
-    /// for that name only.
+    /// Returns the name in a requirement `metadata.name=<name>`, if there is one. RBAC then
+    /// authorizes the request as a request for this name, so a rule with `resourceNames` can permit
+    /// it.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         let is_name = |found: &&FieldRequirement| found.equals && &*found.field == "metadata.name";
         self.requirements.items().find(is_name).map(|found| &*found.value)
     }
 
-    /// Returns the selector without requirements on declared indexes, which the API server does not
-    /// support.
+    /// Returns the selector without requirements on declared indexes. The API server does not
+    /// support such requirements.
     #[must_use]
     pub fn without_indexes(&self) -> Self {
         Self::new(self.requirements().filter(|it| it.index_name().is_none()).cloned())
@@ -169,12 +172,13 @@ impl FieldRequirement {
         &self.value
     }
 
-    /// Checks `field=value`, or `field!=value` if `equals` is false.
+    /// Creates the requirement `field=value`, or `field!=value` if `equals` is false.
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] with part `field` for characters except letters, digits, `.`, `_`, `-`, `/`,
-    /// `[`, `]`; with part `value` for control characters.
+    /// [`ValidationError`] with part `field` if the field is empty or has an invalid character.
+    /// Valid are ASCII letters, digits, `.`, `_`, `-`, `/`, `[` and `]`. The part is `value` if the
+    /// value has control characters.
     pub fn new(field: &str, equals: bool, value: &str) -> Result<Self, ValidationError> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/[]".contains(&b);
         if field.is_empty() || !field.bytes().all(plain) {
@@ -192,7 +196,8 @@ impl FieldRequirement {
 impl fmt::Display for FieldRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.field, if self.equals { "=" } else { "!=" })?;
-        // The escapes of `fields.EscapeValue` in https://github.com/kubernetes/apimachinery.
+        // Escapes the same characters as `fields.EscapeValue` in
+        // https://github.com/kubernetes/apimachinery.
         for c in self.value.chars() {
             if matches!(c, '\\' | ',' | '=') {
                 f.write_str("\\")?;
@@ -204,7 +209,7 @@ impl fmt::Display for FieldRequirement {
 }
 
 impl fmt::Display for FieldSelector {
-    /// Writes the `fieldSelector` query parameter before percent-encoding.
+    /// Writes the value of the query parameter `fieldSelector`, without percent-encoding.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.requirements.text())
     }
@@ -220,7 +225,8 @@ fn terms(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Splits a term at its first operator.
+/// Splits a term at its first operator: the field, whether the operator means "equal", and the
+/// value.
 fn split(term: &str) -> Option<(&str, bool, &str)> {
     let at = term.char_indices().find_map(|(at, _)| {
         let rest = term.get(at..)?;

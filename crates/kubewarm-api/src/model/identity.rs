@@ -1,19 +1,17 @@
-//! Identity with which an informer reads from the API server.
-
 use std::{fmt, sync::Arc};
 
-/// Identity of requests to the API server. It is part of the informer's key, so that identities
-/// never share objects.
+/// Identity with which kubewarm sends requests to the API server. It is part of an informer's key,
+/// so informers with different identities never share objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Identity {
-    /// The operator's own account.
+    /// The identity with which kubewarm itself runs.
     #[default]
     Operator,
     /// The ServiceAccount that a profile of the same namespace names in `spec.serviceAccountName`.
     ServiceAccount {
-        /// Namespace of the account.
+        /// Namespace of the ServiceAccount.
         namespace: Arc<str>,
-        /// Name of the account.
+        /// Name of the ServiceAccount.
         name: Arc<str>,
     },
 }

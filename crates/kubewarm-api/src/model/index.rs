@@ -18,7 +18,8 @@ pub struct IndexDefinition {
     pub path: FieldPath,
 }
 
-/// Checks the indexes at the JSON path `path` for the target's resource and projection.
+/// Checks the declared indexes, which are at the JSON path `path` of the profile, for the target's
+/// resource and projection.
 pub(super) fn parse(
     path: &str,
     indexes: &[v1alpha1::IndexSpec],
@@ -50,7 +51,8 @@ fn field_path(
             "with projection Metadata, index paths must start with metadata.; index another field, or set \
              projection.type to Full"
         }
-        // A client sends the value of an index in a field selector, which would reveal Secret data.
+        // To select by an index, a client sends a value in a field selector. This would reveal
+        // Secret data, so only metadata of Secrets can be indexed.
         Projection::Full(_) if of.is_secrets() => {
             "the payload of secrets is not indexed; index paths must start with metadata."
         }

@@ -1,4 +1,4 @@
-//! Keys and settings of informers. An informer is a list-and-watch and its store.
+//! Keys and settings of informers. An informer is one list-and-watch together with its store.
 
 use super::{
     AccessLossPolicy, FieldPath, FieldSelector, Identity, LabelSelector, ListPolicy,
@@ -16,9 +16,9 @@ use std::{
 pub enum InformerScope {
     /// One namespace.
     Namespace(Arc<str>),
-    /// All namespaces, of a namespaced resource.
+    /// All namespaces, for a namespaced resource.
     AllNamespaces,
-    /// The cluster, of a cluster-scoped resource.
+    /// The whole cluster, for a cluster-scoped resource.
     Cluster,
 }
 
@@ -31,8 +31,8 @@ pub enum Projection {
     Metadata(ManagedFieldsPolicy),
 }
 
-/// Identity of an informer. Profiles of one namespace with equal keys share one informer and store;
-/// profiles of different namespaces never share.
+/// Key that identifies an informer. Profiles of one namespace whose targets have equal keys share
+/// one informer and its store. Profiles of different namespaces never share an informer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InformerKey {
     /// Resource to list and watch.
@@ -43,14 +43,15 @@ pub struct InformerKey {
     pub labels: LabelSelector,
     /// `fieldSelector` of the list and the watch.
     pub fields: FieldSelector,
-    /// Part of each object.
+    /// Part of each object to request and to store.
     pub projection: Projection,
-    /// `secretData` of a target for secrets. Always [`SecretData::Deny`] for other resources, so
-    /// that it does not separate their informers.
+    /// For secrets, the target's `secretData`. For other resources always [`SecretData::Deny`], so
+    /// that targets with different `secretData` still share an informer.
     pub secret_data: SecretData,
-    /// Identity of the requests.
+    /// Identity with which the informer lists and watches.
     pub identity: Identity,
-    /// Namespace of the declaring profiles. `None`: kubewarm itself needs the informer.
+    /// Namespace of the profiles that declare the informer. `None`: kubewarm itself needs the
+    /// informer.
     pub declared_in: Option<Arc<str>>,
 }
 
@@ -63,68 +64,76 @@ pub struct ProfileRef {
     pub name: Arc<str>,
 }
 
-/// The profile whose list slot an informer uses for its first list.
+/// A profile whose limit on concurrent first lists applies to an informer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListSlotOwner {
-    /// The profile.
+    /// Namespace and name of the profile.
     pub profile: ProfileRef,
-    /// Largest number of concurrent first lists of the profile, at least 1.
+    /// Largest number of first lists that run concurrently for the profile, at least 1.
     pub max_concurrent_lists: usize,
-    /// Order of the first lists within the profile, 0 to 1000; higher values first.
+    /// Order of the profile's first lists, 0 to 1000. An informer with a higher value lists first.
     pub priority: u16,
 }
 
 /// Settings that can change while the informer runs.
 ///
-/// With several profiles, the active profile with the highest priority decides. For `max_staleness`
-/// and `namespace_check` the strictest value of all active profiles applies.
+/// If several profiles declare the informer, it has the settings of the target with the highest
+/// priority. For `max_staleness`, `consistency_check_period` and `namespace_check`, it has the
+/// strictest value of all its profiles. Paused profiles do not count while another profile is
+/// active.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InformerSettings {
-    /// Profile whose list slot the informer uses.
+    /// The profile whose limit on concurrent first lists applies to this informer.
     pub member_of: ListSlotOwner,
-    /// Settings for list requests.
+    /// Which list requests the informer sends, with which page size and timeout.
     pub lists: ListPolicy,
-    /// Time without an event or a bookmark after which the store is stale. The informer probes the
-    /// watch shortly before.
+    /// Staleness limit: the store is stale after this time without an event or a bookmark. Shortly
+    /// before that time, the informer starts a freshness check.
     pub max_staleness: Duration,
-    /// Period of consistency checks. `None`: no checks.
+    /// Time between two consistency checks. `None`: the informer runs no consistency checks.
     pub consistency_check_period: Option<Duration>,
-    /// Whether to read the namespace by name if a list is empty or refused.
+    /// Whether kubewarm gets the namespace by name when a list is empty or the API server rejects a
+    /// list.
     pub namespace_check: NamespaceCheck,
-    /// Effect of lost access on the store. `ServeStale` applies if any profile of the informer sets
-    /// it.
+    /// What happens to the store when the informer loses access. If at least one profile has
+    /// `ServeStale`, kubewarm continues to serve the store.
     pub on_access_lost: AccessLossPolicy,
-    /// Objects and memory of the informer, which the budgets of its profiles count.
+    /// Number of objects and memory of the informer, which count against the budgets of its
+    /// profiles.
     pub gauge: Arc<UsageMeter>,
 }
 
 /// Whether the informer must check that its namespace exists.
 ///
-/// A list in a namespace that does not exist returns 200 without objects. A list in a deleted
-/// namespace often returns 403, because the API server deletes the roles first.
+/// The response of a list does not show this. A list in a namespace that does not exist returns 200
+/// without objects. A list in a deleted namespace often returns 403, because the API server deletes
+/// the roles first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NamespaceCheck {
-    /// The namespace exists: it is the profile's own, or a namespace selector matched it.
+    /// No check is necessary. The namespace is the profile's own, or a namespace selector matched
+    /// it.
     #[default]
     Known,
-    /// A profile names the namespace, so it can be misspelled, deleted or not yet created.
+    /// A profile names the namespace, so the informer must check it. The name can be misspelled, or
+    /// the namespace can be deleted or not yet created.
     Ask,
 }
 
 /// A declared informer: key, settings and indexes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InformerSpec {
-    /// Identity of the informer.
+    /// Key that identifies the informer.
     pub key: InformerKey,
     /// Settings that can change while the informer runs.
     pub tuning: InformerSettings,
-    /// Indexes that its profiles declare. Labels are always indexed.
+    /// Fields for which the store keeps an index, because the informer's profiles declare one.
+    /// Stores always index labels.
     pub indexes: BTreeSet<FieldPath>,
 }
 
 impl InformerSpec {
-    /// Creates an informer of `profile` with the default settings, without consistency checks and
-    /// indexes.
+    /// Creates an informer that `profile` declares, with default settings and without consistency
+    /// checks and indexes.
     #[must_use]
     pub fn new(key: InformerKey, profile: ProfileRef) -> Self {
         Self {
@@ -155,7 +164,7 @@ impl InformerScope {
 }
 
 impl Projection {
-    /// Whether `metadata.managedFields` is stored.
+    /// Whether the store keeps `metadata.managedFields`.
     #[must_use]
     pub fn managed_fields(self) -> ManagedFieldsPolicy {
         match self {
@@ -165,8 +174,8 @@ impl Projection {
 }
 
 impl InformerKey {
-    /// Creates the key of an informer that kubewarm itself needs: the operator's identity, no
-    /// selectors, no Secret data.
+    /// Creates the key of an informer that kubewarm itself needs. The key has the operator's
+    /// identity, no selectors and no access to Secret data.
     #[must_use]
     pub fn all(resource: Resource, extent: InformerScope, projection: Projection) -> Self {
         Self {
@@ -195,7 +204,8 @@ impl InformerKey {
             && matches!(self.projection, Projection::Full(_))
     }
 
-    /// Whether the key requests whole Secrets without `secretData: Allow`.
+    /// Whether the key requests whole Secrets without `secretData: Allow`. kubewarm never lists or
+    /// watches with such a key.
     #[must_use]
     pub fn is_guarded(&self) -> bool {
         self.has_secrets() && self.secret_data == SecretData::Deny
@@ -213,8 +223,8 @@ impl fmt::Display for InformerScope {
 }
 
 impl fmt::Display for InformerKey {
-    /// Writes for example `pods.v1 in namespace shop, labels app=web`, for messages. Control
-    /// characters are escaped.
+    /// Writes for example `pods.v1 in namespace shop, labels app=web`, with control characters
+    /// escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = format!("{} in {}", self.resource, self.extent);
         if !self.labels.is_empty() {

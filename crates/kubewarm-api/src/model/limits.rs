@@ -1,31 +1,31 @@
-//! Object and memory limits of profiles, namespaces and the process, and the targets that exceed
-//! them.
+//! Object and memory limits of profiles, namespaces and the process, and the state of targets that
+//! exceed a limit.
 
 use super::{ValidationError, parse_quantity};
 use crate::v1alpha1::{self, mebibytes};
 use std::{fmt, time::Duration};
 
-/// Validated `spec.limits`; `None` is no limit.
+/// Validated `spec.limits` of a profile. A field is `None` if there is no such limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProfileLimits {
-    /// `spec.limits.maxObjects`, at least 1.
+    /// Value of `spec.limits.maxObjects`, at least 1.
     pub max_objects: Option<u64>,
-    /// `spec.limits.maxMemory` in bytes.
+    /// Value of `spec.limits.maxMemory`, in bytes.
     pub max_bytes: Option<u64>,
 }
 
-/// Level that a limit applies to.
+/// What a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LimitScope {
-    /// All targets of one profile, limited by `spec.limits`.
+    /// All targets of one profile. `spec.limits` sets the limit.
     Profile,
     /// All profiles of one namespace.
     Namespace,
-    /// The whole process.
+    /// The whole kubewarm process.
     Process,
 }
 
-/// Quantity that a limit counts. Metrics use it as a label.
+/// What a limit counts, as a value of a metric label.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
 )]
@@ -38,32 +38,35 @@ pub enum LimitKind {
     Memory,
 }
 
-/// An exceeded limit, and the usage of the target that stopped for it.
+/// A limit that a target exceeded, with the usage at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitOverrun {
-    /// Level of the limit.
+    /// Whether the limit applies to a profile, a namespace or the process.
     pub bound: LimitScope,
-    /// Quantity that the limit counts.
+    /// Whether the limit counts objects or memory.
     pub measure: LimitKind,
-    /// The limit, in objects or bytes.
+    /// Value of the limit, in objects or bytes.
     pub limit: u64,
-    /// Usage of the target when it exceeded the limit, in objects or bytes.
+    /// Usage of the target when the limit was exceeded, in objects or bytes.
     pub reached: u64,
-    /// Usage of everything else under the same limit, in objects or bytes.
+    /// Usage of all other targets that count against the same limit, in objects or bytes.
     pub others: u64,
-    /// Number of objects of the target when it exceeded the limit.
+    /// Number of the target's objects when the limit was exceeded.
     pub objects: u64,
-    /// Total number of objects of the target, if the API server reported it.
+    /// Number of objects that the target would have without the limit, if the API server reported
+    /// it.
     pub expected: Option<u64>,
 }
 
-/// A target that exceeds a limit.
+/// A target that exceeded a limit. This state ends when the target has been synced within the
+/// limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitedTarget {
-    /// The exceeded limit.
+    /// The limit that the target exceeded.
     pub overrun: LimitOverrun,
-    /// Latest time of the next try, measured from the start of the process. Free memory or an edit
-    /// of the profile can start it earlier. `None`: the target runs as a try.
+    /// Time at which kubewarm starts the stopped target again, measured from the start of the
+    /// process. Free memory or an edit of the profile can start it earlier. `None`: the target runs
+    /// again.
     pub retry_at: Option<Duration>,
 }
 
@@ -96,7 +99,7 @@ impl ProfileLimits {
         })
     }
 
-    /// Whether the profile has any limit.
+    /// Whether `maxObjects` or `maxMemory` is set.
     #[must_use]
     pub fn are_set(&self) -> bool {
         self.max_objects.is_some() || self.max_bytes.is_some()
@@ -112,7 +115,7 @@ impl LimitedTarget {
 }
 
 impl LimitKind {
-    /// The condition's `reason`.
+    /// The `reason` of the condition `WithinLimits` if a limit of this kind is exceeded.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -121,7 +124,7 @@ impl LimitKind {
         }
     }
 
-    /// Formats a count for messages: `10000 objects` or `200Mi`.
+    /// Formats a number of objects or bytes for messages: `10000 objects` or `200Mi`.
     #[must_use]
     pub fn amount(self, count: u64) -> String {
         match self {
@@ -132,7 +135,7 @@ impl LimitKind {
 }
 
 impl fmt::Display for LimitOverrun {
-    /// Writes the usage and the limit, for messages.
+    /// Writes for example `60 objects in addition to 50 objects of others, 100 objects allowed`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { measure, limit, reached, others, .. } = self;
         let [reached, others, limit] = [reached, others, limit].map(|it| measure.amount(*it));

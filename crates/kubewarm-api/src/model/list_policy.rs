@@ -1,29 +1,29 @@
-//! Settings of the operator's flags for list requests.
-
 use std::time::Duration;
 
-/// Settings for the lists of all profiles, from the operator's flags.
+/// How the informers of all profiles list resources, as the operator's flags set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListPolicy {
-    /// List requests to try, and their order.
+    /// Which kinds of list request an informer tries, in which order.
     pub strategy: ListStrategy,
-    /// Objects per page of a paged list, 50 to 5000.
+    /// Number of objects in each page of a paged list, 50 to 5000.
     pub page_size: u32,
-    /// Timeout of a watch list, 5 s to 10 minutes. Without the final bookmark in this time,
-    /// kubewarm uses a paged list.
+    /// Timeout of a watch list, 5 s to 10 minutes. If the final bookmark has not arrived by then,
+    /// the informer tries a paged list.
     pub watch_list_timeout: Duration,
 }
 
-/// List requests to try. All strategies end with a paged list.
+/// Kinds of list request that an informer tries in order until one succeeds. Every strategy ends
+/// with a paged list.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, strum::EnumString, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum ListStrategy {
-    /// API servers before 1.33: only a paged list. Later: a list, a watch list, then a paged list.
+    /// For API servers before Kubernetes 1.33, only a paged list. For later versions, one list
+    /// without pages, then a watch list, then a paged list.
     #[default]
     Auto,
     /// One list request without pages, then a paged list.
     List,
-    /// A watch with `sendInitialEvents`, then a paged list.
+    /// A watch list (a watch with `sendInitialEvents`), then a paged list.
     WatchList,
     /// Only a paged list.
     PagedList,

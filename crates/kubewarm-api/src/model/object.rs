@@ -1,13 +1,14 @@
-//! Objects and events that an informer sends to a store.
+//! Objects of the API server as an informer sends them to its store, and the events that contain
+//! them.
 
 use super::ResourceVersion;
 use std::{borrow::Cow, cmp::Ordering, fmt, iter::once, time::Instant};
 
-/// Namespace and name of one object, ordered as in lists of the API server: by the bytes of
-/// `<namespace>/<name>`, the end of the etcd key.
+/// Namespace and name of one object. Keys are ordered like objects in a list of the API server: by
+/// the bytes of `<namespace>/<name>`, which is the end of the etcd key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
-    /// Empty for cluster-scoped objects.
+    /// `metadata.namespace`; empty for cluster-scoped objects.
     pub namespace: Box<str>,
     /// `metadata.name`.
     pub name: Box<str>,
@@ -32,9 +33,10 @@ impl PartialOrd for ObjectKey {
     }
 }
 
-/// `metadata.uid`, which differs between an object and a later object of the same name.
+/// `metadata.uid`. An object that is created with the name of a deleted object has another UID.
 ///
-/// A lower-case UUID, as the API server creates it, takes 16 bytes. Other text is kept unchanged.
+/// A lower-case UUID, as the API server creates it, is stored as 16 bytes. Every other UID is
+/// stored as text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Uid(UidRepr);
 
@@ -47,16 +49,17 @@ enum UidRepr {
 /// One decoded object, borrowed from the bytes of a response.
 #[derive(Clone)]
 pub struct DecodedObject<'a> {
-    /// Empty for cluster-scoped objects.
+    /// `metadata.namespace`; empty for cluster-scoped objects.
     pub namespace: Cow<'a, str>,
     /// `metadata.name`, never empty.
     pub name: Cow<'a, str>,
     /// `metadata.uid`.
     pub uid: Uid,
-    /// `metadata.resourceVersion`; `None` if the server sends no version.
+    /// `metadata.resourceVersion`; `None` if the API server sends none.
     pub version: Option<ResourceVersion>,
-    /// JSON of the projected object without `apiVersion` and `kind`, and by default without
-    /// `metadata.managedFields`. All other bytes are unchanged.
+    /// JSON of the object or of its `metadata`, as the projection requires. `apiVersion` and `kind`
+    /// are removed, and by default `metadata.managedFields`. All other bytes are as the API server
+    /// sent them.
     pub body: &'a [u8],
 }
 
@@ -69,107 +72,115 @@ impl fmt::Debug for DecodedObject<'_> {
     }
 }
 
-/// A deleted object. It has no body, so a deletion cannot fail because of an undecodable body.
+/// A deleted object, without its body. So kubewarm can apply a deletion even if it cannot decode
+/// the body of the deleted object.
 #[derive(Clone, Debug)]
 pub struct Tombstone<'a> {
-    /// Empty for cluster-scoped objects.
+    /// `metadata.namespace`; empty for cluster-scoped objects.
     pub namespace: Cow<'a, str>,
     /// `metadata.name`, never empty.
     pub name: Cow<'a, str>,
-    /// Resource version of the deletion, newer than the last version of the object.
+    /// Resource version of the deletion. It is newer than the resource version that the object had
+    /// before the deletion.
     pub version: Option<ResourceVersion>,
 }
 
 /// Name, UID and version of one stored object, without its body.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectIdentity<'a> {
-    /// Empty for cluster-scoped objects.
+    /// `metadata.namespace`; empty for cluster-scoped objects.
     pub namespace: &'a str,
     /// `metadata.name`.
     pub name: &'a str,
     /// `metadata.uid`.
     pub uid: Uid,
-    /// `metadata.resourceVersion`.
+    /// `metadata.resourceVersion`; `None` if the API server sends none.
     pub version: Option<ResourceVersion>,
 }
 
-/// Whether a list can return other bytes for an object at the same resource version.
+/// Whether the bytes of an object in a new list can differ from the store although its resource
+/// version is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacePolicy {
-    /// It cannot: the store skips an object whose version is unchanged.
+    /// The bytes cannot differ. The store skips an object in the list if its version is unchanged.
     Changed,
-    /// It can, for example after an edit of a CRD (defaults, conversion): the store replaces every
-    /// object.
+    /// The bytes can differ, for example after a CRD has new defaults or a new conversion. The
+    /// store replaces every object in the list.
     Everything,
 }
 
 /// One event from an informer to its store.
 ///
-/// A full list is `ListStarted`, any number of `Upsert`, then `ListDone`. An interrupted list is
-/// followed by another `ListStarted`. At `ListDone` the store removes each object without an
-/// `Upsert` since `ListStarted`.
+/// A full list is `ListStarted`, any number of `Upsert`, then `ListDone`. If a list is interrupted,
+/// the next list begins with another `ListStarted`. At `ListDone`, the store removes each object
+/// without an `Upsert` since `ListStarted`.
 ///
-/// A list is a consistent read, sent after all earlier responses arrived. So its objects replace
-/// stored objects even if the stored version is higher: such a version precedes an etcd restore.
+/// Every list is a consistent read that the informer sends after all earlier responses have
+/// arrived. So the objects in a list replace stored objects, even if a stored version is higher. A
+/// higher stored version can only be from before an etcd restore.
 #[derive(Clone, Debug)]
 pub enum Delta<'a> {
-    /// A full list begins. The store continues to serve the previous objects.
+    /// A full list begins. Until `ListDone`, the store continues to serve objects from before the
+    /// list.
     ListStarted(ReplacePolicy),
-    /// The object exists with this content.
+    /// The object was created or changed, or is in the list. This is its current content.
     Upsert(DecodedObject<'a>),
     /// The object is deleted.
     Remove(Tombstone<'a>),
-    /// The full list is complete, and was current at this version.
+    /// The full list is complete. It shows the state of the resource at this resource version.
     ListDone(ResourceVersion),
-    /// A bookmark: the watch has sent every change up to this version.
+    /// A bookmark: the watch has sent every change up to this resource version.
     Progress(ResourceVersion),
-    /// The store drops all objects and its version, because they are no longer valid.
+    /// The stored objects are no longer valid. The store drops all objects and its resource
+    /// version.
     Purge,
-    /// Arrival time of the next events. The event log keeps events for a limited time from then on.
+    /// Time at which the deltas that follow arrived. The event log keeps their events for a limited
+    /// time after it.
     Arrived(Instant),
 }
 
 /// Effect of a [`Delta`] on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeltaOutcome {
-    /// The store has a new object.
+    /// The store added an object whose namespace and name it did not have.
     Added,
-    /// The store has a newer version of a known object.
+    /// The store replaced the body and the version of an object whose UID is unchanged.
     Modified,
-    /// The object has a known key with a new UID. The store treats it as a deletion followed by an
-    /// addition.
+    /// The store replaced an object by an object with the same namespace and name but another UID.
+    /// Clients see a deletion, then an addition.
     Replaced,
-    /// The store has one object less.
+    /// The store removed an object.
     Removed,
-    /// The store already has this version of the object.
+    /// The store already had this version of the object.
     Unchanged,
-    /// Not applied: the event is older than the stored object, or it deletes an object that is not
-    /// stored.
+    /// The store did not apply the delta. The delta is older than the stored object, or it deletes
+    /// an object that the store does not have.
     Outdated,
-    /// The delta changed no object directly: a list started, or a bookmark, a purge or an arrival
-    /// time.
+    /// The delta concerns no single object: it is the start of a list, a bookmark, a purge or an
+    /// arrival time.
     Noted,
-    /// A list ended.
+    /// A list ended, and the store removed the objects that were absent from the list.
     Swept {
-        /// Number of stored objects that were absent from the list.
+        /// Number of objects that the store removed.
         removed: u64,
     },
 }
 
-/// Receiver of deltas in order: a store, or a wrapper of a store.
+/// Receiver of an informer's deltas in order: a store, or a wrapper of a store.
 pub trait DeltaSink: Send + 'static {
-    /// Applies one delta. It must not block, because it runs on the informer's task.
+    /// Applies one delta. It must not block the thread, because it runs in the informer's async
+    /// task.
     fn apply(&mut self, delta: Delta<'_>) -> DeltaOutcome;
 }
 
 impl Uid {
-    /// Parses the UID as the server wrote it. Every text is valid, also the empty string.
+    /// Parses the UID as the API server wrote it. Every text is a valid UID, even the empty string.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         Self(parse_uuid(text.as_bytes()).map_or_else(|| UidRepr::Text(text.into()), UidRepr::Uuid))
     }
 
-    /// Returns the 16 bytes of a lower-case UUID, otherwise `None`.
+    /// Returns the 16 bytes of the UID if it is a lower-case UUID.
     #[must_use]
     pub fn as_uuid(&self) -> Option<[u8; 16]> {
         match self.0 {

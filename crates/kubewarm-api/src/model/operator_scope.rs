@@ -1,12 +1,13 @@
-//! The operator's namespace, the namespaces of its profiles, and the scopes that it must refuse.
+//! The operator namespace, the namespaces whose profiles the operator runs, and the targets that
+//! kubewarm must reject because of them.
 
 use super::{Refusal, RefusalReason, TargetScope, ValidatedProfile, ValidatedTarget};
 use std::{collections::BTreeSet, sync::Arc};
 
-/// The operator's namespace and the namespaces whose profiles it runs.
+/// The operator namespace, and the namespaces whose profiles the operator runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorScope {
-    /// The operator's namespace. Profiles in it can name other namespaces.
+    /// The operator namespace. Profiles in it can name other namespaces.
     pub namespace: Arc<str>,
     /// Namespaces whose profiles the operator runs.
     pub watched: WatchedNamespaces,
@@ -15,17 +16,18 @@ pub struct OperatorScope {
 /// Namespaces whose profiles the operator runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum WatchedNamespaces {
-    /// All namespaces. A ClusterRole permits the operator to list profiles in all of them.
+    /// All namespaces. The operator has a ClusterRole that permits it to list the profiles in all
+    /// namespaces.
     #[default]
     Everywhere,
-    /// Only these namespaces. All permissions of the operator are Roles.
+    /// Only these namespaces. The operator has Roles in them and no ClusterRole.
     Namespaces(BTreeSet<Arc<str>>),
 }
 
 impl OperatorScope {
-    /// Returns a refusal if the target reads outside the profile's namespace with the operator's
-    /// permissions. Profiles in the operator's namespace and profiles with a ServiceAccount are
-    /// never refused.
+    /// Returns a refusal if the target would read other namespaces than the profile's own with the
+    /// operator's permissions. This function never rejects a target if the profile is in the
+    /// operator namespace or names a ServiceAccount.
     #[must_use]
     pub fn scope_refusal(
         &self,
@@ -54,7 +56,7 @@ impl OperatorScope {
 }
 
 impl WatchedNamespaces {
-    /// Creates the set of these names; an empty list means all namespaces.
+    /// Creates the set of the namespaces `names`. Empty `names` mean all namespaces.
     #[must_use]
     pub fn of(names: &[String]) -> Self {
         if names.is_empty() {
@@ -72,8 +74,9 @@ impl WatchedNamespaces {
         }
     }
 
-    /// Returns a refusal if the target's scope needs a ClusterRole of an operator without one.
-    /// Targets that a ServiceAccount reads are not refused, because its permissions apply.
+    /// Returns a refusal if the target's scope needs a ClusterRole, and the operator has only
+    /// Roles. This function never rejects a target that a ServiceAccount reads, because the
+    /// permissions of the ServiceAccount apply.
     #[must_use]
     pub fn refusal(&self, profile: &ValidatedProfile, target: &ValidatedTarget) -> Option<Refusal> {
         let scope = match (self, &target.scope) {

@@ -1,22 +1,22 @@
-//! The outcomes that metrics count.
-
-/// The label `outcome` of metrics. A metric has a series only for the outcomes that it can have.
+/// A value of the metric label `outcome`. A metric has a time series only for each outcome that it
+/// can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum MetricOutcome {
-    /// Done or answered.
+    /// kubewarm completed the operation, or answered the request.
     Success,
     /// kubewarm or the API server failed.
     Error,
-    /// Rejected: a caller lacks permission or has reached its own limit, or the API server rejects kubewarm.
+    /// kubewarm rejected a client that lacks permission or has reached its own limit, or the API
+    /// server rejected a request of kubewarm.
     Rejected,
-    /// Ended without a result.
+    /// The operation ended before it had a result.
     Cancelled,
 }
 
 impl MetricOutcome {
-    /// The outcome of a response with this HTTP status. 404 and 410 are successes: the store answered, and the object
-    /// or the version is gone.
+    /// Returns the outcome of a response with the HTTP status `code`. 404 and 410 are successes:
+    /// the store answered that the object or the resource version does not exist.
     #[must_use]
     pub const fn of_status(code: u16) -> Self {
         match code {

@@ -1,4 +1,4 @@
-//! Validation of a `CacheProfile` without a cluster.
+//! Validation of a `CacheProfile`: all checks that need no access to a cluster.
 
 use super::{
     AccessLossPolicy, Identity, ProfileLimits, ProfileMode, ProfileRef, ReadPolicy,
@@ -11,11 +11,12 @@ use crate::v1alpha1;
 use kube::api::ObjectMeta;
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
-/// A `CacheProfile` with all fields checked; [`ValidatedProfile::parse`] is its only constructor.
+/// A `CacheProfile` whose fields are all valid. Code outside of tests creates it only with
+/// [`ValidatedProfile::parse`].
 ///
-/// Later code does not read the raw spec, and reports no validation errors. Checks that need the
-/// cluster (served resources, their scope, their selectable fields) or the operator's namespace
-/// follow later.
+/// Code that uses this type does not read or check the raw spec again. The controller still checks
+/// what only the cluster shows: whether the API server serves a resource, the scope of the resource
+/// and its selectable fields. It also compares the profile's namespace with the operator namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidatedProfile {
     /// Namespace and name of the profile.
@@ -24,32 +25,33 @@ pub struct ValidatedProfile {
     pub uid: Arc<str>,
     /// `metadata.generation`; 0 for a profile from a file.
     pub generation: i64,
-    /// `spec.serviceAccountName`, a ServiceAccount in the profile's namespace. `None`: the operator
-    /// reads.
+    /// Value of `spec.serviceAccountName`, a ServiceAccount in the profile's namespace. `None`:
+    /// kubewarm reads with the operator's identity.
     pub service_account: Option<Arc<str>>,
-    /// `spec.mode`.
+    /// Value of `spec.mode`.
     pub mode: ProfileMode,
-    /// `spec.targets`, 1 to 32, in the order of the spec.
+    /// Entries of `spec.targets`, 1 to 32, in the order of the spec.
     pub targets: Vec<ValidatedTarget>,
-    /// `spec.warmup.deadlineSeconds`, 1 s to 1 day. `None`: no deadline.
+    /// Value of `spec.warmup.deadlineSeconds`, 1 s to 1 day. `None`: no deadline.
     pub warmup_deadline: Option<Duration>,
-    /// `spec.warmup.maxConcurrentLists`, 1 to 64.
+    /// Value of `spec.warmup.maxConcurrentLists`, 1 to 64.
     pub max_concurrent_lists: usize,
-    /// `spec.freshness.maxStalenessSeconds`, 10 s to 1 hour.
+    /// Value of `spec.freshness.maxStalenessSeconds`, 10 s to 1 hour.
     pub max_staleness: Duration,
-    /// `spec.freshness.consistencyCheckPeriodSeconds`, 1 s to 1 day. `None`: no checks.
+    /// Value of `spec.freshness.consistencyCheckPeriodSeconds`, 1 s to 1 day. `None`: no
+    /// consistency checks.
     pub consistency_check_period: Option<Duration>,
-    /// `spec.reads.onAccessLost`.
+    /// Value of `spec.reads.onAccessLost`.
     pub on_access_lost: AccessLossPolicy,
-    /// `spec.reads.consistency` and `coldReadTimeoutSeconds`.
+    /// Values of `spec.reads.consistency` and `spec.reads.coldReadTimeoutSeconds`.
     pub reads: ReadPolicy,
-    /// `spec.limits`.
+    /// Value of `spec.limits`.
     pub limits: ProfileLimits,
 }
 
 impl ValidatedProfile {
-    /// Checks every field of `profile`. This repeats the checks of the CRD, because files and
-    /// objects from older CRDs have not passed them.
+    /// Checks every field of `profile`, also what the schema of the CRD checks. The API server has
+    /// not checked profiles in files, and it checked older profiles with an older CRD.
     ///
     /// # Errors
     ///
@@ -91,7 +93,7 @@ impl ValidatedProfile {
         })
     }
 
-    /// Returns the identity that reads from the API server for this profile.
+    /// Returns the identity with which kubewarm reads from the API server for this profile.
     #[must_use]
     pub fn identity(&self) -> Identity {
         match &self.service_account {
@@ -126,7 +128,8 @@ fn profile_ref(meta: &ObjectMeta) -> Result<ProfileRef, ValidationError> {
     Ok(ProfileRef { namespace, name })
 }
 
-/// Checks the name of an object with `is_valid`. `example` is a valid name for the error message.
+/// Checks an object's name, which is at the JSON path `path`, with `is_valid`. The error message
+/// contains `example` as a valid name.
 fn named(
     path: &str,
     name: &str,
@@ -208,7 +211,8 @@ mod tests {
         assert_eq!(target.labels.to_string(), "app in (web),tier");
         assert_eq!(target.fields.to_string(), "status.phase!=Done");
         assert_eq!(target.projection, Projection::Metadata(ManagedFieldsPolicy::Keep));
-        // `secretData` applies only to secrets. For other resources it must not separate informers.
+        // `secretData` applies only to secrets. For other resources it is always `Deny`, so that
+        // targets with different `secretData` share an informer.
         assert_eq!(target.secret_data, SecretData::Deny);
         let path = FieldPath::parse("metadata.ownerReferences[*].uid").unwrap();
         assert_eq!(*target.indexes, [IndexDefinition { name: "owner".into(), path }]);

@@ -2,7 +2,8 @@
 
 /// Parses a quantity to an integer. Fractions are rounded up, as in `resource.Quantity.Value`.
 ///
-/// Returns `None` for text that Kubernetes rejects, for negative quantities, and above `u64::MAX`.
+/// Returns `None` for text that Kubernetes rejects, for negative quantities, and for quantities
+/// above `u64::MAX`.
 #[must_use]
 pub fn parse_quantity(text: &str) -> Option<u64> {
     let (is_negative, text) = match text.strip_prefix('-') {
@@ -25,7 +26,8 @@ pub fn parse_quantity(text: &str) -> Option<u64> {
     let value = match power {
         _ if units == 0 => 0,
         Some(power) if exponent < 0 => units.div_ceil(power),
-        // The power of ten does not fit into a `u128`, so it is greater than `units`.
+        // The power of ten does not fit into a `u128`. So it is greater than `units`, and the
+        // rounded quotient is 1.
         None if exponent < 0 => 1,
         power => units.checked_mul(power?)?,
     };
@@ -35,8 +37,8 @@ pub fn parse_quantity(text: &str) -> Option<u64> {
     u64::try_from(value).ok()
 }
 
-/// Returns a factor and a decimal exponent for the suffix, or `None` if Kubernetes has no such
-/// suffix.
+/// Returns the factor and the exponent of ten that a suffix stands for: `(1024, 0)` for `Ki`, `(1,
+/// 3)` for `k`. Returns `None` if Kubernetes has no such suffix.
 fn multiplier(suffix: &str) -> Option<(u128, i32)> {
     Some(match suffix {
         "" => (1, 0),

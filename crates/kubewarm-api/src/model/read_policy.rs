@@ -1,16 +1,15 @@
-//! Consistency and cold-read timeout of a profile's reads.
-
 use super::ReadConsistency;
 use std::time::Duration;
 
-/// `spec.reads` of a profile. With several profiles, the strictest consistency and the shortest
-/// timeout apply.
+/// `spec.reads` of a profile, without `onAccessLost`. If stores of several profiles answer one
+/// read, the strictest consistency and the shortest timeout apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPolicy {
-    /// `reads.consistency`.
+    /// Value of `reads.consistency`.
     pub consistency: ReadConsistency,
-    /// `reads.coldReadTimeoutSeconds`, at most 1 minute. With zero, kubewarm rejects reads of an
-    /// informer that is not warm at once.
+    /// Longest time that a read waits until the informer is warm, from
+    /// `reads.coldReadTimeoutSeconds`, at most 1 minute. Zero: kubewarm immediately rejects reads
+    /// of an informer that is not warm.
     pub cold_read_timeout: Duration,
 }
 

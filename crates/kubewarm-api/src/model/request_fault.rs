@@ -3,10 +3,12 @@
 use super::escape;
 use std::time::Duration;
 
-/// Longest stored message, in bytes. Messages of the API server itself are shorter.
+/// Longest message that a fault stores, in bytes; a longer message is cut. Messages of the API
+/// server itself are shorter, so they stay complete.
 const MAX_MESSAGE: usize = 400;
 
-/// Causes of a failed request. Condition reasons, metric labels and retry rules depend on them.
+/// Cause of a failed request to the API server. The cause determines condition reasons, metric
+/// labels and when kubewarm retries.
 #[derive(
     Clone,
     Copy,
@@ -21,7 +23,8 @@ const MAX_MESSAGE: usize = 400;
     strum::VariantArray,
 )]
 pub enum FaultReason {
-    /// 403: RBAC does not permit the verb. Only a changed role helps.
+    /// 403: RBAC does not permit the verb. A retry can succeed only after a change of a role or a
+    /// binding.
     Forbidden,
     /// 401: the API server does not accept the credentials.
     Unauthorized,
@@ -40,29 +43,32 @@ pub enum FaultReason {
     Throttled,
     /// 5xx, or another unexpected status.
     ServerError,
-    /// The connection failed or broke.
+    /// kubewarm could not connect to the API server, or the connection broke.
     #[strum(serialize = "ServerUnreachable")]
     Unreachable,
-    /// No response headers or no data in time, or data below the minimum rate.
+    /// The API server sent no response headers or no data in time, or sent data below the minimum
+    /// rate.
     TimedOut,
-    /// The response violates the protocol: HTML, truncated JSON, or no resource version.
+    /// The response violates the protocol: it is HTML or truncated JSON, or it has no resource
+    /// version.
     Malformed,
-    /// A watch event or an object exceeds the size limit.
+    /// A watch event or an object exceeds kubewarm's size limit.
     TooLarge,
-    /// The watch ended immediately, several times in a row.
+    /// The API server closed the watch immediately after opening it, several times in a row.
     ClosedAtOnce,
     /// RBAC does not permit the operator to request tokens of the profile's ServiceAccount.
     TokenRequestDenied,
     /// The profile's ServiceAccount does not exist.
     ServiceAccountNotFound,
-    /// No successful request has confirmed access for too long.
+    /// For 10 minutes, or for 30 seconds after a sign of lost access, no request has confirmed the
+    /// informer's access.
     Unverified,
     /// A task of kubewarm panicked, which is a bug.
     #[strum(serialize = "InternalError")]
     Internal,
 }
 
-/// Kind of the failed request.
+/// Verb of the failed request.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::Display, strum::IntoStaticStr,
 )]
@@ -95,8 +101,9 @@ pub struct RequestFault {
 impl RequestFault {
     /// Creates a fault without an HTTP status.
     ///
-    /// Control characters in `message` are escaped, and the message is cut at 400 bytes. It must
-    /// come from a `Status`, a transport error or kubewarm, never from the body of an object.
+    /// This function escapes control characters in `message`, and cuts the message to 400 bytes.
+    /// The message must come from a `Status`, a transport error or kubewarm. Text from the body of
+    /// an object can contain a Secret, so it must not be in the message.
     #[must_use]
     pub fn new(reason: FaultReason, message: impl Into<String>) -> Self {
         let message: String = message.into();
@@ -109,7 +116,7 @@ impl RequestFault {
         Self { reason, message, retry_after: None, code: None }
     }
 
-    /// Creates the fault for a request whose task panicked, which is a bug in kubewarm.
+    /// Creates the fault for a request whose task panicked. Such a panic is a bug in kubewarm.
     #[must_use]
     pub fn task_panicked() -> Self {
         Self::new(FaultReason::Internal, "the question broke off")
@@ -121,13 +128,13 @@ impl RequestFault {
         Self { code: Some(code), ..self }
     }
 
-    /// Sets the server's `Retry-After`.
+    /// Sets the value of the response header `Retry-After`.
     #[must_use]
     pub fn with_retry_after(self, retry_after: Option<Duration>) -> Self {
         Self { retry_after, ..self }
     }
 
-    /// The cause.
+    /// The cause of the failure.
     #[must_use]
     pub fn reason(&self) -> FaultReason {
         self.reason
@@ -139,13 +146,13 @@ impl RequestFault {
         &self.message
     }
 
-    /// The `Retry-After` of the response.
+    /// The value of the response header `Retry-After`.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// The HTTP status of the response, or the code of a `Status` in a watch event.
+    /// The HTTP status of the response, or the `code` of a `Status` that a watch event contained.
     #[must_use]
     pub fn code(&self) -> Option<u16> {
         self.code
@@ -153,8 +160,9 @@ impl RequestFault {
 }
 
 impl FaultReason {
-    /// Whether the API server refused the identity. Objects that were read with this identity must
-    /// not be served much longer.
+    /// Whether the identity of the request has no access: the API server rejects it, or kubewarm
+    /// gets no token for it. kubewarm must then soon stop serving objects that it read with this
+    /// identity.
     #[must_use]
     pub const fn is_access_denied(self) -> bool {
         matches!(
@@ -166,8 +174,7 @@ impl FaultReason {
         )
     }
 
-    /// A stable word in `CamelCase` for conditions and metrics, independent of `Debug` and of
-    /// server messages.
+    /// The cause as a stable word in `CamelCase`, for condition reasons and metric labels.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()

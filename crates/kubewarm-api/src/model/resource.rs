@@ -1,9 +1,9 @@
-//! Names of API resources, validated so that they are safe in a URL path.
+//! Names of API resources. They are validated, so that they can be part of a URL path.
 
 use super::ValidationError;
 use std::{fmt, sync::Arc};
 
-/// Group and plural name of a resource, as in a target and in RBAC rules.
+/// Group and plural name of a resource, without a version, as in targets and in RBAC rules.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
     group: Arc<str>,
@@ -26,23 +26,23 @@ pub struct ResourceInfo {
     pub kind: Arc<str>,
     /// Whether the resource is namespaced.
     pub namespaced: bool,
-    /// Supported verbs, sorted.
+    /// Verbs that the API server supports for the resource, sorted.
     pub verbs: Arc<[Arc<str>]>,
     /// Singular name in lower case; empty if discovery has none.
     pub singular: Arc<str>,
-    /// Short names, such as `deploy`.
+    /// Short names that `kubectl` accepts, such as `deploy`.
     pub short_names: Arc<[Arc<str>]>,
-    /// Categories, such as `all`.
+    /// Categories that contain the resource, such as `all`.
     pub categories: Arc<[Arc<str>]>,
 }
 
 impl GroupResource {
-    /// Checks both names. `group` must be empty (the core group) or a DNS subdomain of at most 253
-    /// bytes, `resource` a DNS label of at most 63 bytes.
+    /// Creates the name of a resource. `group` must be empty (the core group) or a DNS subdomain of
+    /// at most 253 bytes. `resource` must be a DNS label of at most 63 bytes.
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] with the name as written. Its part is `group` or `resource`.
+    /// [`ValidationError`] with the invalid name in its message. Its part is `group` or `resource`.
     pub fn new(group: &str, resource: &str) -> Result<Self, ValidationError> {
         if !group.is_empty() && !is_dns_subdomain(group) {
             return Err(ValidationError::part(
@@ -70,7 +70,7 @@ impl GroupResource {
         &self.group
     }
 
-    /// The plural name.
+    /// The plural name, such as `deployments`.
     #[must_use]
     pub fn resource(&self) -> &str {
         &self.resource
@@ -84,11 +84,11 @@ impl GroupResource {
 }
 
 impl Resource {
-    /// Adds a version, which must be a DNS label of at most 63 bytes.
+    /// Adds `version` to `of`. The version must be a DNS label of at most 63 bytes.
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] with part `version`.
+    /// [`ValidationError`] with part `version`, if the version is not a DNS label.
     pub fn new(of: GroupResource, version: &str) -> Result<Self, ValidationError> {
         if !is_dns_label(version) {
             return Err(ValidationError::part(
@@ -117,7 +117,7 @@ impl Resource {
         &self.version
     }
 
-    /// The plural name.
+    /// The plural name, such as `deployments`.
     #[must_use]
     pub fn resource(&self) -> &str {
         self.of.resource()
@@ -144,7 +144,8 @@ impl Resource {
 }
 
 impl ResourceInfo {
-    /// Creates a namespaced resource without verbs, short names and categories.
+    /// Creates the description of a namespaced resource without verbs, singular, short names and
+    /// categories.
     #[must_use]
     pub fn new(resource: Resource, kind: &str) -> Self {
         Self {
@@ -158,7 +159,8 @@ impl ResourceInfo {
         }
     }
 
-    /// Whether `name` is the plural, the singular, a short name or the kind, ignoring case.
+    /// Whether `name` is the resource's plural name, singular name, kind or one of its short names.
+    /// Upper and lower case count as equal.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         [self.resource.resource(), &self.kind, &self.singular]
@@ -179,8 +181,8 @@ impl fmt::Display for GroupResource {
 }
 
 impl fmt::Display for Resource {
-    /// Writes a name that `kubectl` accepts: `pods.v1`, `deployments.v1.apps`. `kubectl` writes a
-    /// trailing dot for the core group, which is omitted here.
+    /// Writes a name that `kubectl` accepts: `pods.v1`, `deployments.v1.apps`. For the core group,
+    /// `kubectl` itself writes a trailing dot; this function does not.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.group() {
             "" => write!(f, "{}.{}", self.resource(), self.version),

@@ -6,12 +6,13 @@ use std::{cmp::Ordering, fmt};
 /// `metadata.resourceVersion` of an object or of a list.
 ///
 /// KEP-5504 defines that versions of one resource compare as decimal integers of any length. A
-/// version that is not decimal is opaque: it can be equal to another version, but neither older nor
-/// newer. [`PartialOrd`] then returns `None`, and kubewarm skips each check that needs an order.
+/// version that is not decimal is opaque. It can be equal to another version, but it is neither
+/// older nor newer than another version. So [`PartialOrd`] returns `None`, and kubewarm skips
+/// checks that need an order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ResourceVersion(VersionRepr);
 
-/// Versions below 2^64, as etcd assigns them, need no allocation.
+/// Versions below 2^64, as etcd assigns them, are stored as a number without an allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum VersionRepr {
     Number(u64),
@@ -19,14 +20,15 @@ enum VersionRepr {
 }
 
 impl ResourceVersion {
-    /// Parses a version as the server wrote it. Returns `None` for the empty string, which means
-    /// "unset".
+    /// Parses a version as the API server wrote it. Returns `None` for the empty string, which
+    /// means that there is no version.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return None;
         }
-        // Rust parses `+1` and `01` as numbers, but would write them as `1`.
+        // Rust parses `+1` and `01` as the number 1. They are stored as text, so that kubewarm
+        // writes them unchanged.
         let canonical = is_decimal(text) && (text == "0" || !text.starts_with('0'));
         Some(Self(match text.parse() {
             Ok(number) if canonical => VersionRepr::Number(number),
@@ -34,7 +36,7 @@ impl ResourceVersion {
         }))
     }
 
-    /// Returns the version as a number if it is decimal, without leading zeros and below 2^64.
+    /// Returns the version as a number, if it is decimal, below 2^64 and without leading zeros.
     #[must_use]
     pub fn as_u64(&self) -> Option<u64> {
         match self.0 {
@@ -43,7 +45,7 @@ impl ResourceVersion {
         }
     }
 
-    /// Whether the version is not decimal, so it has no order.
+    /// Whether the version is not a decimal number. Such a version has no order.
     #[must_use]
     pub fn is_opaque(&self) -> bool {
         matches!(&self.0, VersionRepr::Text(text) if !is_decimal(text))

@@ -6,7 +6,7 @@ use super::{
 };
 use std::{cmp::Ordering, collections::BTreeSet, fmt, sync::Arc};
 
-/// One valid requirement of a [`LabelSelector`].
+/// One valid requirement of a [`LabelSelector`]: a key, an operator and values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelRequirement {
     key: Arc<str>,
@@ -14,9 +14,10 @@ pub struct LabelRequirement {
     values: BTreeSet<Arc<str>>,
 }
 
-/// A numeric comparison of a label value, such as `weight>2`.
+/// A numeric comparison of a label's value with a number, such as `weight>2`.
 ///
-/// Only clients can select by it: a `CacheProfile` cannot, and no index supports it.
+/// Selectors in requests of clients can contain it; selectors in a `CacheProfile` cannot. No index
+/// of a store supports it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelComparison {
     key: Arc<str>,
@@ -24,7 +25,7 @@ pub struct LabelComparison {
     bound: i64,
 }
 
-/// A label selector; the empty selector matches every object.
+/// A label selector. The empty selector matches every object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelSelector {
     requirements: CanonicalSet<LabelRequirement>,
@@ -32,11 +33,12 @@ pub struct LabelSelector {
 }
 
 impl LabelRequirement {
-    /// Checks the key, the values and their number.
+    /// Creates a requirement, after it has checked the key, the values and their number.
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] if the API server would reject them. Its part is `key` or `values`.
+    /// [`ValidationError`] if the API server would reject the requirement. Its part is `key` or
+    /// `values`.
     pub fn new<'a>(
         key: &str,
         operator: LabelSelectorOperator,
@@ -74,7 +76,7 @@ impl LabelRequirement {
         &self.key
     }
 
-    /// The comparison with `values`.
+    /// How the label's value is compared with `values`.
     #[must_use]
     pub fn operator(&self) -> LabelSelectorOperator {
         self.operator
@@ -85,7 +87,7 @@ impl LabelRequirement {
         self.values.iter().map(AsRef::as_ref)
     }
 
-    /// Whether an object with this value of the label matches. `None`: the object does not have the
+    /// Whether an object whose label has this value matches. `None`: the object does not have the
     /// label.
     #[must_use]
     pub fn matches(&self, value: Option<&str>) -> bool {
@@ -100,11 +102,12 @@ impl LabelRequirement {
 }
 
 impl LabelComparison {
-    /// Checks the key. `order` is [`Ordering::Greater`] for `>` and [`Ordering::Less`] for `<`.
+    /// Creates a comparison of a label with `bound`. `order` is [`Ordering::Greater`] for `>` and
+    /// [`Ordering::Less`] for `<`.
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] with part `key`.
+    /// [`ValidationError`] with part `key`, if `key` is not a valid label key.
     pub fn new(key: &str, order: Ordering, bound: i64) -> Result<Self, ValidationError> {
         if !is_label_key(key) {
             return Err(invalid_key(key));
@@ -118,8 +121,8 @@ impl LabelComparison {
         &self.key
     }
 
-    /// Whether an object with this value of the label matches. A missing label or a value that is
-    /// not an `i64` does not match.
+    /// Whether an object whose label has this value matches. An object without the label, or with a
+    /// value that is not an `i64`, does not match.
     #[must_use]
     pub fn matches(&self, value: Option<&str>) -> bool {
         let number = value.and_then(|value| value.parse::<i64>().ok());
@@ -128,7 +131,8 @@ impl LabelComparison {
 }
 
 impl LabelSelector {
-    /// Creates a selector of all `requirements`; duplicates count once.
+    /// Creates a selector that matches objects with all `requirements`. Duplicate requirements are
+    /// removed.
     #[must_use]
     pub fn new(requirements: impl IntoIterator<Item = LabelRequirement>) -> Self {
         Self {
@@ -137,7 +141,7 @@ impl LabelSelector {
         }
     }
 
-    /// Replaces the comparisons with `comparisons`; duplicates count once.
+    /// Replaces the selector's numeric comparisons by `comparisons`. Duplicates are removed.
     #[must_use]
     pub fn with_comparisons(self, comparisons: impl IntoIterator<Item = LabelComparison>) -> Self {
         Self { comparisons: comparisons.into_iter().collect(), ..self }
@@ -149,13 +153,14 @@ impl LabelSelector {
         self.requirements.is_empty() && self.comparisons.is_empty()
     }
 
-    /// Iterates over the requirements in canonical order. The label index of a store supports them.
+    /// Iterates over the requirements, sorted by key. A store can find their objects in its label
+    /// index.
     pub fn requirements(&self) -> impl Iterator<Item = &LabelRequirement> {
         self.requirements.items()
     }
 
-    /// Iterates over the comparisons in canonical order. No index supports them, so each needs a
-    /// scan.
+    /// Iterates over the numeric comparisons, sorted by key. No index supports them, so a store
+    /// must scan objects for each comparison.
     pub fn comparisons(&self) -> impl Iterator<Item = &LabelComparison> {
         self.comparisons.items()
     }
@@ -185,7 +190,7 @@ impl fmt::Display for LabelComparison {
 }
 
 impl fmt::Display for LabelSelector {
-    /// Writes the `labelSelector` query parameter before percent-encoding.
+    /// Writes the value of the query parameter `labelSelector`, without percent-encoding.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let texts = [self.requirements.text(), self.comparisons.text()];
         join(f, texts.into_iter().filter(|text| !text.is_empty()))
@@ -211,7 +216,8 @@ fn invalid_key(key: &str) -> ValidationError {
     ValidationError::part("key", format!("label key {key:?} {rule}"))
 }
 
-/// `validation.IsQualifiedName` of apimachinery.
+/// Whether `text` is a valid key of a label. Same result as `validation.IsQualifiedName` in
+/// apimachinery.
 fn is_label_key(text: &str) -> bool {
     match text.split_once('/') {
         Some((prefix, name)) => {
@@ -221,7 +227,8 @@ fn is_label_key(text: &str) -> bool {
     }
 }
 
-/// `validation.IsValidLabelValue` of apimachinery.
+/// Whether `text` is a valid value of a label. Same result as `validation.IsValidLabelValue` in
+/// apimachinery.
 fn is_label_value(text: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();

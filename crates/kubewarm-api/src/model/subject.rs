@@ -1,5 +1,3 @@
-//! Subjects of RBAC bindings.
-
 use std::{fmt, sync::Arc};
 
 /// Subject of a RoleBinding or ClusterRoleBinding.
@@ -7,9 +5,9 @@ use std::{fmt, sync::Arc};
 pub enum Subject {
     /// A ServiceAccount.
     ServiceAccount {
-        /// Namespace of the account.
+        /// Namespace of the ServiceAccount.
         namespace: Arc<str>,
-        /// Name of the account.
+        /// Name of the ServiceAccount.
         name: Arc<str>,
     },
     /// A user, for example the common name of a client certificate.
@@ -19,8 +17,8 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Parses the user name of a `SelfSubjectReview`. `system:serviceaccount:<namespace>:<name>` is
-    /// a ServiceAccount, every other name a user.
+    /// Parses the user name in a `SelfSubjectReview`. The name
+    /// `system:serviceaccount:<namespace>:<name>` is a ServiceAccount, every other name is a user.
     #[must_use]
     pub fn from_username(username: &str) -> Self {
         username
@@ -37,7 +35,8 @@ impl Subject {
 }
 
 impl fmt::Display for Subject {
-    /// Writes the user name as in messages of the API server, and a group as `group:<name>`.
+    /// Writes a ServiceAccount or user as the user name in messages of the API server, and a group
+    /// as `group:<name>`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ServiceAccount { namespace, name } => {

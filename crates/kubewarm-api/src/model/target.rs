@@ -10,19 +10,21 @@ use super::{
 use crate::v1alpha1;
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Largest length of a label selector in a request, in bytes. Every request has it in the URL, and
-/// proxies often limit a URL to 8 KiB. Percent-encoding and the field selector need the rest.
+/// Largest length of a label selector in a request, in bytes. The selector is part of the URL, and
+/// proxies often limit a URL to 8 KiB. Percent-encoding and the field selector need the other 4
+/// KiB.
 const MAX_LABEL_SELECTOR: usize = 4 << 10;
-/// Largest length of a field selector in the spec, in bytes.
+/// Largest length of `spec.targets[].fieldSelector`, in bytes.
 const MAX_FIELD_SELECTOR: usize = 2 << 10;
-/// The length of the selector also limits the length of each value.
+/// Limits of `spec.targets[].fieldSelector`: at most 8 requirements. A value can be as long as the
+/// whole selector.
 const FIELD_SELECTOR: FieldSelectorLimits =
     FieldSelectorLimits { requirements: 8, value_bytes: MAX_FIELD_SELECTOR };
 
 /// One valid entry of `spec.targets`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidatedTarget {
-    /// DNS label, unique within the profile.
+    /// Name of the target: a DNS label, unique within the profile.
     pub name: Arc<str>,
     /// Resource to list and watch.
     pub of: GroupResource,
@@ -32,40 +34,43 @@ pub struct ValidatedTarget {
     pub scope: TargetScope,
     /// Whether the condition `Ready` depends on the target.
     pub requirement: TargetRequirement,
-    /// Order of the first lists within the profile, 0 to 1000; higher values first.
+    /// Order of first lists within the profile, 0 to 1000. Targets with higher values are listed
+    /// first.
     pub priority: u16,
-    /// `secretData` of a target for secrets. Always [`SecretData::Deny`] for other resources, so
-    /// that it does not separate their informers.
+    /// For secrets, the target's `secretData`. For other resources always [`SecretData::Deny`], so
+    /// that targets with different `secretData` still share an informer.
     pub secret_data: SecretData,
-    /// `labelSelector` of the requests, at most 4 KiB.
+    /// Query parameter `labelSelector` of the list and the watch, at most 4 KiB.
     pub labels: LabelSelector,
-    /// `fieldSelector` of the requests, at most 2 KiB. The API server decides which fields it
-    /// supports.
+    /// Query parameter `fieldSelector` of the list and the watch, at most 2 KiB. Only the API
+    /// server checks whether the resource supports its fields.
     pub fields: FieldSelector,
-    /// Part of each object.
+    /// Part of each object to request and to store.
     pub projection: Projection,
-    /// The indexes, at most 16, with unique names, in the order of the spec.
+    /// The declared indexes, at most 16, with unique names, in the order of the spec.
     pub indexes: Arc<[IndexDefinition]>,
 }
 
-/// Valid scope of a target.
+/// The namespaces that a target reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetScope {
     /// The namespace of the profile.
     OwnNamespace,
-    /// The listed namespaces, 1 to 64.
+    /// The namespaces that the spec lists, 1 to 64.
     Namespaces(BTreeSet<Arc<str>>),
-    /// Namespaces whose labels match. The set changes with the cluster.
+    /// Namespaces whose labels match the selector. They change when users create, delete or label
+    /// namespaces.
     NamespaceSelector(LabelSelector),
-    /// All namespaces, by one watch.
+    /// All namespaces, by one cluster-wide watch.
     AllNamespaces,
-    /// The cluster, for a cluster-scoped resource.
+    /// The whole cluster, for a cluster-scoped resource.
     Cluster,
 }
 
 impl TargetScope {
-    /// Returns the scopes of the informers for a profile in namespace `own`. Returns `None` for a
-    /// namespace selector, which only the cluster can resolve.
+    /// Returns the scope of each informer that the target needs if its profile is in namespace
+    /// `own`. Returns `None` for a namespace selector, because only the cluster shows which
+    /// namespaces match.
     #[must_use]
     pub fn extents(&self, own: &Arc<str>) -> Option<Vec<InformerScope>> {
         Some(match self {
@@ -234,7 +239,7 @@ fn field_selector(path: &str, text: &str) -> Result<FieldSelector, ValidationErr
     Ok(selector)
 }
 
-/// Checks the length of a label selector as the informer sends it.
+/// Rejects a label selector that is longer than `MAX_LABEL_SELECTOR` in the URL of a request.
 fn sendable(path: &str, selector: LabelSelector) -> Result<LabelSelector, ValidationError> {
     let found = selector.to_string().len();
     if found <= MAX_LABEL_SELECTOR {

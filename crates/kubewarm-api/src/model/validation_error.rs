@@ -7,7 +7,8 @@ use std::{fmt::Display, ops::RangeInclusive};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ValidationError {
-    /// The invalid part of the value, such as `group` of a resource. Empty for a `CacheProfile`.
+    /// The invalid part of the validated value, such as `group` for a resource. Empty if the value
+    /// is a `CacheProfile`.
     pub part: &'static str,
     message: String,
 }
@@ -21,13 +22,14 @@ impl ValidationError {
         Self { part, message: message.into() }
     }
 
-    /// Reports that the text at `path` does not have the required form.
+    /// Creates the error for text at the JSON path `path` that does not have the required form.
     pub(super) fn malformed(path: &str, problem: impl Display) -> Self {
         Self::new(format!("{path}: {problem}; correct it"))
     }
 }
 
-/// Checks a number against `range`, which must fit into `N`.
+/// Checks that `found` is in `range`, and converts it to `N`. All numbers in `range` must fit into
+/// `N`.
 pub(super) fn in_range<N: TryFrom<i32>>(
     path: &str,
     found: i32,
@@ -39,7 +41,7 @@ pub(super) fn in_range<N: TryFrom<i32>>(
         .ok_or_else(|| ValidationError::new(format!("{path} is {found}; set it to {min} to {max}")))
 }
 
-/// Checks the number of entries of a list or a map.
+/// Checks that the number of entries of the list or map at the JSON path `path` is in `range`.
 pub(super) fn counted(
     path: &str,
     found: usize,
@@ -52,7 +54,7 @@ pub(super) fn counted(
     Err(ValidationError::new(format!("{path} has {found} entries; give it {min} to {max}")))
 }
 
-/// Checks the length of a text, in bytes.
+/// Checks that `text` has at most `max` bytes.
 pub(super) fn short(path: &str, text: &str, max: usize) -> Result<(), ValidationError> {
     if text.len() <= max {
         return Ok(());
@@ -63,8 +65,9 @@ pub(super) fn short(path: &str, text: &str, max: usize) -> Result<(), Validation
     )))
 }
 
-/// Checks that the keys of the list at `path` are unique. Each entry is a key and the text that the
-/// author wrote in `field`. Takes quadratic time, so the list must be short.
+/// Checks that the list at the JSON path `path` has no two equal keys. Each entry is a key, and the
+/// text of the field `field` for the error message. Takes quadratic time, so the list must be
+/// short.
 pub(super) fn distinct<'a, K: PartialEq>(
     path: &str,
     field: &str,

@@ -1,4 +1,5 @@
-//! `status.access`: the permissions that a profile needs, and what is known of them.
+//! `status.access` of a `CacheProfile`: the permissions that the profile needs, lacks or has in
+//! excess.
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function")]
 
 use super::schema;
@@ -7,7 +8,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The permissions that a profile needs.
+/// Permissions of the subject that reads for a profile: missing and excess permissions, and YAML
+/// that grants the needed permissions.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
@@ -60,13 +62,14 @@ pub struct AccessStatus {
     pub manifests_elevated: Option<String>,
 }
 
-/// Whether a list of permissions is all there is.
+/// Whether a list of permissions is complete.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[schemars(inline)]
 pub enum RulesCompleteness {
-    /// Every authorizer listed what it allows.
+    /// Every authorizer listed the permissions that it grants.
     Complete,
-    /// The list may lack permissions, or have refused ones, because webhooks list no rules.
+    /// The list can lack permissions, or contain permissions that an authorizer denies, because
+    /// webhook authorizers list no rules. Or the list is cut at a limit.
     Incomplete,
 }
 

@@ -5,17 +5,19 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Object and memory limits of one profile. kubewarm checks them while lists arrive, before memory
-/// runs out.
+/// Object and memory limits of one profile. kubewarm checks them while the objects of a list
+/// arrive, before memory runs out.
 ///
-/// If a limit is exceeded, kubewarm stops targets and frees their memory until the others fit. The
-/// order:
+/// If a limit is exceeded, kubewarm stops targets and frees their memory, until the other targets
+/// are within the limit. It stops first:
+///
 /// 1. a target that alone exceeds the limit,
 /// 2. a target whose first list is incomplete,
 /// 3. the target with the lowest `priority`,
 /// 4. the largest target.
 ///
-/// kubewarm tries a stopped target again at each edit, and after 10 to 12 minutes.
+/// kubewarm starts a stopped target again after each edit of the profile, and after 10 to 12
+/// minutes.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
@@ -52,7 +54,8 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// The schema that controller-gen writes for `resource.Quantity`, with a `maxLength` of 32.
+/// Returns the schema that controller-gen writes for `resource.Quantity`, with an additional
+/// `maxLength` of 32.
 fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,

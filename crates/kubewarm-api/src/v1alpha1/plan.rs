@@ -1,12 +1,12 @@
-//! The part of the status that says what warming would cost.
+//! `status.plan` of a `CacheProfile`: the expected cost of warming the profile.
 
 use super::schema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Expected cost of warming a profile. `certainty` says whether the numbers are only lower bounds;
-/// the condition `Ready` has the reason.
+/// Expected cost of warming a profile. The field `certainty` shows whether the numbers are
+/// estimates or lower bounds. The condition `Ready` has the reason for lower bounds.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
@@ -47,20 +47,21 @@ pub struct PlanStatus {
     pub time: Option<Time>,
 }
 
-/// How sure the numbers of a plan are.
+/// Value of `status.plan.certainty`.
 #[derive(
     Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
 )]
 #[schemars(inline)]
 pub enum PlanCertainty {
-    /// Counted, or extrapolated.
+    /// kubewarm counted the numbers, or extrapolated them from a sample.
     #[default]
     Estimate,
-    /// At least so much.
+    /// The actual numbers are at least as high, and higher by an unknown amount.
     LowerBound,
 }
 
-/// `bytes` as a quantity, rounded up to whole MiB: `0` for nothing, `1Mi` for anything up to one.
+/// Formats a number of bytes as a quantity in MiB, rounded up: `0` for 0 bytes, `1Mi` for 1 byte to
+/// 1 MiB.
 #[must_use]
 pub fn mebibytes(bytes: u64) -> String {
     match bytes.div_ceil(1 << 20) {

@@ -3,7 +3,8 @@
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
 
-/// Types of a profile's conditions, in the order in which people read them. `Stalled` is abnormal when true.
+/// Types of a profile's conditions, in the order of `status.conditions`. The value `True` shows a
+/// problem for `Stalled`, and `False` shows one for all other types.
 pub const CONDITION_TYPES: [&str; 8] = [
     "Ready",
     "Accepted",
@@ -15,10 +16,11 @@ pub const CONDITION_TYPES: [&str; 8] = [
     "Stalled",
 ];
 
-/// Removes `null` from optional properties, and joins the lines of each description paragraph.
+/// Removes the type `null` from optional properties, and joins the lines of each paragraph in a
+/// description.
 ///
-/// The derive allows `null` in every optional property. In a property that is not nullable, the API
-/// server drops a `null` before it applies the default.
+/// The derive of `JsonSchema` permits `null` in every optional property. If a property does not
+/// permit `null`, the API server removes a `null` value and then applies the default.
 pub(super) fn for_crd(schema: &mut Schema) {
     one_paragraph(schema.ensure_object());
     let Some(Value::Object(properties)) = schema.get_mut("properties") else { return };
@@ -29,8 +31,9 @@ pub(super) fn for_crd(schema: &mut Schema) {
     }
 }
 
-/// As [`for_crd`], without defaults: kubewarm writes each number of a status, and an absent number
-/// is unknown. The attribute `serde(default)` still lets a status without the number be read.
+/// Does the same as [`for_crd`], and removes the defaults. kubewarm writes every number of a
+/// status, so an absent number is unknown and must not become 0. The attribute `serde(default)`
+/// only lets kubewarm parse a status without the number.
 pub(super) fn for_status(schema: &mut Schema) {
     for_crd(schema);
     let Some(Value::Object(properties)) = schema.get_mut("properties") else { return };

@@ -1,4 +1,4 @@
-//! The status of a `CacheProfile`; the comments on fields are what `kubectl explain` prints.
+//! The status of a `CacheProfile`. `kubectl explain` prints the doc comments of the fields.
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function")]
 
 use super::{PlanStatus, access::AccessStatus, schema};
@@ -157,7 +157,7 @@ pub struct TargetProblem {
     pub next_retry_time: Option<Time>,
 }
 
-/// Discovery's facts about a kind.
+/// The API server's description of a target's resource, from discovery.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
@@ -183,13 +183,13 @@ pub struct DiscoveryStatus {
     pub namespace_count: Option<i32>,
 }
 
-/// Where objects of a kind live.
+/// Whether objects of a kind are in namespaces: value of `status.targets[].resolved.scope`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[schemars(inline)]
 pub enum ResourceScope {
-    /// In namespaces.
+    /// Each object of the kind is in a namespace.
     Namespaced,
-    /// In none.
+    /// The kind is cluster-scoped.
     Cluster,
 }
 
@@ -241,7 +241,7 @@ pub struct LatencyStatus {
     pub read: Option<QuantilesStatus>,
 }
 
-/// A distribution, in milliseconds.
+/// Median and 99th percentile of a latency, in milliseconds.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_status)]
@@ -254,7 +254,8 @@ pub struct QuantilesStatus {
     pub p99: i32,
 }
 
-/// A list of what had been listed before.
+/// The most recent list by an informer that was already warm: its time, its reason, and the numbers
+/// of replaced and deleted objects.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_status)]

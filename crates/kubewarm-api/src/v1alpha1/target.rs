@@ -174,7 +174,8 @@ pub enum SecretData {
     Allow,
 }
 
-/// Label selector; an object must match all of `matchLabels` and `matchExpressions`.
+/// Label selector. An object matches if it matches all of `matchLabels` and all of
+/// `matchExpressions`.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd, extend("x-kubernetes-map-type" = "atomic"))]
@@ -214,7 +215,7 @@ pub struct LabelSelectorRequirement {
     pub values: Vec<String>,
 }
 
-/// Comparison of one label, as in `metav1.LabelSelectorOperator`.
+/// Comparison of a label's value with `values`, as in `metav1.LabelSelectorOperator`.
 #[derive(
     Clone,
     Copy,
@@ -231,9 +232,9 @@ pub struct LabelSelectorRequirement {
 )]
 #[schemars(inline)]
 pub enum LabelSelectorOperator {
-    /// The value is in the list.
+    /// The label's value is in `values`.
     In,
-    /// The value is not in the list, or the label is absent.
+    /// The label's value is not in `values`, or the label is absent.
     NotIn,
     /// The label is present.
     Exists,

@@ -1,5 +1,5 @@
-//! Tests with hostile strings in every field of a profile. The manifests must parse to exactly the
-//! objects that kubewarm built.
+//! Tests with hostile strings in every field of a profile. A YAML parser must read the manifests as
+//! exactly the objects that kubewarm built.
 
 use super::{tests::declared, *};
 use crate::v1alpha1::CacheProfile;
@@ -9,13 +9,13 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use testbed::profiles::{AMBIGUOUS, Place, all_places, every_string, hostile, write};
 
-/// Returns the validated profile; `None` if kubewarm rejects it.
 fn valid(profile: &Value) -> Option<ValidatedProfile> {
     let profile: CacheProfile = serde_json::from_value(profile.clone()).unwrap();
     ValidatedProfile::parse(&profile).ok()
 }
 
-/// Returns the typed objects behind the manifests of a profile; `None` if kubewarm rejects it.
+/// Returns the RBAC objects that kubewarm builds for a profile, before it writes them as YAML.
+/// Returns `None` if kubewarm rejects the profile.
 fn objects(profile: &Value, operator: &Subject) -> Option<Vec<Value>> {
     let needs = RequiredPermissions::of_profile(
         &valid(profile)?,
@@ -41,7 +41,8 @@ fn strings(of: &Value) -> Vec<&str> {
     of.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Whether the rule grants only permissions that informers need.
+/// Whether a rule grants only permissions that kubewarm needs: list and watch, get of named
+/// namespaces, or tokens of one ServiceAccount.
 fn is_narrow(rule: &Value) -> bool {
     let [verbs, kinds] = ["verbs", "resources"].map(|field| strings(&rule[field]));
     let names = strings(&rule["resourceNames"]);
@@ -55,7 +56,8 @@ fn check(access: &ProfilePermissions, typed: &[Value]) -> Result<(), TestCaseErr
     let text = access.to_yaml();
     let parsed: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
     prop_assert_eq!(&parsed, typed);
-    // kubectl splits the text at lines with `---` before a YAML parser reads it.
+    // kubectl splits the text at lines that begin with `---`, before a YAML parser reads it. So a
+    // string in the manifests must not contain such a line.
     let separators = text.lines().filter(|line| line.starts_with("---")).count();
     prop_assert_eq!(separators, typed.len());
     prop_assert!(!text.contains("free-text"), "{}", text);
@@ -74,7 +76,8 @@ proptest! {
         else { return Ok(()) };
         check(&printed, &objects(&profile, &operator()).unwrap())?;
 
-        // The manifests of `status.access`, with namespaces that a selector matched.
+        // Manifests of `status.access` for a profile whose namespace selector matches two
+        // namespaces.
         let declared = declared(&valid, &["null", "west"]);
         let for_informers = ProfilePermissions::for_informers(&declared, &operator(), &WatchedNamespaces::Everywhere).unwrap();
         let needs = RequiredPermissions::for_informers(&declared, &WatchedNamespaces::Everywhere);
@@ -91,7 +94,8 @@ fn names_that_yaml_would_parse_as_other_types_stay_strings() {
         let cases = AMBIGUOUS.into_iter().flat_map(|word| every_string().map(|it| (word, it)));
         for (word, mut profile) in cases {
             write(&mut profile, &Place::Value(place.clone()), word);
-            let valid = valid(&profile).unwrap_or_else(|| panic!("{word} is refused at {place}"));
+            let valid =
+                valid(&profile).unwrap_or_else(|| panic!("kubewarm rejects {word} at {place}"));
             let access = ProfilePermissions::of_profile(
                 &valid,
                 &[].into(),
@@ -103,8 +107,8 @@ fn names_that_yaml_would_parse_as_other_types_stay_strings() {
     }
 }
 
-/// Collects the paths of all strings without an enum, such as `/spec/targets/*/name`. Paths of map
-/// keys end with `{}`.
+/// Collects from the schema the paths of all strings without an enum, such as
+/// `/spec/targets/*/name`. For the keys of a map, the path ends with `{}`.
 fn of_schema(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
     let is_quantity = schema["x-kubernetes-int-or-string"] == true;
     if is_quantity || schema["type"] == "string" && schema["enum"].is_null() {

@@ -1,4 +1,4 @@
-//! Permissions of a profile, as rules for its status and as YAML to apply.
+//! Permissions that a profile needs, as rules for its status and as YAML for `kubectl apply`.
 
 #[cfg(test)]
 mod hostile;
@@ -15,46 +15,51 @@ use crate::{
     v1alpha1::{AccessStatus, NamespaceRules},
 };
 
-/// Largest length of the manifests in a status, in bytes. Every client that lists profiles reads them.
+/// Largest total length of the manifests in a status, in bytes. Each client that lists profiles
+/// receives them.
 const MAX_MANIFESTS: usize = 64 << 10;
 
-/// Comment at the top of `manifestsElevated`, if the operator reads.
+/// YAML comment at the top of `manifestsElevated`, if kubewarm reads with the operator's identity.
 const ELEVATED: &str = "\
 # Elevated: access to secrets. A role cannot grant only their metadata, so this role grants the
 # complete secrets. Anyone who may run pods as the subject, or mint tokens for it, can read them too.
 ";
 
-/// Comment at the top of `manifestsElevated`, if the profile's ServiceAccount reads.
+/// YAML comment at the top of `manifestsElevated`, if kubewarm reads with the profile's
+/// ServiceAccount.
 const ELEVATED_ACCOUNT: &str = "\
 # Elevated: access to secrets, or to other namespaces, for the ServiceAccount that the profile names.
 # Anyone who may run pods or mint tokens in the profile's namespace gains this access too.
 # A role cannot grant only the metadata of secrets.
 ";
 
-/// Comment for manifests that are incomplete, because no cluster was available.
+/// YAML comment at the top of manifests for a namespace selector, if the matching namespaces are
+/// unknown.
 const UNBOUND: &str = "\
 # Only the cluster knows which namespaces a selector matches. Each needs a RoleBinding to the
 # ClusterRole named :target: below; `kubewarm rbac NAME` prints it for the profile in the cluster.
 ";
 
-/// Minimal permissions of one profile: `list` and `watch` for its informers, and `get` for named
-/// namespaces. For a ServiceAccount, also the operator's right to mint its tokens.
+/// Minimal permissions of one profile: `list` and `watch` for its informers, and `get` for the
+/// namespaces that it names. If the profile has a ServiceAccount, the operator also gets the
+/// permission to create tokens of that ServiceAccount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfilePermissions {
-    /// Subject that reads.
+    /// The subject that lists and watches: the operator or the profile's ServiceAccount.
     pub subject: Subject,
-    /// Rules by namespace, sorted; the empty namespace stands for the cluster. The length is
-    /// unlimited.
+    /// Rules for each namespace, sorted by namespace. The empty namespace is the whole cluster. The
+    /// number of rules has no limit.
     pub roles: Vec<NamespaceRules>,
-    /// YAML of all grants that are not elevated. The length is unlimited.
+    /// YAML of all grants that are not in `manifests_elevated`. It can have any length. `None`:
+    /// there are no such grants.
     pub manifests: Option<String>,
-    /// YAML of the grants for secrets, and of the grants for a ServiceAccount outside the profile's
-    /// namespace. The length is unlimited.
+    /// YAML of the grants for secrets, and of a ServiceAccount's grants outside the profile's
+    /// namespace. It can have any length. `None`: there are no such grants.
     pub manifests_elevated: Option<String>,
 }
 
-/// Whether the grant for an informer belongs to `manifestsElevated`. With a ServiceAccount, the
-/// grant of a namespace selector always does, but the key does not contain that selector.
+/// Whether the grant for an informer belongs to `manifestsElevated`: a grant for secrets, or a
+/// grant for a ServiceAccount outside its own namespace.
 #[must_use]
 pub fn is_elevated(informer: &InformerKey) -> bool {
     let away = match &informer.identity {
@@ -67,13 +72,13 @@ pub fn is_elevated(informer: &InformerKey) -> bool {
 }
 
 impl ProfilePermissions {
-    /// Collects the permissions for the declared informers. `operator` is the operator's account,
-    /// `watched` the namespaces of its profiles. Namespace selectors include the namespaces that
-    /// they match now.
+    /// Collects the permissions for the declared informers. `operator` is the operator's identity,
+    /// `watched` contains the namespaces whose profiles the operator runs. For a namespace
+    /// selector, the manifests contain the namespaces that it matches now.
     ///
     /// # Errors
     ///
-    /// [`ManifestError::NameTooLong`] if namespace and name of the profile are too long together.
+    /// [`ManifestError::NameTooLong`] if the name of a role would exceed 253 bytes.
     pub fn for_informers(
         declared: &DeclaredProfile,
         operator: &Subject,
@@ -82,15 +87,15 @@ impl ProfilePermissions {
         Self::of(&RequiredPermissions::for_informers(declared, watched), operator)
     }
 
-    /// Collects the permissions from the spec, without a cluster. Resources are taken as written.
-    /// Namespaces of selectors that `found` does not contain stay open.
+    /// Collects the permissions from the spec, without a cluster, so resources are not checked. For
+    /// a namespace selector that `found` does not contain, the manifests have no RoleBindings.
     ///
-    /// If the cluster serves all resources and `found` contains all selectors, the result equals
-    /// [`ProfilePermissions::for_informers`] byte for byte.
+    /// If the cluster serves all resources and `found` contains all selectors, the result is equal
+    /// to the result of [`ProfilePermissions::for_informers`].
     ///
     /// # Errors
     ///
-    /// As for [`ProfilePermissions::for_informers`].
+    /// [`ManifestError::NameTooLong`] if the name of a role would exceed 253 bytes.
     pub fn of_profile(
         profile: &ValidatedProfile,
         found: &NamespacesBySelector,
@@ -111,22 +116,22 @@ impl ProfilePermissions {
         })
     }
 
-    /// Joins both manifests, as `kubewarm rbac` prints them.
+    /// Joins both manifests to one YAML text, as `kubewarm rbac` prints it.
     #[must_use]
     pub fn to_yaml(&self) -> String {
         let texts = [self.manifests.as_deref(), self.manifests_elevated.as_deref()];
         texts.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns `status.access`. The roles are absent for more than 128 namespaces, or more than 32
-    /// rules in one. A text is absent above 256 KiB. `kubewarm rbac` always prints everything.
+    /// Returns the fields `subject`, `manifests` and `manifestsElevated` of `status.access`. Both
+    /// manifests are absent if they have more than 64 KiB together.
     #[must_use]
     pub fn status(&self) -> AccessStatus {
         let texts = [&self.manifests, &self.manifests_elevated];
         let fits = texts.into_iter().flatten().map(String::len).sum::<usize>() <= MAX_MANIFESTS;
         let fitting = |text: &Option<String>| text.clone().filter(|_| fits);
         AccessStatus {
-            // User names have any length; the field accepts 512 characters.
+            // A user name can have any length, but the CRD permits 512 characters.
             subject: Some(self.subject.to_string().chars().take(512).collect()),
             manifests: fitting(&self.manifests),
             manifests_elevated: fitting(&self.manifests_elevated),

@@ -1,4 +1,4 @@
-//! Tests of manifests against the permissions that profiles need.
+//! Tests that the manifests grant exactly the permissions that profiles need.
 
 use super::*;
 use crate::{
@@ -49,7 +49,8 @@ fn informer(of: &GroupResource, extent: InformerScope, identity: &Identity) -> I
     }
 }
 
-/// Resolves a profile as the controller does. Namespace selectors match `found`.
+/// Resolves a profile as the controller does, in a cluster where each namespace selector matches
+/// the namespaces `found`.
 pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> DeclaredProfile {
     let within = |name: &str| InformerScope::Namespace(name.into());
     let identity = profile.identity();
@@ -302,7 +303,7 @@ fn a_selector_needs_one_cluster_role_and_one_binding_per_namespace() {
         ProfilePermissions::of_profile(&profile, &found, &account(), &WatchedNamespaces::Everywhere)
             .unwrap()
     };
-    assert_eq!(with(&["b", "a"]), live, "with all namespaces found, file and cluster agree");
+    assert_eq!(with(&["b", "a"]), live, "with equal namespaces, of_profile equals for_informers");
     assert_eq!(index(&live.manifests.unwrap()), expected);
     let names: Vec<_> = live.roles.iter().map(|role| role.namespace.as_str()).collect();
     assert_eq!(names, ["", "a", "b"]);
@@ -387,7 +388,8 @@ proptest! {
             let Ok(all) = documents(&needs, &subject, tier) else { continue };
             let all: Vec<_> = all.iter().map(|one| serde_json::to_value(one).unwrap()).collect();
             let text = text(&needs, &subject, tier).unwrap().unwrap();
-            // kubectl splits the text at lines with `---` before a YAML parser reads it.
+            // kubectl splits the text at lines that begin with `---`, before a YAML parser reads
+            // it. So a string in the manifests must not contain such a line.
             let separators = text.lines().filter(|line| line.starts_with("---")).count();
             prop_assert_eq!(separators, all.len());
             prop_assert_eq!(parse(&text), all);
