@@ -13,7 +13,7 @@ use tokio::time::{advance, sleep, timeout};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
-/// The results for these tokens. Other tokens are invalid.
+/// The results of reviews by token and verb. All other tokens are invalid.
 fn said(token: &str, verb: &str) -> Said {
     match (token, verb) {
         ("good", "" | "get") => Said::Allowed("jane"),
@@ -31,7 +31,7 @@ fn credentials(token: &str, more: &[(&'static str, &'static str)]) -> CallerCred
         .unwrap()
 }
 
-/// Callers of the read address, and the number of their reviews.
+/// Admission with the limits of the read address, and the counts of its reviews.
 fn reading(fake: Fake) -> (CallerAdmission, Count) {
     let count = fake.count.clone();
     (of(fake, &CallerLimits::for_reads(ReaderLimits::default())), count)

@@ -1,4 +1,4 @@
-//! A handler that panics, as only a bug can cause: it does not affect other requests.
+//! A panic in one handler, as after a bug, affects no other request.
 
 use super::*;
 use crate::callers::fake_reviews::user_permits;
@@ -7,8 +7,8 @@ use std::future::ready;
 
 type Permits = KeyedSemaphore<()>;
 
-/// The routes of the other tests, and two that panic: one in its handler, and one while its response is sent.
-/// Each of these two acquires one of `permits`.
+/// The routes of the other tests and two that panic: `/breaks` in its handler, `/breaks-off` while its response
+/// is sent. Both acquire one of `permits`.
 fn breaking(permits: Permits) -> RequestHandler {
     Box::new(move |request| {
         let permits = permits.clone();
@@ -47,7 +47,7 @@ async fn released(permits: &Permits) {
     timeout(MOST, released).await.expect("all permits are released");
 }
 
-/// As many as there are requests that panic.
+/// One permit for each request that panics.
 const PERMITS: usize = 4;
 const BROKEN: [&str; 4] = ["/breaks", "/breaks-off", "/breaks", "/breaks-off"];
 
@@ -88,7 +88,7 @@ async fn a_panic_ends_only_its_http2_stream_and_releases_its_permit() {
 async fn a_panic_ends_only_its_http1_connection_and_releases_its_permit() {
     let permits = Permits::new(PERMITS, PERMITS);
     let served = Served::by(breaking(permits.clone()), |_| ());
-    // Enough connections for several on each thread.
+    // With 16 connections, each server thread has several.
     let open = join_all((0..16).map(|_| served.tls("http/1.1"))).await;
     let mut open: Vec<_> = open.into_iter().map(Result::unwrap).collect();
     for (stream, path) in open.split_off(12).iter_mut().zip(BROKEN) {
