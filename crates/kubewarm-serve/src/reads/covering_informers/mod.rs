@@ -30,7 +30,7 @@ pub(super) struct CoveringInformers<'a> {
 #[derive(Debug)]
 pub(super) struct CandidateInformer<'a> {
     pub(super) key: &'a InformerKey,
-    /// The profiles that serve reads from this informer.
+    /// The index entries of this informer, one for each profile that serves reads from it.
     serving_index: Vec<&'a ServingInformer>,
     /// The informer's state when the request chose it.
     pub(super) report: InformerReport,
@@ -43,7 +43,8 @@ impl<'a> CoveringInformers<'a> {
     ///
     /// # Errors
     ///
-    /// 421 if no informer contains the objects; 406 if they hold only metadata, and the request needs more.
+    /// 421 if no informer contains the objects. 406 if all informers that contain the objects keep only
+    /// metadata, and the request needs whole objects.
     pub(super) fn find(
         serving_index: &'a ServingIndex,
         request: &'a ObjectRequest,
@@ -60,7 +61,7 @@ impl<'a> CoveringInformers<'a> {
         }
         let is_enough = |serving: &&ServingInformer| match serving.key.projection {
             Projection::Full(_) => true,
-            // A table needs whole objects for some kinds only. `CoveringInformers::with_fields` checks that later.
+            // Some tables need only metadata. `CoveringInformers::with_fields` decides that later.
             Projection::Metadata(_) => request.form != ResponseForm::Object(ObjectForm::Full),
         };
         let informers: Vec<_> = all.into_iter().filter(is_enough).collect();
@@ -70,7 +71,7 @@ impl<'a> CoveringInformers<'a> {
         Ok(Self { request, informers })
     }
 
-    /// Returns what the declared index `name` looks up by; `None` if no profile declares it.
+    /// Returns the field path of the declared index `name`; `None` if no profile declares this index.
     ///
     /// # Errors
     ///
@@ -113,11 +114,12 @@ impl<'a> CoveringInformers<'a> {
         })
     }
 
-    /// Keeps the informers whose stores have the fields that the request selects by and shows.
+    /// Keeps the informers whose stores contain all fields that the field selector and the table need.
     ///
     /// # Errors
     ///
-    /// 421 if no informer is left; 406 if the others hold only metadata, and the table needs more.
+    /// 406 if the table needs whole objects and all informers keep only metadata. Otherwise 421 if no informer
+    /// is left.
     pub(super) fn with_fields(
         mut self,
         kind: &KindInfo,
@@ -141,12 +143,12 @@ impl<'a> CoveringInformers<'a> {
         Ok(self)
     }
 
-    /// The lowest staleness limit of the profiles.
+    /// The lowest staleness limit of the profiles that serve these informers.
     pub(super) fn max_staleness(&self) -> Duration {
         self.informers.iter().map(|it| it.declared.max_staleness).min().unwrap_or_default()
     }
 
-    /// The strictest consistency of the profiles.
+    /// The strictest read consistency of the profiles that serve these informers.
     pub(super) fn consistency(&self) -> ReadConsistency {
         self.informers.iter().map(|it| it.declared.reads.consistency).max().unwrap_or_default()
     }
@@ -161,7 +163,8 @@ impl<'a> CoveringInformers<'a> {
     }
 
     /// Returns the informers that can answer now, the best first. Whole objects precede metadata, and informers
-    /// without selectors precede those with selectors. After that the order is fresh, stale, paused.
+    /// without selectors precede informers with selectors. After that the order is fresh, stale, paused. The
+    /// flag is true if no informer has permission to list and watch.
     pub(super) fn rank_warm(
         &self,
         get_report: impl Fn(&InformerKey) -> Option<InformerReport>,
@@ -198,7 +201,7 @@ impl CandidateInformer<'_> {
         report.serves(strictest(&self.serving_index))
     }
 
-    /// The conditions under which a read that begins now can continue.
+    /// The conditions under which a list or watch that starts now can continue.
     pub(super) fn access_requirement(&self) -> AccessRequirement {
         AccessRequirement {
             policy: strictest(&self.serving_index),
@@ -213,8 +216,8 @@ impl CandidateInformer<'_> {
             .map_or_else(|| "".into(), |it| Arc::clone(&it.declared.profile.namespace))
     }
 
-    /// Whether the informer has selectors. Changes of other objects then send it no event. Its version advances
-    /// with the bookmarks only, about once a minute.
+    /// Whether the informer has selectors. It then receives no events of other objects, so its version advances
+    /// only with bookmarks, about once a minute.
     pub(super) fn is_part(&self) -> bool {
         !self.key.labels.is_empty() || !self.key.fields.is_empty()
     }
@@ -232,7 +235,7 @@ impl CandidateInformer<'_> {
     }
 }
 
-/// The failure of a request that no profile keeps warm. `why` explains it in the message.
+/// The 421 for a request whose objects no profile keeps warm. `why` completes the message.
 pub(super) fn not_cached(request: &ObjectRequest, why: &str) -> StatusError {
     let name = request.name.as_deref().unwrap_or_default();
     StatusError::not_cached(request.resource.group_resource(), name, why)
@@ -244,7 +247,7 @@ fn strictest(serving_index: &[&ServingInformer]) -> AccessLossPolicy {
     if all_serve_on { AccessLossPolicy::ServeStale } else { AccessLossPolicy::Reject }
 }
 
-/// Whether the profile answers on the request's path. Below `/profiles/<namespace>/<name>` only that profile
+/// Whether the profile answers requests to this path. Below `/profiles/<namespace>/<name>` only that profile
 /// answers. On other paths the profiles of the requested namespace and of the operator namespace answer.
 fn can_answer(
     serving: &ServingInformer,
@@ -273,8 +276,8 @@ fn contains(key: &InformerKey, request: &ObjectRequest) -> bool {
     };
     let has_label = |needed| request.labels.requirements().any(|has| has == needed);
     let has_field = |needed| request.fields.requirements().any(|has| has == needed);
-    // A get has no selectors, so an informer with selectors never answers a get. An object that its store lacks
-    // can still exist.
+    // A get has no selectors, so no informer with selectors answers a get. The store of such an informer can
+    // lack objects that exist.
     is_there && key.labels.requirements().all(has_label) && key.fields.requirements().all(has_field)
 }
 
