@@ -90,7 +90,7 @@ pub struct LimitUsage {
 }
 
 impl ReadLimit {
-    /// The limits whose used slots are metrics.
+    /// The limits in the metrics `kubewarm_read_in_use` and `kubewarm_read_limit`.
     pub const WITH_SLOTS: [Self; 9] = [
         Self::Connections,
         Self::AddressConnections,
