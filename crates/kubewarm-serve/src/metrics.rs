@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_beyond_the_bound_and_those_that_were_not_admitted_share_series() {
+    fn resources_above_the_limit_and_resources_that_were_not_admitted_share_series() {
         let registry = Registry::new();
         let metrics = ReadMetrics::register(&registry).unwrap();
         let observe = |at: usize, code: u16| {
@@ -358,6 +358,6 @@ mod tests {
         assert_eq!(series(), MAX_RESOURCES + 1);
         observe(1_000, 403);
         observe(2_000, 403);
-        assert_eq!(series(), MAX_RESOURCES + 2, "both are counted under {OTHER}");
+        assert_eq!(series(), MAX_RESOURCES + 2, "both resources have the label value {OTHER}");
     }
 }

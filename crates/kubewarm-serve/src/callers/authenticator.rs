@@ -36,7 +36,7 @@ pub struct AuthenticatedCaller {
     pub user: Arc<CallerInfo>,
     /// The request time of the oldest review that accepted the caller.
     pub reviewed_at: Instant,
-    /// The hash of the user's name, by which limits per user count.
+    /// The hash of the user's name. It identifies the user in the limits per user.
     pub(super) name: CallerDigest,
     /// The token and the impersonation headers. `None` if a certificate authenticates the caller.
     pub(super) credentials: Option<Arc<BearerCredentials>>,

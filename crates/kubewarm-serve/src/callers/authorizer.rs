@@ -35,7 +35,7 @@ impl Authorizer {
     }
 
     /// Authorizes `access` for `caller`. Sets `by` to `ApiServer` if the cache has no decision. Returns the
-    /// request time of the oldest review: of this one, or [`AuthenticatedCaller::reviewed_at`].
+    /// older of two request times: of this review, and [`AuthenticatedCaller::reviewed_at`].
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ use std::io;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CallerDigest([u8; 32]);
 
-/// The key of the hashes, which each process generates.
+/// The secret key of the hashes. Each process generates its own key.
 pub(super) struct DigestKey(hmac::Key);
 
 /// The token and the impersonation headers that kubewarm sends with a review.
@@ -60,14 +60,14 @@ impl DigestKey {
         self.of(&user.name)
     }
 
-    /// Hashes the JSON of `spec`. Two different specs have different JSON.
+    /// Hashes the JSON of `spec`. Two different specs have different JSON, so their hashes differ.
     fn of(&self, spec: &impl Serialize) -> Result<CallerDigest, RequestFault> {
         let mut writer = DigestWriter(hmac::Context::with_key(&self.0));
         serde_json::to_writer(&mut writer, spec).map_err(|error| {
             RequestFault::new(FaultReason::Internal, format!("the review: {error}"))
         })?;
         let mut digest = CallerDigest([0; 32]);
-        // Both the digest and the HMAC-SHA256 have 32 bytes.
+        // `CallerDigest` and an HMAC-SHA256 both have 32 bytes, so `zip` copies all bytes.
         digest.0.iter_mut().zip(writer.0.sign().as_ref()).for_each(|(to, from)| *to = *from);
         Ok(digest)
     }
@@ -158,7 +158,11 @@ mod tests {
             assert!(!digests[..at].contains(digest), "{at}");
         }
         let other = DigestKey::generate().unwrap();
-        assert_ne!(other.of_credentials(&token).unwrap(), digests[0], "it depends on the key");
+        assert_ne!(
+            other.of_credentials(&token).unwrap(),
+            digests[0],
+            "the digest depends on the key"
+        );
     }
 
     #[test]

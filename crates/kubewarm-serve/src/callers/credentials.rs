@@ -53,8 +53,8 @@ impl CallerCredentials {
         Self::with_chain(None, headers)
     }
 
-    /// Reads the credentials of a request on a connection with the client certificates `chain`. The request
-    /// needs a token only without `chain`.
+    /// Reads the credentials of a request on a connection with the client certificates `chain`. Without
+    /// `chain`, the request needs a token.
     ///
     /// # Errors
     ///

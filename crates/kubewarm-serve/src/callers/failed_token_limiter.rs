@@ -1,5 +1,5 @@
-//! Limits the invalid tokens that each client address can send, so that clients who guess tokens delay no other
-//! client.
+//! Limits the invalid tokens that each client address can send, so that guesses of tokens do not delay other
+//! clients.
 
 use super::{CallerRejection, ReadLimit};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore, KeyedTokenBucket};
@@ -10,8 +10,8 @@ use tokio::{sync::Semaphore, time::Instant};
 const REFILL_INTERVAL: Duration = Duration::from_millis(100);
 /// The maximum number of invalid tokens that an address can send at once.
 const BURST: u32 = 10;
-/// With fewer permitted failures left, an address can try only one token at a time. Otherwise its waiting
-/// tokens would fill the review queue.
+/// If an address can send fewer further invalid tokens, it can try only one token at a time. Otherwise its
+/// waiting tokens would fill the review queue.
 const FEW_LEFT: u32 = BURST / 2;
 
 /// The number of invalid tokens that each address can still send. Memory use grows with the number of reviews
@@ -19,18 +19,18 @@ const FEW_LEFT: u32 = BURST / 2;
 #[derive(Debug)]
 pub(super) struct FailedTokenLimiter {
     failures: KeyedTokenBucket<IpAddr>,
-    /// One permit for each address whose number of permitted failures is below `FEW_LEFT`.
+    /// One permit for each address that can send fewer than `FEW_LEFT` further invalid tokens.
     few: KeyedSemaphore<IpAddr>,
 }
 
 impl FailedTokenLimiter {
-    /// Permits `peer` to try a token. An address with few permitted failures left must drop the returned permit
-    /// before its next token.
+    /// Permits `peer` to try a token. If the result contains a permit, the address can try its next token only
+    /// after the permit is dropped.
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if no failures are permitted, or few are permitted and the address already
-    /// tries a token.
+    /// [`CallerRejection::Limited`] if the address can send no further invalid token, or can send only a few
+    /// and already tries a token.
     pub(super) fn acquire_attempt(
         &self,
         peer: IpAddr,

@@ -1,4 +1,4 @@
-//! A scripted API server for reviews of callers.
+//! A fake API server for tests, with scripted results of token reviews and access reviews.
 
 use super::{
     CallerAdmission, CallerLimits, DecisionObserver, ReaderLimits, ReviewClient, UserPermits,
@@ -134,7 +134,7 @@ impl ReviewClient for Fake {
             let (token, verb) = (shown.as_ref().unwrap_or(&user), verb.unwrap_or_default());
             match say(token, &verb) {
                 Said::Allowed(name) => {
-                    assert_eq!(user, name, "the user of another token");
+                    assert_eq!(user, name, "the review names the user of the token");
                     Ok(AuthorizationResult::Allowed)
                 }
                 Said::Denied(_) | Said::Unknown | Said::NotAnother(_) => {
@@ -146,8 +146,8 @@ impl ReviewClient for Fake {
     }
 }
 
-/// Admission with the limits of the read address, and the script of its fake API server. A test can replace the
-/// script at any time.
+/// A `CallerAdmission` with the limits of the read address, and the script of its fake API server. A test can
+/// replace the script at any time.
 pub(crate) fn changing(say: Say) -> (CallerAdmission, Arc<Mutex<Say>>) {
     let fake = Fake::new(say);
     let say = Arc::clone(&fake.say);

@@ -28,20 +28,20 @@ pub struct ReaderLimits {
 pub struct CallerLimits {
     /// What callers read from this listener, for log messages.
     pub reads: &'static str,
-    /// Concurrent token reviews, limited by address.
+    /// Concurrent token reviews. One client address can have a quarter.
     pub token_reviews: usize,
-    /// Concurrent access reviews, limited by user. One user can have a quarter.
+    /// Concurrent access reviews. One user can have a quarter.
     pub access_reviews: usize,
-    /// Token reviews that wait for a slot, and as many waiting access reviews. One address or user can have
-    /// half, because a starting controller sends many requests at once.
+    /// The maximum number of waiting token reviews, and also of waiting access reviews. One address or user can
+    /// have half, because a starting controller sends many requests at once.
     pub waiting_reviews: usize,
     /// How long a review waits for a slot before kubewarm rejects the request.
     pub max_review_wait: Duration,
-    /// Concurrent forwarded requests, including watches and tunnels, limited by user. Each one uses a
-    /// connection to the API server and about 100 KiB of memory.
+    /// Concurrent forwarded requests, including watches and tunnels. One user can have `user_quota` percent.
+    /// Each request uses a connection to the API server and about 100 KiB of memory.
     pub forwarded: usize,
-    /// Pieces of large responses that kubewarm encodes at once. One user can have a quarter, because the
-    /// encoding of a piece occupies a processor.
+    /// Pieces of large responses that kubewarm encodes at once. Each piece occupies a processor. One user can
+    /// have a quarter.
     pub large_responses: usize,
     /// The limits that an administrator sets.
     pub readers: ReaderLimits,
@@ -77,11 +77,11 @@ pub enum ReadLimit {
     FailedTokens,
 }
 
-/// The used slots of one limit. For a limit of one user or address, the user or address with the most slots
-/// counts.
+/// The used slots of one limit. For a limit of one user or address, the slots of the user or address that uses
+/// most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitUsage {
-    /// Which limit.
+    /// The limit whose slots are counted.
     pub limit: ReadLimit,
     /// The number of used slots.
     pub in_use: usize,
@@ -199,7 +199,7 @@ impl CallerLimits {
 }
 
 impl ReaderLimits {
-    /// The part of `all` that one user can have; at least one.
+    /// The number of slots that one user can have if all users have `all` slots; at least one.
     pub(super) fn user_limit(&self, all: usize) -> usize {
         (all.saturating_mul(self.user_quota.into()) / 100).max(1)
     }

@@ -56,7 +56,7 @@ pub struct UserPermits {
     user: CallerDigest,
 }
 
-/// Why a caller is rejected.
+/// Why kubewarm rejects a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallerRejection {
     /// The API server does not accept the credentials.
@@ -277,8 +277,8 @@ impl CallerAdmission {
         std::iter::once(connections).chain(others.into_iter().flatten()).collect()
     }
 
-    /// Runs `deciding` and reports its decision to the observer. If this future is dropped before, the observer
-    /// receives nothing.
+    /// Runs `deciding`, and reports its decision to the observer. A future that is dropped before the decision
+    /// reports nothing.
     async fn observe_decision<T>(
         &self,
         deciding: impl AsyncFnOnce(&mut DecisionSource) -> Result<T, CallerRejection>,

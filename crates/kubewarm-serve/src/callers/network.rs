@@ -1,4 +1,4 @@
-//! The key by which limits per client address count.
+//! Maps a client's IP address to the key of limits per client address.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -19,7 +19,7 @@ pub trait ReviewClient: Send + Sync + 'static {
         presented: Arc<BearerCredentials>,
     ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>>;
 
-    /// Asks the API server for a decision about the access in `spec`. `presented` contains the caller's
+    /// Requests a decision about the access in `spec`. `presented` contains the caller's
     /// credentials if the review is sent with them.
     fn authorize(
         &self,

@@ -16,7 +16,7 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// The time limit of one review. A metrics scrape needs two reviews, and must end within 10 s.
+/// The time limit of one review. A metrics scrape needs two reviews and has a timeout of 10 s.
 pub(crate) const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The queue for token reviews or for access reviews, with limits per key: an address or a user. Clones share
@@ -28,8 +28,8 @@ pub(super) struct ReviewQueue<K> {
     queue: Duration,
     /// What callers read, such as `objects` or `metrics`, for log messages.
     reads: &'static str,
-    /// Whether the last review had no result. The queue for token reviews and the queue for access reviews
-    /// share this value.
+    /// Whether the last review had no result. The two queues share this value, so that an outage of the API
+    /// server logs one warning.
     is_failing: Arc<AtomicBool>,
 }
 

@@ -268,7 +268,7 @@ mod tests {
             assert_eq!(
                 request.resolve().await,
                 (Ok(true), Duration::ZERO, 2),
-                "during the refresh"
+                "a refresh is in progress"
             );
         }
         sleep(2 * second).await;
@@ -285,7 +285,11 @@ mod tests {
             "the new answer is in use"
         );
         sleep(TTL + MAX_STALE).await;
-        assert_eq!(request.resolve().await, (Ok(false), second, 5), "an old answer is not used");
+        assert_eq!(
+            request.resolve().await,
+            (Ok(false), second, 5),
+            "an expired answer is not used"
+        );
     }
 
     #[tokio::test(start_paused = true)]

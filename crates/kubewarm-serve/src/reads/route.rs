@@ -246,7 +246,7 @@ impl ReadRoute<'_> {
         }
     }
 
-    /// The 504 for a store whose age exceeds the profile's limit. `why` tells why kubewarm cannot confirm the
+    /// The 504 for a store whose age exceeds the profile's limit. `why` is the reason why kubewarm cannot confirm the
     /// store.
     fn stale(&self, age: Option<Duration>, why: &str) -> StatusError {
         let known = match age {

@@ -86,7 +86,7 @@ mod tests {
         let written_versions = WrittenVersions::new();
         let path = "/api/v1/namespaces/a/pods";
         record(&written_versions, "a", &ResourceVersion::parse("abc").unwrap());
-        assert_eq!(min_version(&written_versions, path), None, "no store could reach it");
+        assert_eq!(min_version(&written_versions, path), None, "opaque versions are not recorded");
         record(&written_versions, "a", &9.into());
         // The write below has a lower version, as after an etcd restore.
         advance(LIFE).await;

@@ -266,7 +266,7 @@ mod tests {
         });
         let written = join_all(all).await;
         assert!(written.iter().flatten().all(|pieces| pieces.len() == 4));
-        assert_eq!(most.get(), 2, "one per user");
+        assert_eq!(most.get(), 2, "each user encodes one large response");
         let small = (0..9).map(|_| with_encoding_permits(pieces(2, &now, &most), 0, jane.clone()));
         join_all(small.map(StreamExt::collect::<Vec<_>>)).await;
         assert_eq!(most.get(), 9, "small responses do not wait");

@@ -23,8 +23,8 @@ const VERIFICATION_TTL: Duration = Duration::from_secs(10);
 /// The maximum size of a certificate chain in bytes. Each connection keeps its client's chain in memory; usual
 /// chains have about 5 KiB.
 const MAX_CHAIN: usize = 16 << 10;
-/// The maximum number of intermediate certificates. Each further one makes verification slower, because it
-/// tries the certificates in every order.
+/// The maximum number of intermediate certificates. More certificates would make verification slow, because
+/// verification tries them in every order.
 const MAX_INTERMEDIATES: usize = 4;
 
 /// The certificates that a client has presented, for the lifetime of its connection.

@@ -8,7 +8,7 @@ async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
     let (callers, _) = reading(Fake { delay, ..Fake::new(said) });
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
     let leaves = async |token: &CallerCredentials, action: &SelfSubjectAccessReviewSpec| {
-        // This timeout drops the caller, and the review in progress continues.
+        // The timeout drops the call, but the review in progress continues.
         let found = timeout(delay / 1_000, callers.admit(token, action, PEER)).await;
         found.ok().map(|found| found.map(drop))
     };
@@ -25,14 +25,14 @@ async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
     for n in 0..150 {
         by_address.push(leaves(&credentials(&n.to_string(), &[]), &get).await);
     }
-    assert_eq!(gone(by_address), (100, 50), "of one address");
+    assert_eq!(gone(by_address), (100, 50), "100 reviews of one address wait");
     sleep(20 * delay).await;
     assert!(callers.admit(&good, &get, PEER).await.is_ok());
     let mut by_user = Vec::new();
     for n in 0..150 {
         by_user.push(leaves(&good, &action("get", Some(&n.to_string()))).await);
     }
-    assert_eq!(gone(by_user), (100, 50), "of one user");
+    assert_eq!(gone(by_user), (100, 50), "100 reviews of one user wait");
     sleep(20 * delay).await;
     let (caller, _permit) = callers.admit(&good, &get, PEER).await.unwrap();
     let mut further = Vec::new();
@@ -41,7 +41,7 @@ async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
         let found = timeout(delay / 1_000, callers.review_also(&caller, &get)).await;
         further.push(found.ok().map(|found| found.map(drop)));
     }
-    assert_eq!(gone(further), (100, 50), "further reviews of a request count too");
+    assert_eq!(gone(further), (100, 50), "100 further reviews of a request wait");
 }
 
 #[tokio::test(start_paused = true)]

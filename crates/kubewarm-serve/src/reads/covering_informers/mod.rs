@@ -31,7 +31,7 @@ pub(super) struct CoveringInformers<'a> {
 pub(super) struct CandidateInformer<'a> {
     pub(super) key: &'a InformerKey,
     /// The index entries of this informer, one for each profile that serves reads from it.
-    serving_index: Vec<&'a ServingInformer>,
+    entries: Vec<&'a ServingInformer>,
     /// The informer's state when the request chose it.
     pub(super) report: InformerReport,
     /// Time since the store was last confirmed to be current; `None` if it never was.
@@ -99,18 +99,17 @@ impl<'a> CoveringInformers<'a> {
         let is_same = |index: &IndexDefinition| {
             self.index(&index.name).is_ok_and(|it| it == Some(&index.path))
         };
-        let serving_index: Vec<_> =
-            self.informers.iter().copied().filter(|it| it.key == *key).collect();
+        let entries: Vec<_> = self.informers.iter().copied().filter(|it| it.key == *key).collect();
         let has_more =
-            !serving_index.is_empty() && self.declares(key, indexes) && indexes.iter().all(is_same);
-        has_more.then(|| strictest(&serving_index))
+            !entries.is_empty() && self.declares(key, indexes) && indexes.iter().all(is_same);
+        has_more.then(|| strictest(&entries))
     }
 
     /// Whether each of these indexes is declared by at least one profile that serves the informer.
     fn declares(&self, key: &InformerKey, indexes: &[IndexDefinition]) -> bool {
         indexes.iter().all(|index| {
-            let mut serving_index = self.informers.iter().filter(|it| it.key == *key);
-            serving_index.any(|it| it.indexes(&index.name).next().is_some())
+            let mut entries = self.informers.iter().filter(|it| it.key == *key);
+            entries.any(|it| it.indexes(&index.name).next().is_some())
         })
     }
 
@@ -173,14 +172,14 @@ impl<'a> CoveringInformers<'a> {
         let mut candidates: Vec<CandidateInformer<'a>> = Vec::new();
         for &serving in &self.informers {
             if let Some(known) = candidates.iter_mut().find(|it| *it.key == serving.key) {
-                known.serving_index.push(serving);
+                known.entries.push(serving);
                 continue;
             }
             let Some(report) = get_report(&serving.key) else { continue };
             let age = report.current_at.map(|at| now.saturating_duration_since(at));
             candidates.push(CandidateInformer {
                 key: &serving.key,
-                serving_index: vec![serving],
+                entries: vec![serving],
                 report,
                 age,
             });
@@ -198,20 +197,17 @@ impl CandidateInformer<'_> {
     /// Whether every profile that serves the informer permits reads while the informer is in the state of
     /// `report`.
     pub(super) fn can_be_read(&self, report: &InformerReport) -> bool {
-        report.serves(strictest(&self.serving_index))
+        report.serves(strictest(&self.entries))
     }
 
     /// The conditions under which a list or watch that starts now can continue.
     pub(super) fn access_requirement(&self) -> AccessRequirement {
-        AccessRequirement {
-            policy: strictest(&self.serving_index),
-            losses: Some(self.report.losses),
-        }
+        AccessRequirement { policy: strictest(&self.entries), losses: Some(self.report.losses) }
     }
 
     /// The namespace whose request rate limit counts a freshness check: the namespace of the first profile.
     pub(super) fn payer(&self) -> Arc<str> {
-        self.serving_index
+        self.entries
             .first()
             .map_or_else(|| "".into(), |it| Arc::clone(&it.declared.profile.namespace))
     }
@@ -225,12 +221,11 @@ impl CandidateInformer<'_> {
     fn rank(&self, bound: Duration) -> (bool, bool, u8) {
         let is_part = self.is_part();
         let is_metadata = matches!(self.key.projection, Projection::Metadata(_));
-        let freshness =
-            if self.serving_index.iter().all(|it| it.declared.mode == ProfileMode::Paused) {
-                2
-            } else {
-                u8::from(self.age.is_none_or(|age| age > bound))
-            };
+        let freshness = if self.entries.iter().all(|it| it.declared.mode == ProfileMode::Paused) {
+            2
+        } else {
+            u8::from(self.age.is_none_or(|age| age > bound))
+        };
         (is_metadata, is_part, freshness)
     }
 }
@@ -241,9 +236,9 @@ pub(super) fn not_cached(request: &ObjectRequest, why: &str) -> StatusError {
     StatusError::not_cached(request.resource.group_resource(), name, why)
 }
 
-fn strictest(serving_index: &[&ServingInformer]) -> AccessLossPolicy {
+fn strictest(entries: &[&ServingInformer]) -> AccessLossPolicy {
     let all_serve_on =
-        serving_index.iter().all(|it| it.declared.on_access_lost == AccessLossPolicy::ServeStale);
+        entries.iter().all(|it| it.declared.on_access_lost == AccessLossPolicy::ServeStale);
     if all_serve_on { AccessLossPolicy::ServeStale } else { AccessLossPolicy::Reject }
 }
 

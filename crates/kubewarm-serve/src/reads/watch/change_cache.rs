@@ -329,8 +329,8 @@ mod tests {
             let before = read();
             assert_eq!(shared.events(&opened, &query(path, value), &follower), expected);
             let is_new = matches!(value, "one" | "6");
-            assert_eq!(read() != before, is_new, "only the first watch reads a path");
-            assert_eq!(shared.0.lock().bytes, opened.bytes(), "the size is counted");
+            assert_eq!(read() != before, is_new, "only the first watch parses a path");
+            assert_eq!(shared.0.lock().bytes, opened.bytes(), "the cache counts the parsed fields");
         }
     }
 
@@ -353,7 +353,7 @@ mod tests {
                 thread::sleep(Duration::from_millis(1));
                 assert!(shared.0.try_lock_for(Duration::from_secs(10)).is_some());
             }
-            assert!(!weighing.is_finished(), "the size waits for the parser");
+            assert!(!weighing.is_finished(), "`weigh` waits for the watch that parses a body");
             drop(read);
         });
         assert_eq!(shared.0.lock().bytes, opened.bytes());

@@ -168,7 +168,10 @@ mod tests {
             let end = written(|out| lines.bookmark(&9.into(), true, true, out));
             let row = &end["object"]["rows"][0];
             assert_eq!(end["type"], "BOOKMARK");
-            assert!(end["object"]["columnDefinitions"].is_array(), "it may be the first event");
+            assert!(
+                end["object"]["columnDefinitions"].is_array(),
+                "the first event of a watch has columns"
+            );
             assert_eq!((&row["object"]["kind"], &row["object"]["metadata"]), (&json!(kind), &mark));
             let later = written(|out| lines.bookmark(&9.into(), false, false, out));
             let object_of = &later["object"]["rows"][0]["object"];

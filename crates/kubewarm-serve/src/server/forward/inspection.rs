@@ -82,20 +82,21 @@ mod tests {
 
     #[test]
     fn small_responses_need_no_permit_and_all_permits_are_released() {
-        let looks = WriteInspectionPermits::default();
-        let all = looks.0.available_permits();
-        let mut rooms: Vec<_> = (0..100).map(|_| None).collect();
-        let mut reserve =
-            |bytes| rooms.iter_mut().map(|it| usize::from(looks.reserve(it, bytes))).sum::<usize>();
+        let permits = WriteInspectionPermits::default();
+        let all = permits.0.available_permits();
+        let mut responses: Vec<_> = (0..100).map(|_| None).collect();
+        let mut reserve = |bytes| {
+            responses.iter_mut().map(|it| usize::from(permits.reserve(it, bytes))).sum::<usize>()
+        };
         assert_eq!(reserve(FREE_BYTES), 100);
         assert_eq!(reserve(2 * FREE_BYTES), 100);
         let left = (MAX_MEMORY - 100 * FREE_BYTES) / (MAX_READ - 2 * FREE_BYTES);
         assert_eq!(reserve(MAX_READ), left);
         let mut small = None;
-        assert!(looks.reserve(&mut small, FREE_BYTES) && !looks.reserve(&mut small, MAX_READ));
-        drop(rooms);
-        assert!(looks.reserve(&mut small, MAX_READ));
+        assert!(permits.reserve(&mut small, FREE_BYTES) && !permits.reserve(&mut small, MAX_READ));
+        drop(responses);
+        assert!(permits.reserve(&mut small, MAX_READ));
         drop(small);
-        assert_eq!(looks.0.available_permits(), all);
+        assert_eq!(permits.0.available_permits(), all);
     }
 }

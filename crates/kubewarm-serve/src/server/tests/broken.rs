@@ -44,7 +44,7 @@ async fn released(permits: &Permits) {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(MOST, released).await.expect("all permits are released");
+    timeout(MOST, released).await.expect("the server releases all permits");
 }
 
 /// One permit for each request that panics.
@@ -58,8 +58,9 @@ async fn whole(
     path: &str,
 ) -> Option<Bytes> {
     let answer = timeout(MOST, sender.send_request(h2_get(to.address, path)));
-    let answer = answer.await.expect("an end").ok()?;
-    let body = timeout(MOST, answer.into_body().collect()).await.expect("an end");
+    let answer = answer.await.expect("the server ends the response").ok()?;
+    let body =
+        timeout(MOST, answer.into_body().collect()).await.expect("the server ends the response");
     Some(body.ok()?.to_bytes())
 }
 

@@ -214,7 +214,9 @@ async fn trusting<I: AsyncRead + AsyncWrite + Unpin>(
 /// All bytes until the end of the stream, with or without an error.
 pub(super) async fn rest(stream: &mut TlsStream<TcpStream>) -> String {
     let mut answer = Vec::new();
-    let _end = timeout(MOST, stream.read_to_end(&mut answer)).await.expect("an end");
+    let _end = timeout(MOST, stream.read_to_end(&mut answer))
+        .await
+        .expect("the server ends the connection");
     String::from_utf8_lossy(&answer).into_owned()
 }
 

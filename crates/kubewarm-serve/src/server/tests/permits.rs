@@ -168,7 +168,7 @@ async fn a_response_read_too_slowly_is_disconnected() {
         }
         taken
     };
-    let taken = timeout(MOST, over_http1).await.expect("an end");
+    let taken = timeout(MOST, over_http1).await.expect("the server ends the connection");
     assert!(taken < PART * PARTS, "{taken}");
     released(&permits).await;
 
@@ -182,7 +182,7 @@ async fn a_response_read_too_slowly_is_disconnected() {
         }
         Ok::<_, hyper::Error>(())
     };
-    assert!(timeout(MOST, over_http2).await.expect("an end").is_err());
+    assert!(timeout(MOST, over_http2).await.expect("the server ends the connection").is_err());
     let _ended = timeout(MOST, connection).await.unwrap();
     released(&permits).await;
     served.end().await;

@@ -108,11 +108,12 @@ impl Scene {
         let bearer = [("authorization", &b"Bearer of-the-caller"[..])];
         let (credentials, peer) =
             (CallerCredentials::from_headers(bearer).unwrap(), IpAddr::from([127, 0, 0, 1]));
-        let mut places = Vec::new();
-        while let Ok((_, place)) = self.handlers.callers.admit_forwarded(&credentials, peer).await {
-            places.push(place);
+        let mut permits = Vec::new();
+        while let Ok((_, permit)) = self.handlers.callers.admit_forwarded(&credentials, peer).await
+        {
+            permits.push(permit);
         }
-        places.len()
+        permits.len()
     }
 }
 
@@ -293,7 +294,10 @@ async fn an_unreachable_api_server_is_reported_and_no_request_is_repeated() {
         let _gone = scene.next(0).await;
     });
     assert!(answer.starts_with("HTTP/1.1 504"), "{answer}");
-    assert!(!answer.to_lowercase().contains("retry-after"), "it can have succeeded: {answer}");
+    assert!(
+        !answer.to_lowercase().contains("retry-after"),
+        "the deletion can have succeeded: {answer}"
+    );
     let Scene { served, server, .. } = scene;
     drop(server);
     let answer = served.say(&asked).await;
