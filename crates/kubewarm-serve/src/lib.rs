@@ -3,8 +3,8 @@
 //! | module | content |
 //! |---|---|
 //! | [`callers`] | authenticates, authorizes and limits callers |
-//! | [`reads`] | chooses the store that answers a read, and the objects |
-//! | [`server`] | serves connections, and forwards requests |
+//! | [`reads`] | selects the store and the objects that answer a read |
+//! | [`server`] | serves connections, and forwards requests to the API server |
 //! | [`certificate`] | the serving certificate of a listener |
 //! | [`metrics`] | metrics of requests and watches |
 

@@ -38,8 +38,7 @@ pub fn names(host: &str, namespace: &str) -> Vec<String> {
         ["localhost", "127.0.0.1", "::1", "kubewarm"].map(Into::into).into();
     names.extend([format!("{service}.svc"), format!("{service}.svc.cluster.local"), service]);
     let host = host.to_ascii_lowercase();
-    // Leaves out a host name with other characters, because a certificate cannot contain it. The node or the
-    // pod determines the host name.
+    // `names` omits a host name with characters that a certificate cannot contain, such as spaces.
     let is_name = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     if is_name && !host.is_empty() && !names.contains(&host) {
         names.push(host);
@@ -52,7 +51,7 @@ impl ServingCertificate {
     ///
     /// # Errors
     ///
-    /// [`ServeError`] if a file cannot be read, or the files do not contain a pair.
+    /// [`ServeError`] if a file cannot be read, or the key does not belong to the certificate.
     pub fn of_files(certificate: PathBuf, key: PathBuf) -> Result<Self, ServeError> {
         let paths = vec![certificate.clone(), key.clone()];
         ReloadingFiles::new("the certificate", paths, move || load(&certificate, &key)).map(Self)

@@ -9,7 +9,8 @@ pub(super) struct AccessRequirement {
     /// The strictest access-loss policy of the profiles that serve reads from the informer.
     pub(super) policy: AccessLossPolicy,
     /// The informer's number of access losses when the request began. If the number changes, the request ends,
-    /// because the store was possibly emptied in between. `None` ignores earlier losses.
+    /// because the store was possibly emptied in between. `None` ignores past losses, so only the present
+    /// access counts.
     pub(super) losses: Option<u64>,
 }
 

@@ -11,8 +11,8 @@ use kubewarm_wire::{ObjectRequest, StatusError};
 /// The requirements of a field selector, translated for one kind.
 #[derive(Debug, Default)]
 pub(super) struct FieldFilter {
-    /// Tests of field values. Each has its requirement, except tests by a declared index. An informer whose own
-    /// field selector contains the requirement does not need the test.
+    /// Tests of field values. Each test has its requirement, or `None` for a declared index. An informer whose
+    /// own field selector contains the requirement does not need the test.
     tests: Vec<(Option<FieldRequirement>, BodyPredicate)>,
     /// The declared indexes that the field selector names.
     pub(super) indexes: Vec<IndexDefinition>,
@@ -101,8 +101,8 @@ fn unknown(resource: &Resource, kind: &KindInfo, field: &str) -> StatusError {
     failure.specific_to_cache()
 }
 
-/// The path of a field by which the API server selects objects. The text is the value of objects without the
-/// field.
+/// Returns the path of a field by which the API server selects objects, and the value that objects without the
+/// field have.
 fn served_field(
     resource: &Resource,
     kind: &KindInfo,

@@ -21,7 +21,7 @@ impl KindInfo {
         self.document.resource.api_version().into()
     }
 
-    /// The kind of the kind's lists, such as `DeploymentList`.
+    /// The kind of a list of these objects, such as `DeploymentList`.
     pub(super) fn list_kind(&self) -> Arc<str> {
         match &self.definition {
             Some(definition) => Arc::clone(&definition.list_kind),

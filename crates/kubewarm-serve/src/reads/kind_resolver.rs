@@ -21,7 +21,7 @@ const TTL: Duration = Duration::from_mins(1);
 /// How long after `TTL` reads still use a definition while kubewarm fetches it again. After this time, reads
 /// wait for the fetch.
 const MAX_STALE: Duration = Duration::from_mins(5);
-/// The maximum number of remembered definitions.
+/// The maximum number of cached definitions.
 const MAX_CACHED: u64 = 1_024;
 
 /// Fetches the definition of a kind; `None` if the kind has none.
@@ -117,7 +117,7 @@ impl KindResolver {
     }
 
     /// Returns the definition from the cache, or fetches it. While kubewarm fetches an expired definition
-    /// again, reads use the expired one for up to `MAX_STALE`, because the API server can be unreachable.
+    /// again, reads use the expired one for up to `MAX_STALE`.
     async fn definition(
         &self,
         resource: &Resource,

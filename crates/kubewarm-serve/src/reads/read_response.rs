@@ -33,8 +33,8 @@ pub struct ReadSource {
     pub is_stale: bool,
 }
 
-/// The maximum number of bytes that hyper receives at once from a body. HTTP/1.1 adds 8 bytes of chunk framing,
-/// so that one part fills a TLS record of 16 KiB.
+/// The maximum number of bytes that hyper receives at once from a body. With 8 bytes of HTTP/1.1 chunk framing,
+/// one part fills a TLS record of 16 KiB.
 pub const PART_BYTES: usize = (16 << 10) - 8;
 /// The size in bytes of the pieces in which kubewarm encodes a list. A connection writes one piece at once, and
 /// the piece stays in the processor's cache until it is encrypted.
@@ -54,7 +54,7 @@ pub enum ReadBody {
 
 /// A list that kubewarm encodes piece by piece. It decompresses each object only when it encodes the object.
 pub struct ListPages {
-    /// `None` after the last piece.
+    /// The format of the list; `None` after the last piece.
     envelope: Option<ResponseEnvelope>,
     snapshot: ObjectSnapshot,
     authorized_scope: AuthorizedScope,

@@ -20,7 +20,7 @@ const VERSION_POLL: Duration = Duration::from_millis(20);
 /// attempt.
 const MAX_TRIES: usize = 4;
 
-/// Why a read cannot be answered yet.
+/// Why kubewarm cannot answer a read yet.
 pub(super) enum RetryReason {
     /// No informer that can serve the request is warm.
     Cold {
@@ -31,7 +31,7 @@ pub(super) enum RetryReason {
     },
     /// No store has reached the version that the read needs.
     Behind {
-        /// The needed version.
+        /// The resource version that the read needs.
         query: ResourceVersion,
         /// The newest version of all stores that could answer; `None` if no store has a version.
         newest: Option<ResourceVersion>,
@@ -102,7 +102,8 @@ impl ReadService {
                         waited = Some(WaitReason::Sync);
                         let until = started_at + wait;
                         let is_over = timeout_at(until, changes.changed()).await.is_err();
-                        // Changes of other informers wake this read too, so each wake checks the time.
+                        // Changes of other informers wake this read too, so the read checks its time limit
+                        // after each wake.
                         if is_over || until <= Instant::now() {
                             return Err(if is_forbidden { access_missing() } else { not_warm() });
                         }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 pub(super) struct ReadRoute<'a> {
     pub(super) request: &'a ObjectRequest,
     pub(super) kind: KindInfo,
-    /// The resolved field selector.
+    /// The field selector, translated for the kind.
     pub(super) fields: FieldFilter,
     /// The informers that can answer now, the best first; never empty.
     pub(super) candidates: Vec<CandidateInformer<'a>>,
@@ -31,7 +31,8 @@ pub(super) struct ReadRoute<'a> {
     cold_read_timeout: Duration,
     /// When the request arrived.
     started_at: Instant,
-    /// The informer that a freshness check has confirmed for this request, and the result of that check.
+    /// The informer that a freshness check has confirmed for this request, and the result of that check. `None`
+    /// before the first freshness check.
     confirmed: Option<&'a (InformerKey, FreshnessCheck)>,
 }
 
@@ -103,8 +104,8 @@ impl ReadService {
                 let Some(new_enough) = first(&is_new) else {
                     return Err(route.unconfirmed(&route.candidates));
                 };
-                // An informer with selectors receives no event of other objects, so its version can stay below
-                // a write's version. If all informers have selectors, the read does not wait for writes.
+                // A write to an object that an informer's selectors exclude does not advance the informer's
+                // version. If all informers have selectors, the read does not wait for writes.
                 let are_parts = readable.iter().all(|(it, _)| it.is_part());
                 match self.min_version(route).filter(|_| !are_parts) {
                     None => (Some(new_enough), None),

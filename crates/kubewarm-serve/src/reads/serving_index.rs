@@ -105,7 +105,7 @@ mod tests {
         InformerSpec::new(key.clone(), ProfileRef { namespace: "a".into(), name: "p".into() })
     }
 
-    /// A target with one declared informer, while the informer `old` serves its reads.
+    /// A target that declares `informer`, while the informer `old` still serves reads of the target.
     fn target(
         name: &str,
         informer: &InformerKey,

@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 /// How long kubewarm caches the version. The version changes only with an upgrade.
 const FRESH: Duration = Duration::from_mins(1);
 
-/// The API server's version, fetched with the operator's identity. Callers of this type authorize the client
-/// first.
+/// The API server's version, fetched with the operator's identity. The read API authorizes each client before
+/// it returns the version.
 #[derive(Debug)]
 pub struct ApiServerVersion {
     client: ApiClient,

@@ -85,7 +85,8 @@ impl IncomingRequest {
 fn has_upgrade(request: &http::Request<Incoming>) -> bool {
     let values = |name| request.headers().get_all(name).iter().map(|value| value.to_str());
     let options = values(CONNECTION).flatten().flat_map(|value| value.split(','));
-    // With several `Upgrade` headers, the API server could select a protocol that is not in `PROTOCOLS`.
+    // kubewarm accepts only one `Upgrade` header, because the API server could select another protocol of
+    // several.
     let mut protocols = values(UPGRADE);
     let protocol = protocols.next().and_then(Result::ok).filter(|_| protocols.next().is_none());
     request.version() == Version::HTTP_11
@@ -120,7 +121,7 @@ impl ResponseBody {
         self.unwritten.keep(permit);
     }
 
-    /// Counts the bytes that hyper receives from now on in `counter`.
+    /// `counter` counts the bytes of all parts that hyper receives after this call.
     pub(super) fn count_bytes(&self, counter: IntCounter) {
         self.unwritten.count_bytes(counter);
     }

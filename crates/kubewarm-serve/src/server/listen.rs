@@ -1,22 +1,23 @@
 //! The listener of the read address: TLS with HTTP/1.1 and HTTP/2, and limits on the resources that clients can
 //! use.
 //!
+//! The limits are fields of [`ReaderLimits`] and [`ConnectionLimits`], if no other value is named.
+//!
 //! | resource | limit | reaction to a higher value |
 //! |---|---|---|
-//! | connections in total | [`ReaderLimits::connections`] | connection closed at once |
-//! | connections of one address (IPv6: of one /64) without an accepted request | [`ReaderLimits::address_connections`] | connection closed at once |
-//! | time for a handshake, a head, the next HTTP/1.1 request and the first accepted request | [`ConnectionLimits::head_timeout`] | connection closed |
-//! | bytes of a head | [`ConnectionLimits::head_bytes`] | 431, or HTTP/2 stream reset |
+//! | connections in total | `connections` | connection closed at once |
+//! | connections of one address or IPv6 /64 without an accepted request | `address_connections` | closed at once |
+//! | time for a handshake, each head, and the first accepted request | `head_timeout` | connection closed |
+//! | bytes of a head | `head_bytes` | 431, or HTTP/2 stream reset |
 //! | lines of an HTTP/1.1 head | 100 | 431 |
 //! | bytes of a request body | 16 MiB if kubewarm forwards the request, 0 for a GET or HEAD | 413 |
-//! | requests in progress, in total and per user | [`ReaderLimits::requests`], [`ReaderLimits::user_quota`] | 429 |
-//! | requests in progress per HTTP/2 connection | [`ConnectionLimits::max_streams`] | HTTP/2 stream refused |
+//! | requests in progress, in total and per user | `requests`, `user_quota` | 429 |
+//! | requests in progress per HTTP/2 connection | `max_streams` | HTTP/2 stream refused |
 //! | reset streams, and frames of a head | hyper's limits: 20 and 1,024 | connection closed |
-//! | time and bytes of an unread part of a response | [`ConnectionLimits::part_timeout`], [`ConnectionLimits::max_buffered_bytes`] | connection closed |
-//! | slow reading of a response, except watches and forwarded responses | [`ConnectionLimits::min_bytes_per_second`] | connection closed |
-//! | time without a request | [`ConnectionLimits::idle_timeout`] | connection closed |
+//! | time and bytes of an unread part of a response | `part_timeout`, `max_buffered_bytes` | connection closed |
+//! | time to read a response, except watches and forwarded ones | `min_bytes_per_second` | connection closed |
+//! | time without a request | `idle_timeout` | connection closed |
 //! | time for responses in progress when the server stops | [`STOP`] | connection dropped |
-//! | the end of the process | [`STOP`] | dropped |
 //!
 //! This listener uses hyper, because actix-web, which serves the admin address, has too few limits. actix-web
 //! does not limit HTTP/2 streams, and accepts HTTP/2 heads of 16 MiB. With HTTP/1.1, actix-web limits only the
@@ -67,8 +68,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The limits of one connection that have no command-line flag.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionLimits {
-    /// The time limit of a TLS handshake, of each request head, and until the first accepted request. The time
-    /// for an HTTP/1.1 head starts at the end of the previous response.
+    /// The time limit of a TLS handshake, of each request head, and of the wait for the first accepted request.
+    /// The time for an HTTP/1.1 head starts at the end of the previous response.
     pub(super) head_timeout: Duration,
     /// The maximum size of a request head in bytes. A head with a token of 16 KiB and selectors with hundreds
     /// of values fits.
@@ -79,8 +80,8 @@ pub(super) struct ConnectionLimits {
     pub(super) max_buffered_bytes: usize,
     /// The time in which a client must read one part of a response, about 16 KiB.
     pub(super) part_timeout: Duration,
-    /// The minimum rate at which a client must read a response, in bytes per second. In total the client has
-    /// `part_timeout` and the response's size divided by this rate. Otherwise slow clients could hold all
+    /// The minimum rate at which a client must read a response, in bytes per second. The client has
+    /// `part_timeout` plus the response's size divided by this rate. Otherwise slow clients could hold all
     /// request permits.
     pub(super) min_bytes_per_second: NonZeroU64,
     /// How long a connection can stay without a request. Go clients keep idle connections for 90 s, so the

@@ -79,7 +79,7 @@ impl PendingResponse {
         self.0.lock().permit = Some(permit);
     }
 
-    /// Counts the bytes that hyper receives from now on in `counter`.
+    /// `counter` counts the bytes of all parts that hyper receives after this call.
     pub(super) fn count_bytes(&self, counter: IntCounter) {
         self.0.lock().counter = Some(counter);
     }

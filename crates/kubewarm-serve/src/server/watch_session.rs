@@ -1,4 +1,4 @@
-//! The response to a watch. It repeats the review of the caller's access until the watch ends.
+//! The response to a watch. kubewarm repeats the review of the caller's access until the watch ends.
 
 use super::{
     body::{OutgoingResponse, ResponseBody},
@@ -28,8 +28,8 @@ use tokio_util::sync::CancellationToken;
 const REVIEW_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval until the next access review if an access review had no result.
 const RETRY_INTERVAL: Duration = Duration::from_secs(4);
-/// The maximum age of the last positive access review of an open watch, counted from the review's request. Then
-/// kubewarm ends the watch, even if the API server answers no reviews.
+/// The maximum age of the last positive access review of an open watch, counted from the review's request. At
+/// this age kubewarm ends the watch, even if the API server answers no reviews.
 const MAX_REVIEW_AGE: Duration = Duration::from_secs(30);
 
 /// An open watch, with its permits, metrics and list entry.

@@ -61,7 +61,8 @@ impl<'a> CoveringInformers<'a> {
         }
         let is_enough = |serving: &&ServingInformer| match serving.key.projection {
             Projection::Full(_) => true,
-            // Some tables need only metadata. `CoveringInformers::with_fields` decides that later.
+            // Metadata is enough for some tables. `CoveringInformers::with_fields` later checks the table's
+            // columns.
             Projection::Metadata(_) => request.form != ResponseForm::Object(ObjectForm::Full),
         };
         let informers: Vec<_> = all.into_iter().filter(is_enough).collect();
@@ -142,12 +143,12 @@ impl<'a> CoveringInformers<'a> {
         Ok(self)
     }
 
-    /// The lowest staleness limit of the profiles that serve these informers.
+    /// The lowest staleness limit of all profiles of these informers.
     pub(super) fn max_staleness(&self) -> Duration {
         self.informers.iter().map(|it| it.declared.max_staleness).min().unwrap_or_default()
     }
 
-    /// The strictest read consistency of the profiles that serve these informers.
+    /// The strictest read consistency of all profiles of these informers.
     pub(super) fn consistency(&self) -> ReadConsistency {
         self.informers.iter().map(|it| it.declared.reads.consistency).max().unwrap_or_default()
     }
@@ -163,7 +164,7 @@ impl<'a> CoveringInformers<'a> {
 
     /// Returns the informers that can answer now, the best first. Whole objects precede metadata, and informers
     /// without selectors precede informers with selectors. After that the order is fresh, stale, paused. The
-    /// flag is true if no informer has permission to list and watch.
+    /// flag is true if all informers lack permission to list and watch.
     pub(super) fn rank_warm(
         &self,
         get_report: impl Fn(&InformerKey) -> Option<InformerReport>,
@@ -212,8 +213,8 @@ impl CandidateInformer<'_> {
             .map_or_else(|| "".into(), |it| Arc::clone(&it.declared.profile.namespace))
     }
 
-    /// Whether the informer has selectors. It then receives no events of other objects, so its version advances
-    /// only with bookmarks, about once a minute.
+    /// Whether the informer has selectors. It receives no events of objects that do not match, so its version
+    /// advances only with bookmarks, about once a minute.
     pub(super) fn is_part(&self) -> bool {
         !self.key.labels.is_empty() || !self.key.fields.is_empty()
     }

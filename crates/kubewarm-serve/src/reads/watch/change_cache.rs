@@ -48,7 +48,7 @@ pub(super) struct UnpackedChange {
 #[derive(Default)]
 struct ChangedObject {
     body: OnceLock<Option<Bytes>>,
-    /// The fields that field selectors have read from the body, for all watches.
+    /// The fields that field selectors have read from the body, shared by all watches.
     fields: Mutex<BodyFieldCache>,
 }
 

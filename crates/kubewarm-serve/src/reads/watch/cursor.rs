@@ -85,7 +85,7 @@ impl WatchCursor {
         self.initial.is_some()
     }
 
-    /// Returns what wakes this watch when its store changes.
+    /// Returns the notifier that wakes this watch when its store changes.
     pub(super) fn change_notifier(&self) -> Arc<Notify> {
         self.follower.change_notifier()
     }
@@ -100,7 +100,7 @@ impl WatchCursor {
         self.scan_budget.yield_if_over().await;
     }
 
-    /// Takes the next step, within the scan budget.
+    /// Produces the next events of the watch, until the scan budget is used up.
     pub(super) fn next(&mut self, shared: &ChangeCache) -> WatchStep {
         if let Some(piece) = self.next_initial_objects() {
             return WatchStep::Piece(piece);
@@ -114,7 +114,7 @@ impl WatchCursor {
         self.next_changes(shared)
     }
 
-    /// Writes the next initial objects; `None` if all have been sent.
+    /// Encodes the next initial objects; `None` if all have been sent.
     fn next_initial_objects(&mut self) -> Option<WatchChunk> {
         let Self { allowed, lines: by, is_first, scan_budget, initial, .. } = self;
         let (snapshot, _) = initial.as_mut()?;

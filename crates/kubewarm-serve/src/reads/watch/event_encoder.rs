@@ -8,7 +8,7 @@ use kubewarm_wire::{
 };
 use std::sync::Arc;
 
-/// Encodes events. Watches with equal encodings share their encoded lines.
+/// Encodes events. Watches with equal encoders share their encoded lines.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EventEncoder {
     /// The `apiVersion` of the objects, such as `apps/v1`.

@@ -101,14 +101,14 @@ fn is_websocket(request_headers: &HeaderMap) -> bool {
 pub(super) struct KeptHeaders {
     /// Whether to keep `Upgrade`, because the request switches protocols.
     pub(super) upgrade: bool,
-    /// Whether to keep `Accept-Encoding`. kubewarm removes it to find the written object's version in the
-    /// response.
+    /// Whether to keep `Accept-Encoding`. kubewarm removes this header from writes, because it must read the
+    /// object's version in an uncompressed response.
     pub(super) accept_encoding: bool,
 }
 
 /// The headers of the request to the API server. They contain no headers of the client's connection and of
 /// front proxies, and no `Host`, `Content-Length` and `Expect`. kubewarm writes `Authorization` again, so that
-/// the API server cannot parse another token than kubewarm.
+/// kubewarm and the API server use the same token.
 pub(super) fn forwarded_headers(
     request_headers: &HeaderMap,
     ForwardCredentials { token, protocols }: &ForwardCredentials,
@@ -142,8 +142,8 @@ pub(super) fn forwarded_headers(
         let protocols = HeaderValue::from_str(protocols).map_err(|_| unreadable())?;
         headers.insert(SEC_WEBSOCKET_PROTOCOL, protocols);
     }
-    // The API server writes these addresses to its audit log. It reads only the first `X-Forwarded-For` header,
-    // so all addresses are in one header.
+    // The API server writes the addresses of `X-Forwarded-For` to its audit log. It reads only the first header
+    // of this name, so all addresses are in one header.
     let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
     let peer = peer.to_canonical().to_string();
     let addresses: Vec<_> = before.chain([&*peer]).collect();

@@ -177,7 +177,8 @@ async fn requests_without_a_valid_bearer_token_are_not_forwarded() {
         ("POST /api/v1/pods", "", "403"),
         ("GET /logs", "Authorization: Basic Z29vZA==\r\n", "403"),
         ("GET /logs", "X-Remote-User: admin\r\n", "403"),
-        // The API server finds no token after two spaces, and it answers `/version` without authentication.
+        // The API server finds no token after two spaces, and answers `/version` without authentication.
+        // kubewarm must not forward such a request.
         ("GET /version", "Authorization: Bearer  a\r\n", "403"),
         ("GET /logs", "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", "400"),
         // The API server does not accept this token.
