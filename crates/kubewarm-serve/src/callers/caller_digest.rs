@@ -78,7 +78,6 @@ fn sent(BearerCredentials { token, impersonation }: &BearerCredentials) -> Crede
     (token.as_str(), headers.collect())
 }
 
-/// Hashes the bytes that are written to it.
 struct DigestWriter(hmac::Context);
 
 impl io::Write for DigestWriter {

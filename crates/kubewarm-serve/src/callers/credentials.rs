@@ -14,7 +14,6 @@ const MAX_TOKEN: usize = 16 * 1024;
 pub struct CallerCredentials {
     pub(super) token: Option<Arc<BearerCredentials>>,
     pub(super) chain: Option<Arc<ClientCertChain>>,
-    /// Whether the request has impersonation headers.
     pub(super) is_impersonating: bool,
 }
 

@@ -162,7 +162,6 @@ fn fingerprint(pair: &CertifiedKey) -> String {
     bytes.collect::<Vec<_>>().join(":")
 }
 
-/// Reads the chain from one PEM file and the key from another.
 fn load(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, ServeError> {
     let chain = CertificateDer::pem_slice_iter(&read(certificate)?)
         .collect::<Result<Vec<_>, _>>()

@@ -47,7 +47,6 @@ pub(crate) struct ReloadingFiles<T: ?Sized> {
 }
 
 impl<T: ?Sized> ReloadingFiles<T> {
-    /// Reads the contents of the files at `paths` with `load`.
     pub(crate) fn new(
         name: &'static str,
         paths: Vec<PathBuf>,

@@ -61,7 +61,6 @@ impl FieldFilter {
         matches!(key.projection, Projection::Full(_)) || self.tests_beyond(key).all(is_held)
     }
 
-    /// The query for the informer's store.
     pub(super) fn query(&self, request: &ObjectRequest, key: &InformerKey) -> ObjectQuery {
         let comparisons = request.labels.comparisons().cloned().map(BodyPredicate::Label);
         ObjectQuery {

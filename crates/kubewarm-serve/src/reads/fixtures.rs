@@ -17,7 +17,6 @@ use kubewarm_wire::{ObjectRequest, RequestInfo, RequestTarget};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Parses a GET request.
 pub(super) fn parse_request(path: &str, query: &str) -> (ObjectRequest, Option<ProfileRef>) {
     let RequestInfo { profile, target: what } =
         RequestInfo::parse("GET", path, Some(query), None).unwrap();

@@ -57,7 +57,7 @@ pub struct ReadDependencies {
     pub catalog: StoreCatalog,
     /// The state of each informer.
     pub reports: InformerReports,
-    /// Wakes reads that wait for an informer.
+    /// Wakes waiting reads when the state of an informer changes.
     pub changes: ChangeNotifier,
     /// Runs freshness checks.
     pub freshness_checker: FreshnessChecker,

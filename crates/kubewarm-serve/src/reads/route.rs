@@ -29,7 +29,6 @@ pub(super) struct ReadRoute<'a> {
     pub(super) max_staleness: Duration,
     consistency: ReadConsistency,
     cold_read_timeout: Duration,
-    /// When the request arrived.
     started_at: Instant,
     /// The informer that a freshness check has confirmed for this request, and the result of that check. `None`
     /// before the first freshness check.
@@ -192,7 +191,6 @@ impl ReadService {
 }
 
 impl ReadRoute<'_> {
-    /// The query for the candidate's store.
     pub(super) fn query(&self, candidate: &CandidateInformer<'_>) -> ObjectQuery {
         self.fields.query(self.request, candidate.key)
     }

@@ -33,7 +33,6 @@ use tower::BoxError;
 /// switch to another protocol, such as h2c, requests could bypass kubewarm's checks.
 const PROTOCOLS: [&str; 2] = ["websocket", "spdy/3.1"];
 
-/// A request as handlers receive it.
 pub(super) struct IncomingRequest {
     pub(super) head: Parts,
     pub(super) body: Incoming,

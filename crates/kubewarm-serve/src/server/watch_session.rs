@@ -184,7 +184,6 @@ mod tests {
         Said::Allowed("jane")
     }
 
-    /// The reviews of a watch that starts now.
     async fn begun(callers: &Arc<CallerAdmission>) -> WatchReview {
         let (credentials, accesses) = (credentials(), vec![pods("watch", Some("web"))]);
         let (caller, _) = callers.admit(&credentials, &accesses[0], PEER).await.unwrap();

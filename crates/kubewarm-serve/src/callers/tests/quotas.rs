@@ -87,7 +87,6 @@ async fn one_user_has_few_access_reviews_at_once_from_all_addresses() {
     assert_eq!(count.most.load(Ordering::Relaxed), 16);
 }
 
-/// Tokens that begin with `new` are valid.
 fn known(token: &str, _: &str) -> Said {
     if token.starts_with("new") { Said::Allowed("jane") } else { Said::Unknown }
 }

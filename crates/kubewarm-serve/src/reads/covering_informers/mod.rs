@@ -15,7 +15,7 @@ use kubewarm_wire::{ObjectForm, ObjectRequest, ResponseForm, StatusError};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Why kubewarm does not serve kinds of aggregated APIs and unknown kinds.
+/// The reason in the 421 for kinds of aggregated APIs and for unknown kinds.
 pub(super) const AGGREGATED: &str = "it is served by an aggregated API, as far as kubewarm can tell, which may \
      hide objects from some callers (--serve-aggregated-groups)";
 const NOT_DECLARED: &str = "no CacheProfile that answers here keeps it warm";

@@ -234,7 +234,7 @@ impl ChangedObject {
 }
 
 /// The events of an object that was selected before a change (`was`) or is selected after it (`is`). `is_other`
-/// means that the change replaced the object by another one with its name.
+/// means that the change replaced the object by another object with the same name.
 fn event_pair(was: bool, is: bool, is_other: bool) -> EventPair {
     match (was, is) {
         (false, false) => [None, None],

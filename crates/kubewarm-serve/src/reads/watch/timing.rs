@@ -15,7 +15,6 @@ const MIN_LIFETIME: Duration = Duration::from_mins(30);
 /// How often a watch checks that profiles still serve its informer.
 pub(super) const PROFILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The deadlines of a watch.
 #[derive(Clone, Debug)]
 pub(super) struct WatchTiming {
     pub(super) end: Instant,
@@ -26,7 +25,6 @@ pub(super) struct WatchTiming {
 }
 
 impl WatchTiming {
-    /// The deadlines of a watch that starts at `now`.
     pub(super) fn new(watching: &WatchOptions, now: Instant) -> Self {
         let life = watching.timeout.unwrap_or_else(|| MIN_LIFETIME.mul_f64(1.0 + fastrand::f64()));
         let end = now + life;

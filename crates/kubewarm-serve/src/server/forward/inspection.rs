@@ -16,7 +16,7 @@ const FREE_BYTES: usize = 16 << 10;
 const MAX_MEMORY: usize = 16 << 20;
 /// The maximum number of bytes that kubewarm searches in one response. No object in etcd is larger.
 const MAX_READ: usize = 2 << 20;
-/// The number of bytes that one permit covers.
+/// The number of bytes that one permit of `WriteInspectionPermits` covers.
 const PERMIT_BYTES: usize = 1 << 10;
 
 /// Limits the memory of all responses that kubewarm searches for a version.

@@ -35,7 +35,6 @@ fn breaks_off(permits: &Permits) -> OutgoingResponse {
     response
 }
 
-/// Waits until all permits are released.
 async fn released(permits: &Permits) {
     let released = async {
         while (0..PERMITS).map_while(|_| permits.try_acquire(&())).collect::<Vec<_>>().len()

@@ -105,13 +105,11 @@ impl Served {
         Self::start(handler, certificate, ReaderLimits::default(), change)
     }
 
-    /// A read address whose responses come from `handler`.
     pub(super) fn by(handler: RequestHandler, change: impl FnOnce(&mut ConnectionLimits)) -> Self {
         let certificate = ServingCertificate::self_signed(names("here", "ops")).unwrap();
         Self::start(handler, certificate, ReaderLimits::default(), change)
     }
 
-    /// A read address with the connection limits `readers`.
     fn limited(readers: ReaderLimits, change: impl FnOnce(&mut ConnectionLimits)) -> Self {
         let handler: RequestHandler = Box::new(|request| Box::pin(routes(request)));
         let certificate = ServingCertificate::self_signed(names("here", "ops")).unwrap();

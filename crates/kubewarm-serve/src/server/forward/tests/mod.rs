@@ -43,7 +43,6 @@ struct Scene {
     handlers: Arc<Handlers>,
 }
 
-/// Authenticates three tokens as jane's, and rejects all other tokens.
 fn said(token: &str, _: &str) -> fake_reviews::Said {
     match token {
         "of-the-caller" | "a" | "b" => fake_reviews::Said::Denied("jane"),
