@@ -41,9 +41,9 @@ pub(crate) enum Said {
 /// The numbers of reviews that the fake API server has answered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Count {
-    /// Token reviews.
+    /// The number of token reviews.
     pub(crate) who: Arc<AtomicUsize>,
-    /// Access reviews.
+    /// The number of access reviews.
     pub(crate) may: Arc<AtomicUsize>,
     /// The maximum number of concurrent reviews.
     pub(crate) most: Arc<AtomicUsize>,

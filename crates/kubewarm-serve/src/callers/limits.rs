@@ -7,18 +7,19 @@ use std::{num::NonZeroUsize, thread, time::Duration};
 /// The limits for clients of the read address, as an administrator sets them.
 #[derive(Clone, Copy, Debug)]
 pub struct ReaderLimits {
-    /// Concurrent requests, except watches. The default is 400, as in the API server.
+    /// The maximum number of concurrent requests, except watches. The default is 400, as in the API server.
     pub requests: NonZeroUsize,
-    /// Concurrent watches.
+    /// The maximum number of concurrent watches.
     pub watches: NonZeroUsize,
-    /// Concurrent connections. A client uses one connection, and with HTTP/1.1 one more for each watch.
+    /// The maximum number of concurrent connections. A client uses one connection, and with HTTP/1.1 one more
+    /// for each watch.
     pub connections: NonZeroUsize,
-    /// Concurrent connections of one client address without an accepted request.
+    /// The maximum number of connections of one client address without an accepted request.
     pub address_connections: NonZeroUsize,
     /// The percentage of the requests, watches, connections, forwarded requests and unwritten bytes that one
     /// user can have.
     pub user_quota: u8,
-    /// The total bytes of responses that connections have received and not written.
+    /// The maximum number of bytes, in all responses, that connections have received and not written.
     pub unwritten_bytes: usize,
 }
 
@@ -28,20 +29,20 @@ pub struct ReaderLimits {
 pub struct CallerLimits {
     /// What callers read from this listener, for log messages.
     pub reads: &'static str,
-    /// Concurrent token reviews. One client address can have a quarter.
+    /// The maximum number of concurrent token reviews. One client address can have a quarter.
     pub token_reviews: usize,
-    /// Concurrent access reviews. One user can have a quarter.
+    /// The maximum number of concurrent access reviews. One user can have a quarter.
     pub access_reviews: usize,
     /// The maximum number of waiting token reviews, and also of waiting access reviews. One address or user can
     /// have half, because a starting controller sends many requests at once.
     pub waiting_reviews: usize,
     /// How long a review waits for a slot before kubewarm rejects the request.
     pub max_review_wait: Duration,
-    /// Concurrent forwarded requests, including watches and tunnels. One user can have `user_quota` percent.
-    /// Each request uses a connection to the API server and about 100 KiB of memory.
+    /// The maximum number of concurrent forwarded requests, including watches and tunnels. One user can have
+    /// `user_quota` percent. Each request uses a connection to the API server and about 100 KiB of memory.
     pub forwarded: usize,
-    /// Pieces of large responses that kubewarm encodes at once. Each piece occupies a processor. One user can
-    /// have a quarter.
+    /// The maximum number of pieces of large responses that kubewarm encodes at once. Each piece occupies a
+    /// processor. One user can have a quarter.
     pub large_responses: usize,
     /// The limits that an administrator sets.
     pub readers: ReaderLimits,
@@ -51,29 +52,29 @@ pub struct CallerLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum ReadLimit {
-    /// Connections of all clients.
+    /// The limit on connections of all clients.
     Connections,
-    /// Connections of one address that have carried no accepted request.
+    /// The limit on connections of one address without an accepted request.
     AddressConnections,
-    /// Connections of one user.
+    /// The limit on connections of one user.
     UserConnections,
-    /// Requests of all users.
+    /// The limit on requests of all users.
     Requests,
-    /// Requests of one user.
+    /// The limit on requests of one user.
     UserRequests,
-    /// Watches of all users.
+    /// The limit on watches of all users.
     Watches,
-    /// Watches of one user.
+    /// The limit on watches of one user.
     UserWatches,
-    /// Forwarded requests of all users.
+    /// The limit on forwarded requests of all users.
     ForwardedRequests,
-    /// Forwarded requests of one user.
+    /// The limit on forwarded requests of one user.
     UserForwardedRequests,
-    /// Reviews of all callers.
+    /// The limit on waiting and concurrent reviews of all callers.
     Reviews,
-    /// Reviews of one user or address.
+    /// The limit on waiting reviews of one user or address.
     UserReviews,
-    /// Invalid tokens of one address.
+    /// The limit on invalid tokens of one address.
     FailedTokens,
 }
 

@@ -92,7 +92,8 @@ impl KindResolver {
             group if is_builtin_group(group) => {
                 return Ok(Some(KindInfo { document, definition: None }));
             }
-            // kubewarm needs no permission to read the definition of its own kind.
+            // kubewarm contains the definition of its own kind, so it needs no permission to fetch this
+            // definition.
             v1alpha1::GROUP => self.own.clone(),
             _ => self.definition(resource, &definitions).await?,
         };

@@ -180,8 +180,7 @@ impl ReadService {
         let not_found = || StatusError::not_found(request.resource.group_resource(), name);
         let (candidate, object) = match found {
             Some(object) => (candidate, object),
-            // Only a current store shows that an object does not exist. The store of another candidate can be
-            // current.
+            // kubewarm returns 404 only from a current store, which can be the store of another candidate.
             None if route.is_current(candidate) => return Err(not_found().into()),
             None => match self.find_in_current_store(route, &key) {
                 Some((_, None)) => return Err(not_found().into()),
@@ -215,8 +214,8 @@ impl ReadService {
         })
     }
 
-    /// Clears the cache of changes that watches share every 15 s, until `stop` is cancelled. A watch that still
-    /// needs a change decompresses it again.
+    /// Every 15 s, clears the cache of changes that watches share, until `stop` is cancelled. A watch that
+    /// still needs a change decompresses it again.
     pub async fn run(&self, stop: CancellationToken) {
         stop.run_until_cancelled(async {
             loop {

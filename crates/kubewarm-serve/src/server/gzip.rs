@@ -19,7 +19,8 @@ const LEVEL: Compression = Compression::fast();
 /// The size in bytes from which a blocking-pool thread compresses a piece. On the connection's own thread, a
 /// large piece would delay the thread's other connections.
 const LARGE: usize = 32 << 10;
-/// Limits concurrent compressions to one per processor, so that informers get processor time too.
+/// Limits concurrent compressions of large pieces to one per processor, so that informers get processor time
+/// too.
 static COMPRESSIONS: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(thread::available_parallelism().map_or(1, NonZeroUsize::get)));
 

@@ -40,7 +40,7 @@ pub(super) struct UnpackedChange {
     before: ChangedObject,
     now: ChangedObject,
     written: Mutex<Vec<EncodedEvent>>,
-    /// The part of `ChangeCacheState::bytes` that this change has added.
+    /// The number of bytes of this change that `ChangeCacheState::bytes` includes.
     weighed: AtomicUsize,
 }
 

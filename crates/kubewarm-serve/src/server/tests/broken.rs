@@ -88,7 +88,7 @@ async fn a_panic_ends_only_its_http2_stream_and_releases_its_permit() {
 async fn a_panic_ends_only_its_http1_connection_and_releases_its_permit() {
     let permits = Permits::new(PERMITS, PERMITS);
     let served = Served::by(breaking(permits.clone()), |_| ());
-    // With 16 connections, each server thread has several.
+    // 16 connections are enough for several on each server thread.
     let open = join_all((0..16).map(|_| served.tls("http/1.1"))).await;
     let mut open: Vec<_> = open.into_iter().map(Result::unwrap).collect();
     for (stream, path) in open.split_off(12).iter_mut().zip(BROKEN) {
