@@ -102,8 +102,8 @@ impl ReadApi {
         let Some(forward) = &self.forward else { return self.answer_from_cache(&request).await };
         if !self.must_be_forwarded(&request) {
             match self.answer_from_cache(&request).await {
-                // kubewarm cannot forward a request with a client certificate. If the store's answer is a 400,
-                // the client receives that 400, because its message is more useful.
+                // kubewarm cannot forward a request with a client certificate. If kubewarm's own answer is a
+                // 400, the client receives that 400, because its message is more useful.
                 HandledRequest { answered: Err(failure), .. }
                     if failure.is_specific_to_cache()
                         && !(failure.code() == 400 && has_client_certificate(&request)) => {}
