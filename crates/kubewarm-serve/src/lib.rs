@@ -1,10 +1,10 @@
-//! The read API: a TLS listener that answers requests of the Kubernetes API from stores.
+//! The read API: a TLS listener that answers Kubernetes API requests from the stores in memory.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`callers`] | authenticates, authorizes and limits callers |
-//! | [`reads`] | chooses the store that answers a read, and the objects |
-//! | [`server`] | serves connections, and forwards requests |
+//! | [`reads`] | selects the store and the objects that answer a read |
+//! | [`server`] | serves connections, and forwards requests to the API server |
 //! | [`certificate`] | the serving certificate of a listener |
 //! | [`metrics`] | metrics of requests and watches |
 

@@ -1,4 +1,4 @@
-//! Binds the listeners of an address, and reports why an address cannot be served.
+//! Binds the TCP listeners of an address, and defines the error of servers that cannot start.
 
 use std::{
     io,
@@ -6,7 +6,7 @@ use std::{
 };
 use tower::BoxError;
 
-/// Why an address cannot be served: what failed, and the cause.
+/// Why a server cannot start or had to end: the failed step, and its cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}")]
 pub struct ServeError {
@@ -15,13 +15,14 @@ pub struct ServeError {
 }
 
 impl ServeError {
-    /// Adds `problem` to its cause. For use with `map_err`.
+    /// Returns a function for `map_err` that combines `problem` and the original error.
     pub fn of<E: Into<BoxError>>(problem: impl Into<String>) -> impl FnOnce(E) -> Self {
         move |source| Self { problem: problem.into(), source: source.into() }
     }
 }
 
-/// Binds `address`, and returns the listeners with the bound address. `[::]` binds all IPv4 and IPv6 addresses.
+/// Binds `address`. Returns the listeners and the bound address, with the actual port if port 0 was requested.
+/// `[::]` binds all IPv4 and IPv6 addresses.
 ///
 /// # Errors
 ///
@@ -37,15 +38,15 @@ pub fn bind_all_families(address: SocketAddr) -> io::Result<(Vec<TcpListener>, S
     let bound = first.local_addr()?;
     let mut listeners = vec![first];
     if everywhere && bound.is_ipv6() {
-        // Fails on a dual-stack socket, because the first listener also accepts IPv4.
+        // On a dual-stack host this bind fails, because the first listener already accepts IPv4.
         listeners.extend(TcpListener::bind((Ipv4Addr::UNSPECIFIED, bound.port())));
     }
     Ok((listeners, bound))
 }
 
-/// `EAFNOSUPPORT` if the kernel has no IPv6, and `EADDRNOTAVAIL` if IPv6 is disabled.
+/// Whether the host has no IPv6: `EAFNOSUPPORT` if the kernel lacks IPv6, `EADDRNOTAVAIL` if IPv6 is disabled.
 fn is_no_ipv6(error: &io::Error) -> bool {
-    /// The value on Linux. The standard library has no `ErrorKind` for it.
+    /// The error number on Linux. `io::ErrorKind` has no variant for this error.
     const EAFNOSUPPORT: i32 = 97;
     error.raw_os_error() == Some(EAFNOSUPPORT) || error.kind() == io::ErrorKind::AddrNotAvailable
 }

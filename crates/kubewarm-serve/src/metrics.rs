@@ -15,14 +15,16 @@ use std::{
     time::Duration,
 };
 
-/// Buckets in seconds, from a read in memory to a wait for a first list.
+/// Histogram buckets in seconds: the smallest for reads from memory, the largest for reads that wait for an
+/// informer's first list.
 const READ_BUCKETS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
-/// Buckets in seconds, from one request to the API server to the longest wait for a first list.
+/// Histogram buckets in seconds: the smallest for one request to the API server, the largest for the longest
+/// wait for an informer's first list.
 const READ_WAIT_BUCKETS: &[f64] =
     &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 15.0, 60.0];
 
-/// The kind of a request: the label `handler`.
+/// The kind of a request, as the metric label `handler`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum HandlerLabel {
@@ -30,46 +32,46 @@ pub enum HandlerLabel {
     Get,
     /// A list of objects.
     List,
-    /// A watch.
+    /// A watch of objects.
     Watch,
     /// A discovery document, or the API server's version.
     Discovery,
-    /// A request that is forwarded to the API server.
+    /// A request that kubewarm forwards to the API server.
     Forward,
-    /// A request that was rejected before its kind was known.
+    /// A request that kubewarm rejected before it determined the kind of the request.
     Other,
 }
 
-/// The source of a response: the label `cache`.
+/// The source of a response, as the metric label `cache`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ResponseSource {
-    /// A store that was warm and fresh, or cached data about the API.
+    /// A store that answered without a wait. All watches and discovery documents count here too.
     Hit,
-    /// A store, after a wait until it was warm and fresh.
+    /// A store that answered a get or list after the read waited for the store or for a freshness check.
     Wait,
     /// The API server, to which kubewarm forwarded the request.
     Bypass,
-    /// No source: kubewarm rejected the request.
+    /// No source: kubewarm itself returned an error.
     Rejected,
 }
 
-/// What a read has waited for: the label `reason`.
+/// What a read waited for last, as the metric label `reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum WaitReason {
-    /// An informer that is not warm.
+    /// A wait until an informer is warm.
     Sync,
-    /// A resource version.
+    /// A wait until a store reaches a resource version.
     ResourceVersion,
-    /// A freshness check of the informer.
+    /// A wait for a freshness check.
     FreshnessCheck,
 }
 
-/// The values of the label `outcome`: the wait was successful, or the read was rejected.
+/// The values of the label `outcome` of reads that waited: kubewarm answered the read, or returned an error.
 pub const WAIT_OUTCOMES: [MetricOutcome; 2] = [MetricOutcome::Success, MetricOutcome::Error];
 
-/// Why a client's watch ended: the label `reason`.
+/// Why a client's watch ended, as the metric label `reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ClientWatchEnd {
@@ -77,13 +79,13 @@ pub enum ClientWatchEnd {
     Timeout,
     /// The event log does not contain all changes after the watch's position.
     Expired,
-    /// The store did not reach the start version in time.
+    /// No store reached the requested start version in time.
     FutureVersion,
     /// The client read too slowly, and the watch fell behind the event log.
     Slow,
     /// The informer was stopped or blocked, or no profile serves it any more.
     InformerGone,
-    /// The caller lost its permission, or the API server did not confirm it in time.
+    /// The caller lost its permission, or the API server did not confirm the permission in time.
     Rejected,
     /// The client disconnected.
     Client,
@@ -91,28 +93,29 @@ pub enum ClientWatchEnd {
     Shutdown,
 }
 
-/// The maximum number of watched resources with their own series. All further resources share one series.
+/// The maximum number of resources with their own metric series. All further resources share the label value
+/// `_other`.
 const MAX_RESOURCES: usize = 200;
 
-/// Numbers of open watches, by the labels of their resource.
+/// The number of open watches by the labels `group`, `version` and `resource`.
 type OpenWatches = Arc<Mutex<HashMap<[String; 3], i64>>>;
 
-/// A response to a request.
+/// One response, with the values that the metrics record about it.
 #[derive(Clone, Copy, Debug)]
 pub struct ObservedResponse<'r> {
     /// The kind of the request.
     pub handler: HandlerLabel,
-    /// The resource that was requested; `None` without one, such as in discovery.
+    /// The requested resource; `None` for requests without a resource, such as discovery.
     pub resource: Option<&'r Resource>,
     /// The HTTP status.
     pub code: u16,
-    /// The outcome.
+    /// Whether kubewarm answered or rejected the request, or an error occurred.
     pub outcome: MetricOutcome,
     /// The source of the response.
     pub source: ResponseSource,
 }
 
-/// Counts an open watch until it is dropped.
+/// Counts an open watch in the metrics until this value is dropped.
 #[derive(Debug)]
 pub struct OpenClientWatch {
     metrics: ReadMetrics,
@@ -120,7 +123,7 @@ pub struct OpenClientWatch {
     end: ClientWatchEnd,
 }
 
-/// The metrics of reads. Clones count together.
+/// The metrics of the read API. Clones update the same metrics.
 #[derive(Clone, Debug)]
 pub struct ReadMetrics {
     requests: IntCounterVec,
@@ -132,7 +135,8 @@ pub struct ReadMetrics {
     watch_ends: IntCounterVec,
     limit_rejections: IntCounterVec,
     open: OpenWatches,
-    /// The resources that have series of their own. Series do not end before the process does, so this bounds them.
+    /// The resources with their own series, at most `MAX_RESOURCES`. The limit is necessary, because a series
+    /// lasts until the process ends.
     resources: Arc<RwLock<HashSet<Resource>>>,
 }
 
@@ -141,7 +145,7 @@ impl ReadMetrics {
     ///
     /// # Errors
     ///
-    /// [`prometheus::Error`] if they are already registered.
+    /// [`prometheus::Error`] if `registry` already contains one of these metrics.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let counters = |name: &str, labels: &[&str], help: &str| {
             register_int_counter_vec_with_registry!(name, help, labels, registry)
@@ -202,14 +206,15 @@ impl ReadMetrics {
         })
     }
 
-    /// Observes a read that waited, last for `reason`. `took` is the time from request to outcome.
+    /// Records a read that waited. `reason` is its last wait, and `took` is the time from the request to the
+    /// response.
     pub fn observe_wait(&self, reason: WaitReason, outcome: MetricOutcome, took: Duration) {
         let labels = [reason.as_ref(), outcome.as_ref()];
         self.waits.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// Gives `resource` its own series, up to the maximum number of resources. Call this only for callers with
-    /// permission to read the resource, so that other callers create no series.
+    /// Gives `resource` its own series, up to 200 resources. Call this only for callers with permission to read
+    /// the resource, so that other callers create no series.
     pub fn admit(&self, resource: &Resource) {
         if self.resources.read().contains(resource) {
             return;
@@ -220,7 +225,8 @@ impl ReadMetrics {
         }
     }
 
-    /// The label values of `resource`: its names, `_other` without series of its own, `""` without a resource.
+    /// The values of the labels `group`, `version` and `resource`. They are `_other` for a resource without its
+    /// own series, and empty without a resource.
     fn labels<'r>(&self, resource: Option<&'r Resource>) -> [&'r str; 3] {
         let Some(resource) = resource else { return [""; 3] };
         if self.resources.read().contains(resource) {
@@ -230,7 +236,7 @@ impl ReadMetrics {
         }
     }
 
-    /// Records a response. `took` is the time since the request's head.
+    /// Records a response. `took` is the time from the request's head to the response's head.
     pub fn observe_response(&self, response: &ObservedResponse<'_>, took: Duration) {
         let &ObservedResponse { handler, resource, code, outcome, source } = response;
         let [group, version, resource] = self.labels(resource);
@@ -241,18 +247,17 @@ impl ReadMetrics {
         self.duration.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// The counter of response bytes for `resource`.
+    /// The counter of response body bytes for `resource`.
     #[must_use]
     pub fn response_bytes(&self, resource: Option<&Resource>) -> IntCounter {
         self.response_bytes.with_label_values(&self.labels(resource))
     }
 
-    /// Counts a connection or request that `limit` rejected.
     pub(crate) fn count_rejection(&self, limit: ReadLimit) {
         self.limit_rejections.with_label_values(&[limit]).inc();
     }
 
-    /// Counts the limit that rejected a caller, if it was a limit.
+    /// Counts the rejection of a caller if a limit caused the rejection.
     pub(crate) fn count_refusal(&self, refused: &CallerRejection) {
         if let CallerRejection::Limited(limit) = refused {
             self.count_rejection(*limit);
@@ -273,12 +278,12 @@ impl ReadMetrics {
 }
 
 impl OpenClientWatch {
-    /// Counts events that are sent to the client.
+    /// Counts events that kubewarm sends to the client.
     pub fn count_events(&self, events: u64) {
         self.metrics.watch_events.with_label_values(&self.of).inc_by(events);
     }
 
-    /// Sets the reason of the watch's end. The default is a disconnected client.
+    /// Sets the reason of the watch's end. The default is [`ClientWatchEnd::Client`].
     pub fn set_end(&mut self, end: ClientWatchEnd) {
         self.end = end;
     }
@@ -293,7 +298,7 @@ impl Drop for OpenClientWatch {
             self.metrics.watches.with_label_values(&self.of).set(left);
         } else {
             open.remove(&self.of);
-            // The series exists, so only other label names could cause an error.
+            // Removal cannot fail, because the series exists and has these labels.
             let _removed = self.metrics.watches.remove_label_values(&self.of);
         }
         drop(open);
@@ -327,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_beyond_the_bound_and_those_that_were_not_admitted_share_series() {
+    fn resources_above_the_limit_and_resources_that_were_not_admitted_share_series() {
         let registry = Registry::new();
         let metrics = ReadMetrics::register(&registry).unwrap();
         let observe = |at: usize, code: u16| {
@@ -353,6 +358,6 @@ mod tests {
         assert_eq!(series(), MAX_RESOURCES + 1);
         observe(1_000, 403);
         observe(2_000, 403);
-        assert_eq!(series(), MAX_RESOURCES + 2, "both are counted under {OTHER}");
+        assert_eq!(series(), MAX_RESOURCES + 2, "both resources have the label value {OTHER}");
     }
 }

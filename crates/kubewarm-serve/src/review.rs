@@ -7,8 +7,8 @@ use kubewarm_api::model::{FieldSelector, LabelSelector};
 use kubewarm_client::with_selectors;
 use kubewarm_wire::AccessAttributes;
 
-/// The review of a path without a resource (`nonResourceURLs` in RBAC). `verb` is the HTTP method in lower
-/// case.
+/// The access review for a path that belongs to no resource, such as `/version` (`nonResourceURLs` in RBAC).
+/// `verb` is the HTTP method in lower case.
 #[must_use]
 pub fn path(verb: &str, path: &str) -> SelfSubjectAccessReviewSpec {
     let (path, verb) = (Some(path.to_owned()), Some(verb.to_owned()));
@@ -18,7 +18,7 @@ pub fn path(verb: &str, path: &str) -> SelfSubjectAccessReviewSpec {
     }
 }
 
-/// The review of objects of one kind, restricted by the selectors.
+/// The access review for the objects of one kind that match the selectors.
 pub(super) fn resource(
     access: &AccessAttributes<'_>,
     labels: &LabelSelector,
@@ -26,7 +26,7 @@ pub(super) fn resource(
 ) -> SelfSubjectAccessReviewSpec {
     let AccessAttributes { verb, group, version, resource, namespace, name } = *access;
     let text = |text: &str| Some(text.to_owned());
-    // No namespace means all namespaces, and no name means all names.
+    // A review without a namespace covers all namespaces, and a review without a name covers all names.
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let attributes = ResourceAttributes {
         verb: text(verb),

@@ -1,4 +1,4 @@
-//! The list of open watches, for the debug endpoint.
+//! The list of open client watches, for the admin path `/debug/watchers`.
 
 use crate::reads::{WatchFeed, WatchProgress};
 use jiff::Timestamp;
@@ -10,12 +10,13 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// The open watches. Clones share the list. It is bounded by the limit on watches, plus the watches that ended
-/// since the last one was opened.
+/// The list of open client watches. Clones share the list. Entries of ended watches stay in memory until the
+/// next watch opens.
 #[derive(Clone, Default)]
 pub struct WatcherRegistry(Arc<Mutex<Vec<Weak<WatcherEntry>>>>);
 
-/// The entry of an open watch, until it is dropped.
+/// The entry of one open watch, as `/debug/watchers` prints it. The watch leaves the list when this value is
+/// dropped.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WatcherEntry {
@@ -33,7 +34,8 @@ pub(super) struct WatcherEntry {
 }
 
 impl WatcherRegistry {
-    /// Adds a watch to the list. `who` and `informer` are opaque names of the user and the informer.
+    /// Adds a watch to the list until the caller drops the returned entry. `who` and `informer` are keyed
+    /// hashes of the user and the informer.
     pub(super) fn register(
         &self,
         who: String,
@@ -61,11 +63,12 @@ impl WatcherRegistry {
         watcher
     }
 
-    /// The list as `{"watchers":[…]}`, the oldest watch first. Takes about 2 µs per watch.
+    /// Returns the list as `{"watchers":[…]}`, in the order in which the watches opened. Takes about 2 µs per
+    /// watch.
     pub fn to_json(&self) -> String {
         let open: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         let entries: Vec<&WatcherEntry> = open.iter().map(AsRef::as_ref).collect();
-        // Contains only strings and numbers, so this cannot fail.
+        // The entries contain only strings and numbers, so their serialization cannot fail.
         let entries = serde_json::to_string(&entries).unwrap_or_else(|_| "[]".to_owned());
         format!("{{\"watchers\":{entries}}}\n")
     }

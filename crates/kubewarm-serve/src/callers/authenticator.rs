@@ -13,8 +13,8 @@ use kubewarm_client::{AuthenticationResult, BearerCredentials, CallerInfo, Expir
 use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
 
-/// How long a result is cached, positive or negative. A revoked or granted permission takes effect within this
-/// time.
+/// How long kubewarm caches the result of a review, positive or negative. A granted or revoked permission takes
+/// effect within this time.
 pub(super) const TTL: Duration = Duration::from_secs(10);
 /// The maximum number of cached token reviews.
 const MAX_CACHED: u64 = 1_024;
@@ -28,15 +28,15 @@ pub(super) struct Authenticator {
     failed: Arc<FailedTokenLimiter>,
 }
 
-/// A caller whose credentials were accepted. Only a caller that [`CallerAdmission::admit`](super::CallerAdmission::admit) has
-/// returned has passed an access review too.
+/// A caller whose credentials were accepted. A caller from
+/// [`CallerAdmission::admit`](super::CallerAdmission::admit) has passed an access review too.
 #[derive(Clone, Debug)]
 pub struct AuthenticatedCaller {
     /// The authenticated user.
     pub user: Arc<CallerInfo>,
-    /// When the oldest of the reviews that accepted the caller was requested.
+    /// The request time of the oldest review that accepted the caller.
     pub reviewed_at: Instant,
-    /// The hash of the user's name, by which limits count.
+    /// The hash of the user's name. It identifies the user in the limits per user.
     pub(super) name: CallerDigest,
     /// The token and the impersonation headers. `None` if a certificate authenticates the caller.
     pub(super) credentials: Option<Arc<BearerCredentials>>,
@@ -53,12 +53,13 @@ impl Authenticator {
         Self { reviews, key, runtime, users, queue, failed: Arc::default() }
     }
 
-    /// Authenticates `credentials` from `peer`. Sets `by` if the API server had to decide.
+    /// Authenticates the caller at the address `peer`. Sets `by` to `ApiServer` if the cache has no result for
+    /// the token.
     ///
     /// # Errors
     ///
-    /// [`CallerRejection`]. It is returned at once if too many reviews wait, or the address has sent too many invalid
-    /// tokens.
+    /// [`CallerRejection`] if the credentials are not accepted. Too many waiting reviews, or too many invalid
+    /// tokens of the address, cause a rejection without a review.
     pub(super) async fn authenticate(
         &self,
         credentials: &CallerCredentials,
@@ -68,10 +69,10 @@ impl Authenticator {
         if credentials.is_impersonating && !self.reviews.can_forward_impersonation() {
             return Err(CallerRejection::Impersonation);
         }
-        // Like the API server, ignores a token if the certificate is valid.
+        // Like the API server, kubewarm ignores the token if the certificate is valid.
         let certified = credentials.chain.as_deref().and_then(ClientCertChain::authenticate);
         let (identity, reviewed_at, presented) = match (certified, &credentials.token) {
-            // This process verifies certificates itself.
+            // kubewarm verifies certificates itself, without a review.
             (Some(identity), _) => (identity, Instant::now(), None),
             (None, Some(presented)) => {
                 let (identity, reviewed_at) =
@@ -92,7 +93,7 @@ impl Authenticator {
         }
     }
 
-    /// Reviews a token from `peer`. Returns the result, and when it was requested.
+    /// Returns the result of a token review, new or from the cache, and the request time of the review.
     async fn review_token(
         &self,
         credentials: &Arc<BearerCredentials>,
@@ -104,15 +105,15 @@ impl Authenticator {
             return Ok((known.value, known.requested_at));
         }
         *by = DecisionSource::ApiServer;
-        // Several clients can have one address. Invalid tokens must not affect clients whose token was accepted
-        // before.
+        // Several clients can have one address. The limit on invalid tokens does not apply to a client whose
+        // token was accepted before.
         let last = self.users.get_stale(&key);
         let was_accepted =
             last.is_some_and(|it| matches!(it.value, AuthenticationResult::Known(_)));
         let mut attempt =
             if was_accepted { None } else { self.failed.acquire_attempt(peer, Instant::now())? };
-        // The user is not known before the review. So a caller that joins a review in progress needs a waiting
-        // slot too.
+        // kubewarm does not know the user before the review, so waiting slots count by address. A caller that
+        // joins a review in progress needs a slot too.
         let mut waits = Some(self.queue.acquire_waiting(peer)?);
         let review = || {
             let (waits, permit) = (waits.take(), attempt.take());
@@ -122,7 +123,8 @@ impl Authenticator {
                 let _waits = waits;
                 let _slot = queue.acquire_slot(peer).await?;
                 let _attempt = match permit {
-                    // Other tokens of the address can have failed during the wait.
+                    // Checks the limit again, because other tokens of the address can have failed during the
+                    // wait.
                     None if !was_accepted => failed.acquire_attempt(peer, Instant::now())?,
                     permit => permit,
                 };

@@ -12,8 +12,8 @@ use kubewarm_client::{AuthorizationResult, ExpiringCache};
 use std::sync::Arc;
 use tokio::{runtime::Handle, time::Instant};
 
-/// The maximum number of cached access reviews, about 300 bytes each. The API server's own libraries cache as
-/// many.
+/// The maximum number of cached access reviews, about 300 bytes each. Kubernetes' webhook authorizer caches the
+/// same number.
 const MAX_CACHED: u64 = 8_192;
 
 pub(super) struct Authorizer {
@@ -34,8 +34,8 @@ impl Authorizer {
         Self { reviews, key, runtime, verdicts: ExpiringCache::new(MAX_CACHED, TTL), queue }
     }
 
-    /// Authorizes `access` for `caller`. Sets `by` if the API server had to decide. Returns when the oldest
-    /// result was requested: this one, or the one in [`AuthenticatedCaller::reviewed_at`].
+    /// Authorizes `access` for `caller`. Sets `by` to `ApiServer` if the cache has no decision. Returns the
+    /// older of two request times: of this review, and [`AuthenticatedCaller::reviewed_at`].
     ///
     /// # Errors
     ///

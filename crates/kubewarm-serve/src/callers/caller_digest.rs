@@ -1,4 +1,4 @@
-//! The keys of cached reviews: keyed hashes, so that the caches contain no token.
+//! The keys of cached reviews. They are keyed hashes, so that the caches contain no tokens.
 
 use crate::ServeError;
 use aws_lc_rs::{
@@ -15,13 +15,13 @@ use std::io;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CallerDigest([u8; 32]);
 
-/// The hash key of this process.
+/// The secret key of the hashes. Each process generates its own key.
 pub(super) struct DigestKey(hmac::Key);
 
-/// The token and the impersonation headers of a review.
+/// The token and the impersonation headers that kubewarm sends with a review.
 type CredentialParts<'p> = (&'p str, Vec<(&'p str, &'p [u8])>);
 
-/// Generates a hash key.
+/// Generates a random key for keyed hashes.
 ///
 /// # Errors
 ///
@@ -44,7 +44,8 @@ impl DigestKey {
         self.of(&sent(presented))
     }
 
-    /// The cache key of an access review. It includes the credentials if they are sent with the review.
+    /// The cache key of an access review. The key includes the credentials if kubewarm sends the review with
+    /// them.
     pub(super) fn of_access(
         &self,
         presented: Option<&BearerCredentials>,
@@ -53,20 +54,20 @@ impl DigestKey {
         self.of(&(presented.map(sent), spec))
     }
 
-    /// The key of the limits per user: a hash of the name alone. Each token of an account has another
-    /// `credential-id`, but all its tokens must count as one user.
+    /// The key of the limits per user: a hash of the user's name alone. The `extra` of each token contains
+    /// another `credential-id`, but all tokens of a ServiceAccount must count as one user.
     pub(super) fn of_name(&self, user: &CallerInfo) -> Result<CallerDigest, RequestFault> {
         self.of(&user.name)
     }
 
-    /// Hashes the JSON of `spec`, which differs for any two specs.
+    /// Hashes the JSON of `spec`. Two different specs have different JSON, so their hashes differ.
     fn of(&self, spec: &impl Serialize) -> Result<CallerDigest, RequestFault> {
         let mut writer = DigestWriter(hmac::Context::with_key(&self.0));
         serde_json::to_writer(&mut writer, spec).map_err(|error| {
             RequestFault::new(FaultReason::Internal, format!("the review: {error}"))
         })?;
         let mut digest = CallerDigest([0; 32]);
-        // Both have 32 bytes.
+        // `CallerDigest` and an HMAC-SHA256 both have 32 bytes, so `zip` copies all bytes.
         digest.0.iter_mut().zip(writer.0.sign().as_ref()).for_each(|(to, from)| *to = *from);
         Ok(digest)
     }
@@ -77,7 +78,6 @@ fn sent(BearerCredentials { token, impersonation }: &BearerCredentials) -> Crede
     (token.as_str(), headers.collect())
 }
 
-/// Hashes the bytes that are written to it.
 struct DigestWriter(hmac::Context);
 
 impl io::Write for DigestWriter {
@@ -146,7 +146,8 @@ mod tests {
                 spec.non_resource_attributes = Some(NonResourceAttributes::default());
             })),
             access(&about(|it| it.verb = text("list"))),
-            // An empty name differs from no name: a webhook can deny one name to a user who can read all.
+            // The empty name and no name need different digests, because an authorizer can decide differently
+            // about them.
             access(&about(|it| it.name = text(""))),
             access(&about(|it| it.name = text("web"))),
             access(&about(|it| it.namespace = text("web"))),
@@ -156,7 +157,11 @@ mod tests {
             assert!(!digests[..at].contains(digest), "{at}");
         }
         let other = DigestKey::generate().unwrap();
-        assert_ne!(other.of_credentials(&token).unwrap(), digests[0], "it depends on the key");
+        assert_ne!(
+            other.of_credentials(&token).unwrap(),
+            digests[0],
+            "the digest depends on the key"
+        );
     }
 
     #[test]

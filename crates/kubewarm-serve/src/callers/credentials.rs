@@ -14,7 +14,6 @@ const MAX_TOKEN: usize = 16 * 1024;
 pub struct CallerCredentials {
     pub(super) token: Option<Arc<BearerCredentials>>,
     pub(super) chain: Option<Arc<ClientCertChain>>,
-    /// Whether the request has impersonation headers.
     pub(super) is_impersonating: bool,
 }
 
@@ -24,19 +23,19 @@ pub enum CredentialsError {
     /// The request has no `Authorization` header.
     #[error("one header Authorization is needed")]
     Missing,
-    /// `Authorization` is repeated. A proxy and kubewarm could use different values.
+    /// The request has several `Authorization` headers. A proxy and kubewarm could use different values.
     #[error("one header Authorization is needed")]
     Repeated,
-    /// `Authorization` has another scheme.
+    /// `Authorization` has another scheme than `Bearer`, or its token contains spaces.
     #[error("Authorization has no bearer token")]
     NoBearer,
-    /// There is no token after `Bearer`.
+    /// `Authorization` contains no token after `Bearer`.
     #[error("the token is empty")]
     Empty,
-    /// The token is longer than 16 KiB. No cluster has such tokens.
+    /// The token is longer than 16 KiB.
     #[error("the token is longer than 16 KiB")]
     TooLong,
-    /// An impersonation header contains characters that are invalid in headers.
+    /// An `Impersonate-*` header contains characters that are invalid in headers.
     #[error("a header Impersonate-* cannot be read")]
     Impersonation,
 }
@@ -46,19 +45,19 @@ impl CallerCredentials {
     ///
     /// # Errors
     ///
-    /// [`CredentialsError`] if there are no valid credentials.
+    /// [`CredentialsError`] if the headers contain no valid bearer token.
     pub fn from_headers<'h>(
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     ) -> Result<Self, CredentialsError> {
         Self::with_chain(None, headers)
     }
 
-    /// Reads the credentials of a request on a connection with the client certificates `chain`. A token is
-    /// required only if there is no certificate.
+    /// Reads the credentials of a request on a connection with the client certificates `chain`. Without
+    /// `chain`, the request needs a token.
     ///
     /// # Errors
     ///
-    /// [`CredentialsError`] if there are no valid credentials.
+    /// [`CredentialsError`] if the request has no valid credentials.
     pub(crate) fn with_chain<'h>(
         chain: Option<Arc<ClientCertChain>>,
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
@@ -82,21 +81,21 @@ impl CallerCredentials {
         let is_impersonating = !impersonation.is_empty();
         let token = match (authorization.ok_or(CredentialsError::Missing).and_then(token), &chain) {
             (Ok(token), _) => Some(Arc::new(BearerCredentials { token, impersonation })),
-            // The certificate can be sufficient.
+            // Without a valid token, the certificate must authenticate the caller.
             (Err(_), Some(_)) => None,
             (Err(problem), None) => return Err(problem),
         };
         Ok(Self { token, chain, is_impersonating })
     }
 
-    /// The credentials of a token's owner, without impersonation.
+    /// Credentials with this token and without impersonation headers.
     #[must_use]
     pub fn bearer(token: Zeroizing<String>) -> Self {
         let presented = BearerCredentials { token, impersonation: Vec::new() };
         Self { token: Some(Arc::new(presented)), chain: None, is_impersonating: false }
     }
 
-    /// The token of the request, even if a certificate authenticates the caller.
+    /// The token of the request. It is returned even if a certificate authenticates the caller.
     #[must_use]
     pub fn token(&self) -> Option<&Zeroizing<String>> {
         self.token.as_deref().map(|presented| &presented.token)

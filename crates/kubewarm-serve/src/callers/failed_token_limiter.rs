@@ -1,34 +1,36 @@
-//! Limits the invalid tokens of each address, so that clients cannot guess tokens at the expense of others.
+//! Limits the invalid tokens that each client address can send, so that guesses of tokens do not delay other
+//! clients.
 
 use super::{CallerRejection, ReadLimit};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore, KeyedTokenBucket};
 use std::{net::IpAddr, time::Duration};
 use tokio::{sync::Semaphore, time::Instant};
 
-/// The interval after which an address can fail once more.
+/// The interval at which an address can send one more invalid token.
 const REFILL_INTERVAL: Duration = Duration::from_millis(100);
-/// The maximum number of failures of an address in a burst.
+/// The maximum number of invalid tokens that an address can send at once.
 const BURST: u32 = 10;
-/// With fewer failures left, an address can try only one token at a time. Otherwise its waiting attempts would
-/// occupy the queue.
+/// If an address can send fewer further invalid tokens, it can try only one token at a time. Otherwise its
+/// waiting tokens would fill the review queue.
 const FEW_LEFT: u32 = BURST / 2;
 
-/// The remaining failures of each address. The memory is bounded by the number of reviews that fail within a
-/// second.
+/// The number of invalid tokens that each address can still send. Memory use grows with the number of reviews
+/// that fail within a second.
 #[derive(Debug)]
 pub(super) struct FailedTokenLimiter {
     failures: KeyedTokenBucket<IpAddr>,
-    /// One permit for each address that has few failures left.
+    /// One permit for each address that can send fewer than `FEW_LEFT` further invalid tokens.
     few: KeyedSemaphore<IpAddr>,
 }
 
 impl FailedTokenLimiter {
-    /// Permits `peer` to try a token. If few failures are left, the address can try its next token after the
-    /// permit is dropped.
+    /// Permits `peer` to try a token. If the result contains a permit, the address can try its next token only
+    /// after the permit is dropped.
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if the address has no failures left, or has few left and already tries a token.
+    /// [`CallerRejection::Limited`] if the address can send no further invalid token, or can send only a few
+    /// and already tries a token.
     pub(super) fn acquire_attempt(
         &self,
         peer: IpAddr,
@@ -42,7 +44,7 @@ impl FailedTokenLimiter {
         }
     }
 
-    /// Counts a token of `peer` that was not accepted.
+    /// Records that a token of `peer` was invalid.
     pub(super) fn record_failure(&self, peer: IpAddr, now: Instant) {
         self.failures.charge(&peer, 1, now);
     }

@@ -1,4 +1,4 @@
-//! A scripted API server for reviews of callers.
+//! A fake API server for tests, with scripted results of token reviews and access reviews.
 
 use super::{
     CallerAdmission, CallerLimits, DecisionObserver, ReaderLimits, ReviewClient, UserPermits,
@@ -21,7 +21,7 @@ use std::{
 };
 use tokio::{runtime::Handle, time::sleep};
 
-/// The API server's key for the ID of a token, in the `extra` of a user.
+/// The API server's key for the ID of a token in the `extra` of a user.
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// The scripted result of a review.
@@ -32,27 +32,27 @@ pub(crate) enum Said {
     Denied(&'static str),
     /// The token is invalid.
     Unknown,
-    /// The token's owner may not impersonate another user. Contains the message.
+    /// The token's owner has no permission to impersonate. Contains the API server's message.
     NotAnother(&'static str),
-    /// The review has no result.
+    /// The review fails with this fault.
     Nothing(RequestFault),
 }
 
-/// The number of reviews.
+/// The numbers of reviews that the fake API server has answered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Count {
-    /// Token reviews.
+    /// The number of token reviews.
     pub(crate) who: Arc<AtomicUsize>,
-    /// Access reviews.
+    /// The number of access reviews.
     pub(crate) may: Arc<AtomicUsize>,
     /// The maximum number of concurrent reviews.
     pub(crate) most: Arc<AtomicUsize>,
 }
 
-/// Selects the result by token and verb. The verb of a token review is empty.
+/// Selects the result of a review by token and verb. The verb of a token review is empty.
 pub(crate) type Say = fn(&str, &str) -> Said;
 
-/// An API server with scripted results, each after `delay`.
+/// A fake API server with scripted results, each after `delay`.
 pub(super) struct Fake {
     pub(super) say: Arc<Mutex<Say>>,
     pub(super) count: Count,
@@ -72,7 +72,7 @@ impl Fake {
         }
     }
 
-    /// A result after the delay. Counts concurrent reviews.
+    /// Returns the result of `answer` after `delay`, and counts concurrent reviews.
     fn later<T: Send + 'static>(
         &self,
         answer: impl FnOnce() -> Result<T, RequestFault> + Send + 'static,
@@ -102,7 +102,7 @@ impl ReviewClient for Fake {
             let say = *say.lock();
             match say(&presented.token, "") {
                 Said::Allowed(name) | Said::Denied(name) => {
-                    // Like bound tokens: each token gives the account another `credential-id`.
+                    // Each token has its own `credential-id`, like bound tokens of a ServiceAccount.
                     let extra = [(CREDENTIAL.to_owned(), vec![presented.token.to_string()])].into();
                     let user = CallerInfo { name: name.to_owned(), extra, ..CallerInfo::default() };
                     Ok(AuthenticationResult::Known(Arc::new(user)))
@@ -127,13 +127,14 @@ impl ReviewClient for Fake {
             let of_resource = spec.resource_attributes.and_then(|it| it.verb);
             let verb = of_resource.or_else(|| spec.non_resource_attributes?.verb);
             let user = spec.user.unwrap_or_default();
-            // The `extra` contains the token. A certificate has no token, so the user name selects the result.
+            // `say` selects the result by the token in `extra`, or by the user's name if a certificate
+            // authenticated the user.
             let shown = spec.extra.and_then(|extra| extra.get(CREDENTIAL)?.first().cloned());
             let say = *say.lock();
             let (token, verb) = (shown.as_ref().unwrap_or(&user), verb.unwrap_or_default());
             match say(token, &verb) {
                 Said::Allowed(name) => {
-                    assert_eq!(user, name, "the user of another token");
+                    assert_eq!(user, name, "the review names the user of the token");
                     Ok(AuthorizationResult::Allowed)
                 }
                 Said::Denied(_) | Said::Unknown | Said::NotAnother(_) => {
@@ -145,7 +146,8 @@ impl ReviewClient for Fake {
     }
 }
 
-/// Callers of the read address, and the script, which a test can replace at any time.
+/// A `CallerAdmission` with the limits of the read address, and the script of its fake API server. A test can
+/// replace the script at any time.
 pub(crate) fn changing(say: Say) -> (CallerAdmission, Arc<Mutex<Say>>) {
     let fake = Fake::new(say);
     let say = Arc::clone(&fake.say);
@@ -160,7 +162,7 @@ pub(super) fn noted(fake: Fake, limits: &CallerLimits, note: DecisionObserver) -
     CallerAdmission::new(Arc::new(fake), limits, Handle::current(), note).unwrap()
 }
 
-/// The permits of each user, if there are `all` permits in total.
+/// Permits for each user in `names`. All users have `all` permits in total, and one user has at most a quarter.
 pub(crate) fn user_permits<const N: usize>(all: usize, names: [&str; N]) -> [UserPermits; N] {
     let (permits, key) = (KeyedSemaphore::new(all, quarter(all)), DigestKey::generate().unwrap());
     names.map(|name| {
@@ -169,7 +171,7 @@ pub(crate) fn user_permits<const N: usize>(all: usize, names: [&str; N]) -> [Use
     })
 }
 
-/// A review of access to pods in a namespace.
+/// An access review for pods in the namespace `shop`.
 pub(crate) fn pods(verb: &str, name: Option<&str>) -> SelfSubjectAccessReviewSpec {
     let pods = ResourceAttributes {
         verb: Some(verb.to_owned()),

@@ -1,4 +1,4 @@
-//! The limits on what callers can occupy at once.
+//! The limits on requests, watches, connections, reviews and unwritten bytes of callers.
 
 use super::CallerRejection;
 use kubewarm_client::{Exhausted, SemaphoreUsage};
@@ -7,41 +7,42 @@ use std::{num::NonZeroUsize, thread, time::Duration};
 /// The limits for clients of the read address, as an administrator sets them.
 #[derive(Clone, Copy, Debug)]
 pub struct ReaderLimits {
-    /// Concurrent requests, except watches. The default is the API server's default.
+    /// The maximum number of concurrent requests, except watches. The default is 400, as in the API server.
     pub requests: NonZeroUsize,
-    /// Concurrent watches.
+    /// The maximum number of concurrent watches.
     pub watches: NonZeroUsize,
-    /// Concurrent connections. A client has one connection, and with HTTP/1.1 one for each watch.
+    /// The maximum number of concurrent connections. A client uses one connection, and with HTTP/1.1 one more
+    /// for each watch.
     pub connections: NonZeroUsize,
-    /// Concurrent connections of one client address without an accepted request.
+    /// The maximum number of connections of one client address without an accepted request.
     pub address_connections: NonZeroUsize,
     /// The percentage of the requests, watches, connections, forwarded requests and unwritten bytes that one
     /// user can have.
     pub user_quota: u8,
-    /// The bytes of responses that connections have taken and not written. The limit counts by user.
+    /// The maximum number of bytes, in all responses, that connections have received and not written.
     pub unwritten_bytes: usize,
 }
 
-/// The limits for all callers of one listener. One user can have a part of a limit that counts by user. One
-/// client address can have a quarter of a limit that counts by address.
+/// The limits for all callers of one listener. A limit by user permits one user a part of the total. A limit by
+/// address permits one client address a quarter.
 #[derive(Clone, Copy, Debug)]
 pub struct CallerLimits {
     /// What callers read from this listener, for log messages.
     pub reads: &'static str,
-    /// Concurrent token reviews. The limit counts by address.
+    /// The maximum number of concurrent token reviews. One client address can have a quarter.
     pub token_reviews: usize,
-    /// Concurrent access reviews. The limit counts by user; one user can have a quarter.
+    /// The maximum number of concurrent access reviews. One user can have a quarter.
     pub access_reviews: usize,
-    /// Requests that wait for a token review, and the same number again for access reviews. One address or user
-    /// can have half, because a starting controller sends many requests at once.
+    /// The maximum number of waiting token reviews, and also of waiting access reviews. One address or user can
+    /// have half, because a starting controller sends many requests at once.
     pub waiting_reviews: usize,
-    /// How long a review waits for its slot.
+    /// How long a review waits for a slot before kubewarm rejects the request.
     pub max_review_wait: Duration,
-    /// Concurrent forwarded requests, with watches and tunnels. The limit counts by user. Each request holds a
-    /// connection to the API server and about 100 KiB.
+    /// The maximum number of concurrent forwarded requests, including watches and tunnels. One user can have
+    /// `user_quota` percent. Each request uses a connection to the API server and about 100 KiB of memory.
     pub forwarded: usize,
-    /// Pieces of large responses that are encoded at once; each piece occupies a processor for a moment. The
-    /// limit counts by user; one user can have a quarter.
+    /// The maximum number of pieces of large responses that kubewarm encodes at once. Each piece occupies a
+    /// processor. One user can have a quarter.
     pub large_responses: usize,
     /// The limits that an administrator sets.
     pub readers: ReaderLimits,
@@ -51,45 +52,46 @@ pub struct CallerLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum ReadLimit {
-    /// Connections of all clients.
+    /// The limit on connections of all clients.
     Connections,
-    /// Connections of one address that have carried no accepted request.
+    /// The limit on connections of one address without an accepted request.
     AddressConnections,
-    /// Connections of one user.
+    /// The limit on connections of one user.
     UserConnections,
-    /// Requests of all users.
+    /// The limit on requests of all users.
     Requests,
-    /// Requests of one user.
+    /// The limit on requests of one user.
     UserRequests,
-    /// Watches of all users.
+    /// The limit on watches of all users.
     Watches,
-    /// Watches of one user.
+    /// The limit on watches of one user.
     UserWatches,
-    /// Forwarded requests of all users.
+    /// The limit on forwarded requests of all users.
     ForwardedRequests,
-    /// Forwarded requests of one user.
+    /// The limit on forwarded requests of one user.
     UserForwardedRequests,
-    /// Reviews of all callers.
+    /// The limit on waiting and concurrent reviews of all callers.
     Reviews,
-    /// Reviews of one user or address.
+    /// The limit on waiting reviews of one user or address.
     UserReviews,
-    /// Rejected tokens of one address.
+    /// The limit on invalid tokens of one address.
     FailedTokens,
 }
 
-/// The slots of one limit. For a limit of one user or address, the slots of the user or address that uses most.
+/// The used slots of one limit. For a limit of one user or address, the slots of the user or address that uses
+/// most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitUsage {
-    /// Which limit.
+    /// The limit whose slots are counted.
     pub limit: ReadLimit,
-    /// Slots in use.
+    /// The number of used slots.
     pub in_use: usize,
-    /// Slots that exist.
+    /// The maximum number of slots.
     pub size: usize,
 }
 
 impl ReadLimit {
-    /// The limits with slots.
+    /// The limits in the metrics `kubewarm_read_in_use` and `kubewarm_read_limit`.
     pub const WITH_SLOTS: [Self; 9] = [
         Self::Connections,
         Self::AddressConnections,
@@ -102,8 +104,8 @@ impl ReadLimit {
         Self::UserForwardedRequests,
     ];
 
-    /// The limits that reject requests or connections. `UserConnections` rejects nothing: a connection without a slot
-    /// of its user keeps the slot of its address.
+    /// The limits that reject requests or connections. `UserConnections` rejects nothing: without a slot of its
+    /// user, a connection keeps the slot of its address.
     pub const REJECTING: [Self; 11] = [
         Self::Connections,
         Self::AddressConnections,
@@ -118,7 +120,7 @@ impl ReadLimit {
         Self::FailedTokens,
     ];
 
-    /// Whether the limit is of one user or address.
+    /// Whether the limit applies to one user or address, and not to all callers together.
     #[must_use]
     pub const fn is_callers_own(self) -> bool {
         match self {
@@ -180,8 +182,8 @@ impl CallerLimits {
         }
     }
 
-    /// The limits of the admin address. Its listener limits the requests. There, reviews do not wait, and there
-    /// are no watches.
+    /// The limits of the admin address, which has no watches. Its listener limits the requests, and reviews do
+    /// not wait for slots.
     #[must_use]
     pub fn for_admin() -> Self {
         Self {
@@ -198,7 +200,7 @@ impl CallerLimits {
 }
 
 impl ReaderLimits {
-    /// How much of `all` one user can have; at least one.
+    /// The number of slots that one user can have if all users have `all` slots; at least one.
     pub(super) fn user_limit(&self, all: usize) -> usize {
         (all.saturating_mul(self.user_quota.into()) / 100).max(1)
     }

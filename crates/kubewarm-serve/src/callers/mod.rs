@@ -1,8 +1,9 @@
-//! Authenticates and authorizes callers with reviews of the API server. A cached result is at most 10 s old.
+//! Authenticates and authorizes callers. The API server decides in reviews, and kubewarm caches each decision
+//! for at most 10 s.
 //!
-//! Each request needs two results, one after the other, and each has its own cache: one about the credentials,
-//! and one about the user's access. A decision about all names never answers a request for one name. Every user
-//! needs an access review, whatever groups the user has.
+//! Each request needs a token review and then an access review, and each type of review has its own cache. A
+//! cached decision about all names never applies to a request for one name. Every user needs an access review,
+//! whatever groups the user has.
 
 mod authenticator;
 mod authorizer;
@@ -48,21 +49,21 @@ pub const UNWRITTEN_UNIT: usize = 1 << 10;
 /// Receives each decision: its source, the decision itself, and how long it took.
 pub type DecisionObserver = Box<dyn Fn(DecisionSource, MetricOutcome, Duration) + Send + Sync>;
 
-/// One user's permits for a limited resource, such as the encoding of large responses.
+/// One user's permits for a limited resource, such as the bytes of unwritten responses.
 #[derive(Clone, Debug)]
 pub struct UserPermits {
     permits: KeyedSemaphore<CallerDigest>,
     user: CallerDigest,
 }
 
-/// Why a caller is rejected.
+/// Why kubewarm rejects a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallerRejection {
     /// The API server does not accept the credentials.
     Unauthorized,
     /// The API server accepts the credentials, but does not allow the request.
     Forbidden {
-        /// The caller's name. Empty if the API server rejected the review before it returned the name.
+        /// The user's name. Empty if the API server rejected the review before it returned the name.
         user: String,
         /// The authorizer's reason, if it returns one.
         reason: Option<String>,
@@ -72,11 +73,11 @@ pub enum CallerRejection {
     /// Too many reviews are in progress, the user has too many requests, or the address has sent too many
     /// invalid tokens.
     Limited(ReadLimit),
-    /// The API server has not decided.
+    /// A review failed, so the API server has not decided.
     Undecided(RequestFault),
 }
 
-/// Authenticates and authorizes callers, and limits what each caller can occupy.
+/// Authenticates and authorizes callers, and limits their requests, watches, connections and unwritten bytes.
 pub struct CallerAdmission {
     reviews: Arc<dyn ReviewClient>,
     authenticator: Authenticator,
@@ -91,8 +92,8 @@ pub struct CallerAdmission {
 }
 
 impl CallerAdmission {
-    /// Starts with empty caches and the given `limits`. `observer` receives each decision. Sends reviews on
-    /// `runtime`, because its connections must outlive the server's threads.
+    /// Starts with empty caches and the given `limits`. `observer` receives each decision. `runtime` sends the
+    /// reviews, because their connections must outlive the server's threads.
     ///
     /// # Errors
     ///
@@ -128,15 +129,16 @@ impl CallerAdmission {
         })
     }
 
-    /// Whether kubewarm can check impersonation. It needs reviews that are sent with the caller's own headers.
+    /// Whether kubewarm can check impersonation. For that, it must send reviews with the caller's own token and
+    /// `Impersonate-*` headers.
     #[must_use]
     pub fn can_check_impersonation(&self) -> bool {
         self.reviews.can_forward_impersonation()
     }
 
-    /// Authenticates the owner of `credentials`, who calls from `peer`, and authorizes `access`. The request
-    /// counts against its user's limit until the permit is dropped, so keep the permit in the response. `let
-    /// (caller, _)` drops it at once.
+    /// Authenticates the caller with `credentials` at the address `peer`, and authorizes `access`. The request
+    /// counts against the user's limit until the permit is dropped, so keep the permit until the response is
+    /// written.
     ///
     /// # Errors
     ///
@@ -144,7 +146,8 @@ impl CallerAdmission {
     ///
     /// # Cost
     ///
-    /// Two small requests, one after the other, if no result is cached. Concurrent equal reviews share them.
+    /// Two requests to the API server, one after the other, if no result is cached. Concurrent equal reviews
+    /// share one request.
     pub async fn admit(
         &self,
         credentials: &CallerCredentials,
@@ -163,8 +166,8 @@ impl CallerAdmission {
         .await
     }
 
-    /// Authenticates and authorizes the caller of an open watch again. Needs no request permit. Returns when
-    /// the older of the two results was requested.
+    /// Authenticates and authorizes the caller of an open watch again, without a request permit. Returns the
+    /// request time of the older of the two reviews.
     ///
     /// # Errors
     ///
@@ -182,8 +185,8 @@ impl CallerAdmission {
         .await
     }
 
-    /// Authorizes another `access` for a caller from [`CallerAdmission::admit`], as part of the same request. Returns
-    /// when the oldest of all results for this request was requested.
+    /// Authorizes another `access` for a caller from [`CallerAdmission::admit`], as part of the same request.
+    /// Returns the request time of the oldest review of this request.
     ///
     /// # Errors
     ///
@@ -196,8 +199,8 @@ impl CallerAdmission {
         self.observe_decision(async |by| self.authorizer.authorize(caller, access, by).await).await
     }
 
-    /// Authenticates the owner of `credentials`, and acquires a permit for a forwarded request from `peer`. The
-    /// API server itself authorizes the request. Keep the permit until the response or the tunnel has ended.
+    /// Authenticates the caller at the address `peer`, and acquires a permit for a forwarded request. The API
+    /// server itself authorizes the request. Keep the permit until the response or the tunnel has ended.
     ///
     /// # Errors
     ///
@@ -218,26 +221,28 @@ impl CallerAdmission {
         .await
     }
 
-    /// Acquires a connection slot of the user, after an accepted request. `None` if the user has no free slot.
+    /// Acquires a connection slot of the user. Call this after an accepted request. `None` if the user has no
+    /// free slot.
     #[must_use]
     pub fn acquire_connection(&self, caller: &AuthenticatedCaller) -> Option<KeyedPermit> {
         self.connections.try_acquire(&caller.name)
     }
 
-    /// The permits with which pieces of large responses to `caller` are encoded. One user has at most a quarter
-    /// of them.
+    /// The caller's permits to encode pieces of large responses. One user has at most a quarter of all these
+    /// permits.
     #[must_use]
     pub fn large_response_permits(&self, caller: &AuthenticatedCaller) -> UserPermits {
         UserPermits { permits: self.large.clone(), user: caller.name }
     }
 
-    /// The permits for unwritten bytes of responses to `caller`, in units of [`UNWRITTEN_UNIT`].
+    /// The caller's permits for unwritten bytes of responses. One permit covers [`UNWRITTEN_UNIT`] bytes.
     #[must_use]
     pub fn unwritten_byte_permits(&self, caller: &AuthenticatedCaller) -> UserPermits {
         UserPermits { permits: self.unwritten.clone(), user: caller.name }
     }
 
-    /// Acquires a watch permit for a caller from [`CallerAdmission::admit`]. It replaces the request permit.
+    /// Acquires a watch permit for a caller from [`CallerAdmission::admit`]. An open watch holds this permit
+    /// instead of a request permit.
     ///
     /// # Errors
     ///
@@ -251,7 +256,7 @@ impl CallerAdmission {
         })
     }
 
-    /// The slots in use, by limit.
+    /// The number of used slots of each limit, except the limits on all connections and on addresses.
     ///
     /// Cost: visits each user with a slot, so call it for a scrape, not for a request.
     #[must_use]
@@ -272,7 +277,8 @@ impl CallerAdmission {
         std::iter::once(connections).chain(others.into_iter().flatten()).collect()
     }
 
-    /// Runs `deciding` and reports its decision. A request that is dropped meanwhile reports no decision.
+    /// Runs `deciding`, and reports its decision to the observer. A future that is dropped before the decision
+    /// reports nothing.
     async fn observe_decision<T>(
         &self,
         deciding: impl AsyncFnOnce(&mut DecisionSource) -> Result<T, CallerRejection>,
@@ -287,7 +293,7 @@ impl CallerAdmission {
 }
 
 impl UserPermits {
-    /// Waits for `count` permits, or for all permits of the user if these are fewer. Never returns `None`.
+    /// Waits for `count` permits, or for the user's maximum if that is lower. Never returns `None`.
     pub async fn acquire(&self, count: usize) -> Option<KeyedPermit> {
         self.permits.acquire_many(&self.user, count).await
     }

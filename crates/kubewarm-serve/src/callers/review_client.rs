@@ -1,4 +1,4 @@
-//! The reviews of callers that kubewarm sends to the API server.
+//! Sends reviews of callers to the API server.
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
@@ -8,19 +8,19 @@ use kubewarm_client::{
 };
 use std::sync::Arc;
 
-/// Sends reviews of callers. A trait, so that tests can script the results.
+/// Sends token reviews and access reviews of callers. This is a trait so that tests can script the results.
 pub trait ReviewClient: Send + Sync + 'static {
-    /// Whether reviews are sent with the caller's own token and `Impersonate-*` headers.
+    /// Whether this client sends reviews with the caller's own token and `Impersonate-*` headers.
     fn can_forward_impersonation(&self) -> bool;
 
-    /// Reviews credentials, and returns their user.
+    /// Authenticates the credentials, and returns their user.
     fn authenticate(
         &self,
         presented: Arc<BearerCredentials>,
     ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>>;
 
-    /// Reviews whether the user has the access in `spec`. `presented` contains the caller's credentials, if reviews
-    /// need them.
+    /// Requests a decision about the access in `spec`. `presented` contains the caller's
+    /// credentials if the review is sent with them.
     fn authorize(
         &self,
         presented: Option<Arc<BearerCredentials>>,

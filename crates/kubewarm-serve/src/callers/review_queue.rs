@@ -16,24 +16,26 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// The time limit of one review. A metrics scrape needs two reviews and times out after 10 s.
+/// The time limit of one review. A metrics scrape needs two reviews and has a timeout of 10 s.
 pub(crate) const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The queue for one type of reviews, with limits per address or per user. Clones share the slots.
+/// The queue for token reviews or for access reviews, with limits per key: an address or a user. Clones share
+/// the slots.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewQueue<K> {
     slots: KeyedSemaphore<K>,
     waiting: KeyedSemaphore<K>,
     queue: Duration,
-    /// What callers read, for log messages.
+    /// What callers read, such as `objects` or `metrics`, for log messages.
     reads: &'static str,
-    /// Whether the last review had no result. The queues of the same callers share this.
+    /// Whether the last review had no result. The two queues share this value, so that an outage of the API
+    /// server logs one warning.
     is_failing: Arc<AtomicBool>,
 }
 
 impl<K: Copy + Eq + Hash> ReviewQueue<K> {
-    /// Creates a queue with `slots` slots. One key can have a quarter of the slots and half of the waiting
-    /// slots.
+    /// Creates a queue that sends `slots` reviews at once. One key can have a quarter of these slots, and half
+    /// of the slots for waiting reviews.
     pub(super) fn new(slots: usize, limits: &CallerLimits, is_failing: Arc<AtomicBool>) -> Self {
         Self {
             slots: KeyedSemaphore::new(slots, quarter(slots)),
@@ -44,28 +46,28 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
         }
     }
 
-    /// Acquires a waiting slot.
+    /// Acquires one of the slots for waiting reviews.
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if no slot is free.
+    /// [`CallerRejection::Limited`] if `one` has too many waiting reviews, or no slot is free.
     pub(super) fn acquire_waiting(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
         self.waiting.acquire_now(&one).map_err(|exhausted| {
             ReadLimit::rejection(exhausted, ReadLimit::Reviews, ReadLimit::UserReviews)
         })
     }
 
-    /// Waits for a slot to send a review of `one`.
+    /// Waits for a slot to send a review for `one`.
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if no slot is free in time.
+    /// [`CallerRejection::Limited`] if no slot becomes free in time.
     pub(super) async fn acquire_slot(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
         let slot = self.slots.acquire_within(&one, self.queue).await;
         slot.ok_or(CallerRejection::Limited(ReadLimit::Reviews))
     }
 
-    /// Awaits the result of `review`, within the time limit.
+    /// Waits for the result of `review`, for at most [`REVIEW_TIMEOUT`].
     ///
     /// # Errors
     ///

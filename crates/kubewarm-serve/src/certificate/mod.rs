@@ -1,5 +1,5 @@
-//! The serving certificate of an address: from files that are read again when they change, or self-signed at
-//! the start.
+//! The serving certificate of an address. It comes from files that kubewarm reads again when they change, or
+//! kubewarm signs it itself at the start.
 
 pub(crate) mod reloading_files;
 
@@ -29,7 +29,7 @@ const UNUSABLE: &str = "the certificate and the key cannot be used together";
 /// A certificate chain with its private key.
 pub struct ServingCertificate(ReloadingFiles<CertifiedKey>);
 
-/// The names of a self-signed certificate: the local names for a port-forward, the host name `host`, and the
+/// The names in a self-signed certificate: the local names for a port-forward, the host name `host`, and the
 /// Service's names in the operator's `namespace`.
 #[must_use]
 pub fn names(host: &str, namespace: &str) -> Vec<String> {
@@ -38,8 +38,7 @@ pub fn names(host: &str, namespace: &str) -> Vec<String> {
         ["localhost", "127.0.0.1", "::1", "kubewarm"].map(Into::into).into();
     names.extend([format!("{service}.svc"), format!("{service}.svc.cluster.local"), service]);
     let host = host.to_ascii_lowercase();
-    // A certificate cannot contain a host name with other characters. The host name comes from the node or the
-    // pod.
+    // `names` omits a host name with characters that a certificate cannot contain, such as spaces.
     let is_name = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     if is_name && !host.is_empty() && !names.contains(&host) {
         names.push(host);
@@ -52,7 +51,7 @@ impl ServingCertificate {
     ///
     /// # Errors
     ///
-    /// [`ServeError`] if a file cannot be read, or the files do not contain a pair.
+    /// [`ServeError`] if a file cannot be read, or the key does not belong to the certificate.
     pub fn of_files(certificate: PathBuf, key: PathBuf) -> Result<Self, ServeError> {
         let paths = vec![certificate.clone(), key.clone()];
         ReloadingFiles::new("the certificate", paths, move || load(&certificate, &key)).map(Self)
@@ -91,7 +90,7 @@ impl ServingCertificate {
         self.0.contents().cert.first().cloned()
     }
 
-    /// The time at which the certificate that is shown now expires.
+    /// The time at which the current certificate expires; `None` if the certificate cannot be parsed.
     #[must_use]
     pub fn expiry(&self) -> Option<Timestamp> {
         let der = self.der()?;
@@ -99,8 +98,8 @@ impl ServingCertificate {
         Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
     }
 
-    /// Reads the files again if they have changed. If they are invalid, the previous certificate stays, and one
-    /// warning is logged.
+    /// Reads the files again if they have changed. If the files are invalid, kubewarm keeps the previous
+    /// certificate and logs one warning.
     pub fn refresh(&self) {
         if let Some(pair) = self.0.refresh() {
             let (file, sha256) = (self.0.file().display(), fingerprint(&pair));
@@ -113,7 +112,7 @@ impl ServingCertificate {
     ///
     /// # Errors
     ///
-    /// [`ServeError`] if no TLS version or cipher is left.
+    /// [`ServeError`] if the TLS library supports no version or cipher.
     pub fn tls(
         self: &Arc<Self>,
         clients: Option<Arc<dyn ClientCertVerifier>>,
@@ -122,8 +121,8 @@ impl ServingCertificate {
         let resolver: Arc<dyn ResolvesServerCert> = Arc::<Self>::clone(self);
         let clients = clients.unwrap_or_else(WebPkiClientVerifier::no_client_auth);
         let mut provider = provider();
-        // Rust clients prefer AES-256. Go servers, such as the API server, select AES-128 in any case. AES-128
-        // needs a third less processor time.
+        // The server prefers AES-128, which needs a third less processor time than AES-256. Go servers, such as
+        // the API server, prefer it too, but Rust clients do not.
         provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()
@@ -145,7 +144,7 @@ const fn is_aes_128(suite: CipherSuite) -> bool {
     )
 }
 
-/// The cryptography of all TLS connections of this crate.
+/// The cryptographic library of all TLS connections of this crate.
 pub(crate) fn provider() -> CryptoProvider {
     default_provider()
 }
@@ -163,7 +162,6 @@ fn fingerprint(pair: &CertifiedKey) -> String {
     bytes.collect::<Vec<_>>().join(":")
 }
 
-/// Reads the chain from one PEM file and the key from another.
 fn load(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, ServeError> {
     let chain = CertificateDer::pem_slice_iter(&read(certificate)?)
         .collect::<Result<Vec<_>, _>>()
@@ -174,7 +172,7 @@ fn load(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, ServeError>
     pair(chain, key).map(Arc::new)
 }
 
-/// Adds the file and the missing `what` to a PEM error.
+/// Returns a function for `map_err` that names the file and the missing `what` in the error.
 pub(crate) fn not_pem(path: &Path, what: &str) -> impl FnOnce(pem::Error) -> ServeError + use<> {
     ServeError::of(format!("{} holds no {what} in PEM", path.display()))
 }
@@ -187,7 +185,7 @@ impl ResolvesServerCert for ServingCertificate {
 
 impl fmt::Debug for ServingCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Only the fingerprint, because the key is secret.
+        // Prints only the fingerprint, because the key is secret.
         let sha256 = self.fingerprint();
         f.debug_struct("ServingCertificate").field("sha256", &sha256).finish_non_exhaustive()
     }
@@ -224,8 +222,8 @@ mod tests {
         }
 
         fn write(&self, certificate: &str, key: &str) {
-            // Replaces the files, as the kubelet does with Secrets. A new inode shows the change independently
-            // of the clock.
+            // Replaces the files, as the kubelet does with Secrets. The new inode shows the change even if the
+            // modification time is equal.
             for (path, text) in self.files().into_iter().zip([certificate, key]) {
                 let next = path.with_extension("next");
                 fs::write(&next, text).unwrap();

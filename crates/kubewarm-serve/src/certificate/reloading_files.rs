@@ -1,4 +1,4 @@
-//! Contents of files that are read again when another process replaces the files.
+//! Contents of files that kubewarm reads again when another process changes the files.
 
 use crate::ServeError;
 use parking_lot::{Mutex, RwLock};
@@ -19,11 +19,12 @@ use tokio::{
 
 /// The maximum size of a file in bytes. A certificate chain has about 5 KiB.
 const MAX_FILE: u64 = 1 << 20;
-/// How often the files are checked for changes.
+/// The interval at which kubewarm checks the files for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Identifies the version of a file: inode, size and modification time. Kubernetes replaces the files of a
-/// Secret by a link. Other programs write files in place.
+/// Identifies the version of a file by inode, size and modification time. Kubernetes replaces the files of a
+/// Secret by a link, which changes the inode. Other programs write a file in place, which changes its size or
+/// time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FileStamp(Option<(u64, u64, i64, i64)>);
 
@@ -34,7 +35,7 @@ impl FileStamp {
     }
 }
 
-/// The parsed contents of files, which are read again when the files change.
+/// The parsed contents of files, which kubewarm reads again when the files change.
 pub(crate) struct ReloadingFiles<T: ?Sized> {
     /// The name of the contents in log messages.
     name: &'static str,
@@ -46,19 +47,18 @@ pub(crate) struct ReloadingFiles<T: ?Sized> {
 }
 
 impl<T: ?Sized> ReloadingFiles<T> {
-    /// Reads the contents of the files at `paths` with `load`.
     pub(crate) fn new(
         name: &'static str,
         paths: Vec<PathBuf>,
         load: impl Fn() -> Result<Arc<T>, ServeError> + Send + Sync + 'static,
     ) -> Result<Self, ServeError> {
-        // Taken before the first read, so that the next check finds a change during that read.
+        // The stamps are older than the first read, so that the next check finds a change during that read.
         let last_stamps = Mutex::new(stamps(&paths));
         let contents = RwLock::new(load()?);
         Ok(Self { name, paths, load: Box::new(load), last_stamps, contents })
     }
 
-    /// The first file; empty if there are none.
+    /// The path of the first file; empty if there are no files.
     pub(crate) fn file(&self) -> &Path {
         self.paths.first().map_or_else(|| Path::new(""), PathBuf::as_path)
     }
@@ -68,8 +68,8 @@ impl<T: ?Sized> ReloadingFiles<T> {
         Arc::clone(&self.contents.read())
     }
 
-    /// Reads the files if they have changed, and returns their new contents. If they are invalid, the previous
-    /// contents stay, and one warning is logged.
+    /// Reads the files if they have changed, and returns their new contents. If the files are invalid, kubewarm
+    /// keeps the previous contents and logs one warning.
     pub(crate) fn refresh(&self) -> Option<Arc<T>> {
         let stamps = stamps(&self.paths);
         let mut last_stamps = self.last_stamps.lock();
@@ -98,7 +98,8 @@ fn stamps(paths: &[PathBuf]) -> Vec<FileStamp> {
     paths.iter().map(|path| FileStamp::of(path)).collect()
 }
 
-/// Reads a file into memory that is never reallocated. It can be a key, and the caller erases it.
+/// Reads a file into a buffer that is never reallocated. A caller that reads a private key can thus erase its
+/// only copy.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ServeError> {
     bytes_of(path).map_err(ServeError::of(format!("{} cannot be read", path.display())))
 }
@@ -109,7 +110,7 @@ fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
     if length > MAX_FILE {
         return Err(io::Error::other("it is larger than 1 MiB, which no key and no chain is"));
     }
-    // One byte more than the file, so that the end is found without a reallocation.
+    // With one byte more than the file, `read_to_end` finds the end without a reallocation.
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default() + 1);
     file.take(length).read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -123,7 +124,8 @@ pub async fn keep_refreshed<T: Send + Sync + 'static>(of: Option<&Arc<T>>, refre
     loop {
         ticks.tick().await;
         let of = Arc::clone(of);
-        // Reads files, so it runs on a thread for blocking work. After a panic, the next check is in 5 s.
+        // `refresh` reads files, so a blocking-pool thread runs it. If `refresh` panics, the loop calls it
+        // again after 5 s.
         let _refreshed = spawn_blocking(move || refresh(&of)).await;
     }
 }
@@ -137,8 +139,8 @@ mod tests {
     fn changed_contents_are_used_and_invalid_contents_are_tried_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("letter");
-        // Replaces the file, as the kubelet does with Secrets. A new inode shows the change independently of
-        // the clock.
+        // Replaces the file, as the kubelet does with Secrets. The new inode shows the change even if the
+        // modification time is equal.
         let write = |text: &str| {
             let new = folder.path().join("new");
             fs::write(&new, text).unwrap();

@@ -6,10 +6,10 @@ use kubewarm_cache::informer::InformerReport;
 /// The conditions under which a list or watch can continue to read its informer's store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AccessRequirement {
-    /// The strictest access-loss policy of the profiles that serve the informer.
+    /// The strictest access-loss policy of the profiles that serve reads from the informer.
     pub(super) policy: AccessLossPolicy,
-    /// The informer's number of access losses when the request began. A different number ends the request,
-    /// because the store can have been emptied in between. `None` ignores earlier losses: only the present
+    /// The informer's number of access losses when the request began. If the number changes, the request ends,
+    /// because the store was possibly emptied in between. `None` ignores past losses, so only the present
     /// access counts.
     pub(super) losses: Option<u64>,
 }

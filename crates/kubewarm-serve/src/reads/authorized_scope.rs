@@ -1,4 +1,4 @@
-//! Checks, after the store's query, that each object is within the scope of the access review.
+//! Checks each object that a store's query has selected against the namespace and name of the access review.
 
 use kubewarm_wire::ObjectRequest;
 use std::sync::Arc;

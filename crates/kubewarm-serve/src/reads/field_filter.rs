@@ -1,5 +1,5 @@
-//! Translates field selectors into tests of stored objects, by the kind's selectable fields and by declared
-//! indexes.
+//! Translates the requirements of field selectors into tests of stored objects. A requirement can name a
+//! selectable field of the kind or a declared index.
 
 use super::kind_info::KindInfo;
 use kubewarm_api::model::{
@@ -8,23 +8,22 @@ use kubewarm_api::model::{
 use kubewarm_cache::store::{BodyPredicate, ObjectQuery};
 use kubewarm_wire::{ObjectRequest, StatusError};
 
-/// The requirements of a field selector, resolved for one kind.
+/// The requirements of a field selector, translated for one kind.
 #[derive(Debug, Default)]
 pub(super) struct FieldFilter {
-    /// Tests of field values. A test of a field that the API server selects by keeps the original requirement.
-    /// An informer with the same requirement in its field selector needs no such test.
+    /// Tests of field values. Each test has its requirement, or `None` for a declared index. An informer whose
+    /// own field selector contains the requirement does not need the test.
     tests: Vec<(Option<FieldRequirement>, BodyPredicate)>,
-    /// The declared indexes that the selector names.
+    /// The declared indexes that the field selector names.
     pub(super) indexes: Vec<IndexDefinition>,
 }
 
 impl FieldFilter {
-    /// Resolves each requirement to a field of the kind, or to the declared index that `index` returns for its
-    /// name.
+    /// Translates each requirement into a test of a field. `index` returns the field path of a declared index.
     ///
     /// # Errors
     ///
-    /// - 400 with the API server's message if the kind cannot be selected by the field
+    /// - 400 with the API server's message if neither the kind nor an index supports the field
     /// - the errors of `index`
     pub(super) fn resolve<'a>(
         request: &ObjectRequest,
@@ -53,7 +52,7 @@ impl FieldFilter {
         Ok(fields)
     }
 
-    /// Whether the informer's store has every field that the selector tests.
+    /// Whether the informer's store contains every field that the field selector tests.
     pub(super) fn is_answerable_from(&self, key: &InformerKey) -> bool {
         let is_held = |test: &BodyPredicate| match test {
             BodyPredicate::Field { path, .. } => path.is_metadata(),
@@ -62,7 +61,6 @@ impl FieldFilter {
         matches!(key.projection, Projection::Full(_)) || self.tests_beyond(key).all(is_held)
     }
 
-    /// The query for the informer's store.
     pub(super) fn query(&self, request: &ObjectRequest, key: &InformerKey) -> ObjectQuery {
         let comparisons = request.labels.comparisons().cloned().map(BodyPredicate::Label);
         ObjectQuery {
@@ -73,7 +71,7 @@ impl FieldFilter {
         }
     }
 
-    /// The tests that the informer's own field selector does not cover.
+    /// The tests for requirements that the informer's own field selector does not contain.
     fn tests_beyond<'a>(&'a self, key: &'a InformerKey) -> impl Iterator<Item = &'a BodyPredicate> {
         let is_met = |of: &FieldRequirement| key.fields.requirements().any(|has| has == of);
         let tests = self.tests.iter().filter(move |(of, _)| !of.as_ref().is_some_and(is_met));
@@ -81,8 +79,8 @@ impl FieldFilter {
     }
 }
 
-/// The failure for an unsupported field, with the API server's message for that kind. It is marked with
-/// `specific_to_cache`, because the API server can support fields that kubewarm does not.
+/// The failure for an unsupported field, with the API server's message for that kind. With `specific_to_cache`,
+/// `--forward` sends the request to the API server, which supports more fields.
 fn unknown(resource: &Resource, kind: &KindInfo, field: &str) -> StatusError {
     let failure = match (resource.group(), resource.resource()) {
         ("batch", "jobs") => {
@@ -102,7 +100,8 @@ fn unknown(resource: &Resource, kind: &KindInfo, field: &str) -> StatusError {
     failure.specific_to_cache()
 }
 
-/// The path of a field that the API server selects by, and the value of objects that lack the field.
+/// Returns the path of a field by which the API server selects objects, and the value that objects without the
+/// field have.
 fn served_field(
     resource: &Resource,
     kind: &KindInfo,
@@ -131,7 +130,7 @@ mod tests {
         Resource::new(of, "v1").unwrap()
     }
 
-    /// The error message for a selector; empty if the selector is accepted.
+    /// The error message for a field selector; empty if kubewarm accepts the selector.
     fn message(resource: &Resource, kind: &KindInfo, fields: &str) -> String {
         let (mut request, _) = parse_request("/api/v1/pods", &format!("fieldSelector={fields}"));
         request.resource = resource.clone();
@@ -202,7 +201,8 @@ mod tests {
         FieldPath::parse(text).unwrap()
     }
 
-    /// Resolves `fields` for pods in the namespace `a`, and returns the informers that can answer.
+    /// Resolves the field selector `fields` for pods in the namespace `a`, and returns the keys of informers
+    /// that can answer.
     fn answering(
         serving_index: &ServingIndex,
         fields: &str,

@@ -17,7 +17,6 @@ use kubewarm_wire::{ObjectRequest, RequestInfo, RequestTarget};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Parses a GET request.
 pub(super) fn parse_request(path: &str, query: &str) -> (ObjectRequest, Option<ProfileRef>) {
     let RequestInfo { profile, target: what } =
         RequestInfo::parse("GET", path, Some(query), None).unwrap();
@@ -58,7 +57,7 @@ pub(super) fn informer(namespace: &str, labels: &str, fields: &str) -> InformerK
     }
 }
 
-/// The informers of the profile `p` in `namespace`.
+/// The index with these informers of the profile `p` in `namespace`.
 pub(super) fn serving_index(namespace: &str, informers: &[InformerKey]) -> ServingIndex {
     let mut serving_index = ServingIndex::default();
     for informer in informers {
@@ -96,7 +95,7 @@ impl ServingIndex {
         });
     }
 
-    /// Declares an index of an informer in the profile of `namespace`.
+    /// Declares an index for an informer in the profile `p` of `namespace`.
     pub(super) fn index(
         &mut self,
         namespace: &str,
@@ -137,7 +136,7 @@ impl ServingIndex {
     }
 }
 
-/// The report of a warm informer that was last confirmed at `current_at`.
+/// The report of a warm informer whose store was last confirmed to be current at `current_at`.
 pub(super) fn report(current_at: Instant) -> InformerReport {
     InformerReport {
         phase: InformerPhase::Watching,
@@ -147,7 +146,7 @@ pub(super) fn report(current_at: Instant) -> InformerReport {
     }
 }
 
-/// The kind Pod; a custom resource if `field` names a selectable field.
+/// The kind Pod. It has a `CustomResourceDefinition` with this selectable field, unless `field` is empty.
 pub(super) fn kind(field: &str) -> KindInfo {
     let definition = FieldPath::parse(field).ok().map(|path| {
         let fields = [("v1".into(), [(field.into(), path)].into())].into();

@@ -9,8 +9,8 @@ use std::sync::Arc;
 pub(super) struct KindInfo {
     /// The kind's entry in discovery.
     pub(super) document: ResourceInfo,
-    /// The kind's `CustomResourceDefinition`. `None` for kinds of the API server itself and of
-    /// `--serve-aggregated-groups`. With that flag the administrator confirms that an aggregated API hides no
+    /// The kind's `CustomResourceDefinition`. `None` for built-in kinds, and for kinds of aggregated APIs in
+    /// `--serve-aggregated-groups`. With that flag the administrator confirms that the aggregated API hides no
     /// object from any caller.
     pub(super) definition: Option<Arc<CrdInfo>>,
 }
@@ -21,7 +21,7 @@ impl KindInfo {
         self.document.resource.api_version().into()
     }
 
-    /// The kind of a list, such as `DeploymentList`.
+    /// The kind of a list of these objects, such as `DeploymentList`.
     pub(super) fn list_kind(&self) -> Arc<str> {
         match &self.definition {
             Some(definition) => Arc::clone(&definition.list_kind),
@@ -29,12 +29,13 @@ impl KindInfo {
         }
     }
 
-    /// The selectable fields that the definition declares for this version.
+    /// The selectable fields that the `CustomResourceDefinition` declares for this version.
     pub(super) fn selectable_fields(&self) -> Option<&SelectableFields> {
         self.definition.as_ref()?.fields.get(self.document.resource.version())
     }
 
-    /// The printer for tables of this kind: by the definition's columns, or built in.
+    /// The printer for tables of this kind. It prints the columns of the `CustomResourceDefinition`, or the API
+    /// server's columns of a built-in kind.
     pub(super) fn printer(&self) -> TablePrinter {
         let of = &self.document.resource;
         match &self.definition {

@@ -1,4 +1,4 @@
-//! Looks up kinds by discovery and, for custom resources, by their definitions.
+//! Looks up kinds in discovery and, for custom resources, in their definitions (`CustomResourceDefinition`).
 
 use super::kind_info::KindInfo;
 use futures::future::{BoxFuture, FutureExt as _};
@@ -14,14 +14,14 @@ use parking_lot::Mutex;
 use std::{collections::BTreeSet, fmt, pin::pin, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch};
 
-/// How long a definition stays fresh. Its fields can change without a change in discovery. The limit also
-/// applies to a missing or forbidden definition. It also applies to an old definition that is kept because the
-/// API server does not answer.
+/// How long kubewarm uses a fetched definition before it fetches the definition again. Its fields can change
+/// without a change in discovery. The time also applies if the kind has no definition, or the API server
+/// forbids or does not answer the request.
 const TTL: Duration = Duration::from_mins(1);
-/// How long after `TTL` a read uses an old definition while kubewarm fetches it again. Later reads wait for
-/// the fetch.
+/// How long after `TTL` reads still use a definition while kubewarm fetches it again. After this time, reads
+/// wait for the fetch.
 const MAX_STALE: Duration = Duration::from_mins(5);
-/// The maximum number of remembered definitions.
+/// The maximum number of cached definitions.
 const MAX_CACHED: u64 = 1_024;
 
 /// Fetches the definition of a kind; `None` if the kind has none.
@@ -39,17 +39,18 @@ pub struct KindResolver {
     served: watch::Receiver<Option<Arc<ServedResources>>>,
     /// The groups of `--serve-aggregated-groups`.
     aggregated: BTreeSet<String>,
-    /// Runs the fetches, independently of the read server's threads, which can end earlier.
+    /// Runs the fetches, because the read server's threads can end earlier than a fetch.
     runtime: Handle,
-    /// Cached definitions, with the discovery snapshot that they belong to. A new snapshot discards them.
+    /// Cached definitions, with the discovery snapshot for which kubewarm fetched them. A new snapshot discards
+    /// them.
     definitions: Mutex<Option<(Arc<ServedResources>, CrdCache)>>,
-    /// The definition of the CacheProfile kind.
+    /// The definition of the CacheProfile kind itself.
     own: Option<Arc<CrdInfo>>,
 }
 
 impl KindResolver {
     /// Looks up kinds in the latest snapshot of `served`, and fetches definitions with `client` on `runtime`.
-    /// Kinds of the `aggregated` groups are served although they have no definition.
+    /// Reads serve kinds of the `aggregated` groups although these kinds have no definition.
     #[must_use]
     pub fn new(
         client: Client,
@@ -75,8 +76,8 @@ impl KindResolver {
         Self { fetch_crd_of, served, aggregated, runtime, definitions, own }
     }
 
-    /// Returns the description of a kind. `None` means that reads do not serve the kind. Discovery lacks such a
-    /// kind, or it belongs to an aggregated API, which can hide objects from some callers.
+    /// Returns the description of a kind. `None` if reads do not serve the kind. Then discovery does not list
+    /// the kind, or the kind belongs to an aggregated API, which can hide objects from some callers.
     ///
     /// # Errors
     ///
@@ -91,7 +92,8 @@ impl KindResolver {
             group if is_builtin_group(group) => {
                 return Ok(Some(KindInfo { document, definition: None }));
             }
-            // kubewarm needs no permission to read the definition of its own kind.
+            // kubewarm contains the definition of its own kind, so it needs no permission to fetch this
+            // definition.
             v1alpha1::GROUP => self.own.clone(),
             _ => self.definition(resource, &definitions).await?,
         };
@@ -99,7 +101,7 @@ impl KindResolver {
         Ok(is_served.then_some(KindInfo { document, definition }))
     }
 
-    /// The latest discovery snapshot, and the definitions that belong to it.
+    /// Returns the latest discovery snapshot, and the cache of definitions for this snapshot.
     fn now(&self) -> Result<(Arc<ServedResources>, CrdCache), RequestFault> {
         let mut held = self.definitions.lock();
         let unknown =
@@ -115,8 +117,8 @@ impl KindResolver {
         Ok((served, definitions))
     }
 
-    /// Returns the definition from the cache, or fetches it. A read does not wait while a recent definition is
-    /// fetched again, because the API server can be unreachable.
+    /// Returns the definition from the cache, or fetches it. While kubewarm fetches an expired definition
+    /// again, reads use the expired one for up to `MAX_STALE`.
     async fn definition(
         &self,
         resource: &Resource,
@@ -139,7 +141,7 @@ impl KindResolver {
     }
 }
 
-/// Fetches the definition. If the API server does not answer, the `last` one stays in use.
+/// Fetches the definition. Returns `last` if the API server does not answer.
 async fn fetch(
     fetch_crd_of: CrdFetcher,
     resource: Resource,
@@ -158,7 +160,7 @@ async fn fetch(
     }
 }
 
-/// The definition of the CacheProfile kind. It is made of constants, so `None` cannot occur.
+/// The definition of the CacheProfile kind. It is built from constants, so `None` cannot occur.
 fn own_definition() -> Option<Arc<CrdInfo>> {
     let applied = serde_json::to_value(CacheProfile::crd()).ok()?;
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles").ok()?;
@@ -181,7 +183,7 @@ mod tests {
         time::{Instant, advance, sleep},
     };
 
-    /// Looks up the kind `cacheprofiles` in `group`, which has no definition in the API server.
+    /// Looks up the kind `cacheprofiles` in `group`. The fake API server returns no definition.
     async fn served(group: &str, aggregated: &[&str]) -> Option<KindInfo> {
         let of = GroupResource::new(group, "cacheprofiles").unwrap();
         let resource = Resource::new(of, "v1alpha1").unwrap();
@@ -193,8 +195,8 @@ mod tests {
         kinds.resolve(&resource).await.unwrap()
     }
 
-    /// A lookup of one custom resource with a scripted API server: its answer, its delay and the number of
-    /// requests.
+    /// Looks up one custom resource in a fake API server. A test can change its answer and its delay, and read
+    /// the number of requests.
     struct Resolution {
         kinds: KindResolver,
         resource: Resource,
@@ -248,7 +250,7 @@ mod tests {
             let found = found.map(|kind| kind.is_some_and(|kind| *kind.list_kind() == *"Widgets"));
             let found = found.map_err(|fault| fault.reason());
             let took = began.elapsed();
-            // A task sends the request that refreshes a definition; let it run.
+            // A spawned task fetches an expired definition; the yield lets this task send its request.
             yield_now().await;
             (found, took, self.times.load(Ordering::Relaxed))
         }
@@ -267,7 +269,7 @@ mod tests {
             assert_eq!(
                 request.resolve().await,
                 (Ok(true), Duration::ZERO, 2),
-                "during the refresh"
+                "a refresh is in progress"
             );
         }
         sleep(2 * second).await;
@@ -284,7 +286,11 @@ mod tests {
             "the new answer is in use"
         );
         sleep(TTL + MAX_STALE).await;
-        assert_eq!(request.resolve().await, (Ok(false), second, 5), "an old answer is not used");
+        assert_eq!(
+            request.resolve().await,
+            (Ok(false), second, 5),
+            "an expired answer is not used"
+        );
     }
 
     #[tokio::test(start_paused = true)]

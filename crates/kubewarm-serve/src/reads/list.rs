@@ -14,8 +14,8 @@ impl ReadService {
         let request = route.request;
         let (candidate, reader) = self.choose(route)?;
         let query = route.query(candidate);
-        // A continue token needs a numeric version. Without one the whole list is returned: clients treat a
-        // response without a token as the last page.
+        // A continue token needs a numeric version. For another version, kubewarm returns the whole list,
+        // because clients treat a page without a token as the last page.
         let is_number = reader.version().is_some_and(|version| version.as_u64().is_some());
         let limit = request.limit.filter(|_| is_number);
         let limit = limit.map(|limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
@@ -82,7 +82,8 @@ fn select_page(
     })
 }
 
-/// Whether the store can answer for `version`. Informers of whole Secrets serve only the current version.
+/// Whether the store can answer a request for exactly `version`. Stores of whole Secrets serve only the current
+/// version.
 pub(super) fn remembers(
     candidate: &CandidateInformer<'_>,
     reader: &StoreReader,
@@ -94,8 +95,8 @@ pub(super) fn remembers(
     reader.remembers(version)
 }
 
-/// Drops objects that do not meet the tests. Yields to other tasks of the thread after each scan budget of
-/// bodies.
+/// Removes the objects that do not pass the query's tests. Yields to the thread's other tasks after each scan
+/// budget, about 1 MiB of decompressed bodies.
 pub(super) async fn pick(mut selected: ObjectSnapshot) -> ObjectSnapshot {
     while selected.filter_next() {
         tokio::task::yield_now().await;

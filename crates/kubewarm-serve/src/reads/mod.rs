@@ -1,8 +1,8 @@
 //! Answers gets, lists and watches from the stores of informers.
 //!
-//! Callers have passed an access review before they reach this module. It fetches no objects. A request for
-//! objects that no profile keeps warm gets an error which clients cannot mistake for "deleted" or "empty". Only
-//! definitions of custom resources are fetched (`kind_resolver.rs`).
+//! Callers have passed an access review before they reach this module. The module fetches no objects from the
+//! API server, only definitions of custom resources (`kind_resolver.rs`). A request for objects that no profile
+//! keeps warm gets 421. Clients cannot mistake this error for "deleted" or "empty".
 
 mod access_requirement;
 mod authorized_scope;
@@ -45,10 +45,10 @@ use std::{fmt, slice, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// The `Retry-After` of failures about stores that are not warm or not current, in seconds. A first list, or a
-/// probe of the watch, takes about this long.
+/// The `Retry-After` of failures about stores that are not warm or not current, in seconds. An informer's first
+/// list or a freshness check takes about this long.
 const RETRY_AFTER_SECONDS: u64 = 2;
-/// How often kubewarm drops the changes that watches share.
+/// The interval at which kubewarm clears the cache of changes that watches share.
 const SHARED_PERIOD: Duration = Duration::from_secs(15);
 
 /// The parts of the operator that reads depend on.
@@ -57,18 +57,18 @@ pub struct ReadDependencies {
     pub catalog: StoreCatalog,
     /// The state of each informer.
     pub reports: InformerReports,
-    /// Wakes reads that wait for an informer.
+    /// Wakes waiting reads when the state of an informer changes.
     pub changes: ChangeNotifier,
     /// Runs freshness checks.
     pub freshness_checker: FreshnessChecker,
-    /// Records the age of the stores that answer, by kind.
+    /// Records the age of the stores that answer reads, by resource.
     pub informer_metrics: Arc<InformerMetrics>,
     /// Records how long reads wait.
     pub metrics: ReadMetrics,
     /// Returns the informers that profiles serve reads from; `None` until the profiles have been listed. Called
     /// for every read.
     pub serving_index: Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync>,
-    /// Looks up kinds, for field selectors and tables.
+    /// Looks up the kinds of requests, for field selectors and tables.
     pub kinds: KindResolver,
     /// The operator namespace, whose profiles serve reads of every namespace.
     pub operator_namespace: Arc<str>,
@@ -78,12 +78,12 @@ pub struct ReadDependencies {
 pub struct ReadService {
     dependencies: ReadDependencies,
     written_versions: WrittenVersions,
-    /// Changes that several watches send.
+    /// Decompressed and encoded changes, which watches share.
     change_cache: watch::ChangeCache,
 }
 
 impl ReadService {
-    /// Creates the read service, with no recent writes remembered.
+    /// Creates the read service without any recorded writes.
     #[must_use]
     pub fn new(dependencies: ReadDependencies) -> Self {
         Self {
@@ -93,9 +93,9 @@ impl ReadService {
         }
     }
 
-    /// Records a write through this process, with the `version` that the API server has returned. Later reads of
-    /// that resource and namespace wait for this version for up to 3 s. Reads that request a version themselves
-    /// do not wait, nor do reads with the consistency `Eventual`. The version is forgotten after a minute.
+    /// Records a forwarded write, with the `version` that the API server has returned. For a minute, reads of
+    /// that resource and namespace wait up to 3 s for this version. Reads that request a version themselves do
+    /// not wait, nor do reads with the consistency `Eventual`.
     pub fn record_write(&self, written: WriteTarget, version: &ResourceVersion) {
         self.written_versions.record(written, version, Instant::now());
     }
@@ -112,8 +112,8 @@ impl ReadService {
     ///
     /// # Cost
     ///
-    /// Waits for an informer as long as its profiles permit, and up to 3 s for a version. Waits up to 3 s for a
-    /// freshness check, which concurrent reads share.
+    /// Waits for a warm informer as long as its profiles permit, and up to 3 s for a version. Waits up to 3 s
+    /// for a freshness check, which concurrent reads share.
     pub async fn read(
         &self,
         request: &ObjectRequest,
@@ -180,8 +180,7 @@ impl ReadService {
         let not_found = || StatusError::not_found(request.resource.group_resource(), name);
         let (candidate, object) = match found {
             Some(object) => (candidate, object),
-            // Only a current store shows that an object does not exist. It can be the store of another
-            // candidate.
+            // kubewarm returns 404 only from a current store, which can be the store of another candidate.
             None if route.is_current(candidate) => return Err(not_found().into()),
             None => match self.find_in_current_store(route, &key) {
                 Some((_, None)) => return Err(not_found().into()),
@@ -193,7 +192,7 @@ impl ReadService {
                 {
                     (other, object)
                 }
-                // After a freshness check of this candidate the read starts again.
+                // kubewarm repeats the read after a freshness check of this candidate.
                 Some((_, Some(_))) | None => {
                     return Err(route.unconfirmed(slice::from_ref(candidate)));
                 }
@@ -215,8 +214,8 @@ impl ReadService {
         })
     }
 
-    /// Every 15 s, drops the changes that watches share, until `stop`. A watch that still needs a change loads
-    /// it again.
+    /// Every 15 s, clears the cache of changes that watches share, until `stop` is cancelled. A watch that
+    /// still needs a change decompresses it again.
     pub async fn run(&self, stop: CancellationToken) {
         stop.run_until_cancelled(async {
             loop {

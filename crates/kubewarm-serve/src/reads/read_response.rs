@@ -1,4 +1,4 @@
-//! The answer to a get or list: one object, or a list that is encoded while it is sent.
+//! The response to a get or list: one object, or a list that kubewarm encodes while the connection sends it.
 
 use super::{
     authorized_scope::AuthorizedScope, covering_informers::CandidateInformer,
@@ -9,7 +9,7 @@ use kubewarm_cache::store::{ObjectSnapshot, ScanBudget};
 use kubewarm_wire::ObjectRequest;
 use std::{fmt, ops::ControlFlow, time::Duration};
 
-/// The answer to a get or list.
+/// The response to a get or list.
 #[derive(Debug)]
 pub struct ReadResponse {
     /// The response body.
@@ -20,10 +20,12 @@ pub struct ReadResponse {
     pub has_waited: bool,
 }
 
-/// The informer that answers a request, and its freshness. For a watch, the values are from its start.
+/// The informer that answers a request, and the freshness of its store. For a watch, the values are from the
+/// watch's start.
 #[derive(Clone, Debug)]
 pub struct ReadSource {
-    /// The informer's key. It contains namespaces and selectors, so clients receive only an opaque name for it.
+    /// The informer's key. Clients receive only a hash of the key, because the key contains namespaces and
+    /// selectors.
     pub informer: InformerKey,
     /// Time since the store was last confirmed to be current. `None` if that never happened.
     pub age: Option<Duration>,
@@ -31,37 +33,37 @@ pub struct ReadSource {
     pub is_stale: bool,
 }
 
-/// The largest part of a body that hyper receives at once, in bytes. HTTP/1.1 adds 8 bytes of chunk framing, so
+/// The maximum number of bytes that hyper receives at once from a body. With 8 bytes of HTTP/1.1 chunk framing,
 /// one part fills a TLS record of 16 KiB.
 pub const PART_BYTES: usize = (16 << 10) - 8;
-/// The size of a list's pieces, in bytes. A connection writes one piece at once, so a longer piece would cost
-/// another write. The piece is small enough to stay in the processor's cache until it is encrypted.
+/// The size in bytes of the pieces in which kubewarm encodes a list. A connection writes one piece at once, and
+/// the piece stays in the processor's cache until it is encrypted.
 pub const PIECE_BYTES: usize = 4 * PART_BYTES;
-/// The buffer capacity for one object, in bytes. A short list reserves it for each object. Every piece reserves
-/// it for its last object.
+/// The buffer capacity in bytes that kubewarm reserves for one object. A short list reserves it for each
+/// object, and every piece for its last object.
 const OBJECT_BYTES: usize = 4 << 10;
 
 /// A JSON body.
 #[derive(Debug)]
 pub enum ReadBody {
-    /// The complete body.
+    /// A complete body.
     Whole(Vec<u8>),
-    /// A list that is encoded piece by piece.
+    /// A list that kubewarm encodes piece by piece.
     Pages(Box<ListPages>),
 }
 
-/// A list that is encoded piece by piece. Each object is decompressed only when it is written.
+/// A list that kubewarm encodes piece by piece. It decompresses each object only when it encodes the object.
 pub struct ListPages {
-    /// `None` after the last piece.
+    /// The format of the list; `None` after the last piece.
     envelope: Option<ResponseEnvelope>,
     snapshot: ObjectSnapshot,
     authorized_scope: AuthorizedScope,
     /// Whether no object has been written yet.
     is_empty: bool,
-    /// Encoded bytes that the next piece sends.
+    /// Encoded bytes that belong to the next piece.
     left: Vec<u8>,
     scan_budget: ScanBudget,
-    /// Whether the request can still read the informer. Checked before each step of the encoding.
+    /// Whether the request can still read the informer. Each step of the encoding checks this first.
     has_access: ListAccessCheck,
 }
 
@@ -111,11 +113,11 @@ impl ListPages {
     }
 
     /// Returns the first piece, and whether more pieces can follow. A list of at most `bytes` bytes is returned
-    /// whole. The first piece of a longer list is rounded down to a multiple of [`PIECE_BYTES`].
+    /// whole. Otherwise the first piece is rounded down to a multiple of [`PIECE_BYTES`].
     ///
     /// # Errors
     ///
-    /// [`TruncatedListError`] if the informer has lost access.
+    /// [`TruncatedListError`] if the request can no longer read the informer.
     pub async fn first_piece(
         &mut self,
         bytes: usize,
@@ -126,12 +128,12 @@ impl ListPages {
     }
 
     /// Returns the next piece; `None` after the end. Not cancel safe: a dropped call loses the objects that it
-    /// has already written.
+    /// has already encoded.
     ///
     /// # Cost
     ///
     /// About 2 µs per object, more for large objects. The call yields to other tasks after each 1 MiB of
-    /// decompressed bodies. It does so even if it writes little of each body, such as its metadata.
+    /// decompressed bodies, even if it encodes only the objects' metadata.
     pub async fn next_piece(&mut self) -> Option<Result<Vec<u8>, TruncatedListError>> {
         self.envelope.as_ref()?;
         let most = self.snapshot.objects().saturating_mul(OBJECT_BYTES);
@@ -143,8 +145,8 @@ impl ListPages {
         Some(written.map(|_| out))
     }
 
-    /// Writes objects until `out` has at least `bytes` bytes, and returns whether objects can be left. Bytes
-    /// beyond a multiple of [`PIECE_BYTES`] are kept for the next piece.
+    /// Encodes objects until `out` has at least `bytes` bytes, and returns whether objects can be left. Bytes
+    /// after a multiple of [`PIECE_BYTES`] stay in `left` for the next piece.
     async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, TruncatedListError> {
         out.append(&mut self.left);
         loop {
@@ -209,7 +211,8 @@ mod tests {
         },
     };
 
-    /// The list that is returned when the request selects every object of the store.
+    /// The list for a request, if the store's query selects every object. Only `AuthorizedScope` then removes
+    /// objects.
     async fn answered(objects: &[(&str, &str)], path: &str, query: &str) -> serde_json::Value {
         let mut pages = pages(objects, path, query, Box::new(|| true));
         let mut body = Vec::new();
@@ -228,7 +231,8 @@ mod tests {
         pages_of("", objects, path, query, has_access)
     }
 
-    /// The list of objects with the field `text`. If `text` is not empty, only metadata is written.
+    /// The list of `objects`, each with the field `text`. The list contains whole objects if `text` is empty,
+    /// and only their metadata otherwise.
     fn pages_of(
         text: &str,
         objects: &[(&str, &str)],
@@ -277,7 +281,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_list_ends_with_an_error_when_access_is_lost() {
-        // The list has more than one piece.
+        // 3,000 objects need more than one piece.
         let names: Vec<_> = (0..3_000).map(|n| format!("x{n:04}")).collect();
         let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
         let held = Arc::new(AtomicBool::new(true));
@@ -288,7 +292,7 @@ mod tests {
         assert!(!first.is_empty());
         held.store(false, Ordering::Relaxed);
         assert_eq!(pages.next_piece().await, Some(Err(TruncatedListError)));
-        // The list does not continue when access is restored.
+        // The list does not continue, even if access is restored.
         held.store(true, Ordering::Relaxed);
         assert_eq!(pages.next_piece().await, None);
     }

@@ -1,4 +1,4 @@
-//! Encodes the objects of an answer as list items, table rows or a single object.
+//! Encodes the objects of a response as list items, table rows or a single object.
 
 use super::kind_info::KindInfo;
 use jiff::Timestamp;
@@ -7,11 +7,11 @@ use kubewarm_cache::store::StoredObject;
 use kubewarm_wire::{ListEnvelope, ResponseForm, TableEnvelope, tables::TablePrinter};
 use std::sync::Arc;
 
-/// The encoding of an answer.
+/// The format of a response, with the values of its head and tail.
 #[derive(Debug)]
 pub(super) enum ResponseEnvelope {
     List(ListEnvelope),
-    /// A `Table`. The ages in its rows are relative to the timestamp.
+    /// A `Table`. Ages in its rows are relative to the timestamp.
     Table(TableEnvelope, TablePrinter, Timestamp),
 }
 
@@ -61,7 +61,8 @@ impl ResponseEnvelope {
         }
     }
 
-    /// Writes one object. Returns `false` if a table row cannot be made because the stored body is not JSON.
+    /// Writes one object as an item or a row. Returns `false` if a row cannot be made because `body` is not
+    /// JSON.
     pub(super) fn write(&self, body: &[u8], is_first: bool, out: &mut Vec<u8>) -> bool {
         match self {
             Self::List(envelope) if is_first => envelope.write_first_item(body, out),
@@ -90,7 +91,7 @@ impl ResponseEnvelope {
     }
 }
 
-/// Encodes one object as the body of a get.
+/// Encodes one object as the complete body of the response to a get.
 pub(super) fn whole(kind: &KindInfo, object: &StoredObject, form: ResponseForm) -> Vec<u8> {
     let mut out = Vec::with_capacity(object.body.len() + 128);
     let part = match form {

@@ -1,4 +1,4 @@
-//! Repeats a read until it can be answered, or until no further wait can help.
+//! Repeats a read until a store can answer it, or until a further wait cannot help.
 
 use super::{
     RETRY_AFTER_SECONDS, ReadService, covering_informers::CoveringInformers, route::ReadRoute,
@@ -14,41 +14,42 @@ use tokio::time::{Instant, sleep, timeout_at};
 const VERSION_WAIT: Duration = Duration::from_secs(3);
 /// How long a read waits for a freshness check of its store.
 const FRESHNESS_CHECK_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often a waiting read checks the store's version. Stores do not wake readers at each event.
+/// The interval at which a waiting read checks the store's version, because stores do not wake readers.
 const VERSION_POLL: Duration = Duration::from_millis(20);
-/// The number of attempts of a read whose informer loses access or is listed again during the read.
+/// The maximum number of attempts for a read whose informer loses access or is listed again during each
+/// attempt.
 const MAX_TRIES: usize = 4;
 
-/// Why a read cannot be answered yet.
+/// Why kubewarm cannot answer a read yet.
 pub(super) enum RetryReason {
     /// No informer that can serve the request is warm.
     Cold {
-        /// How long the profiles let reads wait.
+        /// How long the profiles let reads wait for a warm informer.
         wait: Duration,
-        /// Whether all of them lack permission.
+        /// Whether all these informers lack permission to list and watch.
         is_forbidden: bool,
     },
-    /// No store has reached the version.
+    /// No store has reached the version that the read needs.
     Behind {
-        /// The version that the read needs.
+        /// The resource version that the read needs.
         query: ResourceVersion,
-        /// The newest version of the stores.
+        /// The newest version of all stores that could answer; `None` if no store has a version.
         newest: Option<ResourceVersion>,
     },
-    /// No store is confirmed to be as new as the read needs. A freshness check of this informer can change
-    /// that.
+    /// No store is confirmed to be as new as the read needs. A freshness check of `informer` can confirm its
+    /// store.
     Unconfirmed {
         informer: Box<InformerKey>,
         /// The namespace whose request rate limit counts the freshness check.
         payer: Arc<str>,
-        /// The freshness check must begin after this time.
+        /// The time after which the freshness check must begin.
         since: Instant,
-        /// The answer if the freshness check fails.
+        /// The failure that the client receives if the freshness check fails.
         failure: StatusError,
     },
     /// The informer lost access or was listed again during the read.
     Disturbed,
-    /// The read fails; a retry cannot help.
+    /// The read fails, and a retry cannot help.
     Failed(StatusError),
 }
 
@@ -59,8 +60,8 @@ impl From<StatusError> for RetryReason {
 }
 
 impl ReadService {
-    /// Calls `answer` with the informers that can answer, and again after each wait. Returns its result, and
-    /// whether the read waited.
+    /// Calls `answer` with the informers that can answer, again after each wait. Returns the result of
+    /// `answer`, and whether the read waited.
     ///
     /// # Errors
     ///
@@ -101,7 +102,8 @@ impl ReadService {
                         waited = Some(WaitReason::Sync);
                         let until = started_at + wait;
                         let is_over = timeout_at(until, changes.changed()).await.is_err();
-                        // Changes of other informers wake this read too.
+                        // Changes of other informers wake this read too, so the read checks its time limit
+                        // after each wake.
                         if is_over || until <= Instant::now() {
                             return Err(if is_forbidden { access_missing() } else { not_warm() });
                         }

@@ -1,4 +1,4 @@
-//! Chooses the store that answers a read: the store of the first informer that is new enough.
+//! Chooses the store that answers a read: the store of the best informer whose data is new enough.
 
 use super::{
     RETRY_AFTER_SECONDS, ReadService,
@@ -21,17 +21,17 @@ use tokio::time::Instant;
 pub(super) struct ReadRoute<'a> {
     pub(super) request: &'a ObjectRequest,
     pub(super) kind: KindInfo,
-    /// The resolved field selector.
+    /// The field selector, translated for the kind.
     pub(super) fields: FieldFilter,
-    /// The warm informers, the best first; never empty.
+    /// The informers that can answer now, the best first; never empty.
     pub(super) candidates: Vec<CandidateInformer<'a>>,
-    /// The lowest staleness limit of the profiles.
+    /// The lowest staleness limit of the profiles that serve the request.
     pub(super) max_staleness: Duration,
     consistency: ReadConsistency,
     cold_read_timeout: Duration,
-    /// When the request arrived.
     started_at: Instant,
-    /// The informer that a freshness check has confirmed for this request, and the result of that check.
+    /// The informer that a freshness check has confirmed for this request, and the result of that check. `None`
+    /// before the first freshness check.
     confirmed: Option<&'a (InformerKey, FreshnessCheck)>,
 }
 
@@ -93,7 +93,7 @@ impl ReadService {
         let has_reached = |reader: &StoreReader, version: &ResourceVersion| {
             reader.version().is_some_and(|held| held >= *version)
         };
-        // The store that answers, or the version that a store has to reach first.
+        // `found` is the store that answers. Without one, `query` is the version that a store has to reach.
         let (found, query) = match &request.version_match {
             VersionMatch::Any => (Some(0), None),
             VersionMatch::Latest | VersionMatch::Continue { version: None, .. } => {
@@ -103,7 +103,8 @@ impl ReadService {
                 let Some(new_enough) = first(&is_new) else {
                     return Err(route.unconfirmed(&route.candidates));
                 };
-                // The version of an informer with selectors does not advance with writes of other objects.
+                // A write to an object that an informer's selectors exclude does not advance the informer's
+                // version. If all informers have selectors, the read does not wait for writes.
                 let are_parts = readable.iter().all(|(it, _)| it.is_part());
                 match self.min_version(route).filter(|_| !are_parts) {
                     None => (Some(new_enough), None),
@@ -129,7 +130,7 @@ impl ReadService {
                 }
                 (found, Some(version.clone()))
             }
-            // Every store that can still serve the version gives the same page.
+            // Any store that can still serve this version returns the same page.
             VersionMatch::Continue { version: Some(version), .. } => {
                 (first(&|it, reader| remembers(it, reader, version)).or(Some(0)), None)
             }
@@ -145,11 +146,11 @@ impl ReadService {
         }
     }
 
-    /// Returns the version of the data that was read, if it can be the answer.
+    /// Checks whether the data from the candidate's store can be the answer, and returns the data's version.
     ///
     /// # Errors
     ///
-    /// [`RetryReason`] if the informer lost access or was listed again during the read, or the version is too old.
+    /// [`RetryReason`] if the informer lost access or was listed again during the read, or the data is too old.
     pub(super) fn confirm(
         &self,
         route: &ReadRoute<'_>,
@@ -178,7 +179,7 @@ impl ReadService {
         })
     }
 
-    /// The version of a recent write through this process that the answer must include.
+    /// The version of a recent forwarded write that the answer must include.
     fn min_version(&self, route: &ReadRoute<'_>) -> Option<ResourceVersion> {
         match route.consistency {
             ReadConsistency::Eventual => None,
@@ -190,7 +191,6 @@ impl ReadService {
 }
 
 impl ReadRoute<'_> {
-    /// The query for the candidate's store.
     pub(super) fn query(&self, candidate: &CandidateInformer<'_>) -> ObjectQuery {
         self.fields.query(self.request, candidate.key)
     }
@@ -200,7 +200,7 @@ impl ReadRoute<'_> {
         candidate.age.is_some_and(|age| age <= self.max_staleness)
     }
 
-    /// Whether a store at this version answers a request for the latest state.
+    /// Whether the candidate's store at this version is new enough for a request for the latest state.
     fn is_new_enough(
         &self,
         candidate: &CandidateInformer<'_>,
@@ -215,13 +215,13 @@ impl ReadRoute<'_> {
         }
     }
 
-    /// No candidate can be read.
+    /// The reason to wait if no candidate can be read.
     pub(super) fn cold(&self) -> RetryReason {
         RetryReason::Cold { wait: self.cold_read_timeout, is_forbidden: false }
     }
 
-    /// Chooses the candidate for a freshness check. The result is 504 if no candidate can be confirmed, such as
-    /// while paused.
+    /// Chooses the candidate that a freshness check can confirm. Without such a candidate the result is 504,
+    /// such as while the profiles are paused.
     pub(super) fn unconfirmed(&self, candidates: &[CandidateInformer<'_>]) -> RetryReason {
         let Some(candidate) = candidates.iter().find(|it| it.report.is_kept_current()) else {
             let age = candidates.first().and_then(|it| it.age);
@@ -230,7 +230,8 @@ impl ReadRoute<'_> {
         let now = Instant::now();
         let since = match (self.consistency, self.confirmed) {
             (ReadConsistency::Strict, None) => self.started_at,
-            // The store has changed since the last freshness check, which does not cover its version.
+            // The last freshness check does not cover the store's version, because the store has changed since
+            // then.
             (ReadConsistency::Strict, Some(_)) => now,
             (ReadConsistency::Eventual | ReadConsistency::Bounded, _) => {
                 now.checked_sub(self.max_staleness).unwrap_or(now)
@@ -244,8 +245,8 @@ impl ReadRoute<'_> {
         }
     }
 
-    /// The failure for a store of this `age` that is too old for the profile. `why` explains why it cannot be
-    /// confirmed.
+    /// The 504 for a store whose age exceeds the profile's limit. `why` is the reason why kubewarm cannot confirm the
+    /// store.
     fn stale(&self, age: Option<Duration>, why: &str) -> StatusError {
         let known = match age {
             Some(age) => format!("last known to be current {} s ago", age.as_secs()),
@@ -260,7 +261,7 @@ impl ReadRoute<'_> {
             }
         };
         let mut message = format!("the cache is {known}, {requirement}, and {why}");
-        // With `Eventual`, only a missing object causes this failure, and `resourceVersion=0` does not help.
+        // With `Eventual`, only a read of a missing object fails here, and `resourceVersion=0` does not help.
         if is_latest_wanted(&self.request.version_match)
             && self.consistency != ReadConsistency::Eventual
         {
@@ -270,7 +271,7 @@ impl ReadRoute<'_> {
     }
 }
 
-/// Whether the request needs the latest state, not a certain version or any version.
+/// Whether the request needs the latest state, and not a certain version or any version.
 const fn is_latest_wanted(at: &VersionMatch) -> bool {
     matches!(at, VersionMatch::Latest | VersionMatch::Continue { version: None, .. })
 }

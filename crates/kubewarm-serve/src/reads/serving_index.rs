@@ -5,14 +5,14 @@ use kubewarm_api::model::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The informers of all profiles that serve reads, by resource. Rebuilt when a profile or its resolved targets
-/// change.
+/// The informers from which profiles serve reads, by resource. kubewarm builds the index again when a profile
+/// or its resolved targets change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServingIndex {
     pub(super) by_resource: BTreeMap<Resource, Vec<ServingInformer>>,
 }
 
-/// One informer of one profile.
+/// One informer from which one profile serves reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServingInformer {
     /// The profile, with its read policy.
@@ -24,7 +24,8 @@ pub struct ServingInformer {
 }
 
 impl ServingInformer {
-    /// The definitions of the index `name`. Targets of one informer can declare different ones under one name.
+    /// The field paths of the declared index `name`. Targets that share an informer can declare different paths
+    /// under one name.
     pub(super) fn indexes(&self, name: &str) -> impl Iterator<Item = &FieldPath> {
         let named = self.indexes.iter().flat_map(|of_target| &**of_target);
         named.filter(move |index| *index.name == *name).map(|index| &index.path)
@@ -34,8 +35,9 @@ impl ServingInformer {
 impl ServingIndex {
     /// Collects the informers of `profiles`.
     ///
-    /// A target has declared informers, and informers that serve its reads until the declared ones are synced.
-    /// A read that only a declared informer contains waits until that informer is warm.
+    /// After a change of a profile, a target's previous informers serve reads until its new informers are
+    /// synced. The index contains both. A read that only a new informer can answer waits until that informer is
+    /// warm.
     #[must_use]
     pub fn of<'a>(profiles: impl IntoIterator<Item = &'a Arc<DeclaredProfile>>) -> Self {
         let mut by_resource: BTreeMap<Resource, Vec<ServingInformer>> = BTreeMap::new();
@@ -49,8 +51,8 @@ impl ServingIndex {
                 let serving = target.serving.iter().flat_map(|serving| &*serving.informers);
                 for informer in target.informers.iter().chain(serving) {
                     let indexes = informers.entry(&informer.key).or_default();
-                    // Informers of an earlier generation support the indexes too: a query scans the bodies if
-                    // the store has no such index.
+                    // Previous informers support the new indexes too, because a query scans all bodies if the
+                    // store has no such index.
                     if !target.named.is_empty() && !indexes.contains(&target.named) {
                         indexes.push(Arc::clone(&target.named));
                     }
@@ -67,13 +69,13 @@ impl ServingIndex {
         Self { by_resource }
     }
 
-    /// The informers of `resource`, one entry for each profile.
+    /// The informers of `resource`, with one entry for each profile that uses the informer.
     #[must_use]
     pub fn informers(&self, resource: &Resource) -> &[ServingInformer] {
         self.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The resources that have informers. If `profile` is given, only its resources are returned.
+    /// The resources of all informers, or of the informers of `profile`.
     pub fn resources(&self, profile: Option<&ProfileRef>) -> impl Iterator<Item = &Resource> {
         let is_of = move |informers: &[ServingInformer]| {
             profile.is_none_or(|profile| {
@@ -103,7 +105,7 @@ mod tests {
         InformerSpec::new(key.clone(), ProfileRef { namespace: "a".into(), name: "p".into() })
     }
 
-    /// A target with one declared informer, while the informer `old` serves its reads.
+    /// A target that declares `informer`, while the informer `old` still serves reads of the target.
     fn target(
         name: &str,
         informer: &InformerKey,

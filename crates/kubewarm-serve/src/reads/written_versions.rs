@@ -1,4 +1,4 @@
-//! Remembers the versions of recent writes through this process, so that later reads wait for them.
+//! Remembers the versions of recent forwarded writes, so that later reads wait for these versions.
 
 use kubewarm_api::model::{GroupResource, ResourceVersion};
 use kubewarm_client::ExpiringCache;
@@ -6,15 +6,15 @@ use kubewarm_wire::{ObjectRequest, WriteTarget};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The maximum number of remembered versions, about 200 bytes each. The least recently used one is dropped
-/// first. By then the stores have normally reached it.
+/// The maximum number of remembered versions, about 200 bytes each. kubewarm drops the least recently used
+/// version first, which the stores have normally reached.
 const MOST: u64 = 1_024;
-/// How long a version is remembered. A store that lags further behind is stale, and rejects reads for that
-/// reason. The limit also ends waits after an etcd restore, which resets versions to lower numbers.
+/// How long kubewarm remembers a version. A store that lags further behind is stale, and rejects reads for that
+/// reason. After an etcd restore, versions restart at lower numbers, so the limit ends vain waits.
 const LIFE: Duration = Duration::from_mins(1);
 
-/// The newest written version of each resource, per namespace and for all namespaces (`None`). Versions of one
-/// resource are ordered, so the newest one suffices.
+/// The newest written version of each resource, by namespace and for all namespaces (`None`). Versions of one
+/// resource are ordered, so the newest one is sufficient.
 #[derive(Debug)]
 pub(super) struct WrittenVersions(
     ExpiringCache<(GroupResource, Option<Arc<str>>), ResourceVersion>,
@@ -25,9 +25,9 @@ impl WrittenVersions {
         Self(ExpiringCache::new(MOST, LIFE))
     }
 
-    /// Records the version that a write has returned.
+    /// Records the version that the API server has returned for a write.
     pub(super) fn record(&self, written: WriteTarget, version: &ResourceVersion, now: Instant) {
-        // An opaque version has no order, so no store could reach it.
+        // An opaque version has no order, so kubewarm could not detect that a store has reached it.
         if version.is_opaque() {
             return;
         }
@@ -37,7 +37,7 @@ impl WrittenVersions {
         }
     }
 
-    /// The minimum version for a read that requests no version itself; `None` if there is no recent write.
+    /// The version that a read without a requested version must reach; `None` if there is no recent write.
     pub(super) fn min_version(&self, request: &ObjectRequest) -> Option<ResourceVersion> {
         let key = (request.resource.group_resource().clone(), request.namespace.clone());
         self.0.get(&key).map(|entry| entry.value)
@@ -86,9 +86,9 @@ mod tests {
         let written_versions = WrittenVersions::new();
         let path = "/api/v1/namespaces/a/pods";
         record(&written_versions, "a", &ResourceVersion::parse("abc").unwrap());
-        assert_eq!(min_version(&written_versions, path), None, "no store could reach it");
+        assert_eq!(min_version(&written_versions, path), None, "opaque versions are not recorded");
         record(&written_versions, "a", &9.into());
-        // An etcd restore has reset the versions.
+        // The write below has a lower version, as after an etcd restore.
         advance(LIFE).await;
         record(&written_versions, "a", &3.into());
         assert_eq!(min_version(&written_versions, path).as_deref(), Some("3"));

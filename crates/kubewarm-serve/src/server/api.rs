@@ -31,7 +31,7 @@ use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The services that the read API depends on.
+/// Handles requests of the read address, with these services.
 pub struct ReadApi {
     /// Answers gets, lists and watches from stores.
     pub reads: Arc<ReadService>,
@@ -39,22 +39,23 @@ pub struct ReadApi {
     pub callers: Arc<CallerAdmission>,
     /// The API server's version, for `/version`.
     pub version: ApiServerVersion,
-    /// Forwards requests that kubewarm does not serve to the API server. With `None` such requests fail.
+    /// Forwards requests that kubewarm does not serve to the API server. With `None`, kubewarm rejects such
+    /// requests.
     pub forward: Option<RequestForwarder>,
     /// Counts requests and watches.
     pub metrics: ReadMetrics,
-    /// The hash key of opaque names for informers and users. Each process has its own key.
+    /// The key of the hashes that hide the names of informers and users. Each process has its own key.
     pub names: hmac::Key,
-    /// The list of open watches, for the debug endpoint.
+    /// The list of open watches, for `/debug/watchers`.
     pub watchers: WatcherRegistry,
     /// Ends all watches when it is cancelled.
     pub stop: CancellationToken,
 }
 
-/// A response and its source.
+/// A response and its source, or the failure that kubewarm returns instead.
 type HandlerResult = Result<(ResponseSource, OutgoingResponse), StatusError>;
 
-/// A handled request, with its labels in metrics.
+/// The result of a request, and its labels in metrics.
 struct HandledRequest {
     handler: HandlerLabel,
     resource: Option<Resource>,
@@ -64,7 +65,7 @@ struct HandledRequest {
 /// A request whose caller is permitted to send it.
 struct AdmittedRequest {
     caller: AuthenticatedCaller,
-    /// Counts the request against its user's limit.
+    /// Counts the request against the user's limit on requests.
     permit: KeyedPermit,
 }
 
@@ -101,8 +102,8 @@ impl ReadApi {
         let Some(forward) = &self.forward else { return self.answer_from_cache(&request).await };
         if !self.must_be_forwarded(&request) {
             match self.answer_from_cache(&request).await {
-                // A request with a client certificate cannot be forwarded. For a 400 the original message is
-                // then more useful.
+                // kubewarm cannot forward a request with a client certificate. If kubewarm's own answer is a
+                // 400, the client receives that 400, because its message is more useful.
                 HandledRequest { answered: Err(failure), .. }
                     if failure.is_specific_to_cache()
                         && !(failure.code() == 400 && has_client_certificate(&request)) => {}
@@ -140,7 +141,7 @@ impl ReadApi {
         };
         let sends_on = self.forward.is_some() && !has_client_certificate(request);
         if sends_on && matches!(info.target, RequestTarget::Document(..)) {
-            // Discovery is forwarded, so that a client such as kubectl finds all kinds of the cluster.
+            // kubewarm forwards discovery, so that a client such as kubectl finds all kinds of the cluster.
             return HandledRequest::without_resource(
                 HandlerLabel::Forward,
                 Err(StatusError::no_such_path()),
@@ -302,8 +303,8 @@ fn credentials(request: &IncomingRequest) -> Result<CallerCredentials, StatusErr
     CallerCredentials::with_chain(chain, headers).map_err(no_credentials)
 }
 
-/// Whether a client certificate authenticates the caller, with or without a token. kubewarm cannot forward such
-/// a request, because it has no key for the certificate.
+/// Whether a client certificate authenticates the caller. kubewarm cannot forward such a request, because it
+/// does not have the certificate's key.
 fn has_client_certificate(request: &IncomingRequest) -> bool {
     request.connection.chain.as_ref().is_some_and(|chain| chain.authenticate().is_some())
 }
@@ -315,8 +316,8 @@ fn parse_request(request: &IncomingRequest) -> Result<RequestInfo, StatusError> 
     RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query(), accept)
 }
 
-/// The access review of a request. It covers exactly what the store query selects. Only declared indexes are
-/// left out, because no authorizer supports them.
+/// The access review of a request, with the request's scope and selectors. It omits selectors by declared
+/// indexes, because no authorizer supports them.
 fn reviewed(objects: &ObjectRequest) -> SelfSubjectAccessReviewSpec {
     review::resource(&objects.access_attributes(), &objects.labels, &objects.reviewed_fields())
 }

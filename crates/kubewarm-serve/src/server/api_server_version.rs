@@ -6,21 +6,22 @@ use kubewarm_client::{ApiClient, ExpiringCache};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// How long the version is cached. It changes only with an upgrade.
+/// How long kubewarm caches the version. The version changes only with an upgrade.
 const FRESH: Duration = Duration::from_mins(1);
 
-/// The API server's version, fetched with the operator's identity. The read API authorizes its own clients
-/// first.
+/// The API server's version, fetched with the operator's identity. The read API authorizes each client before
+/// it returns the version.
 #[derive(Debug)]
 pub struct ApiServerVersion {
     client: ApiClient,
-    /// Sends the requests, because the client's connections must outlive the threads of the read server.
+    /// The runtime that sends the requests, because the client's connections must outlive the threads of the
+    /// read server.
     runtime: Handle,
     answers: ExpiringCache<(), Bytes>,
 }
 
 impl ApiServerVersion {
-    /// Fetches the version with `client` on `runtime` at the first request.
+    /// Creates an empty cache. The first request of a client fetches the version with `client` on `runtime`.
     #[must_use]
     pub fn new(client: ApiClient, runtime: Handle) -> Self {
         Self { client, runtime, answers: ExpiringCache::new(1, FRESH) }

@@ -1,4 +1,5 @@
-//! Requests of the read server, and response bodies that hold permits until they are written.
+//! The requests that handlers of the read server receive, and response bodies. A body holds permits until the
+//! connection has written the body.
 
 use super::{
     connection::ConnectionState,
@@ -28,40 +29,40 @@ use std::{
 };
 use tower::BoxError;
 
-/// The protocols of exec, attach and port-forward. With any other protocol, the following bytes could be
-/// requests that bypass kubewarm's checks.
+/// The values of `Upgrade` that kubewarm forwards: the protocols of exec, attach and port-forward. After a
+/// switch to another protocol, such as h2c, requests could bypass kubewarm's checks.
 const PROTOCOLS: [&str; 2] = ["websocket", "spdy/3.1"];
 
-/// A request as handlers receive it.
 pub(super) struct IncomingRequest {
     pub(super) head: Parts,
     pub(super) body: Incoming,
-    /// The connection after a switch of protocols, if the request asks for one of `PROTOCOLS`.
+    /// Resolves to the raw connection after a switch of protocols. `None` if the request has no `Upgrade` to
+    /// one of `PROTOCOLS`.
     pub(super) upgrade: Option<OnUpgrade>,
     pub(super) connection: Rc<ConnectionState>,
 }
 
 pub(super) type OutgoingResponse = http::Response<ResponseBody>;
 
-/// A response body. The connection takes it in parts, and each part holds the response's permit until it is
-/// written.
+/// A response body, which hyper receives in parts. Each part holds the response's permit until hyper has
+/// written the part.
 pub(super) struct ResponseBody {
     body: Pin<Box<dyn Body<Data = Bytes, Error = BoxError>>>,
-    /// The rest of the current piece, which the connection has not taken yet.
+    /// The bytes of the current piece that hyper has not received yet.
     left: Bytes,
-    /// The permit for the bytes of the current piece. Its parts share the permit.
+    /// The permit for the unwritten bytes of the current piece. All parts of the piece share the permit.
     permit: Option<Arc<KeyedPermit>>,
-    /// The wait for that permit.
+    /// The unfinished acquisition of `permit`.
     wait: Option<PermitWait>,
     unwritten: Arc<PendingResponse>,
 }
 
 impl IncomingRequest {
-    /// Accepts a request of `connection`.
+    /// Converts a request of `connection`, and rejects bodies that kubewarm does not accept.
     ///
     /// # Errors
     ///
-    /// - 400 for `Transfer-Encoding`: proxies can disagree about where such a body ends
+    /// - 400 for a `Transfer-Encoding` header, because a proxy and kubewarm could disagree about the body's end
     /// - 413 for a GET or HEAD with a body
     pub(super) fn new(
         mut request: http::Request<Incoming>,
@@ -83,7 +84,8 @@ impl IncomingRequest {
 fn has_upgrade(request: &http::Request<Incoming>) -> bool {
     let values = |name| request.headers().get_all(name).iter().map(|value| value.to_str());
     let options = values(CONNECTION).flatten().flat_map(|value| value.split(','));
-    // Only one protocol, because the API server could select another one of several.
+    // kubewarm accepts only one `Upgrade` header, because the API server could select another protocol of
+    // several.
     let mut protocols = values(UPGRADE);
     let protocol = protocols.next().and_then(Result::ok).filter(|_| protocols.next().is_none());
     request.version() == Version::HTTP_11
@@ -105,20 +107,20 @@ impl ResponseBody {
         }
     }
 
-    /// A body that is sent piece by piece, as `pieces` produces them.
+    /// A body that sends each piece as soon as the stream `pieces` produces it.
     pub(super) fn streamed<E: Into<BoxError> + 'static>(
         pieces: impl Stream<Item = Result<Bytes, E>> + 'static,
     ) -> Self {
         Self::new(StreamBody::new(pieces.map_ok(Frame::data)))
     }
 
-    /// Holds `permit` until the response is written. A response without a permit shows that its handler has not
-    /// read the request's body.
+    /// Holds `permit` until the connection has written the response. Without a permit, an HTTP/1.1 connection
+    /// closes after the response if the request had a body.
     pub(super) fn keep(&self, permit: ResponsePermit) {
         self.unwritten.keep(permit);
     }
 
-    /// Adds the bytes that the connection takes from now on to `counter`.
+    /// `counter` counts the bytes of all parts that hyper receives after this call.
     pub(super) fn count_bytes(&self, counter: IntCounter) {
         self.unwritten.count_bytes(counter);
     }
@@ -144,7 +146,7 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         while self.left.is_empty() {
             match ready!(self.body.as_mut().poll_frame(context)?) {
-                // Trailers are dropped. Kubernetes sends none.
+                // Drops trailers, which Kubernetes never sends.
                 Some(frame) => self.left = frame.into_data().unwrap_or_default(),
                 None => return Poll::Ready(None),
             }
@@ -154,8 +156,8 @@ impl Body for ResponseBody {
             self.permit = ready!(wait.poll_unpin(context)).map(Arc::new);
             self.wait = None;
         }
-        // The HTTP/2 library buffers all bytes that it receives, even if the client reads none. Small parts
-        // limit that buffer.
+        // hyper's HTTP/2 connection buffers every part that it receives, even if the client reads nothing.
+        // Small parts limit that buffer.
         let most = self.left.len().min(PART_BYTES);
         let part = self.left.split_to(most);
         let permit = if self.left.is_empty() { self.permit.take() } else { self.permit.clone() };

@@ -40,41 +40,43 @@ use tokio_util::sync::CancellationToken;
 
 /// The state of a connection that its requests and responses share.
 pub(super) struct ConnectionState {
-    /// The client's IP address.
     pub(super) peer: IpAddr,
     /// The certificates that the client presented in the handshake.
     pub(super) chain: Option<Arc<ClientCertChain>>,
-    /// Copies the bytes of a tunnel after HTTP has ended with the response 101.
+    /// Copies bytes between the client and the API server after the response 101 has ended HTTP on the
+    /// connection.
     pub(super) tunnel: Cell<Option<LocalBoxFuture<'static, ()>>>,
-    /// The connection's slot: one of its address, or one of its user after an accepted request.
+    /// The slot that counts the connection: a slot of the client's address, or of the user after an accepted
+    /// request.
     slot: Cell<KeyedPermit>,
-    /// Whether a request was accepted: kubewarm authenticated its caller, and allowed the request.
+    /// Whether kubewarm has accepted a request of this connection: authenticated its caller, and authorized or
+    /// forwarded the request.
     is_accepted: Cell<bool>,
     has_user_slot: Cell<bool>,
     since: Instant,
-    /// When a request was last in progress.
+    /// The last time at which a request was in progress; `None` before the first request.
     last_used: Cell<Option<Instant>>,
-    /// Has one clone for each request that its handler has not answered.
+    /// Counts requests whose handler has not answered yet: each of these requests holds one clone.
     requests_in_progress: Rc<()>,
-    /// The unwritten responses, and entries of responses that were written since the last check. The protocol
-    /// limits the number of responses.
+    /// The unwritten responses. An entry stays after its response is written, until the next check of the
+    /// connection.
     pending_responses: RefCell<Vec<Weak<PendingResponse>>>,
 }
 
-/// What a connection is doing, for its timeouts.
+/// The state of a connection, which selects the timeout that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionActivity {
     /// A request or a response is in progress.
     Busy,
-    /// There is no request, but the idle timeout has not passed.
+    /// There is no request, and the idle timeout has not passed.
     Quiet,
-    /// There was no request within the idle timeout, or no accepted request in time.
+    /// There was no request within the idle timeout, or no accepted request within `head_timeout`.
     Idle,
     /// The client does not read a response, or reads it too slowly.
     Stalled,
 }
 
-/// Runs tasks on the current thread, so that handlers stay on the thread where they began.
+/// Runs the tasks of HTTP/2 streams on the current thread, because the futures of handlers are not `Send`.
 #[derive(Clone, Copy, Debug)]
 struct LocalExecutor;
 
@@ -85,8 +87,7 @@ impl<F: Future + 'static> Executor<F> for LocalExecutor {
     }
 }
 
-/// Serves `stream` until the connection ends or must be closed. It counts against its address, which has
-/// provided `slot`.
+/// Serves `stream` until the connection ends or kubewarm closes it. `slot` is a slot of the client's address.
 pub(super) async fn serve_connection(
     stream: TcpStream,
     peer: SocketAddr,
@@ -94,7 +95,7 @@ pub(super) async fn serve_connection(
     slot: KeyedPermit,
 ) {
     let limits = shared.limits;
-    // Small responses must not wait until the client acknowledges earlier ones.
+    // Otherwise a small response waits until the client acknowledges the previous response (Nagle's algorithm).
     let _set = stream.set_nodelay(true);
     let Ok(Ok(stream)) = timeout(limits.head_timeout, shared.tls.accept(stream)).await else {
         return;
@@ -112,7 +113,8 @@ pub(super) async fn serve_connection(
             .timer(TokioTimer::new())
             .max_header_list_size(limits.head_bytes)
             .max_concurrent_streams(limits.max_streams)
-            // The windows for request bodies, which are read only to be forwarded.
+            // The flow-control windows for request bodies are small, because kubewarm reads a body only to
+            // forward it.
             .initial_stream_window_size(limits.head_bytes)
             .initial_connection_window_size(limits.head_bytes)
             .max_send_buf_size(limits.max_buffered_bytes)
@@ -144,12 +146,13 @@ async fn respond(
     state: Rc<ConnectionState>,
 ) -> Result<hyper::Response<ResponseBody>, Infallible> {
     let _in_progress = state.start_request();
-    // The rest of a body must neither be waited for nor be parsed as another request.
+    // If no handler reads an HTTP/1.1 request body, the connection must close. Otherwise the server would parse
+    // the body as the next request.
     let has_body = request.version() < Version::HTTP_2 && !request.body().is_end_stream();
     let mut response = match IncomingRequest::new(request, Rc::clone(&state)) {
         Ok(request) => (shared.handler)(request).await,
         Err(refusal) => {
-            // No handler receives this request, so it is counted here.
+            // No handler receives this request, so this function counts the response.
             let response = failure(&refusal);
             let code = response.status().as_u16();
             let observed = ObservedResponse {
@@ -172,8 +175,8 @@ async fn respond(
     Ok(response)
 }
 
-/// Runs `connection` and checks it regularly. Shuts it down when it is idle for too long, and at `stop`. Drops
-/// it when it stalls or does not finish.
+/// Runs `connection`, and checks its activity at each `check_interval`. Shuts down the connection when it is
+/// idle, and at `stop`. Drops it when it stalls, or when it does not end after the shutdown.
 async fn run_connection<C: Future>(
     connection: C,
     finish: fn(Pin<&mut C>),
@@ -187,7 +190,7 @@ async fn run_connection<C: Future>(
     let mut finishing = None;
     loop {
         select! {
-            // The client causes these errors, so they are not reported.
+            // The result is ignored, because clients cause the errors of connections.
             _ = connection.as_mut() => return,
             () = stop.cancelled(), if finishing.is_none() => {
                 finish(connection.as_mut());
@@ -243,7 +246,7 @@ impl ConnectionState {
     /// Counts a response as in progress until it is written.
     fn track_response(&self, unwritten: &Arc<PendingResponse>) {
         let mut pending_responses = self.pending_responses.borrow_mut();
-        // Responses can end faster than `check_activity` runs.
+        // Removes written responses, because many responses can end between two calls of `check_activity`.
         if pending_responses.len() == pending_responses.capacity() {
             pending_responses.retain(|answer| answer.strong_count() > 0);
         }
@@ -269,7 +272,7 @@ impl ConnectionState {
             self.last_used.set(Some(now));
             return ConnectionActivity::Busy;
         }
-        // A connection without any request gets only the time for a request head.
+        // A connection that has sent no request becomes idle after the time for one request head.
         let (since, most) = match self.last_used.get() {
             Some(last_used) => (last_used, limits.idle_timeout),
             None => (self.since, limits.head_timeout),

@@ -1,5 +1,5 @@
-//! Compresses bodies with gzip under the API server's conditions: more than 128 KiB, and the client accepts
-//! gzip. Works piece by piece, so that a list is never complete in memory.
+//! Compresses response bodies of more than 128 KiB with gzip if the client accepts gzip, as the API server
+//! does. Compresses a list piece by piece, so that the complete list is never in memory.
 
 use crate::reads::TruncatedListError;
 use bytes::Bytes;
@@ -14,26 +14,27 @@ use std::{
 };
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
-/// The API server's level: the fastest one, which already gives most of the reduction.
+/// The compression level of the API server. It is the fastest level, and gives most of the reduction in size.
 const LEVEL: Compression = Compression::fast();
-/// From this size on, another thread compresses the piece, in bytes. On the connection's own thread, it would
-/// delay all connections of that thread.
+/// The size in bytes from which a blocking-pool thread compresses a piece. On the connection's own thread, a
+/// large piece would delay the thread's other connections.
 const LARGE: usize = 32 << 10;
-/// Limits concurrent compressions to the number of processors. Informers need processor time too.
+/// Limits concurrent compressions of large pieces to one per processor, so that informers get processor time
+/// too.
 static COMPRESSIONS: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(thread::available_parallelism().map_or(1, NonZeroUsize::get)));
 
 type GzipEncoder = Box<GzEncoder<Vec<u8>>>;
 
-/// Whether the first `Accept-Encoding` header contains `gzip`. As in the API server, `gzip` with a weight does
-/// not count.
+/// Whether the value of the first `Accept-Encoding` header contains `gzip`. As in the API server, `gzip` with a
+/// weight such as `gzip;q=1.0` does not count.
 pub(super) fn accepts_gzip(accept_encoding: Option<&[u8]>) -> bool {
     let mut codings = accept_encoding.unwrap_or_default().split(|byte| *byte == b',');
     codings.any(|coding| coding.trim_ascii() == b"gzip")
 }
 
-/// Compresses `pieces` to one gzip stream. Polls for the next piece only after the previous compressed part was
-/// taken.
+/// Compresses `pieces` to one gzip stream. The stream polls for the next piece only after hyper took the
+/// previous compressed part.
 pub(super) fn compressed<S>(pieces: S) -> impl Stream<Item = io::Result<Bytes>>
 where
     S: Stream<Item = Result<Bytes, TruncatedListError>>,
@@ -44,7 +45,7 @@ where
         while let Some(piece) = pieces.try_next().await.map_err(io::Error::other)? {
             encoder = compress(encoder, piece).await?;
             let part = mem::take(encoder.get_mut());
-            // The encoder can buffer a short piece completely.
+            // The encoder can buffer a short piece completely and return no bytes.
             if !part.is_empty() {
                 return Ok(Some((Bytes::from(part), (pieces, Some(encoder)))));
             }
@@ -54,13 +55,13 @@ where
     })
 }
 
-/// Writes `piece` to `encoder`, and returns the encoder.
+/// Writes `piece` to `encoder`: a small piece on this thread, a large piece on a blocking-pool thread.
 async fn compress(mut encoder: GzipEncoder, piece: Bytes) -> io::Result<GzipEncoder> {
     if piece.len() < LARGE {
         encoder.write_all(&piece)?;
         return Ok(encoder);
     }
-    // The semaphore is never closed.
+    // This cannot fail, because the semaphore is never closed.
     let _permit = COMPRESSIONS.acquire().await.ok();
     let writing = spawn_blocking(move || encoder.write_all(&piece).map(|()| encoder));
     writing.await.map_err(io::Error::other)?
@@ -135,6 +136,6 @@ mod tests {
         let sent: Vec<_> = parts.into_iter().filter_map(Result::ok).collect();
         let mut whole = Vec::new();
         let end = GzDecoder::new(&*sent.concat()).read_to_end(&mut whole);
-        assert!(end.is_err(), "the gzip stream is incomplete");
+        assert!(end.is_err());
     }
 }

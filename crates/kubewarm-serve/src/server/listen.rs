@@ -1,23 +1,27 @@
-//! The listener of the read address: TLS with HTTP/1.1 and HTTP/2, and limits on everything that a client can
-//! occupy.
+//! The listener of the read address: TLS with HTTP/1.1 and HTTP/2, and limits on the resources that clients can
+//! use.
 //!
-//! | resource | limit | beyond the limit |
+//! The limits are fields of [`ReaderLimits`] and [`ConnectionLimits`], if no other value is named.
+//!
+//! | resource | limit | reaction to a higher value |
 //! |---|---|---|
-//! | connections in total | [`ReaderLimits::connections`] | closed at once |
-//! | connections of one address (IPv6: of one /64) without an accepted request | [`ReaderLimits::address_connections`] | closed at once |
-//! | time for a handshake, a head, the next HTTP/1.1 request and the first accepted request | [`ConnectionLimits::head_timeout`] | closed |
-//! | bytes and lines of a head | [`ConnectionLimits::head_bytes`]; 100 lines with HTTP/1.1 | 431, or the stream is reset |
-//! | request bodies | only read to be forwarded, and limited there; none with GET and HEAD, none in chunks | 413, 400 |
-//! | requests in progress, in total and per user | [`ReaderLimits::requests`], [`ReaderLimits::user_quota`] | 429 |
-//! | requests in progress per HTTP/2 connection | [`ConnectionLimits::max_streams`] | refused |
-//! | reset streams, frames of a head, pings | hyper's limits: 20, 1,024, answered or closed | closed |
-//! | an unread part of a response | [`ConnectionLimits::part_timeout`], [`ConnectionLimits::max_buffered_bytes`] | closed |
-//! | a slowly read response, except watches and forwarded responses | [`ConnectionLimits::min_bytes_per_second`] | closed |
-//! | an unused connection | [`ConnectionLimits::idle_timeout`] | closed |
-//! | the end of the process | [`STOP`] | dropped |
+//! | connections in total | `connections` | connection closed at once |
+//! | connections of one address or IPv6 /64 without an accepted request | `address_connections` | closed at once |
+//! | time for a handshake, each head, and the first accepted request | `head_timeout` | connection closed |
+//! | bytes of a head | `head_bytes` | 431, or HTTP/2 stream reset |
+//! | lines of an HTTP/1.1 head | 100 | 431 |
+//! | bytes of a request body | 16 MiB if kubewarm forwards the request, 0 for a GET or HEAD | 413 |
+//! | requests in progress, in total and per user | `requests`, `user_quota` | 429 |
+//! | requests in progress per HTTP/2 connection | `max_streams` | HTTP/2 stream refused |
+//! | reset streams, and frames of a head | hyper's limits: 20 and 1,024 | connection closed |
+//! | time and bytes of an unread part of a response | `part_timeout`, `max_buffered_bytes` | connection closed |
+//! | time to read a response, except watches and forwarded ones | `min_bytes_per_second` | connection closed |
+//! | time without a request | `idle_timeout` | connection closed |
+//! | time for responses in progress when the server stops | [`STOP`] | connection dropped |
 //!
-//! The HTTP server is hyper. The admin address uses actix-web, which does not limit HTTP/2 streams and accepts
-//! heads of 16 MiB in them. With HTTP/1.1, actix-web limits only the time for the first head of a connection.
+//! This listener uses hyper, because actix-web, which serves the admin address, has too few limits. actix-web
+//! does not limit HTTP/2 streams, and accepts HTTP/2 heads of 16 MiB. With HTTP/1.1, actix-web limits only the
+//! time for the first head of a connection.
 
 use super::{
     api::ReadApi,
@@ -55,33 +59,35 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// How long responses in progress can take when the process ends.
+/// How long responses in progress can continue after the server was stopped.
 const STOP: Duration = Duration::from_secs(10);
 const ENDED: &str = "the read server ended";
-/// The pause after a connection could not be accepted, for lack of memory or file descriptors.
+/// The pause after `accept` fails, such as for lack of memory or file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The limits of one connection that no flag sets.
+/// The limits of one connection that have no command-line flag.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionLimits {
-    /// The time for a complete head. With HTTP/1.1 it begins at the end of the previous response. It is also
-    /// the time until a connection must have carried an accepted request.
+    /// The time limit of a TLS handshake, of each request head, and of the wait for the first accepted request.
+    /// The time for an HTTP/1.1 head starts at the end of the previous response.
     pub(super) head_timeout: Duration,
-    /// The maximum size of a head in bytes. It permits a token of 16 KiB and selectors with hundreds of values.
+    /// The maximum size of a request head in bytes. A head with a token of 16 KiB and selectors with hundreds
+    /// of values fits.
     pub(super) head_bytes: u32,
     /// The maximum number of concurrent streams of an HTTP/2 connection, as in the API server.
     pub(super) max_streams: u32,
-    /// The maximum number of bytes that one stream buffers until the client reads them.
+    /// The maximum number of bytes that one HTTP/2 stream buffers until the client reads them.
     pub(super) max_buffered_bytes: usize,
-    /// The time for the client to read one part of a response.
+    /// The time in which a client must read one part of a response, about 16 KiB.
     pub(super) part_timeout: Duration,
-    /// The minimum rate at which the client must read a response, in bytes per second. The client has
-    /// [`ConnectionLimits::part_timeout`] in addition. A slow client would otherwise keep a request permit from other clients.
-    /// The API server ends each request after 60 s.
+    /// The minimum rate at which a client must read a response, in bytes per second. The client has
+    /// `part_timeout` plus the response's size divided by this rate. Otherwise slow clients could hold all
+    /// request permits.
     pub(super) min_bytes_per_second: NonZeroU64,
-    /// The time that a connection can stay without a request. Go clients keep an idle connection for 90 s.
+    /// How long a connection can stay without a request. Go clients keep idle connections for 90 s, so the
+    /// default is longer.
     pub(super) idle_timeout: Duration,
-    /// The interval at which each connection is checked.
+    /// The interval at which kubewarm looks for idle connections and slow reads.
     pub(super) check_interval: Duration,
 }
 
@@ -109,20 +115,20 @@ pub struct ReadListener {
     connections: ConnectionSlots,
 }
 
-/// The slots of connections. Clones share them.
+/// Limits open connections, in total and per client address. Clones share the slots.
 #[derive(Clone, Debug)]
 pub struct ConnectionSlots {
     all: Arc<Semaphore>,
-    /// Slots of connections that have carried no accepted request, by address. Their total is the total of `all`.
+    /// Slots by client address, for connections without an accepted request. The total limit equals the limit
+    /// of `all`.
     addresses: KeyedSemaphore<IpAddr>,
 }
 
-/// Binds `address`, with the limits `readers`. As for the admin address, `[::]` means all IPv4 and IPv6
-/// addresses.
+/// Binds the read address with the connection limits of `readers`. `[::]` binds all IPv4 and IPv6 addresses.
 ///
 /// # Errors
 ///
-/// [`ServeError`] if the kernel refuses the address.
+/// [`ServeError`] if the kernel cannot bind the address.
 pub fn bind(address: SocketAddr, readers: ReaderLimits) -> Result<ReadListener, ServeError> {
     let (listeners, address) = bind_all_families(address).map_err(ServeError::of(format!(
         "--api-addr {address} cannot be bound; name one that is free, such as [::]:8444, or '' for none"
@@ -138,25 +144,23 @@ impl ReadListener {
         self.address
     }
 
-    /// The slots of its connections.
+    /// The connection slots of this listener.
     #[must_use]
     pub fn connections(&self) -> ConnectionSlots {
         self.connections.clone()
     }
 
-    /// Changes the limits, before it serves.
     #[cfg(test)]
     pub(super) fn change_limits(&mut self, change: impl FnOnce(&mut ConnectionLimits)) {
         change(&mut self.limits);
     }
 
-    /// Serves `api` until `stop`, with one thread per processor. Then finishes requests in progress, for at
-    /// most 10 s. With `authority`, the server accepts client certificates of
-    /// these CAs.
+    /// Serves `api` with one thread per processor until `stop` is cancelled. Requests in progress then have 10
+    /// s to end. The server accepts client certificates that a CA of `authority` has signed.
     ///
     /// # Errors
     ///
-    /// [`ServeError`] if the certificate cannot be used, or a thread ends.
+    /// [`ServeError`] if the certificate cannot be used, or a server thread fails.
     pub async fn serve(
         self,
         certificate: Arc<ServingCertificate>,
@@ -172,8 +176,8 @@ impl ReadListener {
         self.serve_by(certificate, authority, handler, metrics, stop).await
     }
 
-    /// Like [`ReadListener::serve`], with another handler. Counts requests that do not reach the handler in
-    /// `metrics`.
+    /// Like [`ReadListener::serve`], with any handler. `metrics` counts the requests that kubewarm rejects
+    /// before the handler receives them.
     pub(super) async fn serve_by(
         self,
         certificate: Arc<ServingCertificate>,
@@ -189,7 +193,7 @@ impl ReadListener {
             certificate.tls(client_verifier, &[b"h2", b"http/1.1"]).map_err(no_certificate)?;
         let sha256 = certificate.fingerprint();
         tracing::info!(%address, %sha256, "serving reads");
-        // Threads do not end when this future is dropped, so a drop guard cancels their token.
+        // Dropping this future does not end the server threads, so a drop guard cancels their token.
         let stop = stop.child_token();
         let _stop_on_drop = stop.clone().drop_guard();
         let shared = Arc::new(ReadServer {
@@ -236,7 +240,7 @@ impl ConnectionSlots {
         Self { all: Arc::new(Semaphore::new(all)), addresses }
     }
 
-    /// Acquires a slot of all connections and a slot of `address`, or returns the limit that is reached.
+    /// Acquires a slot of the total limit and a slot of `address`. Fails with the limit that has no free slot.
     fn acquire(&self, address: IpAddr) -> Result<(OwnedSemaphorePermit, KeyedPermit), ReadLimit> {
         let of_all = Arc::clone(&self.all).try_acquire_owned();
         let of_all = of_all.map_err(|_| ReadLimit::Connections)?;
@@ -247,7 +251,7 @@ impl ConnectionSlots {
         Ok((of_all, slot))
     }
 
-    /// The slots in use.
+    /// The number of used slots in total, and of the address with the most connections.
     ///
     /// Cost: visits each address with a slot, so call it for a scrape, not for a request.
     #[must_use]
@@ -261,24 +265,25 @@ impl ConnectionSlots {
 pub(super) type RequestHandler =
     Box<dyn Fn(IncomingRequest) -> LocalBoxFuture<'static, OutgoingResponse> + Send + Sync>;
 
-/// The state that all threads and connections share.
+/// The state that all server threads and connections share.
 pub(super) struct ReadServer {
     pub(super) tls: TlsAcceptor,
-    /// Verifies client certificates; `None` if they are not accepted.
+    /// The accepted CAs of client certificates; `None` if the server requests no client certificates.
     pub(super) authority: Option<Arc<ClientCa>>,
     pub(super) handler: RequestHandler,
     pub(super) limits: ConnectionLimits,
-    /// Counts requests that are rejected before they reach the handler.
+    /// Counts requests that kubewarm rejects before the handler receives them.
     pub(super) metrics: ReadMetrics,
     pub(super) stop: CancellationToken,
     connections: ConnectionSlots,
-    /// Whether the last connection got no slot. A warning is logged when this becomes true.
+    /// Whether kubewarm closed the last connection because all slots were in use. `accept` logs a warning when
+    /// this becomes true.
     is_full: AtomicBool,
-    /// Whether the last connection could not be accepted. A warning is logged when this becomes true.
+    /// Whether the last `accept` call of a socket failed. kubewarm logs a warning when this becomes true.
     is_failing: AtomicBool,
 }
 
-/// Serves on this thread until the stop, and until requests in progress have ended.
+/// Serves connections on this thread until the server stops, and then until requests in progress have ended.
 fn serve_on_thread(listeners: Vec<TcpListener>, shared: &Arc<ReadServer>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let local = LocalSet::new();
@@ -291,13 +296,12 @@ fn serve_on_thread(listeners: Vec<TcpListener>, shared: &Arc<ReadServer>) -> io:
         }
         while accepting.join_next().await.is_some() {}
         connections.close();
-        // Connections that are still open are dropped with the tasks of this thread.
+        // After the time limit, the drop of `local` ends the connections that are still open.
         let _finished = timeout(STOP, connections.wait()).await;
         Ok(())
     }))
 }
 
-/// Accepts connections until the stop.
 async fn accept(listener: net::TcpListener, shared: Arc<ReadServer>, connections: TaskTracker) {
     loop {
         let accepted = select! {

@@ -1,4 +1,5 @@
-//! The server of the read address: serves stores as the Kubernetes API, and forwards other requests.
+//! The server of the read address: answers Kubernetes API requests from stores, and forwards other requests to
+//! the API server.
 
 mod api;
 mod api_server_version;

@@ -18,55 +18,56 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct ResponsePermit {
     _permit: Box<dyn Any + Send>,
-    /// The permits for unwritten bytes; `None` if the response has no body or a short one.
+    /// The user's permits for unwritten bytes; `None` for a response without a body or with a short one.
     bytes: Option<UserPermits>,
     is_timely: bool,
 }
 
-/// The parts of a response that a connection has taken and not written. Each part refers to this until hyper
-/// has written or discarded the part. Only one thread locks it, unless the connection becomes a tunnel.
+/// The parts of a response that hyper has received and not written. Each part refers to this value until hyper
+/// has written or dropped the part.
 #[derive(Debug, Default)]
 pub(super) struct PendingResponse(Mutex<PendingResponseState>);
 
 #[derive(Debug, Default)]
 struct PendingResponseState {
     permit: Option<ResponsePermit>,
-    /// When the connection took each unwritten part, the oldest first. Parts are written in this order.
+    /// The time at which hyper received each unwritten part, the oldest first. hyper writes the parts in this
+    /// order.
     handed: VecDeque<Instant>,
-    /// Since when there is at least one unwritten part; `None` if there is none.
+    /// The time since which at least one part is unwritten; `None` if all parts are written.
     since: Option<Instant>,
-    /// How long there were unwritten parts before `since`.
+    /// The total time with unwritten parts before `since`.
     taking: Duration,
-    /// The bytes of all parts so far.
+    /// The total size of all written and unwritten parts, in bytes.
     bytes: u64,
-    /// Counts these bytes in the metrics.
+    /// The metric that counts the bytes of all parts.
     counter: Option<IntCounter>,
 }
 
 /// Resolves when the permits for the next piece are acquired.
 pub(super) type PermitWait = BoxFuture<'static, Option<KeyedPermit>>;
 
-/// A part of a response. HTTP libraries copy parts of a few hundred bytes and drop them at once. Such copies
-/// hold no permit; they take a few KiB per connection.
+/// A part of a response that hyper has not written. hyper copies parts of a few hundred bytes and drops the
+/// original at once. Such copies hold no permit, and take a few KiB per connection.
 struct ResponsePart {
     bytes: Bytes,
-    /// All parts of a piece share it.
+    /// The permit for unwritten bytes. All parts of a piece share it.
     _permit: Option<Arc<KeyedPermit>>,
     response: Arc<PendingResponse>,
 }
 
 impl ResponsePermit {
-    /// For a response that the client must read fast enough, because other requests wait for `permit`.
+    /// For a response that the client must read at the minimum rate, because other requests need `permit`.
     pub(super) fn timely(permit: impl Any + Send, bytes: UserPermits) -> Self {
         Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: true }
     }
 
-    /// For a response of any duration, such as a watch.
+    /// For a response without a minimum read rate, such as a watch.
     pub(super) fn lasting(permit: impl Any + Send, bytes: UserPermits) -> Self {
         Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: false }
     }
 
-    /// For a response without permits.
+    /// For a response that holds no permits.
     pub(super) fn nothing() -> Self {
         Self { _permit: Box::new(()), bytes: None, is_timely: false }
     }
@@ -78,7 +79,7 @@ impl PendingResponse {
         self.0.lock().permit = Some(permit);
     }
 
-    /// Adds bytes that are handed on to `counter`.
+    /// `counter` counts the bytes of all parts that hyper receives after this call.
     pub(super) fn count_bytes(&self, counter: IntCounter) {
         self.0.lock().counter = Some(counter);
     }
@@ -87,15 +88,15 @@ impl PendingResponse {
         self.0.lock().permit.is_some()
     }
 
-    /// The wait for the permit of a piece of `bytes` bytes; `None` if the response needs none. An object larger
-    /// than a piece counts as one piece. The request limit bounds the number of such objects.
+    /// Starts to acquire the permit for a piece of `bytes` bytes; `None` if the response needs no permit. A
+    /// piece that is larger than `PIECE_BYTES` needs only the permit for `PIECE_BYTES` bytes.
     pub(super) fn permit(&self, bytes: usize) -> Option<PermitWait> {
         let permits = self.0.lock().permit.as_ref().and_then(|permit| permit.bytes.clone())?;
         let count = bytes.min(PIECE_BYTES).div_ceil(UNWRITTEN_UNIT);
         Some(async move { permits.acquire(count).await }.boxed())
     }
 
-    /// A part with `bytes`, which holds the `permit` until it is written.
+    /// Makes a part of `bytes`, which holds `permit` until hyper has written the part.
     pub(super) fn part(self: &Arc<Self>, bytes: Bytes, permit: Option<Arc<KeyedPermit>>) -> Bytes {
         let mut progress = self.0.lock();
         let now = Instant::now();

@@ -1,9 +1,10 @@
-//! Converts rejected callers and invalid credentials into failures.
+//! Converts rejections of callers and invalid credentials into HTTP failures.
 
 use crate::callers::{CallerRejection, CredentialsError};
 use kubewarm_wire::StatusError;
 
-/// The failure of a rejected caller. `forbidden` creates the failure for an authenticated user.
+/// The HTTP failure for a rejected caller. For an authenticated user, `forbidden` creates the failure from the
+/// user's name and the authorizer's reason.
 pub(super) fn refused_by(
     refused: CallerRejection,
     forbidden: impl FnOnce(&str, Option<&str>) -> StatusError,
@@ -12,7 +13,7 @@ pub(super) fn refused_by(
     if user.is_empty() { refusal(refused) } else { forbidden(user, reason.as_deref()) }
 }
 
-/// The failure of a rejected caller, without the name of the requested object.
+/// The HTTP failure for a rejected caller. It does not contain the name of the requested object.
 pub(super) fn refusal(refused: CallerRejection) -> StatusError {
     match refused {
         CallerRejection::Unauthorized => StatusError::unauthorized(),
@@ -31,7 +32,7 @@ pub(super) fn refusal(refused: CallerRejection) -> StatusError {
     }
 }
 
-/// The failure of a request without valid credentials.
+/// The HTTP failure for a request without valid credentials.
 pub(super) fn no_credentials(problem: CredentialsError) -> StatusError {
     match problem {
         CredentialsError::Repeated => StatusError::bad_request("Authorization is repeated"),

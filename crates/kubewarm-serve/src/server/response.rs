@@ -1,4 +1,4 @@
-//! Converts read results into HTTP responses: headers, and bodies that are encoded while they are sent.
+//! Converts the results of reads into HTTP responses. Encodes a large list while the connection sends it.
 
 use super::{
     body::{OutgoingResponse, ResponseBody},
@@ -22,18 +22,19 @@ use kubewarm_api::model::InformerKey;
 use kubewarm_wire::{DiscoveryResponse, StatusError, is_known};
 use std::time::Duration;
 
-/// The largest body that is sent at once, with its length, in bytes. The rest of a longer list is encoded while
-/// it is sent. The API server compresses above the same size.
+/// The size in bytes up to which kubewarm sends a body at once, uncompressed and with `Content-Length`. The API
+/// server compresses bodies above the same size.
 const LONG: usize = 128 << 10;
-/// From this size on, a response needs a permit for each piece, so that only a few are encoded at once. In
-/// bytes.
+/// The size in bytes from which a response needs a permit to encode each further piece. The permits limit how
+/// many large responses kubewarm encodes at once.
 const LARGE: usize = 1 << 20;
 pub(super) const JSON: &str = "application/json";
 pub(super) const NOT_KEPT: &str = "no-cache, private";
 
-/// An opaque name of an informer, valid until this process ends. It is a keyed hash, so it reveals nothing.
+/// A keyed hash that identifies an informer to clients without its namespace and selectors. The hash is
+/// different after a restart.
 pub(super) fn informer_tag(key: &hmac::Key, informer: &InformerKey) -> String {
-    // The `Debug` text differs for any two keys. The `Display` text is for people.
+    // The hash covers the `Debug` text, because any two different keys have different `Debug` texts.
     keyed_tag(key, &format!("{informer:?}"))
 }
 
@@ -44,7 +45,8 @@ pub(super) fn keyed_tag(key: &hmac::Key, text: &str) -> String {
     format!("{:016x}", u64::from_be_bytes(first))
 }
 
-/// The response to a get or list. The pieces of a large response are encoded under `permits` of the user.
+/// The response to a get or list. While kubewarm encodes a piece of a large response, it holds one of the
+/// user's `permits`.
 pub(super) async fn objects(
     request_headers: &HeaderMap,
     answer: reads::ReadResponse,
@@ -82,9 +84,8 @@ pub(super) async fn objects(
     response(StatusCode::OK, headers, content)
 }
 
-/// The rest of a response, after its first `sent` bytes. From `LARGE` bytes on, each piece is encoded under a
-/// permit of the user. The permit is released as soon as the piece is encoded, so a slow client holds no
-/// permit.
+/// The rest of a response, after its first `sent` bytes. After `LARGE` bytes in total, each piece needs a
+/// permit of the user while it is encoded. A client that reads slowly thus holds no permit.
 fn with_encoding_permits<S>(
     rest: S,
     sent: usize,
@@ -103,7 +104,7 @@ where
     })
 }
 
-/// Sets the headers that name the informer and the age of its data.
+/// Sets the headers with the informer's hash and the age of its data, and a `Warning` if the data is stale.
 pub(super) fn set_source_headers(headers: &mut HeaderMap, source: &ReadSource, key: &hmac::Key) {
     const INFORMER_HEADER: HeaderName = HeaderName::from_static("kubewarm-informer");
     const FRESHNESS: HeaderName = HeaderName::from_static("kubewarm-freshness-milliseconds");
@@ -116,14 +117,13 @@ pub(super) fn set_source_headers(headers: &mut HeaderMap, source: &ReadSource, k
     }
 }
 
-/// The headers that describe a body.
 pub(super) fn headers(content_type: &'static str, cache_control: &'static str) -> HeaderMap {
     let content_type = (CONTENT_TYPE, HeaderValue::from_static(content_type));
     let cache_control = (CACHE_CONTROL, HeaderValue::from_static(cache_control));
     HeaderMap::from_iter([content_type, cache_control])
 }
 
-/// Sets a header. A value with control characters is ignored, but this program produces none.
+/// Sets a header. Ignores a value with control characters, which kubewarm never produces.
 fn set(headers: &mut HeaderMap, name: HeaderName, value: String) {
     if let Ok(value) = HeaderValue::try_from(value) {
         headers.insert(name, value);
@@ -147,7 +147,7 @@ pub(super) fn json(request_headers: &HeaderMap, body: Bytes) -> OutgoingResponse
     response(StatusCode::OK, headers, content)
 }
 
-/// A complete body. It is compressed if it is long and the client accepts gzip.
+/// A complete body. kubewarm compresses the body if it has more than `LONG` bytes and the client accepts gzip.
 fn whole(request_headers: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> ResponseBody {
     if body.len() > LONG && is_gzip_accepted(request_headers) {
         return compressed(headers, stream::iter([Ok(body)]));
@@ -155,7 +155,7 @@ fn whole(request_headers: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> R
     body.into()
 }
 
-/// A body of gzip data. Sets the headers for it.
+/// A body that compresses `pieces` with gzip. Adds `Content-Encoding` and `Vary` to `headers`.
 fn compressed(
     headers: &mut HeaderMap,
     pieces: impl Stream<Item = Result<Bytes, TruncatedListError>> + 'static,
@@ -169,7 +169,7 @@ fn is_gzip_accepted(request_headers: &HeaderMap) -> bool {
     gzip::accepts_gzip(request_headers.get(ACCEPT_ENCODING).map(HeaderValue::as_bytes))
 }
 
-/// The `Warning` header about stale data. Clients such as kubectl print it.
+/// The value of the `Warning` header for stale data. Clients such as kubectl print it.
 fn staleness_warning(age: Option<Duration>) -> String {
     match age {
         Some(age) => format!(
@@ -180,7 +180,7 @@ fn staleness_warning(age: Option<Duration>) -> String {
     }
 }
 
-/// The response with a discovery document, or 304 if the client already has it.
+/// The response with a discovery document, or 304 if `If-None-Match` contains the document's `ETag`.
 pub(super) fn document(
     request_headers: &HeaderMap,
     document: DiscoveryResponse,
@@ -224,8 +224,8 @@ mod tests {
     use std::{cell::Cell, collections::BTreeSet, rc::Rc};
     use tokio::time::sleep;
 
-    /// Pieces of `LARGE / 2` bytes; each piece takes 1 ms. `now` counts the pieces in progress, and `most`
-    /// is its maximum.
+    /// A stream of `count` pieces of `LARGE / 2` bytes, each produced in 1 ms. `now` counts the pieces in
+    /// progress, and `most` is the maximum of `now`.
     fn pieces(
         count: usize,
         now: &Rc<Cell<usize>>,
@@ -266,7 +266,7 @@ mod tests {
         });
         let written = join_all(all).await;
         assert!(written.iter().flatten().all(|pieces| pieces.len() == 4));
-        assert_eq!(most.get(), 2, "one per user");
+        assert_eq!(most.get(), 2, "each user encodes one large response");
         let small = (0..9).map(|_| with_encoding_permits(pieces(2, &now, &most), 0, jane.clone()));
         join_all(small.map(StreamExt::collect::<Vec<_>>)).await;
         assert_eq!(most.get(), 9, "small responses do not wait");
@@ -275,7 +275,8 @@ mod tests {
     #[test]
     fn the_informer_id_is_specific_to_the_process_and_reveals_nothing() {
         let [key, other] = [[1; 32], [2; 32]].map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key));
-        // The namespace has only hexadecimal letters, so a plain name could contain it.
+        // The letters of `decade` are hexadecimal digits, so a tag that contained the name would still look
+        // like a hash.
         let whole = informer("secrets", "decade");
         assert_eq!(informer_tag(&key, &whole), informer_tag(&key, &informer("secrets", "decade")));
         assert_ne!(

@@ -1,4 +1,4 @@
-//! The response to a watch: reviews its caller's access repeatedly until the watch ends.
+//! The response to a watch. kubewarm repeats the review of the caller's access until the watch ends.
 
 use super::{
     body::{OutgoingResponse, ResponseBody},
@@ -24,43 +24,45 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The interval of a watch's access reviews.
+/// The interval at which kubewarm repeats the access review of an open watch.
 const REVIEW_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval after an access review without a result.
+/// The interval until the next access review if an access review had no result.
 const RETRY_INTERVAL: Duration = Duration::from_secs(4);
-/// The maximum age of an open watch's last positive review, counted from the time of its request. After this
-/// time the watch ends, even if no review is possible. A revoked permission thus ends in time.
+/// The maximum age of the last positive access review of an open watch, counted from the review's request. At
+/// this age kubewarm ends the watch, even if the API server answers no reviews.
 const MAX_REVIEW_AGE: Duration = Duration::from_secs(30);
 
-/// An open watch, with everything that it occupies.
+/// An open watch, with its permits, metrics and list entry.
 pub(super) struct WatchSession {
     pub(super) feed: WatchFeed,
     pub(super) review: WatchReview,
-    /// The request's permit. It is held until the initial objects are sent, because they occupy memory.
+    /// The request permit. The watch holds it until the initial objects are sent, because these objects occupy
+    /// memory.
     pub(super) request: Option<KeyedPermit>,
-    /// Counts the watch and its events.
+    /// Counts the watch and its events in the metrics.
     pub(super) counted: OpenClientWatch,
-    /// The watch's entry in the list of open watches.
+    /// The watch's entry in the list of open watches at `/debug/watchers`.
     pub(super) _entry: Arc<WatcherEntry>,
     /// Ends the watch when it is cancelled.
     pub(super) stop: CancellationToken,
 }
 
-/// The access reviews that the caller must pass for as long as the watch is open.
+/// The access reviews that kubewarm repeats while a watch is open.
 pub(super) struct WatchReview {
     callers: Arc<CallerAdmission>,
     credentials: CallerCredentials,
     accesses: Vec<SelfSubjectAccessReviewSpec>,
     peer: IpAddr,
-    /// When the oldest of the current positive reviews was requested.
+    /// The request time of the oldest of the current positive reviews.
     allowed_at: Instant,
-    /// When the next review is due.
+    /// The time of the next review.
     due: Instant,
 }
 
 impl WatchSession {
-    /// A response that sends the feed's pieces until its end, or until the client disconnects. `names` is the
-    /// hash key of informer names. The response holds `permit` until it is written.
+    /// A response that sends the events of the watch until the watch ends or the client disconnects. `names` is
+    /// the key of the hash that names the informer in a header. The response holds `permit` until the
+    /// connection has written the response.
     pub(super) fn response(self, names: &hmac::Key, permit: ResponsePermit) -> OutgoingResponse {
         let mut headers = headers(JSON, NOT_KEPT);
         if let Some(source) = self.feed.source() {
@@ -77,7 +79,8 @@ impl WatchSession {
 
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            // Also after a pause by a slow client: no event is sent without a recent review.
+            // A slow client can delay this call for long, so kubewarm checks the review's age before each
+            // event.
             if !self.review.is_allowed().await {
                 self.counted.set_end(ClientWatchEnd::Rejected);
                 return None;
@@ -105,8 +108,8 @@ impl WatchSession {
 }
 
 impl WatchReview {
-    /// The reviews of a watch that begins now. Its caller has passed the reviews of `accesses`, the oldest at
-    /// `allowed_at`.
+    /// The reviews of a watch that starts now. Its caller has passed all reviews of `accesses`; the oldest was
+    /// requested at `allowed_at`.
     pub(super) fn new(
         callers: Arc<CallerAdmission>,
         credentials: CallerCredentials,
@@ -114,17 +117,18 @@ impl WatchReview {
         accesses: Vec<SelfSubjectAccessReviewSpec>,
         allowed_at: Instant,
     ) -> Self {
-        // Random, so that watches that begin together are not reviewed together.
+        // A random first interval, so that kubewarm does not review all watches that start together at the same
+        // time.
         let due = Instant::now() + REVIEW_INTERVAL.mul_f64(fastrand::f64());
         Self { callers, credentials, accesses, peer, allowed_at, due }
     }
 
-    /// When the watch ends if no further review is positive.
+    /// The time at which the watch ends if no further review is positive.
     fn end(&self) -> Instant {
         self.allowed_at + MAX_REVIEW_AGE
     }
 
-    /// When [`Self::is_allowed`] must be called again.
+    /// The time of the next call of [`Self::is_allowed`].
     fn next(&self) -> Instant {
         self.due.min(self.end())
     }
@@ -135,14 +139,15 @@ impl WatchReview {
         if now < self.due {
             return now < self.end();
         }
-        // After a long pause by a slow client, the watch is reviewed again before it continues.
+        // If a slow client has delayed the watch until its last review expired, a new review gets
+        // `RETRY_INTERVAL`.
         let until = if now < self.end() { self.end() } else { now + RETRY_INTERVAL };
         match timeout_at(until, self.review_all()).await {
             Ok(Ok(reviewed_at)) => {
                 self.allowed_at = reviewed_at;
                 self.due = Instant::now() + REVIEW_INTERVAL;
             }
-            // The review has no result, so the last permission stays valid for a while.
+            // Without a result, the last positive review stays valid until its age is `MAX_REVIEW_AGE`.
             Ok(Err(CallerRejection::Limited(_) | CallerRejection::Undecided(_))) => {
                 self.due = Instant::now() + RETRY_INTERVAL;
             }
@@ -151,7 +156,7 @@ impl WatchReview {
         Instant::now() < self.end()
     }
 
-    /// Repeats all reviews. Returns when the oldest of their results was requested.
+    /// Repeats all reviews. Returns the request time of the oldest result.
     async fn review_all(&self) -> Result<Instant, CallerRejection> {
         let mut oldest = Instant::now();
         for access in &self.accesses {
@@ -179,14 +184,14 @@ mod tests {
         Said::Allowed("jane")
     }
 
-    /// The reviews of a watch that begins now.
     async fn begun(callers: &Arc<CallerAdmission>) -> WatchReview {
         let (credentials, accesses) = (credentials(), vec![pods("watch", Some("web"))]);
         let (caller, _) = callers.admit(&credentials, &accesses[0], PEER).await.unwrap();
         WatchReview::new(Arc::clone(callers), credentials, PEER, accesses, caller.reviewed_at)
     }
 
-    /// Reviews the watch until it ends, or for the time `most`. Returns the time that has passed.
+    /// Reviews the watch until the watch ends, or until the time `most` has passed. Returns the time that has
+    /// passed.
     async fn go_on(review: &mut WatchReview, most: Duration) -> Duration {
         let began = Instant::now();
         while began.elapsed() < most && review.is_allowed().await {

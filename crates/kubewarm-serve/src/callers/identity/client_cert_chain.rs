@@ -1,7 +1,7 @@
 //! The certificates that a client presents, and the user that they authenticate.
 //!
 //! As in the API server, a handshake verifies only that the client has the key of its certificate. Each request
-//! then verifies the CA. A client without an accepted certificate can still use a token.
+//! then verifies the certificate's CA. A client whose certificate is not accepted can still send a token.
 
 use super::{client_ca::ClientCa, subject::user_of};
 use crate::certificate::provider;
@@ -17,12 +17,14 @@ use rustls::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How long a verification stays valid. A certificate is rejected this long after it expires or its CA is
-/// removed.
+/// How long kubewarm caches the verification of a certificate. It rejects an expired certificate, or a
+/// certificate of a removed CA, at most this much later.
 const VERIFICATION_TTL: Duration = Duration::from_secs(10);
-/// The maximum size of a chain in bytes. Each connection holds one chain; usual chains have about 5 KiB.
+/// The maximum size of a certificate chain in bytes. Each connection keeps its client's chain in memory; usual
+/// chains have about 5 KiB.
 const MAX_CHAIN: usize = 16 << 10;
-/// The maximum number of intermediate certificates. The verification tries their orders one by one.
+/// The maximum number of intermediate certificates. More certificates would make verification slow, because
+/// verification tries them in every order.
 const MAX_INTERMEDIATES: usize = 4;
 
 /// The certificates that a client has presented, for the lifetime of its connection.
@@ -38,8 +40,8 @@ impl ClientCertChain {
         Self { certificates, authority, known: Mutex::default() }
     }
 
-    /// The user that the certificate authenticates, verified now or at most 10 s ago. `None` if no accepted CA
-    /// has signed it; the caller then needs a token.
+    /// The user that the certificate authenticates, verified at most 10 s ago. `None` if no accepted CA has
+    /// signed the certificate; the caller then needs a token.
     pub(crate) fn authenticate(&self) -> Option<AuthenticationResult> {
         self.user().map(AuthenticationResult::of)
     }
@@ -51,7 +53,7 @@ impl ClientCertChain {
         {
             return user.clone();
         }
-        // The certificate is parsed only after its CA is verified.
+        // kubewarm parses the certificate only after it has verified the CA.
         let is_good = self.authority.is_signed_by(&self.certificates, UnixTime::now());
         let own = self.certificates.first().filter(|_| is_good);
         let user = own.and_then(|own| user_of(own)).map(Arc::new);
@@ -60,7 +62,8 @@ impl ClientCertChain {
     }
 }
 
-/// Requests an optional client certificate, and verifies that the client has its key.
+/// Requests a client certificate in the handshake, and verifies that the client has the certificate's key.
+/// Clients without a certificate can connect too.
 #[derive(Debug)]
 pub(crate) struct OptionalClientCertVerifier(WebPkiSupportedAlgorithms);
 
@@ -75,7 +78,7 @@ impl ClientCertVerifier for OptionalClientCertVerifier {
         false
     }
 
-    /// Empty, because the accepted CAs can change while clients are connected.
+    /// Names no CA to clients, because the accepted CAs can change while clients are connected.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

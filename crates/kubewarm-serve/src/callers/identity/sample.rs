@@ -23,7 +23,7 @@ pub(super) fn signed(name: &str) -> (String, CertificateDer<'static>) {
     (authority, client.der().clone())
 }
 
-/// The certificates of the client `name`, with an accepted CA.
+/// The certificate chain of the client `name`, signed by an accepted CA.
 pub(in crate::callers) fn chain(name: &str) -> Arc<ClientCertChain> {
     let (authority, client) = signed(name);
     let folder = tempfile::tempdir().unwrap();

@@ -11,13 +11,15 @@ use x509_parser::{
     x509::AttributeTypeAndValue,
 };
 
-/// The object identifier of the user's UID. A UID distinguishes users that have had the same name.
+/// The object identifier of the attribute with the user's UID. The UID distinguishes users that had the same
+/// name at different times.
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
-/// The key of the certificate's fingerprint in the user's `extra`. The API server writes it to its audit log.
+/// The key of the certificate's fingerprint in the user's `extra`. The API server writes the fingerprint to its
+/// audit log.
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-/// The user in the verified certificate `der`. `None` if it has no name, cannot be parsed completely, or has
-/// several UIDs or an empty UID.
+/// The user in the verified certificate `der`. `None` if the certificate has no name, several UIDs or an empty
+/// UID, or cannot be parsed completely.
 pub(super) fn user_of(der: &[u8]) -> Option<CallerInfo> {
     let (rest, certificate) = X509Certificate::from_der(der).ok()?;
     if !rest.is_empty() {
@@ -33,7 +35,7 @@ pub(super) fn user_of(der: &[u8]) -> Option<CallerInfo> {
         [uid] if !uid.is_empty() => uid.clone(),
         _ => return None,
     };
-    // The last name, as in the API server.
+    // Of several common names the last one counts, as in the API server.
     let name = names.last().filter(|name| !name.is_empty())?.clone();
     let mut id = "X509SHA256=".to_owned();
     for byte in digest(&SHA256, der).as_ref() {

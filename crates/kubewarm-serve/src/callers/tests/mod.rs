@@ -13,7 +13,7 @@ use tokio::time::{advance, sleep, timeout};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
-/// The results for these tokens. Other tokens are invalid.
+/// The results of reviews by token and verb. All other tokens are invalid.
 fn said(token: &str, verb: &str) -> Said {
     match (token, verb) {
         ("good", "" | "get") => Said::Allowed("jane"),
@@ -31,7 +31,7 @@ fn credentials(token: &str, more: &[(&'static str, &'static str)]) -> CallerCred
         .unwrap()
 }
 
-/// Callers of the read address, and the number of their reviews.
+/// A `CallerAdmission` with the limits of the read address, and the counts of its reviews.
 fn reading(fake: Fake) -> (CallerAdmission, Count) {
     let count = fake.count.clone();
     (of(fake, &CallerLimits::for_reads(ReaderLimits::default())), count)
@@ -128,7 +128,7 @@ async fn a_revoked_right_or_token_ends_within_10_seconds() {
         assert!(admit().await.is_ok());
         *say.lock() = now;
         advance(Duration::from_millis(9_900)).await;
-        assert!(admit().await.is_ok(), "still cached");
+        assert!(admit().await.is_ok(), "the last decision is still cached");
         advance(Duration::from_millis(100)).await;
         assert_eq!(admit().await.unwrap_err(), expected);
         assert_ne!(counts(&count), (0, 0));
@@ -227,7 +227,7 @@ async fn an_open_watch_is_reviewed_again_starting_with_authentication() {
         let asked = Instant::now();
         assert_eq!(recheck().await, Ok(asked));
         advance(Duration::from_secs(9)).await;
-        assert_eq!(recheck().await, Ok(asked), "the answer is 9 s old");
+        assert_eq!(recheck().await, Ok(asked), "the cached decision is 9 s old");
         *say.lock() = now;
         advance(Duration::from_secs(1)).await;
         assert_eq!(recheck().await, Err(expected));

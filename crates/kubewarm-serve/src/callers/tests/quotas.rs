@@ -8,7 +8,7 @@ async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
     let (callers, _) = reading(Fake { delay, ..Fake::new(said) });
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
     let leaves = async |token: &CallerCredentials, action: &SelfSubjectAccessReviewSpec| {
-        // The review itself continues.
+        // The timeout drops the call, but the review in progress continues.
         let found = timeout(delay / 1_000, callers.admit(token, action, PEER)).await;
         found.ok().map(|found| found.map(drop))
     };
@@ -25,14 +25,14 @@ async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
     for n in 0..150 {
         by_address.push(leaves(&credentials(&n.to_string(), &[]), &get).await);
     }
-    assert_eq!(gone(by_address), (100, 50), "of one address");
+    assert_eq!(gone(by_address), (100, 50), "100 reviews of one address wait");
     sleep(20 * delay).await;
     assert!(callers.admit(&good, &get, PEER).await.is_ok());
     let mut by_user = Vec::new();
     for n in 0..150 {
         by_user.push(leaves(&good, &action("get", Some(&n.to_string()))).await);
     }
-    assert_eq!(gone(by_user), (100, 50), "of one user");
+    assert_eq!(gone(by_user), (100, 50), "100 reviews of one user wait");
     sleep(20 * delay).await;
     let (caller, _permit) = callers.admit(&good, &get, PEER).await.unwrap();
     let mut further = Vec::new();
@@ -41,7 +41,7 @@ async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
         let found = timeout(delay / 1_000, callers.review_also(&caller, &get)).await;
         further.push(found.ok().map(|found| found.map(drop)));
     }
-    assert_eq!(gone(further), (100, 50), "further reviews of a request count too");
+    assert_eq!(gone(further), (100, 50), "100 further reviews of a request wait");
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,7 +67,7 @@ async fn one_address_sends_few_token_reviews_at_once_and_the_rest_wait_or_fail()
     assert!(waited < 3 * delay, "{waited:?}");
     let busy =
         found.iter().filter(|found| matches!(found, Err(CallerRejection::Limited(_)))).count();
-    // Eight reviews end each second, for as long as a review can wait.
+    // Eight reviews of the address end each second. After 3 s, kubewarm rejects the reviews that still wait.
     assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 100 - busy);
     assert!((60..80).contains(&busy), "{busy}");
     assert!(count.most.load(Ordering::Relaxed) <= 8 + 1 + 16);
@@ -87,7 +87,6 @@ async fn one_user_has_few_access_reviews_at_once_from_all_addresses() {
     assert_eq!(count.most.load(Ordering::Relaxed), 16);
 }
 
-/// Tokens that begin with `new` are valid.
 fn known(token: &str, _: &str) -> Said {
     if token.starts_with("new") { Said::Allowed("jane") } else { Said::Unknown }
 }
@@ -116,7 +115,7 @@ async fn a_client_that_guesses_tokens_does_not_delay_readers_with_new_tokens() {
     });
     let (_, found) = tokio::join!(join_all(trying), join_all(reading));
     assert!(found.iter().all(Result::is_ok), "{found:?}");
-    // Each of the two addresses has ten failures at first, and ten more each second.
+    // Each of the two addresses can send ten invalid tokens at once, and ten more each second.
     let asked = count.who.load(Ordering::Relaxed) - 40;
     assert!((80..=104).contains(&asked), "{asked}");
 }

@@ -15,7 +15,7 @@ use kubewarm_wire::{ObjectForm, ObjectRequest, ResponseForm, StatusError};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Why kubewarm does not serve kinds of aggregated APIs and unknown kinds.
+/// The reason in the 421 for kinds of aggregated APIs and for unknown kinds.
 pub(super) const AGGREGATED: &str = "it is served by an aggregated API, as far as kubewarm can tell, which may \
      hide objects from some callers (--serve-aggregated-groups)";
 const NOT_DECLARED: &str = "no CacheProfile that answers here keeps it warm";
@@ -30,8 +30,8 @@ pub(super) struct CoveringInformers<'a> {
 #[derive(Debug)]
 pub(super) struct CandidateInformer<'a> {
     pub(super) key: &'a InformerKey,
-    /// The profiles that serve reads from this informer.
-    serving_index: Vec<&'a ServingInformer>,
+    /// The index entries of this informer, one for each profile that serves reads from it.
+    entries: Vec<&'a ServingInformer>,
     /// The informer's state when the request chose it.
     pub(super) report: InformerReport,
     /// Time since the store was last confirmed to be current; `None` if it never was.
@@ -43,7 +43,8 @@ impl<'a> CoveringInformers<'a> {
     ///
     /// # Errors
     ///
-    /// 421 if no informer contains the objects; 406 if they hold only metadata, and the request needs more.
+    /// 421 if no informer contains the objects. 406 if all informers that contain the objects keep only
+    /// metadata, and the request needs whole objects.
     pub(super) fn find(
         serving_index: &'a ServingIndex,
         request: &'a ObjectRequest,
@@ -60,7 +61,8 @@ impl<'a> CoveringInformers<'a> {
         }
         let is_enough = |serving: &&ServingInformer| match serving.key.projection {
             Projection::Full(_) => true,
-            // A table needs whole objects for some kinds only. `CoveringInformers::with_fields` checks that later.
+            // Metadata is enough for some tables. `CoveringInformers::with_fields` later checks the table's
+            // columns.
             Projection::Metadata(_) => request.form != ResponseForm::Object(ObjectForm::Full),
         };
         let informers: Vec<_> = all.into_iter().filter(is_enough).collect();
@@ -70,7 +72,7 @@ impl<'a> CoveringInformers<'a> {
         Ok(Self { request, informers })
     }
 
-    /// Returns what the declared index `name` looks up by; `None` if no profile declares it.
+    /// Returns the field path of the declared index `name`; `None` if no profile declares this index.
     ///
     /// # Errors
     ///
@@ -98,26 +100,26 @@ impl<'a> CoveringInformers<'a> {
         let is_same = |index: &IndexDefinition| {
             self.index(&index.name).is_ok_and(|it| it == Some(&index.path))
         };
-        let serving_index: Vec<_> =
-            self.informers.iter().copied().filter(|it| it.key == *key).collect();
+        let entries: Vec<_> = self.informers.iter().copied().filter(|it| it.key == *key).collect();
         let has_more =
-            !serving_index.is_empty() && self.declares(key, indexes) && indexes.iter().all(is_same);
-        has_more.then(|| strictest(&serving_index))
+            !entries.is_empty() && self.declares(key, indexes) && indexes.iter().all(is_same);
+        has_more.then(|| strictest(&entries))
     }
 
     /// Whether each of these indexes is declared by at least one profile that serves the informer.
     fn declares(&self, key: &InformerKey, indexes: &[IndexDefinition]) -> bool {
         indexes.iter().all(|index| {
-            let mut serving_index = self.informers.iter().filter(|it| it.key == *key);
-            serving_index.any(|it| it.indexes(&index.name).next().is_some())
+            let mut entries = self.informers.iter().filter(|it| it.key == *key);
+            entries.any(|it| it.indexes(&index.name).next().is_some())
         })
     }
 
-    /// Keeps the informers whose stores have the fields that the request selects by and shows.
+    /// Keeps the informers whose stores contain all fields that the field selector and the table need.
     ///
     /// # Errors
     ///
-    /// 421 if no informer is left; 406 if the others hold only metadata, and the table needs more.
+    /// 406 if the table needs whole objects and all informers keep only metadata. Otherwise 421 if no informer
+    /// is left.
     pub(super) fn with_fields(
         mut self,
         kind: &KindInfo,
@@ -141,12 +143,12 @@ impl<'a> CoveringInformers<'a> {
         Ok(self)
     }
 
-    /// The lowest staleness limit of the profiles.
+    /// The lowest staleness limit of all profiles of these informers.
     pub(super) fn max_staleness(&self) -> Duration {
         self.informers.iter().map(|it| it.declared.max_staleness).min().unwrap_or_default()
     }
 
-    /// The strictest consistency of the profiles.
+    /// The strictest read consistency of all profiles of these informers.
     pub(super) fn consistency(&self) -> ReadConsistency {
         self.informers.iter().map(|it| it.declared.reads.consistency).max().unwrap_or_default()
     }
@@ -161,7 +163,8 @@ impl<'a> CoveringInformers<'a> {
     }
 
     /// Returns the informers that can answer now, the best first. Whole objects precede metadata, and informers
-    /// without selectors precede those with selectors. After that the order is fresh, stale, paused.
+    /// without selectors precede informers with selectors. After that the order is fresh, stale, paused. The
+    /// flag is true if all informers lack permission to list and watch.
     pub(super) fn rank_warm(
         &self,
         get_report: impl Fn(&InformerKey) -> Option<InformerReport>,
@@ -170,14 +173,14 @@ impl<'a> CoveringInformers<'a> {
         let mut candidates: Vec<CandidateInformer<'a>> = Vec::new();
         for &serving in &self.informers {
             if let Some(known) = candidates.iter_mut().find(|it| *it.key == serving.key) {
-                known.serving_index.push(serving);
+                known.entries.push(serving);
                 continue;
             }
             let Some(report) = get_report(&serving.key) else { continue };
             let age = report.current_at.map(|at| now.saturating_duration_since(at));
             candidates.push(CandidateInformer {
                 key: &serving.key,
-                serving_index: vec![serving],
+                entries: vec![serving],
                 report,
                 age,
             });
@@ -195,26 +198,23 @@ impl CandidateInformer<'_> {
     /// Whether every profile that serves the informer permits reads while the informer is in the state of
     /// `report`.
     pub(super) fn can_be_read(&self, report: &InformerReport) -> bool {
-        report.serves(strictest(&self.serving_index))
+        report.serves(strictest(&self.entries))
     }
 
-    /// The conditions under which a read that begins now can continue.
+    /// The conditions under which a list or watch that starts now can continue.
     pub(super) fn access_requirement(&self) -> AccessRequirement {
-        AccessRequirement {
-            policy: strictest(&self.serving_index),
-            losses: Some(self.report.losses),
-        }
+        AccessRequirement { policy: strictest(&self.entries), losses: Some(self.report.losses) }
     }
 
     /// The namespace whose request rate limit counts a freshness check: the namespace of the first profile.
     pub(super) fn payer(&self) -> Arc<str> {
-        self.serving_index
+        self.entries
             .first()
             .map_or_else(|| "".into(), |it| Arc::clone(&it.declared.profile.namespace))
     }
 
-    /// Whether the informer has selectors. Changes of other objects then send it no event. Its version advances
-    /// with the bookmarks only, about once a minute.
+    /// Whether the informer has selectors. It receives no events of objects that do not match, so its version
+    /// advances only with bookmarks, about once a minute.
     pub(super) fn is_part(&self) -> bool {
         !self.key.labels.is_empty() || !self.key.fields.is_empty()
     }
@@ -222,29 +222,28 @@ impl CandidateInformer<'_> {
     fn rank(&self, bound: Duration) -> (bool, bool, u8) {
         let is_part = self.is_part();
         let is_metadata = matches!(self.key.projection, Projection::Metadata(_));
-        let freshness =
-            if self.serving_index.iter().all(|it| it.declared.mode == ProfileMode::Paused) {
-                2
-            } else {
-                u8::from(self.age.is_none_or(|age| age > bound))
-            };
+        let freshness = if self.entries.iter().all(|it| it.declared.mode == ProfileMode::Paused) {
+            2
+        } else {
+            u8::from(self.age.is_none_or(|age| age > bound))
+        };
         (is_metadata, is_part, freshness)
     }
 }
 
-/// The failure of a request that no profile keeps warm. `why` explains it in the message.
+/// The 421 for a request whose objects no profile keeps warm. `why` completes the message.
 pub(super) fn not_cached(request: &ObjectRequest, why: &str) -> StatusError {
     let name = request.name.as_deref().unwrap_or_default();
     StatusError::not_cached(request.resource.group_resource(), name, why)
 }
 
-fn strictest(serving_index: &[&ServingInformer]) -> AccessLossPolicy {
+fn strictest(entries: &[&ServingInformer]) -> AccessLossPolicy {
     let all_serve_on =
-        serving_index.iter().all(|it| it.declared.on_access_lost == AccessLossPolicy::ServeStale);
+        entries.iter().all(|it| it.declared.on_access_lost == AccessLossPolicy::ServeStale);
     if all_serve_on { AccessLossPolicy::ServeStale } else { AccessLossPolicy::Reject }
 }
 
-/// Whether the profile answers on the request's path. Below `/profiles/<namespace>/<name>` only that profile
+/// Whether the profile answers requests to this path. Below `/profiles/<namespace>/<name>` only that profile
 /// answers. On other paths the profiles of the requested namespace and of the operator namespace answer.
 fn can_answer(
     serving: &ServingInformer,
@@ -273,8 +272,8 @@ fn contains(key: &InformerKey, request: &ObjectRequest) -> bool {
     };
     let has_label = |needed| request.labels.requirements().any(|has| has == needed);
     let has_field = |needed| request.fields.requirements().any(|has| has == needed);
-    // A get has no selectors, so an informer with selectors never answers a get. An object that its store lacks
-    // can still exist.
+    // A get has no selectors, so no informer with selectors answers a get. The store of such an informer can
+    // lack objects that exist.
     is_there && key.labels.requirements().all(has_label) && key.fields.requirements().all(has_field)
 }
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::reads::fixtures::{self, informer, kind, parse_request, report, serving_index};
 use kubewarm_wire::{MetaVersion, TableForm};
 
-/// The status code that rejects a request; 0 if the request is accepted.
+/// The status code with which kubewarm rejects a request; 0 if an informer can answer.
 fn refused(serving_index: &ServingIndex, path: &str, query: &str) -> u16 {
     let (request, profile) = parse_request(path, query);
     CoveringInformers::find(serving_index, &request, profile.as_ref(), "home")
@@ -21,7 +21,7 @@ fn an_informer_answers_only_requests_that_it_wholly_contains() {
         (&all, own, "", 0),
         (&all, object, "", 0),
         (&all, "/api/v1/pods", "labelSelector=app", 0),
-        // A namespaced kind has no object without a namespace.
+        // An object of a namespaced kind has no path without a namespace.
         (&all, "/api/v1/pods/x", "", 421),
         (&all, "/api/v1/nodes", "", 421),
         (&all, "/apis/apps/v1/pods", "", 421),
@@ -75,7 +75,7 @@ fn metadata_informers_answer_only_metadata_requests() {
     let (mut request, _) = parse_request(path, "fieldSelector=status.phase%3DPending");
     request.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
     let covering = CoveringInformers::find(&serving_index, &request, None, "home").unwrap();
-    // Metadata does not contain the phase.
+    // The store keeps only metadata, which does not contain `status.phase`.
     let fields = FieldFilter::resolve(&request, &kind(""), |name| covering.index(name)).unwrap();
     assert_eq!(covering.with_fields(&kind(""), &fields).unwrap_err().code(), 421);
     let code = |kind: &KindInfo, part: ObjectForm| {
@@ -102,7 +102,7 @@ fn the_best_of_several_informers_answers_by_the_strictest_staleness_limit() {
     let (own, all) = (informer("a", "", ""), informer("all", "", ""));
     let mut serving_index = serving_index("home", &[selected.clone(), own.clone(), all.clone()]);
     serving_index.set_staleness(&all, Duration::from_secs(30));
-    // The strictest consistency and wait belong to the middle informer, and they are not the defaults.
+    // `own` has the strictest consistency and the shortest wait. Neither value is the default.
     for (informer, consistency, seconds) in [
         (&selected, ReadConsistency::Bounded, 9),
         (&own, ReadConsistency::Strict, 2),
@@ -123,7 +123,7 @@ fn the_best_of_several_informers_answers_by_the_strictest_staleness_limit() {
         };
         covering.rank_warm(get_report, now).0.into_iter().map(|it| it.key.clone()).collect()
     };
-    // Age decides only between informers that both lack selectors.
+    // The age decides only between `own` and `all`, because `selected` has selectors.
     assert_eq!(order([0, 60, 10]), [all.clone(), own.clone(), selected.clone()]);
     assert_eq!(order([0, 10, 60]), [own, all, selected]);
 }

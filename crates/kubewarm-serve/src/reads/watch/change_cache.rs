@@ -15,19 +15,20 @@ use std::{
     },
 };
 
-/// The maximum number of changes in memory. Watches wake at the same time, so their positions rarely differ by
-/// more.
+/// The maximum number of changes in the cache. Watches wake at the same time, so their positions rarely differ
+/// by more changes.
 const MAX_CHANGES: usize = 256;
-/// The memory limit of these changes in bytes: decompressed bodies, parsed fields and encoded lines.
+/// The memory limit of the cache in bytes: decompressed bodies, parsed fields and encoded lines.
 const MAX_BYTES: usize = 32 << 20;
 
-/// Recent changes, decompressed for all watches. Changes of Secrets are never kept here.
+/// Recent changes, which kubewarm decompresses once for all watches. The cache never keeps changes of Secrets.
 #[derive(Default)]
 pub(crate) struct ChangeCache(Mutex<ChangeCacheState>);
 
 #[derive(Default)]
 struct ChangeCacheState {
-    /// The key is the address of the `StoreChange`. The entry keeps the `StoreChange` alive, so the address stays unique.
+    /// The key is the address of the `StoreChange`. The entry keeps the `StoreChange` alive, so no other change
+    /// can get the same address.
     by_change: HashMap<usize, Arc<UnpackedChange>>,
     order: VecDeque<usize>,
     bytes: usize,
@@ -39,19 +40,19 @@ pub(super) struct UnpackedChange {
     before: ChangedObject,
     now: ChangedObject,
     written: Mutex<Vec<EncodedEvent>>,
-    /// The size of this change that `ChangeCacheState::bytes` includes.
+    /// The number of bytes of this change that `ChangeCacheState::bytes` includes.
     weighed: AtomicUsize,
 }
 
-/// The object before or after a change, decompressed when a watch first needs it.
+/// The object before or after a change. kubewarm decompresses it when a watch first needs it.
 #[derive(Default)]
 struct ChangedObject {
     body: OnceLock<Option<Bytes>>,
-    /// The fields that selectors have read from the body. All watches use them.
+    /// The fields that field selectors have read from the body, shared by all watches.
     fields: Mutex<BodyFieldCache>,
 }
 
-/// An encoded line, with the event type and the encoding that it belongs to.
+/// An encoded event, with the event type and the encoding for which it is valid.
 struct EncodedEvent {
     of: EventType,
     is_first: bool,
@@ -59,12 +60,13 @@ struct EncodedEvent {
     line: Bytes,
 }
 
-/// The events that a change means for one watch. There are two events if an object was deleted and another
-/// object with its name was created.
+/// The events that a change causes in one watch. There are two if the change deleted an object and created
+/// another object with the same name.
 pub(super) type EventPair = [Option<EventType>; 2];
 
 impl ChangeCache {
-    /// Returns the shared entry of the change, and creates it if necessary.
+    /// Returns the cached entry of the change, and creates it if necessary. An entry of a Secret is new each
+    /// time and not cached.
     pub(super) fn get_or_insert(&self, change: Arc<StoreChange>) -> Arc<UnpackedChange> {
         let opened = |change| {
             let (before, now) = (ChangedObject::default(), ChangedObject::default());
@@ -88,8 +90,8 @@ impl ChangeCache {
         opened
     }
 
-    /// Returns the line of one event. The first watch that needs the line encodes it. `None` if the event
-    /// cannot be encoded.
+    /// Returns the encoded line of one event. The first watch that needs the line encodes it for all watches.
+    /// `None` if the event cannot be encoded.
     pub(super) fn line(
         &self,
         opened: &UnpackedChange,
@@ -120,13 +122,13 @@ impl ChangeCache {
         Some(line)
     }
 
-    /// Returns the events that the change causes in a watch with this `query`. As in the API server, an
-    /// object that starts to match is added, and an object that stops matching is deleted.
+    /// Returns the events that the change causes in a watch with this `query`. As in the API server, an object
+    /// that starts to match is added, and an object that stops matching is deleted.
     ///
     /// # Cost
     ///
-    /// The first watch parses both bodies. A later watch parses them only for paths that no watch has read
-    /// before. If all paths are read, a watch takes about 0.1 µs per requirement.
+    /// The first watch parses both bodies. A later watch parses them only for field paths that no watch has
+    /// read before. Otherwise a watch takes about 0.1 µs per requirement.
     pub(super) fn events(
         &self,
         opened: &UnpackedChange,
@@ -142,10 +144,10 @@ impl ChangeCache {
         events
     }
 
-    /// Adds the growth of a change to the memory in use. Ignores a change that is not kept here.
+    /// Adds the growth of a change to the cache's size. Ignores a change that is no longer in the cache.
     fn weigh(&self, opened: &UnpackedChange) {
-        // Computed before the lock, because it waits for watches that parse a body of this change. The size
-        // only grows, so the larger of two concurrent results is right.
+        // `bytes` waits for watches that parse a body of this change, so the call comes before the lock of the
+        // cache. The size only grows, so the larger of two concurrent results is right.
         let bytes = opened.bytes();
         let mut kept = self.0.lock();
         let known = kept.by_change.get(&Arc::as_ptr(&opened.change).addr());
@@ -159,7 +161,7 @@ impl ChangeCache {
         drop(gone);
     }
 
-    /// Drops all changes. A watch that still needs one creates it again.
+    /// Removes all changes from the cache. A watch that still needs one creates it again.
     pub(crate) fn clear(&self) {
         let kept = std::mem::take(&mut *self.0.lock());
         drop(kept);
@@ -232,7 +234,7 @@ impl ChangedObject {
 }
 
 /// The events of an object that was selected before a change (`was`) or is selected after it (`is`). `is_other`
-/// means that the change replaced the object by another one with its name.
+/// means that the change replaced the object by another object with the same name.
 fn event_pair(was: bool, is: bool, is_other: bool) -> EventPair {
     match (was, is) {
         (false, false) => [None, None],
@@ -327,8 +329,8 @@ mod tests {
             let before = read();
             assert_eq!(shared.events(&opened, &query(path, value), &follower), expected);
             let is_new = matches!(value, "one" | "6");
-            assert_eq!(read() != before, is_new, "only the first watch reads a path");
-            assert_eq!(shared.0.lock().bytes, opened.bytes(), "the size is counted");
+            assert_eq!(read() != before, is_new, "only the first watch parses a path");
+            assert_eq!(shared.0.lock().bytes, opened.bytes(), "the cache counts the parsed fields");
         }
     }
 
@@ -351,7 +353,7 @@ mod tests {
                 thread::sleep(Duration::from_millis(1));
                 assert!(shared.0.try_lock_for(Duration::from_secs(10)).is_some());
             }
-            assert!(!weighing.is_finished(), "the size waits for the parser");
+            assert!(!weighing.is_finished(), "`weigh` waits for the watch that parses a body");
             drop(read);
         });
         assert_eq!(shared.0.lock().bytes, opened.bytes());

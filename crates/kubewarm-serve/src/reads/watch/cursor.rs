@@ -1,4 +1,4 @@
-//! Produces the content of one watch: the initial objects, then the events after them.
+//! Produces the events of one watch: the initial objects, and then the changes after them.
 
 use super::{change_cache::ChangeCache, event_encoder::EventEncoder, feed::WatchProgress};
 use crate::{
@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
 use tokio::sync::Notify;
 
-/// The maximum number of changes that one step examines, however small they are. The limit gives the other
-/// connections of the thread their time.
+/// The maximum number of changes that one step examines. After each step, the thread can serve its other
+/// connections.
 const MAX_CHANGES: usize = 64;
 
 /// A watch's position in the event log of its informer, with the encoding of its events.
@@ -25,7 +25,7 @@ pub(super) struct WatchCursor {
     query: ObjectQuery,
     lines: Arc<EventEncoder>,
     follower: EventLogFollower,
-    /// The initial objects that are not sent yet, and the version of that snapshot.
+    /// The initial objects that are not sent yet, and the version of the store at which they were selected.
     initial: Option<(ObjectSnapshot, ResourceVersion)>,
     /// Whether the bookmark that ends the initial objects is still to be sent.
     needs_initial_bookmark: bool,
@@ -36,7 +36,7 @@ pub(super) struct WatchCursor {
     scan_budget: ScanBudget,
 }
 
-/// A part of a watch that is sent at once.
+/// Events of a watch that kubewarm sends at once.
 #[derive(Clone, Debug)]
 pub struct WatchChunk {
     /// Complete lines, one for each event.
@@ -48,12 +48,11 @@ pub struct WatchChunk {
 /// The result of one step of a watch.
 #[derive(Debug)]
 pub(super) enum WatchStep {
-    /// Lines to send; empty if no examined change concerns this watch.
+    /// Events to send; none if no examined change concerns this watch.
     Piece(WatchChunk),
-    /// There is no new change. The store is complete at this version; `None` while a relist is still in
-    /// progress.
+    /// There is no further change. The store is complete at this version; `None` while a relist is in progress.
     Quiet(Option<ResourceVersion>),
-    /// The watch ends, after a last piece if there is one.
+    /// The watch ends, after a last chunk if there is one.
     End(ClientWatchEnd, Option<WatchChunk>),
 }
 
@@ -80,17 +79,17 @@ impl WatchCursor {
         }
     }
 
-    /// Whether initial objects are left to send. Until then the watch keeps their stored bodies in memory.
+    /// Whether initial objects are left to send. The watch keeps their stored bodies in memory until it has
+    /// sent them.
     pub(super) fn is_beginning(&self) -> bool {
         self.initial.is_some()
     }
 
-    /// Wakes waiting watches when the store changes.
+    /// Returns the notifier that wakes this watch when its store changes.
     pub(super) fn change_notifier(&self) -> Arc<Notify> {
         self.follower.change_notifier()
     }
 
-    /// How far the watch has read.
     pub(super) fn progress(&self) -> WatchProgress {
         WatchProgress { position: Arc::clone(&self.position), lag: Some(self.follower.lag()) }
     }
@@ -101,7 +100,7 @@ impl WatchCursor {
         self.scan_budget.yield_if_over().await;
     }
 
-    /// Takes the next step, within the scan budget.
+    /// Produces the next events of the watch, until the scan budget is used up.
     pub(super) fn next(&mut self, shared: &ChangeCache) -> WatchStep {
         if let Some(piece) = self.next_initial_objects() {
             return WatchStep::Piece(piece);
@@ -115,7 +114,7 @@ impl WatchCursor {
         self.next_changes(shared)
     }
 
-    /// Writes the next initial objects; `None` if all have been sent.
+    /// Encodes the next initial objects; `None` if all have been sent.
     fn next_initial_objects(&mut self) -> Option<WatchChunk> {
         let Self { allowed, lines: by, is_first, scan_budget, initial, .. } = self;
         let (snapshot, _) = initial.as_mut()?;
@@ -148,7 +147,7 @@ impl WatchCursor {
                 FollowerEvent::Change(change) => {
                     self.add(change, shared, &mut piece);
                 }
-                // Sends the lines first. The next step finds the same result again.
+                // Sends the collected lines first. The next step receives the same event from `follower` again.
                 _ if !piece.is_empty() => break,
                 FollowerEvent::None(version) => return WatchStep::Quiet(version),
                 FollowerEvent::Overtaken => return WatchStep::End(ClientWatchEnd::Slow, None),
@@ -162,7 +161,7 @@ impl WatchCursor {
         WatchStep::Piece(joined(&piece))
     }
 
-    /// Appends the events that this change means for the watch.
+    /// Appends the events that `change` causes in this watch to `piece`.
     fn add(&mut self, change: Arc<StoreChange>, shared: &ChangeCache, piece: &mut Vec<Bytes>) {
         if !self.allowed.has(change.namespace(), change.name()) {
             return;
@@ -177,12 +176,12 @@ impl WatchCursor {
                 *self.position.lock() = Some(opened.change().version().clone());
             }
         }
-        // Counts the bodies even if another watch has already decompressed them.
+        // Charges for both bodies, even if another watch has already decompressed them.
         self.scan_budget.charge(opened.unpacked());
     }
 
-    /// Writes a bookmark for `version`, at which the store is complete. Returns `None` if the client has a
-    /// newer version already: the versions of a watch never go back.
+    /// Writes a bookmark for `version`, at which the store is complete. Returns `None` if the client already
+    /// has a newer version, because versions must not go back.
     pub(super) fn bookmark_at(&mut self, version: ResourceVersion) -> Option<WatchChunk> {
         let is_behind =
             self.position.lock().as_ref().is_some_and(|sent| version.is_older_than(sent));
@@ -214,7 +213,7 @@ fn joined(lines: &[Bytes]) -> WatchChunk {
     WatchChunk { lines: piece.freeze(), events }
 }
 
-/// A piece with one error event, the last event of a watch.
+/// A chunk with one error event, which is the last event of a watch.
 pub(super) fn error(failure: &StatusError) -> WatchChunk {
     let mut out = Vec::new();
     kubewarm_wire::write_error_event(failure, &mut out);
@@ -233,7 +232,7 @@ mod tests {
     use kubewarm_wire::{MetaVersion, ObjectForm, ResponseForm};
     use std::collections::BTreeSet;
 
-    /// Adds or changes an object of 256 KiB. Four such objects use up a scan budget.
+    /// Adds or changes an object of 256 KiB. Four such objects use up a scan budget of 1 MiB.
     fn upsert(writer: &mut StoreWriter, name: &str, version: u64) {
         let text = "x".repeat(256 << 10);
         let body =

@@ -8,16 +8,16 @@ use kubewarm_wire::{
 };
 use std::sync::Arc;
 
-/// Encodes events. Watches with equal encodings share their encoded lines.
+/// Encodes events. Watches with equal encoders share their encoded lines.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EventEncoder {
     /// The `apiVersion` of the objects, such as `apps/v1`.
     api_version: Arc<str>,
     kind: Arc<str>,
-    /// The part of each object that is sent. Not used for tables.
+    /// The form of the objects in events, such as only metadata. Not used for tables.
     of: ObjectForm,
-    /// The form and the printer of tables. Each event is a table of one row; its ages are relative to the time
-    /// of writing.
+    /// The form and the printer of tables; `None` for objects. Each event is a table of one row. Ages in the
+    /// row are relative to the time of encoding.
     rows: Option<(TableForm, TablePrinter)>,
 }
 
@@ -31,8 +31,9 @@ impl EventEncoder {
         Self { api_version, kind, of, rows }
     }
 
-    /// Writes an event about the object `stored`. Returns `false` if a table row cannot be made because it is
-    /// not JSON. Only the first event of a watch contains the table's columns, and its client keeps them.
+    /// Writes an event about the object `stored`. Returns `false` if a table row cannot be made because
+    /// `stored` is not JSON. Only the first event of a watch contains the table's columns, because clients
+    /// remember them.
     pub(super) fn event(
         &self,
         of: EventType,
@@ -48,8 +49,8 @@ impl EventEncoder {
         row.map(|row| kubewarm_wire::write_event(of, row, out)).is_some()
     }
 
-    /// Writes a bookmark for `version`. `is_initial_end` marks the end of the initial objects. As in the API
-    /// server, a bookmark of a table is the row of an object that has only a version.
+    /// Writes a bookmark for `version`. `is_initial_end` adds the mark that ends the initial objects. As in the
+    /// API server, a bookmark of a table is the row of an object that has only a version.
     pub(super) fn bookmark(
         &self,
         version: &ResourceVersion,
@@ -63,7 +64,8 @@ impl EventEncoder {
         };
         let mut form = *form;
         if is_initial_end {
-            // The mark is an annotation, so the row contains metadata even if the client wants no objects.
+            // The mark of `is_initial_end` is an annotation, so the row contains metadata even if the client
+            // wants no objects.
             form.object.get_or_insert(ObjectForm::Metadata(form.version));
         }
         if let Some(row) = self.row(form, printer, &stored, is_first) {
@@ -96,7 +98,7 @@ impl EventEncoder {
             version: kubewarm_wire::version_of(stored).unwrap_or_else(|| 0.into()),
             next: None,
             remaining: None,
-            // Not used: the table of an event always has a row.
+            // No effect here, because the table of an event always has a row.
             has_rows_if_empty: true,
         };
         Some(move |out: &mut Vec<u8>| envelope.write_single_row_table(&cells, stored, out))
@@ -166,7 +168,10 @@ mod tests {
             let end = written(|out| lines.bookmark(&9.into(), true, true, out));
             let row = &end["object"]["rows"][0];
             assert_eq!(end["type"], "BOOKMARK");
-            assert!(end["object"]["columnDefinitions"].is_array(), "it may be the first event");
+            assert!(
+                end["object"]["columnDefinitions"].is_array(),
+                "the first event of a watch has columns"
+            );
             assert_eq!((&row["object"]["kind"], &row["object"]["metadata"]), (&json!(kind), &mark));
             let later = written(|out| lines.bookmark(&9.into(), false, false, out));
             let object_of = &later["object"]["rows"][0]["object"];
@@ -191,7 +196,7 @@ mod tests {
             plain(ResponseForm::Object(ObjectForm::Full)),
             plain(ResponseForm::Object(METADATA))
         );
-        // The encodings of a built-in printer and of a definition's columns differ.
+        // A built-in kind and a custom resource have different columns, so their encodings differ.
         let table = table(Some(METADATA));
         let custom = kind("spec.x");
         assert_ne!(EventEncoder::new(&custom, table), EventEncoder::new(&kind(""), table));

@@ -1,4 +1,4 @@
-//! An open watch: produces pieces of events until the watch ends.
+//! An open watch, which produces chunks of events until it ends.
 
 use super::{
     super::{
@@ -20,10 +20,10 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// An open watch. It keeps in memory the initial objects that are not sent yet. Changes stay in the event log,
-/// which all watches share.
+/// An open watch. It keeps only its unsent initial objects in memory. All watches of an informer read later
+/// changes from one event log.
 pub struct WatchFeed {
-    /// `None` once only `last` is left to send.
+    /// `None` after the watch has ended; `last` can then still be unsent.
     open: Option<Box<ActiveWatch>>,
     last: Option<WatchChunk>,
     ended: Option<ClientWatchEnd>,
@@ -72,7 +72,8 @@ impl WatchFeed {
         self.open.as_ref().map(|open| &open.source)
     }
 
-    /// Whether initial objects are left to send. Until then the watch keeps their stored bodies in memory.
+    /// Whether initial objects are left to send. The watch keeps their stored bodies in memory until it has
+    /// sent them.
     #[must_use]
     pub fn is_beginning(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.cursor.is_beginning())
@@ -84,13 +85,13 @@ impl WatchFeed {
         self.open.as_ref().map(|open| open.cursor.progress()).unwrap_or_default()
     }
 
-    /// Why the watch has ended, or will end after the next piece. `None` while it is open.
+    /// Why the watch has ended, or will end after the next chunk. `None` while the watch is open.
     #[must_use]
     pub fn ended(&self) -> Option<ClientWatchEnd> {
         self.ended
     }
 
-    /// Returns the next piece; `None` at the end. Cancel safe: a dropped call loses no event.
+    /// Returns the next chunk; `None` at the end. Cancel safe: a dropped call loses no event.
     pub async fn next(&mut self) -> Option<WatchChunk> {
         loop {
             let Some(open) = &mut self.open else { return self.last.take() };
@@ -135,8 +136,8 @@ impl ActiveWatch {
             let Some(policy) = self.policy() else { return gone };
             self.access_requirement.policy = policy;
         }
-        // An access loss invalidates initial objects even after access is restored. Later events need no such
-        // check, because the event log itself ends when its history is lost.
+        // An access loss invalidates the initial objects even after access is restored. Later events need no
+        // such check, because the event log ends when it loses its history.
         if !self.cursor.is_beginning() {
             self.access_requirement.losses = None;
         }
@@ -154,7 +155,7 @@ impl ActiveWatch {
         if self.timing.bookmark.is_none_or(|at| now < at) {
             return WatchStep::Quiet(version);
         }
-        // There is no new change, and the bookmark is due.
+        // The watch has sent all changes, and its bookmark is due.
         self.timing.bookmark = self.timing.bookmark_after(now);
         let bookmark = version.and_then(|version| self.cursor.bookmark_at(version));
         bookmark.map_or(WatchStep::Quiet(None), WatchStep::Piece)

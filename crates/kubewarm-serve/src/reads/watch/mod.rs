@@ -1,4 +1,4 @@
-//! Watches: chooses the informer and the start position, and produces events until the end.
+//! Watches: chooses the informer and the start position, and produces events until the watch ends.
 
 mod change_cache;
 mod cursor;
@@ -30,8 +30,8 @@ impl ReadService {
     ///
     /// # Errors
     ///
-    /// The errors of [`ReadService::read`]. As in the API server, two errors become an error event of the watch
-    /// instead. They are an expired version, and a version that no store has reached in time.
+    /// The errors of [`ReadService::read`]. As in the API server, two errors are sent as an error event of the
+    /// watch instead: an expired version, and a version that no store reaches in time.
     ///
     /// # Cost
     ///

@@ -9,24 +9,22 @@ use tokio::time::Instant;
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 /// How long before its end a watch sends its last bookmark.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// The shortest duration of a watch without a timeout. The duration is random, up to twice as long. Watches
-/// that started together then end at different times.
+/// The shortest duration of a watch without a timeout. The actual duration is random, up to twice as long, so
+/// that watches that start together end at different times.
 const MIN_LIFETIME: Duration = Duration::from_mins(30);
 /// How often a watch checks that profiles still serve its informer.
 pub(super) const PROFILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The deadlines of a watch.
 #[derive(Clone, Debug)]
 pub(super) struct WatchTiming {
     pub(super) end: Instant,
-    /// When the next bookmark is due. `None` if the client wants no bookmarks or the last one was sent.
+    /// The time of the next bookmark. `None` if the client wants no bookmarks, or after the last one.
     pub(super) bookmark: Option<Instant>,
-    /// When the watch next checks its profiles.
+    /// The time at which the watch next checks that profiles still serve its informer.
     pub(super) profile_check: Instant,
 }
 
 impl WatchTiming {
-    /// The deadlines of a watch that starts at `now`.
     pub(super) fn new(watching: &WatchOptions, now: Instant) -> Self {
         let life = watching.timeout.unwrap_or_else(|| MIN_LIFETIME.mul_f64(1.0 + fastrand::f64()));
         let end = now + life;
@@ -38,7 +36,7 @@ impl WatchTiming {
         timing
     }
 
-    /// When the bookmark after the one at `now` is due; `None` if that was the last.
+    /// The time of the bookmark after the one at `now`; `None` if the bookmark at `now` is the last one.
     pub(super) fn bookmark_after(&self, now: Instant) -> Option<Instant> {
         let last = self.end.checked_sub(LAST_BOOKMARK)?;
         // Random, so that watches do not all send a bookmark at the same moment.
@@ -46,7 +44,7 @@ impl WatchTiming {
         (now < last).then(|| next.min(last))
     }
 
-    /// The earliest deadline.
+    /// The time of the next bookmark, of the next check of the profiles or of the end, whichever is first.
     pub(super) fn next_deadline(&self) -> Instant {
         let next = self.end.min(self.profile_check);
         self.bookmark.map_or(next, |bookmark| bookmark.min(next))

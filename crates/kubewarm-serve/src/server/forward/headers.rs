@@ -36,7 +36,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The bearer token of a forwarded request.
 pub(super) struct ForwardCredentials {
     token: Zeroizing<String>,
-    /// The other values of `Sec-WebSocket-Protocol`, if that header contained a token.
+    /// The values of `Sec-WebSocket-Protocol` without the token; `None` if that header contains no token.
     protocols: Option<String>,
 }
 
@@ -57,12 +57,13 @@ impl ForwardCredentials {
             None
         };
         match CallerCredentials::from_headers(headers) {
-            // `Authorization` has priority, as in the API server.
+            // `Authorization` has priority over a token in `Sec-WebSocket-Protocol`, as in the API server.
             Ok(credentials) => {
                 let token = credentials.token().cloned().ok_or_else(StatusError::cannot_forward)?;
                 Ok(Self { token, protocols: bearer.map(|(_, others)| others) })
             }
-            // Browsers send credentials of another scheme if a proxy in front of kubewarm has requested them.
+            // A browser sends `Authorization` of another scheme if a proxy in front of kubewarm requires that.
+            // The token in `Sec-WebSocket-Protocol` then counts.
             Err(
                 CredentialsError::Missing | CredentialsError::NoBearer | CredentialsError::Empty,
             ) => {
@@ -73,7 +74,8 @@ impl ForwardCredentials {
         }
     }
 
-    /// The caller's own credentials, without impersonation. The API server itself authorizes impersonation.
+    /// The caller's token without impersonation headers, because the API server itself authorizes
+    /// impersonation.
     pub(super) fn credentials(&self) -> CallerCredentials {
         CallerCredentials::bearer(self.token.clone())
     }
@@ -87,7 +89,8 @@ fn bearer(request_headers: &HeaderMap) -> Result<Option<(Zeroizing<String>, Stri
     Ok(parse_websocket_bearer(values.map_err(unreadable)?))
 }
 
-/// Whether the API server treats the request as a WebSocket. For other protocols it ignores subprotocols.
+/// Whether the API server treats the request as a WebSocket. With other protocols it ignores a token in
+/// `Sec-WebSocket-Protocol`.
 fn is_websocket(request_headers: &HeaderMap) -> bool {
     let protocol = request_headers.get(UPGRADE).and_then(|value| value.to_str().ok());
     protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"))
@@ -96,15 +99,16 @@ fn is_websocket(request_headers: &HeaderMap) -> bool {
 /// The headers that a forwarded request keeps only in some cases.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeptHeaders {
-    /// `Upgrade`, if the request switches protocols.
+    /// Whether to keep `Upgrade`, because the request switches protocols.
     pub(super) upgrade: bool,
-    /// `Accept-Encoding`, unless kubewarm must read the version in the response.
+    /// Whether to keep `Accept-Encoding`. kubewarm removes this header from writes, because it must read the
+    /// object's version in an uncompressed response.
     pub(super) accept_encoding: bool,
 }
 
-/// The headers for the API server. Headers of the connection, of front proxies and of the target host are left
-/// out. The token is formatted again, so that the API server cannot read a different one. If kubewarm needs the
-/// version in the response, the response must not be compressed.
+/// The headers of the request to the API server. They contain no headers of the client's connection and of
+/// front proxies, and no `Host`, `Content-Length` and `Expect`. kubewarm writes `Authorization` again, so that
+/// kubewarm and the API server use the same token.
 pub(super) fn forwarded_headers(
     request_headers: &HeaderMap,
     ForwardCredentials { token, protocols }: &ForwardCredentials,
@@ -138,8 +142,8 @@ pub(super) fn forwarded_headers(
         let protocols = HeaderValue::from_str(protocols).map_err(|_| unreadable())?;
         headers.insert(SEC_WEBSOCKET_PROTOCOL, protocols);
     }
-    // For the API server's audit log, which would otherwise contain only kubewarm's address. All addresses are
-    // in one header, because the API server reads only the first header.
+    // The API server writes the addresses of `X-Forwarded-For` to its audit log. It reads only the first header
+    // of this name, so all addresses are in one header.
     let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
     let peer = peer.to_canonical().to_string();
     let addresses: Vec<_> = before.chain([&*peer]).collect();
@@ -149,12 +153,12 @@ pub(super) fn forwarded_headers(
     Ok(headers)
 }
 
-/// Removes the headers that apply to one connection.
+/// Removes the headers that apply to one connection, and the headers that `Connection` names.
 pub(super) fn without_connection(headers: &mut HeaderMap) {
     let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named = named.flat_map(|value| value.split(','));
     let named: Vec<_> = named.filter_map(|it| it.trim().parse::<HeaderName>().ok()).collect();
-    // `Connection` must not remove headers that decide about access.
+    // A client must not use `Connection` to remove headers that decide about access.
     let is_free =
         |name: &HeaderName| *name != AUTHORIZATION && !name.as_str().starts_with("impersonate-");
     for name in named.into_iter().filter(is_free).chain(OF_ONE_CONNECTION) {
@@ -230,7 +234,7 @@ mod tests {
             "x-forwarded-for: 192.0.2.1, 10.0.0.7",
         ];
         assert_eq!(sent(&headers, false, false), expected);
-        assert_eq!(sent(&headers, false, true), expected[1..], "the response must be readable");
+        assert_eq!(sent(&headers, false, true), expected[1..], "`Accept-Encoding` is removed");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Reads the beginning of a write's response, up to the version of the written object.
+//! Reads the beginning of the response to a forwarded write, up to the version of the written object.
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
@@ -8,17 +8,18 @@ use kubewarm_wire::version_of;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How much of a response is read before the first search for the version, without a permit, in bytes. Each
-/// further search needs twice as many bytes.
+/// The number of bytes of a response that kubewarm reads, without a permit, before it first searches for the
+/// version. It searches again each time the number of bytes has doubled.
 const FREE_BYTES: usize = 16 << 10;
-/// The memory for all responses beyond their first `FREE_BYTES` bytes, until they are written, in bytes.
+/// The memory limit for all responses that kubewarm searches, in bytes. The first `FREE_BYTES` bytes of each
+/// response do not count.
 const MAX_MEMORY: usize = 16 << 20;
-/// How much of one response is read at most, in bytes. No object in etcd is larger.
+/// The maximum number of bytes that kubewarm searches in one response. No object in etcd is larger.
 const MAX_READ: usize = 2 << 20;
-/// The number of bytes that one permit covers.
+/// The number of bytes that one permit of `WriteInspectionPermits` covers.
 const PERMIT_BYTES: usize = 1 << 10;
 
-/// Permits for the memory of responses that are being read.
+/// Limits the memory of all responses that kubewarm searches for a version.
 pub(super) struct WriteInspectionPermits(Arc<Semaphore>);
 
 impl Default for WriteInspectionPermits {
@@ -28,9 +29,9 @@ impl Default for WriteInspectionPermits {
 }
 
 impl WriteInspectionPermits {
-    /// Reads `body` until it contains the object's version, and passes the version to `found`. Stops at the
-    /// limits without a version, so that callers who read slowly do not block others. Returns the bytes that it
-    /// has read, with their permit. The caller keeps the permit until the bytes are written.
+    /// Reads `body` until the object's version is found, and passes the version to `found`. Stops without a
+    /// version at a memory limit, so that a slow response does not block others. Returns the bytes that it has
+    /// read, with the permit for their memory. The caller keeps the permit until the bytes are written.
     pub(super) async fn read_version(
         &self,
         body: &mut Incoming,
@@ -58,13 +59,13 @@ impl WriteInspectionPermits {
         }
     }
 
-    /// Extends `memory_permit` to cover `bytes` bytes. Returns whether that was possible. The first `FREE_BYTES` bytes need
-    /// no permit.
+    /// Extends `memory_permit` to cover `bytes` bytes. Returns `false` if too little memory is free. The first
+    /// `FREE_BYTES` bytes need no permit.
     fn reserve(&self, memory_permit: &mut Option<OwnedSemaphorePermit>, bytes: usize) -> bool {
         let held = memory_permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let wanted = bytes.saturating_sub(FREE_BYTES).div_ceil(PERMIT_BYTES);
         let Some(more) = wanted.checked_sub(held).filter(|more| *more > 0) else { return true };
-        // Does not happen: `MAX_READ` is far below this limit.
+        // This conversion cannot fail, because one response needs at most a few thousand permits.
         let more = u32::try_from(more).unwrap_or(u32::MAX);
         let Ok(more) = Arc::clone(&self.0).try_acquire_many_owned(more) else { return false };
         match memory_permit {
@@ -81,20 +82,21 @@ mod tests {
 
     #[test]
     fn small_responses_need_no_permit_and_all_permits_are_released() {
-        let looks = WriteInspectionPermits::default();
-        let all = looks.0.available_permits();
-        let mut rooms: Vec<_> = (0..100).map(|_| None).collect();
-        let mut reserve =
-            |bytes| rooms.iter_mut().map(|it| usize::from(looks.reserve(it, bytes))).sum::<usize>();
+        let permits = WriteInspectionPermits::default();
+        let all = permits.0.available_permits();
+        let mut responses: Vec<_> = (0..100).map(|_| None).collect();
+        let mut reserve = |bytes| {
+            responses.iter_mut().map(|it| usize::from(permits.reserve(it, bytes))).sum::<usize>()
+        };
         assert_eq!(reserve(FREE_BYTES), 100);
         assert_eq!(reserve(2 * FREE_BYTES), 100);
         let left = (MAX_MEMORY - 100 * FREE_BYTES) / (MAX_READ - 2 * FREE_BYTES);
         assert_eq!(reserve(MAX_READ), left);
         let mut small = None;
-        assert!(looks.reserve(&mut small, FREE_BYTES) && !looks.reserve(&mut small, MAX_READ));
-        drop(rooms);
-        assert!(looks.reserve(&mut small, MAX_READ));
+        assert!(permits.reserve(&mut small, FREE_BYTES) && !permits.reserve(&mut small, MAX_READ));
+        drop(responses);
+        assert!(permits.reserve(&mut small, MAX_READ));
         drop(small);
-        assert_eq!(looks.0.available_permits(), all);
+        assert_eq!(permits.0.available_permits(), all);
     }
 }

@@ -42,18 +42,19 @@ use std::{
 };
 use tokio::{io::copy_bidirectional_with_sizes, time::timeout, try_join};
 
-/// The time until the head of a response must arrive. The API server itself ends a request after a minute.
+/// The time limit for the head of the API server's response. It is longer than the 60 s after which the API
+/// server itself ends a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
-/// The largest error response that holds no permit while it is sent, in bytes. A rejected caller must not block
-/// other callers by reading slowly.
+/// The maximum size in bytes of an error response that kubewarm buffers, so that it can release the request's
+/// permit at once. Otherwise rejected callers that read slowly could hold all permits.
 const SHORT_ERROR: u64 = 1 << 10;
-/// The maximum size of a request body, in bytes. The API server accepts objects of 3 MiB, but pods accept
-/// larger bodies.
+/// The maximum size of a request body, in bytes. The API server limits objects to 3 MiB, but a pod behind
+/// `pods/proxy` can accept larger bodies.
 const MAX_BODY: usize = 16 << 20;
 /// The buffer size of a tunnel for each direction, in bytes.
 const TUNNEL_BUFFER: usize = 16 << 10;
 
-/// Receives the resource and the new version after a write.
+/// A callback that receives the resource and the object's new version after each forwarded write.
 pub type WriteObserver = Box<dyn Fn(WriteTarget, ResourceVersion) + Send + Sync>;
 
 /// Forwards requests to the API server.
@@ -70,7 +71,7 @@ impl RequestForwarder {
         Self { upstream, observe_write, inspection_permits: WriteInspectionPermits::default() }
     }
 
-    /// Forwards `request` to the API server.
+    /// Sends the request to the API server with the caller's own token.
     ///
     /// # Errors
     ///
@@ -90,8 +91,8 @@ impl RequestForwarder {
             ForwardPlan::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
         let sender = ForwardCredentials::from_headers(&head.headers, upgrade.is_some())?;
         let peer = connection.peer;
-        // Only callers that the API server authenticates can cause more work there, or use memory of this
-        // process.
+        // Authentication comes first, so that unauthenticated clients cause no further requests to the API
+        // server and use no memory here.
         let forwarded = callers.admit_forwarded(&sender.credentials(), peer).await;
         let (caller, permit) = forwarded.map_err(|refused| {
             metrics.count_refusal(&refused);
@@ -132,7 +133,8 @@ impl RequestForwarder {
         Ok(switch_protocols(answer, upgrade, permit, &connection))
     }
 
-    /// Passes the response through. For a write it first reads the beginning, up to the object's version.
+    /// Passes the response through. For a write, kubewarm first reads the beginning of the body, up to the
+    /// object's version.
     async fn pass_response(
         &self,
         answer: http::Response<Incoming>,
@@ -144,7 +146,7 @@ impl RequestForwarder {
         headers::without_connection(&mut head.headers);
         let size = body.size_hint().exact();
         if head.status.is_client_error() && size.is_some_and(|size| size <= SHORT_ERROR) {
-            // Read completely, so that a rejected caller who does not read it holds no permit.
+            // kubewarm buffers this response, so that a rejected caller that reads slowly holds no permit.
             let content = timeout(HEAD_TIMEOUT, body.collect()).await.ok().and_then(Result::ok);
             let content = content.ok_or_else(StatusError::unanswered)?.to_bytes();
             drop(permit);
@@ -173,7 +175,7 @@ impl RequestForwarder {
     }
 }
 
-/// The request to the API server, and a flag that is set when its body proves too large.
+/// The request to the API server, and a flag that becomes true when the body exceeds `MAX_BODY`.
 fn build_request(
     head: &Parts,
     path: &str,
@@ -198,7 +200,7 @@ fn build_request(
     Ok((sent, is_too_large))
 }
 
-/// The response 101. After it is sent, the caller's connection becomes a tunnel.
+/// The response 101. After kubewarm has sent it, the caller's connection becomes a tunnel to the API server.
 fn switch_protocols(
     mut answer: http::Response<Incoming>,
     caller: OnUpgrade,
@@ -219,10 +221,10 @@ fn switch_protocols(
     response(StatusCode::SWITCHING_PROTOCOLS, headers, body)
 }
 
-/// Copies bytes both ways after both ends have switched protocols, until either end closes. Holds the caller's
-/// slot.
+/// Copies bytes both ways until either end closes. Holds the caller's permit for a forwarded request until
+/// then.
 async fn copy_both_ways(caller: OnUpgrade, upstream: OnUpgrade, _slot: KeyedPermit) {
-    // If one end has closed, no one can receive a response.
+    // The switch of protocols fails if one end has closed, and then no error can be sent.
     let Ok((caller, upstream)) = try_join!(caller, upstream) else { return };
     let (mut caller, mut upstream) = (TokioIo::new(caller), TokioIo::new(upstream));
     let _ended =

@@ -1,4 +1,4 @@
-//! What the listener accepts before any handler runs: slow and long heads, many connections, and bodies.
+//! Limits of the listener that apply before a handler runs: slow and long heads, many connections, and bodies.
 
 use super::*;
 
@@ -110,7 +110,7 @@ async fn accepted_connections_free_their_address_slot_and_others_are_closed_in_t
         }
     };
     let silence = async { assert!(rest(&mut silent).await.is_empty()) };
-    // With HTTP/1.1, each further head must arrive in time too.
+    // The client sends a request every 200 ms, because each HTTP/1.1 head must arrive within `head_timeout`.
     let using = async {
         loop {
             known.write_all(OK).await.unwrap();
@@ -149,7 +149,7 @@ async fn no_part_of_a_request_body_is_parsed_as_a_request() {
         let answer = served.say(request).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{request}: {answer}");
         let heads = answer.matches("HTTP/1.1 ").count();
-        assert_eq!(heads, 1, "no part of a body is parsed as a request: {answer}");
+        assert_eq!(heads, 1, "{answer}");
     }
     assert_eq!(["4xx", "400"].map(|code| served.refused(code)), [1, 2]);
     served.end().await;

@@ -1,4 +1,4 @@
-//! A handler that panics, as only a bug can cause: it does not affect other requests.
+//! A panic in one handler, as after a bug, affects no other request.
 
 use super::*;
 use crate::callers::fake_reviews::user_permits;
@@ -7,8 +7,8 @@ use std::future::ready;
 
 type Permits = KeyedSemaphore<()>;
 
-/// The routes of the other tests, and two that panic: one in its handler, and one while its response is sent.
-/// Each of these two acquires one of `permits`.
+/// The routes of the other tests and two that panic: `/breaks` in its handler, `/breaks-off` while its response
+/// is sent. Both acquire one of `permits`.
 fn breaking(permits: Permits) -> RequestHandler {
     Box::new(move |request| {
         let permits = permits.clone();
@@ -35,7 +35,6 @@ fn breaks_off(permits: &Permits) -> OutgoingResponse {
     response
 }
 
-/// Waits until all permits are released.
 async fn released(permits: &Permits) {
     let released = async {
         while (0..PERMITS).map_while(|_| permits.try_acquire(&())).collect::<Vec<_>>().len()
@@ -44,10 +43,10 @@ async fn released(permits: &Permits) {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(MOST, released).await.expect("all permits are released");
+    timeout(MOST, released).await.expect("the server releases all permits");
 }
 
-/// As many as there are requests that panic.
+/// One permit for each request that panics.
 const PERMITS: usize = 4;
 const BROKEN: [&str; 4] = ["/breaks", "/breaks-off", "/breaks", "/breaks-off"];
 
@@ -58,8 +57,9 @@ async fn whole(
     path: &str,
 ) -> Option<Bytes> {
     let answer = timeout(MOST, sender.send_request(h2_get(to.address, path)));
-    let answer = answer.await.expect("an end").ok()?;
-    let body = timeout(MOST, answer.into_body().collect()).await.expect("an end");
+    let answer = answer.await.expect("the server ends the response").ok()?;
+    let body =
+        timeout(MOST, answer.into_body().collect()).await.expect("the server ends the response");
     Some(body.ok()?.to_bytes())
 }
 
@@ -88,7 +88,7 @@ async fn a_panic_ends_only_its_http2_stream_and_releases_its_permit() {
 async fn a_panic_ends_only_its_http1_connection_and_releases_its_permit() {
     let permits = Permits::new(PERMITS, PERMITS);
     let served = Served::by(breaking(permits.clone()), |_| ());
-    // Enough connections for several on each thread.
+    // 16 connections are enough for several on each server thread.
     let open = join_all((0..16).map(|_| served.tls("http/1.1"))).await;
     let mut open: Vec<_> = open.into_iter().map(Result::unwrap).collect();
     for (stream, path) in open.split_off(12).iter_mut().zip(BROKEN) {

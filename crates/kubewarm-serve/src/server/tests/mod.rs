@@ -41,7 +41,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The maximum duration of a single step in these tests.
 pub(super) const MOST: Duration = Duration::from_secs(20);
-/// The size and number of the parts of a response. Together they exceed the buffers of sockets.
+/// The size in bytes and the number of the parts of `much`. All parts together are larger than the socket
+/// buffers.
 const PART: usize = 64 << 10;
 const PARTS: usize = 400;
 
@@ -104,13 +105,11 @@ impl Served {
         Self::start(handler, certificate, ReaderLimits::default(), change)
     }
 
-    /// A read address whose responses come from `handler`.
     pub(super) fn by(handler: RequestHandler, change: impl FnOnce(&mut ConnectionLimits)) -> Self {
         let certificate = ServingCertificate::self_signed(names("here", "ops")).unwrap();
         Self::start(handler, certificate, ReaderLimits::default(), change)
     }
 
-    /// A read address with the connection limits `readers`.
     fn limited(readers: ReaderLimits, change: impl FnOnce(&mut ConnectionLimits)) -> Self {
         let handler: RequestHandler = Box::new(|request| Box::pin(routes(request)));
         let certificate = ServingCertificate::self_signed(names("here", "ops")).unwrap();
@@ -136,7 +135,7 @@ impl Served {
         Self { address, certificate, registry, stop, serving }
     }
 
-    /// The number of counted requests that no handler received.
+    /// The number of requests with this status code that the metrics count with `handler="other"`.
     fn refused(&self, code: &str) -> u64 {
         let labels = [format!("code=\"{code}\""), "handler=\"other\"".to_owned()];
         let said = TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap();
@@ -179,7 +178,7 @@ impl Served {
         self.say(&format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await
     }
 
-    /// Connects over HTTP/2. The task ends with the connection.
+    /// Connects over HTTP/2. The returned task ends with the connection.
     async fn h2(&self) -> (http2::SendRequest<Empty<Bytes>>, JoinHandle<hyper::Result<()>>) {
         let io = TokioIo::new(self.tls("h2").await.unwrap());
         let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
@@ -213,7 +212,9 @@ async fn trusting<I: AsyncRead + AsyncWrite + Unpin>(
 /// All bytes until the end of the stream, with or without an error.
 pub(super) async fn rest(stream: &mut TlsStream<TcpStream>) -> String {
     let mut answer = Vec::new();
-    let _end = timeout(MOST, stream.read_to_end(&mut answer)).await.expect("an end");
+    let _end = timeout(MOST, stream.read_to_end(&mut answer))
+        .await
+        .expect("the server ends the connection");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -249,7 +250,8 @@ async fn a_client_that_does_not_read_is_disconnected_in_both_protocols() {
     assert!(part.starts_with("HTTP/1.1 200") && part.len() < whole.len() / 2, "{}", part.len());
     let (mut sender, connection) = served.h2().await;
     let answer = sender.send_request(h2_get(served.address, "/much")).await.unwrap();
-    // The window is full, but the client still answers pings.
+    // The client's flow-control window is full, but the client still answers pings. Only `part_timeout` ends
+    // the connection.
     let _ended = timeout(MOST, connection).await.unwrap();
     assert!(answer.into_body().collect().await.is_err());
     served.end().await;

@@ -11,21 +11,22 @@ use std::{
 };
 use tokio::io::ReadBuf;
 
-/// The size of a response that HTTP/2 buffers completely, in bytes, even if the client reads nothing.
+/// The size in bytes of a response that the server's HTTP/2 connection buffers completely, even if the client
+/// reads nothing.
 const SOME: usize = 60 << 10;
 
-/// The users. The first segment of a path names one of them.
+/// The users. The first segment of a request path is one of these names.
 const USERS: [&str; 5] = ["jane", "a", "b", "c", "d"];
 
-/// The request permits by user, and each user's permits for unwritten bytes.
+/// The permits for requests, by user, and the permits for unwritten bytes of each of `USERS`.
 #[derive(Clone)]
 struct Permits {
     requests: KeyedSemaphore<String>,
     bytes: [UserPermits; 5],
 }
 
-/// Responses of 60 KiB, of 60 KiB in pieces, of 2 MiB, and of more than socket buffers hold. Each acquires one
-/// of `permits`.
+/// Answers the path `/USER/WHAT`. `some` has 60 KiB, `pieces` has 60 KiB in six pieces, `whole` has 2 MiB, and
+/// `much` exceeds the socket buffers. Each response holds one request permit.
 fn answer(request: &IncomingRequest, permits: &Permits) -> OutgoingResponse {
     let (user, what) = request.head.uri.path()[1..].split_once('/').unwrap();
     let bytes =
@@ -85,12 +86,12 @@ impl AsyncWrite for Deaf {
     }
 }
 
-/// A server with `permits` request permits. One user can have a quarter of them.
+/// A server with `permits` request permits. One user can have a quarter of these permits.
 fn served(permits: usize, change: impl FnOnce(&mut ConnectionLimits)) -> (Served, Permits) {
     with_bytes(permits, 64 << 20, change)
 }
 
-/// The same, with `bytes` permitted unwritten bytes.
+/// A server with `permits` request permits, and with permits for `bytes` unwritten bytes in total.
 fn with_bytes(
     permits: usize,
     bytes: usize,
@@ -110,7 +111,7 @@ fn is_taken(permits: &Permits) -> bool {
     permits.requests.try_acquire(&"jane".to_owned()).is_none()
 }
 
-/// Waits until the permit is released by the thread that has answered.
+/// Waits until the server releases jane's request permit.
 async fn released(permits: &Permits) {
     let released = async {
         while is_taken(permits) {
@@ -120,7 +121,7 @@ async fn released(permits: &Permits) {
     timeout(MOST, released).await.expect("the permit is released");
 }
 
-/// Connects over HTTP/2, with a window of one byte for each response.
+/// Connects over HTTP/2. The client's flow-control window for each response has one byte.
 async fn taking_a_byte(
     served: &Served,
 ) -> (http2::SendRequest<Empty<Bytes>>, JoinHandle<hyper::Result<()>>) {
@@ -167,7 +168,7 @@ async fn a_response_read_too_slowly_is_disconnected() {
         }
         taken
     };
-    let taken = timeout(MOST, over_http1).await.expect("an end");
+    let taken = timeout(MOST, over_http1).await.expect("the server ends the connection");
     assert!(taken < PART * PARTS, "{taken}");
     released(&permits).await;
 
@@ -181,7 +182,7 @@ async fn a_response_read_too_slowly_is_disconnected() {
         }
         Ok::<_, hyper::Error>(())
     };
-    assert!(timeout(MOST, over_http2).await.expect("an end").is_err());
+    assert!(timeout(MOST, over_http2).await.expect("the server ends the connection").is_err());
     let _ended = timeout(MOST, connection).await.unwrap();
     released(&permits).await;
     served.end().await;
@@ -203,7 +204,8 @@ async fn a_short_response_keeps_its_permit_until_it_is_written() {
         let answer = sender.send_request(h2_get(served.address, "/jane/ok")).await.unwrap();
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "ok");
         is_deaf.store(true, Ordering::Relaxed);
-        // More than socket buffers hold. One by one, so that a permit is free until the buffers are full.
+        // 90 responses are larger than the socket buffers. The pauses keep a permit free until the buffers are
+        // full.
         let mut asking = Vec::new();
         for _ in 0..90 {
             let answer = sender.send_request(h2_get(served.address, path));
@@ -259,7 +261,7 @@ async fn bytes_held_by_slow_users_are_released_for_a_fifth() {
     let (began, mut slow) = (Instant::now(), Vec::new());
     for user in ["a", "b", "c", "d"] {
         let (mut sender, _connection) = taking_a_byte(&served).await;
-        // Each response holds a part of 16 KiB.
+        // The first response to each user holds all 64 KiB of unwritten bytes that the user can have.
         for _ in 0..4 {
             let asked = h2_get(served.address, &format!("/{user}/whole"));
             slow.push((sender.send_request(asked).await.unwrap(), sender.clone()));

@@ -26,7 +26,7 @@ use tokio::{
     time::sleep,
 };
 
-/// The versions that `RequestForwarder` has reported, with their resources.
+/// One text for each write that `RequestForwarder` has reported: resource, namespace and version.
 type Told = Arc<Mutex<Vec<String>>>;
 
 struct Handlers {
@@ -35,7 +35,7 @@ struct Handlers {
     metrics: ReadMetrics,
 }
 
-/// A read address that forwards all requests to an API server, whose responses the test writes.
+/// A read address that forwards all requests to a fake API server, whose responses the test writes.
 struct Scene {
     served: Served,
     server: TcpListener,
@@ -43,7 +43,6 @@ struct Scene {
     handlers: Arc<Handlers>,
 }
 
-/// Authenticates three tokens as jane's, and rejects all other tokens.
 fn said(token: &str, _: &str) -> fake_reviews::Said {
     match token {
         "of-the-caller" | "a" | "b" => fake_reviews::Said::Denied("jane"),
@@ -58,7 +57,7 @@ impl Scene {
 
     async fn with(change: impl FnOnce(&mut ConnectionLimits)) -> Self {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        // The operator has credentials for the API server that receives forwarded requests.
+        // The operator's token, which must not appear in forwarded requests.
         let kubeconfig = format!(
             "{{apiVersion: v1, kind: Config, current-context: c, \
              clusters: [{{name: c, cluster: {{server: 'http://{}'}}}}], \
@@ -93,8 +92,8 @@ impl Scene {
         Self { served: reading, server, told, handlers }
     }
 
-    /// Accepts the next connection to the API server. Returns the request's head with `body` more bytes, and
-    /// the connection.
+    /// Accepts the next connection to the fake API server. Returns the request's head with `body` bytes of its
+    /// body, and the connection.
     async fn next(&self, body: usize) -> (String, TcpStream) {
         let (mut stream, _) = timeout(MOST, self.server.accept()).await.unwrap().unwrap();
         let asked = received(&mut stream, body).await;
@@ -103,20 +102,21 @@ impl Scene {
 }
 
 impl Scene {
-    /// The number of further requests that can be forwarded for the caller.
+    /// The number of further requests that kubewarm would forward for the caller now.
     async fn free_slots(&self) -> usize {
         let bearer = [("authorization", &b"Bearer of-the-caller"[..])];
         let (credentials, peer) =
             (CallerCredentials::from_headers(bearer).unwrap(), IpAddr::from([127, 0, 0, 1]));
-        let mut places = Vec::new();
-        while let Ok((_, place)) = self.handlers.callers.admit_forwarded(&credentials, peer).await {
-            places.push(place);
+        let mut permits = Vec::new();
+        while let Ok((_, permit)) = self.handlers.callers.admit_forwarded(&credentials, peer).await
+        {
+            permits.push(permit);
         }
-        places.len()
+        permits.len()
     }
 }
 
-/// Reads to the end of a head, and `body` more bytes.
+/// Reads a head and `body` bytes of the body after it.
 async fn received(stream: &mut (impl tokio::io::AsyncRead + Unpin), body: usize) -> String {
     let mut asked = Vec::new();
     let end = |asked: &[u8]| asked.windows(4).position(|end| end == b"\r\n\r\n");
@@ -159,7 +159,7 @@ async fn a_forwarded_request_has_the_callers_credentials_and_none_of_the_operato
         );
         stream.write_all(answer.as_bytes()).await.unwrap();
     });
-    // The redirect is passed through, not followed.
+    // kubewarm passes the redirect to the client and does not follow it.
     assert!(answer.starts_with("HTTP/1.1 307") && answer.ends_with("\r\n\r\nok"), "{answer}");
     assert!(
         answer.contains("/elsewhere\r\n") && !answer.to_lowercase().contains("x-hop"),
@@ -176,7 +176,8 @@ async fn requests_without_a_valid_bearer_token_are_not_forwarded() {
         ("POST /api/v1/pods", "", "403"),
         ("GET /logs", "Authorization: Basic Z29vZA==\r\n", "403"),
         ("GET /logs", "X-Remote-User: admin\r\n", "403"),
-        // The API server does not accept two spaces, and answers `/version` without authentication too.
+        // The API server finds no token after two spaces, and answers `/version` without authentication.
+        // kubewarm must not forward such a request.
         ("GET /version", "Authorization: Bearer  a\r\n", "403"),
         ("GET /logs", "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", "400"),
         // The API server does not accept this token.
@@ -216,7 +217,7 @@ async fn a_body_that_proves_too_large_is_not_sent_completely() {
     let (answer, sent) = tokio::join!(timeout(MOST, sender.send_request(asked)), async {
         let (mut stream, _) = timeout(MOST, scene.server.accept()).await.unwrap().unwrap();
         let mut sent = Vec::new();
-        // With or without an error.
+        // The read can fail, because kubewarm aborts the request.
         let _end = timeout(MOST, stream.read_to_end(&mut sent)).await.unwrap();
         sent
     });
@@ -241,7 +242,7 @@ async fn a_response_is_passed_through_while_it_is_written() {
     stream.write_all(format!("{head}3\r\none\r\n").as_bytes()).await.unwrap();
     let answer = received(&mut caller, 8).await;
     assert!(answer.contains("\r\n3\r\none\r\n"), "{answer}");
-    // A caller that disconnects ends the forwarded request too.
+    // When the caller disconnects, kubewarm ends the request to the API server too.
     drop(caller);
     let mut gone = Vec::new();
     let ended = timeout(MOST, stream.read_to_end(&mut gone)).await;
@@ -267,7 +268,7 @@ async fn a_write_is_recorded_before_its_response_is_sent() {
     assert!(answer.ends_with(object), "{answer}");
     assert_eq!(*scene.told.lock(), [r#"pods Some("n") 42"#]);
 
-    // Of a long response only the beginning is read first.
+    // kubewarm reads only the beginning of a long response before it passes the response through.
     let asked = request("PUT /api/v1/namespaces/n/pods/x", "", "{}");
     caller.write_all(asked.as_bytes()).await.unwrap();
     let _sent = received(&mut stream, 2).await;
@@ -293,7 +294,10 @@ async fn an_unreachable_api_server_is_reported_and_no_request_is_repeated() {
         let _gone = scene.next(0).await;
     });
     assert!(answer.starts_with("HTTP/1.1 504"), "{answer}");
-    assert!(!answer.to_lowercase().contains("retry-after"), "it can have succeeded: {answer}");
+    assert!(
+        !answer.to_lowercase().contains("retry-after"),
+        "the deletion can have succeeded: {answer}"
+    );
     let Scene { served, server, .. } = scene;
     drop(server);
     let answer = served.say(&asked).await;

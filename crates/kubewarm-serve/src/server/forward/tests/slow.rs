@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Connects over HTTP/2, with a window of `bytes` bytes for each response.
+/// Connects over HTTP/2. The client's flow-control window for each response has `bytes` bytes.
 async fn taking(
     scene: &Scene,
     bytes: u32,
@@ -41,7 +41,7 @@ async fn an_unread_response_keeps_its_slot_until_the_connection_is_closed() {
     let _ended = timeout(MOST, connection).await.unwrap();
     assert!(answer.into_body().collect().await.is_err());
     stream.shutdown().await.unwrap();
-    // The client sees the end of the connection before the server releases the slot.
+    // The client can see the end of the connection before the server releases the slot.
     let released = async {
         while scene.free_slots().await < all {
             sleep(Duration::from_millis(10)).await;
@@ -78,7 +78,7 @@ async fn an_event_is_delivered_completely_before_the_next_one() {
 async fn a_request_that_the_api_server_rejects_releases_its_permit() {
     let scene = Scene::new().await;
     let all = scene.free_slots().await;
-    // The client reads nothing of any response.
+    // The client's flow-control window is 0, so the client reads no byte of the response's body.
     let (mut sender, _connection) = taking(&scene, 0).await;
     let asked = http::Request::get("https://kubewarm.ops.svc/api/v1/pods")
         .header(header::AUTHORIZATION, "Bearer of-the-caller")
