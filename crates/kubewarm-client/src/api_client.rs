@@ -126,8 +126,8 @@ impl ApiRequest {
     ///
     /// # Errors
     ///
-    /// [`FaultReason::Unreachable`], [`FaultReason::TimedOut`] or [`FaultReason::TooLarge`]; [`FaultReason::Internal`] if the path is not
-    /// valid. A response with status 4xx or 5xx is not an error.
+    /// [`FaultReason::Unreachable`], [`FaultReason::TimedOut`] or [`FaultReason::TooLarge`]; [`FaultReason::Internal`]
+    /// if the path is not valid. A response with status 4xx or 5xx is not an error.
     pub async fn send(self) -> Result<ApiResponse, RequestFault> {
         let Self { client, method, path, headers, body, time, body_bytes } = self;
         let mut request = Request::new(Body::from(body));

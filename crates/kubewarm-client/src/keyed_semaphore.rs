@@ -18,7 +18,6 @@ use tokio::{
 #[derive(Clone, Debug)]
 pub struct KeyedSemaphore<K> {
     all: Arc<Semaphore>,
-    /// Total number of permits.
     size: usize,
     part: usize,
     /// One entry for each key that holds or waits for a permit. `part_of` removes the entries of other keys when it
@@ -34,7 +33,7 @@ pub struct KeyedPermit {
     _of_all: OwnedSemaphorePermit,
 }
 
-/// The limit because of which a key gets no permit.
+/// The limit that prevents a key from getting a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exhausted {
     /// The key has its maximum number of permits.
