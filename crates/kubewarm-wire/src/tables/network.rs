@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
-/// Maximum number of addresses, ports or hosts in a column; the rest is counted.
+/// Maximum number of addresses, ports or hosts in a column. The column counts the others.
 const MAX: usize = 3;
 
 pub(super) fn services(object: &PrintInput<'_>) -> Vec<Value> {
@@ -54,7 +54,7 @@ fn external(object: &PrintInput<'_>) -> String {
     }
 }
 
-/// The addresses of the load balancer, sorted, without duplicates, joined with commas.
+/// Returns the addresses of the load balancer, sorted, without duplicates, joined with commas.
 fn balanced(object: &PrintInput<'_>) -> String {
     let all = object.at("status.loadBalancer.ingress").items();
     let all = all.map(|it| it.at("ip").text_or(it.at("hostname").text()));
@@ -89,7 +89,7 @@ fn hosts(rules: JsonView<'_>) -> String {
     match (named.is_empty(), has_more) {
         (true, _) => "*".to_owned(),
         (false, false) => all,
-        // The count includes rules without a host.
+        // The number includes rules without a host, as in the API server.
         (false, true) => format!("{all} + {} more...", rules.items().len().saturating_sub(MAX)),
     }
 }
@@ -116,7 +116,7 @@ pub(super) fn ingress_classes(object: &PrintInput<'_>) -> Vec<Value> {
     ]
 }
 
-/// The name, with the mark `(default)` if `is_default`.
+/// Returns the name of the object, followed by `(default)` if `is_default`.
 pub(super) fn marked(object: &PrintInput<'_>, is_default: bool) -> Value {
     let name = object.at("metadata.name").text();
     if is_default { format!("{name} (default)").into() } else { name.into() }

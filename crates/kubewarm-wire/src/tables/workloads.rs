@@ -11,7 +11,7 @@ use serde_json::Value;
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
 const UNKNOWN: &str = "<unknown>";
-/// Maximum number of an autoscaler's metrics in the column; the rest is counted.
+/// Maximum number of metrics in the column of an autoscaler. The column counts the others.
 const MAX_METRICS: usize = 2;
 
 pub(super) fn deployments(object: &PrintInput<'_>) -> Vec<Value> {
