@@ -22,16 +22,16 @@ pub type SelectableFields = Arc<[(Arc<str>, FieldPath)]>;
 /// The parts of a `CustomResourceDefinition` that kubewarm keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CrdInfo {
-    /// The `kind` of a list of these objects, such as `PodList`.
+    /// The `kind` of a list of the custom resources, such as `OrderList`.
     pub list_kind: Arc<str>,
-    /// The selectable fields of each served version.
+    /// The selectable fields, by served version.
     pub fields: BTreeMap<Arc<str>, SelectableFields>,
-    /// The printer columns of each served version.
+    /// The printer columns, by served version.
     pub columns: BTreeMap<Arc<str>, Arc<[CustomColumn]>>,
 }
 
-/// The parts of a `CustomResourceDefinition` that are parsed. The schemas are left out, because their Rust types would
-/// need many times the document's bytes.
+/// The parts of a `CustomResourceDefinition` that kubewarm parses. kubewarm omits the schemas, because their Rust types
+/// would need many times the document's bytes.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RawCrd {
@@ -57,7 +57,8 @@ struct RawCrdVersion {
 
 /// Requests the `CustomResourceDefinition` of `of`. The identity of `client` needs the permission to `get` it.
 ///
-/// Returns `None` if `of` has no `CustomResourceDefinition`, as built-in resources and resources of aggregated APIs.
+/// Returns `None` if the API server has no such `CustomResourceDefinition`. That is the case for built-in resources and
+/// for resources of aggregated APIs.
 ///
 /// # Errors
 ///

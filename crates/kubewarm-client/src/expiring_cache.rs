@@ -14,8 +14,8 @@ use tokio::{runtime::Handle, time::Instant};
 
 /// Values by key, each fresh for a fixed time after it was requested. All clones use the same values.
 ///
-/// Above the capacity, the least recently used value is removed. A stale value stays until it is replaced or removed.
-/// Concurrent callers for one key wait for one fetch. The cache does not store a failed fetch.
+/// Above the capacity, the cache removes the least recently used value. A stale value stays until the cache replaces or
+/// removes it. Concurrent callers for one key wait for one fetch. The cache does not store a failed fetch.
 ///
 /// The cache uses tokio's clock, so that tests can pause it.
 pub struct ExpiringCache<K, V, E = RequestFault> {

@@ -83,7 +83,7 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     ///
     /// # Cost
     ///
-    /// Visits each key, under the lock that each acquisition needs.
+    /// Visits each key while the function holds the lock that each acquisition needs.
     #[must_use]
     pub fn usage(&self) -> SemaphoreUsage {
         let of_key = |part: Arc<Semaphore>| self.part.saturating_sub(part.available_permits());

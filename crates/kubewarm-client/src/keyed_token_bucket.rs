@@ -10,7 +10,7 @@ const EVERY: Duration = Duration::from_millis(50);
 const BURST: u32 = 40;
 
 /// Number of units that `try_take_spare` leaves in the bucket for access checks. Access checks must not wait; freshness
-/// checks and consistency checks can.
+/// checks and consistency checks can wait.
 const SPARE: u32 = BURST / 2;
 
 /// A token bucket for each key. All clones use the same buckets.

@@ -15,7 +15,7 @@ use std::{env, net::IpAddr};
 ///
 /// # Errors
 ///
-/// [`ConnectError::InvalidProxy`] if the variable is not a URL.
+/// [`ConnectError::InvalidProxy`] if the value of the variable is not a URL.
 pub(super) fn of_environment(server: &Uri) -> Result<Option<Uri>, ConnectError> {
     let names: &[&str] = if server.scheme_str() == Some("http") {
         &["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]

@@ -46,7 +46,8 @@ impl<K: Clone + Ord> WorkQueue<K> {
         work.due = Some(work.due.map_or(at, |due| due.min(at)));
     }
 
-    /// Returns the time at which the next key is due. The time is in the past if `admit` rejected a due key.
+    /// Returns the time at which the next key is due. The time is in the past if [`start_due`](Self::start_due) left a
+    /// due key that `admit` rejected.
     ///
     /// # Cost
     ///

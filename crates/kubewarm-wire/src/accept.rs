@@ -49,7 +49,7 @@ impl MetaVersion {
         }
     }
 
-    /// The value of `apiVersion`: the group and the version.
+    /// Returns the value of `apiVersion`: the group and the version.
     pub(super) const fn api_version(self) -> &'static str {
         match self {
             Self::V1 => "meta.k8s.io/v1",
@@ -76,7 +76,7 @@ const TABLE: &str = "Table";
 #[derive(Debug, Default)]
 struct MediaRange<'a> {
     is_any: bool,
-    /// The media range is `application/*`.
+    /// Whether the media range is `application/*`.
     is_of_type: bool,
     weight: f32,
     /// The kind into which the client requests a conversion, with `as`, `g` and `v`. `None`: no
@@ -158,7 +158,7 @@ pub(super) fn discovery_form(accept: Option<&str>) -> Result<DiscoveryForm, Stat
 ///
 /// # Errors
 ///
-/// 406 if the client does not accept it.
+/// 406 if the client does not accept JSON.
 pub(super) fn require_plain_json(accept: Option<&str>) -> Result<(), StatusError> {
     let is_plain = |range: &MediaRange<'_>| range.target.is_none();
     if ranges(accept).iter().any(is_plain) { Ok(()) } else { Err(StatusError::not_acceptable()) }

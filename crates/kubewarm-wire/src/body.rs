@@ -20,7 +20,7 @@ pub struct ListEnvelope {
     pub is_custom: bool,
     /// The part of each item to write.
     pub item_form: ObjectForm,
-    /// `metadata.resourceVersion` of the list. Clients fail without it.
+    /// `metadata.resourceVersion` of the list. Clients fail if a list has no version.
     pub version: ResourceVersion,
     /// The [continue token](super::encode_continue_token) for the next page. `None` only on the last page:
     /// a client treats a list without a token as complete.

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 /// The version of the token format. The API server has no other version.
 const FORMAT: &str = "meta.k8s.io/v1";
-/// The value of `rv` that means the newest version.
+/// The value of the token's field `rv` that means the newest version.
 const NEWEST: i64 = -1;
 
 #[derive(Deserialize, Serialize)]

@@ -16,7 +16,7 @@ pub enum EventType {
 }
 
 impl EventType {
-    /// The value of `type`, such as `ADDED`.
+    /// Returns the value of `type`, such as `ADDED`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

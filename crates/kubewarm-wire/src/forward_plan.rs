@@ -70,8 +70,8 @@ impl<'a> ForwardPlan<'a> {
 }
 
 /// Returns whether the request is a dry run, or its query does not parse. A dry-run create returns
-/// the `resourceVersion` that the client wrote into the object. With a high version, a client could
-/// make all readers of the namespace wait.
+/// the `resourceVersion` that the client wrote into the object. kubewarm must ignore this version:
+/// with a high version, a client could make all readers of the namespace wait.
 fn is_dry_run(query: Option<&str>) -> bool {
     QueryParameters::parse(query)
         .map_or(true, |query| query.given(QueryParameter::DryRun).is_some())
@@ -151,8 +151,8 @@ mod tests {
         for query in ["", "fieldManager=x", "pretty=true&fieldValidation=Strict", "dryrun=All"] {
             assert!(is_written(query), "{query}");
         }
-        // The API server drops a pair that does not decode and uses the other pairs, so each query
-        // can be a dry run.
+        // The API server drops a pair that does not decode and uses the other pairs, so each of
+        // these queries can be a dry run.
         for query in
             ["dryRun=All", "dryRun=", "a=b&dryRun=All", "%64ryRun=All", "a=%&dryRun=All", "a;b"]
         {

@@ -1,5 +1,5 @@
 //! Parses the options of a get, a list or a watch. The checks have the API server's order, so that
-//! a request with several errors gets the same first error.
+//! a request with several errors gets the same first error as from the API server.
 
 use super::{
     ObjectForm, ObjectRequest, ResponseForm, StatusError, TableForm, VersionMatch, continue_tokens,
@@ -59,7 +59,7 @@ pub(super) fn parse_list_options(
             ));
         }
         list.version_match = at;
-        // As without a token, version 0 removes the limit.
+        // Version 0 removes the limit, with or without a continue token.
         list.limit = limit.filter(|_| given.is_empty());
         return Ok(());
     }

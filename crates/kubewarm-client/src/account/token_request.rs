@@ -14,10 +14,9 @@ use zeroize::Zeroize as _;
 const REQUEST: &str = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"audiences":[],"expirationSeconds":3600}}"#;
 /// The requested lifetime, in seconds. The API server can grant less.
 const LIFE: u64 = 3_600;
-/// Limit for the response. A token has a few KiB.
+/// Size limit of the response. A token has a few KiB.
 const MAX_BYTES: usize = 256 << 10;
 
-/// Namespace and name of a ServiceAccount.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceAccountRef {
     pub(super) namespace: Arc<str>,
@@ -53,8 +52,8 @@ impl ServiceAccountRef {
     /// # Errors
     ///
     /// [`FaultReason::ServiceAccountNotFound`], [`FaultReason::TokenRequestDenied`] or another failure of the request.
-    /// Reasons such as `Forbidden` and `NotServed` never occur, because callers would attribute them to the resource
-    /// that they read.
+    /// The function never returns reasons such as `Forbidden` and `NotServed`, because callers would attribute them to
+    /// the resource that they read.
     ///
     /// # Cost
     ///
@@ -113,7 +112,8 @@ impl ServiceAccountRef {
             | FaultReason::TimedOut
             | FaultReason::TooLarge
             | FaultReason::Malformed) => reason,
-            // For these reasons, the API server rejected the operator's own credentials or sent an unexpected response.
+            // Each reason below means that the API server rejected the operator's own credentials, or sent an
+            // unexpected response.
             FaultReason::Unauthorized
             | FaultReason::NotServed
             | FaultReason::NamespaceNotFound

@@ -195,7 +195,7 @@ async fn token_review(
     let review = TokenReview { spec, ..TokenReview::default() };
     let response: TokenReview = post(client, &review).await?.json()?;
     let status = response.status.ok_or_else(without_status::<TokenReview>)?;
-    // An authenticator that does not support audiences returns none of them. It might accept a token for another
+    // An authenticator that does not support audiences returns no audience. It might accept a token for another
     // audience, so kubewarm rejects the token.
     let are_met = audiences.is_empty()
         || status.audiences.iter().flatten().any(|named| audiences.contains(named));
@@ -243,6 +243,7 @@ async fn self_access_review(
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
     let response = post_with(client, &review, credentials).await?;
     // Since the SelfSubjectReview, the token can have expired, or the permission to send reviews can have been revoked.
+    // kubewarm then denies the action.
     if matches!(response.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Ok(AuthorizationResult::Denied {
             reason: Some(response.fault().message().to_owned()),

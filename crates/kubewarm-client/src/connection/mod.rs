@@ -137,8 +137,8 @@ impl ApiServerConnection {
         Self::new(config, source, options.request_timeout)
     }
 
-    /// Uses the current context of `kubeconfig`, which exists in memory only. `kubewarm get` connects to the cache this
-    /// way.
+    /// Creates a connection from the current context of `kubeconfig`, which exists in memory only. `kubewarm get`
+    /// connects to the cache this way.
     ///
     /// # Errors
     ///
@@ -189,8 +189,8 @@ impl ApiServerConnection {
 
     /// Returns the client for short requests of kubewarm itself, such as leases, Events and reviews.
     ///
-    /// It retries up to five times after 429, 503 and 504. A request fails if its response headers do not arrive within
-    /// 30 s, retries included.
+    /// The client retries up to five times after 429, 503 and 504. A request fails if its response headers do not
+    /// arrive within 30 s, retries included.
     #[must_use]
     pub fn client(&self) -> Client {
         self.patient.clone()
@@ -207,8 +207,8 @@ impl ApiServerConnection {
 
     /// Returns the clients of all identities, for list and watch.
     ///
-    /// The operator's client is [`ApiServerConnection::informer_client`]. Clients of ServiceAccounts use neither its
-    /// connections nor its credentials. Token requests draw from `buckets`.
+    /// The operator's client is [`ApiServerConnection::informer_client`]. Clients of ServiceAccounts use neither the
+    /// operator's connections nor the operator's credentials. Token requests draw from `buckets`.
     #[must_use]
     pub fn new_account_clients(&self, buckets: NamespaceBuckets) -> AccountClients {
         AccountClients::new(self.informer_client(), self.anonymous.clone(), buckets)

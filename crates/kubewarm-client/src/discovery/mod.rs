@@ -1,4 +1,4 @@
-//! Polls discovery of the API server and publishes a snapshot of the resources that it serves.
+//! Polls the discovery documents of the API server and publishes a snapshot of the served resources.
 
 mod document;
 mod page;
@@ -48,7 +48,7 @@ struct DiscoveryState {
 }
 
 impl Discovery {
-    /// Creates a poller whose requests `client` sends. It sends no request before [`run`](Self::run).
+    /// Creates a poller whose requests `client` sends. The poller sends no request before [`run`](Self::run).
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self(Arc::new(DiscoveryState {
@@ -150,7 +150,8 @@ impl Discovery {
     }
 
     async fn wait_for_next_poll(&self, started: Instant, failures: u32) {
-        // Jitter, so that replicas that start at the same time do not poll at the same time.
+        // Jitter changes the period by up to 10 %, so that replicas that start at the same time do not poll at the same
+        // time.
         let spread = 0.9 + fastrand::f64() * 0.2;
         sleep_until(started + MIN_PERIOD.mul_f64(spread)).await;
         while !self.0.is_refresh_requested.load(Ordering::Relaxed) {

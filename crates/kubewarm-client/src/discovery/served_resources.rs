@@ -3,7 +3,7 @@
 use kubewarm_api::model::{GroupResource, Refusal, RefusalReason, Resource, ResourceInfo};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Maximum number of suggested names in an error message.
+/// Maximum number of suggested names in an error message about an unknown resource.
 const SUGGESTIONS: usize = 3;
 
 /// The groups with a dot that kube-apiserver itself serves, as of Kubernetes 1.37. Groups without a dot need no entry,
@@ -225,7 +225,7 @@ fn is_like(served: &ResourceInfo, asked: &str) -> bool {
 ///
 /// Discovery does not show which groups come from CRDs or from aggregated APIs. Such groups also exist below `k8s.io`,
 /// as `snapshot.storage.k8s.io` and `metrics.k8s.io` do, so kubewarm needs a list. A group that a later Kubernetes
-/// version adds counts as not built-in. kubewarm then treats its resources as custom resources.
+/// version adds counts as not built-in. kubewarm then treats the resources of this group as custom resources.
 #[must_use]
 pub fn is_builtin_group(group: &str) -> bool {
     !group.contains('.') || BUILTIN_GROUPS.contains(&group)

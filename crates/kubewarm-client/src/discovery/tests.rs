@@ -1,4 +1,4 @@
-//! Tests of discovery in paused time, against a fake API server.
+//! Tests discovery in paused time, against a fake API server.
 
 use super::*;
 use http::{Request, Response, header};

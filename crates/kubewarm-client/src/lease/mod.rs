@@ -31,11 +31,11 @@ use tokio_util::sync::CancellationToken;
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Pause between two attempts to renew or to acquire the lease, before jitter. client-go has the same default.
 const RETRY: Duration = Duration::from_secs(2);
-/// Time limit for releasing the lease at shutdown.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest `Retry-After` that a follower honours. A longer value counts as 1 minute.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
-/// Time limit of one HTTP request. The limits for a whole attempt (5 s) and for the release (2 s) are shorter.
+/// Time limit of one HTTP request. The limits for a whole attempt (5 s) and for the release (2 s) are shorter, so they
+/// apply first.
 const TIME: Duration = Duration::from_secs(30);
 const MAX_BYTES: usize = 2 << 20;
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// Lease duration, in seconds. A follower acquires the lease this long after it saw the last renewal.
 const LEASE_SECONDS: i32 = 15;
-/// Longest duration of a lease that counts. A longer duration, which another process wrote, counts as one hour.
+/// Upper limit for the duration of a lease that another process wrote. A longer duration counts as one hour.
 const MAX_DURATION: Duration = Duration::from_hours(1);
 
 /// The `spec` of a lease as last read, with the time at which this process first saw this `spec`.
@@ -109,7 +109,7 @@ pub(super) fn released_lease(lease: Lease, identity: &str, clock: Timestamp) -> 
     Some(Lease { spec: Some(spec), metadata: lease.metadata })
 }
 
-/// Returns the renew time to write: `clock`, or 1 µs after `last` if the wall clock was set back.
+/// Returns the renew time to write: `clock`, or 1 µs after `last` if `clock` is not later than `last`.
 ///
 /// Each renewal must change the lease, because a follower detects a renewal by the change.
 fn after(last: Option<&MicroTime>, clock: Timestamp) -> MicroTime {

@@ -1,4 +1,4 @@
-//! Tests of the election in paused time, against a fake API server whose connections can fail.
+//! Tests the leader election in paused time, against a fake API server whose connections can fail.
 
 use super::*;
 use http::{Method, Request, Response};

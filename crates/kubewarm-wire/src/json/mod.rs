@@ -128,7 +128,6 @@ impl<'a> JsonCursor<'a> {
         unescape(self.string()?)
     }
 
-    /// Consumes the value at the cursor.
     pub(super) fn skip(&mut self) -> Option<()> {
         self.step_over(0)
     }

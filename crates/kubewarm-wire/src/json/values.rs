@@ -1,4 +1,4 @@
-//! Finds the values of many field paths in one walk of a body.
+//! Finds the values of many field paths in one walk through a body.
 
 use super::{
     JsonCursor,

@@ -19,10 +19,9 @@ const MOST: usize = 1_024;
 /// of a list. The selector of an informer has at most 32 requirements.
 const MOST_REQUIREMENTS: usize = 64;
 
-/// The white space between tokens.
 const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// First characters of operators and punctuation.
+/// First characters of the operators and of the punctuation in a selector.
 const SIGNS: &str = "=!(),><";
 
 /// A parser whose `rest` is the part of the selector that is not parsed yet.

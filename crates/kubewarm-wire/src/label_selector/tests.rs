@@ -1,4 +1,4 @@
-//! Tests of the grammar of label selectors, and of its error messages.
+//! Tests the grammar of label selectors, and its error messages.
 
 use super::*;
 use proptest::prelude::*;

@@ -128,8 +128,8 @@ impl RequestInfo {
     }
 }
 
-/// The checks have the API server's order, so that the first error is the same: the media type, each option, then
-/// combinations of options.
+/// Parses a request for objects. The checks have the API server's order, so that the first error is the same as the API
+/// server's: the media type, each option, then combinations of options.
 fn objects(
     method: &str,
     resource_path: ResourcePath,
@@ -181,7 +181,7 @@ fn verb(method: &str, is_named: bool) -> Option<&'static str> {
 }
 
 impl ObjectRequest {
-    /// Returns the only name that objects in the response can have. It comes from the path of a get, or from the
+    /// Returns the only name that objects in the response can have. The name comes from the path of a get, or from the
     /// selector `metadata.name=`.
     #[must_use]
     pub fn single_name(&self) -> Option<&str> {

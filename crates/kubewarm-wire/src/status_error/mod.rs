@@ -19,7 +19,7 @@ use super::AccessAttributes;
 use kube::core::response::{StatusCause, StatusDetails};
 use kubewarm_api::model::{GroupResource, ResourceVersion};
 
-/// The error response to a request, which is sent as a `Status`.
+/// The error response to a request, which kubewarm sends as a `Status`.
 ///
 /// Messages, reasons and details match the API server's for the same error, because clients compare
 /// them and people recognize them. Errors that only kubewarm has use the same format.
@@ -42,7 +42,7 @@ pub struct StatusError {
 const MEDIA_TYPE: &str = "application/json";
 
 impl StatusError {
-    /// The HTTP status code.
+    /// Returns the HTTP status code.
     #[must_use]
     pub fn code(&self) -> u16 {
         self.code
@@ -54,7 +54,8 @@ impl StatusError {
         self.reason
     }
 
-    /// The message for people. It can quote text of the request, so escape it before you log it.
+    /// Returns the message for people. It can quote text of the request, so escape it before you
+    /// log it.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
@@ -289,7 +290,7 @@ impl StatusError {
         Self::new(429, "TooManyRequests", message).about(resource, "").after(retry_after_seconds)
     }
 
-    /// 429: the limit of concurrent requests is reached.
+    /// 429: kubewarm already handles the maximum number of concurrent requests.
     #[must_use]
     pub fn too_many_requests(retry_after_seconds: u64) -> Self {
         let message = "Too many requests, please try again later.";
@@ -311,7 +312,7 @@ impl StatusError {
         Self::new(503, "ServiceUnavailable", message).after(retry_after_seconds)
     }
 
-    /// 503: kubewarm cannot connect to the API server. It has sent no part of the request.
+    /// 503: kubewarm cannot connect to the API server, so no part of the request was sent.
     #[must_use]
     pub fn unreachable() -> Self {
         Self::unavailable(
