@@ -25,7 +25,7 @@ pub struct WatchOptions {
 pub enum WatchStart {
     /// The current objects as `ADDED` events, followed by changes.
     State,
-    /// Changes from now on.
+    /// Changes after the start of the watch, without the current objects.
     Now,
     /// Changes after this version. The version can be newer than the store.
     After(ResourceVersion),

@@ -173,7 +173,8 @@ pub(super) fn service_cidrs(object: &PrintInput<'_>) -> Vec<Value> {
     vec![object.name(), object.at("spec.cidrs").joined(",").into(), object.age()]
 }
 
-/// The API server also prints the age, although the kind has no column for it.
+/// Prints `IPAddress` objects. As in the API server, a row ends with the age, although the kind has
+/// no column for it.
 pub(super) fn ip_addresses(object: &PrintInput<'_>) -> Vec<Value> {
     let parent = object.at("spec.parentRef");
     let text = if parent.is_set() {
