@@ -116,8 +116,8 @@ pub(super) fn merged(
     Ok(merged)
 }
 
-/// Returns the configuration of the current context. Its proxy is the kubeconfig's `proxy-url`: the function discards a
-/// proxy that kube reads from the environment.
+/// Returns the configuration of the current context. The only source of the proxy is the kubeconfig's `proxy-url`. The
+/// function discards a proxy that kube reads from the environment.
 pub(super) fn from_kubeconfig(
     source: &ConfigSource,
     merged: Kubeconfig,

@@ -57,8 +57,8 @@ struct RawCrdVersion {
 
 /// Requests the `CustomResourceDefinition` of `of`. The identity of `client` needs the permission to `get` it.
 ///
-/// Returns `None` if the API server has no such `CustomResourceDefinition`. That is the case for built-in resources and
-/// for resources of aggregated APIs.
+/// Returns `None` if the API server has no such `CustomResourceDefinition`, for example for a built-in resource or a
+/// resource of an aggregated API.
 ///
 /// # Errors
 ///
@@ -182,6 +182,10 @@ mod tests {
         let forbidden = found(403, "{}", "example.com").await.unwrap_err();
         assert_eq!(forbidden.reason(), FaultReason::Forbidden);
         let other = r#"{"spec": {"group": "other.com", "names": {"plural": "parts"}}}"#;
-        assert_eq!(found(200, other, "example.com").await, Ok(None), "it defines another group");
+        assert_eq!(
+            found(200, other, "example.com").await,
+            Ok(None),
+            "the definition is for another group"
+        );
     }
 }

@@ -251,7 +251,7 @@ mod tests {
         let entry = cache.get_or_fetch(&Handle::current(), "a", None, || slow).await.unwrap();
         assert_eq!(entry.requested_at.elapsed(), TTL / 2);
         advance(TTL / 2).await;
-        assert_eq!(value(&cache, "a"), None, "the age counts from the request");
+        assert_eq!(value(&cache, "a"), None, "the age must count from the request");
     }
 
     #[tokio::test(start_paused = true)]

@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(buckets.try_take(&a, 40, later), Ok(()));
         assert!(
             buckets.try_take(&"b".into(), 1, now).is_ok(),
-            "another namespace has its own bucket"
+            "namespaces a and b share one bucket"
         );
     }
 

@@ -63,7 +63,7 @@ pub type StreamingBody = UnsyncBoxBody<Bytes, BoxError>;
 pub(super) type StreamingService =
     BoxCloneSyncService<Request<StreamingBody>, Response<Incoming>, HttpError>;
 
-/// Creates a client without retries. Its only timeout is the one of the TCP connect, so each caller must limit its
+/// Creates a client without retries. The only timeout is the one of the TCP connect, so each caller must limit its
 /// requests.
 ///
 /// Must be called within a tokio runtime. Runs the kubeconfig's exec plugin, if it has one.

@@ -58,7 +58,7 @@ impl<K: Clone + Ord> WorkQueue<K> {
         waiting.filter_map(|work| Some(work.due?.max(work.not_before.unwrap_or(work.due?)))).min()
     }
 
-    /// Clears the due time of `key`. Its work then starts only after a caller adds the key again.
+    /// Clears the due time of `key`. The work on `key` then starts only after a caller adds the key again.
     pub fn cancel(&mut self, key: &K) {
         if let Some(work) = self.keys.get_mut(key) {
             work.due = None;

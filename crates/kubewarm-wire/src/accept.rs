@@ -84,7 +84,7 @@ struct MediaRange<'a> {
     target: Option<ConversionTarget<'a>>,
 }
 
-/// A kind, from the parameters `as`, `g` and `v` of a media range.
+/// The kind that the parameters `as`, `g` and `v` of a media range request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ConversionTarget<'a> {
     group: &'a str,
@@ -92,8 +92,8 @@ struct ConversionTarget<'a> {
     kind: &'a str,
 }
 
-/// Selects the form of a response. `is_list` is `true` for a list. It is `false` for one object,
-/// and for each event of a watch.
+/// Selects the form of a response. `is_list` is `true` for a list, and `false` for one object or an
+/// event of a watch.
 ///
 /// The first media range that kubewarm serves wins. The function skips media ranges that request
 /// other kinds or versions.
@@ -339,7 +339,11 @@ mod tests {
         let accept = format!("application/json;q=0.5,{METADATA};q=0.6,*/*;q=0.1");
         assert_eq!(response_form(Some(&accept), OF_ONE), Ok(METADATA_FORM));
         let accept = format!("*/*,{METADATA}");
-        assert_eq!(response_form(Some(&accept), OF_ONE), Ok(METADATA_FORM), "wildcards come last");
+        assert_eq!(
+            response_form(Some(&accept), OF_ONE),
+            Ok(METADATA_FORM),
+            "a wildcard must come last"
+        );
     }
 
     #[test]

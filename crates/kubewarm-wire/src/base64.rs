@@ -27,8 +27,8 @@ pub(super) fn encode(bytes: &[u8]) -> String {
 pub(super) fn decode(text: &str) -> Result<Vec<u8>, usize> {
     ENGINE.decode(text).map_err(|_| {
         let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        // If all bytes are valid digits, the last group of four has only one digit. Its six bits
-        // are less than a byte.
+        // If all bytes are valid digits, the last group of four has only one digit. One digit has
+        // six bits, which are less than a byte.
         text.bytes().position(|byte| !is_digit(byte)).unwrap_or(text.len() / 4 * 4)
     })
 }

@@ -15,8 +15,8 @@ pub struct ListEnvelope {
     pub kind: Arc<str>,
     /// `kind` of the list: `PodList`, or `listKind` of a `CustomResourceDefinition`.
     pub list_kind: Arc<str>,
-    /// Whether the items are custom resources. The API server writes `apiVersion` and `kind` into
-    /// each custom resource. A list of whole custom resources has `continue` even on its last page.
+    /// Whether the items are custom resources. If so, the list contains `apiVersion` and `kind` in each item, and
+    /// `continue` even on its last page, as in the API server.
     pub is_custom: bool,
     /// The part of each item to write.
     pub item_form: ObjectForm,

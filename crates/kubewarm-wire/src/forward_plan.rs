@@ -151,7 +151,7 @@ mod tests {
         for query in ["", "fieldManager=x", "pretty=true&fieldValidation=Strict", "dryrun=All"] {
             assert!(is_written(query), "{query}");
         }
-        // The API server drops a pair that does not decode and uses the other pairs, so each of
+        // The API server drops a pair that does not decode and uses the other pairs. So each of
         // these queries can be a dry run.
         for query in
             ["dryRun=All", "dryRun=", "a=b&dryRun=All", "%64ryRun=All", "a=%&dryRun=All", "a;b"]

@@ -1,5 +1,5 @@
-//! Parses the options of a get, a list or a watch. The checks have the API server's order, so that
-//! a request with several errors gets the same first error as from the API server.
+//! Parses the options of a get, a list or a watch. The checks have the API server's order. So a
+//! request with several errors gets the same first error as from the API server.
 
 use super::{
     ObjectForm, ObjectRequest, ResponseForm, StatusError, TableForm, VersionMatch, continue_tokens,

@@ -9,7 +9,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueryParameters(BTreeMap<QueryParameter, String>);
 
-/// A query parameter. Its name in a query is the variant's name in camel case.
+/// A query parameter. The name in a query is the name of the variant in camel case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumString)]
 #[cfg_attr(test, derive(strum::AsRefStr, strum::VariantArray))]
 #[strum(serialize_all = "camelCase")]

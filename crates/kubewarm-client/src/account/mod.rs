@@ -1,7 +1,7 @@
 //! Clients that authenticate as ServiceAccounts, with tokens that the operator requests.
 //!
 //! Such a client uses no connection and no credentials of the operator. The API server prefers a client certificate to
-//! a bearer token, so on the operator's connections a ServiceAccount would read with the operator's permissions.
+//! a bearer token. So on the operator's connections, a ServiceAccount would read with the operator's permissions.
 
 #[cfg(test)]
 mod tests;

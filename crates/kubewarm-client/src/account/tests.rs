@@ -10,8 +10,8 @@ use tokio::time::{advance, sleep};
 
 const HOUR: u64 = 3_600;
 
-/// An API server that issues the tokens `t1`, `t2` and so on. It rejects the tokens with a number
-/// below `accepts_from`.
+/// An API server that issues the tokens `t1`, `t2` and so on. The server rejects tokens with a
+/// number below `accepts_from`.
 #[derive(Default)]
 struct Server {
     minted: AtomicU32,

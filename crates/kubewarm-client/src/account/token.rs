@@ -11,8 +11,8 @@ use zeroize::Zeroizing;
 
 /// Latest time of a token's renewal, as a fraction of its life.
 const RENEW_AT: f64 = 0.8;
-/// Largest jitter, as a fraction of the token's life. It makes a renewal earlier, so that tokens of the same age are
-/// not renewed at the same time.
+/// Largest jitter, as a fraction of the token's life. Jitter makes a renewal earlier, so that tokens of the same age
+/// are not renewed at the same time.
 const JITTER: f64 = 0.1;
 /// Time before its expiry in which kubewarm does not use a token, because the token might expire before a request
 /// arrives.

@@ -195,8 +195,8 @@ async fn token_review(
     let review = TokenReview { spec, ..TokenReview::default() };
     let response: TokenReview = post(client, &review).await?.json()?;
     let status = response.status.ok_or_else(without_status::<TokenReview>)?;
-    // An authenticator that does not support audiences returns no audience. It might accept a token for another
-    // audience, so kubewarm rejects the token.
+    // An authenticator that does not support audiences returns no audience. kubewarm rejects the token, because such an
+    // authenticator might accept a token for another audience.
     let are_met = audiences.is_empty()
         || status.audiences.iter().flatten().any(|named| audiences.contains(named));
     let user = status.user.filter(|_| status.authenticated == Some(true) && are_met);

@@ -236,8 +236,7 @@ impl ApiServerConnection {
 
     /// Returns a reviewer that reviews each caller with the caller's own token.
     ///
-    /// The reviewer has its own connections. Its client uses the API server's URL and CA, and no credentials of the
-    /// operator.
+    /// The reviewer has its own connections, the API server's URL and CA, and no credentials of the operator.
     ///
     /// # Errors
     ///
@@ -249,8 +248,8 @@ impl ApiServerConnection {
 
     /// Returns the client that forwards requests of callers.
     ///
-    /// The client has its own connections. It uses the API server's URL and CA, and no credentials of the operator.
-    /// Requests run on `runtime`, which must outlive the callers' runtimes.
+    /// The client has its own connections, the API server's URL and CA, and no credentials of the operator. Requests
+    /// run on `runtime`, which must outlive the callers' runtimes.
     ///
     /// # Errors
     ///

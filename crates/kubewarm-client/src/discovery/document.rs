@@ -1,7 +1,6 @@
 //! Parses the aggregated discovery documents of the API server.
 //!
-//! The parser skips a resource without a name, or with a name that is not valid in a path, because no client can
-//! request it.
+//! The parser skips a resource whose name is missing or not valid in a path, because no client can request it.
 
 use super::served_resources::{ServedVersion, VersionsByGroup};
 use kube::core::{ObjectMeta, discovery::v2::GroupVersionKind};

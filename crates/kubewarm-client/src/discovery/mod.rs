@@ -150,7 +150,7 @@ impl Discovery {
     }
 
     async fn wait_for_next_poll(&self, started: Instant, failures: u32) {
-        // Jitter changes the period by up to 10 %, so that replicas that start at the same time do not poll at the same
+        // Jitter changes the period by up to 10 %. So replicas that start at the same time do not poll at the same
         // time.
         let spread = 0.9 + fastrand::f64() * 0.2;
         sleep_until(started + MIN_PERIOD.mul_f64(spread)).await;

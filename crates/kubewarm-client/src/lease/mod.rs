@@ -60,7 +60,7 @@ pub enum LeaseState {
     },
 }
 
-/// One candidate of the leader election. It competes for the lease while [`run`](Self::run) runs.
+/// One candidate of the leader election. The candidate competes for the lease while [`run`](Self::run) runs.
 pub struct LeaderElector {
     client: ApiClient,
     namespace: String,
@@ -77,8 +77,8 @@ pub struct LeaderElector {
 impl LeaseState {
     /// Returns whether this process can act as the leader now. Call this before each write.
     ///
-    /// The result is also correct after the process was suspended, because the method compares the current time with
-    /// the end of the leadership.
+    /// The result is also correct after the process was suspended: the method compares the current time with the end of
+    /// the leadership.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         matches!(self, Self::Leader { until } if Instant::now() < *until)
@@ -86,7 +86,7 @@ impl LeaseState {
 }
 
 impl LeaderElector {
-    /// Creates a candidate for the Lease `name`. It sends no request before [`run`](Self::run).
+    /// Creates a candidate for the Lease `name`. The candidate sends no request before [`run`](Self::run).
     ///
     /// `identity` must be unique for each process, because a candidate renews a lease that contains its identity.
     #[must_use]
@@ -136,8 +136,8 @@ impl LeaderElector {
     }
 
     async fn attempt_in_time(&mut self) -> Result<LeaseState, RequestFault> {
-        // The time limit of an attempt is half of the renew deadline, so that one lost response leaves time for a
-        // second attempt.
+        // The time limit of an attempt is half of the renew deadline. So one lost response leaves time for a second
+        // attempt.
         let half = RENEW_DEADLINE / 2;
         let budget = self.remaining().map_or(half, |remaining| remaining.min(half));
         let late = || {

@@ -222,8 +222,8 @@ async fn a_killed_leader_is_replaced_within_20_s_and_not_before_its_deadline() {
             sleep(Duration::from_millis(50)).await;
             assert!(killed.elapsed() < SECOND * 20, "seed {seed}");
         }
-        // The aborted task of `first` leaves its state at `Leader`. The time limit in this state must have passed by
-        // now.
+        // The task of `first` was aborted, so its state is still `Leader`. The end of the leadership in this state must
+        // have passed by now.
         assert!(!first.leads(), "seed {seed}");
         let by = leads();
         for _ in 0..30 {

@@ -7,7 +7,7 @@ pub use self::paths::FieldPathSet;
 
 use std::{borrow::Cow, ops::Range};
 
-/// A position in JSON text. Its methods return `None` if the text is not JSON. No text causes a panic.
+/// A position in JSON text. The methods return `None` if the text is not JSON. No text causes a panic.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonCursor<'a> {
     text: &'a [u8],

@@ -17,7 +17,7 @@ pub struct FieldPathSet {
 /// One position in a body: the path that ends there, and the paths that continue below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FieldPathNode {
-    /// Number of this field among all fields of the tree, counted from 0.
+    /// Sequence number of this field among all fields of the tree, counted from 0.
     pub(super) number: usize,
     /// Index in [`FieldPathSet::all`] of the path that ends at this position. The values of this
     /// path are the scalars at this position.
@@ -93,7 +93,7 @@ mod tests {
         let paths = of(&["a.b", "a.c[*].d", "a.b", "a.c", "a.c[*].d.e"]);
         let texts: Vec<_> = paths.all().iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["a.b", "a.c[*].d", "a.c", "a.c[*].d.e"]);
-        assert_eq!(paths.fields(), 5, "a, b, c, d, e");
+        assert_eq!(paths.fields(), 5, "the fields are a, b, c, d and e");
         assert_eq!((of(&[]).is_empty(), of(&[]).fields()), (true, 0));
     }
 }

@@ -147,8 +147,8 @@ impl JsonCursor<'_> {
 
     /// Moves to the end of the value that begins at `start`, in which `open` lists and objects are
     /// still open. If `open` is `None`, the value is not JSON. The function then skips the value by
-    /// its brackets, as if no path led into it, so that later values do not depend on the paths.
-    /// Returns `None` if the brackets do not match.
+    /// its brackets, as if no path led into it. So later values do not depend on the paths. Returns
+    /// `None` if the brackets do not match.
     fn leave(&mut self, start: Self, open: Option<usize>) -> Option<()> {
         match open {
             Some(0) => return Some(()),
@@ -277,7 +277,10 @@ mod tests {
         assert_eq!(seen, [["1"]]);
         assert!(peeks(&body, &paths(&["a.b.c"])) < 30);
         // The walk does not search a list in which a path expects an object.
-        assert!(peeks(&body, &paths(&["a.e.x", "a.b.d.x"])) < 2_500, "the walk searches `d` or `e`");
+        assert!(
+            peeks(&body, &paths(&["a.e.x", "a.b.d.x"])) < 2_500,
+            "the walk searches `d` or `e`"
+        );
     }
 
     /// Generates documents in which the paths of `some_paths` find values.

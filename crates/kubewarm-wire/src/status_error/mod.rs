@@ -34,7 +34,7 @@ pub struct StatusError {
     token: Option<String>,
     /// Whether the request can succeed at the API server, although it fails in kubewarm.
     is_specific_to_cache: bool,
-    /// Whether the caller or a missing permission causes the error. Its code is 429 or 5xx.
+    /// Whether the caller or a missing permission causes this error with code 429 or 5xx.
     is_rejection: bool,
 }
 
@@ -48,14 +48,13 @@ impl StatusError {
         self.code
     }
 
-    /// Returns the `reason`. Its values are a closed set, so a metric can use it as a label.
+    /// Returns the `reason`. The values are a closed set, so a metric can use them as a label.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         self.reason
     }
 
-    /// Returns the message for people. It can quote text of the request, so escape it before you
-    /// log it.
+    /// Returns the message for people. The message can quote the request, so escape it for logs.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
