@@ -13,12 +13,12 @@ const NAME: &str = "kubewarm-accounts";
 
 /// Reads kubewarm's `ValidatingAdmissionPolicy` and its binding with the operator's permissions.
 ///
-/// Returns `Enforced` if the failure policy is `Fail` and the binding has the action `Deny`. Returns `Unknown` if the
-/// operator is not permitted to read both objects. Otherwise returns `Missing`.
+/// Returns `Enforced` if the failure policy is `Fail`, and the binding names the policy and has the action `Deny`.
+/// Returns `Unknown` if the operator is not permitted to read one of the two objects. Otherwise returns `Missing`.
 ///
 /// # Errors
 ///
-/// [`RequestFault`] if a request fails for another reason than a missing permission.
+/// [`RequestFault`] if a request fails. A missing permission or a missing object is not an error.
 ///
 /// # Cost
 ///

@@ -55,7 +55,8 @@ struct RawCrdVersion {
     additional_printer_columns: Vec<CustomResourceColumnDefinition>,
 }
 
-/// Requests the `CustomResourceDefinition` of `of`. The identity of `client` needs the permission to `get` it.
+/// Requests the `CustomResourceDefinition` of the resource `of`. The identity of `client` needs the permission to `get`
+/// it.
 ///
 /// Returns `None` if the API server has no such `CustomResourceDefinition`, for example for a built-in resource or a
 /// resource of an aggregated API.

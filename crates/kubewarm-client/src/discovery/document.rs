@@ -108,7 +108,7 @@ fn names(names: Option<Vec<String>>) -> Arc<[Arc<str>]> {
     all.take(NAMES).map(Arc::from).collect()
 }
 
-/// Returns whether `name` has 1 to 63 bytes, as a DNS label has. The names in a CRD must be DNS labels.
+/// Returns whether `name` has 1 to 63 bytes. The names in a CRD must be DNS labels, whose maximum length is 63 bytes.
 fn is_name(name: &str) -> bool {
     (1..=63).contains(&name.len())
 }
