@@ -108,8 +108,8 @@ async fn reviews_share_no_connection_with_the_operators_own_requests() {
     let connection = plain(server);
     let reviewer = connection.new_reviewer(&[]).unwrap();
     assert!(crate::get(&connection.client(), "/version").await.is_ok());
-    // Meanwhile the client returns its connection to its pool. A reviewer with the same pool would reuse this
-    // connection.
+    // During this pause, the client returns its connection to its pool. A reviewer with the same pool would then reuse
+    // this connection.
     sleep(Duration::from_millis(100)).await;
     let token = "of-the-caller".to_owned().into();
     let presented = BearerCredentials { token, impersonation: Vec::new() };
@@ -132,8 +132,8 @@ async fn forwarded_requests_share_no_connection_with_accounts_or_reviews() {
     // `AccountClients` creates the client of a ServiceAccount with this call.
     let account = connection.anonymous.connect().unwrap();
     assert!(crate::get(&account, "/version").await.is_ok());
-    // Meanwhile the clients return their connections to their pools. An `UpstreamProxy` with one of these pools would
-    // reuse a connection.
+    // During this pause, the clients return their connections to their pools. An `UpstreamProxy` with one of these
+    // pools would then reuse a connection.
     sleep(Duration::from_millis(100)).await;
     let upstream = connection.new_upstream_proxy(Handle::current()).unwrap();
     let mut sent = Request::new(Empty::new().map_err(|never| match never {}).boxed_unsync());

@@ -236,8 +236,8 @@ impl StatusError {
         Self::new(410, "Expired", format!("too old resource version: {version} ({oldest})"))
     }
 
-    /// 410: the informer listed its objects again, so it has no events of the changes in between.
-    /// The client must list again.
+    /// 410: the informer listed its objects again and has no events of the changes before that
+    /// list. The client must list again.
     #[must_use]
     pub fn watch_lost() -> Self {
         Self::new(410, "Expired", "the objects were listed again; list them and watch from there")

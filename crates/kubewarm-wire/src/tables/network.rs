@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
-/// Maximum number of addresses, ports or hosts in a column. The column counts the others.
+/// Maximum number of addresses, ports or hosts in a column. If there are more, the column ends with
+/// their number.
 const MAX: usize = 3;
 
 pub(super) fn services(object: &PrintInput<'_>) -> Vec<Value> {

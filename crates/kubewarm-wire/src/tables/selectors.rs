@@ -46,7 +46,8 @@ pub(super) fn containers(of: JsonView<'_>) -> [String; 2] {
     })
 }
 
-/// Joins at most `max` texts with `between`, and counts the others.
+/// Joins at most `max` texts with `between`. If there are more, appends their number, such as
+/// `+ 2 more...`.
 pub(super) fn first_of(all: &[String], max: usize, between: &str) -> String {
     match all.split_at_checked(max) {
         Some((first, rest)) if !rest.is_empty() => {
