@@ -52,7 +52,7 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
     ///
     /// # Errors
     ///
-    /// The time at which the bucket will contain `count` units, if no other call draws before.
+    /// The time at which the bucket will contain `count` units, if no other call draws from it until then.
     pub fn try_take(&self, key: &K, count: usize, now: Instant) -> Result<(), Instant> {
         self.try_take_above(0, key, count, now)
     }

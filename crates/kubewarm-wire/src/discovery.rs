@@ -1,7 +1,7 @@
 //! Writes the aggregated and the legacy discovery documents.
 //!
-//! Groups have the order of their first resources in the input, and so have the versions of a
-//! group. The first version of a group is the preferred one.
+//! The documents list groups, and the versions of each group, in the order of their first resources
+//! in the input. The first version of a group is the preferred one.
 
 use super::{ApiDocument, DiscoveryForm, base64};
 use aws_lc_rs::digest;

@@ -138,7 +138,7 @@ fn acting_as(keeper: TokenCache, anonymous: Client) -> Client {
     Client::new(service, namespace)
 }
 
-/// Sends `request`. If the API server rejects a token with 401 that it accepted before, sends the request once more
+/// Sends `request`. If the API server responds with 401 to a token that it accepted before, sends the request once more
 /// with a new token.
 async fn send(
     keeper: Arc<TokenCache>,

@@ -121,7 +121,8 @@ impl StatusError {
         Self::new(403, "Forbidden", because(message, reason)).with("", "", "")
     }
 
-    /// 403 for a cause without its own function, such as impersonation that kubewarm cannot check.
+    /// 403 for a cause without its own function here, such as impersonation that kubewarm cannot
+    /// check.
     #[must_use]
     pub fn refused(why: &str) -> Self {
         Self::new(403, "Forbidden", format!("forbidden: {why}")).with("", "", "")
