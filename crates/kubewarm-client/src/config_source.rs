@@ -133,7 +133,6 @@ pub(super) fn from_kubeconfig(
     Ok(config)
 }
 
-/// Returns the `proxy-url` of the current context's cluster.
 fn proxy_url_of(kubeconfig: &Kubeconfig) -> Option<&str> {
     let current = kubeconfig.current_context.as_deref()?;
     let context = kubeconfig.contexts.iter().find(|named| named.name == current)?;

@@ -46,7 +46,6 @@ pub enum ApiDocument {
     },
 }
 
-/// The objects that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResourcePath {
     pub(super) resource: Resource,

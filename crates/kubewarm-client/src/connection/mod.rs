@@ -286,7 +286,6 @@ fn unusable(source: &ConfigSource, error: kube::Error) -> ConnectError {
     ConnectError::Client { origin: source.to_string(), source: Box::new(error) }
 }
 
-/// Returns the `User-Agent` header that all clients send.
 pub(super) fn agent() -> (HeaderName, HeaderValue) {
     (USER_AGENT, HeaderValue::from_static(concat!("kubewarm/", env!("CARGO_PKG_VERSION"))))
 }

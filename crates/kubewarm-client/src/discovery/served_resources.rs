@@ -34,7 +34,6 @@ const BUILTIN_GROUPS: &[&str] = &[
 /// The number of entries is limited, because a discovery document has a size limit of 32 MiB.
 pub(super) type VersionsByGroup = BTreeMap<Arc<str>, Arc<Vec<ServedVersion>>>;
 
-/// One API version of a group, with its resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServedVersion {
     pub(super) name: Arc<str>,

@@ -38,7 +38,6 @@ pub struct StatusError {
     is_rejection: bool,
 }
 
-/// The media type of all JSON responses.
 const MEDIA_TYPE: &str = "application/json";
 
 impl StatusError {

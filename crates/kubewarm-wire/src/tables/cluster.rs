@@ -174,7 +174,6 @@ pub(super) fn runtime_classes(object: &PrintInput<'_>) -> Vec<Value> {
     vec![object.name(), object.at("handler").text().into(), object.age()]
 }
 
-/// Prints validating and mutating webhook configurations.
 pub(super) fn webhooks(object: &PrintInput<'_>) -> Vec<Value> {
     vec![object.name(), object.at("webhooks").len().into(), object.age()]
 }

@@ -84,7 +84,6 @@ impl<'a> JsonView<'a> {
         self.len() == 0
     }
 
-    /// Joins the texts of a list with `between`.
     pub(super) fn joined(self, between: &str) -> String {
         self.items().map(Self::text).collect::<Vec<_>>().join(between)
     }
@@ -96,7 +95,6 @@ impl<'a> JsonView<'a> {
     }
 }
 
-/// An object to print, and the current time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PrintInput<'a> {
     pub(super) object: JsonView<'a>,
@@ -124,7 +122,6 @@ impl<'a> PrintInput<'a> {
         self.since("metadata.creationTimestamp").into()
     }
 
-    /// Formats the time since the timestamp at `path`.
     pub(super) fn since(&self, path: &str) -> String {
         age::since(self.at(path).text(), self.now)
     }

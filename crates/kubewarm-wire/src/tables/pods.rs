@@ -16,7 +16,6 @@ struct ContainerRestarts {
     last: Option<Timestamp>,
 }
 
-/// The combined state of a pod's containers.
 #[derive(Debug, Default)]
 struct ContainerSummary {
     ready: i64,

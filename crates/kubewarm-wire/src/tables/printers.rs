@@ -3,7 +3,6 @@
 use super::{cluster, json_view::PrintInput, network, pods, storage, workloads};
 use serde_json::Value;
 
-/// The printer of a built-in kind.
 #[derive(Debug)]
 pub(super) struct BuiltInPrinter {
     /// The resource and its group, such as `deployments.apps`.
