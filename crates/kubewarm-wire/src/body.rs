@@ -18,7 +18,7 @@ pub struct ListEnvelope {
     /// Whether the items are custom resources. If so, the list contains `apiVersion` and `kind` in each item, and
     /// `continue` even on its last page, as in the API server.
     pub is_custom: bool,
-    /// The part of each item to write.
+    /// The part of each item that the list contains.
     pub item_form: ObjectForm,
     /// `metadata.resourceVersion` of the list. Clients fail if a list has no version.
     pub version: ResourceVersion,

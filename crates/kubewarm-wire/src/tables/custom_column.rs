@@ -84,7 +84,8 @@ fn whole_or_float(number: f64) -> Value {
     if whole as f64 == number && number.abs() < 1e15 { whole.into() } else { number.into() }
 }
 
-/// Formats a value as Go does.
+/// Formats a value as Go does: a string without quotes, a list or an object as JSON, null as
+/// `<no value>`.
 fn printed(value: &Value) -> String {
     match value {
         Value::Null => "<no value>".to_owned(),
