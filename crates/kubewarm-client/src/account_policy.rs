@@ -1,4 +1,4 @@
-//! Checks whether the API server restricts which ServiceAccounts a profile's author can name.
+//! Checks whether an admission policy restricts which ServiceAccounts the author of a profile can name.
 
 use super::api_client::{ApiClient, ApiResponse};
 use http::StatusCode;
@@ -11,14 +11,14 @@ use kubewarm_api::model::{AccountPolicyEnforcement, RequestFault};
 /// Name of the admission policy and of its binding in `deploy/account-policy.yaml`.
 const NAME: &str = "kubewarm-accounts";
 
-/// Reads the shipped `ValidatingAdmissionPolicy` and its binding with the operator's permissions.
+/// Reads kubewarm's `ValidatingAdmissionPolicy` and its binding with the operator's permissions.
 ///
-/// The policy is enforced if its failure policy is `Fail` and its binding denies. Without permission to read both,
-/// the result is `Unknown`.
+/// Returns `Enforced` if the failure policy is `Fail`, and the binding names the policy and has the action `Deny`.
+/// Returns `Unknown` if the operator is not permitted to read one of the two objects. Otherwise returns `Missing`.
 ///
 /// # Errors
 ///
-/// The fault of a request. A missing permission is not an error.
+/// [`RequestFault`] if a request fails. A missing permission or a missing object is not an error.
 ///
 /// # Cost
 ///

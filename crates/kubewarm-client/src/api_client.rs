@@ -1,6 +1,6 @@
 //! Sends a request to the API server and reads the whole response, with limits on time and size.
 //!
-//! kube's own `Client::request` has no size limit, and logs a body that it cannot decode.
+//! kubewarm does not use kube's `Client::request`, which has no size limit and logs a body that it cannot decode.
 
 use super::fault;
 use bytes::{Bytes, BytesMut};
@@ -17,7 +17,7 @@ use std::{fmt, time::Duration};
 use tokio::time::{Instant, timeout};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// Default limits of a request: time until the end of the response, and bytes of the response body.
+/// Default limits of a request: time from its start to the end of the response, and bytes of the response body.
 const TIME: Duration = Duration::from_secs(10);
 const BODY_BYTES: usize = 1 << 20;
 
@@ -42,11 +42,11 @@ pub struct ApiRequest {
 /// A complete response of any status, with its timing.
 #[derive(Debug, Default)]
 pub struct ApiResponse {
-    /// The HTTP status, which can be an error.
+    /// The HTTP status, which can be 4xx or 5xx.
     pub status: StatusCode,
     /// The response headers.
     pub headers: HeaderMap,
-    /// The complete body, undecoded.
+    /// The complete body as received.
     pub body: Bytes,
     /// Time from the request to the first byte of the body, or to the end of an empty body.
     pub first_byte: Duration,
@@ -94,7 +94,7 @@ impl ApiClient {
 }
 
 impl ApiRequest {
-    /// Requests a response of this media type. The default is JSON.
+    /// Sets the media type in the `Accept` header. The default is `application/json`.
     pub fn accept(self, media_type: &'static str) -> Self {
         self.header(ACCEPT, HeaderValue::from_static(media_type))
     }
@@ -105,7 +105,8 @@ impl ApiRequest {
         self
     }
 
-    /// Adds headers, whose names can repeat. Self reviews use them for the credentials of the caller.
+    /// Adds `more` to the headers of the request. A name can occur several times in `more`. A self review sends the
+    /// credentials of the caller in these headers.
     pub(super) fn with(mut self, more: HeaderMap) -> Self {
         self.headers.extend(more);
         self
@@ -125,8 +126,8 @@ impl ApiRequest {
     ///
     /// # Errors
     ///
-    /// [`FaultReason::Unreachable`], [`FaultReason::TimedOut`] or [`FaultReason::TooLarge`]; [`FaultReason::Internal`] if the path is not
-    /// valid. A response with status 4xx or 5xx is not an error.
+    /// [`FaultReason::Unreachable`], [`FaultReason::TimedOut`] or [`FaultReason::TooLarge`]; [`FaultReason::Internal`]
+    /// if the path is not valid. A response with status 4xx or 5xx is not an error.
     pub async fn send(self) -> Result<ApiResponse, RequestFault> {
         let Self { client, method, path, headers, body, time, body_bytes } = self;
         let mut request = Request::new(Body::from(body));
@@ -174,14 +175,14 @@ async fn exchange(
 
 impl fmt::Debug for ApiClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The client contains credentials.
+        // The output omits the client, because it contains credentials.
         f.debug_struct("ApiClient").finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for ApiRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Headers and body can contain tokens.
+        // The output omits headers and body, because they can contain tokens.
         let Self { method, path, .. } = self;
         f.debug_struct("ApiRequest")
             .field("method", method)
@@ -191,12 +192,12 @@ impl fmt::Debug for ApiRequest {
 }
 
 impl ApiResponse {
-    /// Decodes the body of a 2xx response.
+    /// Decodes the body of a 2xx response from JSON.
     ///
     /// # Errors
     ///
-    /// The fault of a status that is not 2xx. [`FaultReason::Malformed`] if the body cannot be decoded; the message does not
-    /// quote the body.
+    /// [`Self::fault`] if the status is not 2xx. [`FaultReason::Malformed`] if the body does not decode to `T`; the
+    /// message does not quote the body.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, RequestFault> {
         if !self.status.is_success() {
             return Err(self.fault());

@@ -1,15 +1,16 @@
-//! The port through which informers get one API client per identity.
+//! Defines how informers get one API client for each identity.
 
 use kube::Client;
 use kubewarm_api::model::Identity;
 use std::sync::Arc;
 
-/// Returns one API client per identity.
+/// Provides one API client for each identity.
 ///
-/// In the operator, `Accounts` implements this trait with tokens of ServiceAccounts. `kubewarm plan` implements it
-/// with the credentials of the user who runs the command.
+/// In the operator, [`AccountClients`](crate::AccountClients) implements this trait with tokens of ServiceAccounts.
+/// `kubewarm plan` implements the trait with the credentials of the user who runs the command.
 pub trait ClientProvider: Send + Sync + 'static {
-    /// Returns the client that authenticates as `identity`, for list and watch. It neither retries nor times out.
+    /// Returns the client that authenticates as `identity`, for list and watch. The client does not retry, and does not
+    /// limit the time of a request.
     ///
     /// Clients of two identities share neither credentials nor connections. Dropping the last clone of the returned
     /// `Arc` also drops the connections and the credentials of a ServiceAccount.

@@ -1,4 +1,4 @@
-//! Single requests that commands such as `kubewarm check` and `kubewarm get` send.
+//! Sends single requests to the API server for commands such as `kubewarm check` and `kubewarm get`.
 
 use super::api_client::{ApiClient, ApiRequest, ApiResponse};
 use kube::Client;
@@ -6,23 +6,24 @@ use kubewarm_api::model::RequestFault;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Limits for most requests. The largest responses are definitions and lists of profiles.
+/// Limits of `get` and `dry_run`: bytes of the response body, and total time. Their largest responses are
+/// CustomResourceDefinitions and lists of profiles.
 const MAX_BYTES: usize = 64 << 20;
 const TIME: Duration = Duration::from_secs(15);
 
-/// Limits for a list of all objects of a kind in one response.
+/// Limits of `get_all`, whose response contains all objects of a kind: bytes of the response body, and total time.
 const MAX_BYTES_OF_ALL: usize = 512 << 20;
 const TIME_OF_ALL: Duration = Duration::from_mins(1);
 
-/// Sends a `GET` of `path`, which must be percent-encoded.
+/// Sends a `GET` request for `path`, which must be percent-encoded.
 ///
 /// # Errors
 ///
-/// The fault of the request. A response with status 4xx or 5xx is not an error.
+/// [`RequestFault`] if no complete response arrives. A response with status 4xx or 5xx is not an error.
 ///
 /// # Cost
 ///
-/// One request of at most 15 s and 64 MiB.
+/// One request of at most 15 s, with a response body of at most 64 MiB.
 pub async fn get(client: &Client, path: &str) -> Result<ApiResponse, RequestFault> {
     bounded(ApiClient::new(client).get(path)).send().await
 }
@@ -31,11 +32,11 @@ pub async fn get(client: &Client, path: &str) -> Result<ApiResponse, RequestFaul
 ///
 /// # Errors
 ///
-/// As for [`get`].
+/// The same as for [`get`].
 ///
 /// # Cost
 ///
-/// One request of at most 60 s and 512 MiB. The whole response is held in memory.
+/// One request of at most 60 s, with a response body of at most 512 MiB. The whole body is in memory at once.
 pub async fn get_all(
     client: &Client,
     path: &str,
@@ -49,11 +50,11 @@ pub async fn get_all(
 ///
 /// # Errors
 ///
-/// As for [`get`].
+/// The same as for [`get`].
 ///
 /// # Cost
 ///
-/// As for [`get`].
+/// The same as for [`get`].
 pub async fn dry_run(
     client: &Client,
     path: &str,

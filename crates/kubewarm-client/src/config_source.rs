@@ -1,4 +1,4 @@
-//! Selects the configuration of the cluster: flags, environment, pod files or home directory.
+//! Selects the source of the cluster's configuration: flags, environment, pod files or home directory.
 
 use super::{ConnectionOptions, connection::ConnectError};
 use kube::{Config, config::Kubeconfig};
@@ -15,7 +15,8 @@ pub(super) const SERVICE_ACCOUNT_TOKEN: &str =
 /// The source of the configuration. Error messages contain its `Display` form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConfigSource {
-    /// One kubeconfig file, or several files of `KUBECONFIG` that kubewarm merges. `flag` names the source.
+    /// One kubeconfig file, or several files of `KUBECONFIG` that kubewarm merges. `flag` is the name of the source in
+    /// messages.
     Files { flag: &'static str, paths: Vec<PathBuf> },
     /// The ServiceAccount files that the kubelet mounts into the pod.
     Pod,
@@ -62,13 +63,13 @@ pub(super) fn choose(
     }
 }
 
-/// Merges the files into one kubeconfig. If `options` name a context, a cluster or a user, these become the current ones.
+/// Merges the files at `paths` into one kubeconfig. A context, cluster or user in `options` replaces the current one.
 ///
-/// Paths in the result are absolute, because `kubewarm` also writes them into kubeconfigs in other directories.
+/// Paths in the result are absolute, because kubewarm also writes them into kubeconfigs in other directories.
 ///
 /// # Errors
 ///
-/// [`ConnectError`] if a file cannot be read, or has no entry of that name.
+/// [`ConnectError`] if a file cannot be read, or if no file contains the cluster or the user in `options`.
 pub(super) fn merged(
     source: &ConfigSource,
     paths: &[PathBuf],
@@ -78,7 +79,7 @@ pub(super) fn merged(
         |error| ConnectError::Kubeconfig { origin: source.to_string(), source: Box::new(error) };
     let mut merged = Kubeconfig::default();
     for path in paths {
-        // kubectl also skips missing files if `KUBECONFIG` lists several.
+        // As in kubectl, a missing file is not an error if `KUBECONFIG` lists several files.
         if paths.len() > 1 && !path.exists() {
             continue;
         }
@@ -115,8 +116,8 @@ pub(super) fn merged(
     Ok(merged)
 }
 
-/// Returns the configuration of the current context, with the kubeconfig's `proxy-url` as its proxy. A proxy that kube
-/// reads from the environment is discarded.
+/// Returns the configuration of the current context. The only source of the proxy is the kubeconfig's `proxy-url`. The
+/// function discards a proxy that kube reads from the environment.
 pub(super) fn from_kubeconfig(
     source: &ConfigSource,
     merged: Kubeconfig,
@@ -132,7 +133,6 @@ pub(super) fn from_kubeconfig(
     Ok(config)
 }
 
-/// Returns the `proxy-url` of the current context's cluster.
 fn proxy_url_of(kubeconfig: &Kubeconfig) -> Option<&str> {
     let current = kubeconfig.current_context.as_deref()?;
     let context = kubeconfig.contexts.iter().find(|named| named.name == current)?;
@@ -251,7 +251,11 @@ mod tests {
         let found = merged(Some("two"), Some("jane")).unwrap();
         let context = found.contexts[0].context.as_ref().unwrap();
         assert_eq!((&*context.cluster, context.user.as_deref()), ("two", Some("jane")));
-        assert_eq!(context.namespace.as_deref(), Some("shop"), "of the context");
+        assert_eq!(
+            context.namespace.as_deref(),
+            Some("shop"),
+            "the namespace of the context changed"
+        );
         assert_eq!(proxy_url_of(&found), Some("http://proxy.example:3128"));
         for (found, text) in [
             (merged(Some("nine"), None), "has no cluster \"nine\""),

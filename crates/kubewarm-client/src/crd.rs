@@ -11,25 +11,27 @@ use kubewarm_wire::tables::CustomColumn;
 use serde::Deserialize;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// Limit for one definition. Definitions with long schemas have about 2 MiB.
+/// Size limit of one `CustomResourceDefinition`. A definition with long schemas has about 2 MiB.
 const MAX_BYTES: usize = 8 << 20;
 const TIME: Duration = Duration::from_secs(5);
 
-/// The fields that field selectors can use. Each has its name in the selector and its path in the object.
+/// The fields that field selectors can use. Each entry contains the field's name in a selector and its path in the
+/// object.
 pub type SelectableFields = Arc<[(Arc<str>, FieldPath)]>;
 
 /// The parts of a `CustomResourceDefinition` that kubewarm keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CrdInfo {
-    /// The kind of a list of these objects, such as `PodList`.
+    /// The `kind` of a list of the custom resources, such as `OrderList`.
     pub list_kind: Arc<str>,
-    /// The selectable fields of each served version.
+    /// The selectable fields, by served version.
     pub fields: BTreeMap<Arc<str>, SelectableFields>,
-    /// The printer columns of each served version.
+    /// The printer columns, by served version.
     pub columns: BTreeMap<Arc<str>, Arc<[CustomColumn]>>,
 }
 
-/// A `CustomResourceDefinition` without its schemas, whose Rust types would need many times the document's bytes.
+/// The parts of a `CustomResourceDefinition` that kubewarm parses. kubewarm omits the schemas, because their Rust types
+/// would need many times the document's bytes.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RawCrd {
@@ -53,13 +55,15 @@ struct RawCrdVersion {
     additional_printer_columns: Vec<CustomResourceColumnDefinition>,
 }
 
-/// Reads the definition of a kind with the identity of `client`, which needs `get` on it.
+/// Requests the `CustomResourceDefinition` of the resource `of`. The identity of `client` needs the permission to `get`
+/// it.
 ///
-/// Returns `None` if no definition exists, as for built-in kinds and kinds of aggregated APIs.
+/// Returns `None` if the API server has no such `CustomResourceDefinition`, for example for a built-in resource or a
+/// resource of an aggregated API.
 ///
 /// # Errors
 ///
-/// The fault of the request.
+/// [`RequestFault`] if the request fails.
 ///
 /// # Cost
 ///
@@ -68,7 +72,7 @@ pub async fn fetch_crd(
     client: &Client,
     of: &GroupResource,
 ) -> Result<Option<CrdInfo>, RequestFault> {
-    // `GroupResource` guarantees that both names are valid in a path.
+    // `GroupResource` guarantees that group and resource are valid in a path.
     let name = format!("{}.{}", of.resource(), of.group());
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
     let request = ApiClient::new(client).get(path);
@@ -80,14 +84,16 @@ pub async fn fetch_crd(
 }
 
 impl CrdInfo {
-    /// Extracts the definition of `of` from `applied`, a `CustomResourceDefinition`; `None` if it defines another kind.
+    /// Extracts the parts that kubewarm keeps from `applied`, a `CustomResourceDefinition`. Returns `None` if it does
+    /// not define `of`.
     #[must_use]
     pub fn of(applied: serde_json::Value, of: &GroupResource) -> Option<Self> {
         kept(serde_json::from_value(applied).ok()?, of)
     }
 }
 
-/// Returns `None` if the spec defines another kind. The name of the object does not matter.
+/// Extracts the parts that kubewarm keeps. Returns `None` if the spec does not define `of`. The function does not
+/// compare the name of the `CustomResourceDefinition`.
 fn kept(RawCrd { spec }: RawCrd, of: &GroupResource) -> Option<CrdInfo> {
     if spec.group != of.group() || spec.names.plural != of.resource() {
         return None;
@@ -107,9 +113,9 @@ fn kept(RawCrd { spec }: RawCrd, of: &GroupResource) -> Option<CrdInfo> {
     Some(kept)
 }
 
-/// Returns the columns before the first one that cannot be parsed.
+/// Parses the columns. Stops at the first one that it cannot parse, as the API server does.
 ///
-/// Without columns in the definition, returns the age column, which the API server adds too.
+/// If the definition has no columns, returns the age column, as the API server does.
 fn columns(written: &[CustomResourceColumnDefinition]) -> Arc<[CustomColumn]> {
     if written.is_empty() {
         return CustomColumn::age().into_iter().collect();
@@ -177,6 +183,10 @@ mod tests {
         let forbidden = found(403, "{}", "example.com").await.unwrap_err();
         assert_eq!(forbidden.reason(), FaultReason::Forbidden);
         let other = r#"{"spec": {"group": "other.com", "names": {"plural": "parts"}}}"#;
-        assert_eq!(found(200, other, "example.com").await, Ok(None), "it defines another group");
+        assert_eq!(
+            found(200, other, "example.com").await,
+            Ok(None),
+            "the definition is for another group"
+        );
     }
 }

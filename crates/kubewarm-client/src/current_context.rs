@@ -1,4 +1,4 @@
-//! Reads user and namespace of the current context, for the kubeconfigs that kubewarm writes.
+//! Reads the user and the namespace of the kubeconfig's current context, which kubewarm writes into other kubeconfigs.
 
 use super::{
     ConnectionOptions,
@@ -20,15 +20,17 @@ pub struct CurrentContext {
     pub namespace: Option<String>,
 }
 
-/// Reads the configuration that [`Connection::load`](super::ApiServerConnection::load) would use. Sends no request.
+/// Reads the configuration that [`ApiServerConnection::load`](super::ApiServerConnection::load) would use. Sends no
+/// request.
 ///
 /// # Errors
 ///
-/// [`ConnectError`], except for a context that is missing or has no user: the result then has an empty user.
+/// [`ConnectError`] if no configuration can be read. A context that is missing or has no user is not an error: the
+/// result then has an empty user.
 ///
 /// # Cost
 ///
-/// Reads files. Runs no exec plugin.
+/// Reads the kubeconfig files or the pod's files. Runs no exec plugin.
 pub fn load_current_context(options: &ConnectionOptions) -> Result<CurrentContext, ConnectError> {
     let source = choose(options, &ConfigEnvironment::of_process())?;
     let ConfigSource::Files { paths, .. } = &source else {

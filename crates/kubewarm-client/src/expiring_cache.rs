@@ -14,10 +14,10 @@ use tokio::{runtime::Handle, time::Instant};
 
 /// Values by key, each fresh for a fixed time after it was requested. All clones use the same values.
 ///
-/// Above the capacity, the least recently used value is removed. A stale value stays until it is replaced or removed.
-/// Concurrent callers for one key wait for one fetch. The cache does not store a failed fetch.
+/// Above the capacity, the cache removes the least recently used value. A stale value stays until the cache replaces or
+/// removes it. Concurrent callers for one key wait for one fetch. The cache does not store a failed fetch.
 ///
-/// The clock is tokio's, so that tests can pause it.
+/// The cache uses tokio's clock, so that tests can pause it.
 pub struct ExpiringCache<K, V, E = RequestFault> {
     capacity: u64,
     ttl: Duration,
@@ -37,7 +37,8 @@ struct CacheState<K, V, E> {
 pub struct CacheEntry<V> {
     /// The value, which can be stale.
     pub value: V,
-    /// When the fetch started. The age of the value counts from then, because its source can change during the fetch.
+    /// Time at which the fetch of the value started. The age of the value counts from then, because its source can
+    /// change during the fetch.
     pub requested_at: Instant,
 }
 
@@ -61,7 +62,7 @@ where
         Self { capacity, ttl, state: Arc::default() }
     }
 
-    /// Returns the value of `key` if it is fresh.
+    /// Returns the value of `key` if it is fresh. The call counts as a use.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<CacheEntry<V>> {
         self.state.lock().fresh(key, self.ttl)
@@ -73,7 +74,7 @@ where
         self.state.lock().entries.get(key).map(|slot| slot.entry.clone())
     }
 
-    /// Inserts `value`, which was requested at `requested_at`.
+    /// Inserts `value`, whose fetch started at `requested_at`.
     pub fn insert(&self, key: K, value: V, requested_at: Instant) {
         self.insert_if(key, value, requested_at, |_| true);
     }
@@ -92,7 +93,8 @@ where
         }
     }
 
-    /// Returns the value of `key` if it is fresh and was requested after `since`. Otherwise fetches it.
+    /// Returns the value of `key` if it is fresh and was requested after `since`. Otherwise calls `fetch`, or waits for
+    /// a fetch of `key` in progress.
     ///
     /// The fetch runs on `runtime`. Once started, it continues even if all callers are cancelled.
     ///
@@ -143,8 +145,9 @@ where
             Ok(CacheEntry { value, requested_at })
         };
         let runtime = runtime.clone();
-        // The task is spawned only at the first poll, when the caller no longer holds the lock. A runtime that has shut
-        // down drops the task at once, and the drop of `guard` acquires the lock.
+        // The task starts only at the first poll, when the caller no longer holds the lock on the state. A runtime that
+        // has shut down drops the task at once. The drop of `guard` then acquires the lock, so a start under the lock
+        // would deadlock.
         let spawned = async move {
             let fetched = runtime.spawn(fetching).await;
             fetched.unwrap_or_else(|_| Err(RequestFault::task_panicked().into()))
@@ -153,7 +156,7 @@ where
     }
 }
 
-/// Removes a fetch from the cache when the fetch ends or is dropped, so that the next caller starts another one.
+/// Removes a fetch from the cache when the fetch ends or is dropped, so that the next caller starts another fetch.
 struct FetchGuard<K: Eq + Hash, V, E> {
     cache: ExpiringCache<K, V, E>,
     key: K,
@@ -162,7 +165,8 @@ struct FetchGuard<K: Eq + Hash, V, E> {
 impl<K: Eq + Hash, V, E> Drop for FetchGuard<K, V, E> {
     fn drop(&mut self) {
         let ended = self.cache.state.lock().fetches.remove(&self.key);
-        // The drop of the fetch can run code of its callers that acquires the lock, so the lock is released before.
+        // The drop of the fetch can run code that acquires the lock, so this function releases the lock before the
+        // drop.
         drop(ended);
     }
 }
@@ -247,7 +251,7 @@ mod tests {
         let entry = cache.get_or_fetch(&Handle::current(), "a", None, || slow).await.unwrap();
         assert_eq!(entry.requested_at.elapsed(), TTL / 2);
         advance(TTL / 2).await;
-        assert_eq!(value(&cache, "a"), None, "the age counts from the request");
+        assert_eq!(value(&cache, "a"), None, "the age must count from the request");
     }
 
     #[tokio::test(start_paused = true)]
@@ -308,7 +312,7 @@ mod tests {
         advance(TTL / 100).await;
         let first = tokio::spawn(get(begin));
         advance(TTL / 100).await;
-        // `later` is after the start of the first fetch, which is still in progress.
+        // The first fetch started before `later` and is still in progress, so its value is too old for `get(later)`.
         let later = Instant::now();
         advance(TTL / 100).await;
         assert_eq!(join_all([get(later), get(later), get(begin)]).await, [1, 1, 0]);

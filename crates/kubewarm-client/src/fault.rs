@@ -6,7 +6,7 @@ use kubewarm_api::model::{FaultReason, RequestFault};
 use serde::Deserialize;
 use std::{borrow::Cow, error::Error, time::Duration};
 
-/// The fields of a `metav1.StatusBody` that describe the failure. Other fields are ignored.
+/// The fields of a `metav1.Status` that describe a failure. The parser ignores other fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StatusBody<'a> {
@@ -31,7 +31,7 @@ struct StatusBodyDetails {
 
 /// Converts an unsuccessful response into a fault.
 ///
-/// `body` should be a Status. For any other body, such as the HTML page of a proxy, the fault contains only the HTTP
+/// `body` should be a `Status`. For any other body, such as the HTML page of a proxy, the fault contains only the HTTP
 /// status code.
 #[must_use]
 pub fn of_response(
@@ -47,8 +47,8 @@ pub fn of_response(
         return classify(code.as_u16(), &status, retry_after);
     }
     let mut reason = reason_of(code.as_u16());
-    // Only a 404 of the API server itself means that a kind is gone, because kubewarm then empties stores. For an
-    // unknown path, the API server sends this text instead of a Status.
+    // kubewarm empties a store after `NotServed`, so this reason requires a 404 of the API server itself. For an
+    // unknown path, the API server sends this text instead of a `Status`.
     if reason == FaultReason::NotServed && !body.starts_with(b"404 page not found") {
         reason = FaultReason::ServerError;
     }
@@ -57,7 +57,8 @@ pub fn of_response(
         .with_retry_after(retry_after)
 }
 
-/// Converts an `ERROR` event of a watch, or a Status without an event in its stream, into a fault.
+/// Converts the object of a watch's `ERROR` event into a fault. Also converts a `Status` that the stream contains
+/// without an event.
 #[must_use]
 pub fn of_event(object: &[u8]) -> RequestFault {
     match parse(object) {
@@ -71,14 +72,14 @@ pub fn of_event(object: &[u8]) -> RequestFault {
 
 /// Converts a failure below HTTP into a fault: no connection, a broken connection, or a proxy that rejects the request.
 ///
-/// If the error contains a fault, such as the fault of a token request, returns this fault.
+/// If `error` contains a [`RequestFault`], such as the failure of a token request, returns that fault.
 #[must_use]
 pub fn of_transport(error: &(dyn Error + 'static)) -> RequestFault {
     let chain = std::iter::successors(Some(error), |&error| error.source());
     if let Some(fault) = chain.clone().find_map(|error| error.downcast_ref::<RequestFault>()) {
         return fault.clone();
     }
-    // In hyper and rustls, only the innermost error contains the cause.
+    // The innermost error of hyper and rustls contains the cause, so the message joins all errors of the chain.
     let mut message = String::new();
     for error in chain {
         let text = error.to_string();
@@ -89,7 +90,7 @@ pub fn of_transport(error: &(dyn Error + 'static)) -> RequestFault {
     RequestFault::new(FaultReason::Unreachable, message)
 }
 
-/// Parses a JSON object whose `kind` is `StatusBody`; returns `None` for any other body.
+/// Parses a JSON object whose `kind` is `Status`; returns `None` for any other body.
 fn parse(body: &[u8]) -> Option<StatusBody<'_>> {
     serde_json::from_slice(body).ok().filter(|status: &StatusBody<'_>| status.kind == "Status")
 }
@@ -121,7 +122,8 @@ fn reason_of(code: u16) -> FaultReason {
     }
 }
 
-/// Parses seconds or an HTTP date (RFC 9110, 10.2.3). A date in the past is zero.
+/// Parses a `Retry-After` header: a number of seconds or an HTTP date (RFC 9110, 10.2.3). A date in the past results in
+/// zero.
 fn parse_retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     if let Ok(seconds) = text.trim().parse() {
         return Some(Duration::from_secs(seconds));

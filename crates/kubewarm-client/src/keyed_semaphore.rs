@@ -18,10 +18,10 @@ use tokio::{
 #[derive(Clone, Debug)]
 pub struct KeyedSemaphore<K> {
     all: Arc<Semaphore>,
-    /// Total number of permits.
     size: usize,
     part: usize,
-    /// One entry for each key that holds or waits for a permit. Entries of other keys are removed later.
+    /// One entry for each key that holds or waits for a permit. `part_of` removes the entries of other keys when it
+    /// adds a key.
     parts: Arc<Mutex<HashMap<K, Weak<Semaphore>>>>,
 }
 
@@ -33,16 +33,16 @@ pub struct KeyedPermit {
     _of_all: OwnedSemaphorePermit,
 }
 
-/// The limit that leaves no permit for a key.
+/// The limit that prevents a key from getting a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exhausted {
     /// The key has its maximum number of permits.
     Key,
-    /// All permits are in use.
+    /// All permits of the semaphore are in use.
     All,
 }
 
-/// The permits of a [`KeyedSemaphore`] at one moment.
+/// The limits of a [`KeyedSemaphore`] and the numbers of its permits in use, at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SemaphoreUsage {
     /// Total number of permits.
@@ -51,7 +51,7 @@ pub struct SemaphoreUsage {
     pub part: usize,
     /// Permits in use.
     pub in_use: usize,
-    /// Permits in use by the key with the most permits.
+    /// Permits in use by the key that uses the most.
     pub most_of_one: usize,
 }
 
@@ -72,16 +72,18 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     ///
     /// # Errors
     ///
-    /// [`Exhausted`]: the limit that was reached.
+    /// [`Exhausted`], which names the limit that leaves no permit.
     pub fn acquire_now(&self, key: &K) -> Result<KeyedPermit, Exhausted> {
         let of_part = self.part_of(key).try_acquire_owned().map_err(|_| Exhausted::Key)?;
         let of_all = Arc::clone(&self.all).try_acquire_owned().map_err(|_| Exhausted::All)?;
         Ok(KeyedPermit { _of_part: of_part, _of_all: of_all })
     }
 
-    /// The permits in use now.
+    /// Returns the limits and the numbers of permits in use.
     ///
-    /// Cost: visits each key with a permit, under the lock that new keys need.
+    /// # Cost
+    ///
+    /// Visits each key while the function holds the lock that each acquisition needs.
     #[must_use]
     pub fn usage(&self) -> SemaphoreUsage {
         let of_key = |part: Arc<Semaphore>| self.part.saturating_sub(part.available_permits());
@@ -94,7 +96,7 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         }
     }
 
-    /// Waits for a permit for `key`; returns `None` after `patience`.
+    /// Waits for a permit for `key`. Returns `None` if `patience` ends before a permit is available.
     pub async fn acquire_within(&self, key: &K, patience: Duration) -> Option<KeyedPermit> {
         if let Some(permit) = self.try_acquire(key) {
             return Some(permit);
@@ -109,9 +111,10 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         self.acquire_many(key, 1).await
     }
 
-    /// Waits for `count` permits for `key` without a time limit, or for the limit of the key if that is less.
+    /// Waits for `count` permits for `key`, or for as many as one key can have if `count` is larger. The wait has no
+    /// time limit.
     ///
-    /// All these permits are released together. Cancel safe.
+    /// The result holds all these permits and releases them together. Cancel safe.
     pub async fn acquire_many(&self, key: &K, count: usize) -> Option<KeyedPermit> {
         let count = u32::try_from(count.min(self.part)).ok()?;
         let of_part = self.part_of(key).acquire_many_owned(count).await.ok()?;
@@ -175,7 +178,10 @@ mod tests {
         let held = permits.acquire_many(&"a", 9).await.unwrap();
         assert!(permits.try_acquire(&"a").is_none());
         let waiting = permits.acquire_many(&"b", 3);
-        assert!(timeout(Duration::from_hours(1), waiting).await.is_err(), "only two are left");
+        assert!(
+            timeout(Duration::from_hours(1), waiting).await.is_err(),
+            "3 permits were acquired, but only 2 are available"
+        );
         drop(held);
         assert!(permits.acquire_many(&"b", 3).await.is_some());
     }
@@ -195,7 +201,7 @@ mod tests {
         assert!(waiting.await.unwrap().is_some());
         assert!(
             permits.acquire_within(&"b", patience).await.is_some(),
-            "another key waits for the full key"
+            "b waits, although only a has all its permits"
         );
     }
 }

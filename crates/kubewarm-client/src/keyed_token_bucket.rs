@@ -4,13 +4,13 @@ use parking_lot::Mutex;
 use std::{collections::HashMap, hash::Hash, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
-/// Time until a namespace's bucket regains one request: 20 requests a second.
+/// Time in which a namespace's bucket regains one request. The rate is 20 requests a second.
 const EVERY: Duration = Duration::from_millis(50);
-/// Capacity of a namespace's bucket. A new namespace can send this many requests at once.
+/// Capacity of a namespace's bucket, in requests. A full bucket permits this many requests at once.
 const BURST: u32 = 40;
 
-/// Part of the capacity that `try_take_spare` does not use. Access checks must not wait, but freshness checks and
-/// consistency checks can.
+/// Number of units that `try_take_spare` leaves in the bucket for access checks. Access checks must not wait; freshness
+/// checks and consistency checks can wait.
 const SPARE: u32 = BURST / 2;
 
 /// A token bucket for each key. All clones use the same buckets.
@@ -18,22 +18,22 @@ const SPARE: u32 = BURST / 2;
 pub struct KeyedTokenBucket<K> {
     every: Duration,
     burst: u32,
-    /// The time at which each bucket will be full. The first draw of a new key removes the full buckets, so the map
-    /// contains only keys with recent draws.
+    /// The time at which each bucket will be full. When a new key draws, `take_within` removes the full buckets. So the
+    /// map contains only keys with recent draws.
     full_at: Arc<Mutex<HashMap<K, Instant>>>,
 }
 
 /// The buckets of the requests that kubewarm sends for the profiles of each namespace.
 ///
-/// The operator has two sets of buckets. Token requests, Events and forecasts use one set and wait in
-/// `take`. Access checks, freshness checks and consistency checks use the other set and retry
-/// later if it is empty.
+/// The operator has two sets of buckets. Requests for tokens, Events and cost forecasts use one set and wait in `take`.
+/// Access checks, freshness checks and consistency checks use the other set and retry later if a bucket is empty.
 ///
-/// For another limit, wrap a [`KeyedTokenBucket`], because `try_take_spare` and `default` contain the limits of these requests.
+/// For other limits, define a type around [`KeyedTokenBucket`]: `try_take_spare` and `default` contain the limits of
+/// these requests.
 pub type NamespaceBuckets = KeyedTokenBucket<Arc<str>>;
 
 impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
-    /// Creates full buckets with capacity `burst`. A bucket regains one unit after each `every`.
+    /// Creates buckets that start full, with `burst` units. A bucket regains one unit after each `every`.
     #[must_use]
     pub fn new(every: Duration, burst: u32) -> Self {
         Self { every, burst, full_at: Arc::default() }
@@ -48,16 +48,16 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
         self.burst.saturating_sub(u32::try_from(drawn).unwrap_or(u32::MAX))
     }
 
-    /// Draws `count` units at once, or none.
+    /// Draws `count` units from the bucket of `key`, or no unit if the bucket contains fewer.
     ///
     /// # Errors
     ///
-    /// The time at which the bucket will contain `count` units, if no other call draws before.
+    /// The time at which the bucket will contain `count` units, if no other call draws from it until then.
     pub fn try_take(&self, key: &K, count: usize, now: Instant) -> Result<(), Instant> {
         self.try_take_above(0, key, count, now)
     }
 
-    /// Draws `count` units only if at least `reserve` units remain.
+    /// Draws `count` units only if at least `reserve` units remain in the bucket.
     fn try_take_above(
         &self,
         reserve: u32,
@@ -69,9 +69,10 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
         if wait.is_zero() { Ok(()) } else { Err(now + wait) }
     }
 
-    /// Draws `count` units and waits until the bucket has regained them. Callers wait in the order of their calls.
+    /// Draws `count` units. If the bucket contains fewer, waits until it has regained the missing units. Callers wait
+    /// in the order of their calls.
     ///
-    /// A cancelled call has drawn its units nevertheless.
+    /// A cancelled call does not return its units to the bucket.
     pub async fn take(&self, key: &K, count: usize) {
         let wait = self.take_within(Duration::MAX, key, count, 0, Instant::now());
         if !wait.is_zero() {
@@ -79,13 +80,14 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
         }
     }
 
-    /// Draws `count` units even if the bucket contains fewer. Later draws then wait longer.
+    /// Draws `count` units even if the bucket contains fewer. Later draws then wait until the bucket has regained the
+    /// difference.
     pub fn charge(&self, key: &K, count: usize, now: Instant) {
         self.take_within(Duration::MAX, key, count, 0, now);
     }
 
-    /// Returns the wait until the bucket contains `count` units in addition to `reserve`. Draws them unless the wait
-    /// exceeds `patience`.
+    /// Returns how long the bucket needs until it contains `count` units in addition to `reserve`. Draws the `count`
+    /// units unless that takes longer than `patience`.
     fn take_within(
         &self,
         patience: Duration,
@@ -110,11 +112,12 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
 }
 
 impl NamespaceBuckets {
-    /// Draws one unit for a freshness check or a consistency check, but never from the half that access checks need.
+    /// Draws one unit for a freshness check or a consistency check. Leaves at least 20 units, half of the bucket, for
+    /// access checks.
     ///
     /// # Errors
     ///
-    /// As for [`KeyedTokenBucket::try_take`].
+    /// The same as for [`KeyedTokenBucket::try_take`].
     pub fn try_take_spare(&self, namespace: &Arc<str>, now: Instant) -> Result<(), Instant> {
         self.try_take_above(SPARE, namespace, 1, now)
     }
@@ -145,7 +148,7 @@ mod tests {
         assert_eq!(buckets.try_take(&a, 40, later), Ok(()));
         assert!(
             buckets.try_take(&"b".into(), 1, now).is_ok(),
-            "another namespace has its own bucket"
+            "namespaces a and b share one bucket"
         );
     }
 

@@ -7,39 +7,40 @@ use kubewarm_api::model::is_dns_label;
 use std::time::Duration;
 
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-/// The largest object that etcd accepts by default is 1.5 MiB.
+/// Size limit of the response, 2 MiB. A Namespace always fits, because etcd accepts objects of at most 1.5 MiB by
+/// default.
 const MAX_BYTES: usize = 2 << 20;
 const TIME: Duration = Duration::from_secs(5);
 
-/// Whether a namespace exists, as far as an identity can find out.
+/// Whether a namespace exists, by the API server's response to one identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NamespaceExistence {
     /// The namespace exists and is not being deleted.
     Present,
-    /// The namespace is being deleted. Its roles can already be gone.
+    /// The namespace is being deleted. Its Roles and RoleBindings can already be deleted.
     Terminating,
     /// The namespace does not exist.
     Absent,
-    /// The identity is not permitted to read the namespace: the API server responded with 401 or 403.
+    /// The API server responded with 401 or 403: the identity cannot read the namespace.
     NotAllowed,
     /// The request failed, or the API server responded with an unexpected status.
     Unknown,
 }
 
-/// Returns whether the namespace in `body` is being deleted. `body` is the namespace as JSON.
+/// Returns whether the Namespace object in `body`, which is JSON, is being deleted.
 #[must_use]
 pub fn is_terminating(body: &[u8]) -> bool {
     let found = serde_json::from_slice::<PartialObjectMeta>(body);
     found.is_ok_and(|found| found.metadata.deletion_timestamp.is_some())
 }
 
-/// Reads the namespace `name` with the identity of `client`.
+/// Requests the namespace `name` with the credentials of `client`, and returns whether the namespace exists.
 ///
 /// # Cost
 ///
-/// One request of at most 5 s; none if `name` is not a valid namespace name.
+/// One request of at most 5 s. If `name` is not a valid namespace name, the function sends no request.
 pub async fn fetch_namespace_existence(client: &Client, name: &str) -> NamespaceExistence {
-    // The path contains the name, so an invalid name could request another resource.
+    // The path of the request contains `name`, so an invalid name such as `a/b` could address another resource.
     if !is_dns_label(name) {
         return NamespaceExistence::Absent;
     }
@@ -100,15 +101,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_namespace_with_a_deletion_timestamp_is_leaving() {
-        let leaving = r#"{"metadata":{"name":"shop","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
+    async fn a_namespace_with_a_deletion_timestamp_is_terminating() {
+        let terminating =
+            r#"{"metadata":{"name":"shop","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
         assert_eq!(
-            fetch_namespace_existence(&replying(200, leaving), "shop").await,
+            fetch_namespace_existence(&replying(200, terminating), "shop").await,
             NamespaceExistence::Terminating
         );
-        let there = r#"{"metadata":{"name":"shop"}}"#;
+        let present = r#"{"metadata":{"name":"shop"}}"#;
         assert_eq!(
-            fetch_namespace_existence(&replying(200, there), "shop").await,
+            fetch_namespace_existence(&replying(200, present), "shop").await,
             NamespaceExistence::Present
         );
     }

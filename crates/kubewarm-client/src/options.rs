@@ -1,28 +1,30 @@
-//! Options of a connection.
+//! Options of a connection to an API server.
 
 use std::{path::PathBuf, time::Duration};
 
-/// Source, identity and limits of a connection. Each option that is unset comes from the configuration.
+/// The options that select kubeconfig, identity and time limit of a connection. An unset option leaves the value of the
+/// kubeconfig or of the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionOptions {
-    /// Path of a kubeconfig.
+    /// Path of the kubeconfig file.
     pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig.
+    /// Name of the kubeconfig's context, instead of the current context.
     pub context: Option<String>,
-    /// Cluster of the kubeconfig, instead of the context's.
+    /// Name of the kubeconfig's cluster, instead of the context's cluster.
     pub cluster: Option<String>,
-    /// User of the kubeconfig, instead of the context's.
+    /// Name of the kubeconfig's user, instead of the context's user.
     pub user: Option<String>,
-    /// User to impersonate.
+    /// Name of the user to impersonate.
     pub impersonated_user: Option<String>,
-    /// Groups to impersonate. The API server requires a user with them.
+    /// Names of the groups to impersonate. The API server rejects them without a user to impersonate.
     pub impersonated_groups: Vec<String>,
-    /// Time limit of a request from its start to the end of its response. Watches have no limit.
+    /// Time limit of a request from its start to the end of its response; `None` for no limit. Watches never have a
+    /// limit.
     pub request_timeout: Option<Duration>,
 }
 
 impl ConnectionOptions {
-    /// The current context of the kubeconfig at `path`.
+    /// Returns options that select the current context of the kubeconfig at `path`.
     pub fn of_file(path: impl Into<PathBuf>) -> Self {
         Self { kubeconfig: Some(path.into()), ..Self::default() }
     }

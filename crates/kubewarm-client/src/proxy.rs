@@ -1,21 +1,21 @@
 //! Selects the proxy between kubewarm and the API server from environment variables.
 //!
-//! kubewarm does not use kube's selection, which compares `NO_PROXY` with the proxy's name instead of the server's.
-//! Inside a cluster, kube also ignores these variables.
+//! kubewarm does not use kube's selection: kube compares `NO_PROXY` with the name of the proxy instead of the server.
+//! Inside a cluster, kube also ignores the environment variables.
 
 use super::connection::ConnectError;
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use std::{env, net::IpAddr};
 
-/// Returns the proxy for `server`; `None` if no variable is set, or if `NO_PROXY` matches the server.
+/// Returns the proxy for `server`. Returns `None` if no proxy variable is set, or if `NO_PROXY` matches the server.
 ///
-/// `HTTPS_PROXY` applies to an HTTPS server and `HTTP_PROXY` to an HTTP server. `ALL_PROXY` applies if that variable
-/// is not set. Each variable can also be in lower case.
+/// `HTTPS_PROXY` applies to an HTTPS server and `HTTP_PROXY` to an HTTP server. `ALL_PROXY` applies if the variable for
+/// the scheme is not set. The name of each variable can also be in lower case.
 ///
 /// # Errors
 ///
-/// [`ConnectError::InvalidProxy`] if the variable is not a URL.
+/// [`ConnectError::InvalidProxy`] if the value of the variable is not a URL.
 pub(super) fn of_environment(server: &Uri) -> Result<Option<Uri>, ConnectError> {
     let names: &[&str] = if server.scheme_str() == Some("http") {
         &["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
@@ -25,13 +25,13 @@ pub(super) fn of_environment(server: &Uri) -> Result<Option<Uri>, ConnectError> 
     proxy_for(server, &first_of(names), &first_of(&["NO_PROXY", "no_proxy"]))
 }
 
-/// `no_proxy` lists the names, addresses and networks that need no proxy. As in Go's clients, `localhost` and loopback
-/// addresses never use a proxy.
+/// Parses `proxy`; returns `None` if `server` needs no proxy. `no_proxy` lists the names, addresses and networks that
+/// need none. As in Go's clients, `localhost` and loopback addresses never use a proxy.
 fn proxy_for(server: &Uri, proxy: &str, no_proxy: &str) -> Result<Option<Uri>, ConnectError> {
     if proxy.is_empty() || is_loopback(server) {
         return Ok(None);
     }
-    // `Connection` rejects a proxy without a scheme, so `http` is the default.
+    // `ApiServerConnection` rejects a proxy without a scheme, so `http` is the default scheme.
     let url = if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
     let proxy: Uri =
         url.parse().map_err(|_| ConnectError::InvalidProxy { url: without_userinfo(&url) })?;
@@ -53,7 +53,7 @@ fn is_loopback(server: &Uri) -> bool {
     host == "localhost" || address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
-/// Removes user and password from a URL, so that a message can contain it.
+/// Removes user and password from a URL, so that a message can contain the URL.
 pub(super) fn without_userinfo(url: &str) -> String {
     url.rsplit_once('@').map_or_else(|| url.to_owned(), |(_, rest)| rest.to_owned())
 }

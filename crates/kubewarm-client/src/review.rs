@@ -23,28 +23,30 @@ use serde::Serialize;
 
 /// Maximum number of rules for one identity in one namespace. Identities rarely have more than a few hundred.
 const MAX_RULES: usize = 1_024;
-/// Maximum number of groups, resources and object names in the rules of one identity in one namespace. They determine
-/// memory and the cost of comparisons.
+/// Maximum number of groups, resources and object names in the rules of one identity in one namespace. These names
+/// determine the memory of the rules and the cost of comparing them.
 const MAX_NAMES: usize = 4_096;
 
 /// The permissions of one identity to list and watch in one namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReviewedRules {
-    /// The sorted rules with `list`, `watch` or `*`, without other verbs. There are at most 1,024 rules, with at most
-    /// 4,096 groups, resources and object names in total.
+    /// The rules that contain `list`, `watch` or `*`, sorted and without other verbs. There are at most 1,024 rules,
+    /// with at most 4,096 groups, resources and object names in total.
     pub rules: Vec<ResourceRule>,
     /// `Incomplete` if the API server did not return all rules, or if its rules exceed the limits of `rules`.
     pub completeness: RulesCompleteness,
 }
 
-/// Returns the rules that permit the identity of `client` to list or watch in `namespace`, cluster-wide rules included.
+/// Requests the rules that permit the identity of `client` to list or watch in `namespace`. Cluster-wide rules are
+/// included.
 ///
-/// If the rules exceed the limits of `ReviewedRules`, the rest is dropped and the result is
+/// If the rules exceed the limits of [`ReviewedRules::rules`], the function drops the remaining rules and returns
 /// [`RulesCompleteness::Incomplete`].
 ///
 /// # Errors
 ///
-/// The fault of the request; [`FaultReason::Malformed`] if the response has no status; [`FaultReason::TooLarge`] above 1 MiB.
+/// [`RequestFault`] if the request fails; [`FaultReason::Malformed`] if the response has no status;
+/// [`FaultReason::TooLarge`] above 1 MiB.
 ///
 /// # Cost
 ///
@@ -61,7 +63,7 @@ pub async fn review_rules(client: &Client, namespace: &str) -> Result<ReviewedRu
 
 /// Filters, sorts and limits `rules`.
 ///
-/// The API server returns rules in any order. Sorting them makes the limits drop the same rules each time.
+/// The API server returns rules in any order. Because of the sorting, the limits drop the same rules each time.
 fn kept(mut rules: Vec<ResourceRule>, mut completeness: RulesCompleteness) -> ReviewedRules {
     for rule in &mut rules {
         rule.verbs.retain(|verb| matches!(verb.as_str(), "list" | "watch" | "*"));
@@ -83,7 +85,7 @@ fn kept(mut rules: Vec<ResourceRule>, mut completeness: RulesCompleteness) -> Re
     ReviewedRules { rules, completeness }
 }
 
-/// Returns the sort key of a rule.
+/// Returns the sort key of a rule: its groups, resources, object names and verbs.
 fn sorting(rule: &ResourceRule) -> [Option<&[String]>; 4] {
     let ResourceRule { api_groups, resources, resource_names, verbs } = rule;
     let names = [api_groups, resources, resource_names].map(Option::as_deref);
@@ -91,8 +93,8 @@ fn sorting(rule: &ResourceRule) -> [Option<&[String]>; 4] {
     [groups, resources, names, Some(verbs)]
 }
 
-/// Restricts `attributes` to the objects that match the selectors. An authorizer can allow a list with selectors and
-/// deny a list without selectors.
+/// Restricts the action in `attributes` to the objects that match the selectors. An authorizer can allow a list with
+/// selectors and deny a list without them.
 #[must_use]
 pub fn with_selectors(
     attributes: ResourceAttributes,
@@ -103,9 +105,10 @@ pub fn with_selectors(
     ResourceAttributes { label_selector, field_selector, ..attributes }
 }
 
-/// Returns `None` if there are no requirements, because the API server rejects an empty list.
+/// Converts `labels` for an access review. Returns `None` if there are no requirements, because the API server rejects
+/// an empty list.
 ///
-/// Comparisons such as `Gt` are left out, because the API server does not review them.
+/// The result omits comparisons such as `Gt`, because the API server does not review them.
 fn label_selector(labels: &LabelSelector) -> Option<LabelSelectorAttributes> {
     let requirements = labels.requirements().map(|requirement| {
         let values: Vec<_> = requirement.values().map(str::to_owned).collect();
@@ -143,11 +146,11 @@ fn field_selector(fields: &FieldSelector) -> Option<FieldSelectorAttributes> {
     })
 }
 
-/// Returns whether the identity of `client` is permitted to perform the action in `attributes`.
+/// Sends a review and returns whether the identity of `client` is permitted to perform the action in `attributes`.
 ///
 /// # Errors
 ///
-/// As for [`review_rules`].
+/// The same as for [`review_rules`].
 ///
 /// # Cost
 ///
@@ -165,16 +168,16 @@ pub async fn is_allowed(
     response.status.map(|s| s.allowed).ok_or_else(without_status::<SelfSubjectAccessReview>)
 }
 
-/// Returns whether `subject` is permitted to perform the action in `attributes`.
+/// Sends a review and returns whether `subject` is permitted to perform the action in `attributes`.
 ///
 /// The identity of `client` needs `create` on `subjectaccessreviews`.
 ///
-/// For a user, the review contains no group except `system:authenticated`. Only the user's certificate or token
-/// contains the other groups.
+/// For a user, the review contains no group except `system:authenticated`. kubewarm does not have the user's
+/// certificate or token, which contains the other groups.
 ///
 /// # Errors
 ///
-/// As for [`review_rules`].
+/// The same as for [`review_rules`].
 ///
 /// # Cost
 ///
@@ -205,11 +208,12 @@ pub async fn is_permitted(
     response.status.map(|s| s.allowed).ok_or_else(without_status::<SubjectAccessReview>)
 }
 
-/// Returns the subject that `client` authenticates as. RBAC permits this review to every authenticated user.
+/// Sends a SelfSubjectReview and returns the subject that `client` authenticates as. RBAC permits this review to every
+/// authenticated user.
 ///
 /// # Errors
 ///
-/// The fault of the request; [`FaultReason::Malformed`] if the response names no user.
+/// [`RequestFault`] if the request fails; [`FaultReason::Malformed`] if the response names no user.
 ///
 /// # Cost
 ///
@@ -240,7 +244,7 @@ pub(super) async fn post_with<R: Resource + Serialize>(
     let body = serde_json::to_vec(review).map_err(|_| {
         RequestFault::new(FaultReason::Internal, "a review could not be written as JSON")
     })?;
-    // Users who can write roles determine the size of the response. The default limit, 1 MiB, allows thousands of
+    // Users who can write Roles determine the size of the response. The default limit, 1 MiB, allows thousands of
     // rules.
     ApiClient::new(client).post(path, body).with(more).send().await
 }
@@ -259,7 +263,7 @@ mod tests {
     use std::{convert::Infallible, sync::Arc};
     use tower::service_fn;
 
-    /// Path and body of each request.
+    /// Path and body of each request that the server received.
     type Sent = Arc<Mutex<Vec<(String, serde_json::Value)>>>;
 
     /// Returns a client whose server responds with `body` to every request, and the requests that the server received.

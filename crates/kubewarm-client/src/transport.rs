@@ -1,7 +1,7 @@
 //! Creates HTTP clients from a configuration: TCP and TLS settings, timeouts, retries.
 //!
-//! kubewarm replaces kube's HTTP stack, because that stack sets neither keepalive nor `TCP_NODELAY`. It also logs
-//! each 5xx as an error.
+//! kubewarm does not use kube's HTTP stack, which sets neither keepalive nor `TCP_NODELAY` and logs each 5xx as an
+//! error.
 
 use bytes::Bytes;
 use futures::{Stream, stream};
@@ -36,20 +36,21 @@ use tower::{
 
 /// Timeout of the TCP connect only. The timeout of the request limits the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Keepalive closes the connection to a dead peer after 30 s + 3 × 10 s.
+/// Idle time before the first keepalive probe. With the next two values, TCP closes the connection to a dead peer after
+/// 30 s + 3 × 10 s.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
 /// `TCP_USER_TIMEOUT`: a connection closes if the peer does not acknowledge sent bytes for this long. TCP sends no
 /// keepalive probes while bytes are unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_mins(1);
-/// Idle connections close after this time, so that a burst of lists leaves no sockets open for long. The API
-/// server's idle timeout is longer.
+/// Time after which an idle connection closes, so that a burst of lists leaves no sockets open for long. The API server
+/// closes idle connections later.
 const POOL_IDLE: Duration = Duration::from_secs(30);
-/// Largest read buffer of a connection, in bytes. The buffer grows to this size while kubewarm reads a list. It keeps
-/// its size during the watch that follows. The default of hyper, about 400 KiB, does not make lists faster.
+/// Largest read buffer of a connection, in bytes. The buffer grows to this size while kubewarm reads a list, and keeps
+/// its size during the watch that follows. Hyper's default, about 400 KiB, does not make lists faster.
 const RECEIVE_BUFFER: usize = 64 << 10;
-/// Time limit until the response headers arrive, retries included.
+/// Time limit of short requests until the response headers arrive, retries included.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of retries after 429, 503 and 504. The delay grows from `RETRY_FIRST` to at most `RETRY_LAST`.
 const RETRIES: u32 = 5;
@@ -62,7 +63,8 @@ pub type StreamingBody = UnsyncBoxBody<Bytes, BoxError>;
 pub(super) type StreamingService =
     BoxCloneSyncService<Request<StreamingBody>, Response<Incoming>, HttpError>;
 
-/// Creates a client without retries. Its only timeout is the one of the TCP connect, so each request must set its own.
+/// Creates a client without retries. The only timeout is the one of the TCP connect, so each caller must limit its
+/// requests.
 ///
 /// Must be called within a tokio runtime. Runs the kubeconfig's exec plugin, if it has one.
 pub(super) fn plain(mut config: Config) -> kube::Result<Client> {
@@ -71,14 +73,14 @@ pub(super) fn plain(mut config: Config) -> kube::Result<Client> {
     config.read_timeout = None;
     config.write_timeout = None;
     if config.proxy_url.is_some() {
-        // Keepalive would only detect a dead proxy, so kube's HTTP stack is sufficient.
+        // Behind a proxy, keepalive would only detect a dead proxy, so kube's HTTP stack is sufficient.
         return Ok(ClientBuilder::try_from(config)?.build());
     }
     direct(&config)
 }
 
-/// Creates a service for forwarded requests, with the same TCP and TLS settings. It adds no headers to a request, so
-/// no credentials of `config` either.
+/// Creates a service for forwarded requests, with the same TCP and TLS settings as [`plain`]. The service adds no
+/// headers, so it sends no credentials of `config`.
 pub(super) fn pipe(config: &Config) -> kube::Result<StreamingService> {
     let Some(proxy) = config.proxy_url.clone() else {
         return piped(tcp(), config);
@@ -94,7 +96,7 @@ pub(super) fn pipe(config: &Config) -> kube::Result<StreamingService> {
 }
 
 fn tunnel<C>(proxy: Uri, connector: C) -> Tunnel<C> {
-    // As in kube, the matcher extracts user and password from the proxy's URL.
+    // The matcher extracts user and password from the proxy's URL, as in kube.
     let matcher = Matcher::builder().all(proxy.to_string()).build();
     let intercepted = matcher.intercept(&Uri::from_static("https://any.server"));
     let auth = intercepted.and_then(|it| it.basic_auth().cloned());
@@ -134,7 +136,8 @@ where
 
 fn direct(config: &Config) -> kube::Result<Client> {
     let tcp = tcp();
-    // An `http` server needs no TLS connector. Its creation would fail in kubewarm's image without CA certificates.
+    // An `http` server needs no TLS connector. In kubewarm's image without CA certificates, creating a TLS connector
+    // would fail.
     if config.cluster_url.scheme_str() == Some("http") {
         return over(tcp, config);
     }
@@ -168,7 +171,7 @@ where
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-/// Creates a client on the connections of `plain` that limits the time from a request to the end of its response.
+/// Creates a client that uses the connections of `plain` and limits the time from a request to the end of its response.
 /// Watches have no limit.
 pub(super) fn limited(plain: &Client, limit: Duration) -> Client {
     let inner = plain.clone();
@@ -185,7 +188,7 @@ pub(super) fn limited(plain: &Client, limit: Duration) -> Client {
     Client::new(service, plain.default_namespace().to_owned())
 }
 
-/// Returns the frames of `body`. At `deadline`, an error ends them.
+/// Returns the frames of `body`. At `deadline`, the stream ends with an error.
 fn frames(
     body: Body,
     deadline: Option<Instant>,
@@ -212,10 +215,10 @@ async fn before<T>(
     })
 }
 
-/// Creates a client for short requests on the connections of `plain`.
+/// Creates a client for short requests that uses the connections of `plain`.
 ///
-/// It retries after 429, 503 and 504. A request fails if its response headers do not arrive within 30 s, retries
-/// included. The body has no time limit.
+/// The client retries up to five times after 429, 503 and 504. A request fails if its response headers do not arrive
+/// within 30 s, retries included. The body has no time limit.
 pub(super) fn patient(plain: &Client) -> Client {
     let inner = plain.clone();
     let send = service_fn(move |request: Request<Body>| {
@@ -225,7 +228,8 @@ pub(super) fn patient(plain: &Client) -> Client {
     let namespace = plain.default_namespace().to_owned();
     let retried = match RetryPolicy::new(RETRY_FIRST, RETRY_LAST, RETRIES, true) {
         Ok(policy) => Some(RetryLayer::new(policy)),
-        // `new` fails only if the first delay exceeds the last one. Without retries, requests fail sooner.
+        // `RetryPolicy::new` fails only if the first delay exceeds the last delay. The client would then send no
+        // retries.
         Err(_) => None,
     };
     let service = ServiceBuilder::new().option_layer(retried).service(send);

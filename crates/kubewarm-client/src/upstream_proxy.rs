@@ -12,10 +12,10 @@ use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 use tower::ServiceExt as _;
 
-/// The client that forwards requests of callers. It adds no credentials.
+/// Forwards requests of callers to the API server, and adds no credentials.
 ///
-/// All clones use one pool of HTTP/1.1 connections. No other client of the process uses this pool. A response with
-/// status 101 removes its connection from the pool.
+/// All clones use one pool of HTTP/1.1 connections, which no other client of the process uses. A response with status
+/// 101 removes its connection from the pool.
 #[derive(Clone)]
 pub struct UpstreamProxy {
     pipe: StreamingService,
@@ -39,7 +39,7 @@ impl UpstreamProxy {
 
     /// Sends `request` and returns the response when its headers arrive. The URI of `request` must be a path.
     ///
-    /// `send` does not follow redirects; it returns them.
+    /// The function does not follow a redirect: it returns the redirect response.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl UpstreamProxy {
     ///
     /// # Cost
     ///
-    /// At most 10 s for the TCP connection. The wait for the response has no limit; callers must set one. Dropping
+    /// The TCP connect takes at most 10 s. The wait for the response has no limit, so callers must limit it. Dropping
     /// the returned future aborts the request.
     pub async fn send(
         &self,

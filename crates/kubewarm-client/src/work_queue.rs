@@ -1,4 +1,4 @@
-//! A work queue with due times and backoff, as in client-go. It has no task, timer or lock of its own.
+//! A work queue with due times and backoff, as in client-go. The queue has no task, timer or lock: its owner polls it.
 
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
@@ -24,8 +24,8 @@ struct WorkItem {
 }
 
 impl<K: Clone + Ord> WorkQueue<K> {
-    /// Creates an empty queue. A failed key starts again after `first`. Each further failure doubles the pause, up to
-    /// `longest`.
+    /// Creates an empty queue. A key whose work failed starts again after `first`. Each further failure doubles the
+    /// pause, up to `longest`.
     #[must_use]
     pub fn new(first: Duration, longest: Duration) -> Self {
         Self { keys: BTreeMap::new(), backoff: [first, longest] }
@@ -33,20 +33,21 @@ impl<K: Clone + Ord> WorkQueue<K> {
 
     /// Makes `key` due at `at`, which replaces its previous due time.
     ///
-    /// A failed key still waits for the end of its pause.
+    /// A key whose work failed still waits for the end of its backoff pause.
     pub fn add_at(&mut self, key: K, at: Instant) {
         self.keys.entry(key).or_default().due = Some(at);
     }
 
     /// Makes `key` due at `at`, unless it is due earlier.
     ///
-    /// A failed key still waits for the end of its pause.
+    /// A key whose work failed still waits for the end of its backoff pause.
     pub fn make_due_by(&mut self, key: K, at: Instant) {
         let work = self.keys.entry(key).or_default();
         work.due = Some(work.due.map_or(at, |due| due.min(at)));
     }
 
-    /// Returns the time at which the next key is due. The time is in the past for a key that `admit` rejected.
+    /// Returns the time at which the next key is due. The time is in the past if [`start_due`](Self::start_due) left a
+    /// due key that `admit` rejected.
     ///
     /// # Cost
     ///
@@ -57,16 +58,18 @@ impl<K: Clone + Ord> WorkQueue<K> {
         waiting.filter_map(|work| Some(work.due?.max(work.not_before.unwrap_or(work.due?)))).min()
     }
 
-    /// Clears the due time of `key` until it is added again.
+    /// Clears the due time of `key`. The work on `key` then starts only after a caller adds the key again.
     pub fn cancel(&mut self, key: &K) {
         if let Some(work) = self.keys.get_mut(key) {
             work.due = None;
         }
     }
 
-    /// Starts work on every due key that `admit` accepts, with the longest due key first.
+    /// Marks every due key that `admit` accepts as in progress. Returns these keys and the results of `admit`, with the
+    /// longest due key first.
     ///
-    /// The caller must end the work on each key with [`finish`](Self::finish), [`finish_failed`](Self::finish_failed) or `finish_until`.
+    /// The caller must end the work on each key with [`finish`](Self::finish), [`finish_failed`](Self::finish_failed)
+    /// or [`finish_until`](Self::finish_until).
     ///
     /// # Cost
     ///
@@ -79,7 +82,8 @@ impl<K: Clone + Ord> WorkQueue<K> {
         self.start_due_by(now, |_| (), admit)
     }
 
-    /// Starts work as `start_due` does, but keys of a lower `class` come before all keys of a higher `class`.
+    /// Starts work as [`start_due`](Self::start_due) does, but returns keys of a lower `class` before all keys of a
+    /// higher `class`.
     pub fn start_due_by<P, C: Ord>(
         &mut self,
         now: Instant,
@@ -105,12 +109,13 @@ impl<K: Clone + Ord> WorkQueue<K> {
         taken.collect()
     }
 
-    /// Ends the work on `key` and resets its failures. Returns whether the key was in progress.
+    /// Ends the work on `key` and resets its number of failures. Returns whether the key was in progress.
     pub fn finish(&mut self, key: &K) -> bool {
         self.end(key, |work| (work.failures, work.not_before) = (0, None))
     }
 
-    /// Ends the work on `key`, which is due again after a pause. Returns whether the key was in progress.
+    /// Ends the work on `key` as a failure: the key is due again after a backoff pause. Returns whether the key was in
+    /// progress.
     pub fn finish_failed(&mut self, key: &K, now: Instant) -> bool {
         let [first, longest] = self.backoff;
         self.end(key, |work| {
@@ -180,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_class_starts_first_and_hasten_never_delays_a_key() {
+    fn a_lower_class_starts_first_and_make_due_by_never_delays_a_key() {
         let (mut queue, now) = queue();
         queue.add_at("b", now);
         queue.make_due_by("a", now + 2 * SECOND);
@@ -232,7 +237,7 @@ mod tests {
     fn a_failed_key_is_due_again_unless_it_is_withdrawn() {
         let (mut queue, now) = queue();
         queue.add_at("a", now);
-        let _begun = taken(&mut queue, now);
+        let _started = taken(&mut queue, now);
         queue.finish_failed(&"a", now);
         assert_eq!(taken(&mut queue, now + SECOND), ["a"]);
         queue.finish_failed(&"a", now);
@@ -244,7 +249,7 @@ mod tests {
     fn a_removed_key_is_not_in_progress() {
         let (mut queue, now) = queue();
         queue.add_at("a", now);
-        let _begun = taken(&mut queue, now);
+        let _started = taken(&mut queue, now);
         queue.retain(|_| false);
         assert!(!queue.finish(&"a"));
         queue.add_at("a", now);

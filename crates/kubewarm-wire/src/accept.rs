@@ -49,7 +49,7 @@ impl MetaVersion {
         }
     }
 
-    /// The value of `apiVersion`: the group and the version.
+    /// Returns the value of `apiVersion`: the group and the version.
     pub(super) const fn api_version(self) -> &'static str {
         match self {
             Self::V1 => "meta.k8s.io/v1",
@@ -76,14 +76,15 @@ const TABLE: &str = "Table";
 #[derive(Debug, Default)]
 struct MediaRange<'a> {
     is_any: bool,
-    /// The media range is `application/*`.
+    /// Whether the media range is `application/*`.
     is_of_type: bool,
     weight: f32,
-    /// The kind that the client requests with `as`, `g` and `v`. `None`: no conversion.
+    /// The kind into which the client requests a conversion, with `as`, `g` and `v`. `None`: no
+    /// conversion.
     target: Option<ConversionTarget<'a>>,
 }
 
-/// A kind, from the parameters `as`, `g` and `v` of a media range.
+/// The kind that the parameters `as`, `g` and `v` of a media range request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ConversionTarget<'a> {
     group: &'a str,
@@ -91,16 +92,16 @@ struct ConversionTarget<'a> {
     kind: &'a str,
 }
 
-/// The form of a response, which is a list (`is_list`) or one object. An event of a watch counts as
-/// one object.
+/// Selects the form of a response. `is_list` is `true` for a list, and `false` for one object or an
+/// event of a watch.
 ///
-/// The first range that kubewarm serves wins. Ranges that request other kinds or versions are
-/// skipped.
+/// The first media range that kubewarm serves wins. The function skips media ranges that request
+/// other kinds or versions.
 ///
 /// # Errors
 ///
-/// 406 if kubewarm serves no range. 406 also if the client requests a list as one object, or one
-/// object as a list.
+/// 406 if kubewarm serves none of the media ranges. 406 also if the client requests a list as one
+/// object, or one object as a list.
 pub(super) fn response_form(
     accept: Option<&str>,
     is_list: bool,
@@ -122,8 +123,8 @@ pub(super) fn response_form(
         Some(_) => None,
     };
     let ranges = ranges(accept);
-    // The API server's router does not support `application/*`. Another media range must match
-    // JSON.
+    // The API server's router does not support `application/*`, so at least one other media range
+    // must match JSON.
     if ranges.iter().all(|range| range.is_of_type) {
         return Err(StatusError::not_acceptable());
     }
@@ -138,7 +139,7 @@ fn table(version: MetaVersion) -> ResponseForm {
 ///
 /// # Errors
 ///
-/// 406 if kubewarm serves no range.
+/// 406 if kubewarm serves none of the media ranges.
 pub(super) fn discovery_form(accept: Option<&str>) -> Result<DiscoveryForm, StatusError> {
     let aggregated = ConversionTarget {
         group: "apidiscovery.k8s.io",
@@ -157,27 +158,28 @@ pub(super) fn discovery_form(accept: Option<&str>) -> Result<DiscoveryForm, Stat
 ///
 /// # Errors
 ///
-/// 406 if the client does not accept it.
+/// 406 if the client does not accept JSON.
 pub(super) fn require_plain_json(accept: Option<&str>) -> Result<(), StatusError> {
     let is_plain = |range: &MediaRange<'_>| range.target.is_none();
     if ranges(accept).iter().any(is_plain) { Ok(()) } else { Err(StatusError::not_acceptable()) }
 }
 
-/// The ranges that match JSON, highest weight first. An absent or empty header means `*/*`.
+/// Returns the media ranges that match JSON, highest weight first. An absent or empty header means
+/// `*/*`.
 fn ranges(accept: Option<&str>) -> Vec<MediaRange<'_>> {
     let accept = accept.filter(|accept| !accept.is_empty()).unwrap_or("*/*");
     let mut ranges: Vec<_> = accept.split(',').filter_map(MediaRange::parse).collect();
-    // The sort is stable: ranges of equal weight keep the client's order, except that wildcards
-    // come last.
+    // The sort is stable: media ranges of equal weight keep the client's order, except that
+    // wildcards come last.
     ranges.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.is_any.cmp(&b.is_any)));
     ranges
 }
 
 impl<'a> MediaRange<'a> {
-    /// Parses a media range. `None`: it does not match JSON.
+    /// Parses a media range. Returns `None` if it does not match JSON.
     ///
-    /// The rules are as lenient as the API server's. A parameter with no value or with two `=` is
-    /// ignored. The last value of a repeated parameter counts.
+    /// The rules are as lenient as the API server's. The function ignores a parameter with no value
+    /// or with two `=`. The last value of a repeated parameter counts.
     fn parse(text: &'a str) -> Option<Self> {
         let trim = |text: &'a str| text.trim_matches(' ');
         let mut parts = trim(text).split(';');
@@ -214,7 +216,7 @@ impl<'a> MediaRange<'a> {
     }
 }
 
-/// The text before and after the first `at`.
+/// Returns the text before and after the first `at`.
 fn split(text: &str, at: char) -> (&str, &str) {
     text.split_once(at).unwrap_or((text, ""))
 }
@@ -337,7 +339,11 @@ mod tests {
         let accept = format!("application/json;q=0.5,{METADATA};q=0.6,*/*;q=0.1");
         assert_eq!(response_form(Some(&accept), OF_ONE), Ok(METADATA_FORM));
         let accept = format!("*/*,{METADATA}");
-        assert_eq!(response_form(Some(&accept), OF_ONE), Ok(METADATA_FORM), "wildcards come last");
+        assert_eq!(
+            response_form(Some(&accept), OF_ONE),
+            Ok(METADATA_FORM),
+            "a wildcard must come last"
+        );
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! Encodes and decodes base64 with the URL-safe alphabet and without padding. Used for continue
-//! tokens, entity tags and WebSocket bearer tokens.
+//! Encodes and decodes base64 with the URL-safe alphabet and without padding, for continue tokens,
+//! entity tags and WebSocket bearer tokens.
 
 use base64::{
     Engine as _, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 
-/// Accepts what Go's `RawURLEncoding` accepts: the unused bits after the last byte can have any
-/// value.
+/// The engine accepts the same text as Go's `RawURLEncoding`: the unused bits after the last byte
+/// can have any value.
 const ENGINE: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new()
@@ -20,8 +20,6 @@ pub(super) fn encode(bytes: &[u8]) -> String {
     ENGINE.encode(bytes)
 }
 
-/// Decodes `text`.
-///
 /// # Errors
 ///
 /// The index of the first invalid byte. The API server's error message for a continue token
@@ -29,8 +27,8 @@ pub(super) fn encode(bytes: &[u8]) -> String {
 pub(super) fn decode(text: &str) -> Result<Vec<u8>, usize> {
     ENGINE.decode(text).map_err(|_| {
         let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        // All bytes are valid digits, so the last group of four has one digit only: six bits are
-        // less than a byte.
+        // If all bytes are valid digits, the last group of four has only one digit. One digit has
+        // six bits, which are less than a byte.
         text.bytes().position(|byte| !is_digit(byte)).unwrap_or(text.len() / 4 * 4)
     })
 }

@@ -1,5 +1,5 @@
-//! Writes response bodies from stored JSON: adds `kind`, `apiVersion` and the metadata of lists.
-//! Stored JSON is copied, never parsed and serialized again.
+//! Writes response bodies from stored JSON: adds `kind`, `apiVersion` and the metadata of lists. The functions copy
+//! stored JSON, and never parse and serialize it again.
 
 use super::{ObjectForm, json::find};
 use kubewarm_api::model::ResourceVersion;
@@ -9,23 +9,24 @@ use std::sync::Arc;
 /// the complete list is never in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListEnvelope {
-    /// `apiVersion` of the items, such as `apps/v1`. A list of whole objects has the same one.
+    /// `apiVersion` of the items, such as `apps/v1`. A list of whole objects has the same `apiVersion` as its items.
     pub api_version: Arc<str>,
     /// `kind` of the items.
     pub kind: Arc<str>,
     /// `kind` of the list: `PodList`, or `listKind` of a `CustomResourceDefinition`.
     pub list_kind: Arc<str>,
-    /// Whether the items are custom resources. The API server writes `apiVersion` and `kind` into
-    /// each custom resource. A list of whole custom resources has `continue` even on its last page.
+    /// Whether the items are custom resources. If so, the list contains `apiVersion` and `kind` in each item, and
+    /// `continue` even on its last page, as in the API server.
     pub is_custom: bool,
-    /// The part of each item to write.
+    /// The part of each item that the list contains.
     pub item_form: ObjectForm,
-    /// `metadata.resourceVersion` of the list. Clients fail without it.
+    /// `metadata.resourceVersion` of the list. Clients fail if a list has no version.
     pub version: ResourceVersion,
     /// The [continue token](super::encode_continue_token) for the next page. `None` only on the last page:
     /// a client treats a list without a token as complete.
     pub next: Option<String>,
-    /// Number of objects on later pages. Set only for lists without selectors; 0 is not written.
+    /// Number of objects on later pages (`remainingItemCount`). `Some` only for lists without selectors. The body omits
+    /// the number 0.
     pub remaining: Option<u64>,
 }
 
@@ -88,7 +89,7 @@ impl ListEnvelope {
     }
 }
 
-/// Writes `metadata` of a list or a `Table`.
+/// Writes the member `metadata` of a list or a `Table`.
 pub(super) fn write_metadata(
     version: &ResourceVersion,
     next: Option<&str>,
@@ -108,7 +109,7 @@ pub(super) fn write_metadata(
     out.push(b'}');
 }
 
-/// Writes an object with `kind` and `apiVersion`, without a line feed.
+/// Writes an object with `kind` and `apiVersion`, without a line feed. `stored` is its JSON without these two fields.
 pub fn write_object(
     api_version: &str,
     kind: &str,

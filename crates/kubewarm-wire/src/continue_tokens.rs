@@ -5,9 +5,9 @@ use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// The only version of the format.
+/// The version of the token format. The API server has no other version.
 const FORMAT: &str = "meta.k8s.io/v1";
-/// The value of `rv` that means the newest version.
+/// The value of the token's field `rv` that means the newest version.
 const NEWEST: i64 = -1;
 
 #[derive(Deserialize, Serialize)]
@@ -22,11 +22,12 @@ struct ContinueToken<'a> {
 
 /// Encodes the token for the objects after `after`, in a list of `namespace` or of all namespaces.
 ///
-/// The list continues at `version`, the version of its earlier pages, or at the newest version if
-/// that is `None`. The path names the resource, so the token does not.
+/// The list continues at `version`, the version of its earlier pages. If `version` is `None`, the
+/// list continues at the newest version. The token does not name the resource, because the path
+/// does.
 ///
-/// Returns `None` if `version` is not a number from 1 to `i64::MAX`. A list of that version cannot
-/// have pages.
+/// Returns `None` if `version` is not a number from 1 to `i64::MAX`: a token cannot contain such a
+/// version.
 #[must_use]
 pub fn encode_continue_token(
     version: Option<&ResourceVersion>,
@@ -39,7 +40,7 @@ pub fn encode_continue_token(
             version.as_u64().and_then(|it| i64::try_from(it).ok()).filter(|it| *it > 0)?
         }
     };
-    // The first possible key after the object: the object's key and a NUL byte.
+    // `start` is the first possible key after the object: the object's key and a NUL byte.
     let start = match (namespace, &*after.namespace) {
         (Some(_), _) | (None, "") => format!("{}\0", after.name),
         (None, within) => format!("{within}/{}\0", after.name),
@@ -52,8 +53,8 @@ pub fn encode_continue_token(
 ///
 /// # Errors
 ///
-/// 400 with the API server's message. A token is accepted only if it continues after an object that
-/// the list can contain.
+/// 400 with the API server's message. The function accepts only a token that continues after an
+/// object that the list can contain.
 pub(super) fn decode(token: &str, namespace: Option<&str>) -> Result<VersionMatch, StatusError> {
     let invalid = |why: &str| {
         StatusError::bad_request(format!("invalid continue token: continue key is not valid{why}"))
@@ -78,8 +79,8 @@ pub(super) fn decode(token: &str, namespace: Option<&str>) -> Result<VersionMatc
     Ok(VersionMatch::Continue { version, after })
 }
 
-/// The object before `start`; `None` if the key is invalid. A list of one namespace has keys
-/// without a namespace.
+/// Returns the last object of the previous page, from `start`, the key after this object. Returns
+/// `None` if the key is invalid. Keys in a list of one namespace do not contain the namespace.
 fn parse_start_key(start: &str, namespace: Option<&str>) -> Option<ObjectKey> {
     let key = start.strip_prefix('/').unwrap_or(start).strip_suffix('\0')?;
     let (within, name) = match (namespace, key.split_once('/')) {
@@ -104,7 +105,7 @@ mod tests {
         ObjectKey { namespace: namespace.into(), name: name.into() }
     }
 
-    /// The token after the object `ns/NAME` in a list of all namespaces.
+    /// Returns the token after the object `ns/NAME` in a list of all namespaces.
     fn token(version: u64, name: &str) -> Option<String> {
         encode_continue_token(Some(&version.into()), &after("ns", name), None)
     }

@@ -1,15 +1,15 @@
 //! Writes the aggregated and the legacy discovery documents.
 //!
-//! Groups keep the order of their first resource, and so do the versions of a group. The first
-//! version of a group is the preferred one.
+//! The documents list groups, and the versions of each group, in the order of their first resources
+//! in the input. The first version of a group is the preferred one.
 
 use super::{ApiDocument, DiscoveryForm, base64};
 use aws_lc_rs::digest;
 use kubewarm_api::model::ResourceInfo;
 use serde_json::{Value, json};
 
-/// A discovery document with its headers. The server adds `Vary: Accept` and makes the document
-/// cacheable (`Cache-Control: public`).
+/// A discovery document with its headers. The HTTP server adds `Vary: Accept` and
+/// `Cache-Control: public`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveryResponse {
     /// Value of `Content-Type`.
@@ -30,9 +30,9 @@ const VERBS: [&str; 3] = ["get", "list", "watch"];
 /// The versions of a group in order of preference, each with its resources.
 type ResourcesByVersion<'a> = Vec<(&'a str, Vec<&'a ResourceInfo>)>;
 
-/// Writes the discovery document of `resources`. `None` if no resource belongs to the document,
-/// which is a 404. `None` also for `/version`, which lists no resources. `/api` and `/apis` always
-/// exist.
+/// Writes the discovery document of `resources`. Returns `None` if no resource belongs to the
+/// document, which results in a 404. Returns `None` also for `/version`, which lists no resources.
+/// The documents at `/api` and `/apis` always exist.
 #[must_use]
 pub fn render_discovery_document(
     resources: &[ResourceInfo],
@@ -123,7 +123,7 @@ fn resources_document(
     Some(sent(JSON, &document))
 }
 
-/// Whether `If-None-Match` contains `etag`, so that the response is a 304 without a body.
+/// Returns whether `If-None-Match` contains `etag`, so that the response is a 304 without a body.
 #[must_use]
 pub fn is_known(if_none_match: &str, etag: &str) -> bool {
     let mut tags = if_none_match.split(',').map(str::trim);
@@ -142,8 +142,8 @@ fn groups<'a>(
     groups
 }
 
-/// The value for `name`, appended with its default if it is absent. The search is linear, because
-/// there are few groups and versions.
+/// Returns the value for `name`, or appends a default value if `name` is absent. The search is
+/// linear, because there are few groups and versions.
 fn entry<'a, 'b, T: Default>(list: &'b mut Vec<(&'a str, T)>, name: &'a str) -> &'b mut T {
     let at = list.iter().position(|(known, _)| *known == name).unwrap_or(list.len());
     if at == list.len() {
@@ -204,9 +204,10 @@ fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// The entity tag is a hash of the body, so that equal documents have equal tags in every replica.
+/// Serializes `document`. The entity tag is a hash of the body, so that equal documents have equal
+/// tags in every replica.
 fn sent(content_type: &'static str, document: &Value) -> DiscoveryResponse {
-    // A document of strings, booleans and lists always serializes.
+    // Serializing a document of strings, booleans and lists cannot fail.
     let mut body = serde_json::to_vec(document).unwrap_or_default();
     body.push(b'\n');
     let tag = base64::encode(digest::digest(&digest::SHA256, &body).as_ref());

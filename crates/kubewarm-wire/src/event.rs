@@ -16,7 +16,7 @@ pub enum EventType {
 }
 
 impl EventType {
-    /// The value of `type`, such as `ADDED`.
+    /// Returns the value of `type`, such as `ADDED`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -27,17 +27,18 @@ impl EventType {
     }
 }
 
-/// Writes an event. The function `object` appends the object's JSON.
+/// Writes a watch event. The function `object` appends the JSON of the object to its buffer.
 pub fn write_event(of: EventType, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     write_line(of.as_str(), object, out);
 }
 
-/// Writes a bookmark. The function `object` appends the JSON of an object from `progress`.
+/// Writes a `BOOKMARK` event. The function `object` appends the JSON of an object from
+/// [`bookmark_object`] to its buffer.
 pub fn write_bookmark(object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     write_line("BOOKMARK", object, out);
 }
 
-/// Writes an event with the error that ends a watch.
+/// Writes the `ERROR` event that ends a watch.
 pub fn write_error_event(failure: &StatusError, out: &mut Vec<u8>) {
     let status = failure.body();
     write_line("ERROR", |out| out.extend_from_slice(status.trim_end().as_bytes()), out);
@@ -51,9 +52,9 @@ fn write_line(of: &str, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     out.extend_from_slice(b"}\n");
 }
 
-/// The object of a bookmark, in the format of stored objects: it contains only a version.
-/// `is_initial_end` marks the end of the initial events with the annotation
-/// `k8s.io/initial-events-end`.
+/// Returns the object of a bookmark in the format of stored objects. The object contains only a
+/// version. `is_initial_end` adds the annotation `k8s.io/initial-events-end`, which marks the end
+/// of the initial events.
 #[must_use]
 pub fn bookmark_object(version: &ResourceVersion, is_initial_end: bool) -> Vec<u8> {
     let mut out = br#"{"metadata":{"resourceVersion":"#.to_vec();
@@ -65,8 +66,8 @@ pub fn bookmark_object(version: &ResourceVersion, is_initial_end: bool) -> Vec<u
     out
 }
 
-/// The last state of a deleted object, with the version of its deletion, for the `DELETED` event.
-/// An object without a version is returned unchanged.
+/// Returns the last state of a deleted object with `version`, the version of its deletion, for the
+/// `DELETED` event. If `stored` contains no version, returns it unchanged.
 #[must_use]
 pub fn with_end_version<'a>(stored: &'a [u8], version: &ResourceVersion) -> Cow<'a, [u8]> {
     let place = find(stored, &["metadata", "resourceVersion"]);
@@ -86,7 +87,7 @@ mod tests {
 
     const POD: &str = r#"{"metadata":{"name":"a","resourceVersion":"7"},"spec":{"n":1.0}}"#;
 
-    /// Appends the stored pod as an object.
+    /// Returns a function that appends the stored pod as an object.
     fn pod(stored: &[u8], of: ObjectForm) -> impl FnOnce(&mut Vec<u8>) {
         move |out| write_object("v1", "Pod", stored, of, out)
     }

@@ -3,27 +3,27 @@
 use super::StatusError;
 use kubewarm_api::model::{FieldSelector, FieldSelectorError, FieldSelectorLimits};
 
-/// Maximum number of requirements. The API server supports some ten fields of a kind, and a store
-/// has at most 32 declared indexes. Each watch keeps its requirements, and each object is compared
-/// with all of them.
+/// Maximum number of requirements of a field selector. The API server supports about ten fields of
+/// a kind, and a store has at most 32 declared indexes. The limit bounds memory and CPU time: each
+/// watch keeps its requirements, and kubewarm compares each object with all of them.
 const MOST: usize = 64;
-/// Maximum length of a value in bytes: four times the longest object name. Each watch keeps copies
-/// of the values, and access reviews contain them.
+/// Maximum length of a value in bytes: four times the longest object name. The limit bounds memory,
+/// because each watch keeps copies of the values, and access reviews contain them.
 const MOST_BYTES: usize = 1 << 10;
 
 /// Parses a field selector that is already percent-decoded.
 ///
 /// # Errors
 ///
-/// 400 with the API server's message. If no kind can have a field of that name, the message is the
-/// one for an unsupported field. A selector above the limits of this file can still succeed at the
-/// API server (`StatusError::is_specific_to_cache`).
+/// 400 with the API server's message. If no kind can have a field of that name, the message says
+/// that the field is not supported. 400 also for a selector above the limits of this file. The API
+/// server can accept such a selector, so its error is `StatusError::is_specific_to_cache`.
 pub(super) fn parse(text: &str) -> Result<FieldSelector, StatusError> {
     let limits = FieldSelectorLimits { requirements: MOST, value_bytes: MOST_BYTES };
     FieldSelector::parse(text, limits).map_err(|error| failure(text, error))
 }
 
-/// Returns `error` with the API server's message.
+/// Converts `error` into a 400 with the API server's message.
 fn failure(text: &str, error: FieldSelectorError) -> StatusError {
     let invalid =
         |reason: String| StatusError::bad_request(format!("invalid field selector: {reason}"));
@@ -37,7 +37,7 @@ fn failure(text: &str, error: FieldSelectorError) -> StatusError {
         FieldSelectorError::Escape(sequence) => {
             invalid(format!("invalid escape sequence: {sequence}"))
         }
-        // The API server prints the character as a number.
+        // The message of the API server contains the character as a number.
         FieldSelectorError::Character(character) => {
             invalid(format!("unescaped character in value: {}", u32::from(character)))
         }
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_above_the_limits_are_refused() {
+    fn selectors_above_the_limits_are_rejected() {
         let many = |most: usize| vec!["spec.host!=a"; most].join(",");
         assert!(parse(&many(MOST)).is_ok());
         let refused = parse(&many(MOST + 1)).unwrap_err();

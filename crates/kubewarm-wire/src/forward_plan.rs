@@ -1,5 +1,5 @@
-//! Parses a request for forwarding to the API server: the path to send, and the objects that the
-//! request changes.
+//! Parses a request that kubewarm forwards to the API server. The result contains the path to send,
+//! and the objects that the request changes.
 
 use super::{
     StatusError,
@@ -9,8 +9,8 @@ use super::{
 use kubewarm_api::model::GroupResource;
 use std::sync::Arc;
 
-/// Subresources that are part of an object. The API server itself responds, so the version in its
-/// response is the object's version. Responses of other subresources, such as `proxy`, can come
+/// Subresources that are part of their object. The API server itself responds, so the version in
+/// its response is the object's version. Responses of other subresources, such as `proxy`, can come
 /// from another server.
 const PARTS: [&str; 6] =
     ["approval", "ephemeralcontainers", "finalize", "resize", "scale", "status"];
@@ -22,29 +22,30 @@ const LASTING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 /// A request to forward to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardPlan<'a> {
-    /// The path of the request, without the prefix of a profile, which the API server does not
-    /// serve.
+    /// The path of the request without the prefix of a profile, because the API server does not
+    /// serve this prefix.
     pub path: &'a str,
-    /// The objects that the request changes. `None` if the response does not contain their version,
-    /// as for reads and dry runs.
+    /// The objects that the request changes. `None` if the response does not contain the version of
+    /// the changed objects, as for reads and dry runs.
     pub writes: Option<WriteTarget>,
-    /// Whether to wait for response headers without a time limit. For example, followed logs send
-    /// headers only with their first line.
+    /// Whether kubewarm waits for response headers without a time limit. For example, followed logs
+    /// send headers only with their first line.
     pub is_long_running: bool,
 }
 
-/// Objects that a request changes. Later reads of these objects wait for the new version.
+/// The objects that a request changes. Later reads of these objects wait until the store contains
+/// the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteTarget {
-    /// Group and resource. The API version is not needed: all API versions share one
-    /// `resourceVersion`.
+    /// Group and resource. The API version is not needed, because the `resourceVersion` of an
+    /// object is the same in all API versions.
     pub resource: GroupResource,
     /// Namespace of the objects; `None` for cluster-scoped objects.
     pub namespace: Option<Arc<str>>,
 }
 
 impl<'a> ForwardPlan<'a> {
-    /// Parses only the parts of a request that forwarding needs.
+    /// Parses the parts of a request that forwarding needs.
     ///
     /// # Errors
     ///
@@ -68,9 +69,9 @@ impl<'a> ForwardPlan<'a> {
     }
 }
 
-/// Whether the request is a dry run, or its query does not parse. A dry-run create returns the
-/// `resourceVersion` that the client wrote into the object. If it counted, a client could choose a
-/// high version, and readers of the namespace would wait for it.
+/// Returns whether the request is a dry run, or its query does not parse. A dry-run create returns
+/// the `resourceVersion` that the client wrote into the object. kubewarm must ignore this version:
+/// with a high version, a client could make all readers of the namespace wait.
 fn is_dry_run(query: Option<&str>) -> bool {
     QueryParameters::parse(query)
         .map_or(true, |query| query.given(QueryParameter::DryRun).is_some())
@@ -150,7 +151,8 @@ mod tests {
         for query in ["", "fieldManager=x", "pretty=true&fieldValidation=Strict", "dryrun=All"] {
             assert!(is_written(query), "{query}");
         }
-        // The API server drops a pair that does not decode, and reads the other pairs.
+        // The API server drops a pair that does not decode and uses the other pairs. So each of
+        // these queries can be a dry run.
         for query in
             ["dryRun=All", "dryRun=", "a=b&dryRun=All", "%64ryRun=All", "a=%&dryRun=All", "a;b"]
         {

@@ -1,5 +1,5 @@
-//! Tests requests that no ordinary client sends. Each is parsed or refused at bounded cost, and a
-//! parsed request has one meaning only.
+//! Tests requests that no ordinary client sends. The parser must parse or reject each request at
+//! bounded cost. A parsed request must have only one meaning.
 
 use super::{request_path::RequestPath, *};
 use kubewarm_api::model::{FieldSelector, LabelSelector};
@@ -7,16 +7,16 @@ use proptest::prelude::*;
 use serde_json::Value;
 use testbed::{Request, changed, corpus};
 
-/// The status codes with which the parser can refuse a request.
+/// The status codes with which the parser can reject a request.
 const REFUSALS: [u16; 6] = [400, 404, 405, 406, 421, 422];
-/// Maximum length in bytes of an error body, without the quoted part of the request.
+/// Maximum length of an error body in bytes, without the part of the request that the body quotes.
 const LONGEST: usize = 16 << 10;
 
 fn read(request: &Request) -> Result<RequestInfo, StatusError> {
     RequestInfo::parse(&request.method, request.path(), request.query(), request.accept.as_deref())
 }
 
-/// The same selectors, parsed from their canonical form.
+/// Parses the selectors of `objects` again, from their canonical form.
 fn reparsed(objects: &ObjectRequest) -> (LabelSelector, FieldSelector) {
     let labels = label_selector::parse(&objects.labels.to_string()).unwrap();
     (labels, field_selector::parse(&objects.fields.to_string()).unwrap())
@@ -31,7 +31,8 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
     prop_assert_eq!(&request.method, "GET");
     let objects = match asked.target {
         RequestTarget::Document(document, _) => {
-            // The access review uses this path, so it must name the same document.
+            // The access review contains this path, so it must name the same document as the
+            // request.
             let (_, named) = RequestPath::parse(&document.path()).unwrap();
             prop_assert_eq!(named, RequestPath::parse(request.path()).unwrap().1);
             return Ok(());
@@ -74,14 +75,15 @@ fn check_refusal(request: &Request, failure: &StatusError) -> Result<(), TestCas
     prop_assert_eq!((&status["kind"], &status["status"]), (&"Status".into(), &"Failure".into()));
     prop_assert_eq!(&status["code"], &Value::from(failure.code()));
     prop_assert!(status["reason"].as_str().is_some_and(|reason| !reason.is_empty()));
-    // JSON escapes some characters as six bytes.
+    // JSON escapes some characters as six bytes, so a quoted request can be six times as long as
+    // the request.
     let most = LONGEST + 6 * request.target.len();
     prop_assert!(body.len() <= most, "{} bytes of {}", body.len(), request.target.len());
     Ok(())
 }
 
 #[test]
-fn requests_of_the_corpus_are_parsed_or_refused() {
+fn requests_of_the_corpus_are_parsed_or_rejected() {
     for request in corpus() {
         check(&request).unwrap_or_else(|error| panic!("{request:?}: {error}"));
     }
@@ -108,7 +110,8 @@ fn the_length_of_an_error_is_bounded_by_the_length_of_the_request() {
     }
 }
 
-/// 4,000 cases, because each is fast. `PROPTEST_CASES` overrides the number.
+/// Returns a configuration with 4,000 cases, because each case is fast. `PROPTEST_CASES` overrides
+/// the number.
 fn many() -> ProptestConfig {
     let config = ProptestConfig::default();
     let cases = std::env::var_os("PROPTEST_CASES").map_or(4_000, |_| config.cases);
@@ -119,14 +122,14 @@ proptest! {
     #![proptest_config(many())]
 
     #[test]
-    fn mutated_requests_are_parsed_or_refused(request in changed()) {
+    fn mutated_requests_are_parsed_or_rejected(request in changed()) {
         check(&request)?;
     }
 
     #[test]
     fn a_forwarded_path_is_the_end_of_the_path_in_the_request(request in changed()) {
         if let Ok(onward) = ForwardPlan::parse(&request.method, request.path(), request.query()) {
-            // If nothing follows the profile, the forwarded path is `/`.
+            // If the path ends with the name of the profile, the forwarded path is `/`.
             let is_own = onward.path == "/" || request.path().ends_with(onward.path);
             prop_assert!(onward.path.starts_with('/') && is_own);
             let read = RequestPath::parse(onward.path);

@@ -1,9 +1,9 @@
 //! Parses read requests of the Kubernetes API and writes the bodies of responses.
 //!
-//! The crate is pure: no I/O, no clock, no access to stores or permissions.
+//! The crate is pure: it performs no I/O, reads no clock, and uses no store and no permissions.
 //!
-//! [`RequestInfo::parse`] parses a request once. The access review and the query both use its result.
-//! Codes, reasons and messages of errors are the API server's own.
+//! kubewarm parses a request once, with [`RequestInfo::parse`]. The access review and the query both use its result. An
+//! error has the status code, the reason and the message that the API server sends for the same request.
 
 mod accept;
 mod base64;

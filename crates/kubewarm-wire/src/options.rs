@@ -1,5 +1,5 @@
-//! Parses the options of a get, a list or a watch. The checks have the API server's order, so that
-//! the first error is the same.
+//! Parses the options of a get, a list or a watch. The checks have the API server's order. So a
+//! request with several errors gets the same first error as from the API server.
 
 use super::{
     ObjectForm, ObjectRequest, ResponseForm, StatusError, TableForm, VersionMatch, continue_tokens,
@@ -59,26 +59,26 @@ pub(super) fn parse_list_options(
             ));
         }
         list.version_match = at;
-        // Version 0 removes the limit here, as it does below.
+        // Version 0 removes the limit, with or without a continue token.
         list.limit = limit.filter(|_| given.is_empty());
         return Ok(());
     }
     (list.version_match, list.limit) =
         match (version(given)?, query.text(QueryParameter::ResourceVersionMatch)) {
             (None, _) => (VersionMatch::Latest, limit),
-            // The API server's watch cache ignores the limit for version 0, too.
+            // For version 0, the watch cache of the API server also ignores the limit.
             (Some(0), _) => (VersionMatch::Any, None),
             (Some(version), EXACT) => (VersionMatch::Exact(version.into()), limit),
             (Some(version), NOT_OLDER_THAN) => (VersionMatch::NotOlderThan(version.into()), limit),
-            // A limit without `resourceVersionMatch` means an exact version, for clients older than
-            // that parameter.
+            // A limit without `resourceVersionMatch` requires exactly this version. Clients older
+            // than that parameter expect this.
             (Some(version), _) if limit.is_some() => (VersionMatch::Exact(version.into()), limit),
             (Some(version), _) => (VersionMatch::NotOlderThan(version.into()), limit),
         };
     Ok(())
 }
 
-/// Adds the value of `includeObject` to the form of a `Table`. Other forms do not change.
+/// Applies `includeObject` to the form of a `Table`. Other forms do not change.
 ///
 /// # Errors
 ///
@@ -130,7 +130,8 @@ fn check(query: &QueryParameters) -> Result<(), StatusError> {
     ])
 }
 
-/// Checks, for lists and watches, that `resourceVersionMatch` and `continue` are not set together.
+/// Returns an error if `resourceVersionMatch` and `continue` are both set. The rule applies to
+/// lists and watches.
 pub(super) fn match_with_continue(query: &QueryParameters) -> Option<StatusCause> {
     let is_given = |parameter| !query.text(parameter).is_empty();
     (is_given(QueryParameter::ResourceVersionMatch) && is_given(QueryParameter::Continue)).then(
@@ -143,11 +144,11 @@ pub(super) fn match_with_continue(query: &QueryParameters) -> Option<StatusCause
     )
 }
 
-/// Parses `resourceVersion`; `None` if it is empty.
+/// Parses the value of `resourceVersion`; returns `None` if it is empty.
 ///
 /// # Errors
 ///
-/// 400 if it is not a number.
+/// 400 if `text` is not a number.
 pub(super) fn version(text: &str) -> Result<Option<u64>, StatusError> {
     let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match text.parse::<u64>() {
@@ -181,7 +182,7 @@ mod tests {
         crate::encode_continue_token(version.as_ref(), &after, Some("ns")).unwrap()
     }
 
-    /// The required version and the limit (0: no limit).
+    /// Returns the required version and the limit as text. Limit 0 means no limit.
     fn summary(query: &str) -> String {
         let options = list(query).unwrap();
         let limit = options.limit.map_or(0, NonZeroU64::get);

@@ -1,15 +1,15 @@
-//! Parses query parameters. Also decodes percent-encoded text, for queries and paths.
+//! Parses query parameters. Also decodes percent-encoded text of queries and paths.
 
 use super::{StatusError, status_error::quoted};
 use percent_encoding::percent_decode_str;
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// The supported parameters of a request. Others are ignored, such as `pretty`, `timeout` and
-/// `fieldValidation`.
+/// The supported parameters of a request. kubewarm ignores other parameters, such as `pretty`,
+/// `timeout` and `fieldValidation`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueryParameters(BTreeMap<QueryParameter, String>);
 
-/// A query parameter. Its name in a query is the variant's name in camel case.
+/// A query parameter. The name in a query is the name of the variant in camel case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumString)]
 #[cfg_attr(test, derive(strum::AsRefStr, strum::VariantArray))]
 #[strum(serialize_all = "camelCase")]
@@ -31,8 +31,8 @@ pub(super) enum QueryParameter {
 impl QueryParameters {
     /// Parses a query. The first value of a repeated parameter counts, even if it is empty.
     ///
-    /// Go's servers drop a pair that does not decode, which can select more objects than the client
-    /// requested. kubewarm refuses the whole query.
+    /// Servers in Go drop a pair that does not decode, which can select more objects than the
+    /// client requested. kubewarm rejects the whole query.
     ///
     /// # Errors
     ///
@@ -54,27 +54,28 @@ impl QueryParameters {
         Ok(parsed)
     }
 
-    /// The value; `None` if the parameter is absent.
+    /// Returns the value; `None` if the parameter is absent.
     pub(super) fn given(&self, parameter: QueryParameter) -> Option<&str> {
         self.0.get(&parameter).map(String::as_str)
     }
 
-    /// The value; empty if the parameter is absent.
+    /// Returns the value; an empty string if the parameter is absent.
     pub(super) fn text(&self, parameter: QueryParameter) -> &str {
         self.given(parameter).unwrap_or_default()
     }
 
-    /// Whether the parameter is present and neither `false` nor `0`. The empty value means true.
+    /// Returns whether the parameter is present and neither `false` nor `0`. The empty value counts
+    /// as true.
     pub(super) fn is_set(&self, parameter: QueryParameter) -> bool {
         self.given(parameter)
             .is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
     }
 
-    /// The value as a number; `None` if the parameter is absent.
+    /// Returns the value as a number; `None` if the parameter is absent.
     ///
     /// # Errors
     ///
-    /// 400 with the API server's message.
+    /// 400 with the API server's message if the value is not a number.
     pub(super) fn number(&self, parameter: QueryParameter) -> Result<Option<i64>, StatusError> {
         let Some(text) = self.given(parameter) else {
             return Ok(None);
@@ -89,7 +90,8 @@ impl QueryParameters {
     }
 }
 
-/// The error of Go's `strconv` for `text`. `is_number`: the text is a number out of range.
+/// Returns the error of Go's `strconv` for `text`. `is_number`: `text` is a number, but out of
+/// range.
 pub(super) fn not_a_number(function: &str, text: &str, is_number: bool) -> String {
     let why = if is_number { "value out of range" } else { "invalid syntax" };
     format!("strconv.{function}: parsing {}: {why}", quoted(text))
@@ -101,7 +103,7 @@ pub(super) fn not_a_number(function: &str, text: &str, is_number: bool) -> Strin
 ///
 /// 400 for an incomplete escape, and for text that is not UTF-8 after decoding.
 pub(super) fn decode(text: &str) -> Result<Cow<'_, str>, StatusError> {
-    // `percent_decode_str` keeps an incomplete escape unchanged instead of refusing it.
+    // `percent_decode_str` keeps an incomplete escape unchanged, so this check rejects it.
     let is_escape =
         |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|digit| digit.is_ascii_hexdigit());
     if !text.split('%').skip(1).all(is_escape) {
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_that_go_would_parse_in_part_is_refused() {
+    fn a_query_that_go_would_parse_in_part_is_rejected() {
         for text in ["a=%", "a=%4", "a=%zz", "%=a", "limit=1;continue=x", "a=%ff", "%c3%28=a"] {
             let failure = QueryParameters::parse(Some(text)).unwrap_err();
             assert_eq!(failure.code(), 400, "{text}");

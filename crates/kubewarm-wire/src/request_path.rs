@@ -1,4 +1,4 @@
-//! Parses request paths. Refuses a path that two servers could parse differently.
+//! Parses request paths. Rejects a path that two servers could parse differently.
 
 use super::{StatusError, query_parameters::decode};
 use kubewarm_api::model::{GroupResource, ProfileRef, Resource, is_dns_label, is_dns_subdomain};
@@ -10,18 +10,19 @@ pub(super) fn without_profile(path: &str) -> &str {
     slashes.nth(3).and_then(|at| path.get(at..)).unwrap_or("/")
 }
 
-/// First segment of the paths that read from one profile only.
+/// First segment of the paths that read from only one profile.
 const PROFILES: &str = "profiles";
-/// Verbs in old paths, such as `watch` in `/api/v1/watch/pods`.
+/// Verbs in deprecated paths, such as `watch` in `/api/v1/watch/pods`.
 const OLD_VERBS: [&str; 2] = ["watch", "proxy"];
-/// Subresources of a namespace. `/api/v1/namespaces/a/status` names the namespace `a`, no resource.
+/// Subresources of a Namespace object. `/api/v1/namespaces/a/status` names the Namespace `a`, and
+/// not a resource `status` in it.
 const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RequestPath {
     Document(ApiDocument),
     Objects(ResourcePath),
-    /// An unknown path, which is a 404.
+    /// An unknown path, for which kubewarm responds with 404.
     Nothing,
 }
 
@@ -38,14 +39,13 @@ pub enum ApiDocument {
     Group(Arc<str>),
     /// `/api/<version>` for the core group, otherwise `/apis/<group>/<version>`.
     Resources {
-        /// Empty for the core group.
+        /// The API group. Empty for the core group.
         group: Arc<str>,
-        /// Such as `v1`.
+        /// The API version, such as `v1`.
         version: Arc<str>,
     },
 }
 
-/// The objects that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResourcePath {
     pub(super) resource: Resource,
@@ -54,7 +54,7 @@ pub(super) struct ResourcePath {
     /// The segment after the name, such as `status`.
     pub(super) subresource: Option<Arc<str>>,
     /// Why kubewarm never serves the path, for the error message. `None`: a profile can declare the
-    /// objects.
+    /// objects, so kubewarm can serve them.
     pub(super) not_served: Option<&'static str>,
 }
 
@@ -62,8 +62,8 @@ pub(super) struct ResourcePath {
 type PathSegments<'a> = [Cow<'a, str>];
 
 impl RequestPath {
-    /// Parses a percent-encoded path, and the profile of its prefix if it has one. A slash at the
-    /// end is ignored, as in the API server.
+    /// Parses a percent-encoded path. Also returns the profile, if the path has the prefix of a
+    /// profile. The function ignores a slash at the end, as the API server does.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ fn resources(group: &str, version: &str) -> RequestPath {
 }
 
 impl ApiDocument {
-    /// The path in the access review of the caller, without the prefix of a profile.
+    /// Returns the path for the caller's access review, without the prefix of a profile.
     #[must_use]
     pub fn path(&self) -> String {
         match self {
@@ -169,7 +169,7 @@ fn parse_resource_path(
     segments: &PathSegments<'_>,
 ) -> Result<ResourcePath, StatusError> {
     if segments.first().is_some_and(|first| OLD_VERBS.contains(&&**first)) {
-        // The path is never served, so the resource is needed for the error message only.
+        // kubewarm never serves such a path, so it needs the resource for the error message only.
         let plural = segments.last().map(|last| &**last).filter(|last| is_dns_label(last));
         let resource = parse_resource(plural.unwrap_or("watch"), group, version)?;
         let not_served = Some("paths below /watch/ and /proxy/ are not served");
@@ -217,7 +217,8 @@ mod tests {
         place
     }
 
-    /// `resource | namespace | name`, and `!` if kubewarm never serves the path.
+    /// Returns `resource | namespace | name`, with `!` at the end if kubewarm never serves the
+    /// path.
     fn summary(path: &str) -> String {
         let place = place_of(path);
         let (namespace, name) = (place.namespace.as_deref(), place.name.as_deref());
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn ambiguous_paths_are_refused() {
+    fn ambiguous_paths_are_rejected() {
         for path in [
             "",
             "api/v1/pods",

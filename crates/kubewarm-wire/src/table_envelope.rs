@@ -15,16 +15,17 @@ pub struct TableEnvelope {
     pub api_version: Arc<str>,
     /// `kind` of the objects.
     pub kind: Arc<str>,
-    /// Version of the table, and the part of each object in its row.
+    /// The version of `meta.k8s.io`, and the part of the object in each row.
     pub form: TableForm,
-    /// `columnDefinitions` as JSON. `null` in all events of a watch except the first, because
-    /// clients keep the first definitions.
+    /// `columnDefinitions` as JSON. In a watch, it is `null` in all events except the first, because clients keep the
+    /// first definitions.
     pub columns: Arc<str>,
-    /// `metadata.resourceVersion`: the version of the list, or of the only object.
+    /// `metadata.resourceVersion`: the version of the list, or of the object if the table contains only one.
     pub version: ResourceVersion,
     /// The [continue token](super::encode_continue_token) for the next page. `None` on the last page.
     pub next: Option<String>,
-    /// Number of objects on later pages. Set only for lists without selectors; 0 is not written.
+    /// Number of objects on later pages (`remainingItemCount`). `Some` only for lists without selectors. The body omits
+    /// the number 0.
     pub remaining: Option<u64>,
     /// Whether `rows` of an empty table is `[]` instead of `null`.
     pub has_rows_if_empty: bool,
@@ -40,8 +41,8 @@ impl TableEnvelope {
         out.extend_from_slice(br#","rows":"#);
     }
 
-    /// Writes the first row, with the opening bracket. `cells` is the result of `TablePrinter::row` for
-    /// the object `stored`.
+    /// Writes the first row, with the opening bracket of `rows`. `cells` is the result of `TablePrinter::row` for the
+    /// object `stored`.
     pub fn write_first_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b'[');
         self.write_row(cells, stored, out);

@@ -16,8 +16,7 @@ pub struct WatchOptions {
     pub start: WatchStart,
     /// Whether the client accepts bookmarks (`allowWatchBookmarks`).
     pub bookmarks: bool,
-    /// Duration after which the watch ends, at most a year. `None`: the server chooses the
-    /// duration.
+    /// Duration after which the watch ends, at most a year. `None`: kubewarm chooses the duration.
     pub timeout: Option<Duration>,
 }
 
@@ -26,18 +25,17 @@ pub struct WatchOptions {
 pub enum WatchStart {
     /// The current objects as `ADDED` events, followed by changes.
     State,
-    /// Changes from now on.
+    /// Changes after the start of the watch, without the current objects.
     Now,
     /// Changes after this version. The version can be newer than the store.
     After(ResourceVersion),
 }
 
-/// Maximum timeout in seconds: one year, which is longer than any client watches without a new
-/// request.
+/// Maximum timeout of a watch, in seconds: one year. A longer timeout counts as one year.
 const LONGEST: u64 = 365 * 24 * 60 * 60;
 
-/// Parses the required version of the initial state, and the other options. `timeout` is in
-/// seconds.
+/// Parses the required version of a watch's initial state, and the other options of the watch.
+/// `timeout` is the value of `timeoutSeconds`.
 ///
 /// # Errors
 ///
@@ -50,7 +48,8 @@ pub(super) fn parse(
     let given = query.text(QueryParameter::ResourceVersion);
     let version = options::version(given)?;
     let initial = query.given(QueryParameter::SendInitialEvents);
-    // Without `sendInitialEvents`, a watch sends the state first if the version is absent or 0.
+    // Without `sendInitialEvents`, a watch sends the current objects first if the version is absent
+    // or 0.
     let wants_state = initial.map(|_| query.is_set(QueryParameter::SendInitialEvents));
     let (at, begin) = match (version, wants_state) {
         (None, Some(true) | None) => (VersionMatch::Latest, WatchStart::State),
@@ -64,7 +63,8 @@ pub(super) fn parse(
             (VersionMatch::Any, WatchStart::After(version.into()))
         }
     };
-    // As in the API server, 0 means no timeout, and a watch with a negative timeout ends at once.
+    // As in the API server, timeout 0 means no timeout, and a watch with a negative timeout ends at
+    // once.
     let timeout = timeout.filter(|seconds| *seconds != 0);
     let timeout =
         timeout.map(|it| Duration::from_secs(u64::try_from(it).unwrap_or(0).min(LONGEST)));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_exclude_each_other_are_refused() {
+    fn options_that_exclude_each_other_are_rejected() {
         for query in [
             "sendInitialEvents=true",
             "sendInitialEvents=false&resourceVersion=1",

@@ -1,18 +1,18 @@
 //! Reads the bearer token of a browser from the subprotocols of its WebSocket, because a browser
-//! cannot set `Authorization`.
+//! cannot set the header `Authorization`.
 
 use super::base64;
 use zeroize::Zeroizing;
 
-/// Prefix of the subprotocol that contains the token in base64.
+/// Prefix of the subprotocol that contains the token in base64url.
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Returns the bearer token in the values of `Sec-WebSocket-Protocol`, and the other subprotocols,
 /// joined with commas.
 ///
 /// The rules match `k8s.io/apiserver/pkg/authentication/request/websocket`: exactly one token,
-/// valid UTF-8, and at least one other subprotocol. Other values result in `None`; the API server
-/// refuses or ignores them.
+/// valid UTF-8, and at least one other subprotocol. For all other values, the function returns
+/// `None`; the API server rejects or ignores them.
 pub fn parse_websocket_bearer<'v>(
     values: impl IntoIterator<Item = &'v str>,
 ) -> Option<(Zeroizing<String>, String)> {
@@ -24,7 +24,7 @@ pub fn parse_websocket_bearer<'v>(
     (!others.is_empty()).then(|| (Zeroizing::new(token), others.join(", ")))
 }
 
-/// Whether the token is valid in `Authorization`: one or more visible ASCII characters.
+/// Returns whether the token is valid in `Authorization`: one or more visible ASCII characters.
 fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -1,26 +1,27 @@
-//! Reads the object's version from the API server's response to a write.
+//! Reads the `resourceVersion` of an object from the API server's response to a write.
 
 use super::json::find;
 use kubewarm_api::model::ResourceVersion;
 
-/// First bytes of each object in Kubernetes' protobuf encoding.
+/// First four bytes of each object in Kubernetes' protobuf encoding.
 const MAGIC: &[u8] = b"k8s\0";
-/// Number of the field of `runtime.Unknown` that contains the object.
+/// Protobuf number of the field of `runtime.Unknown` that contains the object.
 const RAW: u64 = 2;
-/// Number of the field of each object that contains its metadata.
+/// Protobuf number of the field of each object that contains its metadata.
 const METADATA: u64 = 1;
-/// Number of the field of `ObjectMeta` that contains the version. A `Status` has a `ListMeta`,
-/// which lacks this field.
+/// Protobuf number of the field of `ObjectMeta` that contains the `resourceVersion`. A `Status` has
+/// a `ListMeta`, which lacks this field.
 const RESOURCE_VERSION: u64 = 6;
 
-/// Whether a body of this media type can contain an object: JSON, or Kubernetes' protobuf.
+/// Returns whether a body of this media type can contain an object: JSON, or Kubernetes' protobuf.
 #[must_use]
 pub fn has_object(content_type: &str) -> bool {
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
     matches!(media_type, "application/json" | "application/vnd.kubernetes.protobuf")
 }
 
-/// `metadata.resourceVersion` of the object in `body`; `None` if it is absent, as in a `Status`.
+/// Returns `metadata.resourceVersion` of the object in `body`; `None` if the field is absent, as in
+/// a `Status`.
 #[must_use]
 pub fn version_of(body: &[u8]) -> Option<ResourceVersion> {
     let text = if let Some(message) = body.strip_prefix(MAGIC) {
@@ -32,7 +33,8 @@ pub fn version_of(body: &[u8]) -> Option<ResourceVersion> {
     ResourceVersion::parse(str::from_utf8(text).ok()?)
 }
 
-/// The value of the first length-delimited field with the number `wanted`.
+/// Returns the value of the first field with the number `wanted` in a protobuf message. The field
+/// must be length-delimited.
 fn field(mut message: &[u8], wanted: u64) -> Option<&[u8]> {
     loop {
         let key = varint(&mut message)?;
@@ -54,7 +56,8 @@ fn field(mut message: &[u8], wanted: u64) -> Option<&[u8]> {
     }
 }
 
-/// Consumes a protobuf varint: at most ten bytes of seven bits each, lowest bits first.
+/// Consumes a protobuf varint and returns its value. A varint has at most ten bytes of seven bits
+/// each, lowest bits first.
 fn varint(message: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     for at in 0..10 {
@@ -115,7 +118,7 @@ mod tests {
             [MAGIC, &bytes(1, b"\x0a\x02v1\x12\x03Pod"), &bytes(2, &raw)].concat()
         };
         assert_eq!(version(&whole(&metadata)).as_deref(), Some("12"));
-        // A `ListMeta`, the metadata of a `Status`, has its version in field 2.
+        // A `ListMeta`, the metadata of a `Status`, has its `resourceVersion` in field 2.
         assert_eq!(version(&whole(&bytes(2, b"99"))), None);
         assert_eq!(version(b"{}"), None);
         assert_eq!(version(MAGIC), None);

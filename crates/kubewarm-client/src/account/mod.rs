@@ -1,7 +1,7 @@
 //! Clients that authenticate as ServiceAccounts, with tokens that the operator requests.
 //!
 //! Such a client uses no connection and no credentials of the operator. The API server prefers a client certificate to
-//! a bearer token, so on the operator's connections a ServiceAccount would read with the operator's permissions.
+//! a bearer token. So on the operator's connections, a ServiceAccount would read with the operator's permissions.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ use std::{
 };
 use tower::{BoxError, service_fn};
 
-/// The configuration of an API server without credentials.
+/// The URL, CA, TLS name and proxy of an API server, without credentials.
 #[derive(Clone)]
 pub(super) struct AnonymousConfig {
     config: Config,
@@ -70,7 +70,8 @@ impl AccountClients {
         Self::new(operator, AnonymousConfig::of(config), buckets)
     }
 
-    /// `operator` requests the tokens. Each token request first waits for the bucket of the ServiceAccount's namespace.
+    /// Creates the clients for `server`. `operator` requests the tokens. Before each token request, the client draws
+    /// one unit from the bucket of the ServiceAccount's namespace.
     pub(super) fn new(
         operator: Client,
         server: AnonymousConfig,
@@ -85,8 +86,8 @@ impl AccountClients {
                 let (operator, buckets) = (Arc::clone(&self.operator), self.buckets.clone());
                 acting_as(TokenCache::new(account, operator, buckets), anonymous)
             }
-            // The operator's client uses the same CA, so this fails only if a file has changed since.
-            // The error goes to the operator's log and not into the fault, because tenants can read the fault.
+            // The operator's client uses the same CA and proxy, so `connect` fails only if a file has changed since
+            // then. The error appears in the operator's log and not in the fault, because tenants can read the fault.
             Err(error) => {
                 tracing::warn!(%account, %error, "no client can be made for a ServiceAccount");
                 refusing(RequestFault::new(
@@ -119,7 +120,7 @@ impl ClientProvider for AccountClients {
     }
 }
 
-/// Returns a client that sends no request and fails each one with `fault`.
+/// Returns a client that sends nothing: each request fails with `fault`.
 fn refusing(fault: RequestFault) -> Client {
     let service = service_fn(move |_: Request<Body>| {
         std::future::ready(Err::<Response<Body>, _>(fault.clone()))
@@ -127,7 +128,7 @@ fn refusing(fault: RequestFault) -> Client {
     Client::new(service, "default")
 }
 
-/// Returns a client that replaces the credentials of each request with the token of `keeper`.
+/// Returns a client that replaces the credentials of each request with the token from `keeper`.
 fn acting_as(keeper: TokenCache, anonymous: Client) -> Client {
     let namespace = anonymous.default_namespace().to_owned();
     let keeper = Arc::new(keeper);
@@ -137,7 +138,8 @@ fn acting_as(keeper: TokenCache, anonymous: Client) -> Client {
     Client::new(service, namespace)
 }
 
-/// Sends `request`. After a 401 for a token that was accepted before, sends it once more with a new token.
+/// Sends `request`. If the API server responds with 401 to a token that it accepted before, sends the request once more
+/// with a new token.
 async fn send(
     keeper: Arc<TokenCache>,
     anonymous: Client,
@@ -182,7 +184,7 @@ fn copy(request: &Request<Body>) -> Option<Request<Body>> {
 
 impl fmt::Debug for AccountClients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The clients contain credentials.
+        // The output omits the clients, because they contain credentials.
         let accounts = self.handed_out.lock().len();
         f.debug_struct("AccountClients").field("accounts", &accounts).finish_non_exhaustive()
     }

@@ -10,14 +10,14 @@ use tokio::time::{advance, sleep};
 
 const HOUR: u64 = 3_600;
 
-/// An API server that issues numbered tokens and rejects the older ones.
+/// An API server that issues the tokens `t1`, `t2` and so on. The server rejects tokens with a
+/// number below `accepts_from`.
 #[derive(Default)]
 struct Server {
     minted: AtomicU32,
-    /// The responses to the next token requests, instead of tokens.
+    /// The responses to the next token requests. When the queue is empty, the server issues tokens.
     refusals: Mutex<VecDeque<(u16, &'static str)>>,
     life: Mutex<Option<u64>>,
-    /// Tokens with a lower number get a 401.
     accepts_from: AtomicU32,
     seen: Mutex<Vec<String>>,
 }
@@ -60,7 +60,7 @@ fn client(respond: impl Fn(&Request<Body>) -> Response<Body> + Send + Sync + 'st
     let service = service_fn(move |request: Request<Body>| {
         let respond = Arc::clone(&respond);
         async move {
-            // Like a real response, this lets other tasks run.
+            // The delay lets other tasks run, as the delay of a real response does.
             sleep(Duration::from_millis(1)).await;
             Ok::<_, std::convert::Infallible>(respond(&request))
         }
@@ -79,7 +79,7 @@ fn reader() -> (Arc<Server>, Client) {
 }
 
 async fn read(client: &Client) -> Result<u16, RequestFault> {
-    // The client must replace these credentials with the token of the account.
+    // The client must replace these credentials with the token of the ServiceAccount.
     let request = Request::get("/api/v1/pods").header(AUTHORIZATION, "Bearer operator");
     let sent = client.send(request.body(Body::empty()).unwrap()).await;
     sent.map(|answer| answer.status().as_u16()).map_err(|error| of_transport(&error))
@@ -133,7 +133,7 @@ async fn a_failed_renewal_keeps_the_old_token_until_it_expires() {
 async fn a_rejected_token_is_replaced_at_once_unless_it_was_new() {
     let (server, client) = reader();
     assert_eq!(read(&client).await, Ok(200));
-    // The account was deleted and created again, so its old tokens are invalid.
+    // The ServiceAccount was deleted and created again, so the API server rejects its first token.
     server.accepts_from.store(2, Ordering::SeqCst);
     assert_eq!((read(&client).await, server.count()), (Ok(200), 2));
     server.accepts_from.store(u32::MAX, Ordering::SeqCst);
@@ -159,7 +159,7 @@ async fn failed_token_requests_are_retried_with_growing_pauses() {
         assert_eq!(fault.message(), "ServiceAccount shop/reader does not exist");
         sleep(Duration::from_millis(500)).await;
     }
-    // The pauses are 1, 2, 4, 8 and 16 s, then 30 to 38 s each.
+    // The pauses between token requests are 1, 2, 4, 8 and 16 s, then 30 to 38 s each.
     assert!((19..=25).contains(&server.count()), "{}", server.count());
     server.refusals.lock().clear();
     sleep(Duration::from_secs(38)).await;
@@ -210,7 +210,7 @@ fn a_client_without_credentials_contains_none_of_the_operators() {
     assert_eq!(bare.config.proxy_url, config.proxy_url);
     assert!(!format!("{:?}", bare.config).contains("operator"), "{:?}", bare.config);
     assert!(bare.config.auth_info.token.is_none());
-    assert_eq!(bare.config.headers.len(), 1, "User-Agent");
+    assert_eq!(bare.config.headers.len(), 1, "only `User-Agent` is left");
 }
 
 #[tokio::test]
@@ -226,6 +226,6 @@ async fn an_account_has_one_client_until_its_last_handle_is_dropped() {
     assert!(Arc::ptr_eq(&one, &same) && !Arc::ptr_eq(&one, &other) && !Arc::ptr_eq(&one, &own));
     drop((one, same));
     let again = clients.client_for(&account("c"));
-    assert_eq!(clients.handed_out.lock().len(), 2, "b and c");
+    assert_eq!(clients.handed_out.lock().len(), 2, "only b and c have an entry");
     drop((again, other));
 }

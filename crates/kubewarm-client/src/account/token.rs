@@ -9,12 +9,13 @@ use std::{
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-/// Latest time of the renewal, as a fraction of the token's life.
+/// Latest time of a token's renewal, as a fraction of its life.
 const RENEW_AT: f64 = 0.8;
-/// Largest jitter, as a fraction of the token's life. It makes a renewal earlier, so that tokens of the same age are
-/// not renewed at the same time.
+/// Largest jitter, as a fraction of the token's life. Jitter makes a renewal earlier, so that tokens of the same age
+/// are not renewed at the same time.
 const JITTER: f64 = 0.1;
-/// A token is not used in the last seconds of its life, because it might expire before the request arrives.
+/// Time before its expiry in which kubewarm does not use a token, because the token might expire before a request
+/// arrives.
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// A bearer token of a ServiceAccount, with the times of its renewal and of its expiry.
@@ -22,7 +23,6 @@ pub(super) struct AccountToken {
     header: Zeroizing<String>,
     renew_at: Instant,
     ends_at: Instant,
-    /// Whether the API server has accepted the token.
     is_accepted: AtomicBool,
 }
 

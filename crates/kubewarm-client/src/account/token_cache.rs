@@ -8,37 +8,38 @@ use parking_lot::Mutex;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Longest wait after a failed attempt, in seconds. The wait doubles from 1 s, with jitter of up to a quarter.
+/// Longest wait after a failed token request, in seconds. The wait starts at 1 s and doubles with each failure. Jitter
+/// adds up to a quarter.
 const LONGEST_WAIT: u32 = 30;
 
-/// The token of one ServiceAccount. It sends a token request only if another request needs the token, so an unused
-/// account costs nothing.
+/// The cached token of one ServiceAccount. The cache requests a token only when a request needs one, so an unused
+/// ServiceAccount causes no token requests.
 pub(super) struct TokenCache {
     account: ServiceAccountRef,
     operator: Arc<Client>,
     buckets: NamespaceBuckets,
     state: Mutex<TokenCacheState>,
-    /// Held during a token request, so that only one runs at a time.
+    /// A task holds this lock during a token request, so that only one token request runs at a time.
     request_lock: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct TokenCacheState {
     token: Option<Arc<AccountToken>>,
-    /// Failed attempts since the API server last accepted a token.
+    /// Failed token requests since the API server last accepted a token.
     failures: u32,
-    /// The last failure, and the time of the next attempt.
+    /// The last failure, and the time of the next token request.
     failed: Option<(RequestFault, Instant)>,
 }
 
-/// The result that is available without a token request.
+/// The result of [`TokenCache::token`] that is available without a token request.
 enum CachedToken {
     Token(Arc<AccountToken>),
     /// The token is usable and due for renewal.
     Ageing(Arc<AccountToken>),
-    /// The last attempt failed, and the next one is not due yet.
+    /// The last token request failed, and the next one is not due yet.
     Refused(RequestFault),
-    /// A token request must be sent now.
+    /// No usable token is cached, so kubewarm must send a token request now.
     Nothing,
 }
 
@@ -55,18 +56,19 @@ impl TokenCache {
     /// Returns a token that the API server should accept.
     ///
     /// Concurrent callers wait for the same token request. After a failure, all callers get the same fault until the
-    /// next attempt is due. Cancel safe.
+    /// next token request is due. Cancel safe.
     ///
     /// # Errors
     ///
-    /// The errors of [`ServiceAccountRef::mint`]; [`FaultReason::Unauthorized`] if the API server rejected a new token. `Retry-After`
-    /// is the time until the next attempt.
+    /// The errors of [`ServiceAccountRef::mint`]; [`FaultReason::Unauthorized`] if the API server rejected a new token.
+    /// The fault's `Retry-After` is the time until the next token request.
     pub(super) async fn token(&self) -> Result<Arc<AccountToken>, RequestFault> {
         match self.cached_token() {
             CachedToken::Token(token) => return Ok(token),
             CachedToken::Refused(fault) => return Err(fault),
             CachedToken::Ageing(token) => {
-                // The old token is used during the renewal, and also if the renewal fails.
+                // Other requests use the current token during its renewal. If the renewal fails, this request uses it,
+                // too.
                 let Ok(_only_request) = self.request_lock.try_lock() else { return Ok(token) };
                 return Ok(self.request_token().await.unwrap_or(token));
             }
@@ -80,7 +82,7 @@ impl TokenCache {
         }
     }
 
-    /// Records that the API server accepted `token`. The next failure then starts with the shortest wait.
+    /// Records that the API server accepted `token`. After the next failure, the wait is then 1 s again.
     pub(super) fn record_accepted(&self, token: &AccountToken) {
         if token.mark_accepted() {
             self.state.lock().failures = 0;
@@ -93,7 +95,7 @@ impl TokenCache {
     pub(super) fn drop_rejected(&self, token: &Arc<AccountToken>) -> bool {
         let mut state = self.state.lock();
         if !state.token.as_ref().is_some_and(|held| Arc::ptr_eq(held, token)) {
-            // Another request has already dropped this token.
+            // Another request has already dropped `token`, so the caller can retry with a newer token.
             return true;
         }
         state.token = None;
@@ -144,7 +146,7 @@ impl TokenCache {
 }
 
 impl TokenCacheState {
-    /// Records the failure and returns it with the time until the next attempt.
+    /// Records `fault` and returns it with the time until the next token request as its `Retry-After`.
     fn fail(&mut self, fault: RequestFault) -> RequestFault {
         let seconds = 1_u32.checked_shl(self.failures).unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT);
         let wait = Duration::from_secs(seconds.into()).mul_f64(1.0 + fastrand::f64() / 4.0);
@@ -158,7 +160,7 @@ impl TokenCacheState {
 
 impl fmt::Debug for TokenCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The client contains credentials.
+        // The output omits the client, because it contains credentials.
         f.debug_struct("TokenCache").field("account", &self.account).finish_non_exhaustive()
     }
 }

@@ -9,14 +9,14 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use zeroize::Zeroize as _;
 
-/// An empty list requests the API server's own audiences. The API server accepts no tokens for other audiences.
+/// Body of a `TokenRequest`. The empty list requests a token for the API server's own audiences, because the API server
+/// accepts no other token.
 const REQUEST: &str = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"audiences":[],"expirationSeconds":3600}}"#;
 /// The requested lifetime, in seconds. The API server can grant less.
 const LIFE: u64 = 3_600;
-/// Limit for the response. A token has a few KiB.
+/// Size limit of the response. A token has a few KiB.
 const MAX_BYTES: usize = 256 << 10;
 
-/// The ServiceAccount of a token.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceAccountRef {
     pub(super) namespace: Arc<str>,
@@ -44,21 +44,23 @@ struct TokenResponseStatus<'a> {
 }
 
 impl ServiceAccountRef {
-    /// Requests a new token.
+    /// Requests a new token for the ServiceAccount with the credentials of `operator`.
     ///
-    /// The expiry is computed from the granted seconds and the local clock, because the server's clock can differ.
+    /// The function computes the expiry from the granted seconds and the local clock, because the server's clock can
+    /// differ.
     ///
     /// # Errors
     ///
-    /// [`FaultReason::ServiceAccountNotFound`], [`FaultReason::TokenRequestDenied`] or another failure of the request. Reasons
-    /// such as `Forbidden` and `NotServed` never occur: callers would apply them to the resource that they read.
+    /// [`FaultReason::ServiceAccountNotFound`], [`FaultReason::TokenRequestDenied`] or another failure of the request.
+    /// The function never returns reasons such as `Forbidden` and `NotServed`, because callers would attribute them to
+    /// the resource that they read.
     ///
     /// # Cost
     ///
     /// One request of at most 10 s.
     pub(super) async fn mint(&self, operator: &Client) -> Result<AccountToken, RequestFault> {
         let Self { namespace, name } = self;
-        // The path contains both names, so an invalid name could request another resource.
+        // The path of the request contains both names, so an invalid name such as `a/b` could address another resource.
         if !is_dns_label(namespace) || !is_dns_subdomain(name) {
             return Err(self.absent());
         }
@@ -73,7 +75,7 @@ impl ServiceAccountRef {
             return Err(self.failed(&response.fault()));
         }
         let token = self.read(&response.body, asked_at);
-        // The body contains a second copy of the token.
+        // The response body contains a second copy of the token, so the next lines overwrite it with zeros.
         if let Ok(mut body) = response.body.try_into_mut() {
             body.zeroize();
         }
@@ -85,7 +87,7 @@ impl ServiceAccountRef {
             let what = format!("the answer to a token request for {self} holds no token");
             RequestFault::new(FaultReason::Malformed, what)
         };
-        // The parser's error might quote the token.
+        // The parser's error might quote the token, so the fault does not contain it.
         let TokenResponse { spec, status } =
             serde_json::from_slice(body).map_err(|_| malformed())?;
         let life = spec.expiration_seconds.unwrap_or(LIFE).clamp(1, LIFE);
@@ -110,7 +112,8 @@ impl ServiceAccountRef {
             | FaultReason::TimedOut
             | FaultReason::TooLarge
             | FaultReason::Malformed) => reason,
-            // The API server rejected the operator's own credentials, or sent an unexpected response.
+            // Each reason below means that the API server rejected the operator's own credentials, or sent an
+            // unexpected response.
             FaultReason::Unauthorized
             | FaultReason::NotServed
             | FaultReason::NamespaceNotFound

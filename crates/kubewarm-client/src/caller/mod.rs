@@ -1,4 +1,4 @@
-//! Authenticates and authorizes callers of kubewarm with reviews by the API server.
+//! Authenticates and authorizes callers of kubewarm: sends token reviews and access reviews to the API server.
 
 use super::review::{post, post_with, without_status};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -21,15 +21,15 @@ const AUTHENTICATED: &str = "system:authenticated";
 /// Group that the API server adds to each unauthenticated user.
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// The credentials of a caller.
+/// The bearer token of a caller, and the user that the caller impersonates.
 pub struct BearerCredentials {
-    /// The bearer token, without `Bearer`. `Debug` does not print it.
+    /// The bearer token, without the prefix `Bearer`. `Debug` does not print the token.
     pub token: Zeroizing<String>,
     /// The `Impersonate-*` headers, in the order of the request.
     pub impersonation: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// A user, with the fields that authorizers evaluate.
+/// The identity of a caller, with the fields that authorizers evaluate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerInfo {
     /// The name, such as `system:serviceaccount:shop:reader`.
@@ -87,7 +87,8 @@ pub enum AuthenticationResult {
 }
 
 impl AuthenticationResult {
-    /// Returns `Known`, or `Unknown` if the name is empty or `system:anonymous`. kubewarm has no anonymous access.
+    /// Returns [`Self::Known`]; [`Self::Unknown`] if the name is empty or `system:anonymous`, because kubewarm has no
+    /// anonymous access.
     #[must_use]
     pub fn of(user: Arc<CallerInfo>) -> Self {
         if user.name.is_empty() || user.name == ANONYMOUS {
@@ -117,7 +118,8 @@ pub enum CallerReviewer {
     Operator {
         /// A client with the operator's credentials.
         client: Client,
-        /// A token must be for one of these audiences. If the list is empty, it must be for the API server.
+        /// The accepted audiences: a token must name one of them. If the list is empty, a token must be for the API
+        /// server.
         audiences: Arc<[String]>,
     },
     /// Sends SelfSubjectReview and SelfSubjectAccessReview with the caller's own token. The client has no credentials,
@@ -128,17 +130,17 @@ pub enum CallerReviewer {
 impl CallerReviewer {
     /// Returns whether reviews contain the caller's token and `Impersonate-*` headers.
     ///
-    /// If not, kubewarm must reject impersonation, because the API server cannot check it.
+    /// If reviews do not contain them, kubewarm must reject impersonation, because the API server cannot check it.
     #[must_use]
     pub fn can_forward_impersonation(&self) -> bool {
         matches!(self, Self::Caller(_))
     }
 
-    /// Authenticates the credentials in `presented`.
+    /// Sends a review that authenticates the credentials in `presented`.
     ///
     /// # Errors
     ///
-    /// The fault of the request; [`FaultReason::Malformed`] if the response has no status.
+    /// [`RequestFault`] if the request fails; [`FaultReason::Malformed`] if the response has no status.
     ///
     /// # Cost
     ///
@@ -155,13 +157,13 @@ impl CallerReviewer {
         }
     }
 
-    /// Authorizes the user and the action in `spec`. `presented` contains the user's own token.
+    /// Sends an access review of the user and the action in `spec`. `presented` contains the user's own token.
     ///
     /// Only `CallerReviewer::Operator` can authorize a user without a token, such as the owner of a client certificate.
     ///
     /// # Errors
     ///
-    /// As for [`Self::authenticate`]; [`FaultReason::Internal`] if a required token is missing.
+    /// The same as for [`Self::authenticate`]; [`FaultReason::Internal`] if a required token is missing.
     ///
     /// # Cost
     ///
@@ -193,8 +195,8 @@ async fn token_review(
     let review = TokenReview { spec, ..TokenReview::default() };
     let response: TokenReview = post(client, &review).await?.json()?;
     let status = response.status.ok_or_else(without_status::<TokenReview>)?;
-    // An authenticator without support for audiences returns none. It might accept a token for another audience, so
-    // kubewarm rejects the token.
+    // An authenticator that does not support audiences returns no audience. kubewarm rejects the token, because such an
+    // authenticator might accept a token for another audience.
     let are_met = audiences.is_empty()
         || status.audiences.iter().flatten().any(|named| audiences.contains(named));
     let user = status.user.filter(|_| status.authenticated == Some(true) && are_met);
@@ -240,7 +242,8 @@ async fn self_access_review(
     let spec = SelfSubjectAccessReviewSpec { resource_attributes, non_resource_attributes };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
     let response = post_with(client, &review, credentials).await?;
-    // Between the two reviews, the token can expire and the permission to send reviews can be revoked.
+    // Since the SelfSubjectReview, the token can have expired, or the permission to send reviews can have been revoked.
+    // kubewarm then denies the action.
     if matches!(response.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Ok(AuthorizationResult::Denied {
             reason: Some(response.fault().message().to_owned()),
@@ -267,7 +270,7 @@ fn verdict(status: SubjectAccessReviewStatus) -> AuthorizationResult {
     AuthorizationResult::Denied { reason: status.reason.filter(|reason| !reason.is_empty()) }
 }
 
-/// Returns the headers with the caller's credentials.
+/// Returns the `Authorization` header and the `Impersonate-*` headers of the caller.
 fn headers_of(presented: &BearerCredentials) -> Result<HeaderMap, RequestFault> {
     let bearer = Zeroizing::new(format!("Bearer {}", presented.token.as_str()));
     let mut token = HeaderValue::from_str(&bearer).map_err(|_| {
@@ -293,7 +296,7 @@ impl fmt::Debug for BearerCredentials {
 
 impl fmt::Debug for CallerReviewer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The clients can contain credentials.
+        // The output omits the clients, because they can contain credentials.
         let own = self.can_forward_impersonation();
         f.debug_struct("CallerReviewer").field("by_callers_tokens", &own).finish_non_exhaustive()
     }

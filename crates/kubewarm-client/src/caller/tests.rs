@@ -196,7 +196,7 @@ async fn both_self_reviews_contain_the_callers_token_and_impersonation_headers()
     assert_eq!(shown, expected);
     assert_eq!(also_shown.len(), expected.len());
     let expected = json!({"nonResourceAttributes": {"path": "/metrics", "verb": "get"}});
-    assert_eq!(review["spec"], expected, "a self review names no user");
+    assert_eq!(review["spec"], expected, "a self review contains more than the action");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Connects to one cluster: loads the configuration and creates the clients of each identity.
+//! Connects to one cluster: loads the configuration and creates the API clients of each identity.
 
 use super::{
     ConnectionOptions, NamespaceBuckets,
@@ -24,16 +24,16 @@ use tokio::runtime::Handle;
 pub struct ApiServerConnection {
     patient: Client,
     plain: Client,
-    /// Contains the operator's credentials. `anonymous` is the same configuration without credentials.
+    /// The configuration with the operator's credentials. `anonymous` is the same configuration without credentials.
     config: Config,
     anonymous: AnonymousConfig,
     source: ConfigSource,
 }
 
-/// The reason why no client can be created. Each message contains a fix.
+/// The reason why kubewarm cannot create a client. Each message contains a fix.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// No source contains a configuration.
+    /// Flags, `KUBECONFIG`, the pod and the home directory contain no configuration.
     #[error(
         "no cluster is configured: no --kubeconfig, KUBECONFIG is not set, this is not a pod with \
          a ServiceAccount token, and {home} does not exist; pass --kubeconfig FILE"
@@ -45,23 +45,23 @@ pub enum ConnectError {
     /// A kubeconfig cannot be read, or is incomplete.
     #[error("cannot use the kubeconfig from {origin}; see `kubectl config view`")]
     Kubeconfig {
-        /// The flag or variable, with the paths of the files.
+        /// The flag or environment variable that selects the kubeconfig, with the paths of its files.
         origin: String,
-        /// The error of kube.
+        /// The error from the crate `kube`.
         #[source]
         source: Box<KubeconfigError>,
     },
-    /// A flag names an entry that is in no file.
+    /// A flag names a cluster or a user that no kubeconfig file contains.
     #[error("the kubeconfig from {origin} has no {kind} {name:?}; see `kubectl config view`")]
     NoEntry {
-        /// The flag or variable, with the paths of the files.
+        /// The flag or environment variable that selects the kubeconfig, with the paths of its files.
         origin: String,
-        /// `cluster` or `user`.
+        /// What no file contains: `cluster` or `user`.
         kind: &'static str,
-        /// The name in the flag.
+        /// The name of the cluster or the user in the flag.
         name: String,
     },
-    /// The ServiceAccount files that the kubelet mounts are incomplete.
+    /// The ServiceAccount files that the kubelet mounts into the pod are incomplete.
     #[error("cannot use the pod's ServiceAccount; is automountServiceAccountToken off?")]
     InCluster(#[source] InClusterError),
     /// The kubeconfig disables TLS verification. kubewarm always verifies TLS certificates.
@@ -70,7 +70,7 @@ pub enum ConnectError {
          refuses; set certificate-authority (and tls-server-name if the name differs) instead"
     )]
     Insecure {
-        /// The flag or variable, with the paths of the files.
+        /// The flag or environment variable that selects the kubeconfig, with the paths of its files.
         origin: String,
         /// The URL of the API server.
         server: Uri,
@@ -78,7 +78,7 @@ pub enum ConnectError {
     /// The kubeconfig's `proxy-url` is not a URL.
     #[error("the kubeconfig from {origin} has a proxy-url that is not a URL")]
     ProxyUrl {
-        /// The flag or variable, with the paths of the files.
+        /// The flag or environment variable that selects the kubeconfig, with the paths of its files.
         origin: String,
     },
     /// The proxy is not a URL, or its scheme is not supported.
@@ -97,7 +97,7 @@ pub enum ConnectError {
          proxy cannot be used"
     )]
     Client {
-        /// The flag or variable, with the paths of the files.
+        /// The flag or environment variable that selects the kubeconfig, with the paths of its files.
         origin: String,
         /// The error about certificates, tokens, exec plugins or the proxy's scheme.
         #[source]
@@ -106,17 +106,17 @@ pub enum ConnectError {
 }
 
 impl ApiServerConnection {
-    /// Loads the first configuration that exists: the kubeconfig of `options`, `KUBECONFIG`, the pod's
-    /// ServiceAccount unless `options` name a context, cluster or user, `~/.kube/config`.
+    /// Loads the first configuration that exists: the kubeconfig of `options`, `KUBECONFIG`, the pod's ServiceAccount,
+    /// `~/.kube/config`.
     ///
-    /// With `context`, the pod's ServiceAccount is skipped. A source that exists but is broken is an error, because the
-    /// next source might be another cluster.
+    /// If `options` name a context, a cluster or a user, the function skips the pod's ServiceAccount. A source that
+    /// exists but is broken is an error, because the next source might be another cluster.
     ///
     /// Must be called within a tokio runtime. Sends no request.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] with the source and a fix.
+    /// [`ConnectError`], whose message names the source and a fix.
     ///
     /// # Cost
     ///
@@ -137,16 +137,16 @@ impl ApiServerConnection {
         Self::new(config, source, options.request_timeout)
     }
 
-    /// Uses the current context of `kubeconfig`, which exists in memory only. `kubewarm get` connects to the cache this
-    /// way.
+    /// Creates a connection from the current context of `kubeconfig`, which exists in memory only. `kubewarm get`
+    /// connects to the cache this way.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`], as for [`ApiServerConnection::load`].
+    /// The same as for [`ApiServerConnection::load`].
     ///
     /// # Cost
     ///
-    /// As for [`ApiServerConnection::load`].
+    /// The same as for [`ApiServerConnection::load`].
     pub fn from_kubeconfig(
         kubeconfig: Kubeconfig,
         request_timeout: Option<Duration>,
@@ -165,11 +165,11 @@ impl ApiServerConnection {
             let (origin, server) = (source.to_string(), config.cluster_url);
             return Err(ConnectError::Insecure { origin, server });
         }
-        // `NO_PROXY` does not override the kubeconfig's `proxy-url`.
+        // A `proxy-url` in the kubeconfig overrides the environment, `NO_PROXY` included.
         if config.proxy_url.is_none() {
             config.proxy_url = proxy::of_environment(&config.cluster_url)?;
         }
-        // kube's error would print the password of the proxy.
+        // kubewarm checks the scheme here, because kube's error would contain the password of the proxy.
         if let Some(url) = &config.proxy_url
             && !matches!(url.scheme_str(), Some("http" | "https" | "socks5"))
         {
@@ -189,8 +189,8 @@ impl ApiServerConnection {
 
     /// Returns the client for short requests of kubewarm itself, such as leases, Events and reviews.
     ///
-    /// It retries up to five times after 429, 503 and 504. A request fails if its response headers do not arrive within
-    /// 30 s, retries included.
+    /// The client retries up to five times after 429, 503 and 504. A request fails if its response headers do not
+    /// arrive within 30 s, retries included.
     #[must_use]
     pub fn client(&self) -> Client {
         self.patient.clone()
@@ -207,8 +207,8 @@ impl ApiServerConnection {
 
     /// Returns the clients of all identities, for list and watch.
     ///
-    /// The operator's client is [`ApiServerConnection::informer_client`]. Clients of ServiceAccounts use neither its connections
-    /// nor its credentials. Token requests draw from `buckets`.
+    /// The operator's client is [`ApiServerConnection::informer_client`]. Clients of ServiceAccounts use neither the
+    /// operator's connections nor the operator's credentials. Token requests draw from `buckets`.
     #[must_use]
     pub fn new_account_clients(&self, buckets: NamespaceBuckets) -> AccountClients {
         AccountClients::new(self.informer_client(), self.anonymous.clone(), buckets)
@@ -217,16 +217,16 @@ impl ApiServerConnection {
     /// Returns a reviewer that reviews callers with the operator's permissions.
     ///
     /// The reviewer has its own connections, so that reviews and the operator's other requests do not wait for each
-    /// other. It accepts a token only for one of `audiences`. If `audiences` is empty, a token must be for the API
-    /// server.
+    /// other. The reviewer accepts a token only for one of `audiences`. If `audiences` is empty, a token must be for
+    /// the API server.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::Client`].
+    /// [`ConnectError::Client`] if kubewarm cannot create a client from the configuration.
     ///
     /// # Cost
     ///
-    /// As for [`Self::load`].
+    /// The same as for [`Self::load`].
     pub fn new_reviewer(&self, audiences: &[String]) -> Result<CallerReviewer, ConnectError> {
         let plain = transport::plain(self.config.clone());
         let plain = plain.map_err(|error| unusable(&self.source, error))?;
@@ -236,12 +236,11 @@ impl ApiServerConnection {
 
     /// Returns a reviewer that reviews each caller with the caller's own token.
     ///
-    /// The reviewer has its own connections. Its client contains the API server's URL and CA, and no credentials of the
-    /// operator.
+    /// The reviewer has its own connections, the API server's URL and CA, and no credentials of the operator.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::Client`].
+    /// [`ConnectError::Client`] if kubewarm cannot create a client from the configuration.
     pub fn new_caller_token_reviewer(&self) -> Result<CallerReviewer, ConnectError> {
         let client = self.anonymous.connect().map_err(|error| unusable(&self.source, error))?;
         Ok(CallerReviewer::Caller(client))
@@ -249,12 +248,12 @@ impl ApiServerConnection {
 
     /// Returns the client that forwards requests of callers.
     ///
-    /// It has its own connections. It contains the API server's URL and CA, and no credentials of the operator.
-    /// Requests run on `runtime`, which must outlive the callers' runtimes.
+    /// The client has its own connections, the API server's URL and CA, and no credentials of the operator. Requests
+    /// run on `runtime`, which must outlive the callers' runtimes.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::Client`].
+    /// [`ConnectError::Client`] if kubewarm cannot create a client from the configuration.
     pub fn new_upstream_proxy(&self, runtime: Handle) -> Result<UpstreamProxy, ConnectError> {
         let pipe = self.anonymous.pipe().map_err(|error| unusable(&self.source, error))?;
         Ok(UpstreamProxy::new(pipe, self.server(), runtime))
@@ -287,14 +286,13 @@ fn unusable(source: &ConfigSource, error: kube::Error) -> ConnectError {
     ConnectError::Client { origin: source.to_string(), source: Box::new(error) }
 }
 
-/// Returns the `User-Agent` header of all clients.
 pub(super) fn agent() -> (HeaderName, HeaderValue) {
     (USER_AGENT, HeaderValue::from_static(concat!("kubewarm/", env!("CARGO_PKG_VERSION"))))
 }
 
 impl fmt::Debug for ApiServerConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The clients contain credentials.
+        // The output omits the clients, because they contain credentials.
         f.debug_struct("ApiServerConnection")
             .field("server", self.server())
             .field("source", &self.source)

@@ -67,7 +67,8 @@ async fn a_review_is_sent_with_the_token_of_the_operator_or_of_the_caller_but_ne
     }
 }
 
-/// Responds to every request until no connection arrives for 500 ms. Returns the number of connections.
+/// Starts a server that responds to every request until no new connection arrives for 500 ms. Returns the number of
+/// connections.
 fn counting(listener: TcpListener) -> JoinHandle<usize> {
     tokio::spawn(async move {
         let mut connections = 0;
@@ -107,7 +108,8 @@ async fn reviews_share_no_connection_with_the_operators_own_requests() {
     let connection = plain(server);
     let reviewer = connection.new_reviewer(&[]).unwrap();
     assert!(crate::get(&connection.client(), "/version").await.is_ok());
-    // The client returns its connection to the pool, so that a faulty reviewer could reuse it.
+    // During this pause, the client returns its connection to its pool. A reviewer with the same pool would then reuse
+    // this connection.
     sleep(Duration::from_millis(100)).await;
     let token = "of-the-caller".to_owned().into();
     let presented = BearerCredentials { token, impersonation: Vec::new() };
@@ -127,10 +129,11 @@ async fn forwarded_requests_share_no_connection_with_accounts_or_reviews() {
     for reviewer in &reviewers {
         let _answered = reviewer.as_ref().unwrap().authenticate(&presented).await;
     }
-    // `AccountClients` creates the clients of ServiceAccounts in the same way.
+    // `AccountClients` creates the client of a ServiceAccount with this call.
     let account = connection.anonymous.connect().unwrap();
     assert!(crate::get(&account, "/version").await.is_ok());
-    // The clients return their connections to their pools, so that a faulty `UpstreamProxy` could reuse one.
+    // During this pause, the clients return their connections to their pools. An `UpstreamProxy` with one of these
+    // pools would then reuse a connection.
     sleep(Duration::from_millis(100)).await;
     let upstream = connection.new_upstream_proxy(Handle::current()).unwrap();
     let mut sent = Request::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
@@ -168,8 +171,8 @@ async fn the_error_about_a_broken_kubeconfig_contains_its_path() {
     assert!(missing.to_string().contains("/nowhere/config"));
 }
 
-/// A server that answers each request with the head of an answer and `body`, and keeps the connection open. The
-/// heads of the requests are sent to the channel.
+/// Starts a server that responds to each request with headers and `body`, but never completes the response. Returns its
+/// address and a channel with the headers of each request.
 async fn unfinished(body: &'static str) -> (SocketAddr, tokio::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = listener.local_addr().unwrap();

@@ -1,7 +1,6 @@
 //! Parses the aggregated discovery documents of the API server.
 //!
-//! A resource without a name, or with a name that is not valid in a path, is skipped, because no client can request
-//! it.
+//! The parser skips a resource whose name is missing or not valid in a path, because no client can request it.
 
 use super::served_resources::{ServedVersion, VersionsByGroup};
 use kube::core::{ObjectMeta, discovery::v2::GroupVersionKind};
@@ -9,13 +8,13 @@ use kubewarm_api::model::{GroupResource, Resource, ResourceInfo};
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// Maximum number of short names, and of categories, for each resource. kubewarm keeps these names for every resource
-/// of the cluster.
+/// Maximum number of short names, and of categories, for each resource. The limit bounds memory, because kubewarm keeps
+/// these names for every resource of the cluster.
 const NAMES: usize = 16;
 
 /// An `APIGroupDiscoveryList`, or any other JSON object.
 ///
-/// Any field can be absent or null, because aggregated API servers fill in parts of the list only.
+/// Any field can be absent or null, because aggregated API servers send only some of the fields.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct RawGroupList {
@@ -51,7 +50,7 @@ struct RawResource {
 }
 
 impl RawGroupList {
-    /// Returns the groups; `None` if the document is of another kind.
+    /// Returns the groups in the document; `None` if the document is not an `APIGroupDiscoveryList`.
     pub(super) fn groups(self) -> Option<VersionsByGroup> {
         let items = self.items.filter(|_| self.kind == "APIGroupDiscoveryList")?;
         let mut groups = VersionsByGroup::new();
@@ -70,7 +69,8 @@ impl RawGroupList {
 
 impl RawVersion {
     fn checked(self, group: &str) -> Option<ServedVersion> {
-        // A dummy plural, to check group and version only: a version without resources is valid too.
+        // `x` stands for a resource, so that only group and version are checked. A version without resources is valid,
+        // too.
         let of = GroupResource::new(group, "x").ok()?;
         Resource::new(of, &self.version).ok()?;
         let is_stale = self.freshness.as_deref() == Some("Stale");
@@ -108,7 +108,7 @@ fn names(names: Option<Vec<String>>) -> Arc<[Arc<str>]> {
     all.take(NAMES).map(Arc::from).collect()
 }
 
-/// The limit is the length of a DNS label, because the names in a CRD must be DNS labels.
+/// Returns whether `name` has 1 to 63 bytes. The names in a CRD must be DNS labels, whose maximum length is 63 bytes.
 fn is_name(name: &str) -> bool {
     (1..=63).contains(&name.len())
 }

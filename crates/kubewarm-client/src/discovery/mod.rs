@@ -1,4 +1,4 @@
-//! Polls discovery of the API server and publishes a snapshot of the resources that it serves.
+//! Polls the discovery documents of the API server and publishes a snapshot of the served resources.
 
 mod document;
 mod page;
@@ -30,10 +30,11 @@ const PERIOD: Duration = Duration::from_secs(30);
 const HURRIED_PERIOD: Duration = Duration::from_secs(5);
 /// Minimum time between two polls, also after calls of `refresh`.
 const MIN_PERIOD: Duration = Duration::from_secs(1);
-/// The longest `Retry-After` that discovery honours.
+/// Longest `Retry-After` that discovery honours. A longer value counts as 2 minutes.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(2);
 
-/// Discovery of one API server. All clones use the same snapshot, and one clone must [`run`](Self::run).
+/// Polls the discovery documents of one API server. All clones share one snapshot of the served resources. The caller
+/// must call [`run`](Self::run) on one clone.
 #[derive(Clone)]
 pub struct Discovery(Arc<DiscoveryState>);
 
@@ -47,7 +48,7 @@ struct DiscoveryState {
 }
 
 impl Discovery {
-    /// Creates discovery through `client`. It sends no request before [`run`](Self::run).
+    /// Creates a poller whose requests `client` sends. The poller sends no request before [`run`](Self::run).
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self(Arc::new(DiscoveryState {
@@ -60,16 +61,17 @@ impl Discovery {
         }))
     }
 
-    /// Returns the latest snapshot and its changes; `None` before the first successful poll. A poll without a change
-    /// sends no notification.
+    /// Returns a receiver of the latest snapshot and its changes; `None` before the first successful poll. A poll
+    /// without a change sends no notification.
     #[must_use]
     pub fn served(&self) -> watch::Receiver<Option<Arc<ServedResources>>> {
         self.0.served.subscribe()
     }
 
-    /// Returns the failure of the last poll and its changes; `None` if that poll succeeded, or before the first poll.
+    /// Returns a receiver of the last poll's failure and its changes; `None` if that poll succeeded, or before the
+    /// first poll.
     ///
-    /// A failure keeps the last snapshot.
+    /// After a failed poll, [`served`](Self::served) still returns the last snapshot.
     #[must_use]
     pub fn fault(&self) -> watch::Receiver<Option<RequestFault>> {
         self.0.fault.subscribe()
@@ -84,15 +86,16 @@ impl Discovery {
         }
     }
 
-    /// Requests a poll as soon as the last poll is 1 s old.
+    /// Requests another poll, which starts at the earliest 1 s after the last one.
     ///
-    /// Call this after a sign of a change, such as a 404 on a list.
+    /// Call this after a sign that the served resources have changed, such as a 404 on a list.
     pub fn refresh(&self) {
         self.0.is_refresh_requested.store(true, Ordering::Relaxed);
         self.0.wake.notify_one();
     }
 
-    /// Polls until `stop`. Failures appear in `fault` and are retried.
+    /// Polls until `stop` is cancelled. If a poll fails, [`fault`](Self::fault) contains its failure, and the next poll
+    /// retries.
     pub async fn run(&self, stop: CancellationToken) {
         stop.run_until_cancelled(self.poll_without_end()).await;
     }
@@ -106,7 +109,7 @@ impl Discovery {
             let known = self.0.served.borrow().clone();
             let client = &self.0.client;
             let read = tokio::join!(core.read(client, "/api"), named.read(client, "/apis"));
-            // A snapshot requires both documents, so one failure discards the other document too.
+            // A snapshot needs both documents, so kubewarm publishes none if one of the two requests fails.
             match read.0.and(read.1) {
                 Ok(()) => {
                     let served =
@@ -147,7 +150,8 @@ impl Discovery {
     }
 
     async fn wait_for_next_poll(&self, started: Instant, failures: u32) {
-        // Jitter, so that replicas that start at the same time do not poll at the same time.
+        // Jitter changes the period by up to 10 %. So replicas that start at the same time do not poll at the same
+        // time.
         let spread = 0.9 + fastrand::f64() * 0.2;
         sleep_until(started + MIN_PERIOD.mul_f64(spread)).await;
         while !self.0.is_refresh_requested.load(Ordering::Relaxed) {

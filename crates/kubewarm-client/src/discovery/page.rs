@@ -1,4 +1,5 @@
-//! Reads one discovery document, and reads it again only if its `ETag` has changed.
+//! Requests one discovery document. The API server sends the document again only if its `ETag` has
+//! changed.
 
 use super::{document::RawGroupList, served_resources::VersionsByGroup};
 use crate::api_client::ApiClient;
@@ -8,11 +9,11 @@ use kubewarm_api::model::{FaultReason, RequestFault};
 use kubewarm_wire::AGGREGATED_DISCOVERY;
 use std::time::Duration;
 
-/// Limit for one document. A cluster with 2,000 CRDs sends about 2 MiB.
+/// Size limit of one discovery document. A cluster with 2,000 CRDs sends about 2 MiB.
 const MAX_BYTES: usize = 32 << 20;
 const TIME: Duration = Duration::from_secs(30);
 
-/// One discovery document, as last read.
+/// The API groups of one discovery document, as last received.
 #[derive(Default)]
 pub(super) struct DiscoveryPage {
     /// The `ETag` of the response that contained `groups`.
@@ -21,7 +22,7 @@ pub(super) struct DiscoveryPage {
 }
 
 impl DiscoveryPage {
-    /// Reads the document at `path`. A 304 leaves `groups` unchanged.
+    /// Requests the document at `path` and replaces `groups`. A 304 leaves `groups` unchanged.
     pub(super) async fn read(
         &mut self,
         client: &Client,

@@ -3,11 +3,11 @@
 use kubewarm_api::model::{GroupResource, Refusal, RefusalReason, Resource, ResourceInfo};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Maximum number of similar names in a message.
+/// Maximum number of suggested names in an error message about an unknown resource.
 const SUGGESTIONS: usize = 3;
 
-/// The groups with a dot that kube-apiserver itself serves, as of Kubernetes 1.37. The group of a CRD always contains a
-/// dot.
+/// The groups with a dot that kube-apiserver itself serves, as of Kubernetes 1.37. Groups without a dot need no entry,
+/// because the group of a CRD always contains a dot.
 const BUILTIN_GROUPS: &[&str] = &[
     "admissionregistration.k8s.io",
     "apiextensions.k8s.io",
@@ -31,10 +31,9 @@ const BUILTIN_GROUPS: &[&str] = &[
 
 /// The versions of each group by its name, with the preferred version first. The name of the core group is empty.
 ///
-/// The size limit of the documents also limits the number of entries.
+/// The number of entries is limited, because a discovery document has a size limit of 32 MiB.
 pub(super) type VersionsByGroup = BTreeMap<Arc<str>, Arc<Vec<ServedVersion>>>;
 
-/// One version of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServedVersion {
     pub(super) name: Arc<str>,
@@ -44,7 +43,7 @@ pub(super) struct ServedVersion {
     pub(super) resources: BTreeMap<Arc<str>, ResourceInfo>,
 }
 
-/// An immutable snapshot of discovery.
+/// An immutable snapshot of the resources that the API server serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedResources {
     groups: VersionsByGroup,
@@ -81,15 +80,15 @@ impl ServedResources {
         Self { groups }
     }
 
-    /// Resolves `of` in `version`. If `version` is unset, uses the first version that has `list` and `watch`, in the
-    /// server's order of preference.
+    /// Returns the description of `of` in `version`. If `version` is `None`, selects the first version in the server's
+    /// order of preference in which `of` has `list` and `watch`.
     ///
-    /// Names must match exactly: plural, lower case.
+    /// The name of the resource must match exactly: plural, lower case.
     ///
     /// # Errors
     ///
-    /// [`RefusalReason::UnknownResource`] with similar names; [`RefusalReason::NotListable`] if the resource lacks
-    /// `list` or `watch`.
+    /// [`RefusalReason::UnknownResource`] with suggestions if the API server does not serve the resource.
+    /// [`RefusalReason::NotListable`] if the resource lacks `list` or `watch`.
     pub fn resolve(
         &self,
         of: &GroupResource,
@@ -129,7 +128,7 @@ impl ServedResources {
         Ok(found.clone())
     }
 
-    /// Returns all resources.
+    /// Returns all resources that the API server serves.
     ///
     /// Built-in groups come first. Groups and resources are sorted by name, versions by the server's preference.
     pub fn resources(&self) -> impl Iterator<Item = &ResourceInfo> {
@@ -190,7 +189,8 @@ impl ServedResources {
         )
     }
 
-    /// Returns a hint about other groups with the same plural, because users often omit or confuse the group.
+    /// Returns a hint about other groups with the same plural, for an error message. Users often omit or confuse the
+    /// group.
     fn other_groups(&self, of: &GroupResource) -> String {
         let others: Vec<String> = self
             .groups
@@ -209,7 +209,7 @@ impl ServedResources {
     }
 }
 
-/// Returns the first verb that an informer needs and `served` lacks.
+/// Returns `list` or `watch` if `served` lacks this verb. An informer needs both verbs.
 fn missing_verb(served: &ResourceInfo) -> Option<&'static str> {
     ["list", "watch"].into_iter().find(|verb| !served.verbs.iter().any(|has| **has == **verb))
 }
@@ -222,9 +222,9 @@ fn is_like(served: &ResourceInfo, asked: &str) -> bool {
 
 /// Returns whether the API server itself serves `group`: the core group, a group without a dot, or a listed group.
 ///
-/// Discovery does not show which groups come from CRDs or from aggregated APIs. Both exist below `k8s.io`, such as
-/// `snapshot.storage.k8s.io` and `metrics.k8s.io`, so kubewarm needs a list. A group that a later Kubernetes version
-/// adds counts as not built-in, which is the safe default.
+/// Discovery does not show which groups come from CRDs or from aggregated APIs. Such groups also exist below `k8s.io`,
+/// as `snapshot.storage.k8s.io` and `metrics.k8s.io` do, so kubewarm needs a list. A group that a later Kubernetes
+/// version adds counts as not built-in. kubewarm then treats the resources of this group as custom resources.
 #[must_use]
 pub fn is_builtin_group(group: &str) -> bool {
     !group.contains('.') || BUILTIN_GROUPS.contains(&group)
@@ -255,7 +255,7 @@ mod tests {
 
     const ALL: &[&str] = &["get", "list", "watch"];
 
-    /// Returns a version of `group`. Each resource has a plural, a kind and verbs.
+    /// Returns a version of `group`. Each entry of `resources` contains a plural, a kind and verbs.
     fn version(group: &str, name: &str, resources: &[(&str, &str, &[&str])]) -> ServedVersion {
         let resource = |&(plural, kind, verbs): &(&str, &str, &[&str])| {
             let of = GroupResource::new(group, plural).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of discovery in paused time, against a fake API server.
+//! Tests discovery in paused time, against a fake API server.
 
 use super::*;
 use http::{Request, Response, header};
@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, convert::Infallible};
 use tokio::time::sleep;
 use tower::service_fn;
 
-/// An API server with one response for each path. It counts the requests.
+/// An API server with one response for each path, which counts the requests and the 304 responses.
 #[derive(Clone, Default)]
 struct Fake(Arc<Mutex<State>>);
 
@@ -69,7 +69,7 @@ fn serves(discovery: &Discovery, group: &str, plural: &str) -> bool {
     served.is_some_and(|served| served.resolve(&of, None).is_ok())
 }
 
-/// Starts discovery and lets it run for half a second of paused time.
+/// Starts discovery and advances the paused clock by 0.5 s.
 async fn started(fake: &Fake) -> Discovery {
     let discovery = Discovery::new(fake.client());
     let running = discovery.clone();

@@ -1,12 +1,12 @@
 //! Leader election with a Lease: at most one process at a time acts as the leader.
 //!
 //! A renewal is a `PUT` with the Lease's resource version, so one of two concurrent writes fails with 409. A follower
-//! waits for a whole lease duration after it saw the last renewal. The leader stops acting earlier: one renew deadline
-//! after it *sent* its last successful renewal.
+//! acquires the lease only 15 s (the lease duration) after it saw the last renewal. The leader stops acting 10 s (the
+//! renew deadline) after it *sent* its last successful renewal. So two processes never lead at the same time.
 //!
-//! If a leader dies without releasing the lease, another process leads within 20 s. Followers see the last renewal
-//! within 3 s and read the lease again when it expires, 15 s later. The remaining 2 s are for requests. A restarted
-//! container is a follower like any other, because its identity is new.
+//! If a leader dies without releasing the lease, another process leads within 20 s. A follower sees the last renewal
+//! within 3 s, and reads the lease again when it expires 15 s later. The remaining 2 s are for requests. A restarted
+//! container has a new identity, so it also waits until the lease expires.
 
 mod observed_lease;
 #[cfg(test)]
@@ -26,25 +26,25 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The leader stops acting this long after its last renewal. The deadline is shorter than the lease duration. This
-/// value, `RETRY` and the lease duration are the defaults of client-go.
+/// Time after its last successful renewal at which the leader stops acting, as in client-go by default. The time is
+/// shorter than the lease duration of 15 s, so the leader stops before another process leads.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// Pause between two attempts to renew or to acquire the lease, before jitter.
+/// Pause between two attempts to renew or to acquire the lease, before jitter. client-go has the same default.
 const RETRY: Duration = Duration::from_secs(2);
-/// Time limit for releasing the lease at shutdown.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest `Retry-After` that a follower honours.
+/// Longest `Retry-After` that a follower honours. A longer value counts as 1 minute.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
-/// Time limit of one request. An attempt to renew or to acquire the lease ends earlier.
+/// Time limit of one HTTP request. The limits for a whole attempt (5 s) and for the release (2 s) are shorter, so they
+/// apply first.
 const TIME: Duration = Duration::from_secs(30);
 const MAX_BYTES: usize = 2 << 20;
 
-/// The state of the election, as far as this process can see.
+/// The state of the leader election, from the view of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseState {
     /// This process leads.
     Leader {
-        /// The end of the leadership, unless this process renews the lease before.
+        /// Time at which this process stops leading, unless it renews the lease before.
         until: Instant,
     },
     /// Another process leads, or this process has released the lease.
@@ -52,14 +52,15 @@ pub enum LeaseState {
         /// The identity of the leader; `None` after this process released the lease.
         holder: Option<Arc<str>>,
     },
-    /// The lease cannot be read or written, so this process does not act as the leader.
+    /// This process could not read or write the lease, so it does not act as the leader.
     Unknown {
-        /// The last failure; `None` before the first response, or if a renewal is late without a failure.
+        /// The failure of the last attempt. `None` before the first response, or if the leadership ended without a
+        /// failed attempt.
         fault: Option<RequestFault>,
     },
 }
 
-/// One candidate of the election. It takes part while [`run`](Self::run) runs.
+/// One candidate of the leader election. The candidate competes for the lease while [`run`](Self::run) runs.
 pub struct LeaderElector {
     client: ApiClient,
     namespace: String,
@@ -76,7 +77,8 @@ pub struct LeaderElector {
 impl LeaseState {
     /// Returns whether this process can act as the leader now. Call this before each write.
     ///
-    /// The result is also correct after the process was suspended, because it compares the deadline with the clock.
+    /// The result is also correct after the process was suspended: the method compares the current time with the end of
+    /// the leadership.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         matches!(self, Self::Leader { until } if Instant::now() < *until)
@@ -84,7 +86,7 @@ impl LeaseState {
 }
 
 impl LeaderElector {
-    /// Creates a candidate for the Lease `name`. It sends no request before [`run`](Self::run).
+    /// Creates a candidate for the Lease `name`. The candidate sends no request before [`run`](Self::run).
     ///
     /// `identity` must be unique for each process, because a candidate renews a lease that contains its identity.
     #[must_use]
@@ -101,19 +103,22 @@ impl LeaderElector {
         }
     }
 
-    /// Returns the current state and its changes. A renewal updates the state without a notification.
+    /// Returns a receiver of the current state and its changes. A renewal changes `until`, but does not notify
+    /// receivers.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<LeaseState> {
         self.state.subscribe()
     }
 
-    /// Takes part in the election until `stop`, then releases the lease within 2 s if this process holds it.
+    /// Takes part in the leader election until `stop` is cancelled. Then releases the lease, within 2 s, if this
+    /// process holds it.
     ///
-    /// Failures, such as 403, appear in the state and are retried. They never end the election.
+    /// After a failure, such as a 403, the candidate puts the failure into the state and retries. No failure ends
+    /// `run`.
     ///
     /// # Cost
     ///
-    /// One small request every 1.5 s to 3 s: the leader writes, the followers read.
+    /// One request every 1.5 s to 3 s: the leader sends a `PUT`, a follower a `GET`.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut failures = 0;
         loop {
@@ -131,7 +136,8 @@ impl LeaderElector {
     }
 
     async fn attempt_in_time(&mut self) -> Result<LeaseState, RequestFault> {
-        // Half of the deadline, so that one lost response leaves time for a second attempt.
+        // The time limit of an attempt is half of the renew deadline. So one lost response leaves time for a second
+        // attempt.
         let half = RENEW_DEADLINE / 2;
         let budget = self.remaining().map_or(half, |remaining| remaining.min(half));
         let late = || {
@@ -143,7 +149,8 @@ impl LeaderElector {
         timeout(budget, self.attempt()).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Reads the lease unless it is known, and writes it unless another process holds it.
+    /// Makes one attempt to renew or to acquire the lease. Reads the lease unless `ours` contains it. Writes the lease
+    /// unless another process holds it.
     ///
     /// Cancel safe: after a cancelled attempt, the next attempt reads the lease.
     async fn attempt(&mut self) -> Result<LeaseState, RequestFault> {
@@ -172,7 +179,7 @@ impl LeaderElector {
                 self.ours = Some(lease);
                 return Ok(LeaseState::Leader { until: sent + RENEW_DEADLINE });
             }
-            // The write conflicted with another one, so the next iteration reads the lease again.
+            // Another client changed the lease at the same time, so the next iteration reads the lease again.
         }
         Err(RequestFault::new(
             FaultReason::ServerError,
@@ -185,7 +192,8 @@ impl LeaderElector {
         attempted: Result<LeaseState, RequestFault>,
     ) -> Option<RequestFault> {
         match attempted {
-            // The process was suspended during the request, so only the next attempt can decide.
+            // The process was suspended during the request, and the leadership has already ended. Only the next attempt
+            // can decide whether this process leads.
             Ok(LeaseState::Leader { until }) if until <= Instant::now() => None,
             Ok(state) => {
                 self.enter(state);
@@ -205,7 +213,7 @@ impl LeaderElector {
         }
     }
 
-    /// Returns how long this process still leads; `None` if it does not lead.
+    /// Returns for how long this process still leads without another renewal; `None` if it does not lead.
     fn remaining(&self) -> Option<Duration> {
         let LeaseState::Leader { until } = *self.state.borrow() else { return None };
         until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
@@ -213,8 +221,9 @@ impl LeaderElector {
 
     /// Returns the time until the next attempt, with jitter.
     ///
-    /// A leader pauses for at most 2 s. A follower's pause doubles with each failure, up to the renew deadline, and
-    /// honours the server's `Retry-After`. Without a failure, the pause ends at the latest when the lease expires.
+    /// A leader pauses for 1.5 s to 2 s, a follower for 2 s to 3 s. Consecutive failures double a follower's pause, up
+    /// to 15 s. A `Retry-After` of the API server can make the pause longer. Without a failure, the pause of a follower
+    /// ends at the latest when the lease expires.
     fn pause(&self, failures: u32, fault: Option<&RequestFault>) -> Duration {
         let spread = fastrand::f64() / 2.0;
         if let Some(remaining) = self.remaining() {
@@ -305,9 +314,10 @@ impl LeaderElector {
         response.json().map(Some)
     }
 
-    /// Writes the lease and returns the new version; `None` if another client has changed, deleted or created it.
+    /// Writes `lease` and returns it with its new resource version. Returns `None` if another client has changed,
+    /// deleted or created the lease.
     ///
-    /// A `PUT` also creates the lease. RBAC can restrict `PUT` to one name, but cannot restrict `POST` to a name.
+    /// A `PUT` also creates the lease. kubewarm sends no `POST`, because RBAC cannot restrict a `POST` to one name.
     async fn write(&self, lease: &Lease) -> Result<Option<Lease>, RequestFault> {
         let body = serde_json::to_vec(lease)
             .map_err(|error| RequestFault::new(FaultReason::Malformed, error.to_string()))?;

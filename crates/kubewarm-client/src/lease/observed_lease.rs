@@ -8,15 +8,15 @@ use k8s_openapi::{
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Lease duration, in seconds. Followers wait this long after the last renewal that they saw.
+/// Lease duration, in seconds. A follower acquires the lease this long after it saw the last renewal.
 const LEASE_SECONDS: i32 = 15;
-/// Upper limit for the duration of a lease that another process wrote.
+/// Upper limit for the duration of a lease that another process wrote. A longer duration counts as one hour.
 const MAX_DURATION: Duration = Duration::from_hours(1);
 
-/// The lease as last read, with the time at which this process first saw it in this form.
+/// The `spec` of a lease as last read, with the time at which this process first saw this `spec`.
 ///
-/// The lease expires one duration after that time on the local monotonic clock, because clocks of other machines can
-/// differ.
+/// The lease expires one lease duration after that time on the local monotonic clock. The times in the lease do not
+/// count, because clocks of other machines can differ.
 #[derive(Clone, Debug)]
 pub(super) struct ObservedLease {
     spec: LeaseSpec,
@@ -24,7 +24,8 @@ pub(super) struct ObservedLease {
 }
 
 impl ObservedLease {
-    /// Observes `lease` at `now`. An unchanged lease keeps the time of the `last` observation.
+    /// Records that this process saw `lease` at `now`. If its `spec` equals the one in `last`, returns `last`, which
+    /// contains the earlier time.
     pub(super) fn observe(last: Option<Self>, lease: &Lease, now: Instant) -> Self {
         let spec = lease.spec.clone().unwrap_or_default();
         match last {
@@ -33,19 +34,21 @@ impl ObservedLease {
         }
     }
 
-    /// Returns the time until the lease expires, unless its holder renews it.
+    /// Returns the duration from `now` to the expiry of the lease, unless its holder renews it.
     pub(super) fn remaining(&self, now: Instant) -> Duration {
         (self.at + duration_of(&self.spec)).saturating_duration_since(now)
     }
 
-    /// Returns the identity in the lease, even if the lease has expired; empty for a released lease.
+    /// Returns the identity of the holder, even if the lease has expired. Returns an empty string for a released lease.
     pub(super) fn holder(&self) -> &str {
         self.spec.holder_identity.as_deref().unwrap_or_default()
     }
 
-    /// Returns the lease that `identity` must write to renew or to acquire it; `None` if another process holds it.
+    /// Returns `lease` with the changes by which `identity` renews or acquires it. Returns `None` if another process
+    /// holds the lease.
     ///
-    /// `clock` is the wall clock. It appears in the lease for human readers only.
+    /// `now` decides whether the lease has expired. `clock`, the wall-clock time, goes into the lease for human readers
+    /// only.
     pub(super) fn claim(
         &self,
         lease: Lease,
@@ -76,7 +79,7 @@ impl ObservedLease {
     }
 }
 
-/// Returns the lease that `identity` must write if no lease exists.
+/// Returns the lease `name` that `identity` writes if the API server has no such lease.
 pub(super) fn new_lease(name: &str, identity: &str, clock: Timestamp) -> Lease {
     let time = MicroTime(clock);
     Lease {
@@ -92,7 +95,7 @@ pub(super) fn new_lease(name: &str, identity: &str, clock: Timestamp) -> Lease {
     }
 }
 
-/// Returns the lease without a holder; `None` if `identity` does not hold it.
+/// Returns `lease` without a holder; `None` if `identity` does not hold it.
 pub(super) fn released_lease(lease: Lease, identity: &str, clock: Timestamp) -> Option<Lease> {
     let spec = lease.spec.filter(|spec| spec.holder_identity.as_deref() == Some(identity))?;
     let renewed = after(spec.renew_time.as_ref(), clock);
@@ -106,12 +109,13 @@ pub(super) fn released_lease(lease: Lease, identity: &str, clock: Timestamp) -> 
     Some(Lease { spec: Some(spec), metadata: lease.metadata })
 }
 
-/// Returns a time later than `last`, even if the clock was set back.
+/// Returns the renew time to write: `clock`, or 1 µs after `last` if `clock` is not later than `last`.
 ///
-/// Each renewal must change the lease, because followers detect a renewal by the change.
+/// Each renewal must change the lease, because a follower detects a renewal by the change.
 fn after(last: Option<&MicroTime>, clock: Timestamp) -> MicroTime {
     let next = last.and_then(|last| last.0.checked_add(SignedDuration::from_micros(1)).ok());
-    // If `last` is 24 h or more ahead, the wall clock replaces it. That also changes the lease.
+    // If `last` is 24 h or more ahead of the wall clock, the renewal contains the wall-clock time. This time differs
+    // from `last`, so the renewal changes the lease, too.
     match next {
         Some(next)
             if next > clock && next.duration_since(clock) < SignedDuration::from_hours(24) =>
@@ -144,7 +148,7 @@ mod tests {
     #[test]
     fn a_lease_expires_by_the_local_clock_and_not_by_its_own_times() {
         let start = Instant::now();
-        // The renew time in the lease is long ago, then far in the future.
+        // The renew time in the lease is 1,000,000 s in the past, then 1,000,000 s in the future.
         for second in [-1_000_000, 1_000_000] {
             let lease = new_lease("l", "a", clock(second));
             let seen = ObservedLease::observe(None, &lease, start);

@@ -1,4 +1,4 @@
-//! Tests of the election in paused time, against a fake API server whose connections can fail.
+//! Tests the leader election in paused time, against a fake API server whose connections can fail.
 
 use super::*;
 use http::{Method, Request, Response};
@@ -49,7 +49,7 @@ impl Fake {
         let mut sent: Value = serde_json::from_slice(body).unwrap();
         let version = sent["metadata"].get("resourceVersion");
         let conflict = match (&state.lease, version) {
-            // The lease was deleted, so its UID matches no object.
+            // The lease was deleted, so no object has the UID in the request.
             (None, Some(_)) => Some(409),
             (Some(_), None) => Some(422),
             (Some(now), Some(version)) => {
@@ -73,7 +73,7 @@ impl Fake {
             async move {
                 let (head, body) = request.into_parts();
                 let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
-                // Request and response take time, and the link can change in between.
+                // A request and its response take up to 150 ms each. The link can change in between.
                 sleep(Duration::from_millis(fastrand::u64(1..150))).await;
                 let (code, value) = match *link.lock() {
                     Link::Cut => (0, Value::Null),
@@ -137,7 +137,7 @@ async fn at_most_one_of_three_candidates_leads_while_links_break() {
         let (mut samples, mut without) = (0, 0);
         for _ in 0..60 {
             for candidate in &candidates {
-                // The leader loses its link in more than half of the rounds.
+                // The link of the leader breaks in 60 % of the rounds, the link of a follower in 20 %.
                 let breaks = if candidate.leads() { 0.6 } else { 0.2 };
                 let link = match fastrand::f64() {
                     chance if chance > breaks => Link::Works,
@@ -156,7 +156,10 @@ async fn at_most_one_of_three_candidates_leads_while_links_break() {
             }
         }
         assert_eq!(leaders.len(), 3, "seed {seed}");
-        assert!(without < samples * 3 / 4, "{without} of {samples} without a leader, seed {seed}");
+        assert!(
+            without < samples * 3 / 4,
+            "{without} of {samples} samples have no leader, seed {seed}"
+        );
     }
 }
 
@@ -174,7 +177,7 @@ async fn one_of_two_candidates_leads_and_keeps_leading() {
     assert_eq!(second.lease_state(), LeaseState::Follower { holder: Some("a".into()) });
     assert_eq!(fake.spec("leaseTransitions"), 0);
     let requests = fake.0.lock().requests;
-    assert!(requests < 700, "{requests} requests of two in 10 minutes");
+    assert!(requests < 700, "the two candidates sent {requests} requests in 10 minutes");
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,7 +214,7 @@ async fn a_killed_leader_is_replaced_within_20_s_and_not_before_its_deadline() {
         assert!(first.leads());
         first.running.abort();
         let killed = Instant::now();
-        // In every second run, the kubelet restarts the container.
+        // In every second run, the kubelet restarts the container of the killed leader.
         sleep(SECOND).await;
         let successor = (seed % 2 == 0).then(|| fake.start("pod-a_3"));
         let leads = || [other.leads(), successor.as_ref().is_some_and(Candidate::leads)];
@@ -219,7 +222,8 @@ async fn a_killed_leader_is_replaced_within_20_s_and_not_before_its_deadline() {
             sleep(Duration::from_millis(50)).await;
             assert!(killed.elapsed() < SECOND * 20, "seed {seed}");
         }
-        // A suspended leader still holds its state, so its deadline must have passed by now.
+        // The task of `first` was aborted, so its state is still `Leader`. The end of the leadership in this state must
+        // have passed by now.
         assert!(!first.leads(), "seed {seed}");
         let by = leads();
         for _ in 0..30 {
@@ -256,7 +260,8 @@ async fn a_follower_does_not_release_the_lease() {
 async fn a_stop_during_a_request_still_releases_the_lease() {
     let fake = Fake::default();
     let first = fake.start("a");
-    // The server creates the lease within 450 ms. The candidate might not have received the response yet.
+    // The server creates the lease within 450 ms. The candidate might not have received the response when `stop` is
+    // cancelled.
     while fake.0.lock().lease.is_none() {
         sleep(Duration::from_millis(1)).await;
     }
@@ -292,7 +297,7 @@ async fn a_suspended_process_does_not_lead_when_it_resumes() {
     let only = fake.start("a");
     sleep(SECOND * 3).await;
     assert!(only.leads());
-    // Time passes while the elector's task does not run.
+    // `advance` moves the clock while the elector's task does not run, as in a suspended process.
     tokio::time::advance(SECOND * 60).await;
     assert!(!only.leads());
 }

@@ -7,7 +7,7 @@ pub use self::paths::FieldPathSet;
 
 use std::{borrow::Cow, ops::Range};
 
-/// A position in JSON text. Methods return `None` if the text is not JSON. No text causes a panic.
+/// A position in JSON text. The methods return `None` if the text is not JSON. No text causes a panic.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonCursor<'a> {
     text: &'a [u8],
@@ -15,14 +15,14 @@ pub struct JsonCursor<'a> {
 }
 
 impl<'a> JsonCursor<'a> {
-    /// A cursor before the first value of `text`.
+    /// Creates a cursor at the first value of `text`.
     #[must_use]
     pub fn new(text: &'a [u8]) -> Self {
         Self { text, at: 0 }
     }
 
-    /// Moves to the value of the member `field`. `Some(false)`: the value here is not an object, or
-    /// it has no such member.
+    /// Moves to the value of the member `field` in the object at the cursor. Returns `Some(false)` if the value at the
+    /// cursor is not an object, or has no such member.
     pub fn seek(&mut self, field: &str) -> Option<bool> {
         if self.peek()? != b'{' {
             return Some(false);
@@ -44,13 +44,13 @@ impl<'a> JsonCursor<'a> {
         }
     }
 
-    /// Consumes the value here and returns its text.
+    /// Consumes the value at the cursor and returns its text.
     pub fn raw(&mut self) -> Option<&'a [u8]> {
         let range = self.range()?;
         self.text.get(range)
     }
 
-    /// Consumes the value here and returns its byte range.
+    /// Consumes the value at the cursor and returns its byte range.
     fn range(&mut self) -> Option<Range<usize>> {
         self.peek()?;
         let from = self.at;
@@ -58,8 +58,8 @@ impl<'a> JsonCursor<'a> {
         Some(from..self.at)
     }
 
-    /// Calls `each` with the unescaped name and value of each member of an object of strings. Any
-    /// other value has no members. `None` at the first member that is not a string; `each` has
+    /// Reads an object of strings at the cursor: calls `each` with the unescaped name and value of each member. A value
+    /// that is not an object has no members. Returns `None` at the first member that is not a string; `each` has
     /// received the members before it.
     pub fn strings(mut self, each: &mut impl FnMut(&str, &str)) -> Option<()> {
         if self.peek()? != b'{' {
@@ -79,7 +79,7 @@ impl<'a> JsonCursor<'a> {
         }
     }
 
-    /// The next byte that is not white space. It is not consumed.
+    /// Returns the next byte that is not white space, and does not consume it.
     pub(super) fn peek(&mut self) -> Option<u8> {
         #[cfg(test)]
         PEEKS.set(PEEKS.get() + 1);
@@ -96,19 +96,19 @@ impl<'a> JsonCursor<'a> {
         self.at += 1;
     }
 
-    /// Consumes `byte`. `None`: another byte comes next.
+    /// Consumes `byte`; returns `None` if another byte comes next.
     pub(super) fn take(&mut self, byte: u8) -> Option<()> {
         (self.peek()? == byte).then(|| self.step())
     }
 
-    /// Consumes a comma (`true`) or `close` (`false`).
+    /// Consumes a comma or `close`. Returns `true` for a comma, `false` for `close`, and `None` for any other byte.
     pub(super) fn more(&mut self, close: u8) -> Option<bool> {
         let byte = self.peek()?;
         self.at += 1;
         (byte == b',' || byte == close).then_some(byte == b',')
     }
 
-    /// Consumes a string and returns it without its quotes. Escapes stay as they are.
+    /// Consumes a string and returns its text between the quotes, with its escapes unchanged.
     pub(super) fn string(&mut self) -> Option<&'a [u8]> {
         self.take(b'"')?;
         let from = self.at;
@@ -128,13 +128,12 @@ impl<'a> JsonCursor<'a> {
         unescape(self.string()?)
     }
 
-    /// Consumes one value.
     pub(super) fn skip(&mut self) -> Option<()> {
         self.step_over(0)
     }
 
-    /// Skips to the end of the innermost `depth` lists and objects. With depth 0, skips one value. A counter replaces
-    /// recursion, so hostile nesting cannot overflow the stack.
+    /// Moves behind the end of the innermost `depth` open lists and objects. With depth 0, skips one value. The
+    /// function counts brackets and does not recurse, so deeply nested input cannot overflow the stack.
     pub(super) fn step_over(&mut self, mut depth: usize) -> Option<()> {
         loop {
             match self.peek()? {
@@ -168,8 +167,8 @@ impl<'a> JsonCursor<'a> {
     }
 }
 
-/// The byte range of the member at `path`, a list of names through nested objects. `None`: there is
-/// no such member.
+/// Returns the byte range of the value at `path`, a list of member names through nested objects. Returns `None` if
+/// there is no such member.
 pub(super) fn find(text: &[u8], path: &[&str]) -> Option<Range<usize>> {
     let mut at = JsonCursor::new(text);
     for name in path {
@@ -178,7 +177,7 @@ pub(super) fn find(text: &[u8], path: &[&str]) -> Option<Range<usize>> {
     at.range()
 }
 
-/// Unescapes a JSON string, given without its quotes.
+/// Unescapes a JSON string, which the caller passes without its quotes.
 pub(super) fn unescape(string: &[u8]) -> Option<Cow<'_, str>> {
     if !string.contains(&b'\\') {
         return std::str::from_utf8(string).ok().map(Cow::Borrowed);
@@ -189,8 +188,8 @@ pub(super) fn unescape(string: &[u8]) -> Option<Cow<'_, str>> {
 
 #[cfg(test)]
 thread_local! {
-    /// Number of calls of [`JsonCursor::peek`] in this thread, about four for each member. Tests
-    /// measure costs with it.
+    /// Number of calls of [`JsonCursor::peek`] in this thread, about four for each member. With this number, tests
+    /// measure the cost of a walk.
     pub(super) static PEEKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

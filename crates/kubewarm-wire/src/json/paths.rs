@@ -1,12 +1,12 @@
-//! Combines field paths into a tree, so that one walk finds the values of all of them.
+//! Combines field paths into a tree, so that one walk through a body finds the values of all paths.
 
 use kubewarm_api::model::FieldPath;
 use std::collections::BTreeMap;
 
-/// A set of field paths without duplicates. One walk of a body finds the values of all paths
-/// ([`Cursor::values`]).
+/// A set of field paths without duplicates. [`JsonCursor::values`] finds the values of all paths in
+/// one walk through a body.
 ///
-/// [`Cursor::values`]: super::JsonCursor::values
+/// [`JsonCursor::values`]: super::JsonCursor::values
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldPathSet {
     all: Vec<FieldPath>,
@@ -14,28 +14,29 @@ pub struct FieldPathSet {
     fields: usize,
 }
 
-/// The paths that end at one position of a body, or continue below it.
+/// One position in a body: the path that ends there, and the paths that continue below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FieldPathNode {
-    /// Number of this field among all fields of the tree.
+    /// Sequence number of this field among all fields of the tree, counted from 0.
     pub(super) number: usize,
-    /// Index of the path that ends here. Its values are the scalars at this position.
+    /// Index in [`FieldPathSet::all`] of the path that ends at this position. The values of this
+    /// path are the scalars at this position.
     pub(super) end: Option<usize>,
-    /// The next fields of the paths, by name, if the value here is an object. There are at most as
-    /// many as there are paths.
+    /// The nodes of the members that the paths select, by member name, if the value at this
+    /// position is an object. There are at most as many as there are paths.
     pub(super) fields: BTreeMap<Box<[u8]>, Self>,
-    /// The rest of the paths for each element, if the value here is a list.
+    /// The node of each element, if the value at this position is a list.
     pub(super) elements: Option<Box<Self>>,
 }
 
 impl FieldPathSet {
-    /// The paths in the order of their insertion.
+    /// Returns the paths in the order of their insertion.
     #[must_use]
     pub fn all(&self) -> &[FieldPath] {
         &self.all
     }
 
-    /// Whether there is no path.
+    /// Returns whether the set contains no path.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -45,7 +46,7 @@ impl FieldPathSet {
         &self.root
     }
 
-    /// Number of fields in the tree. `FieldPathNode::number` is always smaller.
+    /// Returns the number of fields in the tree. `FieldPathNode::number` is always smaller.
     pub(super) fn fields(&self) -> usize {
         self.fields
     }
@@ -92,7 +93,7 @@ mod tests {
         let paths = of(&["a.b", "a.c[*].d", "a.b", "a.c", "a.c[*].d.e"]);
         let texts: Vec<_> = paths.all().iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["a.b", "a.c[*].d", "a.c", "a.c[*].d.e"]);
-        assert_eq!(paths.fields(), 5, "a, b, c, d, e");
+        assert_eq!(paths.fields(), 5, "the fields are a, b, c, d and e");
         assert_eq!((of(&[]).is_empty(), of(&[]).fields()), (true, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! Finds the values of many field paths in one walk of a body.
+//! Finds the values of many field paths in one walk through a body.
 
 use super::{
     JsonCursor,
@@ -7,31 +7,31 @@ use super::{
 };
 use std::{collections::BTreeMap, mem};
 
-/// The state of a walk. The walk recurses once for each step of a path; a path has at most 64
-/// steps.
+/// The state of a walk through a body. The walk recurses once for each step of a path, and a path
+/// has at most 64 steps.
 struct JsonWalk<'w, E> {
     each: &'w mut E,
     /// Number of objects visited so far.
     objects: usize,
-    /// For each field number, the number of the object that last contained the field. It detects
-    /// duplicate members.
+    /// For each field number, the number of the object that last contained the field. The walk
+    /// detects duplicate members of an object with it.
     found_in: Vec<usize>,
 }
 
 impl JsonCursor<'_> {
-    /// Calls `each` for every scalar that a path finds, with the index of the path. Strings are
-    /// unescaped; numbers and booleans are as written. Objects, lists and nulls at the end of a
-    /// path are no values. The first of several members with the same name counts. The values of a
-    /// path do not depend on the other paths.
+    /// Calls `each` with the index of a path and the text of a scalar, for every scalar that a path
+    /// finds. Strings are unescaped; numbers and booleans are as in the body. An object, a list or
+    /// a null at the end of a path is no value. If an object has several members with the same
+    /// name, only the first one counts. The values of a path do not depend on the other paths.
     ///
-    /// `None` if the part of the text that was read is not JSON. `each` has received all values
-    /// before that part.
+    /// Returns `None` if the part of the text that the walk has read is not JSON. `each` has
+    /// received all values before that part.
     ///
     /// # Cost
     ///
-    /// One walk of the text, up to the last possible value: about 1 ns for each byte, for any
-    /// number of paths. If the text is JSON, no byte is visited twice. The walk looks up each
-    /// member of an object among the next fields of the paths.
+    /// One walk through the text, up to the last possible value: about 1 ns for each byte, for any
+    /// number of paths. If the text is JSON, the walk visits no byte twice. The walk looks up each
+    /// member of an object in a map of the next fields of the paths.
     pub fn values(
         mut self,
         paths: &FieldPathSet,
@@ -41,9 +41,10 @@ impl JsonCursor<'_> {
         self.value(paths.root(), &mut walk).map(|_left_open| ())
     }
 
-    /// Finds the values of the paths in `node`, which start at the value here. Stops as soon as no
-    /// more values are possible, even inside nested lists and objects. Returns the number of these
-    /// that are still open; a caller that continues consumes the rest of them.
+    /// Finds the values of the paths in `node`, which start at the value at the cursor. Stops as
+    /// soon as no more values are possible, even inside nested lists and objects. Returns how many
+    /// of these lists and objects are still open. To continue behind the value, a caller calls
+    /// `leave` with this number.
     fn value<E: FnMut(usize, &str)>(
         &mut self,
         node: &FieldPathNode,
@@ -60,7 +61,7 @@ impl JsonCursor<'_> {
             }
             b'"' => {
                 let string = self.string()?;
-                // A string with an invalid escape is no value.
+                // A path ignores a string with an invalid escape.
                 if let Some(path) = node.end
                     && let Some(text) = unescape(string)
                 {
@@ -81,8 +82,8 @@ impl JsonCursor<'_> {
         }
     }
 
-    /// Visits the members of an object whose opening brace is consumed. Returns the same as
-    /// [`JsonCursor::value`].
+    /// Visits the members of an object whose opening brace is consumed. Returns how many lists and
+    /// objects are still open, as [`JsonCursor::value`] does.
     fn members<E: FnMut(usize, &str)>(
         &mut self,
         fields: &BTreeMap<Box<[u8]>, FieldPathNode>,
@@ -98,8 +99,8 @@ impl JsonCursor<'_> {
             let name = self.string()?;
             self.take(b':')?;
             let field = fields.get(name).or_else(|| {
-                // A path contains no character that JSON escapes. So an escaped name can match only
-                // after unescaping.
+                // A path contains no character that JSON escapes, so no name in `fields` has an
+                // escape. A name with a backslash can match only after unescaping.
                 memchr::memchr(b'\\', name)?;
                 fields.get(unescape(name)?.as_bytes())
             });
@@ -123,8 +124,8 @@ impl JsonCursor<'_> {
         }
     }
 
-    /// Visits the elements of a list whose opening bracket is consumed. Returns the same as
-    /// [`JsonCursor::value`].
+    /// Visits the elements of a list whose opening bracket is consumed. Returns how many lists and
+    /// objects are still open, as [`JsonCursor::value`] does.
     fn elements<E: FnMut(usize, &str)>(
         &mut self,
         node: &FieldPathNode,
@@ -144,10 +145,10 @@ impl JsonCursor<'_> {
         }
     }
 
-    /// Moves to the end of the value that begins at `start`; `open` lists and objects of it are
-    /// still open. `open` is `None` if the value is not JSON. Then the value is skipped by its
-    /// brackets, as if no path led into it, so later values do not depend on the paths. `None` if
-    /// the brackets do not match.
+    /// Moves to the end of the value that begins at `start`, in which `open` lists and objects are
+    /// still open. If `open` is `None`, the value is not JSON. The function then skips the value by
+    /// its brackets, as if no path led into it. So later values do not depend on the paths. Returns
+    /// `None` if the brackets do not match.
     fn leave(&mut self, start: Self, open: Option<usize>) -> Option<()> {
         match open {
             Some(0) => return Some(()),
@@ -170,7 +171,7 @@ mod tests {
         texts.iter().map(|text| FieldPath::parse(text).unwrap()).collect()
     }
 
-    /// The values of each path.
+    /// Returns the values of each path, and `None` as the second result if the text is not JSON.
     fn all_values(json: &[u8], paths: &FieldPathSet) -> (Vec<Vec<String>>, Option<()>) {
         let mut seen = vec![Vec::new(); paths.all().len()];
         let done = JsonCursor::new(json)
@@ -183,7 +184,7 @@ mod tests {
         done.and_then(|()| seen.pop())
     }
 
-    /// The expected values: follows one path step by step through a parsed document.
+    /// Collects the expected values: follows one path step by step through a parsed document.
     fn reference_values(value: &Value, steps: &[(&str, bool)], found: &mut Vec<String>) {
         let Some((&(field, is_list), rest)) = steps.split_first() else {
             match value {
@@ -242,7 +243,7 @@ mod tests {
         assert!(done.is_some());
     }
 
-    /// Number of calls of `peek` during a walk of `json` for `paths`.
+    /// Returns the number of calls of `peek` during a walk of `json` for `paths`.
     fn peeks(json: &str, paths: &FieldPathSet) -> usize {
         let before = PEEKS.get();
         all_values(json.as_bytes(), paths);
@@ -275,11 +276,14 @@ mod tests {
         let (seen, _) = all_values(body.as_bytes(), &paths(&["a.b.c"]));
         assert_eq!(seen, [["1"]]);
         assert!(peeks(&body, &paths(&["a.b.c"])) < 30);
-        // A list is not searched if a path expects an object there.
-        assert!(peeks(&body, &paths(&["a.e.x", "a.b.d.x"])) < 2_500, "`d` is skipped before `e`");
+        // The walk does not search a list in which a path expects an object.
+        assert!(
+            peeks(&body, &paths(&["a.e.x", "a.b.d.x"])) < 2_500,
+            "the walk searches `d` or `e`"
+        );
     }
 
-    /// Documents in which the paths of `some_paths` find values.
+    /// Generates documents in which the paths of `some_paths` find values.
     fn document() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),

@@ -11,21 +11,20 @@ use kubewarm_api::model::{
 };
 use std::{cmp::Ordering, collections::BTreeSet};
 
-/// Maximum number of requirements and values together. Each watch keeps its own, and each access
-/// review contains them.
+/// Maximum number of requirements and values of a label selector, counted together. The limit
+/// bounds memory: each watch keeps its selector, and each access review contains one.
 const MOST: usize = 1_024;
-/// Maximum number of requirements. Each event is compared with all requirements of a watch. A list
-/// compares each object with its `<` and `>` requirements. The selector of an informer has at most
-/// 32 requirements.
+/// Maximum number of requirements of a label selector. The limit bounds CPU time: kubewarm compares
+/// each event with all requirements of a watch, and each object with the `<` and `>` requirements
+/// of a list. The selector of an informer has at most 32 requirements.
 const MOST_REQUIREMENTS: usize = 64;
 
-/// The white space between tokens.
 const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// First characters of operators and punctuation.
+/// First characters of the operators and of the punctuation in a selector.
 const SIGNS: &str = "=!(),><";
 
-/// The part of a selector that is not parsed yet.
+/// A parser whose `rest` is the part of the selector that is not parsed yet.
 struct LabelSelectorParser<'a> {
     rest: &'a str,
 }
@@ -34,14 +33,16 @@ struct LabelSelectorParser<'a> {
 ///
 /// # Errors
 ///
-/// 400 with the API server's message. A selector above the limits of this file can still succeed at
-/// the API server (`StatusError::is_specific_to_cache`).
+/// 400 with the API server's message; 400 also for a selector above the limits of this file. The
+/// API server can accept such a selector, so its error is `StatusError::is_specific_to_cache`.
 pub(super) fn parse(text: &str) -> Result<LabelSelector, StatusError> {
-    // The API server stops at a NUL and ignores the requirements after it.
+    // The API server stops at a NUL and ignores the requirements after it. kubewarm rejects the
+    // whole selector.
     if text.contains('\0') {
         return Err(StatusError::bad_request("found a NUL character in the label selector"));
     }
-    // Commas separate requirements and values, so there is at most one more than there are commas.
+    // Commas separate requirements and values, so their number is at most the number of commas plus
+    // one.
     if text.matches(',').count() >= MOST {
         return Err(StatusError::too_much("label", MOST, "requirements and values"));
     }
@@ -124,7 +125,8 @@ impl<'a> LabelSelectorParser<'a> {
         Ok(())
     }
 
-    /// Parses `(x,y,z)`. `()` is the empty value, and so is a missing value next to a comma.
+    /// Parses a list of values such as `(x,y,z)`. `()` is a list with one empty value. A missing
+    /// value next to a comma is an empty value, too.
     fn values(&mut self) -> Result<BTreeSet<&'a str>, String> {
         let open = self.take();
         if open != "(" {
@@ -178,8 +180,8 @@ impl<'a> LabelSelectorParser<'a> {
         LabelSelectorParser { rest: self.rest }.take()
     }
 
-    /// Consumes the next token: a word, or one of `= == != ! > < ( ) ,`. At the end, the token is
-    /// empty.
+    /// Consumes the next token: a word, or one of `= == != ! > < ( ) ,`. At the end of the
+    /// selector, the token is empty.
     fn take(&mut self) -> &'a str {
         let text = self.rest.trim_start_matches(SPACES);
         let length = match text.as_bytes() {
@@ -219,7 +221,7 @@ fn checked(
     })
 }
 
-/// A requirement with `<` or `>`. `values` contains exactly one value.
+/// Returns a requirement with `<` or `>`. `values` contains exactly one value.
 fn compared(
     key: &str,
     order: Ordering,
@@ -235,7 +237,7 @@ fn compared(
              integer"
         ));
     }
-    // A label's value cannot begin with `-`, so a negative bound is one of these errors.
+    // The value of a label cannot begin with `-`, so `wrong_values` reports a negative bound.
     faults.extend(wrong_values(key, values));
     match bound {
         Some(bound) if faults.is_empty() => {

@@ -1,4 +1,4 @@
-//! Tests of the grammar of label selectors, and of its error messages.
+//! Tests the grammar of label selectors, and its error messages.
 
 use super::*;
 use proptest::prelude::*;
@@ -100,7 +100,7 @@ fn errors_have_the_messages_of_the_api_server() {
 }
 
 #[test]
-fn selectors_above_the_limits_are_refused() {
+fn selectors_above_the_limits_are_rejected() {
     let many = |most: usize, each: &str| vec![each; most].join(",");
     assert!(parse(&format!("a in ({})", many(MOST, "v"))).is_ok());
     assert!(refusal(&format!("a in ({})", many(MOST + 1, "v"))).contains("at most 1024"));

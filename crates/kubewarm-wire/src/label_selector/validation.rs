@@ -9,11 +9,13 @@ const NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', an
                     '123-abc', regex used for validation is \
                     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
-/// Maximum number of values that an error message names; the rest is counted. A message is about
-/// 100 times as long as its value, and clients receive it before they are authenticated.
+/// Maximum number of invalid values that an error message quotes. If there are more, the message
+/// ends with their number. The text about a value is about 100 times as long as the value, and
+/// clients receive it before they are authenticated.
 const NAMED: usize = 16;
 
-/// One message for each invalid value. Above `NAMED` values, one more message counts the rest.
+/// Returns one message for each invalid value. Above `NAMED` values, one more message contains the
+/// number of the other values.
 pub(super) fn wrong_values(key: &str, values: &BTreeSet<&str>) -> Vec<String> {
     let is_wrong =
         |value: &str| LabelRequirement::new("a", LabelSelectorOperator::In, [value]).is_err();
@@ -41,7 +43,7 @@ pub(super) fn aggregated(faults: &[String]) -> String {
     }
 }
 
-/// The message of `IsLabelKey` in apimachinery for an invalid key.
+/// Returns the message of `IsLabelKey` in apimachinery for an invalid key.
 pub(super) fn key_fault(key: &str) -> String {
     let (prefix, name) = match key.split_once('/') {
         None => (None, key),
@@ -81,7 +83,7 @@ pub(super) fn key_fault(key: &str) -> String {
     faults.join("; ")
 }
 
-/// The message of `IsLabelValue` in apimachinery for an invalid value.
+/// Returns the message of `IsLabelValue` in apimachinery for an invalid value.
 fn value_fault(value: &str) -> String {
     let mut faults = Vec::new();
     if value.len() > 63 {

@@ -17,17 +17,17 @@ use std::{num::NonZeroU64, sync::Arc};
 /// A parsed read request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// The profile in a path below `/profiles/<namespace>/<name>`. Only the informers of this
-    /// profile serve the request.
+    /// The profile in a path below `/profiles/<namespace>/<name>`. kubewarm serves such a request only from the
+    /// informers of this profile.
     pub profile: Option<ProfileRef>,
-    /// The target of the request.
+    /// The document or the objects that the client requests.
     pub target: RequestTarget,
 }
 
-/// The target of a read request.
+/// The document or the objects that a read request names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestTarget {
-    /// A document that describes the API. The `DiscoveryForm` has an effect at `/api` and `/apis` only.
+    /// A document that describes the API. The [`DiscoveryForm`] has an effect at `/api` and `/apis` only.
     Document(ApiDocument, DiscoveryForm),
     /// Objects of one resource.
     Objects(ObjectRequest),
@@ -44,23 +44,24 @@ pub struct ObjectRequest {
     pub name: Option<Arc<str>>,
     /// The label selector. Empty for a get.
     pub labels: LabelSelector,
-    /// The field selector. The caller checks whether the kind supports its fields. Empty for a get.
+    /// The field selector. The caller of the parser must check whether the kind supports its fields. Empty for a get.
     pub fields: FieldSelector,
     /// The required version of the response.
     pub version_match: VersionMatch,
-    /// Maximum number of objects. `None` also where the API server ignores the limit.
+    /// Maximum number of objects in a response. `None` if the client sets no limit, or if the API server would ignore
+    /// the limit.
     pub limit: Option<NonZeroU64>,
     /// The form of the response, or of each event of a watch.
     pub form: ResponseForm,
-    /// The options of a watch; `None` for a get or a list. In a watch, `at` applies to the initial
-    /// state, and `limit` is always `None`.
+    /// The options of a watch; `None` for a get or a list. In a watch, `version_match` applies to the initial state,
+    /// and `limit` is always `None`.
     pub watch: Option<WatchOptions>,
 }
 
 /// The required version of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionMatch {
-    /// At least the newest version when the request arrives: the client set no version.
+    /// At least the newest version at the time of the request: the client set no version.
     Latest,
     /// Any version that is stored: the client set version 0.
     Any,
@@ -70,10 +71,10 @@ pub enum VersionMatch {
     Exact(ResourceVersion),
     /// The next page of a list.
     Continue {
-        /// The version of the earlier pages. `None`: the newest version.
+        /// The version of the earlier pages of the list. `None`: the newest version.
         version: Option<ResourceVersion>,
-        /// The last object of the previous page, which can be deleted by now. If the path has a
-        /// namespace, the object is in that namespace.
+        /// The last object of the previous page. The object can be deleted by now. If the path has a namespace, the
+        /// object is in that namespace.
         after: ObjectKey,
     },
 }
@@ -83,21 +84,20 @@ pub enum VersionMatch {
 pub struct AccessAttributes<'a> {
     /// `get`, `list` or `watch`.
     pub verb: &'static str,
-    /// Empty for the core group.
+    /// The API group. Empty for the core group.
     pub group: &'a str,
-    /// Such as `v1`.
+    /// The API version, such as `v1`.
     pub version: &'a str,
     /// The plural name, such as `pods`.
     pub resource: &'a str,
-    /// Empty for all namespaces, and for cluster-scoped resources.
+    /// The namespace. Empty for all namespaces, and for cluster-scoped resources.
     pub namespace: &'a str,
-    /// Empty for all names.
+    /// The name of the object. Empty for all names.
     pub name: &'a str,
 }
 
 impl RequestInfo {
-    /// Parses a request. `path` and `query` are still percent-encoded; `accept` is the first
-    /// `Accept` header.
+    /// Parses a read request. `path` and `query` are still percent-encoded; `accept` is the first `Accept` header.
     ///
     /// # Errors
     ///
@@ -128,8 +128,8 @@ impl RequestInfo {
     }
 }
 
-/// The checks have the API server's order: the media type, each option, then combinations of
-/// options.
+/// Parses a request for objects. The checks have the API server's order, so that the first error is the same as the API
+/// server's: the media type, each option, then combinations of options.
 fn objects(
     method: &str,
     resource_path: ResourcePath,
@@ -168,7 +168,7 @@ fn objects(
     Ok(objects)
 }
 
-/// The API's verb for an HTTP method other than `GET`.
+/// Returns the API's verb for an HTTP method other than `GET`. `is_named`: the path contains an object's name.
 fn verb(method: &str, is_named: bool) -> Option<&'static str> {
     Some(match (method, is_named) {
         ("POST", _) => "create",
@@ -181,24 +181,23 @@ fn verb(method: &str, is_named: bool) -> Option<&'static str> {
 }
 
 impl ObjectRequest {
-    /// The only name that objects in the response can have: from the path of a get, or from the
+    /// Returns the only name that objects in the response can have. The name comes from the path of a get, or from the
     /// selector `metadata.name=`.
     #[must_use]
     pub fn single_name(&self) -> Option<&str> {
         self.name.as_deref().or_else(|| self.fields.name())
     }
 
-    /// The field selector for the access review, because authorizers can permit a list for certain
-    /// fields. It omits declared indexes, which authorizers do not support.
+    /// Returns the field selector for the access review, because an authorizer can permit a list for certain fields
+    /// only. The result omits declared indexes, which authorizers do not support.
     #[must_use]
     pub fn reviewed_fields(&self) -> FieldSelector {
         self.fields.without_indexes()
     }
 
-    /// The permission that the request needs, by the API server's rules. A list with
-    /// `metadata.name=` needs `list` on that name. A Namespace object counts as part of its own
-    /// namespace. The review and the query use the same fields, so a caller reads only what the
-    /// review covers.
+    /// Returns the permission that the request needs, by the API server's rules. A list with `metadata.name=` needs
+    /// `list` on that name. A Namespace object counts as part of its own namespace. The access review and the query use
+    /// the same fields, so a caller reads only what the review covers.
     #[must_use]
     pub fn access_attributes(&self) -> AccessAttributes<'_> {
         let name = self.name.as_deref();
@@ -221,8 +220,8 @@ impl ObjectRequest {
     }
 }
 
-/// Whether `name` is a valid path segment (`IsValidPathSegmentName` of apimachinery). No object has
-/// any other name, so the review omits it.
+/// Returns whether `name` is a valid path segment (`IsValidPathSegmentName` of apimachinery). No object has an invalid
+/// name, so the access review omits such a name.
 fn is_reviewable(name: &str) -> bool {
     !matches!(name, "." | "..") && !name.contains(['/', '%'])
 }

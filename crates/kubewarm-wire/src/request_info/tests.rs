@@ -1,4 +1,4 @@
-//! Tests of parsed requests, and of the permission that each needs.
+//! Tests the parsing of requests, and the permission that each request needs.
 
 use super::*;
 use crate::ObjectForm;
@@ -15,7 +15,7 @@ fn objects_of(path: &str, query: &str) -> ObjectRequest {
     }
 }
 
-/// The verb, resource, namespace and name in the access review.
+/// Returns verb, resource, namespace and name in the access review of the request.
 fn reviewed(path: &str, query: &str) -> String {
     let objects = objects_of(path, query);
     let AccessAttributes { verb, group, version, resource, namespace, name } =

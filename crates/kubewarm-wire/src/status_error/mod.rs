@@ -1,4 +1,4 @@
-//! Defines the errors of requests, with the API server's messages.
+//! Defines the errors of requests, with the messages of the API server.
 
 mod quoting;
 mod rejection;
@@ -19,10 +19,10 @@ use super::AccessAttributes;
 use kube::core::response::{StatusCause, StatusDetails};
 use kubewarm_api::model::{GroupResource, ResourceVersion};
 
-/// The error response to a request, which is sent as a `Status`.
+/// The error response to a request, which kubewarm sends as a `Status`.
 ///
 /// Messages, reasons and details match the API server's for the same error, because clients compare
-/// them and people recognize them. Errors that only a cache has use the same format.
+/// them and people recognize them. Errors that only kubewarm has use the same format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct StatusError {
@@ -30,45 +30,44 @@ pub struct StatusError {
     reason: &'static str,
     message: String,
     details: Option<Box<StatusDetails>>,
-    /// `metadata.continue`, with which a client can resume an expired list.
+    /// `metadata.continue`: the token with which a client can resume an expired list.
     token: Option<String>,
-    /// Whether the request can succeed at the API server.
+    /// Whether the request can succeed at the API server, although it fails in kubewarm.
     is_specific_to_cache: bool,
-    /// Whether the caller or a missing permission is the cause, although the code is 429 or 5xx.
+    /// Whether the caller or a missing permission causes this error with code 429 or 5xx.
     is_rejection: bool,
 }
 
-/// The media type of all JSON responses.
 const MEDIA_TYPE: &str = "application/json";
 
 impl StatusError {
-    /// The HTTP status code.
+    /// Returns the HTTP status code.
     #[must_use]
     pub fn code(&self) -> u16 {
         self.code
     }
 
-    /// The `reason`. Its values are a closed set, so a metric can use it as a label.
+    /// Returns the `reason`. The values are a closed set, so a metric can use them as a label.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         self.reason
     }
 
-    /// The message for people. It can quote text of the request, so escape it before you log it.
+    /// Returns the message for people. The message can quote the request, so escape it for logs.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Value of the `Retry-After` header in seconds. Clients do not retry without this header.
+    /// Returns the `Retry-After` header in seconds. Clients retry only with this header.
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
         let seconds = self.details.as_ref()?.retry_after_seconds;
         (seconds > 0).then(|| seconds.into())
     }
 
-    /// Whether the request fails in kubewarm only and can succeed at the API server. If forwarding
-    /// is on, the server then forwards the request.
+    /// Returns whether the request fails in kubewarm only and can succeed at the API server. If
+    /// forwarding is on, kubewarm then forwards the request.
     #[must_use]
     pub fn is_specific_to_cache(&self) -> bool {
         self.is_specific_to_cache
@@ -121,7 +120,8 @@ impl StatusError {
         Self::new(403, "Forbidden", because(message, reason)).with("", "", "")
     }
 
-    /// 403 for any target, such as for impersonation that kubewarm cannot check.
+    /// 403 for a cause without its own function here, such as impersonation that kubewarm cannot
+    /// check.
     #[must_use]
     pub fn refused(why: &str) -> Self {
         Self::new(403, "Forbidden", format!("forbidden: {why}")).with("", "", "")
@@ -136,7 +136,7 @@ impl StatusError {
         Self::new(403, "CannotForward", message).with("", "", "")
     }
 
-    /// 413: the body is larger than the API server's limit. `most` is the limit in bytes.
+    /// 413: the request body is larger than the API server's limit of `most` bytes.
     #[must_use]
     pub fn too_large_body(most: u64) -> Self {
         let message = format!("the body is larger than {most} bytes");
@@ -149,15 +149,15 @@ impl StatusError {
         Self::new(413, "RequestEntityTooLarge", "a read has no body").with("", "", "")
     }
 
-    /// 404: the object does not exist. Clients treat this as a deletion, so use it only if a fresh
-    /// informer without selectors covers the object.
+    /// 404: the object does not exist. Clients treat this error as a deletion. So use it only if a
+    /// fresh informer without selectors covers the object.
     #[must_use]
     pub fn not_found(resource: &GroupResource, name: &str) -> Self {
         Self::new(404, "NotFound", format!("{resource} {} not found", quoted(name)))
             .about(resource, name)
     }
 
-    /// 404: the document or the path does not exist.
+    /// 404: the path names no resource and no document that kubewarm serves.
     #[must_use]
     pub fn no_such_path() -> Self {
         let message = "the server could not find the requested resource";
@@ -172,7 +172,7 @@ impl StatusError {
         Self::new(405, "MethodNotAllowed", message).about(resource, "").specific_to_cache()
     }
 
-    /// 405 for a path without a resource, or a method that the Kubernetes API does not have.
+    /// 405: the path names no resource, or the Kubernetes API does not have the method.
     #[must_use]
     pub(super) fn only_get() -> Self {
         let message = "the server does not allow this method on the requested resource";
@@ -203,7 +203,7 @@ impl StatusError {
         Self::new(406, "NotAcceptable", message).about(resource, "").specific_to_cache()
     }
 
-    /// 410: the store's event log no longer contains the exact version of a list.
+    /// 410: a list requests an exact version that the store's event log no longer contains.
     #[must_use]
     pub fn expired() -> Self {
         let message = "The resourceVersion for the provided list is too old.";
@@ -211,7 +211,7 @@ impl StatusError {
     }
 
     /// 410: the store's event log no longer contains the version of a list's earlier pages. `token`
-    /// continues the list at the newest version. Without `token`, the client has to list again.
+    /// continues the list at the newest version. Without `token`, the client must list again.
     #[must_use]
     pub fn expired_continue(token: Option<String>) -> Self {
         let mut message =
@@ -229,22 +229,22 @@ impl StatusError {
         Self { token, ..Self::new(410, "Expired", message) }
     }
 
-    /// 410: the event log does not contain all changes since `version`. It starts after `oldest`.
+    /// 410: the event log contains only the changes after `oldest`, not all since `version`.
     #[must_use]
     pub fn too_old(version: &ResourceVersion, oldest: Option<&ResourceVersion>) -> Self {
         let oldest = oldest.map_or_else(|| "0".to_owned(), ToString::to_string);
         Self::new(410, "Expired", format!("too old resource version: {version} ({oldest})"))
     }
 
-    /// 410: the informer listed its objects again, so later changes of this watch are unknown. The
-    /// client has to list again.
+    /// 410: the informer listed its objects again and has no events of the changes before that
+    /// list. The client must list again.
     #[must_use]
     pub fn watch_lost() -> Self {
         Self::new(410, "Expired", "the objects were listed again; list them and watch from there")
     }
 
-    /// 421: no informer serves these objects to this caller. A 404 or an empty list would instead
-    /// mean that no such objects exist. `why` names the missing part.
+    /// 421: no informer serves these objects to this caller, and `why` names the missing part. A
+    /// 404 or an empty list would instead mean that no such objects exist.
     #[must_use]
     pub fn not_cached(resource: &GroupResource, name: &str, why: &str) -> Self {
         let mut message = resource.to_string();
@@ -255,7 +255,7 @@ impl StatusError {
         Self::new(421, "NotCached", message).about(resource, name).specific_to_cache()
     }
 
-    /// Checks rules about combinations of options.
+    /// Checks the rules about combinations of options. Each item is the cause for a violation.
     ///
     /// # Errors
     ///
@@ -289,7 +289,7 @@ impl StatusError {
         Self::new(429, "TooManyRequests", message).about(resource, "").after(retry_after_seconds)
     }
 
-    /// 429: the limit of concurrent requests is reached.
+    /// 429: kubewarm already handles the maximum number of concurrent requests.
     #[must_use]
     pub fn too_many_requests(retry_after_seconds: u64) -> Self {
         let message = "Too many requests, please try again later.";
@@ -305,13 +305,13 @@ impl StatusError {
         failure
     }
 
-    /// 503: a dependency of the response is unavailable, such as the access review.
+    /// 503: kubewarm cannot complete a step that the response needs, such as the access review.
     #[must_use]
     pub fn unavailable(message: &str, retry_after_seconds: u64) -> Self {
         Self::new(503, "ServiceUnavailable", message).after(retry_after_seconds)
     }
 
-    /// 503: kubewarm cannot connect to the API server. It has sent no part of the request.
+    /// 503: kubewarm cannot connect to the API server, so no part of the request was sent.
     #[must_use]
     pub fn unreachable() -> Self {
         Self::unavailable(
@@ -329,7 +329,7 @@ impl StatusError {
         Self::new(504, "Timeout", message)
     }
 
-    /// 504: the store has not reached the requested version.
+    /// 504: the store has not reached `version`, which the client requests.
     #[must_use]
     pub fn too_large_version(version: &ResourceVersion, current: Option<&ResourceVersion>) -> Self {
         let current = current.map_or_else(|| "0".to_owned(), ToString::to_string);
@@ -340,7 +340,7 @@ impl StatusError {
         failure
     }
 
-    /// 504: the store is stale: its last confirmation is older than its profile permits.
+    /// 504: the store is stale. Its last confirmation is older than its profile permits.
     #[must_use]
     pub fn stale(resource: &GroupResource, why: &str, retry_after_seconds: u64) -> Self {
         Self::new(504, "Timeout", format!("Timeout: {resource} not known to be current: {why}"))
@@ -360,8 +360,8 @@ impl StatusError {
         }
     }
 
-    /// 400: the selector exceeds a limit that the API server does not have. `sort` is `label` or
-    /// `field`.
+    /// 400: the selector exceeds a limit of kubewarm that the API server does not have. `sort` is
+    /// `label` or `field`.
     #[must_use]
     pub(super) fn too_much(sort: &str, most: usize, what: &str) -> Self {
         let ask = "ask for parts of it one after the other, or the API server";
@@ -392,7 +392,7 @@ impl StatusError {
         self
     }
 
-    /// `kind` of the details is the plural name, as in the API server.
+    /// Returns the details of the `Status`. Their `kind` is the plural name, as in the API server.
     fn details_mut(&mut self) -> &mut StatusDetails {
         self.details.get_or_insert_with(|| Box::new(no_details()))
     }

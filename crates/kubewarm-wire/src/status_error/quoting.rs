@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// `text` in quotes, in the format of Go's `%q`.
+/// Returns `text` in quotes, in the format of Go's `%q`.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -34,7 +34,7 @@ pub(crate) fn quoted(text: &str) -> String {
     out
 }
 
-/// A resource with its group, such as `pods` or `deployments.apps`.
+/// Returns a resource with its group, such as `pods` or `deployments.apps`.
 pub(crate) fn qualified(group: &str, resource: &str) -> String {
     match group {
         "" => resource.to_owned(),
@@ -42,7 +42,8 @@ pub(crate) fn qualified(group: &str, resource: &str) -> String {
     }
 }
 
-/// Escapes HTML characters. The API server does this only for the sentence about the user in a 403.
+/// Escapes `&`, `<` and `>` for HTML. The API server does this only for the sentence about the user
+/// in a 403.
 pub(super) fn without_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

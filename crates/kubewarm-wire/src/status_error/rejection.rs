@@ -1,16 +1,17 @@
-//! Failures with a 429 or 5xx code that the caller or a missing permission causes.
+//! Defines the errors with a 429 or 5xx code that the caller or a missing permission causes.
 
 use super::StatusError;
 use kubewarm_api::model::GroupResource;
 
 impl StatusError {
-    /// Whether the caller or a missing permission is the cause, although the code is 429 or 5xx.
+    /// Returns whether the caller or a missing permission causes the error, although its code is
+    /// 429 or 5xx.
     #[must_use]
     pub fn is_rejection(&self) -> bool {
         self.is_rejection
     }
 
-    /// 429: the caller has reached the limit of one user or one address.
+    /// 429: the caller has reached the request limit of one user or one address.
     #[must_use]
     pub fn user_limit(retry_after_seconds: u64) -> Self {
         Self { is_rejection: true, ..Self::too_many_requests(retry_after_seconds) }

@@ -20,22 +20,23 @@ pub(super) fn cause(reason: &str, message: impl Into<String>, field: &str) -> St
     StatusCause { reason: reason.to_owned(), message: message.into(), field: field.to_owned() }
 }
 
-/// The cause for an option that the request must not have. `message` begins with `Forbidden: `.
+/// Returns the cause for an option that the request must not have. `message` begins with
+/// `Forbidden: `.
 pub(crate) fn forbidden(field: &str, message: &str) -> StatusCause {
     cause("FieldValueForbidden", message, field)
 }
 
-/// The cause for an option with an unknown value.
+/// Returns the cause for an option with an unknown value.
 pub(crate) fn unsupported(field: &str, value: &str, supported: &str) -> StatusCause {
     let message = format!("Unsupported value: {}: supported values: {supported}", quoted(value));
     cause("FieldValueNotSupported", message, field)
 }
 
 impl StatusError {
-    /// The `Status` as JSON, with a line feed.
+    /// Returns the `Status` as JSON, with a line feed.
     #[must_use]
     pub fn body(&self) -> String {
-        // A struct of strings and numbers always serializes.
+        // Serializing a struct of strings and numbers cannot fail.
         let mut body = serde_json::to_string(self).unwrap_or_default();
         body.push('\n');
         body

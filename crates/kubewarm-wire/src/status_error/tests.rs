@@ -11,7 +11,7 @@ fn access(namespace: &'static str, name: &'static str) -> AccessAttributes<'stat
     AccessAttributes { verb: "list", group, version, resource, namespace, name }
 }
 
-/// The body without its line feed.
+/// Returns the body without its line feed.
 fn body(failure: &StatusError) -> String {
     failure.body().strip_suffix('\n').unwrap().to_owned()
 }

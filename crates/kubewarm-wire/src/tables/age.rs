@@ -5,13 +5,13 @@ use jiff::{SignedDuration, Timestamp};
 pub(super) const UNKNOWN: &str = "<unknown>";
 pub(super) const INVALID: &str = "<invalid>";
 
-/// Formats the time since `time`. An invalid time is `<unknown>`.
+/// Formats the time since `time`, such as `2d3h`. An invalid time results in `<unknown>`.
 pub(super) fn since(time: &str, now: Timestamp) -> String {
     time.parse().map_or_else(|_| UNKNOWN.to_owned(), |time| human(now.duration_since(time)))
 }
 
-/// Formats the time since `time` for a column of type `date`. An absent time is `<unknown>`, an
-/// invalid one `<invalid>`.
+/// Formats the time since `time` for a column of type `date`. An absent time results in
+/// `<unknown>`, an invalid time in `<invalid>`.
 pub(super) fn since_date(time: &str, now: Timestamp) -> String {
     match time {
         "" | "null" => UNKNOWN.to_owned(),
@@ -21,10 +21,10 @@ pub(super) fn since_date(time: &str, now: Timestamp) -> String {
     }
 }
 
-/// `HumanDuration` of apimachinery: at most two units, such as `2d3h`.
+/// Formats a duration as `HumanDuration` of apimachinery does: at most two units, such as `2d3h`.
 pub(super) fn human(span: SignedDuration) -> String {
     let seconds = span.as_secs();
-    // Clocks differ, so a time up to one second ahead counts as now.
+    // Clocks differ between machines, so a time up to one second in the future counts as now.
     if seconds < -1 {
         return INVALID.to_owned();
     }

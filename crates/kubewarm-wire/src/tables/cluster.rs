@@ -13,7 +13,7 @@ const UNKNOWN: &str = "<unknown>";
 
 pub(super) fn nodes(object: &PrintInput<'_>) -> Vec<Value> {
     let status = object.at("status");
-    // The last of several `Ready` conditions counts.
+    // If a node has several `Ready` conditions, the last one counts.
     let is_ready = |condition: &JsonView<'_>| condition.at("type").text() == "Ready";
     let state = match status.at("conditions").items().rfind(is_ready) {
         Some(ready) if ready.at("status").text() == "True" => "Ready",
@@ -174,7 +174,6 @@ pub(super) fn runtime_classes(object: &PrintInput<'_>) -> Vec<Value> {
     vec![object.name(), object.at("handler").text().into(), object.age()]
 }
 
-/// Prints validating and mutating webhook configurations.
 pub(super) fn webhooks(object: &PrintInput<'_>) -> Vec<Value> {
     vec![object.name(), object.at("webhooks").len().into(), object.age()]
 }
@@ -197,8 +196,8 @@ fn admission_policy(object: &PrintInput<'_>, rules: &str) -> Vec<Value> {
     vec![object.name(), object.at(rules).len().into(), kind.into(), object.age()]
 }
 
-/// Prints bindings of validating and mutating admission policies. The API server prints `<unset>`
-/// also for parameters that a label selector selects.
+/// Prints bindings of validating and mutating admission policies. If a label selector selects the
+/// parameters, the API server prints `<unset>` for them.
 pub(super) fn policy_bindings(object: &PrintInput<'_>) -> Vec<Value> {
     let parameter = object.at("spec.paramRef");
     let parameter = match parameter.at("name").text() {

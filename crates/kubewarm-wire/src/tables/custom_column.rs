@@ -10,14 +10,14 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CustomColumn {
     definition: Value,
-    /// `type` of the definition. An unknown type is printed as a string.
+    /// The `type` in the definition. A column with an unknown type is printed as a string.
     type_: String,
     path: JsonPath,
 }
 
 impl CustomColumn {
-    /// `None` if the path of the column is invalid. The API server then omits this column and all
-    /// columns after it.
+    /// Creates a column from its definition. Returns `None` if its path is invalid. The API server
+    /// then omits this column and all columns after it.
     #[must_use]
     pub fn new(written: &CustomResourceColumnDefinition) -> Option<Self> {
         let path = JsonPath::parse(&written.json_path)?;
@@ -36,7 +36,7 @@ impl CustomColumn {
         Some(Self { definition, type_: written.type_.clone(), path })
     }
 
-    /// The column `Age`, which a definition without columns has.
+    /// Returns the column `Age`, which the API server adds to a definition without columns.
     #[must_use]
     pub fn age() -> Option<Self> {
         Self::new(&CustomResourceColumnDefinition {
@@ -56,8 +56,8 @@ impl CustomColumn {
         self.path.is_of_metadata()
     }
 
-    /// The value of the column for an object. Null if the path finds nothing, or a value of another
-    /// type.
+    /// Returns the value of the column for an object. Returns null if the path finds nothing, or a
+    /// value of another type than the column's.
     pub(super) fn cell(&self, object: &Value, now: Timestamp) -> Value {
         let Some(value) = self.path.first(object) else { return Value::Null };
         let typed = match self.type_.as_str() {
@@ -76,7 +76,7 @@ fn integer(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().map(|number| number as i64))
 }
 
-/// Go writes a whole float without a decimal point.
+/// Returns `number` as JSON. A whole number has no decimal point, as in Go.
 fn whole_or_float(number: f64) -> Value {
     #[expect(clippy::cast_possible_truncation, reason = "compared with what it was")]
     let whole = number as i64;
@@ -84,7 +84,8 @@ fn whole_or_float(number: f64) -> Value {
     if whole as f64 == number && number.abs() < 1e15 { whole.into() } else { number.into() }
 }
 
-/// Formats a value as Go does.
+/// Formats a value as Go does: a string without quotes, a list or an object as JSON, null as
+/// `<no value>`.
 fn printed(value: &Value) -> String {
     match value {
         Value::Null => "<no value>".to_owned(),
@@ -110,7 +111,7 @@ fn shortest(number: f64) -> String {
     }
 }
 
-/// JSON as Go's encoder writes it, with escapes for HTML characters.
+/// Writes JSON as Go's encoder does, which escapes the HTML characters `<`, `>` and `&`.
 fn json_text(value: &Value) -> String {
     value.to_string().chars().fold(String::new(), |mut text, c| {
         match c {

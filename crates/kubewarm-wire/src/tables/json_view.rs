@@ -1,4 +1,4 @@
-//! Reads an object's JSON as Go reads structs: an absent field has an empty value.
+//! Reads an object's JSON as Go reads structs: an absent field counts as an empty value.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -10,17 +10,17 @@ use super::age;
 pub(super) struct JsonView<'a>(pub(super) Option<&'a Value>);
 
 impl<'a> JsonView<'a> {
-    /// The value at a path of field names, separated by dots.
+    /// Returns the value at a path of field names, which dots separate.
     pub(super) fn at(self, path: &str) -> Self {
         path.split('.').fold(self, Self::field)
     }
 
-    /// The value of one field, whose name can contain dots.
+    /// Returns the value of one field, whose name can contain dots.
     pub(super) fn field(self, name: &str) -> Self {
         Self(self.0.and_then(|value| value.get(name)))
     }
 
-    /// Whether the value is present and not null.
+    /// Returns whether the value is present and not null.
     pub(super) fn is_set(self) -> bool {
         self.0.is_some_and(|value| !value.is_null())
     }
@@ -29,12 +29,12 @@ impl<'a> JsonView<'a> {
         self.0.and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The text; `other` if the text is empty or absent.
+    /// Returns the text; `other` if the text is empty or absent.
     pub(super) fn text_or(self, other: &'a str) -> &'a str {
         Some(self.text()).filter(|text| !text.is_empty()).unwrap_or(other)
     }
 
-    /// The text, which can be empty; `other` if the value is absent or null.
+    /// Returns the text, which can be empty; `other` if the value is absent or null.
     pub(super) fn given_or(self, other: &'a str) -> &'a str {
         if self.is_set() { self.text() } else { other }
     }
@@ -51,7 +51,7 @@ impl<'a> JsonView<'a> {
         self.0.and_then(Value::as_bool).unwrap_or(other)
     }
 
-    /// A number or a text as it is written, such as a quantity, a port or a percentage.
+    /// Returns a number or a text as in the JSON, such as a quantity, a port or a percentage.
     pub(super) fn written(self) -> String {
         match self.0 {
             None | Some(Value::Null) => String::new(),
@@ -65,7 +65,7 @@ impl<'a> JsonView<'a> {
         items.iter().map(|item| Self(Some(item)))
     }
 
-    /// The members of an object, sorted by key.
+    /// Returns the members of an object, sorted by key.
     pub(super) fn entries(self) -> impl Iterator<Item = (&'a str, Self)> {
         let fields = self.0.and_then(Value::as_object).into_iter().flatten();
         fields.map(|(key, value)| (key.as_str(), Self(Some(value))))
@@ -84,19 +84,17 @@ impl<'a> JsonView<'a> {
         self.len() == 0
     }
 
-    /// Joins the texts of a list with `between`.
     pub(super) fn joined(self, between: &str) -> String {
         self.items().map(Self::text).collect::<Vec<_>>().join(between)
     }
 
-    /// The first item whose `type` is `kind`, such as a condition or an address.
+    /// Returns the first item of a list whose `type` is `kind`, such as a condition or an address.
     pub(super) fn of_type(self, kind: &str) -> Self {
         let found = self.items().find(|item| item.at("type").text() == kind);
         found.unwrap_or(Self(None))
     }
 }
 
-/// An object to print, and the current time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PrintInput<'a> {
     pub(super) object: JsonView<'a>,
@@ -108,7 +106,6 @@ impl<'a> PrintInput<'a> {
         self.object.at(path)
     }
 
-    /// The name of the object, in the first column of nearly every row.
     pub(super) fn name(&self) -> Value {
         self.at("metadata.name").text().into()
     }
@@ -121,12 +118,10 @@ impl<'a> PrintInput<'a> {
         self.at("metadata.deletionTimestamp").is_set()
     }
 
-    /// The time since the object's creation.
     pub(super) fn age(&self) -> Value {
         self.since("metadata.creationTimestamp").into()
     }
 
-    /// The time since the timestamp at `path`.
     pub(super) fn since(&self, path: &str) -> String {
         age::since(self.at(path).text(), self.now)
     }

@@ -1,8 +1,8 @@
 //! Prints objects as rows of a `Table`, with the API server's columns and formats.
 //!
-//! The module is pure: the current time is a parameter. Printers of built-in kinds are ports of the
-//! API server's. Custom resources have the columns of their `CustomResourceDefinition`. Rows are
-//! never stored, because ages depend on the current time.
+//! The module is pure: the current time is a parameter. The printers of built-in kinds are ports of the API server's
+//! printers. Custom resources have the columns of their `CustomResourceDefinition`. kubewarm never stores rows, because
+//! ages depend on the current time.
 
 mod age;
 mod cluster;
@@ -37,18 +37,18 @@ pub struct TablePrinter(PrinterKind);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PrinterKind {
     BuiltIn(&'static BuiltInPrinter),
-    /// Name and creation time, for the kinds in `CREATED_AT`.
+    /// Prints name and creation time, for the kinds in `CREATED_AT`.
     CreatedAt,
     Age,
     Custom(Arc<[CustomColumn]>),
 }
 
-/// The API server's `columnDefinitions` by `resource.group`. `tests/e2e/tables.rs` compares them
-/// with a real API server's.
+/// The API server's `columnDefinitions` by `resource.group`. `tests/e2e/tables.rs` compares them with the definitions
+/// that a running API server sends.
 static COLUMNS: LazyLock<BTreeMap<&'static str, &'static RawValue>> =
     LazyLock::new(|| serde_json::from_str(include_str!("columns.json")).unwrap_or_default());
 
-/// The zero time, as the API server writes it.
+/// The zero time in the API server's format, for objects without a creation time.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
 /// Kinds for which the API server prints name and creation time, because it has no printer for
@@ -62,8 +62,8 @@ const CREATED_AT: &[&str] = &[
 ];
 
 impl TablePrinter {
-    /// The printer of a kind without a `CustomResourceDefinition`: built in, or of an aggregated API.
-    /// Unknown kinds have the columns name and age.
+    /// Returns the printer of a kind without a `CustomResourceDefinition`. A kind without a printer in this module,
+    /// such as one of an aggregated API, has the columns name and age.
     #[must_use]
     pub fn built_in(group: &str, version: &str, resource: &str) -> Self {
         let name = qualified(group, resource);
@@ -75,13 +75,13 @@ impl TablePrinter {
         })
     }
 
-    /// The printer of a custom resource. `columns` come from its `CustomResourceDefinition`.
+    /// Returns the printer of a custom resource. `columns` come from its `CustomResourceDefinition`.
     #[must_use]
     pub fn custom(columns: Arc<[CustomColumn]>) -> Self {
         Self(PrinterKind::Custom(columns))
     }
 
-    /// Whether all columns show metadata, so that the rest of an object is not needed.
+    /// Returns whether all columns show metadata, so that [`Self::row`] needs no other part of an object.
     #[must_use]
     pub fn is_of_metadata(&self) -> bool {
         match &self.0 {
@@ -91,14 +91,14 @@ impl TablePrinter {
         }
     }
 
-    /// Whether `rows` of an empty table is an empty list. The API server writes null for kinds
-    /// without a printer.
+    /// Returns whether `rows` of an empty table is `[]`. For kinds without a printer, the API server writes `null`
+    /// instead.
     #[must_use]
     pub fn has_rows_if_empty(&self) -> bool {
         !matches!(self.0, PrinterKind::CreatedAt)
     }
 
-    /// `columnDefinitions` as JSON in one line.
+    /// Returns `columnDefinitions` as JSON in one line.
     #[must_use]
     pub fn columns(&self) -> String {
         let name = || {
@@ -116,7 +116,7 @@ impl TablePrinter {
         match &self.0 {
             PrinterKind::BuiltIn(known) => {
                 let columns = COLUMNS.get(known.name).map(|it| it.get()).unwrap_or_default();
-                // No string in `columns.json` contains a line feed.
+                // No string in `columns.json` contains a line feed, so this removes only white space between tokens.
                 columns.lines().map(str::trim_start).collect()
             }
             PrinterKind::CreatedAt => json!([name(), time("Created At", "date")]).to_string(),
@@ -128,8 +128,8 @@ impl TablePrinter {
         }
     }
 
-    /// Prints the row of an object: `"cells":[…]`, and `"conditions":[…]` for a pod that succeeded
-    /// or failed. `None` if `stored` is not JSON, which is a bug in kubewarm.
+    /// Prints the row of an object as JSON members: `"cells":[…]`, and `"conditions":[…]` for a pod that succeeded or
+    /// failed. Returns `None` if `stored` is not JSON, which is a bug in kubewarm.
     ///
     /// # Cost
     ///
@@ -155,7 +155,7 @@ impl TablePrinter {
             }
             PrinterKind::CreatedAt => {
                 let created = of.at("metadata.creationTimestamp").text();
-                // The object of a bookmark has no creation time.
+                // The object of a bookmark event has no creation time.
                 json!([of.name(), if created.is_empty() { NEVER } else { created }])
             }
             PrinterKind::Age => json!([of.name(), of.age()]),
@@ -173,7 +173,7 @@ impl TablePrinter {
     }
 }
 
-/// The API server's description of a field of `metadata`.
+/// Returns the API server's description of a field of `metadata`.
 fn described(field: &str) -> String {
     let all = COLUMNS.get("metadata").map(|it| it.get()).unwrap_or_default();
     let all: Value = serde_json::from_str(all).unwrap_or_default();

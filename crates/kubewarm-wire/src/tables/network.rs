@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
-/// Maximum number of addresses, ports or hosts in a column; the rest is counted.
+/// Maximum number of addresses, ports or hosts in a column. If there are more, the column ends with
+/// their number.
 const MAX: usize = 3;
 
 pub(super) fn services(object: &PrintInput<'_>) -> Vec<Value> {
@@ -54,7 +55,7 @@ fn external(object: &PrintInput<'_>) -> String {
     }
 }
 
-/// The addresses of the load balancer, sorted, without duplicates, joined with commas.
+/// Returns the addresses of the load balancer, sorted, without duplicates, joined with commas.
 fn balanced(object: &PrintInput<'_>) -> String {
     let all = object.at("status.loadBalancer.ingress").items();
     let all = all.map(|it| it.at("ip").text_or(it.at("hostname").text()));
@@ -89,7 +90,7 @@ fn hosts(rules: JsonView<'_>) -> String {
     match (named.is_empty(), has_more) {
         (true, _) => "*".to_owned(),
         (false, false) => all,
-        // The count includes rules without a host.
+        // The number includes rules without a host, as in the API server.
         (false, true) => format!("{all} + {} more...", rules.items().len().saturating_sub(MAX)),
     }
 }
@@ -116,7 +117,7 @@ pub(super) fn ingress_classes(object: &PrintInput<'_>) -> Vec<Value> {
     ]
 }
 
-/// The name, with the mark `(default)` if `is_default`.
+/// Returns the name of the object, followed by `(default)` if `is_default`.
 pub(super) fn marked(object: &PrintInput<'_>, is_default: bool) -> Value {
     let name = object.at("metadata.name").text();
     if is_default { format!("{name} (default)").into() } else { name.into() }
@@ -173,7 +174,8 @@ pub(super) fn service_cidrs(object: &PrintInput<'_>) -> Vec<Value> {
     vec![object.name(), object.at("spec.cidrs").joined(",").into(), object.age()]
 }
 
-/// The API server also prints the age, although the kind has no column for it.
+/// Prints `IPAddress` objects. As in the API server, a row ends with the age, although the kind has
+/// no column for it.
 pub(super) fn ip_addresses(object: &PrintInput<'_>) -> Vec<Value> {
     let parent = object.at("spec.parentRef");
     let text = if parent.is_set() {

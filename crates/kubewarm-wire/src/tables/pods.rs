@@ -16,7 +16,6 @@ struct ContainerRestarts {
     last: Option<Timestamp>,
 }
 
-/// The combined state of a pod's containers.
 #[derive(Debug, Default)]
 struct ContainerSummary {
     ready: i64,
@@ -66,7 +65,8 @@ pub(super) fn pods(object: &PrintInput<'_>) -> Vec<Value> {
     ]
 }
 
-/// The conditions in the row of a pod that succeeded or failed.
+/// Returns the `conditions` of the row of a pod that succeeded or failed; `None` for any other
+/// phase.
 pub(super) fn conditions(phase: &str) -> Option<Value> {
     let message = match phase {
         "Succeeded" => "The pod has completed successfully.",
@@ -76,7 +76,7 @@ pub(super) fn conditions(phase: &str) -> Option<Value> {
     Some(json!([{"type": "Completed", "status": "True", "reason": phase, "message": message}]))
 }
 
-/// Names of the sidecars: init containers that keep running.
+/// Returns the names of the sidecars: init containers with the restart policy `Always`.
 fn restartable(spec: JsonView<'_>) -> Vec<&str> {
     let all = spec.at("initContainers").items();
     let kept = all.filter(|container| container.at("restartPolicy").text() == "Always");
@@ -103,8 +103,8 @@ fn sum(object: &PrintInput<'_>, restartable: &[&str]) -> ContainerSummary {
     sum
 }
 
-/// Adds up the init containers up to the first unfinished one. Returns whether one is unfinished,
-/// and the restarts of the sidecars.
+/// Adds the init containers to `sum`, up to the first one that blocks the next. Returns whether
+/// there is such a container, and the restarts of the sidecars.
 fn initialize(
     object: &PrintInput<'_>,
     restartable: &[&str],
@@ -139,7 +139,7 @@ fn initialize(
     (false, of_sidecars)
 }
 
-/// Adds up the containers in reverse order, so that the reason of the first container wins.
+/// Adds the containers to `sum` in reverse order, so that the reason of the first container wins.
 fn run(status: JsonView<'_>, sum: &mut ContainerSummary) {
     let mut is_running = false;
     let mut failure = None;
@@ -173,7 +173,7 @@ fn run(status: JsonView<'_>, sum: &mut ContainerSummary) {
     }
 }
 
-/// The reason why a container terminated; otherwise its signal or its exit code.
+/// Returns the reason why a container terminated; without a reason, its signal or its exit code.
 fn end(ended: JsonView<'_>) -> String {
     match (ended.at("reason").text(), ended.at("signal").int()) {
         ("", 0) => format!("ExitCode:{}", ended.at("exitCode").int()),
@@ -182,7 +182,7 @@ fn end(ended: JsonView<'_>) -> String {
     }
 }
 
-/// Counts the readiness gates that are true, and all of them, as in `1/2`.
+/// Returns the number of true readiness gates and the number of all readiness gates, such as `1/2`.
 fn gates(spec: JsonView<'_>, status: JsonView<'_>) -> String {
     let gates = spec.at("readinessGates");
     if gates.is_empty() {

@@ -3,10 +3,9 @@
 use super::{cluster, json_view::PrintInput, network, pods, storage, workloads};
 use serde_json::Value;
 
-/// The printer of a built-in kind.
 #[derive(Debug)]
 pub(super) struct BuiltInPrinter {
-    /// `resource.group`.
+    /// The resource and its group, such as `deployments.apps`.
     pub(super) name: &'static str,
     pub(super) print: fn(&PrintInput<'_>) -> Vec<Value>,
 }
@@ -20,13 +19,12 @@ impl PartialEq for BuiltInPrinter {
 impl Eq for BuiltInPrinter {}
 
 impl BuiltInPrinter {
-    /// Whether the printer reads metadata only.
     pub(super) fn is_of_metadata(&self) -> bool {
         OF_METADATA.contains(&self.name)
     }
 }
 
-/// Kinds with no columns other than name and age.
+/// Kinds whose columns show metadata only.
 const OF_METADATA: &[&str] =
     &["serviceaccounts", "deviceclasses.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"];
 
@@ -97,9 +95,10 @@ pub(super) static ALL: &[BuiltInPrinter] = all! {
     "resourceclaimtemplates.resource.k8s.io": name_and_age,
 };
 
-/// Finds the printer of a resource. `name` is `resource.group`.
+/// Finds the printer of a resource. `name` consists of the resource and its group, such as
+/// `deployments.apps`.
 pub(super) fn find(name: &str, version: &str) -> Option<&'static BuiltInPrinter> {
-    // Other versions of autoscalers have other fields for metrics.
+    // Versions of autoscalers other than `v2` have other fields for metrics.
     let is_other = name.ends_with(".autoscaling") && version != "v2";
     ALL.iter().find(|known| known.name == name && !is_other)
 }

@@ -38,7 +38,7 @@ fn or_none(all: &[String]) -> String {
     if all.is_empty() { NONE.to_owned() } else { all.join(",") }
 }
 
-/// The names, and the images, of the containers of a pod spec.
+/// Returns the names and the images of the containers of a pod spec, each joined with commas.
 pub(super) fn containers(of: JsonView<'_>) -> [String; 2] {
     ["name", "image"].map(|field| {
         let all = of.at("containers").items().map(|container| container.at(field).text());
@@ -46,7 +46,8 @@ pub(super) fn containers(of: JsonView<'_>) -> [String; 2] {
     })
 }
 
-/// Joins at most `max` texts and counts the rest.
+/// Joins at most `max` texts with `between`. If there are more, appends their number, such as
+/// `+ 2 more...`.
 pub(super) fn first_of(all: &[String], max: usize, between: &str) -> String {
     match all.split_at_checked(max) {
         Some((first, rest)) if !rest.is_empty() => {

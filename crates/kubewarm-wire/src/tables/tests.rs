@@ -1,5 +1,5 @@
-//! Tests rows of kinds that a control plane without nodes lacks. `tests/e2e/tables.rs` compares the
-//! rows of all other kinds with the API server's.
+//! Tests the rows of kinds that do not exist on a control plane without nodes.
+//! `tests/e2e/tables.rs` compares the rows of all other kinds with the API server's rows.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn every_row_has_a_cell_for_each_column() {
         for object in [json!({}), json!({"metadata": null, "spec": [], "status": "x"})] {
             let of = PrintInput { object: JsonView(Some(&object)), now: NOW.parse().unwrap() };
             let cells = (known.print)(&of).len();
-            // The API server prints one value more than this kind has columns.
+            // For IP addresses, the API server prints one value more than the kind has columns.
             let more = usize::from(known.name.starts_with("ipaddresses."));
             assert_eq!(cells, columns + more, "{}", known.name);
         }
@@ -45,7 +45,7 @@ fn kinds_without_a_printer_have_a_name_and_a_time() {
     }
 }
 
-/// The columns `ready status restarts` of a pod.
+/// Returns the columns `ready`, `status` and `restarts` of a pod.
 fn pod(spec: &Value, status: &Value, is_going: bool) -> String {
     let mut object = json!({"metadata": {"name": "p"}, "spec": spec, "status": status});
     if is_going {

@@ -11,7 +11,8 @@ use serde_json::Value;
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
 const UNKNOWN: &str = "<unknown>";
-/// Maximum number of an autoscaler's metrics in the column; the rest is counted.
+/// Maximum number of metrics in the column of an autoscaler. If there are more, the column ends
+/// with their number.
 const MAX_METRICS: usize = 2;
 
 pub(super) fn deployments(object: &PrintInput<'_>) -> Vec<Value> {
@@ -226,7 +227,7 @@ fn metrics(spec: JsonView<'_>, current: JsonView<'_>) -> String {
     first_of(&all.collect::<Vec<_>>(), MAX_METRICS, ", ")
 }
 
-/// Formats a metric: its current value and its target.
+/// Formats a metric with its current value and its target, such as `cpu: 7%/80%`.
 fn metric(spec: JsonView<'_>, current: JsonView<'_>) -> String {
     let quantity =
         |value: JsonView<'_>| if value.is_set() { value.written() } else { "0".to_owned() };

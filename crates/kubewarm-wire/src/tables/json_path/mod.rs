@@ -5,9 +5,10 @@ mod tests;
 
 use serde_json::Value;
 
-/// Maximum depth of a recursive descent, and of paths that are nested in filters.
+/// Maximum depth of a recursive descent (`..`), and of paths that are nested in filters.
 const MAX_DEPTH: usize = 64;
-/// Maximum number of values after each step. A path can find the same value many times.
+/// Maximum number of values that a path can find after each step. The limit is necessary, because a
+/// path can find the same value many times.
 const MAX_FOUND: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +19,7 @@ enum JsonPathStep {
     Field(String),
     /// All members of an object, or all elements of a list.
     Any,
-    /// The value and everything below it that contains other values.
+    /// The value itself, and all values below it that contain other values.
     Descend,
     Slice(JsonPathSlice),
     Union(Vec<JsonPath>),
@@ -26,7 +27,7 @@ enum JsonPathStep {
         left: JsonPath,
         test: Option<(JsonPathOperator, JsonPath)>,
     },
-    /// A constant in the path, for a comparison.
+    /// A constant in a filter, with which the filter compares a value.
     Literal(Value),
 }
 
@@ -35,7 +36,7 @@ enum JsonPathStep {
 struct JsonPathSlice {
     from: Option<i64>,
     to: Option<i64>,
-    /// Whether the slice is the one element at `from`.
+    /// Whether the slice is an index: it selects only the element at `from`.
     is_one: bool,
     step: Option<i64>,
 }
@@ -50,12 +51,12 @@ enum JsonPathOperator {
     AtLeast,
 }
 
-/// The values that a path finds. `None` if a step does not apply to its value, such as an index of
-/// a string.
+/// The values that a path finds. `None` if a step cannot apply to its value, such as an index to a
+/// string.
 type JsonPathValues<'a> = Option<Vec<&'a Value>>;
 
 impl JsonPath {
-    /// `None` if the path is invalid.
+    /// Parses a path; returns `None` if the path is invalid.
     pub(super) fn parse(text: &str) -> Option<Self> {
         Self::nested(text, 0)
     }
@@ -125,12 +126,12 @@ impl JsonPath {
         Some(Self(steps))
     }
 
-    /// Whether the path starts at `metadata`, so that it finds metadata only.
+    /// Returns whether the path starts at `metadata`, so that it finds metadata only.
     pub(super) fn is_of_metadata(&self) -> bool {
         matches!(self.0.first(), Some(JsonPathStep::Field(name)) if name == "metadata")
     }
 
-    /// The first value that the path finds; `None` if it finds no value.
+    /// Returns the first value that the path finds; `None` if it finds no value.
     pub(super) fn first<'a>(&'a self, object: &'a Value) -> Option<&'a Value> {
         self.find(object, 0)?.into_iter().next()
     }
@@ -203,7 +204,7 @@ fn passes(
 }
 
 impl JsonPathOperator {
-    /// `None` if the values cannot be compared, because their types differ.
+    /// Compares two values. Returns `None` if they cannot be compared, because their types differ.
     fn holds(self, left: &Value, right: &Value) -> Option<bool> {
         let order = match (left, right) {
             (Value::String(left), Value::String(right)) => left.partial_cmp(right),
@@ -254,7 +255,7 @@ impl JsonPathSlice {
     }
 }
 
-/// The members of an object, or the elements of a list.
+/// Returns the members of an object, or the elements of a list.
 fn within(value: &Value) -> Vec<&Value> {
     match value {
         Value::Object(fields) => fields.values().collect(),
@@ -263,7 +264,7 @@ fn within(value: &Value) -> Vec<&Value> {
     }
 }
 
-/// Adds `value` and all values below it, except those that contain no values.
+/// Adds `value` and all values below it to `found`, except those that contain no values.
 fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>, depth: usize) {
     let inner = within(value);
     if inner.is_empty() || depth > MAX_DEPTH || found.len() > MAX_FOUND {
@@ -279,7 +280,8 @@ fn ends_name(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
 }
 
-/// Parses a field name up to a delimiter. A backslash escapes the next character.
+/// Parses a field name up to a delimiter. A backslash escapes the next character. Returns the step
+/// and the rest of the path.
 fn field(text: &str) -> (JsonPathStep, &str) {
     let mut is_escaped = false;
     let end = text.find(|c| {
@@ -293,7 +295,7 @@ fn field(text: &str) -> (JsonPathStep, &str) {
     (step, behind)
 }
 
-/// Parses a text up to its closing quote.
+/// Parses a quoted text up to its closing quote. Returns the text and the rest of the path.
 fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();

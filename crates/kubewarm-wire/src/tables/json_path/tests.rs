@@ -1,4 +1,4 @@
-//! Tests of the paths of printer columns.
+//! Tests the paths of printer columns.
 
 use super::*;
 use proptest::prelude::*;
