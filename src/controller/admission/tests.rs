@@ -7,7 +7,7 @@ use kubewarm_cache::store::{StoreCatalog, StoreReader};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A store of profiles behind a counter.
+/// A store of profiles with the sink that limits its specs.
 struct Scene {
     sink: ProfileSink,
     store: StoreReader,
@@ -127,7 +127,8 @@ fn the_101st_profile_of_a_namespace_is_left_out() {
     let mut scene = Scene::new();
     scene.list("a", 0..101);
     assert_eq!(scene.left_out(), ["a/p100"]);
-    // A change of an admitted profile and profiles of other namespaces have no effect.
+    // A change of an admitted profile, and profiles of other namespaces, leave out no further
+    // profile.
     scene.put("a", 7, 50);
     for namespace in ["b", "home"] {
         scene.put(namespace, 200, 1);
@@ -147,7 +148,8 @@ fn profiles_beyond_four_mebibytes_of_specs_are_left_out() {
     }
     scene.put("a", 4, 1);
     assert_eq!(scene.left_out(), ["a/p004"]);
-    // A profile that grows beyond the limit is left out, and its old size is available to others.
+    // A profile that grows beyond the limit is left out, and its former bytes become available to
+    // other profiles.
     scene.put("a", 3, 1 << 20);
     assert_eq!(scene.left_out(), ["a/p003", "a/p004"]);
     scene.put("a", 4, 1);
@@ -168,7 +170,8 @@ fn a_left_out_profile_is_admitted_by_a_relist_after_others_are_deleted() {
     assert!(!scene.admission.take_freed(), "once");
     scene.list("a", (0..102).filter(|at| *at != 7));
     assert_eq!(scene.left_out(), ["a/p101"]);
-    // A profile freed in another namespace counts too, because the total limit may be the cause.
+    // A spec freed in another namespace causes a relist too, because the limit for all namespaces
+    // can be the cause.
     scene.put("b", 0, 1);
     scene.remove("b", 0);
     assert!(scene.admission.take_freed());
@@ -194,7 +197,11 @@ fn left_out_profiles_are_limited_and_admitted_by_a_later_relist() {
     assert_eq!((scene.store.objects(), scene.left_out().len()), (200, 100));
     assert_eq!(scene.remove("a", 299), DeltaOutcome::Outdated);
     assert_eq!(scene.put("a", 299, 1), DeltaOutcome::Outdated);
-    assert_eq!(scene.store.version(), Some(ResourceVersion::from(10)), "of the last event");
+    assert_eq!(
+        scene.store.version(),
+        Some(ResourceVersion::from(10)),
+        "the version of the last event"
+    );
     scene.list("a", 250..300);
     assert!(scene.admission.take_freed());
     scene.list("a", 250..300);
@@ -215,7 +222,11 @@ fn separately_listed_namespaces_share_the_process_limit() {
         scene.list(name, 0..100);
     }
     let left_out: Vec<_> = scenes.iter().map(|scene| scene.left_out().len()).collect();
-    assert_eq!(left_out.iter().sum::<usize>(), 200, "10,000 in all");
+    assert_eq!(
+        left_out.iter().sum::<usize>(),
+        200,
+        "10,000 profiles in all namespaces are stored with specs"
+    );
     assert_eq!(left_out[100..], [100, 100], "the last profiles are left out");
     scenes[50].remove("n050", 3);
     assert!(admission.take_freed());

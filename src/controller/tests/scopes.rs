@@ -1,4 +1,4 @@
-//! Tests of scopes: which ones a profile may use, and which namespaces they contain.
+//! Tests of target scopes: which scopes a profile may use, and which namespaces a scope contains.
 
 use super::{Tables, desired, first, profile, reconciler, refused, run, sync, targets};
 use kubewarm_api::model::{NamespaceCheck, RefusalReason};
@@ -30,7 +30,7 @@ fn only_profiles_in_the_operator_namespace_read_other_namespaces() {
         let found = profile("a", "p", 1, spec);
         let outcome = run(&mut reconciler(), &[found], &Tables::default());
         let informers = desired(&outcome);
-        assert!(!informers.is_empty(), "that account's RBAC decides: {scope}");
+        assert!(!informers.is_empty(), "the ServiceAccount's RBAC decides: {scope}");
         assert!(
             informers.iter().all(|informer| informer.ends_with(", as ServiceAccount a/reader")),
             "{informers:?}"
