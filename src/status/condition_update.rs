@@ -1,4 +1,5 @@
-//! A condition before it is written, and the combination of several into one.
+//! A computed condition without its transition time, and the combination of several conditions into
+//! one.
 
 use super::{
     reasons::{ConditionReason, gravity},
@@ -25,12 +26,15 @@ impl ConditionUpdate {
     }
 }
 
-/// Combines several verdicts about one condition. `things` names what the verdicts are about.
+/// Combines several verdicts about one condition. `things` is the plural noun for the subjects of
+/// the verdicts, for instance "targets".
 ///
-/// The result is false if any verdict is false, otherwise unknown if any is unknown. Its reason is
-/// the most severe one. Returns `None` if all verdicts are true.
+/// The result is `False` if any verdict is `False`, and otherwise `Unknown` if any verdict is
+/// `Unknown`. The result's reason is the most severe reason of the verdicts with this status.
+/// Returns `None` if all verdicts are `True`.
 ///
-/// The message lists the deciding verdicts, the most severe first, and then the `asides`.
+/// The message lists the messages of the verdicts with the result's status, the most severe verdict
+/// first, and then the `asides`.
 pub(super) fn rollup(
     condition: &str,
     verdicts: impl IntoIterator<Item = ConditionUpdate>,

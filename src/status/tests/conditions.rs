@@ -1,4 +1,4 @@
-//! Tests that map reports of informers to conditions.
+//! Tests of the conditions that the status derives from informers' reports.
 
 use super::fixtures::{
     World, declared, key, message, one, pods, serving, spec, state, summary, target,
@@ -134,7 +134,10 @@ fn only_refusals_that_need_an_edit_set_stalled() {
         assert_eq!(state(&status.conditions, "Stalled"), stalled, "{reason}");
         assert_eq!(state(&status.targets[0].conditions, "Warm"), "True/Synced", "the other target");
         let text = message(&status.conditions, "Accepted");
-        assert_eq!(text, "the message of the refusal", "it names the target by its field");
+        assert_eq!(
+            text, "the message of the refusal",
+            "the refusal's message already names the target"
+        );
     }
 }
 
@@ -225,7 +228,11 @@ fn an_edited_target_reports_its_new_informers_and_the_serving_generation() {
     world.runs(pods("new"), world.watching());
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Warm"), "True/Synced");
-    assert_eq!(status.targets[0].serving_generation, Some(3), "before the controller has noticed");
+    assert_eq!(
+        status.targets[0].serving_generation,
+        Some(3),
+        "the status reports the generation before the controller reconciles"
+    );
 }
 
 #[test]
@@ -296,7 +303,7 @@ fn omitted_manifests_are_replaced_by_a_command_in_accepted() {
         assert_eq!(accepted.status, "True");
         accepted.message.clone()
     };
-    // The profile needs no elevated permission, so the missing manifest is no problem.
+    // The profile needs no elevated permissions, so the status does not miss `manifestsElevated`.
     let complete = AccessStatus { manifests: Some("kind: Role".into()), ..AccessStatus::default() };
     assert!(!message(&complete).contains("warm rbac"));
     let advice = message(&AccessStatus::default());

@@ -28,7 +28,7 @@ fn status(ready: &str, objects: i64) -> CacheProfileStatus {
     }
 }
 
-/// Seconds between the last write and the write of the changed status.
+/// Returns the minimum number of seconds between the last write and the write of `wanted`.
 fn seconds(wanted: &CacheProfileStatus) -> Option<u64> {
     write_delay(Some(&status("True", 0)), wanted).as_ref().map(Duration::as_secs)
 }
@@ -54,7 +54,7 @@ fn memory_latencies_and_times_never_cause_a_write() {
     }
     assert_eq!(seconds(&wanted), None);
     wanted.warm_targets = Some("1/1".into());
-    assert_eq!(seconds(&wanted), Some(10), "they are written with other changes");
+    assert_eq!(seconds(&wanted), Some(10), "the ignored fields do not delay another change");
 }
 
 #[test]

@@ -20,7 +20,8 @@ fn time_to_warm_is_set_once_per_generation() {
     let report = world.watching();
     let first = one(&mut world, report);
     let mut profile = declared(vec![target("pods", &[pods("a")])]);
-    // The kind was removed and returned, so the informer synced again an hour later.
+    // After an hour, the informer syncs again, for instance because its kind was removed and added
+    // again.
     world.pass(Duration::from_hours(1));
     world.runs(pods("a"), world.watching());
     let second = world.compute(&profile, Some(&first));
@@ -122,17 +123,21 @@ fn a_stale_target_says_when_its_data_was_last_confirmed() {
     world.runs(pods("b"), world.watching());
     let profile = declared(vec![target("pods", &[pods("a"), pods("b")])]);
     let first = world.compute(&profile, None);
-    assert_eq!(first.targets[0].last_confirmed_time, None, "it is fresh");
+    assert_eq!(first.targets[0].last_confirmed_time, None, "the target is fresh");
 
-    // The watch of the first informer is silent from here on.
+    // The watch of `pods("a")` is silent for longer than `maxStaleness`.
     world.pass(Duration::from_secs(110));
     let mut before = first;
     for _ in 0..2 {
         let status = world.compute(&profile, Some(&before));
         assert_eq!(state(&status.targets[0].conditions, "Fresh"), "False/WatchSilent");
         let time = status.targets[0].last_confirmed_time.as_ref().map(|time| time.0);
-        assert_eq!(time, Some(confirmed), "the oldest counts");
-        assert_eq!(adopt(status.clone()).targets[0].last_confirmed_time, None, "of another store");
+        assert_eq!(time, Some(confirmed), "the informer that was confirmed first counts");
+        assert_eq!(
+            adopt(status.clone()).targets[0].last_confirmed_time,
+            None,
+            "the time belongs to another process's store"
+        );
         world.pass(Duration::from_secs(5));
         before = status;
     }
@@ -291,7 +296,7 @@ proptest! {
         keys.sort();
         let before = keys.len();
         keys.dedup();
-        prop_assert_eq!(before, keys.len(), "the API server takes these for a key");
+        prop_assert_eq!(before, keys.len(), "namespace, reason and object are the key of the list for the API server");
         prop_assert_eq!(status.conditions.len(), 8);
     }
 }

@@ -93,6 +93,6 @@ fn equal_numbers_keep_the_time_of_their_first_measurement() {
 
     let edited = DeclaredProfile { generation: 4, ..planned() };
     let fourth = status_of(edited.clone(), &world, Some(&at(2_800)), Some(&first));
-    assert_eq!(time(&fourth), Some(2_800), "of another generation");
+    assert_eq!(time(&fourth), Some(2_800), "the former plan is of another generation");
     assert_eq!(status_of(edited, &world, None, Some(&first)).plan, None);
 }
