@@ -93,8 +93,8 @@ impl BudgetEnforcer<'_> {
         let is_operators =
             bound == LimitScope::Process && *target.profile.namespace == *self.operator_namespace;
         let is_synced = charges.is_some_and(|it| it.is_synced(self.cluster));
-        // Priorities of different profiles are not comparable: each tenant would choose the
-        // highest.
+        // Priorities count only within a profile, because otherwise each tenant would choose the
+        // highest priority.
         let priority = charges.filter(|_| bound == LimitScope::Profile).map(|it| it.priority);
         let created = target.created.unwrap_or(Timestamp::MAX);
         (size <= limit, is_operators, is_synced, priority, Reverse(size), Reverse(created))

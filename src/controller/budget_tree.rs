@@ -75,9 +75,9 @@ impl BudgetTree {
     }
 }
 
-/// Returns the namespace limit or process limit that the new informers in `informers` would exceed
-/// at their start, when each one needs [`INFORMER_BYTES`]. A new informer is one that no target is
-/// charged for.
+/// Returns the namespace limit or process limit that the new informers in `informers` would exceed.
+/// Each new informer needs [`INFORMER_BYTES`]. An informer is new if no target is charged for it
+/// yet.
 pub(super) fn overrun_by_informers<'a>(
     budget: &Arc<Budget>,
     informers: impl Iterator<Item = &'a InformerSpec>,

@@ -52,11 +52,11 @@ impl InformerClaims {
     /// - `max_staleness` and `consistency_check_period` are the minimum over the profiles that are
     ///   not ignored. The informer checks whether its namespace exists if one of these profiles
     ///   requires the check.
-    /// - After a loss of access, the informer keeps its store if any profile, active or paused,
-    ///   serves stale objects.
-    /// - All other settings (list slots, list strategy, page size) come from the target with the
-    ///   highest priority among the profiles that are not ignored. Of several such targets, the
-    ///   first added one counts.
+    /// - An informer that loses access keeps its store if any profile, active or paused, sets
+    ///   `onAccessLost` to `ServeStale`.
+    /// - All other settings (list slots, list strategy, page size) come from one target: of the
+    ///   profiles that are not ignored, the target with the highest priority. Of several such
+    ///   targets, the target that was added first counts.
     /// - The indexes of all profiles are combined. Paused profiles are included, because clients
     ///   still read their stores.
     pub(super) fn merge(self) -> (DesiredInformers, OmittedIndexes) {

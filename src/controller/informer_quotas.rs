@@ -25,8 +25,8 @@ impl<'a> InformerQuotas<'a> {
     /// Grants a target all of its `informers`, or none. `taken` is the number of informers that the
     /// profile's other targets already have.
     ///
-    /// An informer that several profiles share counts once for each of them, so that whether a
-    /// profile is accepted does not depend on other profiles' informers.
+    /// An informer that several profiles share counts once for each of these profiles. Otherwise
+    /// other profiles could influence whether a profile is accepted.
     ///
     /// # Errors
     ///

@@ -68,7 +68,8 @@ impl KnownProfile {
     /// Keeps the last valid generation running while the newest generation is invalid.
     ///
     /// The invalid spec must name the same identity as the last valid one. Otherwise the author of
-    /// the invalid spec could act as an identity for which no admission policy checked the author.
+    /// the invalid spec could read with an identity that no admission policy has permitted for this
+    /// author.
     ///
     /// The last valid spec must also fit into the limits for stored specs. Otherwise a tenant could
     /// fill the memory: with one large spec per profile, each replaced by a small invalid spec.

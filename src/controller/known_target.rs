@@ -92,8 +92,8 @@ impl KnownTarget {
     /// because access to Namespace objects was lost. This is safe, because each informer in these
     /// namespaces checks its own access.
     ///
-    /// The last known namespaces also stay valid while the selector's informer does not run, so
-    /// that a stopped target still declares its informers.
+    /// They also stay valid while the selector's informer does not run, so that a stopped target
+    /// still declares its informers.
     pub(super) fn find_namespaces(
         &mut self,
         informer: &InformerKey,
@@ -143,7 +143,7 @@ impl KnownTarget {
     /// if the controller knows only their number and not their names.
     pub(super) fn count_informers(&self, target: &DeclaredTarget) -> usize {
         let last_count = self.last_count.as_ref().filter(|_| target.namespaces.is_some());
-        // One informer for each namespace, and the selector's own.
+        // The sum counts one informer for each namespace, and the selector's informer.
         target.all_informers().count().max(last_count.map_or(0, |(_, count)| count + 1))
     }
 
@@ -240,9 +240,9 @@ fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
 
 /// Whether the informers from before an edit may serve the edited target.
 ///
-/// The old informers must have the new identity, because no admission policy has checked whether
-/// the new spec's author may act as the old identity. Informers with complete Secrets must not
-/// serve a target that no longer stores complete Secrets.
+/// The old informers must have the new identity: no admission policy has checked whether the edit's
+/// author may act as the old identity. Informers with complete Secrets must not serve a target that
+/// no longer stores complete Secrets.
 fn can_serve(old: &ServingTarget, target: &ValidatedTarget, identity: &Identity) -> bool {
     let holds_whole = |data: SecretData, projection: Projection| {
         data == SecretData::Allow && matches!(projection, Projection::Full(_))
@@ -254,7 +254,7 @@ fn can_serve(old: &ServingTarget, target: &ValidatedTarget, identity: &Identity)
     })
 }
 
-/// Number of consecutive failures of a new version's informer from which on the old version's
+/// After this number of consecutive failures of a new version's informer, the old version's
 /// informers no longer represent the target. Fewer failures are normal, because an API server can
 /// reject requests shortly after it accepted a CRD.
 const PASSING_FAILURES: u32 = 3;
@@ -305,8 +305,8 @@ pub(super) fn claim_informers(
         for spec in &*declared.informers {
             claims.add(spec, valid.mode, Some(&declared.name));
         }
-        // The profile's author did not declare the selector's index. Without a target, `claims`
-        // does not report the omission of that index.
+        // `claims` gets no target name for the selector's informer, so the status never reports the
+        // selector's index as omitted: the profile's author did not declare it.
         let selector = declared.namespaces.as_ref();
         if let Some(spec) = selector {
             claims.add(spec, valid.mode, None);

@@ -71,7 +71,7 @@ impl StoredProfile<'_> {
     }
 
     pub(super) fn to_json(&self) -> Vec<u8> {
-        // Serialization cannot fail: the type has neither maps nor values that are not UTF-8.
+        // Serialization cannot fail, because the type has no maps and all its values are UTF-8.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }
@@ -104,8 +104,8 @@ type ClusterProfiles = BTreeMap<ProfileRef, (Option<ResourceVersion>, ClusterPro
 /// Returns the informers that watch CacheProfile objects: one for all namespaces, or one per
 /// watched namespace.
 ///
-/// The controller does not use `kube`'s watcher, because that watcher retries without end if the
-/// API server answers 410 to the start of a watch.
+/// The controller does not use `kube`'s watcher: if the API server answers 410 to the start of a
+/// watch, that watcher retries without end.
 ///
 /// # Errors
 ///

@@ -38,8 +38,8 @@ use std::{
 pub(super) struct Reconciler {
     operator_scope: OperatorScope,
     known: BTreeMap<ProfileRef, KnownProfile>,
-    /// The profile's UID, and why its last valid generation does not run while the newest is
-    /// invalid.
+    /// The profiles whose last valid generation was dropped after an invalid edit, each with its
+    /// UID and the reason for the author.
     dropped: BTreeMap<ProfileRef, (Arc<str>, String)>,
     budgets: BudgetTree,
     limits: OperatorLimits,
@@ -51,14 +51,15 @@ pub(super) struct Reconciler {
 pub(super) struct ReconcileResult {
     /// The informers that must run for all profiles together.
     pub(super) desired: DesiredInformers,
-    /// The profiles, for status, metrics and reads.
+    /// The declared profiles, which status, metrics and reads use.
     pub(super) observed: Vec<ObservedProfile>,
     /// Whether the API server does not serve the kind of a target, so that discovery must poll more
     /// often.
     pub(super) is_kind_missing: bool,
     /// The exceeded limits, one entry for each target that this reconciliation stopped.
     pub(super) exceeded: Vec<LimitOverrun>,
-    /// Whether the API server answers 404 for a kind that discovery still lists.
+    /// Whether the API server answers 404 for a kind that discovery still lists, so that discovery
+    /// must run again.
     pub(super) is_discovery_behind: bool,
 }
 
@@ -80,7 +81,7 @@ impl Reconciler {
         }
     }
 
-    /// The budget that all stores are charged to.
+    /// Returns the budget that the memory of all stores counts against.
     pub(super) fn process(&self) -> &Arc<Budget> {
         self.budgets.process()
     }

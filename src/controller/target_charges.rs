@@ -14,9 +14,9 @@ pub(super) struct TargetCharges {
     /// Charges for the informers from before an edit, which serve the target until all of
     /// `informers` are synced.
     old: Vec<BudgetCharge>,
-    /// The informer of the target's namespace selector, with its charge. The charge counts against
-    /// the limits of the profile's namespace but not of the profile, because the profile's author
-    /// did not request the Namespace objects.
+    /// The informer of the target's namespace selector, with its charge. The charge does not count
+    /// against the profile's own limits, because the profile's author did not request the Namespace
+    /// objects. It counts against the limits of the profile's namespace and of the process.
     namespaces: Option<(InformerKey, BudgetCharge)>,
     pub(super) priority: u16,
 }

@@ -16,7 +16,6 @@ use std::{
     time::Duration,
 };
 
-/// Maximum number of caveats in a forecast.
 const MAX_CAVEATS: usize = 4;
 
 /// Speed of lists from the API server, measured for one informer or one kind.
@@ -30,7 +29,6 @@ pub(super) struct ListSpeed {
     pub(super) latency: Duration,
 }
 
-/// Survey result of one informer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InformerSurvey {
     pub(super) objects: u64,
@@ -47,7 +45,7 @@ pub(super) struct InformerSurvey {
     pub(super) problem: Option<String>,
 }
 
-/// Cost of a set of informers.
+/// Estimated cost of a set of informers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostEstimate {
     /// Number of informers, without the informers of namespace selectors.
@@ -57,7 +55,7 @@ pub struct CostEstimate {
     pub bytes: u64,
     /// Number of list requests. Each page counts, and the lists for namespace selectors count too.
     pub requests: u64,
-    /// Time until all informers are warm.
+    /// Estimated time until all informers are warm.
     pub took: Duration,
     /// Number of missing permissions, counted by verb, kind and namespace.
     pub missing: usize,

@@ -105,8 +105,8 @@ impl OperatorMetrics {
         Ok(metrics)
     }
 
-    /// Creates the counters whose label values are all known at 0, so that `increase()` in
-    /// Prometheus includes their first increment.
+    /// Creates each counter series whose label values are known in advance, with the value 0.
+    /// Prometheus' `increase()` then includes the first increment.
     fn begin(&self) {
         for outcome in STATUS_WRITE_OUTCOMES {
             let _begun = self.status_writes.with_label_values(&[outcome]);

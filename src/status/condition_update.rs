@@ -6,7 +6,6 @@ use super::{
     sentence,
 };
 
-/// Status, reason and message of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConditionUpdate {
     /// `None` means `Unknown`.

@@ -15,7 +15,7 @@ use kubewarm_api::{
 };
 use std::{fmt::Write as _, time::Duration};
 
-/// Computes each of [`CONDITION_TYPES`].
+/// Computes the profile's conditions, in the order of [`CONDITION_TYPES`].
 pub(super) fn conditions(
     declared: &DeclaredProfile,
     targets: &[ObservedTarget<'_>],
@@ -199,7 +199,8 @@ fn ready(
     [accepted, warm, fresh, within_limits]: [&ConditionUpdate; 4],
 ) -> ConditionUpdate {
     let not = |reason, text: String| ConditionUpdate::new(Some(false), reason, text);
-    // `Unknown` instead of `False`, because a mode that the profile's author chose is no failure.
+    // The status is `Unknown` instead of `False`, because a mode that the profile's author chose is
+    // no failure.
     let wanted = |reason, text: String| ConditionUpdate::new(None, reason, text);
     // Refusals with these reasons can end without an edit of the profile, so the profile is not
     // invalid.

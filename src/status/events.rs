@@ -23,7 +23,7 @@ const MAX_EVENTS: usize = 32 * 8 + 5;
 pub(super) const NORMAL: &str = "Normal";
 pub(super) const WARNING: &str = "Warning";
 
-/// Reasons of Events that are not reasons of a condition.
+/// Reasons of Events that the table of condition reasons in `reference` does not contain.
 pub(super) const READY: &str = "Ready";
 pub(super) const NOT_READY: &str = "NotReady";
 pub(super) const REFUSED: &str = "Refused";
@@ -83,8 +83,8 @@ impl EventHistory {
     }
 }
 
-/// Returns all Events for the change from `old` to `new`, even if an Event with the same reason and
-/// target was sent recently.
+/// Returns all Events for the change from `old` to `new`, including Events that were already sent
+/// in the last 10 minutes.
 pub(super) fn changes(
     profile: &ProfileRef,
     uid: &Arc<str>,
@@ -124,7 +124,6 @@ pub(super) fn changes(
     found
 }
 
-/// `type` and `reason` of an Event.
 type EventTypeAndReason = (&'static str, &'static str);
 
 /// Returns the Events for changed conditions of the given `types`, each with the condition's
@@ -156,8 +155,8 @@ fn condition_event(was: Option<&Condition>, is: &Condition) -> Option<EventTypeA
     }
 }
 
-/// Returns the Event for a condition whose reason changed from `was`: a warning for the new reason,
-/// or an all-clear for the former one.
+/// Returns the Event for a condition whose reason changed from `was`: a warning about the new
+/// reason, or a `Normal` Event if the former problem has ended.
 fn reason_event(was: &str, is: &Condition) -> Option<EventTypeAndReason> {
     let of = |reason: &str| events(&is.type_, reason);
     match (of(was), of(&is.reason)) {

@@ -19,7 +19,7 @@ const SHORT_INTERRUPTION: SignedDuration = SignedDuration::from_secs(5);
 /// and whose access is not checked.
 #[derive(Clone, Debug, Default)]
 pub struct InformerView {
-    /// Snapshot of the running informer; `None` if it does not run.
+    /// Report of the informer; `None` if the informer does not run.
     pub report: Option<InformerReport>,
     /// Permission state of the informer; `None` if the access checker does not check the informer.
     pub access: Option<InformerAccess>,
@@ -46,9 +46,9 @@ impl InformerView {
 /// The time on all clocks, read once for the computation of all statuses.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockReading {
-    /// Wall clock, for timestamps in the status.
+    /// Time on the wall clock, for timestamps in the status.
     pub wall: Timestamp,
-    /// Monotonic clock, for ages.
+    /// Time on the monotonic clock, from which ages are computed.
     pub mono: Instant,
     pub process_start: Instant,
 }

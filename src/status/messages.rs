@@ -16,7 +16,7 @@ use kubewarm_cache::informer::InformerPhase;
 pub(super) struct MessageContext<'a> {
     /// The profile, which messages name in the commands that they suggest.
     pub(super) profile: &'a ProfileRef,
-    /// `targets[].name`.
+    /// Name of the target in the spec.
     pub(super) target: &'a str,
     /// The `status.access` of the profile. Its `subject` is the identity that reads from the API
     /// server.
@@ -149,8 +149,8 @@ pub(super) fn progress(informers: &[ObservedInformer<'_>]) -> String {
         reports.filter(|report| report.phase == InformerPhase::Listing)
     };
     let listed = listing().fold(0_u64, |sum, report| sum.saturating_add(report.listed));
-    // `None` if the number of objects in one list is unknown: the API server reports no number for
-    // lists with a selector.
+    // `expected` is `None` if the number of objects in one list is unknown: the API server reports
+    // no number for lists with a selector.
     let expected =
         listing().try_fold(0_u64, |sum, report| Some(sum.saturating_add(report.expected?)));
     let far = match expected.filter(|expected| *expected > 0) {

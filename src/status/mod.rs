@@ -142,8 +142,9 @@ fn total(held: &BTreeMap<&InformerKey, StoreUsage>) -> StoreUsage {
 
 /// Returns the informers that count against the target's limits, even if other profiles share them.
 ///
-/// The result contains the informers that serve the target, or its declared informers if the
-/// declared ones are warm or no informer serves the target. Each informer comes with its usage.
+/// If the target's declared informers are warm, or no informers serve the target, the result
+/// contains the declared informers. Otherwise it contains the informers that serve the target. Each
+/// informer comes with its usage.
 fn held<'a>(
     target: &ObservedTarget<'a>,
     informers: &dyn Fn(&InformerKey) -> InformerView,

@@ -194,8 +194,8 @@ fn describe_failing_checks(informers: &[&ObservedInformer<'_>]) -> Option<String
     ))
 }
 
-/// Returns the error of the informer's last access check, or `None` if the check succeeded or the
-/// informer is already `Unverified`.
+/// Returns the error of the informer's overdue access checks. Returns `None` if no check is
+/// overdue, or if the informer is already `Unverified`.
 fn check_error<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c RequestFault> {
     let InformerAccess { state, failed, .. } = informer.access()?;
     failed.as_ref().filter(|_| !matches!(state, PermissionState::Unverified { .. }))
@@ -220,7 +220,8 @@ pub(super) fn access(
     }
 }
 
-/// Returns the time of the access check that last confirmed an informer's permission state.
+/// Returns the time at which an informer's permission state was last confirmed, or `None` before
+/// the first confirmation.
 fn last_verified(informer: &ObservedInformer<'_>) -> Option<Timestamp> {
     match &informer.access()?.state {
         PermissionState::Granted { verified_at, .. }
@@ -233,9 +234,9 @@ fn last_verified(informer: &ObservedInformer<'_>) -> Option<Timestamp> {
 /// Returns the permissions that the profile's identity has and does not need, in the namespaces of
 /// the profile's informers.
 ///
-/// Returns `None` until the identity's rules are known. Also returns `None` for a profile outside
-/// of the operator namespace that reads with the operator's identity, because tenants must not see
-/// the operator's permissions.
+/// Returns `None` until the identity's rules are known. Also returns `None` for a tenant's profile
+/// that reads with the operator's identity, because tenants must not see the operator's
+/// permissions.
 #[must_use]
 pub fn excess(
     access: &AccessReports,

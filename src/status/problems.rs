@@ -20,8 +20,8 @@ const MAX_OBJECT: usize = 253;
 pub(super) const UNDECODABLE: &str = "Undecodable";
 
 /// Returns the target's problems, the most severe problem first, at most [`MAX_PROBLEMS`]. Returns
-/// one problem per namespace, reason and object, because the API server uses these three fields as
-/// the key of the list.
+/// one problem per namespace, reason and object, because these three fields are the key of the list
+/// `problems` for the API server.
 pub(super) fn problems(
     target: &ObservedTarget<'_>,
     context: MessageContext<'_>,
@@ -74,7 +74,7 @@ fn message(informer: &ObservedInformer<'_>, context: MessageContext<'_>) -> Opti
     let Some(fault) = informer.fault() else {
         return Some(stale(informer.staleness?, &[informer], context));
     };
-    // The message contains the next step and the API server's own error message.
+    // `ours` contains the next step, but not always the API server's own error message.
     let ours = context.fault(&[informer])?;
     let has_words = ours.contains(&*fault.message);
     Some(if has_words { ours } else { format!("{ours} ({})", fault.message) })

@@ -27,7 +27,7 @@ const REST: u32 = 50;
 /// Interval at which the loop starts pending writes. A limit on writes in flight can prevent a
 /// write from starting earlier.
 const TICK: Duration = Duration::from_millis(100);
-/// Timeout of one request to the API server.
+/// Timeout of one status write or Event.
 const REQUEST: Duration = Duration::from_secs(10);
 /// Maximum number of Events in flight. Further Events are dropped, because no function depends on
 /// Events.
@@ -83,8 +83,8 @@ pub(crate) async fn run(
             sends.abort_all();
         }
         let clock = ClockReading { wall: Timestamp::now(), mono: Instant::now(), process_start };
-        // After a change of leadership the update runs at once, because it must remove aborted
-        // writes from the queue before other writes start.
+        // After a change of leadership the update runs at once, to remove aborted writes from the
+        // queue before other writes start.
         let mut events = Vec::new();
         if update_at <= clock.mono || last_role != Some(is_leader) {
             events = update(&mut reporter, is_leader, clock);

@@ -35,7 +35,8 @@ pub(super) fn small(number: usize) -> i32 {
 }
 
 /// Returns the cost of a planned profile. `known` is the plan that the status contains for the same
-/// generation. If its numbers are equal to the new ones, the result keeps its time.
+/// generation. If the numbers of `known` equal the new numbers, the result keeps the time of
+/// `known`.
 pub(super) fn plan(forecast: &ProfileForecast, known: Option<&PlanStatus>) -> PlanStatus {
     let new = forecast.total.status();
     let timed = known.filter(|known| known.time.is_some());
@@ -45,9 +46,9 @@ pub(super) fn plan(forecast: &ProfileForecast, known: Option<&PlanStatus>) -> Pl
     }
 }
 
-/// Returns the cost of a planned profile as a sentence. It includes the caveats of `forecast`;
-/// `None` if this process has not completed a forecast. A `plan` without a certainty counts as a
-/// lower bound.
+/// Returns the cost of a planned profile as a sentence. The sentence includes the caveats of
+/// `forecast`, which is `None` if this process has not completed a forecast. A `plan` without a
+/// certainty counts as a lower bound.
 pub(super) fn costs(
     plan: &PlanStatus,
     forecast: Option<&ProfileForecast>,
@@ -91,7 +92,7 @@ pub(super) fn costs(
     text + "; set spec.mode to Active to warm it"
 }
 
-/// Counts each informer in exactly one state.
+/// Counts the informers by state. Each informer has exactly one state.
 pub(super) fn informers(informers: &[ObservedInformer<'_>]) -> InformerCounts {
     let of = |state: InformerState| {
         small(informers.iter().filter(|informer| informer.state == state).count())

@@ -35,8 +35,8 @@ const MAX_REFUSED: u64 = 4_096;
 const TIME: Duration = Duration::from_secs(30);
 /// Maximum length of `reportingInstance`, in bytes.
 const MAX_INSTANCE: usize = 128;
-/// Maximum size of a status, in bytes of JSON. etcd accepts objects of 1.5 MiB, including the spec
-/// and managed fields.
+/// Maximum size of a status, in bytes of JSON. etcd accepts objects up to 1.5 MiB, so 0.5 MiB
+/// remains for the spec and the managed fields.
 const MAX_STATUS: usize = 1 << 20;
 /// Maximum size of a response, in bytes of JSON. A response contains the complete profile,
 /// including managed fields, which repeat the name of each field.
@@ -109,8 +109,8 @@ impl StatusWriter {
         self.client.post(collection, event).within(TIME).send().await
     }
 
-    /// Writes the status. A profile that was created again under the same name can receive this
-    /// write, because the API server has no precondition on the UID. The result is then
+    /// Writes the status. The write can reach a profile that was created again under the same name,
+    /// because the API server does not compare UIDs. The result is then
     /// [`StatusWriteOutcome::NotFound`].
     pub async fn publish(&self, write: &StatusWrite) -> StatusWriteOutcome {
         let profile = &write.profile;

@@ -111,8 +111,8 @@ fn enough(overrun: &LimitOverrun) -> String {
     // number of objects.
     let whole = expected.map(|expected| expected.max(objects)).map(|expected| match measure {
         LimitKind::Objects => expected,
-        // All objects are listed, so no extrapolation is needed. It would also extrapolate the
-        // selector's Namespace objects, which `reached` includes.
+        // All objects are listed, so no extrapolation is needed. An extrapolation would also
+        // multiply the selector's Namespace objects, which `reached` includes.
         LimitKind::Memory if expected == objects => reached,
         LimitKind::Memory => {
             let each = u128::from(reached) / u128::from(objects.max(1));

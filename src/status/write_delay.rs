@@ -15,7 +15,7 @@ const COUNT_CHANGE: Duration = Duration::from_mins(1);
 ///
 /// # Cost
 ///
-/// Copies both statuses, unless the statuses or their conditions decide first.
+/// Copies both statuses, unless they are equal or differ in a condition's status or reason.
 pub(super) fn write_delay(
     known: Option<&CacheProfileStatus>,
     wanted: &CacheProfileStatus,

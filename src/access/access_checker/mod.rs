@@ -47,7 +47,6 @@ const UPDATE: Duration = Duration::from_secs(1);
 /// duration. The task therefore uses at most about 5% of a core.
 const REST: u32 = 20;
 
-/// Dependencies of the [`AccessChecker`].
 pub struct CheckerDependencies {
     /// Rate limits per namespace. All other requests for a namespace share its limit.
     pub buckets: NamespaceBuckets,
@@ -78,7 +77,7 @@ pub struct AccessChecker {
     /// For a planned or stopped profile, no informer keeps the client.
     clients: BTreeMap<Identity, Arc<Client>>,
     jobs: JoinSet<(CheckJob, Instant, Result<CheckResult, RequestFault>, KeyedPermit)>,
-    /// Duration of the last update of the schedule.
+    /// How long the last update of the schedule took.
     update_time: Duration,
 }
 

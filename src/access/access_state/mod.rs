@@ -62,7 +62,6 @@ pub(super) enum AccessSignal {
 /// this verb and fault.
 pub(super) type GateChange = Result<(), (Verb, RequestFault)>;
 
-/// Permission state of one informer.
 #[derive(Debug)]
 pub(super) struct AccessState {
     state: PermissionState,

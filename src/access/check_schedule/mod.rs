@@ -29,16 +29,15 @@ use tokio::time::Instant;
 /// Delay between an access check that permitted or rejected list and watch, and the informer's next
 /// access check.
 const DECIDED: Duration = Duration::from_mins(5);
-/// Delay between two access checks while the informer's namespace does not exist. The delay is
-/// short, because no review shows that the namespace was created.
+/// Delay between two access checks while the informer's namespace does not exist. No review shows
+/// that the namespace was created.
 const ABSENT: Duration = Duration::from_mins(1);
 /// Delay between an access check without a result and the next access check.
 const RETRY: Duration = Duration::from_secs(20);
-/// How long the first access check waits for a declared informer to start, because the informer's
-/// first list and watch can replace the check.
+/// How long the first access check waits for a declared informer to start.
 const NO_INFORMER: Duration = Duration::from_secs(1);
-/// How long the first access check waits for the first list and watch of a starting informer. A
-/// list takes longer if it is large or waits for a list slot.
+/// How long the first access check waits for a starting informer's first list and watch, which can
+/// replace the check.
 const INFORMER: Duration = Duration::from_secs(10);
 
 /// Period of rules reviews. An informer for which rules reviews are incomplete gets an access
@@ -50,14 +49,13 @@ const LATE: Duration = Duration::from_secs(10);
 
 /// Maximum number of checks in progress, which limits the load on a slow API server.
 ///
-/// There is no rate limit for the checks of the whole process. With such a limit, each additional
-/// ServiceAccount would delay the detection of lost access.
+/// The whole process has no rate limit for checks, because additional ServiceAccounts would then
+/// delay the detection of lost access.
 const MAX_IN_FLIGHT: usize = 64;
-/// Maximum number of checks in progress for one namespace, so that a slow webhook for one tenant's
-/// namespace does not delay other tenants' checks.
+/// Maximum number of checks in progress for one namespace, so that one tenant's slow webhook does
+/// not delay other tenants' checks.
 const NAMESPACE_MAX_IN_FLIGHT: usize = MAX_IN_FLIGHT / 8;
 
-/// Settings for the checks of one informer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckSettings {
     /// Whether a 403 can mean that the informer's namespace was deleted.
@@ -88,16 +86,14 @@ pub(super) enum CheckJob {
     AccessReview(InformerKey),
 }
 
-/// Result of a check.
 #[derive(Debug)]
 pub(super) enum CheckResult {
-    /// Result for one informer.
+    /// Result of an access check or an access review of one informer.
     Access(AccessSignal),
-    /// Result for one identity and namespace.
+    /// Result of a rules review for one identity and namespace.
     Rules(ReviewedRules),
 }
 
-/// State and schedule of the checks of all checked informers.
 #[derive(Debug)]
 pub(super) struct CheckSchedule {
     scopes: BTreeMap<RulesScope, NamespaceChecks>,
@@ -105,8 +101,7 @@ pub(super) struct CheckSchedule {
     /// Rate limits per namespace. All other requests for a namespace share its limit.
     buckets: NamespaceBuckets,
     in_flight: KeyedSemaphore<Arc<str>>,
-    /// Returns a random number in `0.0..1.0`, by which checks are delayed so that they do not run
-    /// at the same time.
+    /// Returns a random number in `0.0..1.0`, from which the delay of each check is computed.
     random: fn() -> f64,
 }
 
@@ -121,8 +116,8 @@ impl CheckSchedule {
         }
     }
 
-    /// Replaces the set of checked informers. The informers in `unchecked` get no checks, but the
-    /// permissions that they need do not count as excess.
+    /// Replaces the set of checked informers. Informers in `unchecked` get no checks, but
+    /// permissions that they need are no excess.
     pub(super) fn set_informers(
         &mut self,
         wanted: BTreeMap<InformerKey, CheckSettings>,
@@ -176,9 +171,8 @@ impl CheckSchedule {
     /// Returns the checks that start now. The caller must report the result of each check to
     /// [`CheckSchedule::record_result`] and hold the check's permit until then.
     ///
-    /// Urgent access checks start first, then checks of informers that have access, and then checks
-    /// of all other informers. The last group comes last because a planned profile can declare
-    /// thousands of informers without access.
+    /// Urgent access checks start first, and checks of informers without access start last, because
+    /// a planned profile can declare thousands of such informers.
     ///
     /// # Cost
     ///
@@ -213,8 +207,8 @@ impl CheckSchedule {
             let permit = self.in_flight.try_acquire(payer);
             let permit = permit.filter(|_| self.buckets.try_take(payer, cost, now).is_ok());
             if permit.is_none() {
-                // This namespace starts no further check now. Otherwise checks with one request
-                // could permanently delay an access check, which costs two requests.
+                // No further check of this namespace starts now. Otherwise cheaper checks could
+                // permanently delay an access check, which costs two requests.
                 full.insert(Arc::clone(payer));
             }
             permit
@@ -235,7 +229,7 @@ impl CheckSchedule {
             .map_or(NamespaceCheck::Known, |informer| informer.settings.namespace_check)
     }
 
-    /// Returns the verbs that an access review of the informer covers, at least one.
+    /// Returns the verbs, at least one, that an access review of the informer covers.
     pub(super) fn verbs_to_review(&self, key: &InformerKey) -> Vec<Verb> {
         find_informer(&self.scopes, key)
             .map_or_else(|| vec![Verb::Watch], |informer| informer.access.verbs_to_review())
@@ -385,7 +379,6 @@ impl CheckSchedule {
         Some(informer.access.report(jittered(REVIEW, 1.0) + LATE, now))
     }
 
-    /// Returns the excess permissions in a scope, or `None` until the scope's rules are known.
     pub(super) fn excess(&self, rules_scope: &RulesScope) -> Option<Arc<ExcessPermissions>> {
         self.scopes.get(rules_scope)?.excess.clone()
     }

@@ -144,8 +144,8 @@ impl InformerCheck {
         }
     }
 
-    /// Applies a signal to the informer's state. Moves the informer's next access check forward if
-    /// the state requires an earlier one.
+    /// Applies a signal to the informer's state. Moves the informer's next access check to an
+    /// earlier time if the state requires this.
     pub(super) fn apply_signal(
         &mut self,
         input: AccessSignal,

@@ -13,17 +13,17 @@ use kubewarm_cache::store::StoreWriter;
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Maximum number of profiles in one namespace that are stored with their specs. As many more
-/// profiles can be stored without specs.
+/// Maximum number of profiles in one namespace that are stored with their specs. The same number of
+/// further profiles can be stored without specs.
 pub(super) const NAMESPACE_PROFILES: u64 = 100;
 /// Maximum size of the stored specs of one namespace as JSON, in MiB. A usual spec has a few KiB;
 /// this limits specs that name thousands of namespaces.
 pub(super) const NAMESPACE_MEBIBYTES: u64 = 4;
-/// Maximum number of profiles that are stored with their specs, in all namespaces except the
-/// operator namespace together.
+/// Maximum number of profiles that are stored with their specs, counted over all namespaces except
+/// the operator namespace.
 pub(super) const PROCESS_PROFILES: u64 = 10_000;
-/// Maximum size of the stored specs as JSON, in MiB, in all namespaces except the operator namespace
-/// together.
+/// Maximum size of the stored specs as JSON, in MiB, summed over all namespaces except the operator
+/// namespace.
 pub(super) const PROCESS_MEBIBYTES: u64 = 64;
 
 /// Maximum size of a stored status, in bytes. kubewarm writes only smaller statuses: their
@@ -47,9 +47,9 @@ pub struct ProfileAdmission {
 
 #[derive(Debug)]
 struct SpecCounter {
-    /// Budgets of all namespaces together.
+    /// Budgets that all namespaces except the operator namespace share.
     process: SpecBudgets,
-    /// The namespaces that have profiles.
+    /// The budgets and profiles of each namespace that has profiles.
     namespaces: BTreeMap<Box<str>, NamespaceSpecUsage>,
     /// Whether a profile was stored without its spec, or not at all, since
     /// [`ProfileAdmission::take_freed`] last returned `true`.

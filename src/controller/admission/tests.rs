@@ -127,8 +127,8 @@ fn the_101st_profile_of_a_namespace_is_left_out() {
     let mut scene = Scene::new();
     scene.list("a", 0..101);
     assert_eq!(scene.left_out(), ["a/p100"]);
-    // A change of an admitted profile, and profiles of other namespaces, leave out no further
-    // profile.
+    // After a change of an admitted profile, and with profiles in other namespaces, no further
+    // profile is left out.
     scene.put("a", 7, 50);
     for namespace in ["b", "home"] {
         scene.put(namespace, 200, 1);
@@ -162,7 +162,7 @@ fn a_left_out_profile_is_admitted_by_a_relist_after_others_are_deleted() {
     scene.remove("a", 0);
     scene.list("a", 0..102);
     assert!(!scene.admission.take_freed());
-    // An event about an admitted profile frees nothing.
+    // An update of a stored profile to the same size frees no spec.
     scene.put("a", 7, 1);
     assert!(!scene.admission.take_freed());
     assert_eq!(scene.remove("a", 7), DeltaOutcome::Removed);
@@ -232,7 +232,7 @@ fn separately_listed_namespaces_share_the_process_limit() {
     assert!(admission.take_freed());
     scenes[101].list("n101", 0..100);
     assert_eq!(scenes[101].left_out().len(), 99);
-    // A purged store frees its specs until it is listed again.
+    // The purge of a store frees the specs in the store.
     scenes[7].sink.apply(Delta::Purge);
     assert!(admission.take_freed());
     scenes[101].list("n101", 0..100);

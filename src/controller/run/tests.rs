@@ -78,7 +78,7 @@ fn empty_server(lists: &Arc<AtomicUsize>) -> Client {
             }
             let is_list = request.uri().path().ends_with("/cacheprofiles");
             lists.fetch_add((is_list && !query.contains("limit=")).into(), Ordering::Relaxed);
-            // The response also serves requests for `/version`.
+            // The field `minor` makes the response valid for requests to `/version` too.
             let metadata = json!({"resourceVersion": "5"});
             let answer = json!({"metadata": metadata, "items": [], "minor": "36"});
             Ok::<_, Infallible>(Response::new(Body::from(answer.to_string().into_bytes())))
@@ -122,7 +122,8 @@ async fn a_relist_of_the_profiles_forgets_no_profile() {
     let declared = Arc::new(Vec::new());
     controller.declarations.send_replace(Some(Arc::clone(&declared)));
 
-    // The profile informer's store is not synced, as after a purge.
+    // The store of profiles is incomplete, as after a purge, so the controller keeps its
+    // declarations.
     controller.reconcile();
     assert!(Arc::ptr_eq(controller.declarations.borrow().as_ref().unwrap(), &declared));
     found.generation = 2;

@@ -49,7 +49,8 @@ struct Tables {
     faults: BTreeMap<InformerKey, FaultReason>,
     lost: BTreeSet<InformerKey>,
     names: Vec<&'static str>,
-    /// Simulates that the selectors' stores were emptied after the reports were taken.
+    /// If true, the stores of namespaces are empty, as if they were purged after the reports were
+    /// created.
     are_emptied: bool,
     gauges: Mutex<BTreeMap<InformerKey, Arc<UsageMeter>>>,
 }

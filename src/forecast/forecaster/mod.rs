@@ -28,8 +28,8 @@ const HOLDS: Duration = Duration::from_mins(10);
 /// Delay before the next survey if the declared informers do not match the namespaces that a
 /// selector matches. The controller declares other informers within this time.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Minimum interval between two forecasts of one profile that runs again because an informer got
-/// access.
+/// Minimum interval between two forecasts of one profile if the second one starts because an
+/// informer got access.
 const REGRANTED: Duration = Duration::from_secs(15);
 /// Interval at which the forecaster starts due forecasts.
 const TICK: Duration = Duration::from_secs(1);
@@ -243,7 +243,7 @@ async fn survey_planned(
             .iter()
             .filter_map(|informer| informer.key.extent.namespace())
             .collect();
-        // A refused target declares no informers, even if namespaces match.
+        // A refused target declares no informers even if namespaces match, so it is not compared.
         is_current &= declared == matched || !is_accepted(target);
     }
     if !is_current {

@@ -37,8 +37,9 @@ pub struct Reference {
     pub problems: Vec<ReasonEntry>,
 }
 
-/// The reasons of two Events about a condition. The first one is of the warning when the condition
-/// gets its reason. The second one is of the Event when the condition becomes true again.
+/// The reasons of two Events about a condition. kubewarm sends a warning with the first reason when
+/// the condition gets its reason. kubewarm sends an Event with the second reason when the condition
+/// becomes true again.
 type Events = (&'static str, Option<&'static str>);
 
 /// One reason that a condition can have, with its explanation and its Events.

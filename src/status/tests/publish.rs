@@ -151,7 +151,7 @@ async fn a_slow_computation_does_not_delay_writes() {
     let start = Instant::now();
     let task =
         tokio::spawn(run(world.into_round(), |_| {}, server.sink(), || true, start, stop.clone()));
-    // The next computation starts after ten seconds.
+    // The next computation of statuses would start ten seconds after the first one.
     sleep(Duration::from_secs(5)).await;
     assert_eq!(server.begun.lock().len(), 41);
     stop.cancel();

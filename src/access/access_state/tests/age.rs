@@ -55,7 +55,8 @@ fn an_unverified_informer_needs_two_refusals_to_lose_access() {
     let verified_at = scene.wall;
     scene.pass(600);
     assert!(scene.lapses());
-    // Both rejections count as lost access, although the informer is already blocked.
+    // One rejection is not enough for a blocked informer either, because an API server that has
+    // just started rejects all requests.
     scene.lose(FaultReason::Forbidden);
     assert_eq!(scene.refused().revoked, Some(verified_at));
     scene.pass(6_000);

@@ -35,9 +35,11 @@ async fn the_informers_first_list_and_watch_are_its_first_access_check() {
     assert!(tries(Some(allowed), 150));
     assert!(!tries(Some(STARTING), 9));
     assert!(tries(Some(STARTING), 10), "the access check does not wait longer for a slow list");
-    // A planned or paused profile has no running informer.
+    // Without a running informer, for instance for a planned profile, the access check runs after a
+    // second.
     assert!(!tries(None, 0) && tries(None, 1));
-    // A streaming list uses the verb `watch`, so it does not confirm `list`.
+    // A streaming list uses the verb `watch` and does not confirm `list`, so the access check runs
+    // at once.
     assert!(tries(Some(ListWatchAccess { is_starting: false, ..STARTING }), 0));
     assert!(tries(
         Some(ListWatchAccess { refused_since: Some(Timestamp::UNIX_EPOCH), ..STARTING }),
