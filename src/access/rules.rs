@@ -11,8 +11,8 @@ pub(super) const ANY: &str = "*";
 /// The verbs that every informer needs.
 pub(super) const VERBS: [Verb; 2] = [Verb::List, Verb::Watch];
 
-/// Whether `rules` grant `verb` on the informer's resource, or on the object name that its field
-/// selector selects. `rules` must be complete.
+/// Whether `rules` grant `verb` on the informer's resource. For an informer that selects one object
+/// by name, a grant for that name is enough. `rules` must be complete.
 pub(super) fn grants(rules: &ReviewedRules, key: &InformerKey, verb: Verb) -> bool {
     let (of, name) = (key.resource.group_resource(), key.fields.name());
     rules.rules.iter().any(|rule| rule_grants(rule, verb, of, name))

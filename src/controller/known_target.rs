@@ -92,8 +92,8 @@ impl KnownTarget {
     /// because access to Namespace objects was lost. This is safe, because each informer in these
     /// namespaces checks its own access.
     ///
-    /// They also stay valid while the selector's informer does not run, so that a stopped target
-    /// still declares its informers.
+    /// The namespaces also stay valid while the selector's informer does not run, so that a stopped
+    /// target still declares its informers.
     pub(super) fn find_namespaces(
         &mut self,
         informer: &InformerKey,

@@ -86,7 +86,8 @@ impl TargetCharges {
     /// until the informers are synced.
     pub(super) fn expected(&self, measure: LimitKind, cluster: &ClusterView<'_>) -> Option<u64> {
         let has_more = measure == LimitKind::Memory && self.namespaces.is_some();
-        // `informers` is empty while the namespaces that the selector matches are unknown.
+        // While the namespaces that the selector matches are unknown, `informers` is empty, and the
+        // number is unknown too.
         if self.informers.is_empty() || has_more && !self.is_synced(cluster) {
             return None;
         }

@@ -8,7 +8,7 @@ use super::{
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConditionUpdate {
-    /// `None` means `Unknown`.
+    /// Status of the condition; `None` means `Unknown`.
     pub(super) status: Option<bool>,
     pub(super) reason: ConditionReason,
     pub(super) message: String,

@@ -39,7 +39,8 @@ pub type ExcessByNamespace = Vec<(Arc<str>, Arc<ExcessPermissions>)>;
 /// group.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct DenialGroup<'c> {
-    /// Whether access was never granted. Groups whose access was revoked sort first.
+    /// Whether the API server never permitted access. Groups with revoked access therefore sort
+    /// first.
     is_new: bool,
     reason: FaultReason,
     verbs: &'c [Verb],

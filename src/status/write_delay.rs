@@ -5,7 +5,8 @@ use std::time::Duration;
 
 /// Minimum interval between writes of one profile after a change of a condition's status or reason.
 const CONDITION_CHANGE: Duration = Duration::from_secs(1);
-/// Minimum interval between writes of one profile after any other change, except object counts.
+/// Minimum interval between writes of one profile after a change of another status field, for
+/// instance a message.
 const DETAIL_CHANGE: Duration = Duration::from_secs(10);
 /// Minimum interval between writes of one profile if only object counts changed.
 const COUNT_CHANGE: Duration = Duration::from_mins(1);

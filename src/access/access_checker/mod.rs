@@ -48,7 +48,7 @@ const UPDATE: Duration = Duration::from_secs(1);
 const REST: u32 = 20;
 
 pub struct CheckerDependencies {
-    /// Rate limits per namespace. All other requests for a namespace share its limit.
+    /// Rate limits per namespace, which all other requests for the namespace share.
     pub buckets: NamespaceBuckets,
     /// Clients that authenticate as the informers' identities.
     pub clients: Arc<dyn ClientProvider>,

@@ -299,7 +299,8 @@ impl AccessState {
     /// Processes an answered review. Returns whether the review requires an access check.
     fn apply_review(&mut self, sent: Instant, refused: Vec<Verb>, wall: Timestamp) -> bool {
         let (allowed, is_contrary) = (refused.is_empty(), self.contradicts(&refused));
-        // An answered review shows that a token is available again.
+        // An answered review shows that kubewarm has a token again, so a new access check can
+        // succeed.
         let has_token =
             matches!(&self.state, PermissionState::Refused(old) if is_token_missing(old.reason));
         let is_news =

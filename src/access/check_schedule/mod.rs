@@ -98,7 +98,7 @@ pub(super) enum CheckResult {
 pub(super) struct CheckSchedule {
     scopes: BTreeMap<RulesScope, NamespaceChecks>,
     queue: WorkQueue<CheckJob>,
-    /// Rate limits per namespace. All other requests for a namespace share its limit.
+    /// Rate limits per namespace, which all other requests for the namespace share.
     buckets: NamespaceBuckets,
     in_flight: KeyedSemaphore<Arc<str>>,
     /// Returns a random number in `0.0..1.0`, from which the delay of each check is computed.
@@ -235,8 +235,7 @@ impl CheckSchedule {
             .map_or_else(|| vec![Verb::Watch], |informer| informer.access.verbs_to_review())
     }
 
-    /// Returns the time at which [`CheckSchedule::start_due`] must run again, or `None` if no check
-    /// is scheduled.
+    /// Time at which [`CheckSchedule::start_due`] must run again; `None` if no check is scheduled.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.queue.next_due()
     }
@@ -364,8 +363,7 @@ impl CheckSchedule {
         changes
     }
 
-    /// Returns whether the informer must be blocked or unblocked, or `None` if no check has
-    /// decided.
+    /// Returns whether the informer must be blocked or unblocked, or `None` if neither.
     pub(super) fn gate_change(&self, key: &InformerKey) -> Option<GateChange> {
         find_informer(&self.scopes, key)?.access.gate_change()
     }

@@ -160,8 +160,8 @@ impl SpecCounter {
             let NamespaceSpecUsage { budgets, profiles } = here;
             let gone = profiles.extract_if(.., |name, _| !stays(namespace, name));
             has_freed |= gone.filter(|(_, it)| *it.budget() == budgets.specs).count() > 0;
-            // A last valid spec can still be charged to the namespace's budget after its profile
-            // was removed from `profiles`.
+            // The namespace's entry stays while a last valid spec is charged to its budget, even if
+            // all its profiles were removed.
             !profiles.is_empty() || budgets.specs.used(LimitKind::Memory) > 0
         });
         if has_freed {

@@ -76,7 +76,11 @@ impl Scene {
             let body: Value = serde_json::from_slice(&object.body).unwrap();
             let is_left_out = body["leftOut"] == true;
             assert_eq!(body.get("spec").is_none(), is_left_out);
-            assert_eq!(object.version.is_none(), is_left_out, "the next list stores it again");
+            assert_eq!(
+                object.version.is_none(),
+                is_left_out,
+                "without a version, the next list stores the profile again"
+            );
             assert_eq!(body["metadata"]["generation"], 1);
             is_left_out.then(|| format!("{}/{}", object.key.namespace, object.key.name))
         };
@@ -252,7 +256,7 @@ fn a_last_valid_spec_counts_like_other_specs() {
     assert!(scene.admission.take_freed());
     let kept = scene.admission.keep("a", 1 << 20);
     scene.sink.apply(Delta::Purge);
-    assert!(scene.admission.keep("a", (3 << 20) + 1).is_none(), "a kept spec still counts");
+    assert!(scene.admission.keep("a", (3 << 20) + 1).is_none(), "the last valid spec still counts");
     drop(kept);
     assert!(scene.admission.keep("a", 4 << 20).is_some());
     assert!(scene.admission.keep("home", 1 << 30).is_some());

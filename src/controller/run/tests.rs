@@ -110,7 +110,11 @@ fn profile() -> ClusterProfile {
 async fn a_relist_of_the_profiles_forgets_no_profile() {
     let mut controller = controller(WatchedNamespaces::Everywhere);
     controller.reconcile();
-    assert_eq!(controller.informers.running_informers().len(), 1, "the informer of profiles");
+    assert_eq!(
+        controller.informers.running_informers().len(),
+        1,
+        "only the informer of profiles runs"
+    );
     let mut found = profile();
     let seen = |controller: &mut Controller, found: &ClusterProfile| {
         let cluster = controller.sources.snapshot(&controller.informers.reports(), None);

@@ -135,7 +135,11 @@ fn a_target_that_exceeds_the_limit_alone_stops_first() {
     let mut scene = Scene::new(Some(12 * MIB), None, None);
     scene.target("a/p/x", 5_000);
     scene.target("kubewarm-system/p/own", 13 << 10);
-    assert_eq!(scene.enforce(), ["kubewarm-system/p/own"], "stopping tenants would not help");
+    assert_eq!(
+        scene.enforce(),
+        ["kubewarm-system/p/own"],
+        "the target alone exceeds the limit, so stopping tenants would not help"
+    );
 }
 
 #[test]
@@ -185,7 +189,7 @@ fn the_process_limit_stops_tenants_before_the_operator_namespace() {
     for name in ["a/old/x", "b/old/x", "c/p/x", "d/old/x"] {
         scene.target(name, 2_900);
     }
-    assert!(scene.enforce().is_empty(), "four namespaces just fit");
+    assert!(scene.enforce().is_empty(), "the targets of four namespaces fit");
     scene.target("kubewarm-system/p/own", 2_000);
     scene.list("kubewarm-system", "kubewarm-system/p/own");
     // A tenant's target stops, although the target in the operator namespace exceeds the limit. Of

@@ -53,7 +53,8 @@ fn last_valid_specs_are_limited_per_namespace_and_dropped_ones_are_reported() {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!(desired(&outcome).len(), 3, "one informer per namespace");
-    // Capacity that another profile frees does not restore a dropped spec, and the message stays.
+    // Capacity that another profile frees does not restore a dropped spec, so the message about
+    // this spec stays.
     found[0] = sized("a", "p1", 3, 1);
     let (kept, texts) = running(&run(&found));
     assert_eq!(kept[..2], ["a/p1", "a/p2"]);

@@ -162,7 +162,7 @@ fn idle_informers_count_and_informers_beyond_the_limit_never_start() {
     const MIB: u64 = 1 << 20;
     let found = crowd("a");
     let all = run(&mut reconciler(), &found, &Tables::default());
-    assert_eq!(all.desired.len(), 1_000, "the limit of informers per namespace");
+    assert_eq!(all.desired.len(), 1_000, "a namespace may have 1,000 informers");
     for (limits, bytes) in [
         (memory_limits(Some(48 * MIB), None), 48 * MIB),
         (memory_limits(Some(48 * MIB), Some(12 * MIB)), 12 * MIB),

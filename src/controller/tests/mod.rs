@@ -49,7 +49,7 @@ struct Tables {
     faults: BTreeMap<InformerKey, FaultReason>,
     lost: BTreeSet<InformerKey>,
     names: Vec<&'static str>,
-    /// If true, the stores of namespaces are empty, as if they were purged after the reports were
+    /// If true, the store of namespaces is empty, as if it was purged after the reports were
     /// created.
     are_emptied: bool,
     gauges: Mutex<BTreeMap<InformerKey, Arc<UsageMeter>>>,
@@ -253,7 +253,11 @@ fn a_planned_profile_starts_no_informer_and_is_unchanged_until_edited() {
     assert_eq!(desired(&outcome), Vec::<String>::new());
     let again = run(&mut reconciler, &planned, &cluster);
     assert_eq!(first(&again), first(&outcome), "a changed profile would restart its forecast");
-    assert_eq!(first(&outcome).targets[0].informers.len(), 1, "its informer is declared");
+    assert_eq!(
+        first(&outcome).targets[0].informers.len(),
+        1,
+        "the accepted target's informer is declared"
+    );
     let names: Vec<_> = accepted(first(&outcome)).map(|target| &*target.name).collect();
     assert_eq!((names, first(&outcome).mode), (vec!["pods"], ProfileMode::Plan));
 

@@ -144,7 +144,7 @@ fn statuses_count_for_the_limit_of_their_namespace() {
     let overrun = first(&outcome).targets[0].limited.unwrap().overrun;
     assert_eq!((overrun.limit, overrun.others), (memory(300, 1), 150 << 10));
     let outcome = run(&mut reconciler, &small, &cluster);
-    assert_eq!(stopped(&outcome), ["a/p"], "the retry is later");
+    assert_eq!(stopped(&outcome), ["a/p"], "the target is retried only after 10 minutes");
     let outcome = reconciler.reconcile(&small, &cluster.cluster(), None, Duration::from_mins(13));
     assert_eq!(stopped(&outcome), [""; 0]);
 }
@@ -218,7 +218,7 @@ fn a_selectors_namespaces_count_only_for_their_tenant() {
         assert!(stopped.is_stopped());
         let overrun = stopped.limited.unwrap().overrun;
         assert_eq!((overrun.reached, overrun.expected), (memory(101, 3), Some(0)), "{bounds:?}");
-        assert_eq!(stopped.informers.len(), 2, "the informers still count for permissions");
+        assert_eq!(stopped.informers.len(), 2, "a stopped target still declares its informers");
     }
 }
 

@@ -78,7 +78,11 @@ fn a_selector_follows_its_namespaces_and_can_match_none() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(desired(&outcome), ["namespaces.v1 in the cluster, labels x in (y), metadata only"]);
-    assert_eq!(first(&outcome).targets[0].serving, None, "its informers are not known yet");
+    assert_eq!(
+        first(&outcome).targets[0].serving,
+        None,
+        "the target's informers are not known yet"
+    );
 
     sync(&mut cluster, &outcome);
     let outcome = run(&mut reconciler, &found, &cluster);

@@ -143,7 +143,10 @@ fn only_changed_informers_start_a_new_survey() {
     other.targets[1] = refused("the profiles of the namespace have 999 informers");
     other.accepted_at = HOLDS;
     forecasts.set_planned([Arc::new(other)]);
-    assert!(due(&forecasts, nothing, now + HOLDS / 2).is_empty(), "its informers are the same");
+    assert!(
+        due(&forecasts, nothing, now + HOLDS / 2).is_empty(),
+        "the profile's informers are the same"
+    );
     let mut other = DeclaredProfile::clone(&first);
     other.targets[0].informers = [spec("pods", "a"), spec("pods", "b")].into();
     forecasts.set_planned([Arc::new(other)]);

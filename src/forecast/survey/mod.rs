@@ -35,7 +35,7 @@ const FIRST: u32 = 20;
 /// Maximum number of sampled objects per kind. This number is enough to train the compression
 /// dictionary that all objects of a kind share.
 const OBJECTS: usize = 1_000;
-/// Maximum size of the sampled objects per kind, in bytes.
+/// Maximum total size of the sampled objects of one kind, in bytes.
 const BYTES: usize = 8 << 20;
 /// Page size of the lists that only count objects.
 const COUNTED: u32 = 500;
@@ -62,7 +62,8 @@ pub struct CostSurveyor {
 
 /// The sample of one profile's survey, and the requests and time that remain.
 pub(super) struct ProfileSurvey {
-    /// The profile's namespace. The survey's requests count against its rate limit.
+    /// The profile's namespace. The survey's requests count against the rate limit of this
+    /// namespace.
     payer: Arc<str>,
     requests: u32,
     until: Instant,

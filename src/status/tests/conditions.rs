@@ -132,7 +132,11 @@ fn only_refusals_that_need_an_edit_set_stalled() {
         assert_eq!(state(&status.conditions, "Accepted"), format!("False/{reason}"));
         assert_eq!(state(&status.conditions, "Ready"), ready, "{reason}");
         assert_eq!(state(&status.conditions, "Stalled"), stalled, "{reason}");
-        assert_eq!(state(&status.targets[0].conditions, "Warm"), "True/Synced", "the other target");
+        assert_eq!(
+            state(&status.targets[0].conditions, "Warm"),
+            "True/Synced",
+            "the other target stays warm"
+        );
         let text = message(&status.conditions, "Accepted");
         assert_eq!(
             text, "the message of the refusal",
@@ -223,7 +227,11 @@ fn an_edited_target_reports_its_new_informers_and_the_serving_generation() {
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Warm"), "False/Syncing");
     assert_eq!(status.targets[0].serving_generation, Some(2));
-    assert_eq!(status.targets[0].objects, Some(10), "objects of the old informer, which serves");
+    assert_eq!(
+        status.targets[0].objects,
+        Some(10),
+        "the objects are those in the serving informer's store"
+    );
 
     world.runs(pods("new"), world.watching());
     let status = world.compute(&profile, None);
@@ -251,7 +259,7 @@ fn the_deadline_is_met_missed_or_unknown() {
     assert_eq!(status(2, true), "True/DeadlineMet");
     assert_eq!(status(1, true), "False/DeadlineMissed");
     assert_eq!(status(30, false), "Unknown/Warming");
-    assert_eq!(status(9, false), "False/DeadlineMissed", "10 s have passed");
+    assert_eq!(status(9, false), "False/DeadlineMissed", "the deadline has passed");
 }
 
 #[test]

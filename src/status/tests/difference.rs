@@ -65,7 +65,7 @@ fn conditions_are_written_after_one_second_details_after_ten_and_counts_after_si
     assert_eq!(seconds(&other), Some(1));
     other = status("True", 0);
     other.targets[0].name = "nodes".into();
-    assert_eq!(seconds(&other), Some(1), "another target");
+    assert_eq!(seconds(&other), Some(1), "another target counts as a changed condition");
     other = status("True", 0);
     other.conditions[0].message = "new words".into();
     assert_eq!(seconds(&other), Some(10));

@@ -29,7 +29,7 @@ fn time_to_warm_is_set_once_per_generation() {
     profile.generation = 4;
     profile.accepted_at = Duration::from_secs(100 + 3_600);
     let third = world.compute(&profile, Some(&second));
-    assert_eq!(third.time_to_warm_milliseconds, Some(0), "its informers were already warm");
+    assert_eq!(third.time_to_warm_milliseconds, Some(0), "the informers were already warm");
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_stale_target_says_when_its_data_was_last_confirmed() {
         let status = world.compute(&profile, Some(&before));
         assert_eq!(state(&status.targets[0].conditions, "Fresh"), "False/WatchSilent");
         let time = status.targets[0].last_confirmed_time.as_ref().map(|time| time.0);
-        assert_eq!(time, Some(confirmed), "the informer that was confirmed first counts");
+        assert_eq!(time, Some(confirmed), "the least recently confirmed informer counts");
         assert_eq!(
             adopt(status.clone()).targets[0].last_confirmed_time,
             None,
@@ -223,7 +223,7 @@ fn many_problems_are_bounded_everywhere() {
     for target in &status.targets {
         assert_eq!(target.problems.len(), 16);
         assert!(target.problems.iter().all(|found| found.message.as_ref().unwrap().len() <= 512));
-        assert_eq!(target.problems[0].reason, "Forbidden", "the most severe first");
+        assert_eq!(target.problems[0].reason, "Forbidden", "the most severe problem is first");
     }
 }
 

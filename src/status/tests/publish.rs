@@ -126,7 +126,8 @@ async fn a_hanging_write_times_out_and_is_repeated_and_only_a_leader_writes() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_suspended_before_its_writes_sends_none_of_them() {
     let (server, asked) = (Hanging::default(), AtomicUsize::new(0));
-    // `leads` returns true only for the first call: the lease expires after the first computation.
+    // The function returns true only for its first call, as if the lease expired after the first
+    // computation.
     let is_leader = move || asked.fetch_add(1, Ordering::Relaxed) == 0;
     let (world, stop) = (one_profile(), CancellationToken::new());
     let task = tokio::spawn(run(

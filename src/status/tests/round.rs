@@ -99,7 +99,10 @@ fn a_new_leader_writes_what_differs_and_keeps_the_clusters_times() {
     assert!(look(&mut new, &world, &profiles, FOLLOWER).writes.is_empty());
     let round = look(&mut new, &world, &profiles, LEADER);
     for write in &round.writes {
-        assert_eq!(write.status.conditions, in_cluster.conditions, "nothing has changed since");
+        assert_eq!(
+            write.status.conditions, in_cluster.conditions,
+            "the conditions have not changed since the restart"
+        );
     }
     assert_eq!(round.notices, [], "the Event for Ready was sent before");
     world.runs(pods("a"), world.failing(world.watching(), FaultReason::Forbidden, Verb::Watch));
@@ -180,7 +183,7 @@ fn each_kind_of_change_waits_for_its_own_interval() {
     world.runs(pods("a"), refused);
     assert_eq!(writes(&world, 1), 0, "the last write was less than a second ago");
     world.pass(Duration::from_millis(1));
-    assert_eq!(writes(&world, 1), 1, "a changed condition");
+    assert_eq!(writes(&world, 1), 1, "a changed condition is written after a second");
     world.pass(Duration::from_secs(2));
     world.runs(pods("a"), world.watching());
     assert_eq!(writes(&world, 1), 1, "the condition changed back");
@@ -296,7 +299,7 @@ fn slow_writes_of_one_namespace_do_not_delay_others() {
     let informers = |key: &InformerKey| world.informers.get(key).cloned().unwrap_or_default();
     reporter.update(&profiles, &informers, LEADER, world.clock);
     let slow = reporter.start_due_writes(world.clock.mono);
-    assert_eq!(slow.len(), 4, "the limit of one namespace");
+    assert_eq!(slow.len(), 4, "one namespace may have 4 writes in flight");
     assert!(reporter.start_due_writes(world.clock.mono).is_empty());
     profiles.extend((0..50).map(|number| of(&format!("quick-{number}"), 0)));
     reporter.update(&profiles, &informers, LEADER, world.clock);

@@ -175,7 +175,7 @@ fn a_review_that_permits_one_of_two_refused_verbs_triggers_a_check_of_both() {
         scene.pass(10);
         scene.check(ALLOWED, FORBIDDEN);
     }
-    assert_eq!(scene.overruled(), None, "both refuse it");
+    assert_eq!(scene.overruled(), None, "review and access check agree");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn each_refused_verb_is_named() {
     let mut scene = Scene::new();
     scene.check(FORBIDDEN, FORBIDDEN);
     assert_eq!(scene.refused().verbs, [Verb::List, Verb::Watch]);
-    assert_eq!(scene.refused().revoked, None, "it was never granted");
+    assert_eq!(scene.refused().revoked, None, "access was never permitted");
     scene.check(ALLOWED, FORBIDDEN);
     assert_eq!(scene.refused().verbs, [Verb::Watch]);
     let Some(Err((verb, fault))) = scene.access.gate_change() else { panic!("blocked") };
@@ -217,7 +217,11 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     assert_eq!(scene.check(FORBIDDEN, FORBIDDEN), Some(3));
     scene.pass(1);
     assert_eq!((scene.review(true), scene.informer(false)), (None, Some(2)));
-    assert_eq!(scene.check(FORBIDDEN, FORBIDDEN), Some(2), "too early");
+    assert_eq!(
+        scene.check(FORBIDDEN, FORBIDDEN),
+        Some(2),
+        "the second rejection came too early to count"
+    );
     scene.pass(2);
     scene.check(THROTTLED, THROTTLED);
     assert!(matches!(scene.state(), PermissionState::Granted { .. }));
@@ -299,7 +303,11 @@ fn a_wrong_review_is_reported_and_triggers_no_more_checks() {
         scene.pass(20);
         assert_eq!((scene.review(!wrong), scene.overruled()), (None, None));
         scene.pass(20);
-        assert_eq!(scene.review(wrong), Some(0), "the review was right in between");
+        assert_eq!(
+            scene.review(wrong),
+            Some(0),
+            "the contradiction ended when the review was right"
+        );
     }
 }
 

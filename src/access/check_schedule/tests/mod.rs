@@ -183,7 +183,7 @@ async fn with_incomplete_rules_each_informer_gets_its_own_access_review() {
     cluster.run(&mut schedule, Duration::from_mins(4)).await;
     assert_eq!(cluster.rules(), 1);
     assert!((44..=52).contains(&cluster.reviews()), "{}", cluster.reviews());
-    assert_eq!(cluster.access_checks(), 4, "the reviews agree");
+    assert_eq!(cluster.access_checks(), 4, "reviews that agree trigger no access checks");
 }
 
 #[tokio::test(start_paused = true)]
