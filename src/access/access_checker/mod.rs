@@ -33,7 +33,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// Namespace in rules reviews of cluster-wide permissions. No namespace can have this name, so the
-/// review returns only grants of ClusterRoleBindings.
+/// review returns only permissions from a ClusterRoleBinding.
 const NOWHERE: &str = ":cluster:";
 /// Delay between a changed report and the update of the schedule, so that one update covers changes
 /// that arrive together.

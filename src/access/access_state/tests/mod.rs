@@ -55,8 +55,8 @@ impl Scene {
         self.apply(AccessCheck { sent: self.now, requests: 2, list, watch }.into())
     }
 
-    /// Processes the two rejected access checks that together mean lost access. The first one alone
-    /// changes no state.
+    /// Processes the two rejected access checks that together mean lost access. The first rejection
+    /// alone does not change the state.
     fn lose(&mut self, reason: FaultReason) -> Option<u64> {
         let before = self.state();
         assert_eq!(self.check(Some(reason), Some(reason)), Some(3), "{reason}");
@@ -175,7 +175,7 @@ fn a_review_that_permits_one_of_two_refused_verbs_triggers_a_check_of_both() {
         scene.pass(10);
         scene.check(ALLOWED, FORBIDDEN);
     }
-    assert_eq!(scene.overruled(), None, "review and access check agree");
+    assert_eq!(scene.overruled(), None, "both the review and the access checks refuse access");
 }
 
 #[test]
