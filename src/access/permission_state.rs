@@ -54,6 +54,7 @@ pub struct InformerAccess {
     pub overruled: Option<bool>,
     /// Whether limits on rate or concurrency have delayed the informer's checks.
     pub is_late: bool,
-    /// Error of the last check, if the API server answered no check within the expected period.
+    /// Error of the last check. `None` if the API server answered a check within the expected
+    /// period.
     pub failed: Option<RequestFault>,
 }

@@ -21,9 +21,9 @@ pub(super) fn within_quota(
     target
 }
 
-/// Returns the refusal of a target whose informer received an error that a retry does not fix, for
-/// instance because the API server does not support a field selector. The informer keeps running,
-/// so that it detects when the error ends.
+/// Returns the refusal of a target whose informer received an error that a retry does not fix, such
+/// as an unsupported field selector. The informer keeps running, so that it detects when the error
+/// ends.
 pub(super) fn refusal_by_api_server(
     target: &str,
     key: &InformerKey,

@@ -20,8 +20,8 @@ const MAX_OBJECT: usize = 253;
 pub(super) const UNDECODABLE: &str = "Undecodable";
 
 /// Returns the target's problems, the most severe problem first, at most [`MAX_PROBLEMS`]. Returns
-/// one problem per namespace, reason and object, because these three fields are the key of the list
-/// `problems` for the API server.
+/// one problem per namespace, reason and object. For the API server, these three fields are the key
+/// of the list `problems`.
 pub(super) fn problems(
     target: &ObservedTarget<'_>,
     context: MessageContext<'_>,

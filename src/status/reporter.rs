@@ -20,8 +20,8 @@ use tokio::time::Instant;
 
 /// Maximum number of writes in flight. A slow API server would only queue further writes.
 const MAX_IN_FLIGHT: usize = 40;
-/// Maximum number of writes in flight for one namespace, so that a slow webhook for this namespace
-/// does not delay other namespaces' writes.
+/// Maximum number of writes in flight for one namespace, so that the namespace's slow webhook does
+/// not delay other namespaces' writes.
 const NAMESPACE_MAX_IN_FLIGHT: usize = 4;
 /// Delay before the retry after the first failed write, and the maximum delay. The delay doubles
 /// with each failure.
@@ -100,9 +100,9 @@ impl StatusReporter {
     /// that are absent. `leads` is true while this replica holds the lease.
     ///
     /// A follower also computes statuses, to measure its own time to warm. A new leader takes the
-    /// conditions' transition times from the status in the cluster, and writes its own status if
-    /// the two differ. The leader reads the status in the cluster only once, because later reads
-    /// would lag behind its own writes.
+    /// conditions' transition times from the status in the cluster. It writes its own status if the
+    /// two statuses differ. The leader reads the status in the cluster only once, because later
+    /// reads would lag behind its own writes.
     pub fn update(
         &mut self,
         profiles: &[ObservedProfile],

@@ -184,8 +184,8 @@ impl AccessState {
                 let verified = self.verified?;
                 let is_old = ago(verified) >= max_access_age;
                 let is_suspicious = |sign| ago(sign) >= SIGN_AGE.min(max_access_age);
-                // An informer whose kind the API server does not serve is not blocked. No access
-                // can be confirmed, and the informer reports this fault itself.
+                // An informer is not blocked if the API server does not serve its kind. Access
+                // cannot be confirmed then, and the informer reports the missing kind itself.
                 let is_served =
                     self.failed.as_ref().is_none_or(|it| it.reason() != FaultReason::NotServed);
                 let may_lapse =

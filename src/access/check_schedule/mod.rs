@@ -157,7 +157,8 @@ impl CheckSchedule {
             needed.entry(rules_scope(key)).or_default().insert(resource);
         }
         for (rules_scope, scope) in &mut self.scopes {
-            // An informer for the whole cluster needs its resource in each namespace too.
+            // An informer for the whole cluster needs its resource in each namespace, so the
+            // resource is no excess there.
             let across = (rules_scope.0.clone(), None);
             let both = [rules_scope, &across].into_iter();
             let all = both.filter_map(|it| needed.get(it)).flatten().cloned().collect();
@@ -171,8 +172,8 @@ impl CheckSchedule {
     /// Returns the checks that start now. The caller must report the result of each check to
     /// [`CheckSchedule::record_result`] and hold the check's permit until then.
     ///
-    /// Urgent access checks start first, and checks of informers without access start last, because
-    /// a planned profile can declare thousands of such informers.
+    /// Urgent access checks start first. Checks of informers without access start last, because a
+    /// planned profile can declare thousands of such informers.
     ///
     /// # Cost
     ///

@@ -66,8 +66,8 @@ impl CheckSchedule {
         let mut period = INCOMPLETE;
         let rules = match rules {
             Ok(rules) => Some(rules),
-            // The API server does not support rules reviews, or does not support them for this
-            // namespace.
+            // The API server does not support rules reviews for this namespace, so an access review
+            // for each informer replaces them.
             Err(fault) if is_permanent(fault.reason()) => Some(incomplete(Vec::new())),
             Err(fault) => {
                 period = REVIEW;

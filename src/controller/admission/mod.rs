@@ -76,7 +76,7 @@ struct NamespaceSpecUsage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoredPart {
     Whole,
-    /// Only generation, time of creation, name and UID.
+    /// The profile's name, UID, generation and time of creation.
     Metadata,
     Nothing,
 }

@@ -27,9 +27,9 @@ const REST: u32 = 10;
 /// Maximum delay between two reconciliations. The controller would otherwise miss changes without a
 /// notification, for instance an informer's fault for which it refuses the target.
 const RESYNC: Duration = Duration::from_secs(10);
-/// Minimum interval between relists that only load the specs of profiles left out beyond the
-/// limits. A tenant can trigger such a relist by deleting a profile, and each relist transfers all
-/// profiles.
+/// Minimum interval between relists whose only purpose is to load specs that the store omitted
+/// because of its limits. A tenant can trigger such a relist by deleting a profile, and each relist
+/// transfers all profiles.
 const READMIT: Duration = Duration::from_mins(2);
 
 pub struct Controller {
@@ -47,7 +47,7 @@ pub struct Controller {
     _own_charges: Vec<BudgetCharge>,
     /// The informers in `own` that have been warm at least once.
     listed_informers: BTreeSet<InformerKey>,
-    /// Time of the last relist that only loaded the specs of left-out profiles; see [`READMIT`].
+    /// Time of the last relist whose only purpose was to load omitted specs; see [`READMIT`].
     last_readmission: Option<Instant>,
     parser: ProfileParser,
 }

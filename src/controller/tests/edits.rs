@@ -33,7 +33,7 @@ fn an_edit_at_the_first_sync_is_served_by_the_old_informers() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let outcome = run(&mut reconciler, &[profile("a", "p", 1, targets(&["pods"]))], &cluster);
     sync(&mut cluster, &outcome);
-    // The edit follows the sync without a reconciliation in between.
+    // No reconciliation runs between the sync and the edit, so the next reconciliation sees both.
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": "web"}});
     let outcome = run(&mut reconciler, &[profile("a", "p", 2, spec.clone())], &cluster);
