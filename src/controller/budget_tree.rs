@@ -16,8 +16,8 @@ pub(super) struct BudgetTree {
     process: Arc<Budget>,
     /// The limits of every namespace except the operator namespace.
     of_namespace: ProfileLimits,
-    /// Charges the bytes of a namespace's profile statuses to the namespace's budget, so that large
-    /// statuses leave less memory for objects.
+    /// One charge for each namespace: its profiles' statuses, in bytes. Large statuses therefore
+    /// leave less memory for objects.
     namespaces: BTreeMap<Arc<str>, BudgetCharge>,
 }
 

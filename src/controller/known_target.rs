@@ -260,8 +260,8 @@ fn can_serve(old: &ServingTarget, target: &ValidatedTarget, identity: &Identity)
 const PASSING_FAILURES: u32 = 3;
 
 /// Adds the target's informers to `claims`, and the informers from before an edit that serve until
-/// the target's informers are synced. Charges both to `budget`. A stopped target adds and charges
-/// no declared informer.
+/// the target's informers are synced. Charges both to `budget`. For a target that a limit stopped,
+/// adds no informer and charges nothing.
 pub(super) fn claim_informers(
     mut declared: DeclaredTarget,
     valid: &ValidatedProfile,

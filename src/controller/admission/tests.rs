@@ -175,7 +175,7 @@ fn a_left_out_profile_is_admitted_by_a_relist_after_others_are_deleted() {
     scene.list("a", (0..102).filter(|at| *at != 7));
     assert_eq!(scene.left_out(), ["a/p101"]);
     // A spec freed in another namespace causes a relist too, because the limit for all namespaces
-    // can be the cause.
+    // can have left the profile out.
     scene.put("b", 0, 1);
     scene.remove("b", 0);
     assert!(scene.admission.take_freed());

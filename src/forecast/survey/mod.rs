@@ -50,7 +50,7 @@ const ACCESS_CHECK_REQUESTS: u32 = 3;
 /// Maximum duration of one profile's survey.
 const TIME: Duration = Duration::from_mins(3);
 
-/// Estimates the costs of profiles, with requests to the API server.
+/// Estimates the costs of profiles from samples that it requests from the API server.
 pub struct CostSurveyor {
     clients: Arc<dyn ClientProvider>,
     strategies: ListMethodSupport,
