@@ -8,39 +8,42 @@ use kubewarm_api::{
 use kubewarm_client::ReviewedRules;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Limits of `status.access.excess`: the number of rules, and per rule the number of resources and
-/// of names.
+/// Maximum number of rules per namespace in `status.access.excess`.
 const MAX_RULES: usize = 32;
+/// Maximum number of resources per rule in `status.access.excess`.
 const MAX_RESOURCES: usize = 32;
+/// Maximum number of object names per rule in `status.access.excess`.
 const MAX_NAMES: usize = 64;
 
 /// The only listable resource that the API server's default roles grant to all authenticated users
 /// and every ServiceAccount.
 ///
-/// Checked roles: `system:basic-user`, `system:discovery`, `system:public-info-viewer`,
-/// `system:service-account-issuer-discovery` and `system:cluster-trust-bundle-discovery`. Only the
-/// last one grants `list` or `watch`.
+/// The default roles are `system:basic-user`, `system:discovery`, `system:public-info-viewer`,
+/// `system:service-account-issuer-discovery` and `system:cluster-trust-bundle-discovery`. Only
+/// `system:cluster-trust-bundle-discovery` grants `list` or `watch`.
 const GRANTED_TO_ALL_USERS: (&str, &str) = ("certificates.k8s.io", "clustertrustbundles");
 
 /// Permissions of one identity, in one namespace or in the cluster, that no profile needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExcessPermissions {
-    /// Sorted; at most 32 rules with at most 32 resources and 64 names each. A rule without names
-    /// applies to all objects.
+    /// The excess rules, sorted by API group and verbs: at most 32 rules with at most 32 resources
+    /// and 64 object names each. A rule without names applies to all objects.
     pub rules: Vec<PolicyRule>,
-    /// `Incomplete` if a limit removed rules, or if the API server returned only some of the rules.
+    /// `Incomplete` if rules exceeded these limits, or if the API server returned only some of the
+    /// identity's rules.
     pub completeness: RulesCompleteness,
 }
 
-/// Returns the permissions in `rules` that exceed `needed` and the default roles.
+/// Returns the list and watch permissions in `rules` for resources that are neither in `needed` nor
+/// granted to all users.
 ///
-/// A rule with a wildcard always counts as excess and is returned unchanged. Subresources are
-/// skipped, because they cannot be listed or watched.
+/// A wildcard for groups or resources always counts as excess, and stays a wildcard in the result.
+/// Subresources do not count, because they cannot be listed or watched.
 ///
 /// # Cost
 ///
-/// A tenant controls the size of its rules. The loop therefore stops at the first group or resource
-/// beyond the limits.
+/// A tenant controls the size of its rules. The function therefore stops at the first API group or
+/// resource beyond the limits.
 pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) -> ExcessPermissions {
     let mut found = BTreeMap::<_, BTreeSet<&str>>::new();
     let mut pairs = 0;
@@ -51,7 +54,7 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
         let resources = words(rule.resources.as_ref());
         for group in words(rule.api_groups.as_ref()) {
             let is_surplus = |resource: &&str| {
-                // A name that is no valid resource name, such as `*`, is never needed.
+                // A resource that is no valid name, for instance `*`, counts as not needed.
                 let is_needed =
                     GroupResource::new(group, resource).is_ok_and(|of| needed.contains(&of));
                 !(resource.contains('/') || is_needed || (group, *resource) == GRANTED_TO_ALL_USERS)
@@ -91,7 +94,7 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
     ExcessPermissions { rules: all, completeness }
 }
 
-/// Sorted and without duplicates.
+/// Returns the words of `list`, sorted and without duplicates.
 fn words(list: Option<&Vec<String>>) -> BTreeSet<&str> {
     list.into_iter().flatten().map(String::as_str).collect()
 }
@@ -172,7 +175,7 @@ mod tests {
             let rules = ReviewedRules { rules, completeness: RulesCompleteness::Complete };
             let began = std::time::Instant::now();
             let found = excess(&rules, &BTreeSet::new());
-            // Four million pairs, or a copy of the names for each resource, take much longer.
+            // Without the limits, four million pairs of group and resource would take much longer.
             assert!(began.elapsed() < std::time::Duration::from_millis(500));
             assert_eq!(
                 (found.rules.len(), found.completeness),

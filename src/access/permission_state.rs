@@ -4,56 +4,57 @@ use jiff::Timestamp;
 use kubewarm_api::model::{FaultReason, RequestFault, Verb};
 use std::sync::Arc;
 
-/// Whether the informer's identity may list and watch.
+/// Whether an informer's identity may list and watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PermissionState {
-    /// No check has decided yet.
+    /// No access check has had a result yet.
     Verifying,
     /// The API server permits list and watch.
     Granted {
-        /// When kubewarm sent the request that was permitted.
+        /// Time at which kubewarm sent the request that the API server permitted.
         verified_at: Timestamp,
-        /// Whether only a review shows it, because the real requests fail for reasons other than
-        /// permissions, such as a kind that is not served.
+        /// Whether only an access review or rules review shows the permission. In this case list
+        /// and watch fail for another reason, for instance a kind that is not served.
         is_by_review: bool,
     },
-    /// Access was permitted, but no real request has confirmed it within the limit. The informer is
-    /// blocked until a real request succeeds.
+    /// The API server permitted list and watch before, but no list or watch has confirmed this in
+    /// time. The informer is blocked until a list or watch succeeds.
     Unverified {
-        /// When the last permitted real request was sent.
+        /// Time at which kubewarm sent the last permitted list or watch.
         verified_at: Timestamp,
-        /// Error of the last check before the limit expired.
+        /// Error of the last check before the informer became `Unverified`.
         message: Arc<str>,
     },
-    /// The API server refused a real request.
+    /// The API server rejected a list or watch of an access check.
     Refused(PermissionDenial),
 }
 
-/// The refused verbs of an informer and the reason.
+/// The verbs that an informer's identity may not use, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PermissionDenial {
     /// `list`, `watch` or both, in this order. Never empty.
     pub verbs: Vec<Verb>,
-    /// A reason for which [`FaultReason::is_access_denied`] is true, or [`FaultReason::NamespaceNotFound`] if
-    /// the namespace and its roles were deleted.
+    /// A reason for which [`FaultReason::is_access_denied`] is true, or
+    /// [`FaultReason::NamespaceNotFound`] if the namespace was deleted together with its Roles.
     pub reason: FaultReason,
     /// Error message of the API server.
     pub message: Arc<str>,
-    /// When the last real request was refused.
+    /// Time at which kubewarm received the last rejection of a list or watch.
     pub verified_at: Timestamp,
-    /// When access was last permitted, if this process saw it permitted. `None`: it was never
-    /// granted, or its namespace was deleted.
+    /// Time of the last permitted list or watch that this process sent. `None` if the API server
+    /// permitted none, or if the namespace was deleted.
     pub revoked: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InformerAccess {
     pub state: PermissionState,
-    /// `Some(allowed)` if access reviews repeatedly contradict the real requests. `allowed` is the
-    /// result of the reviews.
+    /// `Some(allowed)` if reviews repeatedly contradict the results of list and watch. `allowed` is
+    /// the result of the reviews.
     pub overruled: Option<bool>,
-    /// Whether the rate and concurrency limits have delayed the informer's checks.
+    /// Whether limits on rate or concurrency have delayed the informer's checks.
     pub is_late: bool,
-    /// Error of the last check, if no check was answered within the expected period.
+    /// Error of the last check. `None` if the API server answered a check within the expected
+    /// period.
     pub failed: Option<RequestFault>,
 }

@@ -1,4 +1,5 @@
-//! A shared read-only view of the permissions of all informers and of excess permissions.
+//! A shared, read-only view of every informer's permission state and of each identity's excess
+//! permissions.
 
 use super::{
     check_schedule::CheckSchedule, excess::ExcessPermissions, permission_state::InformerAccess,
@@ -8,7 +9,7 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Read handle to the state of the access checks. A clone shares that state.
+/// Read-only handle to the state of the access checks. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct AccessReports {
     pub(super) schedule: Arc<RwLock<CheckSchedule>>,
@@ -27,8 +28,9 @@ impl AccessReports {
 
     /// Returns the list and watch permissions of `identity` that no profile needs.
     ///
-    /// With a namespace: permissions in that namespace. Without one: permissions in the whole
-    /// cluster. Returns `None` until the first rules review of that scope is answered.
+    /// With a `namespace`, returns the permissions in that namespace, and otherwise cluster-wide
+    /// permissions. Returns `None` until the API server has answered the first rules review for
+    /// this identity and namespace.
     #[must_use]
     pub fn excess(
         &self,

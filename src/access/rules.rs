@@ -8,11 +8,11 @@ use std::sync::Arc;
 /// Wildcard of `verbs`, `apiGroups` and `resources`.
 pub(super) const ANY: &str = "*";
 
-/// The two verbs that an informer needs.
+/// The verbs that every informer needs.
 pub(super) const VERBS: [Verb; 2] = [Verb::List, Verb::Watch];
 
-/// Whether `rules` grant `verb` on the resource and name that the informer selects. `rules` must be
-/// complete.
+/// Whether `rules` grant `verb` on the informer's resource. For an informer that selects one object
+/// by name, a grant for that name is enough. `rules` must be complete.
 pub(super) fn grants(rules: &ReviewedRules, key: &InformerKey, verb: Verb) -> bool {
     let (of, name) = (key.resource.group_resource(), key.fields.name());
     rules.rules.iter().any(|rule| rule_grants(rule, verb, of, name))
@@ -48,11 +48,11 @@ pub fn attributes(key: &InformerKey, verb: Verb) -> ResourceAttributes {
     with_selectors(attributes, &key.labels, &key.fields)
 }
 
-/// Scope of a rules review: an identity and a namespace. Without a namespace: grants for the whole
-/// cluster.
+/// Scope of a rules review: an identity and a namespace. Without a namespace, the scope is the
+/// whole cluster.
 pub(super) type RulesScope = (Identity, Option<Arc<str>>);
 
-/// Returns the scope whose rules decide about the informer.
+/// Returns the scope of the rules review that covers the informer.
 pub(super) fn rules_scope(key: &InformerKey) -> RulesScope {
     let here = match &key.extent {
         InformerScope::Namespace(name) => Some(Arc::clone(name)),

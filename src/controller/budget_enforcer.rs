@@ -13,14 +13,13 @@ pub(super) struct RunningTarget<'a> {
     pub(super) state: &'a mut KnownTarget,
 }
 
-/// Compares the usage with the budgets, and stops targets until the others fit.
+/// Compares the usage with the budgets, and stops targets until the usage of all others fits.
 pub(super) struct BudgetEnforcer<'a> {
-    /// The operator namespace.
     pub(super) operator_namespace: &'a str,
     pub(super) cluster: &'a ClusterView<'a>,
     /// Time since the start of the process.
     pub(super) now: Duration,
-    /// The limits that this run found exceeded.
+    /// The exceeded limits, one entry for each target that the enforcer stopped.
     pub(super) exceeded: Vec<LimitOverrun>,
 }
 
@@ -38,8 +37,10 @@ impl BudgetEnforcer<'_> {
         self.enforce(&mut running, LimitScope::Process);
     }
 
-    /// Drops old informers first, which serve targets until new ones are synced. Then stops targets
-    /// in their [`stop_order`](Self::stop_order) until the others fit.
+    /// Stops targets until the rest of `targets` fits into their common budget of scope `bound`.
+    ///
+    /// First drops informers from before an edit, which serve a target until its new informers are
+    /// synced. Then stops targets in the order of [`stop_order`](Self::stop_order).
     fn enforce(&mut self, targets: &mut [RunningTarget<'_>], bound: LimitScope) {
         let budget = targets
             .first()
@@ -77,9 +78,9 @@ impl BudgetEnforcer<'_> {
     ///
     /// 1. Targets that exceed the limit alone.
     /// 2. For the process limit, targets outside the operator namespace.
-    /// 3. Targets whose lists are not complete.
+    /// 3. Targets with an informer whose first list is not complete.
     /// 4. Within a profile, the lowest priority.
-    /// 5. The largest target. Of equally large targets, the newest profile's target.
+    /// 5. The largest target. Of equally large targets, the target of the newest profile.
     fn stop_order(
         &self,
         target: &RunningTarget<'_>,
@@ -92,14 +93,15 @@ impl BudgetEnforcer<'_> {
         let is_operators =
             bound == LimitScope::Process && *target.profile.namespace == *self.operator_namespace;
         let is_synced = charges.is_some_and(|it| it.is_synced(self.cluster));
-        // Priorities of different profiles are not comparable: each tenant would choose the
-        // highest.
+        // Priorities count only within a profile, because otherwise each tenant would choose the
+        // highest priority.
         let priority = charges.filter(|_| bound == LimitScope::Profile).map(|it| it.priority);
         let created = target.created.unwrap_or(Timestamp::MAX);
         (size <= limit, is_operators, is_synced, priority, Reverse(size), Reverse(created))
     }
 
-    /// Returns the overrun without the usage of other targets, which the caller adds.
+    /// Describes by how much `charges` exceed the limit. The caller sets `others`, the usage of the
+    /// targets that continue.
     fn overrun(
         &self,
         charges: &TargetCharges,

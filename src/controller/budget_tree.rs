@@ -8,17 +8,16 @@ use kubewarm_api::model::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The budgets of the process and of each namespace. Their number is bounded by the number of
-/// namespaces with profiles.
+/// One budget for the process, and one budget for each namespace with profiles.
 #[derive(Debug)]
 pub(super) struct BudgetTree {
     /// The operator namespace, which has no limit of its own.
     operator_namespace: Arc<str>,
     process: Arc<Budget>,
-    /// The limits of each other namespace.
+    /// The limits of every namespace except the operator namespace.
     of_namespace: ProfileLimits,
-    /// Charge for the profile statuses of each namespace, to its budget. Large statuses reduce the
-    /// memory for objects.
+    /// One charge for each namespace: its profiles' statuses, in bytes. Large statuses therefore
+    /// leave less memory for objects.
     namespaces: BTreeMap<Arc<str>, BudgetCharge>,
 }
 
@@ -37,8 +36,8 @@ impl BudgetTree {
         &self.process
     }
 
-    /// Updates the charges for statuses. `all` contains the size of each existing profile's status,
-    /// in bytes.
+    /// Updates the charge of each namespace for its profiles' statuses. `all` contains the status
+    /// size of every existing profile, in bytes.
     pub(super) fn charge_statuses<'a>(
         &mut self,
         all: impl Iterator<Item = (&'a ProfileRef, usize)>,
@@ -76,8 +75,9 @@ impl BudgetTree {
     }
 }
 
-/// Returns the namespace or process limit that the fixed memory of the new informers in `informers`
-/// would exceed.
+/// Returns the namespace limit or process limit that the new informers in `informers` would exceed.
+/// Each new informer needs [`INFORMER_BYTES`]. An informer is new if no target is charged for it
+/// yet.
 pub(super) fn overrun_by_informers<'a>(
     budget: &Arc<Budget>,
     informers: impl Iterator<Item = &'a InformerSpec>,

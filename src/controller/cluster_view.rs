@@ -17,17 +17,17 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use tokio::sync::watch;
 
 pub struct ControllerSources {
-    /// All stores, including the stores with profiles and namespaces.
+    /// The stores of all informers, including the informers of profiles and namespaces.
     pub catalog: StoreCatalog,
     /// The kinds that the API server serves.
     pub discovery: Discovery,
     pub forecasts: Forecaster,
     /// The operator's identity; `None` until the API server has returned it.
     pub subject: watch::Receiver<Option<Subject>>,
-    /// Whether an admission policy checks that authors may act as the accounts in their profiles.
+    /// Whether an admission policy checks that authors may act as the ServiceAccounts in their profiles.
     pub authors: watch::Receiver<AccountPolicyEnforcement>,
     pub limits: OperatorLimits,
-    /// How their objects are listed.
+    /// Settings of list requests, from the operator's flags.
     pub lists: ListPolicy,
     /// Limits the number and size of the stored profiles.
     pub admission: ProfileAdmission,
@@ -40,7 +40,8 @@ impl fmt::Debug for ControllerSources {
 }
 
 impl ControllerSources {
-    /// Takes a snapshot, from the discovery result `served` and the informers' `reports`.
+    /// Returns a view of the cluster, from the discovery result `served` and the informers'
+    /// `reports`.
     pub(super) fn snapshot<'a>(
         &'a self,
         reports: &InformerReports,
@@ -68,20 +69,20 @@ type GaugeLookup<'a> = Box<dyn Fn(&InformerKey) -> Arc<UsageMeter> + 'a>;
 /// Returns the names of the namespaces that a selector's informer matches.
 type NamespaceLookup<'a> = Box<dyn Fn(&InformerKey) -> Option<Vec<Arc<str>>> + 'a>;
 
-/// Snapshot of the cluster for one reconciliation.
 pub(super) struct ClusterView<'a> {
-    /// The report of each running informer.
     pub(super) reports: BTreeMap<InformerKey, InformerReport>,
-    /// Whether an admission policy checks that authors may act as the accounts in their profiles.
+    /// Whether an admission policy checks that authors may act as the ServiceAccounts in their profiles.
     pub(super) authors: AccountPolicyEnforcement,
     /// Returns the kind of a target, or `None` before the first discovery.
     pub(super) kind: KindLookup<'a>,
-    /// Returns the usage of an informer, which need not run yet.
+    /// Returns the gauge that counts the objects and bytes of an informer, even if the informer
+    /// does not run yet.
     pub(super) gauge: GaugeLookup<'a>,
-    /// Returns the namespaces in an informer's store, except those that are being deleted. Returns
-    /// `None` if the store is incomplete.
+    /// Returns the namespaces in the store of a selector's informer, except namespaces whose
+    /// deletion has started. Returns `None` if the store is incomplete.
     pub(super) names: NamespaceLookup<'a>,
-    /// Returns the namespaces that a forecast found. A planned profile has no informer.
+    /// Returns the namespaces that the forecast of a planned profile found. A planned profile has
+    /// no informer that could find them.
     pub(super) planned_names: NamespaceLookup<'a>,
 }
 

@@ -1,4 +1,5 @@
-//! Computes what a profile would declare, before any informer runs. It performs no I/O.
+//! Computes the targets and informers that a profile would declare on a cluster. It starts no
+//! informer and performs no I/O.
 
 use super::resolve::{OperatorTuning, resolve};
 use kubewarm_api::{
@@ -10,8 +11,8 @@ use std::sync::Arc;
 
 /// Resolves `profile` on a cluster that serves the kinds in `served`.
 ///
-/// `found` contains the namespaces of each selector. A selector that is not in `found` has no
-/// informers.
+/// `found` contains the namespaces that each selector matches. A target whose selector is not in
+/// `found` gets no informers for its resource.
 #[must_use]
 pub fn outlook(
     profile: &ValidatedProfile,

@@ -12,11 +12,11 @@ use std::{
     sync::Arc,
 };
 
-/// Declared indexes that exceed the limit of a store, by the target that declares them.
+/// The indexes that a store omits because it has its maximum number of indexes, by the profile and
+/// target that declare them.
 pub(super) type OmittedIndexes = BTreeMap<(ProfileRef, Arc<str>), BTreeSet<FieldPath>>;
 
-/// The requirements of all targets, by informer. The size is bounded by the number of declared
-/// informers.
+/// The requirements of all targets, by informer.
 #[derive(Debug, Default)]
 pub(super) struct InformerClaims(BTreeMap<InformerKey, Vec<InformerClaim>>);
 
@@ -25,16 +25,16 @@ pub(super) struct InformerClaims(BTreeMap<InformerKey, Vec<InformerClaim>>);
 struct InformerClaim {
     spec: InformerSpec,
     mode: ProfileMode,
-    /// The target that declares the indexes. `None` for an old informer that still serves, and for
-    /// a selector's informer.
+    /// The target that declares the indexes. `None` for an informer from before an edit that still
+    /// serves, and for a namespace selector's informer.
     target: Option<Arc<str>>,
 }
 
 impl InformerClaims {
     /// Adds the requirements of a target. `spec` contains the settings of its profile.
     ///
-    /// The caller must add profiles in order of precedence: if a store cannot have all indexes, the
-    /// first ones are kept.
+    /// The caller must add profiles in order of precedence: a store that reaches its limit of
+    /// indexes gets the indexes that were added first.
     pub(super) fn add(
         &mut self,
         spec: &InformerSpec,
@@ -45,17 +45,20 @@ impl InformerClaims {
         self.0.entry(spec.key.clone()).or_default().push(claim);
     }
 
-    /// Returns one spec for each informer.
+    /// Returns one spec for each informer, and the indexes that the stores omit.
     ///
-    /// - An informer watches if at least one active profile requires it. In that case the
-    ///   settings of paused profiles are ignored, except for lost access and indexes.
-    /// - `max_staleness` and `consistency_check_period` are the minimum of the remaining profiles. The
-    ///   namespace is checked if one of them requires it.
-    /// - A store that lost access is kept if any profile requires it, including paused ones.
-    /// - All other settings (list slots, list strategy, page size) come from the remaining
-    ///   profile with the highest priority, or the first of equal ones.
-    /// - Indexes of all profiles are combined, including paused ones, because clients still read
-    ///   the stores of paused profiles.
+    /// - An informer watches if at least one active profile requires it. In that case the settings
+    ///   of paused profiles are ignored, except `on_access_lost` and the indexes.
+    /// - `max_staleness` and `consistency_check_period` are the minimum over the profiles that are
+    ///   not ignored. The informer checks whether its namespace exists if one of these profiles
+    ///   requires the check.
+    /// - An informer that loses access keeps its store if any profile, active or paused, sets
+    ///   `onAccessLost` to `ServeStale`.
+    /// - All other settings (list slots, list strategy, page size) come from one target: of the
+    ///   profiles that are not ignored, the target with the highest priority. Of several such
+    ///   targets, the target that was added first counts.
+    /// - The indexes of all profiles are combined. Paused profiles are included, because clients
+    ///   still read their stores.
     pub(super) fn merge(self) -> (DesiredInformers, OmittedIndexes) {
         let mut omitted = OmittedIndexes::new();
         let merged = self.0.into_iter().filter_map(|(key, claims)| {
@@ -82,7 +85,7 @@ fn merge_settings<'a>(
     tuned: impl Iterator<Item = &'a InformerSettings>,
 ) -> Option<InformerSettings> {
     let tuned: Vec<_> = tuned.collect();
-    // `min_by_key` returns the first of equal ones.
+    // `min_by_key` returns the first of several equal minima.
     let first = *tuned.iter().min_by_key(|tuning| Reverse(tuning.member_of.priority))?;
     Some(InformerSettings {
         max_staleness: tuned.iter().map(|tuning| tuning.max_staleness).min()?,
@@ -95,11 +98,11 @@ fn merge_settings<'a>(
     })
 }
 
-/// Returns the indexes of a store, up to the limit. Indexes beyond the limit are omitted; the
-/// informer still runs.
+/// Returns the indexes that the claims require of a store, at most [`INDEXES_PER_STORE`]. Adds all
+/// further indexes to `omitted`; the informer runs without them.
 ///
-/// The index that finds namespaces precedes declared ones. Without it, each lookup would decode all
-/// objects.
+/// The index of deletion timestamps precedes the declared indexes. Without it, each search for a
+/// selector's namespaces would decode all objects of the store.
 fn merge_indexes(claims: &[InformerClaim], omitted: &mut OmittedIndexes) -> BTreeSet<FieldPath> {
     let finds = |path: &FieldPath| {
         claims.iter().any(|claim| claim.target.is_none() && claim.spec.indexes.contains(path))

@@ -4,15 +4,14 @@ use super::operator_limits::OperatorLimits;
 use kubewarm_api::model::{ProfileRef, Refusal, RefusalReason};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Maximum number of informers of one profile. For more namespaces, one informer for all of them
+/// Maximum number of informers of one profile. For more namespaces, one informer for all namespaces
 /// costs less.
 pub(super) const PER_PROFILE: usize = 2_048;
 
-/// Number of informers that were granted in one reconciliation.
+/// Counts the informers that one reconciliation has granted to targets.
 #[derive(Debug)]
 pub(super) struct InformerQuotas<'a> {
     limits: OperatorLimits,
-    /// The operator namespace.
     operator_namespace: &'a str,
     process: usize,
     namespaces: BTreeMap<Arc<str>, usize>,
@@ -23,11 +22,11 @@ impl<'a> InformerQuotas<'a> {
         Self { limits, operator_namespace, process: 0, namespaces: BTreeMap::new() }
     }
 
-    /// Grants `informers` informers to a target, or none. `taken` is the number of informers that
-    /// the profile's other targets have.
+    /// Grants a target all of its `informers`, or none. `taken` is the number of informers that the
+    /// profile's other targets already have.
     ///
-    /// Shared informers count for each profile, so that other profiles cannot influence whether a
-    /// profile is accepted.
+    /// An informer that several profiles share counts once for each of these profiles. Otherwise
+    /// other profiles could influence whether a profile is accepted.
     ///
     /// # Errors
     ///
@@ -50,7 +49,8 @@ impl<'a> InformerQuotas<'a> {
         let OperatorLimits { informers: total, namespace_informers: most, .. } = self.limits;
         let namespace = &profile.namespace;
         let of_namespace = self.namespaces.entry(Arc::clone(namespace)).or_default();
-        // Users who can create profiles in the operator namespace are trusted like the operator.
+        // The operator namespace has no quota, because users who can create profiles there are
+        // trusted like the operator.
         if *of_namespace + informers > most && **namespace != *self.operator_namespace {
             return refuse(format!(
                 "targets[{target}]: the profiles of namespace {namespace:?} have {of_namespace} \

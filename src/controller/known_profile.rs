@@ -12,20 +12,20 @@ use kubewarm_api::{
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// State of a profile between two reconciliations.
 #[derive(Debug)]
 pub(super) struct KnownProfile {
     pub(super) created: Option<Timestamp>,
-    /// The newest valid generation, which runs. It is dropped if a newer generation names another
-    /// identity, or if its size exceeds the limit for stored specs.
+    /// The newest valid generation, which runs. It stops if a newer, invalid generation names
+    /// another identity, or if the limits for last valid specs are reached.
     pub(super) valid: Arc<ValidatedProfile>,
     spec_bytes: u64,
-    /// Charge for the last valid spec while a newer generation is invalid.
+    /// Charge for the spec of `valid` while the newest generation is invalid.
     last_valid_charge: Option<BudgetCharge>,
     pub(super) accepted_at: Duration,
     pub(super) budget: Arc<Budget>,
     pub(super) targets: BTreeMap<Arc<str>, KnownTarget>,
-    /// The roles, cached until the declared informers or the subject change.
+    /// The cached `status.access`, with the profile and the operator's identity that it was
+    /// computed from.
     pub(super) access: Option<(Arc<DeclaredProfile>, Subject, Option<Arc<AccessStatus>>)>,
 }
 
@@ -48,7 +48,7 @@ impl KnownProfile {
         }
     }
 
-    /// Starts the newest generation, which is `valid`.
+    /// Replaces the generation that runs by the newest generation, which is `valid`.
     pub(super) fn accept(
         &mut self,
         found: &ClusterProfile,
@@ -58,20 +58,25 @@ impl KnownProfile {
     ) {
         if self.valid.generation != valid.generation {
             self.accepted_at = now;
-            // After an edit, stopped targets start again.
+            // After an edit, targets that a limit stopped start again.
             self.targets.values_mut().for_each(|state| state.limited = None);
         }
         (self.valid, self.spec_bytes) = (Arc::clone(valid), found.spec_bytes);
         self.release(admission);
     }
 
-    /// Keeps the last valid spec running instead of an invalid one. Returns the reason for the
-    /// author if it cannot.
+    /// Keeps the last valid generation running while the newest generation is invalid.
     ///
-    /// The spec must have the same identity as the invalid one, because no policy has checked
-    /// whether the new spec's author may act as the old identity. It must also fit into the limits
-    /// for stored specs. Otherwise a tenant could keep one large spec per profile in memory by
-    /// emptying the profiles.
+    /// The invalid spec must name the same identity as the last valid one. Otherwise the author of
+    /// the invalid spec could read with an identity that no admission policy has permitted for this
+    /// author.
+    ///
+    /// The last valid spec must also fit into the limits for stored specs. Otherwise a tenant could
+    /// fill the memory: with one large spec per profile, each replaced by a small invalid spec.
+    ///
+    /// # Errors
+    ///
+    /// Returns a message for the author that explains why the last valid generation stops.
     pub(super) fn keep_last_valid(
         &mut self,
         InvalidProfile { identity, .. }: &InvalidProfile,

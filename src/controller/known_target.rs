@@ -1,5 +1,5 @@
-//! Decides which informers serve a resolved target: its declared ones, or old ones until those are
-//! synced. It performs no I/O.
+//! Decides which informers serve a target: the declared informers, or the informers from before an
+//! edit until the declared ones are synced. It performs no I/O.
 
 use super::{
     cluster_view::ClusterView, informer_claims::InformerClaims, target_charges::TargetCharges,
@@ -16,40 +16,44 @@ use std::{
     time::Duration,
 };
 
-/// Time until a stopped target is retried without an edit. `spread` adds up to 20%, so that not
-/// all retries list at once. Each retry costs a list up to the limit.
+/// Delay until the controller retries a target that a limit stopped and that was not edited.
+/// [`spread`] adds up to 20%, so that the targets do not list at the same time. Each retry lists
+/// objects until the limit is exceeded again.
 const RETRY_DELAY: Duration = Duration::from_mins(10);
 
-/// How long a kind must be missing before it counts as removed. This is two discovery polls at the
-/// increased rate. An API server lists the groups of custom resources only shortly after its start.
+/// How long discovery must omit a kind before the kind counts as removed: two discovery polls at
+/// the increased rate. An API server that has just started omits the groups of custom resources for
+/// a short time.
 const MISSING_KIND_DELAY: Duration = Duration::from_secs(10);
 
 /// State of a target between two reconciliations.
 #[derive(Debug, Default)]
 pub(super) struct KnownTarget {
-    /// The informers that serve reads until newer ones are synced.
+    /// The last declared informers that were warm. They serve reads until newly declared informers
+    /// are warm.
     serving: Option<ServingTarget>,
-    /// The informers that the last run declared and that were not synced then. The next run can
-    /// find them synced and the target edited again.
+    /// The informers that the last reconciliation declared and found not warm. If they are warm in
+    /// the next reconciliation, they replace `serving`, even if the target was edited again.
     warming: Option<ServingTarget>,
-    /// The limit that the target exceeded. Cleared when the target has synced within the limit.
+    /// The limit that the target exceeded. `None` after the target has synced within the limit.
     pub(super) limited: Option<LimitedTarget>,
-    /// The charges of the target while it runs.
+    /// The charges of the target's informers; `None` unless the target runs.
     pub(super) charges: Option<TargetCharges>,
-    /// The kind that discovery returned last, and since when discovery does not list it.
+    /// The kind that discovery returned last, and the time since which discovery omits it. The time
+    /// is `None` while discovery lists the kind.
     kind: Option<(ResourceInfo, Option<Duration>)>,
-    /// The selector's informer, and the namespaces in its store when that was last complete.
+    /// The selector's informer, and the namespaces in its store when the store was last complete.
     last_namespaces: Option<(InformerKey, Vec<Arc<str>>)>,
-    /// The selector's informer, and the number of namespaces found last. For a refused planned
-    /// target only the number is kept.
+    /// The selector's informer, and the number of namespaces that matched last. For a refused
+    /// planned target, the controller keeps only this number and not the names.
     last_count: Option<(InformerKey, usize)>,
 }
 
 impl KnownTarget {
     /// Returns the target's kind, given the discovery result `answer`.
     ///
-    /// A missing kind stays valid for 10 seconds, unless the API server answers 404 to one of the
-    /// target's informers.
+    /// A kind that discovery omits stays valid for 10 seconds, unless the API server answers 404 to
+    /// one of the target's informers.
     pub(super) fn resolve_kind(
         &mut self,
         target: &ValidatedTarget,
@@ -84,10 +88,12 @@ impl KnownTarget {
 
     /// Returns the namespaces that the target's selector matches, or `None` before they are known.
     ///
-    /// The last known ones stay valid after the store was emptied, for instance because access to
-    /// namespaces was lost. The informers in those namespaces have their own access. They also stay
-    /// valid while the selector's informer does not run, so that a stopped target still declares
-    /// its informers.
+    /// The last known namespaces stay valid after the selector's store was emptied, for instance
+    /// because access to Namespace objects was lost. This is safe, because each informer in these
+    /// namespaces checks its own access.
+    ///
+    /// The namespaces also stay valid while the selector's informer does not run, so that a stopped
+    /// target still declares its informers.
     pub(super) fn find_namespaces(
         &mut self,
         informer: &InformerKey,
@@ -106,7 +112,8 @@ impl KnownTarget {
         informer: &InformerKey,
         cluster: &ClusterView<'_>,
     ) -> Option<Vec<Arc<str>>> {
-        // The store can be emptied after the report was taken.
+        // `names` can return `None`, because the store can have been emptied since the report was
+        // created.
         if cluster.is_synced(informer)
             && let Some(names) = (cluster.names)(informer)
         {
@@ -127,33 +134,33 @@ impl KnownTarget {
         }
     }
 
-    /// Drops the known namespaces of a target without a selector, or of one whose selector is
-    /// refused.
+    /// Drops the known namespaces of a target that has no selector, or whose selector is refused.
     pub(super) fn forget_names(&mut self) {
         (self.last_namespaces, self.last_count) = (None, None);
     }
 
-    /// Returns the number of informers of a planned `target`, including those in namespaces whose
-    /// names are not known.
+    /// Returns the number of informers that a planned `target` would have. Counts namespaces even
+    /// if the controller knows only their number and not their names.
     pub(super) fn count_informers(&self, target: &DeclaredTarget) -> usize {
         let last_count = self.last_count.as_ref().filter(|_| target.namespaces.is_some());
-        // One informer for each namespace, and the selector's own.
+        // The sum counts one informer for each namespace, and the selector's informer.
         target.all_informers().count().max(last_count.map_or(0, |(_, count)| count + 1))
     }
 
-    /// Whether discovery no longer lists the kind and the last result is still valid.
+    /// Whether discovery omits the target's kind, but the controller still uses the kind that
+    /// discovery returned before.
     pub(super) fn is_kind_missing(&self) -> bool {
         self.kind.as_ref().is_some_and(|(_, since)| since.is_some())
     }
 
-    /// Drops the informers and charges, because a planned target has none.
+    /// Drops the known informers, charges and limits, because a planned target has none.
     pub(super) fn forget_informers(&mut self) {
         let Self { kind, last_namespaces, last_count, .. } = std::mem::take(self);
         *self = Self { kind, last_namespaces, last_count, ..Self::default() };
     }
 
-    /// Drops informers that must not serve `target`, after replacing them by newer ones that have
-    /// synced.
+    /// Replaces the serving informers by the last declared ones if those are warm. Then drops the
+    /// serving informers if they must not serve `target`; see [`can_serve`].
     pub(super) fn replace_serving(
         &mut self,
         target: &ValidatedTarget,
@@ -167,7 +174,8 @@ impl KnownTarget {
     }
 
     /// Drops the serving informers of a refused target, so that a removed kind frees its stores. A
-    /// target with too many informers keeps the old ones if those fit.
+    /// target that was refused for too many informers keeps its serving informers if `fits` accepts
+    /// their number.
     pub(super) fn drop_refused_serving(
         &mut self,
         target: &DeclaredTarget,
@@ -180,14 +188,15 @@ impl KnownTarget {
         }
     }
 
-    /// Drops the old informers that serve a running target.
+    /// Drops the informers from before an edit that still serve a running target, and their
+    /// charges.
     pub(super) fn drop_old_charges(&mut self) {
         if self.charges.as_mut().is_some_and(TargetCharges::drop_old_charges) {
             self.serving = None;
         }
     }
 
-    /// Stops a target until an edit, or for 10 to 12 minutes.
+    /// Stops a target for 10 to 12 minutes, or until its profile is edited.
     pub(super) fn stop(
         &mut self,
         profile: &ProfileRef,
@@ -210,8 +219,8 @@ impl KnownTarget {
         self.limited.is_some_and(|limited| limited.is_stopped())
     }
 
-    /// Clears the limit of a target that has synced within it, and retries a stopped target whose
-    /// delay has ended.
+    /// Clears the exceeded limit of a target that has synced within the limit. Retries a stopped
+    /// target whose delay has ended.
     pub(super) fn retry(&mut self, cluster: &ClusterView<'_>, now: Duration) {
         let Some(limited) = &mut self.limited else { return };
         let charges = self.charges.as_ref();
@@ -229,11 +238,11 @@ fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
     RETRY_DELAY / 5 * u32::from(u8::try_from(hash % 256).unwrap_or(0)) / 256
 }
 
-/// Whether the old informers may serve an edited target.
+/// Whether the informers from before an edit may serve the edited target.
 ///
-/// They must have the same identity, because no policy has checked whether the new spec's author
-/// may act as another one. Informers with complete Secrets must not serve a target that no longer
-/// stores complete Secrets.
+/// The old informers must have the new identity: no admission policy has checked whether the edit's
+/// author may act as the old identity. Informers with complete Secrets must not serve a target that
+/// no longer stores complete Secrets.
 fn can_serve(old: &ServingTarget, target: &ValidatedTarget, identity: &Identity) -> bool {
     let holds_whole = |data: SecretData, projection: Projection| {
         data == SecretData::Allow && matches!(projection, Projection::Full(_))
@@ -245,12 +254,14 @@ fn can_serve(old: &ServingTarget, target: &ValidatedTarget, identity: &Identity)
     })
 }
 
-/// Number of consecutive failures of a new version's informer that are not reported. An API server
-/// can refuse requests shortly after it accepted a CRD.
+/// After this number of consecutive failures of a new version's informer, the old version's
+/// informers no longer represent the target. Fewer failures are normal, because an API server can
+/// reject requests shortly after it accepted a CRD.
 const PASSING_FAILURES: u32 = 3;
 
-/// Adds the target's informers to `claims`, and the old informers that serve until the new ones are
-/// synced. Charges all of them to `budget`.
+/// Adds the target's informers to `claims`, and the informers from before an edit that serve until
+/// the target's informers are synced. Charges both to `budget`. For a target that a limit stopped,
+/// adds no informer and charges nothing.
 pub(super) fn claim_informers(
     mut declared: DeclaredTarget,
     valid: &ValidatedProfile,
@@ -294,7 +305,8 @@ pub(super) fn claim_informers(
         for spec in &*declared.informers {
             claims.add(spec, valid.mode, Some(&declared.name));
         }
-        // The author did not declare the selector's index, so its omission is not reported.
+        // `claims` gets no target name for the selector's informer, so the status never reports the
+        // selector's index as omitted: the profile's author did not declare it.
         let selector = declared.namespaces.as_ref();
         if let Some(spec) = selector {
             claims.add(spec, valid.mode, None);
@@ -325,9 +337,9 @@ pub(super) fn claim_informers(
     declared
 }
 
-/// Whether the old informers still represent the target after the preferred version changed. The
-/// author has changed nothing, so the target stays warm until the new version's informers are
-/// synced.
+/// Whether the old informers still represent the target after the API server's preferred version
+/// changed. The profile was not edited, so the target stays warm until the new version's informers
+/// are synced.
 fn can_stand_in(
     old: &ServingTarget,
     kind: &ResourceInfo,

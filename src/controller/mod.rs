@@ -1,7 +1,7 @@
 //! Starts and stops informers so that they match the profiles.
 //!
-//! One reconciliation covers all profiles: it resolves their targets, plans the informers and
-//! applies the plan.
+//! One reconciliation covers all profiles. It resolves their targets, computes which informers must
+//! run, and starts and stops informers accordingly.
 
 mod admission;
 mod budget_enforcer;

@@ -1,4 +1,4 @@
-//! The limits for all profiles that the operator's flags set.
+//! Limits on memory and informers, set by the operator's command-line flags.
 
 /// Limits for all profiles together, and for the profiles of one namespace. The namespace limits do
 /// not apply to the operator namespace.
@@ -6,18 +6,18 @@
 pub struct OperatorLimits {
     /// Maximum bytes of all stores and informers; `None` means no limit.
     pub bytes: Option<u64>,
-    /// Maximum bytes of the stores and informers that one namespace declares; `None` means no
-    /// limit.
+    /// Maximum bytes of the stores and informers that the profiles of one namespace declare; `None`
+    /// means no limit.
     pub namespace_bytes: Option<u64>,
-    /// Maximum number of informers. Each one is a watch on the API server, and a tenant can create
-    /// thousands.
+    /// Maximum number of informers of all profiles. Each informer holds a watch on the API server
+    /// open, and without a limit a tenant could declare thousands of informers.
     pub informers: usize,
-    /// Maximum number of informers of one namespace.
+    /// Maximum number of informers that the profiles of one namespace declare.
     pub namespace_informers: usize,
 }
 
 impl Default for OperatorLimits {
-    /// Defaults of the flags without memory limits, for tests.
+    /// The default values of the flags, but no memory limits. Only tests use this.
     fn default() -> Self {
         Self { bytes: None, namespace_bytes: None, informers: 10_000, namespace_informers: 1_000 }
     }

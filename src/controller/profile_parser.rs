@@ -21,11 +21,11 @@ use std::{
     sync::Arc,
 };
 
-/// Number of keys that are copied from the store at a time. Bodies can have 1 MiB, so they are read
-/// one by one.
+/// Number of keys that the parser copies from the store at a time. The parser reads the bodies one
+/// by one, because a body can have 1 MiB.
 const PAGE: usize = 500;
 
-/// A profile as it is stored in the cluster.
+/// A profile as the API server stores it, together with its parsed spec.
 #[derive(Clone, Debug)]
 pub(super) struct ClusterProfile {
     pub(super) profile: ProfileRef,
@@ -41,7 +41,7 @@ pub(super) struct ClusterProfile {
     pub(super) status_bytes: usize,
 }
 
-/// The parts of a profile that are kept in the store.
+/// The JSON that the profile informer's store keeps of a profile.
 #[derive(Deserialize, Serialize)]
 pub(super) struct StoredProfile<'a> {
     #[serde(default)]
@@ -50,7 +50,7 @@ pub(super) struct StoredProfile<'a> {
     pub(super) spec: Option<&'a RawValue>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<&'a RawValue>,
-    /// Whether the spec is not kept, because the limits for stored specs are reached.
+    /// Whether the store omits the spec, because the limits for stored specs are reached.
     #[serde(default, rename = "leftOut")]
     pub(super) is_left_out: bool,
 }
@@ -71,12 +71,13 @@ impl StoredProfile<'_> {
     }
 
     pub(super) fn to_json(&self) -> Vec<u8> {
-        // Serialization cannot fail: the type has neither maps nor values that are not UTF-8.
+        // Serialization cannot fail, because the type has no maps and all its values are UTF-8.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }
 
-/// The account in a spec. It is read even if the rest of the spec is invalid.
+/// The ServiceAccount name in a spec. The parser reads the name even if the other fields are
+/// invalid.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ReaderAccount {
@@ -92,7 +93,7 @@ pub(super) struct InvalidProfile {
     pub(super) identity: Option<Identity>,
 }
 
-/// Cache of parsed profiles. Its size is bounded by the number of existing profiles.
+/// Caches the parsed form of every existing profile.
 #[derive(Debug, Default)]
 pub(super) struct ProfileParser {
     known: ClusterProfiles,
@@ -100,15 +101,15 @@ pub(super) struct ProfileParser {
 
 type ClusterProfiles = BTreeMap<ProfileRef, (Option<ResourceVersion>, ClusterProfile)>;
 
-/// Returns the informers of the profiles themselves: one for all namespaces, or one per watched
-/// namespace.
+/// Returns the informers that watch CacheProfile objects: one for all namespaces, or one per
+/// watched namespace.
 ///
-/// They use kubewarm's informers, because `kube`'s watcher retries without end if a watch is
-/// answered with 410 at its start.
+/// The controller does not use `kube`'s watcher: if the API server answers 410 to the start of a
+/// watch, that watcher retries without end.
 ///
 /// # Errors
 ///
-/// Never fails in practice, because the names are constants.
+/// Never fails in practice, because the group and the resource name are valid constants.
 pub(super) fn own_informers(
     watched: &WatchedNamespaces,
 ) -> Result<Vec<InformerSpec>, ValidationError> {
@@ -126,19 +127,22 @@ fn own_informer(extent: InformerScope) -> Result<InformerSpec, ValidationError> 
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles")?;
     let profile = ProfileRef { namespace: "".into(), name: "".into() };
     let resource = Resource::new(of, v1alpha1::VERSION)?;
-    // Consistency checks are off: profiles beyond the limits are not in the store.
+    // Consistency checks are off, because they would report profiles that the store omits beyond
+    // its limits.
     let key = InformerKey::all(resource, extent, Projection::Full(ManagedFieldsPolicy::Drop));
-    // A namespace check is not possible: a namespaced Role is deleted together with its namespace.
+    // The informer does not check whether its namespace exists: the Role that permits such a check
+    // is deleted together with the namespace.
     let mut informer = InformerSpec::new(key, profile);
     informer.tuning.member_of.priority = 1_000;
     Ok(informer)
 }
 
 impl ProfileParser {
-    /// Returns every profile, sorted. Reads and parses only profiles that changed since the last
-    /// call.
+    /// Returns every profile, sorted by namespace and name. Reads and parses only profiles that
+    /// changed since the last call.
     ///
-    /// Profiles in the namespaces `kept` cannot be read now and are returned unchanged.
+    /// The profiles in the namespaces `kept` cannot be read now. The result contains them as the
+    /// last call returned them.
     pub(super) fn read(
         &mut self,
         stores: &[StoreReader],
@@ -207,7 +211,8 @@ fn parse(profile: ProfileRef, object: &StoredObject) -> ClusterProfile {
         spec_bytes: u64::try_from(spec_bytes).unwrap_or(u64::MAX),
         parsed,
         status_bytes: status.map_or(0, |text| text.get().len()),
-        // A status from another version of kubewarm can be unreadable. It is ignored and rewritten.
+        // A status that another version of kubewarm wrote can be impossible to parse. The parser
+        // ignores such a status, and the status writer replaces it.
         status: status.and_then(|text| serde_json::from_str(text.get()).ok()).map(Arc::new),
     }
 }
@@ -238,8 +243,8 @@ pub(super) fn validate(profile: &ProfileRef, resource: &CacheProfile) -> ParsedP
     ValidatedProfile::parse(resource).map(Arc::new).map_err(unrunnable)
 }
 
-/// The identity that a profile names. An invalid account name gives an identity that matches no
-/// account.
+/// Returns the identity that a profile names. An invalid ServiceAccount name gives an identity that
+/// matches no ServiceAccount.
 fn identity(profile: &ProfileRef, account: Option<&str>) -> Identity {
     account.map_or(Identity::Operator, |name| Identity::ServiceAccount {
         namespace: Arc::clone(&profile.namespace),
@@ -247,14 +252,15 @@ fn identity(profile: &ProfileRef, account: Option<&str>) -> Identity {
     })
 }
 
-/// An invalid spec, from which only the identity is read.
+/// Returns the result for an invalid spec: the refusal, and the identity if the spec contains one.
 fn unrunnable(profile: &ProfileRef, spec: &str, refusal: Refusal) -> InvalidProfile {
     let named = serde_json::from_str::<ReaderAccount>(spec).ok();
     let identity = named.map(|by| identity(profile, by.service_account_name.as_deref()));
     InvalidProfile { refusal, identity }
 }
 
-/// Refusal of a spec with an unknown field or value, which was stored with another CRD version.
+/// Returns the refusal of a spec that does not parse, for instance because it was stored with
+/// another version of the CRD.
 fn unreadable_refusal(error: &serde_json::Error) -> Refusal {
     let message = format!(
         "this version of kubewarm cannot read the spec ({error}); apply the \
@@ -263,7 +269,8 @@ fn unreadable_refusal(error: &serde_json::Error) -> Refusal {
     Refusal::new(RefusalReason::InvalidSpec, message)
 }
 
-/// Refusal of a profile whose spec exceeds the limits for stored specs.
+/// Returns the refusal of a profile whose spec the store omits, because the limits for stored specs
+/// are reached.
 fn left_out_refusal(profile: &ProfileRef) -> Refusal {
     let message = format!(
         "left out: the limits are {NAMESPACE_PROFILES} profiles with {NAMESPACE_MEBIBYTES} MiB of specs for \

@@ -1,17 +1,18 @@
-//! The profiles as the controller runs them, for status, metrics, reads and readiness.
+//! Publishes the profiles that the controller runs to status, metrics, reads and readiness.
 
 use crate::status::ObservedProfile;
 use kubewarm_api::model::{DeclaredTarget, InformerKey, ProfileMode};
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::sync::watch;
 
-/// Receives every profile as it runs; `None` until profiles have been listed and discovery has
-/// answered.
+/// Receives all profiles with their targets after each reconciliation. The value is `None` until
+/// the first list of profiles and the first discovery are complete.
 pub type ProfileReceiver = watch::Receiver<Option<Arc<Vec<ObservedProfile>>>>;
 
-/// Returns the informers that all profiles declare, including namespace selectors' informers.
+/// Returns the informers of all running targets, including the informers of namespace selectors.
 ///
-/// Informers of planned and stopped targets are left out, so that readiness does not wait for them.
+/// The result excludes the informers of planned profiles and of targets that a limit stopped.
+/// Readiness therefore does not depend on these informers.
 #[must_use]
 pub fn running_informers(profiles: &[ObservedProfile]) -> Vec<InformerKey> {
     let running = running_targets(profiles).flat_map(DeclaredTarget::all_informers);
@@ -20,7 +21,7 @@ pub fn running_informers(profiles: &[ObservedProfile]) -> Vec<InformerKey> {
     keys.into_iter().collect()
 }
 
-/// Returns the targets that run: those that are neither planned nor stopped by a limit.
+/// Returns the targets that run: targets of active and paused profiles that no limit has stopped.
 pub fn running_targets(profiles: &[ObservedProfile]) -> impl Iterator<Item = &DeclaredTarget> {
     let watched = profiles.iter().filter(|observed| observed.declared.mode != ProfileMode::Plan);
     let targets = watched.flat_map(|observed| &observed.declared.targets);

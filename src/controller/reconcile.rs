@@ -1,5 +1,5 @@
-//! Computes the targets and informers of all profiles. It keeps the last valid spec of each, and
-//! performs no I/O.
+//! Computes the targets and informers of all profiles. It keeps the last valid spec of each
+//! profile, and performs no I/O.
 
 use super::{
     admission::ProfileAdmission,
@@ -33,13 +33,13 @@ use std::{
     time::Duration,
 };
 
-/// State of all profiles between two reconciliations. Its size is bounded by the number of existing
-/// profiles.
+/// State of all existing profiles between two reconciliations.
 #[derive(Debug)]
 pub(super) struct Reconciler {
     operator_scope: OperatorScope,
     known: BTreeMap<ProfileRef, KnownProfile>,
-    /// Why the last valid generation of a profile is not kept, with the profile's UID.
+    /// The profiles whose last valid generation was dropped after an invalid edit, each with its
+    /// UID and the reason for the author.
     dropped: BTreeMap<ProfileRef, (Arc<str>, String)>,
     budgets: BudgetTree,
     limits: OperatorLimits,
@@ -49,15 +49,17 @@ pub(super) struct Reconciler {
 
 #[derive(Debug, Default)]
 pub(super) struct ReconcileResult {
-    /// The informers of all profiles.
+    /// The informers that must run for all profiles together.
     pub(super) desired: DesiredInformers,
-    /// The profiles, for status, metrics and reads.
+    /// The declared profiles, which status, metrics and reads use.
     pub(super) observed: Vec<ObservedProfile>,
-    /// Whether a kind is not served, so that discovery must poll more often.
+    /// Whether the API server does not serve the kind of a target, so that discovery must poll more
+    /// often.
     pub(super) is_kind_missing: bool,
-    /// The limits that were found exceeded.
+    /// The exceeded limits, one entry for each target that this reconciliation stopped.
     pub(super) exceeded: Vec<LimitOverrun>,
-    /// Whether the API server answers 404 for a kind that discovery still lists.
+    /// Whether the API server answers 404 for a kind that discovery still lists, so that discovery
+    /// must run again.
     pub(super) is_discovery_behind: bool,
 }
 
@@ -79,16 +81,16 @@ impl Reconciler {
         }
     }
 
-    /// The budget that all stores are charged to.
+    /// Returns the budget that the memory of all stores counts against.
     pub(super) fn process(&self) -> &Arc<Budget> {
         self.budgets.process()
     }
 
     /// Computes the targets and informers of `profiles`.
     ///
-    /// `profiles` contains every existing profile, not only changed ones. A deleted profile is
-    /// absent, so state in memory needs no finalizer. `now` is the time since the process started.
-    /// The same input gives the same result.
+    /// `profiles` contains every existing profile, not only changed ones. The reconciler drops the
+    /// state of a profile that is absent, so a profile needs no finalizer. `now` is the time since
+    /// the process started.
     pub(super) fn reconcile(
         &mut self,
         profiles: &[ClusterProfile],
@@ -152,8 +154,8 @@ impl Reconciler {
         exceeded
     }
 
-    /// Returns the profile's state with the generation that runs, and why that is not the newest
-    /// one.
+    /// Returns the profile's state with the generation that runs, and the refusal of the newest
+    /// generation if it is invalid. The state is `None` if no generation can run.
     fn choose_generation(
         &mut self,
         found: &ClusterProfile,
@@ -256,7 +258,8 @@ impl Reconciler {
         }
     }
 
-    /// `status.access`, computed again only when the informers or the subject change.
+    /// Returns `status.access`. Computes it again only when the profile's informers or the
+    /// operator's identity change.
     fn access(
         &mut self,
         declared: &Arc<DeclaredProfile>,
@@ -286,8 +289,8 @@ impl Reconciler {
     }
 }
 
-/// Sorts profiles: the operator namespace first, then by time of creation. A tenant cannot choose
-/// that time, but it can choose a name.
+/// Sorts profiles of the operator namespace first, and then the oldest profile first. The name does
+/// not count, because a tenant could choose a name that precedes other tenants' names.
 fn by_precedence<'a>(
     profiles: &'a [ClusterProfile],
     operator_namespace: &str,
@@ -300,7 +303,7 @@ fn by_precedence<'a>(
     all
 }
 
-/// Stores in each target which of its indexes were omitted.
+/// Stores in each target of `declared` which of its indexes the stores omit.
 fn set_omitted_indexes(declared: &mut DeclaredProfile, omitted: &OmittedIndexes) {
     if omitted.is_empty() {
         return;
@@ -311,7 +314,8 @@ fn set_omitted_indexes(declared: &mut DeclaredProfile, omitted: &OmittedIndexes)
     }
 }
 
-/// A profile without a generation that may run. It declares no targets and reports the reason.
+/// Declares a profile without a generation that can run. The declaration has no targets, and
+/// contains the refusal.
 fn unrunnable(found: &ClusterProfile, refused: Option<Refusal>, now: Duration) -> DeclaredProfile {
     DeclaredProfile {
         profile: found.profile.clone(),

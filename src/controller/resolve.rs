@@ -8,23 +8,23 @@ use kubewarm_api::model::{
 };
 use std::sync::Arc;
 
-/// The field is set while a namespace is being deleted. Its roles can be deleted before its
-/// objects, and it accepts no new objects.
+/// The API server sets this field of a Namespace when the deletion of the namespace starts.
+/// Selectors skip such a namespace, because its Roles can be deleted before its objects.
 const DELETION_TIMESTAMP: &str = "metadata.deletionTimestamp";
 
-/// The operator's part in the tuning of informers; profiles have the other part.
+/// The settings of informers that do not come from profiles.
 #[derive(Clone, Copy)]
 pub(super) struct OperatorTuning<'a> {
-    /// How objects are listed.
+    /// Settings of list requests, from the operator's flags.
     pub(super) lists: ListPolicy,
-    /// The gauge of an informer's objects and bytes.
+    /// Returns the gauge that counts the objects and bytes of an informer.
     pub(super) gauge: &'a dyn Fn(&InformerKey) -> Arc<UsageMeter>,
 }
 
 /// Resolves one target of `profile`. `kind` is the result of discovery for the target's resource.
 ///
-/// Only profiles in the operator namespace can name other namespaces. `names` returns the
-/// namespaces that a selector's informer matches. `gauge` returns the usage of an informer.
+/// A profile outside of the operator namespace can read other namespaces only if it names a
+/// ServiceAccount. `names` returns the namespaces that a selector's informer matches.
 pub(super) fn resolve(
     profile: &ValidatedProfile,
     target: &ValidatedTarget,
@@ -60,7 +60,7 @@ pub(super) fn resolve(
     }
 }
 
-/// Returns the kind of a target, or why the target is refused.
+/// Returns the target's kind, or the refusal of the target, or `None` before the first discovery.
 fn resolve_kind(
     profile: &ValidatedProfile,
     target: &ValidatedTarget,
@@ -143,8 +143,9 @@ impl OperatorTuning<'_> {
 
 /// Returns the informer that watches the namespaces of a selector, with metadata only.
 ///
-/// Its priority is the maximum, because other informers depend on it. It never returns `None`,
-/// because the names are constants.
+/// The informer has the maximum priority, because the target's other informers start only when the
+/// namespaces are known. The function never returns `None`, because the resource name is a valid
+/// constant.
 fn new_selector_informer(
     profile: &ValidatedProfile,
     labels: &LabelSelector,
@@ -158,8 +159,8 @@ fn new_selector_informer(
         fields: FieldSelector::default(),
         projection: Projection::Metadata(ManagedFieldsPolicy::Drop),
         secret_data: SecretData::Deny,
-        // The profile's identity also authorizes the watch of namespaces, so that authors see no
-        // others.
+        // The informer reads namespaces with the profile's identity, so that an author sees only
+        // namespaces that this identity can list.
         identity: profile.identity(),
         declared_in: Some(Arc::clone(&profile.profile.namespace)),
     };
@@ -167,8 +168,8 @@ fn new_selector_informer(
     Some(InformerSpec { key, tuning, indexes: deletion_timestamp_path().into_iter().collect() })
 }
 
-/// The field that marks namespaces which are being deleted. It never returns `None`, because the
-/// path is a constant.
+/// Returns the path of the field that marks a namespace whose deletion has started. The result is
+/// never `None`, because the path is a valid constant.
 pub(super) fn deletion_timestamp_path() -> Option<FieldPath> {
     FieldPath::parse(DELETION_TIMESTAMP).ok()
 }

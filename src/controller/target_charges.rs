@@ -1,19 +1,22 @@
-//! The objects and memory that a running target charges to its profile's budget.
+//! What a running target charges to budgets: the objects and memory of its informers.
 
 use super::cluster_view::ClusterView;
 use kubewarm_api::model::{Budget, BudgetCharge, InformerKey, InformerSpec, LimitKind, LimitScope};
 use std::sync::Arc;
 
-/// Charges of a running target. They end when this value is dropped.
+/// The budget charges of one running target. Dropping this value ends the charges.
 #[derive(Debug)]
 pub(super) struct TargetCharges {
     informers: Arc<[InformerSpec]>,
-    /// One charge per informer, in the same order. Targets that share an informer share its gauge.
+    /// One charge for each informer in `informers`, in the same order. Targets that share an
+    /// informer share its gauge, so a budget counts the informer once.
     own: Vec<BudgetCharge>,
-    /// Charges for old informers that serve the target until `informers` are synced.
+    /// Charges for the informers from before an edit, which serve the target until all of
+    /// `informers` are synced.
     old: Vec<BudgetCharge>,
-    /// The informer for the target's namespace selector. Its charge counts for the namespace and
-    /// not for the profile's limits, because the author did not request those objects.
+    /// The informer of the target's namespace selector, with its charge. The charge does not count
+    /// against the profile's own limits, because the profile's author did not request the Namespace
+    /// objects. It counts against the limits of the profile's namespace and of the process.
     namespaces: Option<(InformerKey, BudgetCharge)>,
     pub(super) priority: u16,
 }
@@ -40,24 +43,27 @@ impl TargetCharges {
         }
     }
 
-    /// Drops the charges of the old informers. Returns whether there were any.
+    /// Drops the charges of the informers from before an edit. Returns `true` if `old` contained a
+    /// charge.
     pub(super) fn drop_old_charges(&mut self) -> bool {
         !std::mem::take(&mut self.old).is_empty()
     }
 
-    /// Size of the target's own informers, as it counts for a limit of `bound`.
+    /// Returns the objects or bytes of the target's current informers that a limit of scope `bound`
+    /// counts. Informers from before an edit are not included.
     pub(super) fn size(&self, bound: LimitScope, measure: LimitKind) -> u64 {
         let selector = self.namespaces.iter().filter(|_| bound != LimitScope::Profile);
         let all = self.own.iter().chain(selector.map(|(_, charge)| charge));
         all.map(|charge| charge.gauge().size(bound, measure)).sum()
     }
 
-    /// Number of objects in the target's own informers.
+    /// Number of objects in the stores of the target's current informers.
     pub(super) fn objects(&self) -> u64 {
         self.own.iter().map(|charge| charge.gauge().objects()).sum()
     }
 
-    /// Whether all of the target's informers have synced.
+    /// Whether all of the target's current informers have synced, including its namespace
+    /// selector's informer.
     pub(super) fn is_synced(&self, cluster: &ClusterView<'_>) -> bool {
         let selector = self.namespaces.iter().map(|(key, _)| key);
         self.informers
@@ -67,18 +73,21 @@ impl TargetCharges {
             .all(|key| cluster.is_synced(key))
     }
 
-    /// Whether the API server answered 404 for the kind of one of the target's informers.
+    /// Whether the API server answered 404 for the kind of one of the target's current informers.
     pub(super) fn is_denied(&self, cluster: &ClusterView<'_>) -> bool {
         self.informers.iter().any(|informer| cluster.is_denied(&informer.key))
     }
 
-    /// Returns the expected number of objects, if the API server reports it.
+    /// Returns how many objects the target's complete lists have, or `None` if the API server does
+    /// not report the number.
     ///
-    /// For memory, returns `None` while a selector's informer counts, too: the memory of all
-    /// objects cannot be extrapolated from bytes that include others.
+    /// The status message multiplies this number by the memory per object. With a namespace
+    /// selector, the counted bytes include Namespace objects. The result for memory is then `None`
+    /// until the informers are synced.
     pub(super) fn expected(&self, measure: LimitKind, cluster: &ClusterView<'_>) -> Option<u64> {
         let has_more = measure == LimitKind::Memory && self.namespaces.is_some();
-        // Until the namespaces are known, the target's informers are unknown.
+        // While the namespaces that the selector matches are unknown, `informers` is empty, and the
+        // number is unknown too.
         if self.informers.is_empty() || has_more && !self.is_synced(cluster) {
             return None;
         }
@@ -93,8 +102,8 @@ impl TargetCharges {
     }
 }
 
-/// Sums the counts, or returns `None` if one is unknown. The sum saturates, because an API server
-/// can report any number.
+/// Sums the counts, or returns `None` if one count is `None`. The sum saturates, because an API
+/// server can report any number.
 fn sum_if_known(mut counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     counts.try_fold(0_u64, |sum, count| Some(sum.saturating_add(count?)))
 }

@@ -3,8 +3,11 @@
 use super::cluster_view::ClusterView;
 use kubewarm_api::model::{DeclaredTarget, FaultReason, InformerKey, Refusal, RefusalReason};
 
-/// Checks the target against `quota`. A target beyond the quota keeps only its selector's informer,
-/// which detects when fewer namespaces match. It loses that one if not even a single informer fits.
+/// Returns the target, refused if `quota` does not grant its number of informers.
+///
+/// A refused target keeps only its namespace selector's informer, which detects when fewer
+/// namespaces match. If `quota` does not grant one informer either, the target loses the selector's
+/// informer too.
 pub(super) fn within_quota(
     quota: &mut impl FnMut(usize) -> Result<(), Refusal>,
     informers: usize,
@@ -18,8 +21,9 @@ pub(super) fn within_quota(
     target
 }
 
-/// Returns a refusal that only the API server's response to the informer reveals. The informer
-/// keeps running, to detect a different response later.
+/// Returns the refusal of a target whose informer received an error that a retry does not fix, such
+/// as an unsupported field selector. The informer keeps running, so that it detects when the error
+/// ends.
 pub(super) fn refusal_by_api_server(
     target: &str,
     key: &InformerKey,

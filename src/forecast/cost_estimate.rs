@@ -1,4 +1,4 @@
-//! Extrapolates the results of a survey to the cost of a profile. It performs no I/O.
+//! Estimates the cost of a profile from sampled objects of its informers. It performs no I/O.
 
 use super::accepted;
 use jiff::Timestamp;
@@ -16,73 +16,75 @@ use std::{
     time::Duration,
 };
 
-/// Maximum number of caveats in a forecast.
 const MAX_CAVEATS: usize = 4;
 
-/// Measured speed of the API server's lists.
+/// Speed of lists from the API server, measured for one informer or one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ListSpeed {
-    /// Number of objects in the largest page.
+    /// Number of objects in the largest page that was received.
     pub(super) objects: u64,
-    /// Time from the request of that page until its last object was stored.
+    /// Time from the request of the largest page until its last object was stored.
     pub(super) took: Duration,
-    /// Shortest time between a request and the headers of its response.
+    /// Shortest time between the request of a page and the headers of the response.
     pub(super) latency: Duration,
 }
 
-/// Survey result of one informer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InformerSurvey {
     pub(super) objects: u64,
-    /// Whether `objects` is the exact number.
+    /// `Estimate` if `objects` is a complete count, `LowerBound` if it is not.
     pub(super) certainty: PlanCertainty,
-    /// How the first list would be fetched.
+    /// The method by which the informer would fetch its first list.
     pub(super) method: ListMethod,
     /// Measured speed; `None` if no page was received.
     pub(super) speed: Option<ListSpeed>,
-    /// Verbs that the identity is not permitted to use.
+    /// Verbs that the informer's identity may not use.
     pub(super) refused: BTreeSet<Verb>,
-    /// Error message of another problem, for the user.
+    /// A message for the user about why the result is incomplete. `None` if a missing verb explains
+    /// it.
     pub(super) problem: Option<String>,
 }
 
-/// Cost of a set of informers.
+/// Estimated cost of a set of informers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostEstimate {
-    /// Number of informers. Namespace selectors' informers do not count.
+    /// Number of informers, without the informers of namespace selectors.
     pub informers: usize,
     pub objects: u64,
-    /// Memory of their stores, in bytes.
+    /// Memory of the informers' stores, in bytes.
     pub bytes: u64,
-    /// Number of list requests, including pages and the lists for namespace selectors.
+    /// Number of list requests. Each page counts, and the lists for namespace selectors count too.
     pub requests: u64,
-    /// Time until all informers are warm.
+    /// Estimated time until all informers are warm.
     pub took: Duration,
     /// Number of missing permissions, counted by verb, kind and namespace.
     pub missing: usize,
-    /// Certainty of objects, bytes, requests and time.
+    /// Certainty of `objects`, `bytes`, `requests` and `took`.
     pub certainty: PlanCertainty,
 }
 
-/// Cost of a profile.
+/// Estimated cost of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileForecast {
-    /// Time of the survey. The default is the epoch, for a survey that is not stored.
+    /// Time at which the survey ended. It is the Unix epoch if the forecast does not come from the
+    /// operator's forecaster.
     pub time: Timestamp,
-    /// Cost by target, in the order of the spec. Shared informers count in each target.
+    /// Name and cost of each target, in the order of the spec. An informer that several targets
+    /// share counts for each of them.
     pub targets: Vec<(Arc<str>, CostEstimate)>,
-    /// Total cost. Shared informers count once.
+    /// Cost of the whole profile. An informer that several targets share counts once.
     pub total: CostEstimate,
-    /// Remarks about the accuracy for the user, at most 4.
+    /// At most 4 messages for the user about why the forecast can be inaccurate.
     pub caveats: Vec<String>,
-    /// The informers whose identity has no access.
+    /// The informers whose identity may not list or watch.
     pub refused: Vec<InformerKey>,
 }
 
-/// Computes a profile's forecast from the survey results `found` and the sampled size of each kind.
+/// Computes a profile's forecast from the survey results `found`, and from the sampled object sizes
+/// of each kind in `weights`.
 ///
-/// The time assumes that lists of a kind are as fast as its largest page, and that as many lists
-/// run in parallel as the profile allows.
+/// The forecast time assumes that each list of a kind is as fast as the kind's largest page. It
+/// also assumes that as many lists run in parallel as the profile permits.
 pub(super) fn forecast(
     profile: &DeclaredProfile,
     found: &BTreeMap<InformerKey, InformerSurvey>,
@@ -162,7 +164,8 @@ impl SurveyResults<'_> {
                 longest = longest.max(took);
                 sum = sum.saturating_add(took);
             } else {
-                // The lists of a selector's informers start only after the list of namespaces.
+                // The lists of a target with a namespace selector start only after the list of
+                // namespaces.
                 before = before.max(took);
             }
         }
@@ -201,8 +204,8 @@ fn requests(spec: &InformerSpec, found: &InformerSurvey) -> u64 {
 }
 
 impl CostEstimate {
-    /// Converts the estimate to the status, without its time. Milliseconds are rounded up. They are absent if there are
-    /// objects but no page was timed.
+    /// Converts the estimate to `status.plan`, without the field `time`. `timeToWarmMilliseconds`
+    /// is rounded up, and absent if there are objects but no page was timed.
     #[must_use]
     pub fn status(&self) -> PlanStatus {
         let small = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
@@ -304,7 +307,7 @@ mod tests {
         let total = forecast(&order, &found.into(), &BTreeMap::new()).total;
         assert_eq!((total.missing, total.objects), (2, 10));
         assert_eq!(total.certainty, PlanCertainty::LowerBound);
-        // An informer without a survey result makes it a lower bound, too.
+        // An informer without a survey result also makes the forecast a lower bound.
         let total = forecast(&order, &BTreeMap::new(), &BTreeMap::new()).total;
         assert_eq!((total.informers, total.certainty), (2, PlanCertainty::LowerBound));
     }
@@ -325,6 +328,6 @@ mod tests {
     fn a_time_that_no_page_shows_is_absent() {
         let of = |objects| CostEstimate { objects, ..CostEstimate::default() }.status();
         assert_eq!(of(1).time_to_warm_milliseconds, None);
-        assert_eq!(of(0).time_to_warm_milliseconds, Some(0), "nothing takes no time");
+        assert_eq!(of(0).time_to_warm_milliseconds, Some(0), "no objects take no time");
     }
 }

@@ -10,7 +10,7 @@ use kubewarm_api::{
 };
 use serde_json::json;
 
-/// An informer of a core kind in a namespace. Its profile lists two informers at a time.
+/// Returns the informer of a kind in the core API group. Its profile permits two lists in parallel.
 pub(crate) fn spec(resource: &str, namespace: &str) -> InformerSpec {
     let key = InformerKey::all(
         Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
@@ -22,7 +22,7 @@ pub(crate) fn spec(resource: &str, namespace: &str) -> InformerSpec {
     spec
 }
 
-/// An accepted target with the kind pods.
+/// Returns an accepted target for pods.
 pub(crate) fn target(name: &str, informers: Vec<InformerSpec>) -> DeclaredTarget {
     let pods = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
     DeclaredTarget {
@@ -39,7 +39,7 @@ pub(crate) fn target(name: &str, informers: Vec<InformerSpec>) -> DeclaredTarget
     }
 }
 
-/// Generation 1 of a profile.
+/// Returns a profile in generation 1.
 pub(crate) fn declared(
     namespace: &str,
     name: &str,

@@ -14,8 +14,8 @@ pub use self::{
 
 use kubewarm_api::model::{DeclaredProfile, DeclaredTarget};
 
-/// Returns the accepted targets of a profile, in the order of the spec. Refused targets cost
-/// nothing.
+/// Returns the accepted targets of a profile, in the order of the spec. Forecasts contain no other
+/// targets, because a refused target runs no informers.
 pub fn accepted(declared: &DeclaredProfile) -> impl Iterator<Item = &DeclaredTarget> {
     declared.targets.iter().filter(|target| is_accepted(target))
 }

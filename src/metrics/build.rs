@@ -2,7 +2,7 @@
 
 use prometheus::{Registry, register_int_gauge_vec_with_registry};
 
-/// The values of its labels.
+/// Values of the labels of `kubewarm_build_info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildInfo {
     pub version: &'static str,
@@ -13,7 +13,8 @@ pub struct BuildInfo {
 }
 
 impl BuildInfo {
-    /// Information about this build. `KUBEWARM_REVISION` sets the commit at compile time.
+    /// Returns the information about this build. The environment variable `KUBEWARM_REVISION` sets
+    /// the commit at compile time.
     #[must_use]
     pub const fn current() -> Self {
         let revision = match option_env!("KUBEWARM_REVISION") {

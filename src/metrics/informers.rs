@@ -1,4 +1,5 @@
-//! The gauges of informers, read at each scrape and added up by resource and scope.
+//! The gauges of informers, computed at each scrape for each resource, or for each resource and
+//! scope.
 
 use jiff::Timestamp;
 use kubewarm_api::model::{InformerKey, InformerScope, ResourceVersion};
@@ -6,11 +7,12 @@ use kubewarm_cache::informer::{InformerMetrics, InformerPhase, InformerReport, R
 use prometheus::{Registry, proto::MetricFamily, register_gauge_vec_with_registry};
 use std::collections::{BTreeMap, HashSet};
 
-/// Digits of a resource version that a double represents exactly, rounded down. client-go keeps the same number.
+/// Number of decimal digits of a resource version that a double represents exactly. client-go's
+/// metrics keep 15 digits too.
 const VERSION_DIGITS: usize = 15;
 
-/// A gauge of the informers of one resource, or of one resource and scope: its name, its help, and its value if it
-/// has one.
+/// A gauge of the informers of one resource, or of one resource and scope: the name, the help text,
+/// and the function that computes the value, if there is one.
 type GaugeRow = (&'static str, &'static str, fn(&[&InformerReport]) -> Option<f64>);
 
 const RESOURCE_GAUGES: &[GaugeRow] = &[
@@ -71,7 +73,8 @@ const SCOPED_GAUGES: &[GaugeRow] = &[
     ),
 ];
 
-/// The gauges of informers, and the metrics that informers count. Ends the series of resources without informers.
+/// Returns the informers' gauges, and the metrics in `counted`. Removes the series of resources
+/// without informers from `counted`.
 pub(super) fn informer_families(
     counted: &InformerMetrics,
     informers: &[(InformerKey, InformerReport)],
@@ -93,7 +96,7 @@ pub(super) fn informer_families(
     Ok(families)
 }
 
-/// The reports that one series adds up, by the values of its labels.
+/// The reports from which a series is computed, by the values of the series' labels.
 type ReportsByLabels<'c> = BTreeMap<Vec<String>, Vec<&'c InformerReport>>;
 
 fn register_gauges(
@@ -117,8 +120,8 @@ fn sum(reports: &[&InformerReport], value: fn(&InformerReport) -> f64) -> f64 {
     reports.iter().map(|report| value(report)).sum()
 }
 
-/// The reports of all informers that are neither paused nor blocked. A paused or blocked informer opens no watch, so
-/// its age is no failure.
+/// Returns the reports of all informers that are neither paused nor blocked. Paused and blocked
+/// informers open no watch, so the age of their stores is no failure.
 fn current<'c>(reports: &[&'c InformerReport]) -> impl Iterator<Item = &'c InformerReport> {
     reports
         .iter()
@@ -136,7 +139,7 @@ fn newest<'c>(reports: &[&'c InformerReport]) -> Option<&'c ResourceVersion> {
     versions.reduce(|newest, next| if newest.is_older_than(next) { next } else { newest })
 }
 
-/// The progress of the first list, 0 to 1.
+/// Returns the progress of the first list, from 0 to 1.
 fn progress(report: &InformerReport) -> f64 {
     match (report.warmed, report.expected) {
         (Some(_), _) => 1.0,
@@ -154,7 +157,7 @@ fn seconds(time: Timestamp) -> f64 {
     time.as_duration().as_secs_f64()
 }
 
-/// Seconds from the last failure to the next attempt. 0 without a failure.
+/// Returns the seconds from the last failure to the next attempt, or 0 without a failure.
 fn wait(report: &InformerReport) -> f64 {
     let fault = report.fault.as_ref();
     let wait = fault.and_then(|fault| Some(fault.next_retry?.duration_since(fault.at)));
@@ -168,7 +171,7 @@ fn scope(extent: &InformerScope) -> &'static str {
     }
 }
 
-/// The last 15 digits.
+/// Returns the last [`VERSION_DIGITS`] digits of the version.
 fn last_digits(version: &ResourceVersion) -> Option<u64> {
     let text = version.to_string();
     text.get(text.len().saturating_sub(VERSION_DIGITS)..)?.parse().ok()

@@ -1,5 +1,5 @@
-//! Prometheus metrics. Counters are updated when something happens; gauges of the state are
-//! computed at each scrape.
+//! Prometheus metrics. The code that does the work updates the counters. Gauges of informers and
+//! profiles are computed at each scrape.
 
 mod build;
 mod informers;
@@ -55,7 +55,8 @@ impl ProcessMetrics {
         Ok(Self { registry, informers, operator, reads })
     }
 
-    /// The informers' counters. They are exported only after a call of [`Self::observe_informers`].
+    /// Returns the informers' counters. A scrape contains them only after a call of
+    /// [`Self::observe_informers`].
     #[must_use]
     pub fn informers(&self) -> Arc<InformerMetrics> {
         Arc::clone(&self.informers)
@@ -71,10 +72,10 @@ impl ProcessMetrics {
         &self.reads
     }
 
-    /// Computes the informers' gauges from `informers` at each scrape. `informers` must return every
-    /// declared informer and must not block.
+    /// Computes the informers' gauges from `reports` at each scrape. `reports` must return the
+    /// report of every declared informer and must not block.
     ///
-    /// The next scrape drops the counters of each resource without an informer in `informers`.
+    /// Each scrape drops the counters of resources for which `reports` returns no informer.
     ///
     /// # Errors
     ///
@@ -99,7 +100,7 @@ impl ProcessMetrics {
         self.at_scrape("profiles", move || profiles::profile_families(&mut profiles()))
     }
 
-    /// Reads the `limits` of the read API at each scrape.
+    /// Exports the usage and size of the read API's limits, from `limits` at each scrape.
     ///
     /// # Errors
     ///
@@ -111,7 +112,8 @@ impl ProcessMetrics {
         self.at_scrape("read_limits", move || reads::limit_families(&limits()))
     }
 
-    /// Reads the expiry of `certificates` at each scrape, so that a renewed certificate shows at once.
+    /// Exports the expiry of `certificates`. Each scrape reads the expiry again, so that the metric
+    /// follows a renewal at once.
     ///
     /// # Errors
     ///
@@ -123,7 +125,7 @@ impl ProcessMetrics {
         self.at_scrape("certificates", move || reads::certificate_families(&certificates))
     }
 
-    /// Adds the metrics `process_*`, and the `tokio_*` metrics of `runtime`.
+    /// Exports the metrics `process_*`, and the metrics `tokio_*` about `runtime`.
     ///
     /// # Errors
     ///
@@ -133,7 +135,8 @@ impl ProcessMetrics {
         self.at_scrape("runtime", move || process::runtime_families(&runtime))
     }
 
-    /// Adds the metrics that `gather` computes at each scrape. `what` identifies them in the log.
+    /// Exports the metrics that `gather` computes at each scrape. `what` identifies the metrics in
+    /// the log.
     fn at_scrape<F>(&self, what: &'static str, gather: F) -> Result<(), MetricsError>
     where
         F: Fn() -> prometheus::Result<Vec<MetricFamily>> + Send + Sync + 'static,
@@ -158,8 +161,8 @@ impl ProcessMetrics {
 
 /// Metrics that are computed at each scrape.
 struct ScrapeCollector<F> {
-    /// Prevents double registration. It is never exported, because the metrics have their own
-    /// names.
+    /// Makes a second registration fail. The name is never exported, because the metrics have their
+    /// own names.
     name: Desc,
     gather: F,
 }

@@ -16,18 +16,20 @@ use prometheus::{
 use std::time::Duration;
 use strum::VariantArray as _;
 
-/// Buckets in seconds, for a reconciliation of one to thousands of profiles.
+/// Buckets of the duration of a reconciliation, in seconds. The range covers one profile to
+/// thousands of profiles.
 const RECONCILE_BUCKETS: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
 
-/// The outcomes of a status write.
+/// Values of the label `outcome` of `kubewarm_status_writes_total`.
 pub const STATUS_WRITE_OUTCOMES: [MetricOutcome; 2] =
     [MetricOutcome::Success, MetricOutcome::Error];
 
-/// The outcomes of an access check. A rules review that was answered is a success.
+/// Values of the label `outcome` of `kubewarm_access_checks_total`. An answered rules review counts
+/// as a success.
 pub const ACCESS_CHECK_OUTCOMES: [MetricOutcome; 3] =
     [MetricOutcome::Success, MetricOutcome::Rejected, MetricOutcome::Error];
 
-/// The outcomes of an authorization.
+/// Values of the label `outcome` of `kubewarm_read_authorizations_total`.
 pub const AUTHORIZATION_OUTCOMES: [MetricOutcome; 3] = ACCESS_CHECK_OUTCOMES;
 
 /// The operator's metrics. Clones share the counters.
@@ -103,8 +105,8 @@ impl OperatorMetrics {
         Ok(metrics)
     }
 
-    /// Creates all series with fixed label values at 0, so that `increase()` includes their first
-    /// event.
+    /// Creates each counter series whose label values are known in advance, with the value 0.
+    /// Prometheus' `increase()` then includes the first increment.
     fn begin(&self) {
         for outcome in STATUS_WRITE_OUTCOMES {
             let _begun = self.status_writes.with_label_values(&[outcome]);
@@ -120,13 +122,12 @@ impl OperatorMetrics {
         }
     }
 
-    /// Records the duration of a reconciliation. Its `outcome` is always `ok`, because a
+    /// Records the duration of a reconciliation. The metric has no outcome, because a
     /// reconciliation cannot fail.
     pub fn observe_reconcile(&self, took: Duration) {
         self.reconcile.observe(took.as_secs_f64());
     }
 
-    /// Counts a write of a profile's status, by success.
     pub fn count_status_write(&self, outcome: MetricOutcome) {
         self.status_writes.with_label_values(&[outcome]).inc();
     }
@@ -135,12 +136,12 @@ impl OperatorMetrics {
         self.access_checks.with_label_values(&[check.as_ref(), outcome.as_ref()]).inc();
     }
 
-    /// Counts a target that exceeded a limit.
+    /// Counts a target that the controller stopped because of a limit.
     pub fn count_limit_rejection(&self, measure: LimitKind) {
         self.limit_rejections.with_label_values(&[measure]).inc();
     }
 
-    /// Counts a decision about a caller, and records its duration.
+    /// Counts the authentication and authorization of a caller, and records how long both took.
     pub fn observe_authorization(
         &self,
         source: DecisionSource,
@@ -151,13 +152,14 @@ impl OperatorMetrics {
         self.authorization_duration.with_label_values(&[source]).observe(took.as_secs_f64());
     }
 
-    /// Sets the limit for all stores and informers. Without a limit the series does not exist.
+    /// Sets the memory limit of all stores and informers. Before the first call, the series does
+    /// not exist.
     pub fn set_store_limit(&self, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.store_limit.with_label_values::<&str>(&[]).set(bytes);
     }
 
-    /// Sets whether this process holds the lease. The initial value is 0.
+    /// Sets whether this process holds the lease. Before the first call, the value is 0.
     pub fn set_leader(&self, state: &LeaseState) {
         self.leader.set(i64::from(matches!(state, LeaseState::Leader { .. })));
     }

@@ -1,4 +1,5 @@
-//! Metrics of the Tokio runtime, which show tasks that never end or wait for a thread.
+//! Metrics of the Tokio runtime. They show whether the number of tasks grows, and whether tasks
+//! wait for a thread.
 
 use prometheus::{Registry, proto::MetricFamily, register_int_gauge_with_registry};
 use tokio::runtime::Handle;

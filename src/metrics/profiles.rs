@@ -9,13 +9,13 @@ use prometheus::{Registry, proto::MetricFamily, register_int_gauge_vec_with_regi
 use std::{collections::BTreeMap, sync::Arc};
 use strum::VariantArray as _;
 
-/// Number of profiles with their own series, sorted by namespace and name. The other profiles are
-/// aggregated as `_other`.
+/// Maximum number of profiles with their own series, in the order of namespace and name. Further
+/// profiles share the series whose labels `namespace` and `profile` are `_other`.
 ///
 /// A profile has 31 series, and one more for each missing permission.
 const MAX_PROFILES: usize = 100;
 
-/// Maximum number of exported conditions per profile. The API defines 8.
+/// Maximum number of exported conditions per profile. kubewarm writes 8 conditions.
 const MAX_CONDITIONS: usize = 16;
 
 /// Values of a condition's status.
@@ -26,27 +26,28 @@ pub const CONDITION_STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 pub struct ProfileSnapshot {
     pub profile: ProfileRef,
     pub mode: ProfileMode,
-    /// The status computed last. At most 16 of its conditions are exported.
+    /// The status that was computed last. Metrics contain at most 16 of its conditions.
     pub status: Arc<CacheProfileStatus>,
-    /// Number of informers that lack each permission.
+    /// Number of informers that lack a permission, by resource and verb.
     pub missing: BTreeMap<(Resource, Verb), u64>,
 }
 
-/// State of a target, summarized from its informers.
+/// State of a target, derived from its informers. If several states apply, the first of `Limited`,
+/// `Forbidden`, `Missing`, `Failing`, `Syncing` and `Stale` counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum TargetState {
     /// Every informer is synced and fresh.
     Synced,
-    /// At least one informer has not synced yet and still can.
+    /// At least one informer has not synced yet, and no request of such an informer fails.
     Syncing,
-    /// An informer has not completed its first list, and its requests fail.
+    /// At least one informer is not warm, and its requests fail.
     Failing,
     /// Every informer is synced, but at least one is stale.
     Stale,
-    /// The API server refuses access to at least one informer.
+    /// The API server rejects the requests of at least one informer with 401 or 403.
     Forbidden,
-    /// The kind or a namespace does not exist, or the target is refused.
+    /// The kind or a namespace does not exist, or the target is not accepted.
     Missing,
     /// A limit stops the target.
     Limited,
@@ -85,7 +86,8 @@ pub(super) fn profile_families(
             [OTHER, OTHER]
         };
         info.with_label_values(&[namespace, name, profile.mode.as_ref()]).inc();
-        // A paused or planned profile is never warm: under `_other` it would look like a cold one.
+        // Paused and planned profiles are never warm. In the series of `_other`, they would look
+        // like active profiles that are not warm.
         let is_counted = at < MAX_PROFILES || profile.mode == ProfileMode::Active;
         let conditions_of = profile.status.conditions.iter().take(MAX_CONDITIONS);
         for condition in conditions_of.filter(|_| is_counted) {
@@ -94,8 +96,8 @@ pub(super) fn profile_families(
                 conditions.with_label_values(&labels).add(i64::from(condition.status == status));
             }
         }
-        // A profile's targets limit these series. For `_other`, the number of kinds in the cluster
-        // limits them.
+        // The number of these series is limited: for a profile by the number of its targets, and
+        // for `_other` by the number of kinds in the cluster.
         for ((of, verb), count) in &profile.missing {
             let of = [of.group(), of.version(), of.resource()];
             let labels = [namespace, name, of[0], of[1], of[2], verb.as_str()];
@@ -113,7 +115,7 @@ pub(super) fn profile_families(
 }
 
 impl TargetState {
-    /// Determines the state from the conditions and informer counts of the status.
+    /// Derives the state from the conditions and informer counts in the target's status.
     fn of(target: &TargetStatus) -> Self {
         let Some(informers) = &target.informers else { return Self::Syncing };
         let is_false = |type_: &str| {

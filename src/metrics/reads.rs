@@ -1,17 +1,15 @@
-//! Limits and certificates, read at each scrape.
+//! Metrics about the read API's limits and the TLS certificates, computed at each scrape.
 
 use jiff::Timestamp;
 use kubewarm_serve::{callers::LimitUsage, certificate::ServingCertificate};
 use prometheus::{Registry, proto::MetricFamily, register_int_gauge_vec_with_registry};
 use std::sync::Arc;
 
-/// A TLS listener.
+/// A TLS listener, as a metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum TlsListener {
-    /// The admin address.
     Admin,
-    /// The address of the read API.
     Read,
 }
 

@@ -1,14 +1,14 @@
-//! A condition before it is written, and the combination of several into one.
+//! A computed condition without its transition time, and the combination of several conditions into
+//! one.
 
 use super::{
     reasons::{ConditionReason, gravity},
     sentence,
 };
 
-/// Status, reason and message of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConditionUpdate {
-    /// `None` means `Unknown`.
+    /// Status of the condition; `None` means `Unknown`.
     pub(super) status: Option<bool>,
     pub(super) reason: ConditionReason,
     pub(super) message: String,
@@ -25,12 +25,15 @@ impl ConditionUpdate {
     }
 }
 
-/// Combines several verdicts about one condition. `things` names what the verdicts are about.
+/// Combines several verdicts about one condition. `things` is the plural noun for the subjects of
+/// the verdicts, for instance "targets".
 ///
-/// The result is false if any verdict is false, otherwise unknown if any is unknown. Its reason is
-/// the most severe one. Returns `None` if all verdicts are true.
+/// The result is `False` if any verdict is `False`, and otherwise `Unknown` if any verdict is
+/// `Unknown`. The result's reason is the most severe reason of the verdicts with this status.
+/// Returns `None` if all verdicts are `True`.
 ///
-/// The message lists the deciding verdicts, the most severe first, and then the `asides`.
+/// The message lists the messages of the verdicts with the result's status, the most severe verdict
+/// first, and then the `asides`.
 pub(super) fn rollup(
     condition: &str,
     verdicts: impl IntoIterator<Item = ConditionUpdate>,

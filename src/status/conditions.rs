@@ -15,7 +15,7 @@ use kubewarm_api::{
 };
 use std::{fmt::Write as _, time::Duration};
 
-/// Computes each of [`CONDITION_TYPES`].
+/// Computes the profile's conditions, in the order of [`CONDITION_TYPES`].
 pub(super) fn conditions(
     declared: &DeclaredProfile,
     targets: &[ObservedTarget<'_>],
@@ -60,9 +60,9 @@ pub(super) fn conditions(
 
 /// Summarizes one condition of the required targets.
 ///
-/// `healthy` is the result if the condition is true for all required targets. Optional targets never
-/// change the result; the message lists their problems. A profile without targets runs nothing: the
-/// result is unknown, with the reason `unknown`.
+/// `of` returns the condition of one target. The result is `healthy` if the condition is true for
+/// all required targets. Optional targets change only the message, which lists their problems. For
+/// a profile without targets the status is `Unknown`, with the reason `unknown`.
 fn summarize(
     targets: &[ObservedTarget<'_>],
     condition: &str,
@@ -97,7 +97,8 @@ fn required_targets(targets: &[ObservedTarget<'_>]) -> String {
     }
 }
 
-/// Whether `access` lacks needed manifests because they exceed the maximum size of a status.
+/// Whether `access` lacks manifests that an informer needs. The manifests are absent because they
+/// exceed the maximum size of a status.
 fn has_no_manifests(declared: &DeclaredProfile, access: &AccessStatus) -> bool {
     let mut informers = declared.targets.iter().flat_map(DeclaredTarget::all_informers);
     informers.any(|informer| {
@@ -156,8 +157,8 @@ fn authorized(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
     )
 }
 
-/// Text for a profile whose author's permission to use the account is not enforced by an admission
-/// policy.
+/// Returns text about whether an admission policy checks that the profile's authors may act as the
+/// ServiceAccount. The text is empty if the policy does.
 fn policy_remark(account: &str, authors: AccountPolicyEnforcement) -> String {
     match authors {
         AccountPolicyEnforcement::Enforced => String::new(),
@@ -174,7 +175,8 @@ fn policy_remark(account: &str, authors: AccountPolicyEnforcement) -> String {
 }
 
 fn warm(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
-    // A selector that matches nothing is warm. The message must state that.
+    // A target whose selector matches no namespace is warm. The message must say that no namespace
+    // matches.
     let empty = targets.iter().filter(|target| {
         target.is_warm() && target.informers.is_empty() && target.selector.is_some()
     });
@@ -197,9 +199,11 @@ fn ready(
     [accepted, warm, fresh, within_limits]: [&ConditionUpdate; 4],
 ) -> ConditionUpdate {
     let not = |reason, text: String| ConditionUpdate::new(Some(false), reason, text);
-    // A mode that the author chose is no failure.
+    // The status is `Unknown` instead of `False`, because a mode that the profile's author chose is
+    // no failure.
     let wanted = |reason, text: String| ConditionUpdate::new(None, reason, text);
-    // These conditions can end without an edit of the profile.
+    // Refusals with these reasons can end without an edit of the profile, so the profile is not
+    // invalid.
     let passing = [ConditionReason::UnknownResource, ConditionReason::ServiceAccountNotFound];
     if accepted.status == Some(false) && !passing.contains(&accepted.reason) {
         return not(ConditionReason::InvalidSpec, accepted.message.clone());

@@ -16,14 +16,14 @@ use tokio::time::Instant;
 
 /// Minimum interval between two Events with the same reason and target for one profile.
 const MIN_INTERVAL: Duration = Duration::from_mins(10);
-/// Maximum number of remembered Events per profile. A target has at most 8 reasons, the profile 5.
+/// Maximum number of remembered Events per profile: 8 reasons for each of 32 targets, and 5 reasons
+/// for the profile.
 const MAX_EVENTS: usize = 32 * 8 + 5;
 
-/// Types of Events.
 pub(super) const NORMAL: &str = "Normal";
 pub(super) const WARNING: &str = "Warning";
 
-/// Reasons of Events that no reason of a condition has.
+/// Reasons of Events that the table of condition reasons in `reference` does not contain.
 pub(super) const READY: &str = "Ready";
 pub(super) const NOT_READY: &str = "NotReady";
 pub(super) const REFUSED: &str = "Refused";
@@ -49,16 +49,17 @@ pub struct ProfileEvent {
     pub note: String,
 }
 
-/// When each reason and target of one profile was last sent. Holds at most [`MAX_EVENTS`] entries.
+/// The time of the last sent Event of one profile, by reason and target. Has at most [`MAX_EVENTS`]
+/// entries.
 #[derive(Debug, Default)]
 pub(super) struct EventHistory(HashMap<(&'static str, String), Instant>);
 
 impl EventHistory {
-    /// Returns the Events for the change from `old` to `new`, without repetitions within 10
-    /// minutes.
+    /// Returns the Events for the change from `old` to `new`. Omits an Event if one with the same
+    /// reason and target was sent less than 10 minutes ago.
     ///
-    /// `old` is the status computed last. After a restart it is the status in the cluster, so that
-    /// a restart sends no Event again.
+    /// `old` is the status that was computed last. After a restart `old` is the status in the
+    /// cluster, so that a restart does not repeat Events.
     pub(super) fn plan(
         &mut self,
         profile: &ProfileRef,
@@ -82,7 +83,8 @@ impl EventHistory {
     }
 }
 
-/// Returns all Events for the change from `old` to `new`, including repetitions.
+/// Returns all Events for the change from `old` to `new`, including Events that were already sent
+/// in the last 10 minutes.
 pub(super) fn changes(
     profile: &ProfileRef,
     uid: &Arc<str>,
@@ -122,10 +124,10 @@ pub(super) fn changes(
     found
 }
 
-/// `type` and `reason` of an Event.
 type EventTypeAndReason = (&'static str, &'static str);
 
-/// Returns the Events for changed conditions of these `types`, each with the condition's message.
+/// Returns the Events for changed conditions of the given `types`, each with the condition's
+/// message.
 fn condition_events<'a>(
     types: &'static [&str],
     old: &'a [Condition],
@@ -138,7 +140,8 @@ fn condition_events<'a>(
     })
 }
 
-/// Returns the Event for one changed condition. A missing condition counts as `Unknown`.
+/// Returns the Event for the change of one condition, if there is one. A missing condition counts
+/// as `Unknown`.
 fn condition_event(was: Option<&Condition>, is: &Condition) -> Option<EventTypeAndReason> {
     let (was, old_reason) = was.map_or(("Unknown", ""), |was| (&*was.status, &*was.reason));
     match (&*is.type_, was, &*is.status) {
@@ -152,7 +155,8 @@ fn condition_event(was: Option<&Condition>, is: &Condition) -> Option<EventTypeA
     }
 }
 
-/// Returns the Event for a condition whose reason changed.
+/// Returns the Event for a condition whose reason changed from `was`: a warning about the new
+/// reason, or a `Normal` Event if the former problem has ended.
 fn reason_event(was: &str, is: &Condition) -> Option<EventTypeAndReason> {
     let of = |reason: &str| events(&is.type_, reason);
     match (of(was), of(&is.reason)) {

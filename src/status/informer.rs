@@ -1,4 +1,4 @@
-//! The state of one declared informer, as its profile's status counts it.
+//! The state of one declared informer, as the status of its profile counts it.
 
 use super::reasons::{ConditionReason, fault_effect};
 use crate::access::InformerAccess;
@@ -11,30 +11,30 @@ use kubewarm_cache::{
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-/// How long an ended watch or a broken connection is not reported. API servers end every watch
-/// after some minutes, so a shorter interruption is normal.
+/// How long the status does not report an ended watch or a broken connection. Short interruptions
+/// are normal, because API servers end every watch after some minutes.
 const SHORT_INTERRUPTION: SignedDuration = SignedDuration::from_secs(5);
 
-/// Input about one declared informer. The default is an informer that does not run and is not
-/// checked.
+/// What kubewarm knows about one declared informer. The default is an informer that does not run
+/// and whose access is not checked.
 #[derive(Clone, Debug, Default)]
 pub struct InformerView {
-    /// Snapshot of the running informer; `None` if it does not run.
+    /// Report of the informer; `None` if the informer does not run.
     pub report: Option<InformerReport>,
-    /// Its permission state; `None` if it is not checked.
+    /// Permission state of the informer; `None` if the access checker does not check the informer.
     pub access: Option<InformerAccess>,
 }
 
 impl InformerView {
-    /// Keeps only the permission state, for an informer that runs for other profiles alone.
+    /// Keeps only the permission state, for an informer that runs only for other profiles.
     pub(super) fn without_report(self) -> Self {
         Self { report: None, ..self }
     }
 
-    /// Returns what counts against the limits of a profile with this `policy`.
+    /// Returns the usage that counts against the limits of a profile with this `policy`.
     ///
-    /// All bytes of the store count. Objects count only if the policy serves them after access was
-    /// lost.
+    /// All bytes of the store count. After a loss of access, objects count only if the policy still
+    /// serves them.
     pub(super) fn usage(&self, policy: AccessLossPolicy) -> StoreUsage {
         let Some(report) = &self.report else { return StoreUsage::default() };
         let is_withheld = report.lost.is_some() && !report.serves(policy);
@@ -43,50 +43,52 @@ impl InformerView {
     }
 }
 
-/// All clocks, read once for the computation of all statuses.
+/// The time on all clocks, read once for the computation of all statuses.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockReading {
-    /// Wall clock, for timestamps in the status.
+    /// Time on the wall clock, for timestamps in the status.
     pub wall: Timestamp,
-    /// Monotonic clock, for ages.
+    /// Time on the monotonic clock, from which ages are computed.
     pub mono: Instant,
     pub process_start: Instant,
 }
 
-/// The state in which an informer is counted. An informer has the first one that applies.
+/// The state in which the status counts an informer. If several states apply, the first one in this
+/// order counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum InformerState {
-    /// A limit stops it.
+    /// A limit stops the informer's target.
     Limited,
-    /// The API server refuses its requests with HTTP 401 or 403.
+    /// The API server rejects the informer's requests with 401 or 403.
     Forbidden,
-    /// Its kind or its namespace does not exist.
+    /// The informer's kind or namespace does not exist.
     Missing,
-    /// It never synced, and its last attempt failed for another reason.
+    /// Clients cannot read the informer's store, and the informer's last request failed for another
+    /// reason.
     Failing,
-    /// It waits for its first list or receives it. A declared informer that does not run counts
-    /// here, too.
+    /// The informer waits for its first list or receives it. Declared informers that do not run
+    /// have this state too.
     Syncing,
-    /// It synced once, but its store may be older than `maxStaleness`.
+    /// Clients can read the informer's store, but the store can be older than `maxStaleness`.
     Stale,
-    /// It synced, and its store is current.
+    /// The informer has synced, and its store is current.
     Synced,
 }
 
 /// Why a synced informer is stale, the most severe reason first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum StalenessReason {
-    /// The API server does not answer, or only with errors.
+    /// The API server does not answer, or answers only with errors.
     Unreachable,
-    /// The watch has sent nothing for longer than `maxStaleness`.
+    /// The informer has received nothing from the watch for longer than `maxStaleness`.
     Silent,
-    /// Access was lost, and the profile serves stale data.
+    /// The informer lost access, and the profile serves stale objects.
     Blocked,
     /// The profile is paused, so no watch is open.
     Paused,
-    /// The informer relists.
+    /// The informer lists its objects again.
     Relisting,
-    /// The watch ended and is not open again yet.
+    /// The watch ended, and the informer has not opened it again yet.
     Reconnecting,
 }
 
@@ -117,8 +119,9 @@ impl<'a> ObservedInformer<'a> {
         Self { key, view, state, staleness, serves }
     }
 
-    /// An informer that a limit stops for this profile. Another profile may still run it, and its
-    /// access is still checked.
+    /// Creates the informer of a target that a limit stopped. Drops the report, which can exist
+    /// because another profile runs the same informer. Keeps the permission state, because access
+    /// is still checked.
     pub(super) fn new_stopped(key: &'a InformerKey, view: InformerView) -> Self {
         Self {
             key,
@@ -141,18 +144,19 @@ impl<'a> ObservedInformer<'a> {
         self.report().and_then(|report| report.fault.as_ref())
     }
 
-    /// Whether it has synced and clients can read its store.
+    /// Whether clients of this profile can read the informer's store.
     pub(super) fn is_warm(&self) -> bool {
         self.serves
     }
 
-    /// The namespace in the status; empty for all namespaces and for cluster-scoped resources.
+    /// The informer's namespace as the status writes it; empty for all namespaces and for
+    /// cluster-scoped resources.
     pub(super) fn namespace(&self) -> &'a str {
         self.key.extent.namespace().unwrap_or_default()
     }
 }
 
-/// Groups the informers by `key` and leaves out those without a key.
+/// Groups the informers by `key`. Omits informers for which `key` returns `None`.
 pub(super) fn group_by<'c, 'a: 'c, K: Ord>(
     informers: impl IntoIterator<Item = &'c ObservedInformer<'a>>,
     key: impl Fn(&'c ObservedInformer<'a>) -> Option<K>,
@@ -206,9 +210,8 @@ fn staleness(
         .is_some_and(|at| clock.mono.saturating_duration_since(at) <= max_staleness);
     let blink = |since: Timestamp| within && clock.wall.duration_since(since) < SHORT_INTERRUPTION;
     match (report.phase, &report.fault) {
-        // A successful request clears the fault, so an informer with an open watch has none.
-        // The probe of a silent watch starts shortly before `maxStaleness`, so until then it is
-        // fresh.
+        // A successful request clears the fault, so an informer with an open watch has no fault. An
+        // informer with a silent watch is fresh until `maxStaleness` has passed.
         (InformerPhase::Watching, _) | (InformerPhase::Silent, None) => {
             (!within).then_some(StalenessReason::Silent)
         }

@@ -14,11 +14,12 @@ use kubewarm_cache::informer::InformerPhase;
 /// Context of all messages about one target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MessageContext<'a> {
-    /// The profile, for the commands that messages name.
+    /// The profile, which messages name in the commands that they suggest.
     pub(super) profile: &'a ProfileRef,
-    /// `targets[].name`.
+    /// Name of the target in the spec.
     pub(super) target: &'a str,
-    /// Who reads upstream.
+    /// The `status.access` of the profile. Its `subject` is the identity that reads from the API
+    /// server.
     pub(super) access: Option<&'a AccessStatus>,
 }
 
@@ -33,17 +34,19 @@ impl MessageContext<'_> {
         ConditionUpdate::new(status, reason, format!("target {:?}: {text}", self.target))
     }
 
-    /// Name of the identity that reads upstream.
+    /// Name of the identity with which the profile's informers read from the API server.
     pub(super) fn subject(&self) -> &str {
         self.access.and_then(|access| access.subject.as_deref()).unwrap_or("kubewarm")
     }
 
-    /// The step after a missing permission: a review of what to grant.
+    /// Returns the next step after a missing permission: the command that shows which permissions
+    /// to grant.
     fn review(&self) -> String {
         format!("run `{} --diff`", rbac_command(self.profile))
     }
 
-    /// Why the subject cannot do `what`, and what to do. `revoked`: when it last could.
+    /// Explains why the subject cannot do `what`, and what the user can do. `revoked` is the time
+    /// at which the subject was last permitted, or `None` if it never was.
     pub(super) fn refusal(
         &self,
         reason: FaultReason,
@@ -71,8 +74,8 @@ impl MessageContext<'_> {
         }
     }
 
-    /// Describes the fault of `informers`, which all have the same kind of fault. Returns `None` if
-    /// none has a fault.
+    /// Describes the fault of `informers`. They must all have the same kind of fault; the first one
+    /// that has a fault is described. Returns `None` if no informer has a fault.
     pub(super) fn fault(&self, informers: &[&ObservedInformer<'_>]) -> Option<String> {
         let fault = informers.iter().find_map(|informer| informer.fault())?;
         let what = format!("{} {}", kinds(informers), places(informers));
@@ -131,12 +134,14 @@ impl MessageContext<'_> {
     }
 }
 
-/// The command that prints the manifests of `profile`. Safe to copy: both names are DNS names.
+/// Returns the command that prints the RBAC manifests of `profile`. The command needs no shell
+/// quoting, because both names are DNS names.
 pub(super) fn rbac_command(profile: &ProfileRef) -> String {
     format!("kubectl warm rbac {} -n {}", profile.name, profile.namespace)
 }
 
-/// How far the first lists have come.
+/// Describes the progress of the first lists: the finished informers, and the objects received so
+/// far.
 pub(super) fn progress(informers: &[ObservedInformer<'_>]) -> String {
     let done = informers.iter().filter(|informer| informer.is_warm()).count();
     let listing = || {
@@ -144,8 +149,8 @@ pub(super) fn progress(informers: &[ObservedInformer<'_>]) -> String {
         reports.filter(|report| report.phase == InformerPhase::Listing)
     };
     let listed = listing().fold(0_u64, |sum, report| sum.saturating_add(report.listed));
-    // `None` unless every expected total is known: the API server reports none for lists with a
-    // selector.
+    // `expected` is `None` if the number of objects in one list is unknown: the API server reports
+    // no number for lists with a selector.
     let expected =
         listing().try_fold(0_u64, |sum, report| Some(sum.saturating_add(report.expected?)));
     let far = match expected.filter(|expected| *expected > 0) {
@@ -157,7 +162,7 @@ pub(super) fn progress(informers: &[ObservedInformer<'_>]) -> String {
     format!("syncing {}: {done} of {} informers done, {far}", kinds(&all), informers.len())
 }
 
-/// The informers' resource, in the form `resource.group`.
+/// Returns the informers' resource, in the form `resource.group`.
 pub(super) fn kinds(informers: &[&ObservedInformer<'_>]) -> String {
     informers
         .first()

@@ -1,7 +1,7 @@
 //! Computes a profile's status from its declared informers, writes it, and sends Events.
 //!
-//! The state comes from the declared informers, not from the running ones. Otherwise a profile
-//! without running informers would look synced.
+//! The status is computed from the declared informers, not from the running informers. Otherwise a
+//! profile without running informers would look synced.
 
 mod condition_update;
 mod conditions;
@@ -43,18 +43,19 @@ use kubewarm_api::{
 use kubewarm_cache::store::StoreUsage;
 use std::{collections::BTreeMap, time::Duration};
 
-/// Computes the status of a profile. Pure; equal inputs give equal statuses.
+/// Computes the status of a profile. Performs no I/O; equal inputs give equal statuses.
 ///
-/// `previous` is the last status of the same profile, identified by UID. Its `lastTransitionTime`
-/// and `timeToWarmMilliseconds` are kept. Without a current plan, the plan of the same generation
-/// in `previous` is kept. A status from another process needs [`adopt`] first.
+/// `previous` is the last status of the profile with the same UID. The result keeps the
+/// `lastTransitionTime` of unchanged conditions, and within one generation
+/// `timeToWarmMilliseconds`. If `observed` has no plan, the result also keeps the plan of the same
+/// generation. A `previous` status from another process must first go through [`adopt`].
 ///
-/// `informers` returns the state of a declared informer. An informer without a report does not run and
-/// counts as not synced.
+/// `informers` returns the view of a declared informer. An informer without a report does not run
+/// and counts as not synced.
 ///
-/// A target is *warm* if clients can read the stores of all its informers. It is *fresh* if each of
-/// those stores is current within `maxStaleness`. A watch that was interrupted less than 5 seconds
-/// ago counts as open.
+/// A target is *warm* if clients can read the stores of all its informers. A target is *fresh* if
+/// the last confirmation of each store is younger than `maxStaleness`. A watch that was interrupted
+/// less than 5 seconds ago counts as open.
 ///
 /// # Cost
 ///
@@ -68,8 +69,8 @@ pub fn compute(
 ) -> CacheProfileStatus {
     let ObservedProfile { declared, excess, .. } = observed;
     let (access, plan) = (observed.access.as_deref(), observed.plan.as_deref());
-    // A planned profile runs nothing, so informers of other profiles do not count. Its access is
-    // still checked.
+    // A planned profile runs no informer, so the reports of informers that other profiles run do
+    // not count. The profile's access is still checked.
     let planned = |key: &InformerKey| informers(key).without_report();
     let informers = if declared.mode == ProfileMode::Plan { &planned } else { informers };
     let targets: Vec<_> = declared
@@ -121,8 +122,8 @@ pub fn compute(
     }
 }
 
-/// Returns the status of another process without the times that it measured: the times to warm, and
-/// when its stores were last confirmed.
+/// Removes the times that another process measured from that process's status: the times to warm,
+/// and the times at which its stores were last confirmed.
 #[must_use]
 pub fn adopt(mut foreign: CacheProfileStatus) -> CacheProfileStatus {
     foreign.time_to_warm_milliseconds = None;
@@ -141,7 +142,9 @@ fn total(held: &BTreeMap<&InformerKey, StoreUsage>) -> StoreUsage {
 
 /// Returns the informers that count against the target's limits, even if other profiles share them.
 ///
-/// These are the informers that serve the target, or the declared ones if none serves yet.
+/// If the target's declared informers are warm, or no informers serve the target, the result
+/// contains the declared informers. Otherwise it contains the informers that serve the target. Each
+/// informer comes with its usage.
 fn held<'a>(
     target: &ObservedTarget<'a>,
     informers: &dyn Fn(&InformerKey) -> InformerView,
@@ -163,8 +166,9 @@ fn held<'a>(
 
 /// Returns the generation that serves reads.
 ///
-/// Newly synced informers serve from the controller's next run on. The status reports them at once,
-/// so that a warm target never has an old generation.
+/// Newly synced informers serve reads after the controller's next reconciliation. The status
+/// already reports the new generation, so that a warm target never shows the generation from before
+/// an edit.
 fn serving_generation(target: &ObservedTarget<'_>, declared: &DeclaredProfile) -> Option<i64> {
     let serving = target.declared.serving.as_ref();
     let is_new = serving.is_none_or(|serving| !serving.is_of(&target.declared.informers));
@@ -174,8 +178,9 @@ fn serving_generation(target: &ObservedTarget<'_>, declared: &DeclaredProfile) -
     serving.map(|serving| serving.generation)
 }
 
-/// Returns `None` until every required target is warm, and if the profile has no targets. Returns 0
-/// if no target is required.
+/// Returns the longest time to warm of the required targets, in milliseconds. Returns `None` until
+/// every required target is warm, and for a profile without targets. Returns 0 if no target is
+/// required.
 fn slowest_required(targets: &[ObservedTarget<'_>], rendered: &[TargetStatus]) -> Option<i64> {
     targets.first()?;
     let required = targets.iter().zip(rendered).filter(|(target, _)| target.is_required());
@@ -184,9 +189,10 @@ fn slowest_required(targets: &[ObservedTarget<'_>], rendered: &[TargetStatus]) -
         .try_fold(0, |slowest, took| Some(slowest.max(took?)))
 }
 
-/// Returns the conditions of `list` in that order, with the transition times of the `old` ones.
+/// Returns the conditions of `list` in the same order. A condition whose status is the same in
+/// `old` keeps its transition time.
 ///
-/// It drops old conditions of other types, which another version of kubewarm wrote.
+/// Conditions in `old` of other types are dropped, because another version of kubewarm wrote them.
 fn merge(
     old: &[Condition],
     list: impl IntoIterator<Item = (&'static str, condition_update::ConditionUpdate)>,

@@ -25,18 +25,22 @@ use std::{
     sync::Arc,
 };
 
-/// Maximum numbers that the schema allows: namespaces, and rules per namespace.
+/// Maximum number of namespaces in `status.access.missing` and `status.access.excess` that the
+/// CRD's schema allows.
 const MAX_NAMESPACES: usize = 128;
+/// Maximum number of rules per namespace that the CRD's schema allows.
 const MAX_RULES: usize = 32;
 
 /// Excess permissions of a profile's identity, by namespace. The empty name means the whole
 /// cluster.
 pub type ExcessByNamespace = Vec<(Arc<str>, Arc<ExcessPermissions>)>;
 
-/// Key of a group of refused informers that one sentence describes.
+/// Key by which informers without access are grouped. One sentence of the message describes one
+/// group.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct DenialGroup<'c> {
-    /// Whether access was never granted. Groups whose access was revoked sort first.
+    /// Whether the API server never permitted access. Groups with revoked access therefore sort
+    /// first.
     is_new: bool,
     reason: FaultReason,
     verbs: &'c [Verb],
@@ -54,7 +58,7 @@ pub(super) fn authorized(
         return context.verdict(None, ConditionReason::Verifying, text);
     }
     let verified = informers.iter().filter(|informer| is_granted(informer)).count();
-    // The roles were deleted with the namespace, so these informers cannot be checked.
+    // Informers in a deleted namespace do not count: their Roles were deleted with the namespace.
     let is_absent = |found: &PermissionDenial| found.reason == FaultReason::NamespaceNotFound;
     let absent =
         informers.iter().filter(|informer| refused(informer).is_some_and(is_absent)).count();
@@ -99,8 +103,8 @@ pub(super) fn authorized(
     context.verdict(status, reason, &sentence::join_first(&remarks, "remarks"))
 }
 
-/// Describes one group of refused informers: the identity, the missing permission and the next
-/// step.
+/// Describes one group of informers without access: the identity, the missing permission and the
+/// next step.
 fn describe_denial(
     denial: &DenialGroup<'_>,
     informers: &[&ObservedInformer<'_>],
@@ -122,7 +126,7 @@ fn describe_denial(
     ConditionUpdate::new(Some(false), condition_reason, context.refusal(*reason, &what, revoked))
 }
 
-/// Describes informers whose access could not be confirmed within the limit.
+/// Describes informers that lost access because no access check had a result in time.
 fn describe_unverified(
     message: &str,
     informers: &[&ObservedInformer<'_>],
@@ -145,7 +149,8 @@ fn describe_unverified(
     )
 }
 
-/// Returns remarks about reviews that contradict real requests, late checks and failing checks.
+/// Returns remarks for the message: about access reviews that contradict list and watch requests,
+/// about late access checks, and about failing access checks.
 pub(super) fn remarks(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
     let with = |is: &dyn Fn(&InformerAccess) -> bool| -> Vec<_> {
         informers.iter().copied().filter(|informer| informer.access().is_some_and(is)).collect()
@@ -171,7 +176,7 @@ pub(super) fn remarks(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
     remarks
 }
 
-/// Describes failing checks of informers that have not become unverified.
+/// Describes failing access checks of informers that are not `Unverified` yet.
 fn describe_failing_checks(informers: &[&ObservedInformer<'_>]) -> Option<String> {
     let failing: Vec<_> = informers
         .iter()
@@ -190,7 +195,8 @@ fn describe_failing_checks(informers: &[&ObservedInformer<'_>]) -> Option<String
     ))
 }
 
-/// The error of the informer's checks, unless the informer is already unverified.
+/// Returns the error of the informer's overdue access checks. Returns `None` if no check is
+/// overdue, or if the informer is already `Unverified`.
 fn check_error<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c RequestFault> {
     let InformerAccess { state, failed, .. } = informer.access()?;
     failed.as_ref().filter(|_| !matches!(state, PermissionState::Unverified { .. }))
@@ -215,7 +221,8 @@ pub(super) fn access(
     }
 }
 
-/// When an informer's state was last confirmed.
+/// Returns the time at which an informer's permission state was last confirmed, or `None` before
+/// the first confirmation.
 fn last_verified(informer: &ObservedInformer<'_>) -> Option<Timestamp> {
     match &informer.access()?.state {
         PermissionState::Granted { verified_at, .. }
@@ -225,10 +232,12 @@ fn last_verified(informer: &ObservedInformer<'_>) -> Option<Timestamp> {
     }
 }
 
-/// Returns the excess permissions of the profile's identity, in the namespaces of its informers.
+/// Returns the permissions that the profile's identity has and does not need, in the namespaces of
+/// the profile's informers.
 ///
-/// Returns `None` until the rules are known. Also returns `None` for the operator's identity
-/// outside the operator namespace, because tenants must not see its permissions.
+/// Returns `None` until the identity's rules are known. Also returns `None` for a tenant's profile
+/// that reads with the operator's identity, because tenants must not see the operator's
+/// permissions.
 #[must_use]
 pub fn excess(
     access: &AccessReports,
@@ -250,10 +259,10 @@ pub fn excess(
     namespaces.into_iter().map(of).collect()
 }
 
-/// Resources by verbs and API group, to build rules from.
+/// Resources by verbs and API group. Each entry becomes one RBAC rule.
 type RuleGroups<'a> = BTreeMap<(&'a [Verb], &'a str), BTreeSet<&'a str>>;
 
-/// Returns the missing permissions as rules, one entry per namespace.
+/// Returns the missing permissions as RBAC rules, one entry per namespace.
 fn missing_permissions(informers: &[&ObservedInformer<'_>]) -> Vec<NamespaceRules> {
     let mut all = BTreeMap::<&str, RuleGroups<'_>>::new();
     for informer in informers {

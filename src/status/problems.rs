@@ -1,5 +1,5 @@
-//! Fills `targets[].problems`: informers that are not healthy, and objects that could not be
-//! decoded.
+//! Computes `targets[].problems`: exceeded limits, informers that are not healthy, and objects that
+//! could not be decoded.
 
 use super::{
     informer::{ClockReading, InformerState, ObservedInformer, group_by},
@@ -11,16 +11,17 @@ use super::{
 use kubewarm_api::v1alpha1::TargetProblem;
 use std::collections::BTreeSet;
 
-/// Maximum number of problems that the schema allows.
+/// Maximum number of problems of one target that the CRD's schema allows.
 const MAX_PROBLEMS: usize = 16;
-/// Maximum length that the schema allows, in bytes.
+/// Maximum length of a problem's `message` that the CRD's schema allows, in bytes.
 const MAX_MESSAGE: usize = 512;
-/// Maximum length that the schema allows, in bytes.
+/// Maximum length of a problem's `object` that the CRD's schema allows, in bytes.
 const MAX_OBJECT: usize = 253;
 pub(super) const UNDECODABLE: &str = "Undecodable";
 
-/// The gravest first; one for each namespace, reason and object, which are the key of an entry for the API
-/// server.
+/// Returns the target's problems, the most severe problem first, at most [`MAX_PROBLEMS`]. Returns
+/// one problem per namespace, reason and object. For the API server, these three fields are the key
+/// of the list `problems`.
 pub(super) fn problems(
     target: &ObservedTarget<'_>,
     context: MessageContext<'_>,
@@ -59,7 +60,8 @@ fn limited(target: &ObservedTarget<'_>, clock: ClockReading) -> Option<TargetPro
     Some(TargetProblem { next_retry_time, ..problem("", reason, message) })
 }
 
-/// Why an informer is not healthy, or `None` if it is healthy or in its first sync.
+/// Returns why an informer is not healthy, or `None` if the informer is healthy or in its first
+/// sync.
 fn reason(informer: &ObservedInformer<'_>) -> Option<&'static str> {
     if matches!(informer.state, InformerState::Synced | InformerState::Syncing) {
         return None;
@@ -72,13 +74,13 @@ fn message(informer: &ObservedInformer<'_>, context: MessageContext<'_>) -> Opti
     let Some(fault) = informer.fault() else {
         return Some(stale(informer.staleness?, &[informer], context));
     };
-    // The message contains the next step and the API server's own error message.
+    // `ours` contains the next step, but not always the API server's own error message.
     let ours = context.fault(&[informer])?;
     let has_words = ours.contains(&*fault.message);
     Some(if has_words { ours } else { format!("{ours} ({})", fault.message) })
 }
 
-/// One for each object that could not be decoded.
+/// Returns one problem for each object that the informers could not decode.
 fn undecodable(target: &ObservedTarget<'_>) -> impl Iterator<Item = TargetProblem> {
     let reports = target
         .informers

@@ -21,30 +21,32 @@ use tokio_util::sync::CancellationToken;
 
 /// Minimum interval between two computations of all statuses.
 const ROUND: Duration = Duration::from_secs(1);
-/// Pause after a computation, as a multiple of its duration. It limits the loop to about 2% of a
-/// core.
+/// Pause after a computation of all statuses, as a multiple of the computation's duration. The loop
+/// therefore uses at most about 2% of a core.
 const REST: u32 = 50;
-/// Interval at which pending writes start, because a limit can prevent all of them from starting at
-/// once.
+/// Interval at which the loop starts pending writes. A limit on writes in flight can prevent a
+/// write from starting earlier.
 const TICK: Duration = Duration::from_millis(100);
-/// Timeout of one request to the API server.
+/// Timeout of one status write or Event.
 const REQUEST: Duration = Duration::from_secs(10);
-/// Maximum numbers of Events in flight: in total, and for one namespace. Further Events are
-/// dropped, because nothing depends on them.
+/// Maximum number of Events in flight. Further Events are dropped, because no function depends on
+/// Events.
 const EVENTS: usize = 50;
+/// Maximum number of Events in flight for one namespace.
 const NAMESPACE_EVENTS: usize = EVENTS / 4;
 
-/// The last status that this replica computed for each profile, written or not.
+/// The last status that this replica computed for each profile, even if it was not written to the
+/// API server.
 pub(crate) type StatusesByProfile = HashMap<ProfileRef, Arc<CacheProfileStatus>>;
 
-/// Computes and writes statuses and sends Events until `stop`.
+/// Computes and writes statuses and sends Events until `stop` is cancelled.
 ///
 /// `update` must call [`StatusReporter::update`] with every existing profile. `count` receives the
 /// outcome of each write.
 ///
-/// The task sends requests only while `leads` returns true. It checks this before each request,
-/// because the process may have been suspended in between. When leadership is lost, requests in
-/// flight are aborted; the new leader writes what differs.
+/// The task sends requests only while `leads` returns true. It calls `leads` before each request,
+/// because the process can have been suspended since the last call. When this replica loses the
+/// lease, the task aborts requests in flight; the new leader writes statuses that differ.
 ///
 /// This function is cancel safe.
 pub(crate) async fn run(
@@ -81,8 +83,8 @@ pub(crate) async fn run(
             sends.abort_all();
         }
         let clock = ClockReading { wall: Timestamp::now(), mono: Instant::now(), process_start };
-        // A change of leadership takes effect at once. It must discard aborted writes before other
-        // writes start.
+        // After a change of leadership the update runs at once, to remove aborted writes from the
+        // queue before other writes start.
         let mut events = Vec::new();
         if update_at <= clock.mono || last_role != Some(is_leader) {
             events = update(&mut reporter, is_leader, clock);

@@ -21,7 +21,7 @@ pub(super) fn seconds(time: Timestamp) -> Time {
     Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }
 
-/// Rounds up, so that a measured duration is never 0.
+/// Converts to milliseconds and rounds up, so that no measured duration becomes 0.
 pub(super) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i64::MAX)
 }
@@ -34,8 +34,9 @@ pub(super) fn small(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// The cost of a planned profile. Numbers that are equal to `known` ones, of the same generation, keep the time
-/// of their first measurement.
+/// Returns the cost of a planned profile. `known` is the plan that the status contains for the same
+/// generation. If the numbers of `known` equal the new numbers, the result keeps the time of
+/// `known`.
 pub(super) fn plan(forecast: &ProfileForecast, known: Option<&PlanStatus>) -> PlanStatus {
     let new = forecast.total.status();
     let timed = known.filter(|known| known.time.is_some());
@@ -45,8 +46,9 @@ pub(super) fn plan(forecast: &ProfileForecast, known: Option<&PlanStatus>) -> Pl
     }
 }
 
-/// The cost of a planned profile as a sentence, with the caveats of `forecast` if this process has made one.
-/// A `plan` without a certainty counts as a lower bound.
+/// Returns the cost of a planned profile as a sentence. The sentence includes the caveats of
+/// `forecast`, which is `None` if this process has not completed a forecast. A `plan` without a
+/// certainty counts as a lower bound.
 pub(super) fn costs(
     plan: &PlanStatus,
     forecast: Option<&ProfileForecast>,
@@ -90,7 +92,7 @@ pub(super) fn costs(
     text + "; set spec.mode to Active to warm it"
 }
 
-/// Counts each informer in exactly one state.
+/// Counts the informers by state. Each informer has exactly one state.
 pub(super) fn informers(informers: &[ObservedInformer<'_>]) -> InformerCounts {
     let of = |state: InformerState| {
         small(informers.iter().filter(|informer| informer.state == state).count())
@@ -107,7 +109,8 @@ pub(super) fn informers(informers: &[ObservedInformer<'_>]) -> InformerCounts {
     }
 }
 
-/// Returns the maximum of each quantile over all informers, or `None` if nothing was measured.
+/// Returns the maximum of each latency quantile over all informers, or `None` if no latency was
+/// measured.
 pub(super) fn latency(informers: &[ObservedInformer<'_>]) -> Option<LatencyStatus> {
     let largest = |of: fn(&InformerReport) -> Option<LatencyQuantiles>| {
         informers
@@ -128,7 +131,7 @@ pub(super) fn latency(informers: &[ObservedInformer<'_>]) -> Option<LatencyStatu
     (latency != LatencyStatus::default()).then_some(latency)
 }
 
-/// The most recent relist of any informer.
+/// Returns the most recent relist among all informers.
 pub(super) fn last_relist(informers: &[ObservedInformer<'_>]) -> Option<RelistStatus> {
     let relists = informers.iter().filter_map(|informer| informer.report()?.last_relist);
     relists.max_by_key(|relist| relist.at).map(|relist| RelistStatus {

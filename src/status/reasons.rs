@@ -1,9 +1,11 @@
-//! The closed set of reasons of conditions, and the reasons of faults, refusals and limits.
+//! The reasons that a condition can have, and which of them belongs to each fault, refusal and
+//! limit.
 
 use super::{informer::InformerState, reference};
 use kubewarm_api::model::{FaultReason, LimitKind, RefusalReason};
 
-/// The reason of a condition. Each has a row in `reference` for every condition that it can have.
+/// The reason of a condition. The module `reference` has one row for each condition that can have
+/// the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::VariantArray)]
 pub(super) enum ConditionReason {
     AccessRevoked,
@@ -53,7 +55,7 @@ pub(super) enum ConditionReason {
 }
 
 impl ConditionReason {
-    /// The word in the status.
+    /// Returns the reason as the status writes it.
     pub(super) fn as_str(self) -> &'static str {
         self.into()
     }
@@ -84,7 +86,7 @@ impl From<LimitKind> for ConditionReason {
     }
 }
 
-/// The rank of a reason among all reasons of its condition. Rank 0 is the most severe.
+/// Returns the rank of a reason among the reasons of `condition`. A smaller rank is more severe.
 pub(super) fn gravity(condition: &str, reason: ConditionReason) -> usize {
     reference::rank(condition, reason.as_str()).unwrap_or(usize::MAX)
 }
@@ -92,15 +94,15 @@ pub(super) fn gravity(condition: &str, reason: ConditionReason) -> usize {
 /// How a fault of an informer affects the status.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FaultEffect {
-    /// The state in which the informer is counted. `None`: that depends on whether it has synced.
+    /// The state in which the status counts the informer. If `None`, the state depends on whether
+    /// the informer has synced.
     pub(super) state: Option<InformerState>,
-    /// The reason of `Warm` before the first sync.
+    /// The reason of the condition `Warm` if the fault occurs before the first sync.
     pub(super) warm: ConditionReason,
-    /// Whether the API server does not answer, or only with errors.
+    /// Whether the fault means that the API server does not answer, or answers only with errors.
     pub(super) is_outage: bool,
 }
 
-/// Returns the effect of a fault with this reason.
 pub(super) const fn fault_effect(reason: FaultReason) -> FaultEffect {
     let (state, warm, is_outage) = match reason {
         FaultReason::Forbidden

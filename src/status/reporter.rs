@@ -1,5 +1,5 @@
-//! Computes all statuses, and decides which of them to write, when, and which Events to send. It
-//! performs no I/O.
+//! Computes all statuses, and decides which statuses to write at which time and which Events to
+//! send. It performs no I/O.
 
 use super::{
     ExcessByNamespace, adopt, compute,
@@ -18,28 +18,29 @@ use kubewarm_client::{KeyedPermit, KeyedSemaphore, WorkQueue};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Maximum number of writes in flight. More of them would only queue in a slow API server.
+/// Maximum number of writes in flight. A slow API server would only queue further writes.
 const MAX_IN_FLIGHT: usize = 40;
-/// Maximum number of writes in flight for one namespace, so that a slow webhook there does not
-/// delay others.
+/// Maximum number of writes in flight for one namespace, so that the namespace's slow webhook does
+/// not delay other namespaces' writes.
 const NAMESPACE_MAX_IN_FLIGHT: usize = 4;
-/// Delay after the first failed write, and the maximum delay. The delay doubles with each failure.
+/// Delay before the retry after the first failed write, and the maximum delay. The delay doubles
+/// with each failure.
 const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
-/// Delay after a 404. The profile was deleted and will be removed here, or its CRD is being
-/// replaced.
+/// Delay before the retry of a write that the API server answered with 404. The profile was
+/// deleted, so that the next update removes it, or its CRD is being replaced.
 const NOT_FOUND_DELAY: Duration = Duration::from_mins(5);
 
-/// Everything that the status of one profile is computed from.
+/// The input from which the status of one profile is computed.
 #[derive(Clone, Debug)]
 pub struct ObservedProfile {
     pub declared: Arc<DeclaredProfile>,
     pub access: Option<Arc<AccessStatus>>,
-    /// Permissions that its identity has and does not need; `None` if they are unknown or must not
-    /// be shown.
+    /// Permissions that the profile's identity has and does not need; `None` if they are unknown or
+    /// must not be shown.
     pub excess: Option<ExcessByNamespace>,
-    /// Cost estimate of a planned profile, once it exists.
+    /// Cost estimate of a planned profile; `None` until the first estimate is complete.
     pub plan: Option<Arc<ProfileForecast>>,
-    /// The status in the reflector's copy of the profile.
+    /// The status in the profile informer's store, which can lag behind the API server.
     pub in_cluster: Option<Arc<CacheProfileStatus>>,
 }
 
@@ -50,11 +51,11 @@ impl ObservedProfile {
     }
 }
 
-/// The computed and written statuses and the sent Events of every existing profile.
+/// The computed status, the written status and the sent Events of every existing profile.
 #[derive(Debug)]
 pub struct StatusReporter {
     profiles: HashMap<ProfileRef, ReportedStatus>,
-    /// The profiles to write. Empty on a follower.
+    /// The profiles whose status must be written. Empty while this replica does not hold the lease.
     queue: WorkQueue<ProfileRef>,
     in_flight: KeyedSemaphore<Arc<str>>,
 }
@@ -62,9 +63,10 @@ pub struct StatusReporter {
 #[derive(Debug)]
 struct ReportedStatus {
     uid: Arc<str>,
-    /// The status computed last.
+    /// The status that was computed last.
     status: Arc<CacheProfileStatus>,
-    /// What this replica wrote and sent since it became the leader; `None` on a follower.
+    /// The status writes and Events of this replica since it became the leader; `None` while it
+    /// does not hold the lease.
     record: Option<StatusWriteRecord>,
 }
 
@@ -73,8 +75,8 @@ struct StatusWriteRecord {
     /// The status in the API server, as of this replica's last read or write.
     written: Option<Arc<CacheProfileStatus>>,
     last_write: Option<Instant>,
-    /// When this replica became the leader, or the profile was first seen. Earliest time of the
-    /// first write.
+    /// Earliest time of the first write: the time at which this replica became the leader or first
+    /// saw the profile, whichever is later.
     since: Instant,
     events: EventHistory,
 }
@@ -94,12 +96,13 @@ impl StatusReporter {
     /// Computes the status of every profile. A leader also schedules writes for
     /// [`start_due_writes`](Self::start_due_writes), and returns the Events to send now.
     ///
-    /// `profiles` must contain every existing profile; the state of all others is dropped. `leads`
-    /// is true while this replica holds the lease.
+    /// `profiles` must contain every existing profile; the reporter drops the state of profiles
+    /// that are absent. `leads` is true while this replica holds the lease.
     ///
     /// A follower also computes statuses, to measure its own time to warm. A new leader takes the
-    /// transition times from the status in the cluster and writes what differs. It reads that
-    /// status only once, because the reflector lags behind this replica's own writes.
+    /// conditions' transition times from the status in the cluster. It writes its own status if the
+    /// two statuses differ. The leader reads the status in the cluster only once, because later
+    /// reads would lag behind its own writes.
     pub fn update(
         &mut self,
         profiles: &[ObservedProfile],
@@ -114,7 +117,8 @@ impl StatusReporter {
             let DeclaredProfile { profile, uid, .. } = &**declared;
             let own = old.remove(profile).filter(|own| own.uid == *uid);
             if own.is_none() {
-                // A profile with the same name and another UID has its own status.
+                // The profile was created, or created again under the same name: a queued write for
+                // its predecessor is obsolete.
                 self.queue.remove(profile);
             }
             let (own, record) = own.map_or((None, None), |own| (Some(own.status), own.record));
@@ -151,12 +155,13 @@ impl StatusReporter {
         events
     }
 
-    /// Returns the writes that start now; none on a follower. The caller must report each result to
-    /// [`record_result`](Self::record_result) and hold its permit until then.
+    /// Returns the writes that start now; a follower starts none. The caller must report the result
+    /// of each write to [`record_result`](Self::record_result) and hold the write's permit until
+    /// then.
     ///
     /// # Cost
     ///
-    /// Visits every queued profile, and compares no status.
+    /// Visits every queued profile, but compares no statuses.
     pub fn start_due_writes(&mut self, now: Instant) -> Vec<(StatusWrite, KeyedPermit)> {
         let in_flight = &self.in_flight;
         let taken = self.queue.start_due(now, |profile| in_flight.try_acquire(&profile.namespace));
@@ -169,8 +174,8 @@ impl StatusReporter {
         writes.collect()
     }
 
-    /// Records the result of a write. The result is ignored if the profile has been deleted
-    /// meanwhile.
+    /// Records the result of a write. Ignores the result if the profile was deleted during the
+    /// write.
     pub fn record_result(
         &mut self,
         write: &StatusWrite,
@@ -199,7 +204,7 @@ impl StatusReporter {
         self.schedule(&write.profile);
     }
 
-    /// Queues a write if the status differs from the one written last.
+    /// Queues a write if the profile's computed status differs from the status written last.
     fn schedule(&mut self, profile: &ProfileRef) {
         let Some(ReportedStatus { status, record: Some(record), .. }) = self.profiles.get(profile)
         else {
@@ -222,7 +227,8 @@ impl StatusReporter {
     }
 }
 
-/// Returns `own` with the conditions of `foreign`, whose transition times are earlier.
+/// Returns `own` with the conditions of `foreign`, another process's status, so that their earlier
+/// transition times are kept.
 fn with_conditions_of(
     own: &CacheProfileStatus,
     foreign: &CacheProfileStatus,

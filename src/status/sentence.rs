@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 /// Maximum length of the message of a condition or an Event, in bytes.
 pub(super) const MAX_MESSAGE: usize = 1024;
 
-/// Number of list items that are written out. The message contains only the count of the others.
+/// Number of list items that a message names. For further items, the message contains only their
+/// number.
 const SHOWN: usize = 3;
 
 /// Truncates `text` to at most `max` bytes at a character boundary, and appends an ellipsis.
@@ -19,12 +20,12 @@ pub(super) fn bounded(mut text: String, max: usize) -> String {
     text
 }
 
-/// Joins the first three sentences and counts the other `things`. The result has at most
-/// [`MAX_MESSAGE`] bytes.
+/// Joins the first three sentences, and appends the number of further `things`. The result has at
+/// most [`MAX_MESSAGE`] bytes.
 pub(super) fn join_first(sentences: &[String], things: &str) -> String {
     let mut text = String::new();
-    // Each sentence gets the same maximum, so that a long one does not displace the others or the
-    // count.
+    // All sentences have the same maximum length, so that a long sentence displaces neither the
+    // other sentences nor the number.
     let max = if sentences.len() == 1 { MAX_MESSAGE } else { (MAX_MESSAGE - 64) / SHOWN };
     for sentence in sentences.iter().take(SHOWN) {
         if !text.is_empty() {

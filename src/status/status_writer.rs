@@ -21,32 +21,32 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// `reportingController` of kubewarm's Events.
+/// The field `reportingController` of kubewarm's Events.
 const CONTROLLER: &str = "kubewarm.io/kubewarm";
-/// Delay before an Event that got a 403 is sent again. An API server refuses RBAC requests for some
-/// seconds after its start.
+/// Delay before kubewarm sends an Event again that the API server rejected with 403. For some
+/// seconds after its start, an API server rejects requests that RBAC permits.
 const CONFIRM: Duration = Duration::from_secs(4);
-/// How long a namespace gets no Events after a second 403.
+/// How long kubewarm sends no Events to a namespace after the second 403 in a row.
 const REFUSED: Duration = Duration::from_mins(10);
-/// Maximum number of namespaces that are remembered as refusing Events. Forgetting one early costs
-/// two requests.
+/// Maximum number of remembered namespaces that rejected Events. A namespace that is forgotten
+/// early costs two rejected requests for its next Event.
 const MAX_REFUSED: u64 = 4_096;
-/// Timeout of a request, including the client's own retries.
+/// Timeout of one request, including the client's own retries.
 const TIME: Duration = Duration::from_secs(30);
 /// Maximum length of `reportingInstance`, in bytes.
 const MAX_INSTANCE: usize = 128;
-/// Maximum size of a status, in bytes of JSON. etcd accepts objects of 1.5 MiB, including the spec
-/// and managed fields.
+/// Maximum size of a status, in bytes of JSON. etcd accepts objects up to 1.5 MiB, so 0.5 MiB
+/// remains for the spec and the managed fields.
 const MAX_STATUS: usize = 1 << 20;
-/// Maximum size of a response, in bytes of JSON. It contains the profile with managed fields, which
-/// repeat each field name.
+/// Maximum size of a response, in bytes of JSON. A response contains the complete profile,
+/// including managed fields, which repeat the name of each field.
 const MAX_ANSWER: usize = 4 << 20;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatusWrite {
     pub profile: ProfileRef,
-    /// `metadata.uid` of the profile. A profile with the same name and another UID has its own
-    /// status.
+    /// `metadata.uid` of the profile. A profile that was created again under the same name has
+    /// another UID and needs its own status.
     pub uid: Arc<str>,
     pub status: Arc<CacheProfileStatus>,
 }
@@ -56,7 +56,7 @@ pub enum StatusWriteOutcome {
     Written,
     /// The API server returned 404, or the name now belongs to a profile with another UID.
     NotFound,
-    /// Every other error. The write is retried with backoff.
+    /// Every other error. The reporter retries the write with backoff.
     Failed,
 }
 
@@ -64,11 +64,12 @@ pub enum StatusWriteOutcome {
 #[derive(Clone)]
 pub struct StatusWriter {
     client: ApiClient,
-    /// Rate limits per namespace, which Events are charged to.
+    /// Rate limits per namespace. Each Event takes one request from its namespace's limit.
     buckets: NamespaceBuckets,
-    /// `reportingInstance` of Events, such as the pod's name.
+    /// The field `reportingInstance` of Events, for instance the pod's name.
     instance: Arc<str>,
-    /// Namespaces that get no Events for now, because they returned 403 twice.
+    /// Namespaces that get no Events for 10 minutes, because the API server rejected an Event twice
+    /// with 403.
     refused: ExpiringCache<Arc<str>, ()>,
     warned: Arc<AtomicBool>,
 }
@@ -80,8 +81,8 @@ impl std::fmt::Debug for StatusWriter {
 }
 
 impl StatusWriter {
-    /// `instance` identifies this process in Events and is truncated to 128 bytes. Events are
-    /// charged to `buckets`.
+    /// `instance` identifies this process in Events and is truncated to 128 bytes. Each Event waits
+    /// for its namespace's rate limit in `buckets`.
     #[must_use]
     pub fn new(client: &Client, instance: &str, buckets: NamespaceBuckets) -> Self {
         let instance = bounded(instance.to_owned(), MAX_INSTANCE).into();
@@ -108,14 +109,15 @@ impl StatusWriter {
         self.client.post(collection, event).within(TIME).send().await
     }
 
-    /// Writes the status. Returns [`StatusWriteOutcome::NotFound`] if the write reached a profile with another
-    /// UID; the API server has no precondition against that.
+    /// Writes the status. The write can reach a profile that was created again under the same name,
+    /// because the API server does not compare UIDs. The result is then
+    /// [`StatusWriteOutcome::NotFound`].
     pub async fn publish(&self, write: &StatusWrite) -> StatusWriteOutcome {
         let profile = &write.profile;
         let fault = match self.apply(write).await {
-            // The API server ignores a UID in a status patch (seen with 1.36), so the response is
-            // compared.
-            // The next round writes the new profile's own status.
+            // The API server ignores a UID in a status patch (seen with 1.36), so the writer
+            // compares the UID in the response. The next round replaces a status that reached a
+            // profile with another UID.
             Ok(answer) if answer.status.is_success() => {
                 let applied = answer.json::<PartialObjectMeta<CacheProfile>>();
                 let uid = applied.ok().and_then(|applied| applied.metadata.uid);
@@ -137,7 +139,7 @@ impl StatusWriter {
         StatusWriteOutcome::Failed
     }
 
-    /// Sends an Event, after waiting for the namespace's rate limit. Failures are only logged.
+    /// Waits for the namespace's rate limit, and then sends an Event. Failures are only logged.
     pub async fn send_event(&self, event: &ProfileEvent, at: Timestamp) {
         let namespace = &event.profile.namespace;
         if self.refused.get(namespace).is_some() {
@@ -171,7 +173,7 @@ impl StatusWriter {
         json!({
             "apiVersion": Event::api_version(&()),
             "kind": Event::kind(&()),
-            // The API server truncates the name to leave space for its random suffix.
+            // The API server truncates this name before it appends its random suffix.
             "metadata": { "namespace": &**namespace, "generateName": format!("{name}-") },
             "eventTime": MicroTime(at),
             "action": "Warming",
@@ -203,8 +205,9 @@ fn body(write: &StatusWrite) -> Value {
     })
 }
 
-/// Returns `status`, or a copy without optional parts if it is too large. The command line can
-/// print those parts.
+/// Returns `status`. If `status` exceeds [`MAX_STATUS`], returns a copy without manifests, missing
+/// permissions or problems, removed in this order until the copy fits. `kubectl warm` can print the
+/// removed fields.
 fn shrink_to_limit(status: &CacheProfileStatus) -> Cow<'_, CacheProfileStatus> {
     let size = |status: &CacheProfileStatus| {
         serde_json::to_vec(status).map_or(usize::MAX, |json| json.len())

@@ -24,7 +24,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct ObservedTarget<'a> {
     pub(super) declared: &'a DeclaredTarget,
-    /// The declared informers, sorted.
+    /// The target's declared informers, in the order of the declaration.
     pub(super) informers: Vec<ObservedInformer<'a>>,
     /// The informer that watches the namespaces for the target's selector.
     pub(super) selector: Option<ObservedInformer<'a>>,
@@ -45,8 +45,8 @@ impl<'a> ObservedTarget<'a> {
         let ObservedProfile { declared: profile, access, .. } = observed;
         let informer =
             |key: &'a InformerKey| ObservedInformer::new(key, lookup(key), profile, clock);
-        // Another profile can keep the same informers running. They do not count for a stopped
-        // target.
+        // For a target that a limit stopped, informers do not count even if another profile runs
+        // them.
         let is_stopped = declared.is_stopped();
         let own = |key| {
             if is_stopped { ObservedInformer::new_stopped(key, lookup(key)) } else { informer(key) }
@@ -78,13 +78,15 @@ impl<'a> ObservedTarget<'a> {
         self.declared.resolved.as_ref().and_then(|resolved| resolved.as_ref().ok())
     }
 
-    /// All informers that count for the target's conditions, including the selector's.
+    /// Returns all informers that count for the target's conditions, including the namespace
+    /// selector's informer.
     pub(super) fn all_informers(&self) -> impl Iterator<Item = &ObservedInformer<'a>> {
         self.selector.iter().chain(&self.informers)
     }
 
-    /// Returns when all data of a stale target was last known to be current, or `None` if the target
-    /// is not stale. The time does not change while the same informers are stale.
+    /// Returns the last time at which all stores of a stale target were known to be current.
+    /// Returns `None` if the target is not stale. The time does not change while the same informers
+    /// are stale.
     pub(super) fn last_confirmed(&self) -> Option<Timestamp> {
         if self.fresh.status != Some(false) {
             return None;
@@ -95,8 +97,8 @@ impl<'a> ObservedTarget<'a> {
     }
 
     /// Returns the time from the profile's acceptance to the sync of the last informer, or `None`
-    /// while the target is not warm. `accepted_at` is the time since the start of the process. An
-    /// informer that was warm before, for another profile, took no time.
+    /// while the target is not warm. `accepted_at` is the time of acceptance, counted from the
+    /// start of the process. An informer that another profile had warmed before counts as 0.
     pub(super) fn time_to_warm(
         &self,
         accepted_at: Duration,
@@ -128,14 +130,15 @@ fn accepted(declared: &DeclaredTarget, context: MessageContext<'_>) -> Condition
             let text = format!("{declared_as} is {resource}{}", not_indexed(left_out));
             context.verdict(Some(true), ConditionReason::Resolved, &text)
         }
-        // The message already names the field, which identifies the target.
+        // The refusal's message already names the target, so it does not get the prefix `target
+        // "…":`.
         Some(Err(refusal)) => {
             ConditionUpdate::new(Some(false), refusal.reason.into(), refusal.message.as_str())
         }
     }
 }
 
-/// Describes declared indexes that the store does not keep.
+/// Describes the declared indexes in `paths`, which the store omits.
 fn not_indexed(paths: &[FieldPath]) -> String {
     if paths.is_empty() {
         return String::new();
@@ -178,7 +181,8 @@ fn warm(
         let text = "stopped by a limit; see WithinLimits for what would be enough";
         return context.verdict(None, ConditionReason::Pending, text);
     }
-    // Until the namespaces are known, the target's own informers are unknown.
+    // Until the selector's informer is warm, the namespaces and therefore the other informers are
+    // unknown, so only the selector's informer counts.
     let informers =
         selector.filter(|informer| !informer.is_warm()).map_or(informers, std::slice::from_ref);
     let lacking: Vec<_> = informers.iter().filter(|informer| !informer.is_warm()).collect();
@@ -262,7 +266,8 @@ pub(super) fn stale(
     }
 }
 
-/// `resolved.namespaceCount`: only where the scope names or selects namespaces.
+/// Returns `resolved.namespaceCount`, or `None` if the target's scope neither names nor selects
+/// namespaces.
 pub(super) fn namespaces(target: &ObservedTarget<'_>) -> Option<i32> {
     let named = target
         .informers
@@ -273,7 +278,7 @@ pub(super) fn namespaces(target: &ObservedTarget<'_>) -> Option<i32> {
     by_name.then(|| quantities::small(named))
 }
 
-/// Whether the target needs a grant of permissions to become warm.
+/// Whether an informer of the target lacks permissions.
 pub(super) fn is_permission_missing(target: &ObservedTarget<'_>) -> bool {
     target.all_informers().any(|informer| informer.state == InformerState::Forbidden)
 }

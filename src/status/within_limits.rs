@@ -11,7 +11,8 @@ use kubewarm_api::model::{
     DeclaredTarget, LimitKind, LimitOverrun, LimitScope, LimitedTarget, ProfileLimits,
 };
 
-/// Computes the condition. `warm` is the target's condition `Warm`, and `informers` are its informers.
+/// Computes the condition of one target. `warm` is the target's condition `Warm`, and `informers`
+/// are the target's informers.
 pub(super) fn within_limits(
     declared: &DeclaredTarget,
     limits: ProfileLimits,
@@ -24,7 +25,8 @@ pub(super) fn within_limits(
         let reason = limited.overrun.measure.into();
         return context.verdict(Some(false), reason, &exceeded(limited, clock));
     }
-    // A blocked informer has been listed, although clients cannot read its store.
+    // Whether an informer lost access after its first list was complete. The list is complete, but
+    // clients cannot read the store.
     let is_lost = || {
         let mut reports = informers.iter().filter_map(|informer| informer.report());
         reports.any(|report| report.lost.is_some() && report.synced_at.is_some())
@@ -47,7 +49,7 @@ pub(super) fn within_limits(
     context.verdict(status, reason, text)
 }
 
-/// Describes the exceeded limit, a sufficient limit, and the time of the next retry.
+/// Describes the exceeded limit, a limit that would be enough, and the time of the next retry.
 pub(super) fn exceeded(limited: &LimitedTarget, clock: ClockReading) -> String {
     let overrun = &limited.overrun;
     let again = match retry(limited, clock) {
@@ -58,7 +60,8 @@ pub(super) fn exceeded(limited: &LimitedTarget, clock: ClockReading) -> String {
     format!("stopped at {reached}: {}; {}; {again}", allowed(overrun), enough(overrun))
 }
 
-/// The time of the next retry; `None` while a retry is in progress.
+/// Returns the time at which the controller retries the target; `None` while a retry is in
+/// progress.
 pub(super) fn retry(limited: &LimitedTarget, clock: ClockReading) -> Option<Timestamp> {
     let left = (clock.process_start + limited.retry_at?).saturating_duration_since(clock.mono);
     let left = SignedDuration::try_from(left).ok()?;
@@ -84,7 +87,8 @@ fn allowed(overrun: &LimitOverrun) -> String {
             "the limit of all profiles in the namespace is {limit} (--namespace-quota of the memory \
              for stores), and its other targets, informers and statuses use {others}"
         ),
-        // The numbers of the process limit include other tenants, so the message omits them.
+        // The numbers of the process limit include the usage of other tenants, so the message omits
+        // the numbers.
         LimitScope::Process => "the operator is at its memory limit".to_owned(),
     }
 }
@@ -103,11 +107,12 @@ fn enough(overrun: &LimitOverrun) -> String {
     if bound == LimitScope::Process {
         return next;
     }
-    // The expected total, if the API server reports how many objects remain.
+    // The usage of the target's complete lists, or `None` if the API server does not report their
+    // number of objects.
     let whole = expected.map(|expected| expected.max(objects)).map(|expected| match measure {
         LimitKind::Objects => expected,
-        // `reached` includes the namespaces of the target's selector, whose memory does not grow
-        // with the list.
+        // All objects are listed, so no extrapolation is needed. An extrapolation would also
+        // multiply the selector's Namespace objects, which `reached` includes.
         LimitKind::Memory if expected == objects => reached,
         LimitKind::Memory => {
             let each = u128::from(reached) / u128::from(objects.max(1));

@@ -1,21 +1,22 @@
-//! Decides how soon a changed status is written, if at all.
+//! Decides how long after the last write a changed status is written, if at all.
 
 use kubewarm_api::v1alpha1::CacheProfileStatus;
 use std::time::Duration;
 
 /// Minimum interval between writes of one profile after a change of a condition's status or reason.
 const CONDITION_CHANGE: Duration = Duration::from_secs(1);
-/// Minimum interval between writes of one profile after any other change, except object counts.
+/// Minimum interval between writes of one profile after a change of another status field, for
+/// instance a message.
 const DETAIL_CHANGE: Duration = Duration::from_secs(10);
 /// Minimum interval between writes of one profile if only object counts changed.
 const COUNT_CHANGE: Duration = Duration::from_mins(1);
 
-/// Returns how long after the last write `wanted` replaces `known`, or `None` if no write is
-/// needed.
+/// Returns the minimum interval between the last write, which wrote `known`, and the write of
+/// `wanted`. Returns `None` if no write is needed.
 ///
 /// # Cost
 ///
-/// Copies both statuses, unless they are equal.
+/// Copies both statuses, unless they are equal or differ in a condition's status or reason.
 pub(super) fn write_delay(
     known: Option<&CacheProfileStatus>,
     wanted: &CacheProfileStatus,
@@ -33,7 +34,8 @@ pub(super) fn write_delay(
     objects(known).ne(objects(wanted)).then_some(COUNT_CHANGE)
 }
 
-/// Returns `status` without object counts and without fields that never cause a write.
+/// Returns `status` without object counts, and without fields whose change alone causes no write:
+/// memory, latencies, and the times of checks and retries.
 fn normalize(status: &CacheProfileStatus) -> CacheProfileStatus {
     let mut status = CacheProfileStatus { memory: None, objects: None, ..status.clone() };
     if let Some(access) = &mut status.access {
@@ -51,7 +53,7 @@ fn objects(status: &CacheProfileStatus) -> impl Iterator<Item = Option<i64>> {
     std::iter::once(status.objects).chain(status.targets.iter().map(|target| target.objects))
 }
 
-/// Returns the targets, and the type, status and reason of each condition.
+/// Returns the name of each target, and the target, type, status and reason of each condition.
 fn condition_keys(status: &CacheProfileStatus) -> impl Iterator<Item = [&str; 4]> {
     let targets = status.targets.iter().map(|target| (&*target.name, &target.conditions));
     std::iter::once(("", &status.conditions)).chain(targets).flat_map(|(target, conditions)| {

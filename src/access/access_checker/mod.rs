@@ -1,4 +1,5 @@
-//! The task that checks continuously whether each declared informer's identity still has access.
+//! The task that checks continuously whether each declared informer's identity may still list and
+//! watch.
 
 #[cfg(test)]
 mod tests;
@@ -31,53 +32,57 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Namespace of a rules review for the whole cluster. No namespace can have this name, so only
-/// cluster-wide grants apply to it.
+/// Namespace in rules reviews of cluster-wide permissions. No namespace can have this name, so the
+/// review returns only permissions from a ClusterRoleBinding.
 const NOWHERE: &str = ":cluster:";
-/// Delay after a change, so that one update covers changes that arrive together.
+/// Delay between a changed report and the update of the schedule, so that one update covers changes
+/// that arrive together.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// Minimum delay before another attempt to start checks that a limit holds back.
+/// Minimum delay before the checker tries again to start checks that a limit prevented from
+/// starting.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Minimum interval between two reads of the declared informers.
 const UPDATE: Duration = Duration::from_secs(1);
-/// Pause after the schedule is updated or due checks are started, as a multiple of the duration of
-/// that work. It limits this task to about 5% of a core.
+/// Pause after an update of the schedule or a start of due checks, as a multiple of that work's
+/// duration. The task therefore uses at most about 5% of a core.
 const REST: u32 = 20;
 
-/// Dependencies of the [`AccessChecker`].
 pub struct CheckerDependencies {
-    /// Rate limits per namespace, shared with all other requests for that namespace.
+    /// Rate limits per namespace, which all other requests for the namespace share.
     pub buckets: NamespaceBuckets,
     /// Clients that authenticate as the informers' identities.
     pub clients: Arc<dyn ClientProvider>,
-    /// Returns the informers to check. `None`: not known yet, or unchanged since the last call.
+    /// Returns the informers to check. Returns `None` if they are not known yet or have not changed
+    /// since the last call.
     pub informers: Box<dyn FnMut() -> Option<BTreeMap<InformerKey, CheckSettings>> + Send>,
-    /// The operator's own informers. They are not checked, and their permissions never count as
-    /// excess.
+    /// The informers that watch CacheProfile objects. The checker does not check these informers,
+    /// and never reports their permissions as excess.
     pub own: Arc<[InformerKey]>,
-    /// Access reports of the informers, through which the checker also blocks and unblocks them.
+    /// The informers' reports about their own requests. The checker also blocks and unblocks
+    /// informers through this handle.
     pub reports: InformerReports,
-    /// Wakes the checker when a report changes.
+    /// Notifies the checker when a report changes.
     pub changes: ChangeNotifier,
-    /// Maximum age of the last confirmed access. [`super::MAX_ACCESS_AGE`], except in tests.
+    /// Time from the last confirmed access until the checker blocks the informer:
+    /// [`super::MAX_ACCESS_AGE`], except in tests.
     pub max_access_age: Duration,
     pub count_check: Box<dyn Fn(AccessCheckKind, MetricOutcome) + Send>,
 }
 
-/// The task that sends the checks and evaluates their results.
+/// The task that sends access checks and reviews and evaluates their results.
 pub struct AccessChecker {
     dependencies: CheckerDependencies,
     reports: AccessReports,
-    /// One client for each checked identity, so that its token is kept between two checks. A
-    /// planned or stopped profile has no informer that would keep the client.
+    /// One client for each checked identity, so that the client keeps its token between two checks.
+    /// For a planned or stopped profile, no informer keeps the client.
     clients: BTreeMap<Identity, Arc<Client>>,
     jobs: JoinSet<(CheckJob, Instant, Result<CheckResult, RequestFault>, KeyedPermit)>,
-    /// Duration of the last update of the schedule.
+    /// How long the last update of the schedule took.
     update_time: Duration,
 }
 
 impl AccessChecker {
-    /// Sends no request before [`AccessChecker::run`].
+    /// Creates a checker, which sends no request before [`AccessChecker::run`].
     #[must_use]
     pub fn new(dependencies: CheckerDependencies) -> Self {
         let schedule = CheckSchedule::new(dependencies.buckets.clone(), fastrand::f64);
@@ -92,7 +97,7 @@ impl AccessChecker {
         self.reports.clone()
     }
 
-    /// Runs until `stop` and then aborts the checks in progress.
+    /// Runs until `stop` is cancelled, and then aborts the checks in progress.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut changes = self.dependencies.changes.subscribe();
         let (mut update_at, mut start_at) = (Instant::now(), Instant::now());
@@ -108,7 +113,7 @@ impl AccessChecker {
                 start_at = Instant::now() + began.elapsed() * REST;
             }
             let next = self.reports.schedule.read().next_due().unwrap_or(update_at);
-            // Delays the next attempt to start checks that a limit holds back.
+            // The pause prevents a busy loop while a limit prevents due checks from starting.
             let wake = next.max(now + PAUSE).max(start_at).min(update_at);
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -128,7 +133,8 @@ impl AccessChecker {
     /// Updates the schedule from the declared informers and their reports, and blocks or unblocks
     /// informers accordingly.
     ///
-    /// This includes an informer that started after its access was refused.
+    /// This includes an informer that started after an access check had found that access is
+    /// missing.
     fn update_schedule(&mut self) {
         let began = Instant::now();
         let wanted = (self.dependencies.informers)();
@@ -172,7 +178,7 @@ impl AccessChecker {
         }
     }
 
-    /// Returns the request of a check, sent with the identity that the check is about.
+    /// Returns the future that sends a check's requests with the identity that the check is about.
     fn new_check(
         &self,
         job: CheckJob,
@@ -204,7 +210,8 @@ impl AccessChecker {
                     let input = match is_allowed(&client, attributes(&key, verb)).await {
                         Ok(true) => AccessSignal::Reviewed { sent, refused: Vec::new() },
                         Ok(false) => AccessSignal::Reviewed { sent, refused: verbs },
-                        // The server does not support this review. That is no sign of lost access.
+                        // The API server does not support access reviews, which is no sign of lost
+                        // access.
                         Err(fault) if is_permanent(fault.reason()) => {
                             AccessSignal::Answered { sent }
                         }
@@ -217,7 +224,8 @@ impl AccessChecker {
         }
     }
 
-    /// Records a result. Only the result of an access check blocks or unblocks an informer.
+    /// Records the result of a check. Only the result of an access check can block or unblock an
+    /// informer here.
     fn record_result(
         &mut self,
         job: &CheckJob,
@@ -252,7 +260,8 @@ impl AccessChecker {
 
     /// Blocks or unblocks an informer.
     ///
-    /// An informer whose own request was refused by a lagging API server then retries at once.
+    /// Unblocking also makes an open informer retry at once, if an API server with outdated
+    /// permissions rejected the informer's own request.
     fn change_gate(&self, key: &InformerKey, change: GateChange) {
         let reports = &self.dependencies.reports;
         match (change, reports.get_list_watch_access(key)) {

@@ -21,8 +21,8 @@ fn informer() -> InformerSpec {
     InformerSpec::new(key, ProfileRef { namespace: "shop".into(), name: "p".into() })
 }
 
-/// The informer's own requests do not detect this refusal quickly if `list` is permitted and
-/// `watch` is not.
+/// If `list` is permitted and `watch` is not, the informer's own requests are slow to detect the
+/// missing permission.
 #[tokio::test]
 async fn an_informer_that_starts_after_its_refusal_is_blocked() {
     let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
@@ -74,7 +74,7 @@ async fn an_informer_that_starts_after_its_refusal_is_blocked() {
     }
 }
 
-/// Records every client that it creates.
+/// A client provider that records every client that it creates.
 #[derive(Default)]
 struct Made(Mutex<Vec<(Identity, Weak<Client>)>>);
 
@@ -122,6 +122,6 @@ async fn an_identity_has_one_client_while_any_profile_uses_it() {
     assert_eq!(after(&[&a, &a]), (1, vec![a.clone()]));
     assert_eq!(after(&[&b, &a]), (2, vec![a.clone(), b.clone()]));
     assert_eq!(after(&[&b]), (2, vec![b.clone()]));
-    assert_eq!(after(&[&a, &b]), (3, vec![b.clone(), a.clone()]), "account a has a new client");
+    assert_eq!(after(&[&a, &b]), (3, vec![b.clone(), a.clone()]), "identity a has a new client");
     assert_eq!(after(&[]), (3, vec![]));
 }

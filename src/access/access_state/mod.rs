@@ -1,11 +1,12 @@
-//! The state machine that decides whether an informer may be read and when its next access check is
-//! due. It performs no I/O.
+//! The state machine that decides whether clients may read an informer's store, and when the
+//! informer's next access check is due. It performs no I/O.
 //!
-//! Only real requests decide: a list and a watch with the informer's identity. Every other sign of
-//! lost access triggers an immediate access check.
-//! The informer is blocked if no real request confirms access within 30 seconds after such a sign.
-//! After real requests have contradicted a review twice, that review triggers no further checks and
-//! appears in the status.
+//! Only list and watch requests with the informer's identity decide. Every other sign of lost
+//! access, for instance a review, triggers an immediate access check. The informer is blocked if no
+//! list or watch confirms access within 30 seconds after such a sign.
+//!
+//! After access checks have contradicted a review twice, further reviews with the same result
+//! trigger no access checks. The contradiction then appears in the status.
 
 #[cfg(test)]
 mod tests;
@@ -19,72 +20,77 @@ use tokio::time::Instant;
 
 /// Time from the last confirmed access until the informer is blocked.
 ///
-/// Within that time every way to confirm access is tried. The access check runs after 5 minutes and
-/// then every 20 seconds. The informer's own watch is reopened after at most 10 minutes.
+/// Within this time kubewarm tries several ways to confirm access. An access check runs after 5
+/// minutes and, if it has no result, every 20 seconds. The informer's own watch reopens after at
+/// most 10 minutes.
 pub const MAX_ACCESS_AGE: Duration = Duration::from_mins(10);
-/// Time from an unconfirmed sign of lost access until the informer is blocked. An access check runs
-/// immediately, and once more within this time.
+/// Time from a sign of lost access until the informer is blocked, unless a list or watch confirms
+/// access. An access check runs immediately after the sign, and once more within this time.
 const SIGN_AGE: Duration = Duration::from_secs(30);
-/// Minimum time between two refusals that count as lost access. For one or two seconds after its
-/// start, an API server has not loaded its roles and refuses every RBAC request.
+/// Minimum time between the two rejected access checks that together mean lost access. One
+/// rejection is not enough: for one or two seconds after its start, an API server has not loaded
+/// its roles and rejects every RBAC request.
 const CONFIRM: Duration = Duration::from_secs(3);
-/// Minimum time between two access checks that contradict a review. One of several API servers can
-/// lag behind the others by seconds.
+/// Minimum time between two access checks that both contradict a review. One access check is not
+/// enough, because one of several API servers can lag behind the others by seconds.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// A signal about one informer's access. `sent` is the time when its request was sent.
+/// A signal about one informer's access. `sent` is the time at which the request behind the signal
+/// was sent.
 #[derive(Clone, Debug)]
 pub(super) enum AccessSignal {
     /// An access check succeeded: list and watch are permitted.
     Allowed { sent: Instant },
-    /// The informer's own list or watch was permitted.
+    /// The API server permitted the informer's own list or watch.
     Verified { sent: Instant },
-    /// An access check was refused for `verbs`.
+    /// The API server rejected the requests of an access check for `verbs`.
     Refused { sent: Instant, verbs: Vec<Verb>, fault: RequestFault },
-    /// A review was answered; `refused` is empty if it permits access. A review of a single verb
-    /// counts for all verbs in question.
+    /// The API server answered a review. `refused` contains the verbs that the review does not
+    /// permit. A review of a single verb counts for all verbs to review.
     Reviewed { sent: Instant, refused: Vec<Verb> },
-    /// The API server does not support this kind of review.
+    /// The API server answered that it does not support access reviews.
     Answered { sent: Instant },
-    /// The informer's own list or watch was refused.
+    /// The API server rejected the informer's own list or watch.
     Suspected { sent: Instant },
-    /// A check gave no result. `fault` can be a refusal of the review itself.
+    /// A check gave no result. `fault` can be a 401 or 403 for the review itself.
     Undecided { sent: Instant, fault: RequestFault },
     /// Time has passed. `max_access_age` is the maximum age of the last confirmed access.
     Tick { max_access_age: Duration },
 }
 
-/// `Ok`: unblock the informer. `Err`: block it, because of this verb and fault.
+/// `Ok` means that the informer must be unblocked. `Err` means that it must be blocked, because of
+/// this verb and fault.
 pub(super) type GateChange = Result<(), (Verb, RequestFault)>;
 
-/// Permission state of one informer.
 #[derive(Debug)]
 pub(super) struct AccessState {
     state: PermissionState,
-    /// When the last permitted real request was sent.
+    /// Time at which the last permitted list or watch was sent.
     verified: Option<Instant>,
-    /// When the first sign of lost access since `verified` was sent.
+    /// Time at which the first sign of lost access after `verified` was sent.
     sign: Option<Instant>,
-    /// When an informer with access received its first refusal. Cleared by a second refusal or by a
-    /// permitted request.
+    /// Time at which an access check of an informer with access was rejected for the first time.
+    /// `None` after the second rejection or a permitted access check.
     refused: Option<Instant>,
-    /// The last review, if real requests contradict it.
+    /// The last review, if the results of list and watch contradict it.
     contradiction: Option<ContradictingReview>,
-    /// Error of the last check, if access was not confirmed since.
+    /// Error of the last check without a result. `None` after a list or watch has confirmed access.
     failed: Option<RequestFault>,
-    /// When the last answered check was sent. Initially the time when checks began.
+    /// Time at which the last answered check was sent. Initially the time at which the checks of
+    /// this informer began.
     answered: Instant,
 }
 
-/// A review that real requests contradict.
+/// A review that the results of list and watch contradict.
 #[derive(Debug)]
 struct ContradictingReview {
-    /// The verbs that the review refuses.
+    /// The verbs that the review does not permit.
     refused: Vec<Verb>,
     sent: Instant,
-    /// When the first contradicting access check after the review was sent.
+    /// Time at which the first contradicting access check after the review was sent.
     overruled: Option<Instant>,
-    /// A second access check contradicted the review at least [`SETTLED`] later.
+    /// Whether a second access check contradicted the review, sent at least [`SETTLED`] after the
+    /// first one.
     is_settled: bool,
 }
 
@@ -101,8 +107,8 @@ impl AccessState {
         }
     }
 
-    /// Processes `input`. Returns when the next access check is due, if that is earlier than
-    /// planned.
+    /// Processes `input`. Returns the time at which the next access check must run, or `None` if
+    /// its schedule need not change.
     pub(super) fn apply(
         &mut self,
         input: AccessSignal,
@@ -164,7 +170,8 @@ impl AccessState {
             AccessSignal::Undecided { sent, fault } if fault.reason().is_access_denied() => {
                 self.note_answer(sent);
                 let reason = fault.reason();
-                // The reason of a missing token is shown in the status and must be the current one.
+                // The status shows why a token is missing, so a changed reason needs an access
+                // check.
                 let is_news =
                     matches!(&self.state, PermissionState::Refused(old) if old.reason != reason);
                 (self.note_sign(sent) || is_news && is_token_missing(reason)).then_some(at_once)?
@@ -177,8 +184,8 @@ impl AccessState {
                 let verified = self.verified?;
                 let is_old = ago(verified) >= max_access_age;
                 let is_suspicious = |sign| ago(sign) >= SIGN_AGE.min(max_access_age);
-                // If the kind is not served, nothing can be read, and the informer reports that
-                // itself.
+                // An informer is not blocked if the API server does not serve its kind. Access
+                // cannot be confirmed then, and the informer reports the missing kind itself.
                 let is_served =
                     self.failed.as_ref().is_none_or(|it| it.reason() != FaultReason::NotServed);
                 let may_lapse =
@@ -198,13 +205,13 @@ impl AccessState {
         self.answered = self.answered.max(sent);
     }
 
-    /// Whether access was confirmed and has not been lost since.
+    /// Whether a list or watch confirmed access, and no access check has found it lost since.
     pub(super) fn has_access(&self) -> bool {
         self.verified.is_some() && !matches!(self.state, PermissionState::Refused(_))
     }
 
-    /// Returns whether the informer must be unblocked or blocked, or `None` if undecided. Only a
-    /// real request unblocks it.
+    /// Returns whether the informer must be unblocked or blocked, or `None` if neither. Only a
+    /// permitted list or watch unblocks an informer; a review does not.
     pub(super) fn gate_change(&self) -> Option<GateChange> {
         match &self.state {
             PermissionState::Verifying | PermissionState::Granted { is_by_review: true, .. } => {
@@ -223,7 +230,8 @@ impl AccessState {
         }
     }
 
-    /// Returns the state for readers. The checks are late if none was answered within `period`.
+    /// Returns the state for status, metrics and readiness. The checks are late if the API server
+    /// has answered none of them for `period`.
     pub(super) fn report(&self, period: Duration, now: Instant) -> InformerAccess {
         let is_overdue = now.saturating_duration_since(self.answered) > period;
         let failed = self.failed.clone().filter(|_| is_overdue);
@@ -235,9 +243,9 @@ impl AccessState {
         InformerAccess { state: self.state.clone(), overruled, is_late, failed }
     }
 
-    /// The verbs that the next access review is about; the review sends the first one. The default
-    /// is `watch`: an open watch continues without a new authorization, but each list is
-    /// authorized.
+    /// Returns the verbs that the next access review covers. The review's request contains only the
+    /// first one. By default this is `watch`, because an open watch continues after the permission
+    /// is lost, whereas each list is authorized again.
     pub(super) fn verbs_to_review(&self) -> Vec<Verb> {
         match &self.state {
             PermissionState::Refused(refused) => refused.verbs.clone(),
@@ -257,7 +265,7 @@ impl AccessState {
         }
     }
 
-    /// Records a sign of lost access. Returns whether an access check is needed.
+    /// Records a sign of lost access. Returns whether the sign requires an access check.
     fn note_sign(&mut self, sent: Instant) -> bool {
         if matches!(self.state, PermissionState::Refused(_)) {
             return false;
@@ -272,7 +280,7 @@ impl AccessState {
         let reason = fault.reason();
         let revoked = match &self.state {
             PermissionState::Refused(old) => old.revoked,
-            // The roles were deleted with their namespace, so access was not revoked.
+            // If the Roles were deleted together with their namespace, access was not revoked.
             _ if reason == FaultReason::NamespaceNotFound => None,
             PermissionState::Granted { verified_at, .. }
             | PermissionState::Unverified { verified_at, .. } => Some(*verified_at),
@@ -288,15 +296,16 @@ impl AccessState {
         });
     }
 
-    /// Processes an answered review. Returns whether an access check is needed.
+    /// Processes an answered review. Returns whether the review requires an access check.
     fn apply_review(&mut self, sent: Instant, refused: Vec<Verb>, wall: Timestamp) -> bool {
         let (allowed, is_contrary) = (refused.is_empty(), self.contradicts(&refused));
-        // An answered review shows that a token is available again.
+        // An answered review shows that kubewarm has a token again, so a new access check can
+        // succeed.
         let has_token =
             matches!(&self.state, PermissionState::Refused(old) if is_token_missing(old.reason));
         let is_news =
             has_token || allowed && matches!(self.state, PermissionState::Unverified { .. });
-        // A review decides only while access checks give no result.
+        // A review changes the state only while access checks have no result.
         let can_stand_in = match self.state {
             PermissionState::Verifying => self.failed.is_some(),
             PermissionState::Granted { is_by_review, .. } => is_by_review,
@@ -317,7 +326,8 @@ impl AccessState {
         is_news || self.contradiction.get_or_insert(new).overruled.is_none()
     }
 
-    /// Whether real requests contradict a review that refuses these verbs.
+    /// Whether the results of list and watch contradict a review that does not permit the verbs
+    /// `refused`.
     fn contradicts(&self, refused: &[Verb]) -> bool {
         match &self.state {
             PermissionState::Granted { is_by_review: false, .. }
@@ -327,8 +337,8 @@ impl AccessState {
         }
     }
 
-    /// Compares a decided access check with the last review. If they contradict each other, returns
-    /// when a second check can confirm the contradiction.
+    /// Compares an access check with the last review. If the two contradict each other, returns the
+    /// time at which a second access check can confirm the contradiction.
     fn compare_with_review(&mut self, sent: Instant) -> Option<Instant> {
         let contradiction = self.contradiction.take().filter(|it| self.contradicts(&it.refused));
         self.contradiction = contradiction;
@@ -355,12 +365,12 @@ impl From<AccessCheck> for AccessSignal {
     }
 }
 
-/// The state after a permitted real request.
+/// Returns the state after a permitted list or watch.
 const fn granted(verified_at: Timestamp) -> PermissionState {
     PermissionState::Granted { verified_at, is_by_review: false }
 }
 
-/// Whether the request was not sent because kubewarm had no token.
+/// Whether a fault with this reason means that kubewarm had no token and sent no request.
 pub(super) const fn is_token_missing(reason: FaultReason) -> bool {
     matches!(reason, FaultReason::TokenRequestDenied | FaultReason::ServiceAccountNotFound)
 }

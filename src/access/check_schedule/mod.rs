@@ -1,4 +1,5 @@
-//! The state of all checked informers, and the schedule of their checks. It performs no I/O.
+//! The permission states of all checked informers, and the schedule of their checks. It performs no
+//! I/O.
 
 mod namespace_checks;
 #[cfg(test)]
@@ -25,39 +26,42 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Period of the access checks of an informer whose last check decided.
+/// Delay between an access check that permitted or rejected list and watch, and the informer's next
+/// access check.
 const DECIDED: Duration = Duration::from_mins(5);
-/// Period if the namespace does not exist. No review shows that it exists again.
+/// Delay between two access checks while the informer's namespace does not exist. No review shows
+/// that the namespace was created.
 const ABSENT: Duration = Duration::from_mins(1);
-/// Delay after an access check without a result.
+/// Delay between an access check without a result and the next access check.
 const RETRY: Duration = Duration::from_secs(20);
-/// How long a declared informer may take to start. Its first list and watch are its first access
-/// check; without a running informer, a separate check runs after this delay.
+/// How long the first access check waits for a declared informer to start.
 const NO_INFORMER: Duration = Duration::from_secs(1);
-/// How long a new informer's first list and watch can replace its first access check. A list takes
-/// longer if it is large or waits for a list slot.
+/// How long the first access check waits for a starting informer's first list and watch, which can
+/// replace the check.
 const INFORMER: Duration = Duration::from_secs(10);
 
-/// Period of rules reviews, and of access reviews for informers whose rules are incomplete.
+/// Period of rules reviews. An informer for which rules reviews are incomplete gets an access
+/// review in the same period.
 const REVIEW: Duration = Duration::from_secs(20);
-/// An informer's checks are late if none was answered for a review period plus this time.
+/// An informer's checks are late if the API server has answered none of them for the review period
+/// plus this time.
 const LATE: Duration = Duration::from_secs(10);
 
-/// Maximum number of checks in progress, which protects a slow API server.
+/// Maximum number of checks in progress, which limits the load on a slow API server.
 ///
-/// The process has no rate limit for checks. With such a limit, more accounts would delay the
-/// detection of lost access.
+/// The whole process has no rate limit for checks, because additional ServiceAccounts would then
+/// delay the detection of lost access.
 const MAX_IN_FLIGHT: usize = 64;
-/// Maximum number of checks in progress for one namespace, so that a slow webhook of one tenant
-/// delays no other tenant.
+/// Maximum number of checks in progress for one namespace, so that one tenant's slow webhook does
+/// not delay other tenants' checks.
 const NAMESPACE_MAX_IN_FLIGHT: usize = MAX_IN_FLIGHT / 8;
 
-/// How to check one informer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckSettings {
-    /// Whether a refusal can mean that the informer's namespace was deleted.
+    /// Whether a 403 can mean that the informer's namespace was deleted.
     pub namespace_check: NamespaceCheck,
-    /// A namespace whose profiles declare the informer. Its rate limit is charged for the requests.
+    /// A namespace whose profiles declare the informer. The checks' requests count against the rate
+    /// limit of this namespace.
     pub payer: Arc<str>,
 }
 
@@ -82,24 +86,22 @@ pub(super) enum CheckJob {
     AccessReview(InformerKey),
 }
 
-/// Result of a check.
 #[derive(Debug)]
 pub(super) enum CheckResult {
-    /// Result for one informer.
+    /// Result of an access check or an access review of one informer.
     Access(AccessSignal),
-    /// Result for one identity and namespace.
+    /// Result of a rules review for one identity and namespace.
     Rules(ReviewedRules),
 }
 
-/// State and schedule of all checks. Its size is bounded by the number of checked informers.
 #[derive(Debug)]
 pub(super) struct CheckSchedule {
     scopes: BTreeMap<RulesScope, NamespaceChecks>,
     queue: WorkQueue<CheckJob>,
-    /// Rate limits per namespace, shared with all other requests for that namespace.
+    /// Rate limits per namespace, which all other requests for the namespace share.
     buckets: NamespaceBuckets,
     in_flight: KeyedSemaphore<Arc<str>>,
-    /// Returns a random number in `0.0..1.0`, which spreads the checks.
+    /// Returns a random number in `0.0..1.0`, from which the delay of each check is computed.
     random: fn() -> f64,
 }
 
@@ -114,8 +116,8 @@ impl CheckSchedule {
         }
     }
 
-    /// Replaces the set of checked informers. `unchecked` informers are not checked, but the
-    /// permissions they need are no excess.
+    /// Replaces the set of checked informers. Informers in `unchecked` get no checks, but
+    /// permissions that they need are no excess.
     pub(super) fn set_informers(
         &mut self,
         wanted: BTreeMap<InformerKey, CheckSettings>,
@@ -155,7 +157,8 @@ impl CheckSchedule {
             needed.entry(rules_scope(key)).or_default().insert(resource);
         }
         for (rules_scope, scope) in &mut self.scopes {
-            // A resource that is needed cluster-wide is needed in each namespace.
+            // An informer for the whole cluster needs its resource in each namespace, so the
+            // resource is no excess there.
             let across = (rules_scope.0.clone(), None);
             let both = [rules_scope, &across].into_iter();
             let all = both.filter_map(|it| needed.get(it)).flatten().cloned().collect();
@@ -166,11 +169,11 @@ impl CheckSchedule {
         }
     }
 
-    /// Returns the checks that start now. The caller must report the result of each to
-    /// [`CheckSchedule::record_result`].
+    /// Returns the checks that start now. The caller must report the result of each check to
+    /// [`CheckSchedule::record_result`] and hold the check's permit until then.
     ///
-    /// Order: urgent access checks, then informers that have access, then informers that never had
-    /// access. A planned profile can have thousands of the last kind.
+    /// Urgent access checks start first. Checks of informers without access start last, because a
+    /// planned profile can declare thousands of such informers.
     ///
     /// # Cost
     ///
@@ -205,8 +208,8 @@ impl CheckSchedule {
             let permit = self.in_flight.try_acquire(payer);
             let permit = permit.filter(|_| self.buckets.try_take(payer, cost, now).is_ok());
             if permit.is_none() {
-                // A payer without capacity starts nothing more, so that cheap checks do not starve
-                // an expensive one.
+                // No further check of this namespace starts now. Otherwise cheaper checks could
+                // permanently delay an access check, which costs two requests.
                 full.insert(Arc::clone(payer));
             }
             permit
@@ -221,24 +224,25 @@ impl CheckSchedule {
         begun
     }
 
-    /// Whether a refusal can mean that the informer's namespace was deleted.
+    /// Whether a 403 can mean that the informer's namespace was deleted.
     pub(super) fn namespace_check(&self, key: &InformerKey) -> NamespaceCheck {
         find_informer(&self.scopes, key)
             .map_or(NamespaceCheck::Known, |informer| informer.settings.namespace_check)
     }
 
-    /// Returns the verbs that an access review of the informer is about. Never empty.
+    /// Returns the verbs, at least one, that an access review of the informer covers.
     pub(super) fn verbs_to_review(&self, key: &InformerKey) -> Vec<Verb> {
         find_informer(&self.scopes, key)
             .map_or_else(|| vec![Verb::Watch], |informer| informer.access.verbs_to_review())
     }
 
-    /// When [`CheckSchedule::start_due`] has to run again, or `None` if no check is scheduled.
+    /// Time at which [`CheckSchedule::start_due`] must run again; `None` if no check is scheduled.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.queue.next_due()
     }
 
-    /// Records the result of a check. `sent` is the time when the check started.
+    /// Records the result of a check, and schedules its next run. `sent` is the time at which the
+    /// check started.
     pub(super) fn record_result(
         &mut self,
         job: &CheckJob,
@@ -274,7 +278,7 @@ impl CheckSchedule {
         let period = match (job, &input) {
             (CheckJob::AccessCheck(_), AccessSignal::Refused { fault, .. }) => {
                 if *namespace_check == NamespaceCheck::Ask {
-                    // The access check also sent a request for the namespace.
+                    // After the 403, the access check sent one more request: it read the namespace.
                     self.buckets.charge(payer, 1, now);
                 }
                 if fault.reason() == FaultReason::NamespaceNotFound { ABSENT } else { DECIDED }
@@ -289,8 +293,8 @@ impl CheckSchedule {
         informer.apply_signal(input, key, &mut self.queue, now, wall);
     }
 
-    /// Processes the informers' reports and the passage of time. Returns the informers to block or
-    /// unblock.
+    /// Applies the reports of the informers' own requests and the passage of time to the permission
+    /// states. Returns the informers to block or unblock.
     pub(super) fn update(
         &mut self,
         own: impl Fn(&InformerKey) -> Option<ListWatchAccess>,
@@ -337,7 +341,8 @@ impl CheckSchedule {
                         now,
                         wall,
                     );
-                    // Spreads the checks of informers that synced at the same time.
+                    // The random delay spreads the next checks of informers that synced at the same
+                    // time.
                     let pause = DECIDED.mul_f64(f64::midpoint(1.0, (self.random)()));
                     self.queue.add_at(CheckJob::AccessCheck(key.clone()), now + pause);
                 } else if !waits {
@@ -359,7 +364,7 @@ impl CheckSchedule {
         changes
     }
 
-    /// Whether the informer must be blocked or unblocked, or `None` if undecided.
+    /// Returns whether the informer must be blocked or unblocked, or `None` if neither.
     pub(super) fn gate_change(&self, key: &InformerKey) -> Option<GateChange> {
         find_informer(&self.scopes, key)?.access.gate_change()
     }
@@ -373,7 +378,6 @@ impl CheckSchedule {
         Some(informer.access.report(jittered(REVIEW, 1.0) + LATE, now))
     }
 
-    /// Returns the excess permissions in a scope, or `None` until its rules are known.
     pub(super) fn excess(&self, rules_scope: &RulesScope) -> Option<Arc<ExcessPermissions>> {
         self.scopes.get(rules_scope)?.excess.clone()
     }
@@ -390,7 +394,7 @@ fn find_informer<'a>(
     scopes.get(&rules_scope(key))?.informers.get(key)
 }
 
-/// Lengthens `period` by up to 10%, so that checks that start together spread out.
+/// Lengthens `period` by up to 10%, so that checks that started together drift apart.
 fn jittered(period: Duration, random: f64) -> Duration {
     period.mul_f64(1.0 + random / 10.0)
 }

@@ -1,4 +1,5 @@
-//! The checks of one identity in one namespace, and how its rules affect the informers there.
+//! The checks of one identity in one namespace, and the effect of the identity's rules on its
+//! informers in the namespace.
 
 use super::{CheckJob, CheckSchedule, CheckSettings, REVIEW, jittered};
 use crate::access::{
@@ -18,11 +19,12 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Period of rules reviews that return incomplete rules. Such rules are used for the excess only.
+/// Period of rules reviews while they return incomplete rules. The schedule uses incomplete rules
+/// only to find excess permissions.
 const INCOMPLETE: Duration = Duration::from_mins(5);
 
-/// The informers of one identity in one namespace or with cluster scope, and the rules that apply
-/// to them.
+/// The informers of one identity in one namespace or across the cluster, and the rules of the
+/// identity in this scope.
 #[derive(Debug, Default)]
 pub(super) struct NamespaceChecks {
     pub(super) informers: BTreeMap<InformerKey, InformerCheck>,
@@ -37,12 +39,12 @@ pub(super) struct NamespaceChecks {
 pub(super) struct InformerCheck {
     pub(super) settings: CheckSettings,
     pub(super) access: AccessState,
-    /// Since when the first access check waits for the informer's first list and watch. `None`
-    /// after that wait ended.
+    /// Time since which the first access check waits, because the informer's first list and watch
+    /// can replace it. `None` after the wait has ended.
     pub(super) waiting_since: Option<Instant>,
-    /// Since when the informer's own requests are refused.
+    /// Time since which the API server rejects the informer's own requests.
     pub(super) refused_since: Option<Timestamp>,
-    /// Whether a sign of lost or regained access requested the next access check.
+    /// Whether the next access check was scheduled because of a sign of lost or regained access.
     pub(super) is_urgent: bool,
 }
 
@@ -64,7 +66,8 @@ impl CheckSchedule {
         let mut period = INCOMPLETE;
         let rules = match rules {
             Ok(rules) => Some(rules),
-            // The server does not support such reviews, or not for this namespace.
+            // The API server does not support rules reviews for this namespace, so an access review
+            // for each informer replaces them.
             Err(fault) if is_permanent(fault.reason()) => Some(incomplete(Vec::new())),
             Err(fault) => {
                 period = REVIEW;
@@ -72,10 +75,12 @@ impl CheckSchedule {
                     let input = AccessSignal::Undecided { sent, fault: fault.clone() };
                     informer.apply_signal(input, key, &mut self.queue, now, wall);
                 }
-                // Without a token, no other review is answered either.
+                // Rules reviews count as unavailable after two failures in a row. A missing token
+                // does not count, because access reviews need the token too.
                 let is_over = had_failed && !is_token_missing(fault.reason())
                     || fault.reason() == FaultReason::TooLarge;
-                // Each informer then gets its own access reviews. The last known excess remains.
+                // Incomplete rules make the schedule send an access review for each informer. The
+                // known rules stay, and with them the known excess permissions.
                 let known = || scope.rules.clone().map(|known| known.rules).unwrap_or_default();
                 is_over.then(known).map(incomplete)
             }
@@ -113,12 +118,12 @@ impl CheckSchedule {
 }
 
 impl NamespaceChecks {
-    /// Whether the rules are complete; `None` before the first review.
+    /// Whether the last rules review returned complete rules; `None` before the first review.
     pub(super) fn completeness(&self) -> Option<RulesCompleteness> {
         self.rules.as_ref().map(|rules| rules.completeness)
     }
 
-    /// Whether an informer has access that it can lose, or the rules are still unknown.
+    /// Whether an informer of this scope has access that it can lose, or the rules are unknown.
     pub(super) fn has_access(&self) -> bool {
         self.rules.is_none() || self.informers.values().any(|informer| informer.access.has_access())
     }
@@ -139,7 +144,8 @@ impl InformerCheck {
         }
     }
 
-    /// Updates the informer's state, and schedules its next access check if the state requires one.
+    /// Applies a signal to the informer's state. Moves the informer's next access check to an
+    /// earlier time if the state requires this.
     pub(super) fn apply_signal(
         &mut self,
         input: AccessSignal,
@@ -155,7 +161,8 @@ impl InformerCheck {
     }
 }
 
-/// Whether a retry will fail again.
+/// Whether a retry of the request fails again, because the API server does not support or permit
+/// it.
 pub(in crate::access) fn is_permanent(reason: FaultReason) -> bool {
     matches!(
         reason,

@@ -13,24 +13,29 @@ use kubewarm_cache::store::StoreWriter;
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Maximum number of profiles of one namespace whose specs are kept, and of those without specs.
+/// Maximum number of profiles in one namespace that are stored with their specs. The same number of
+/// further profiles can be stored without specs.
 pub(super) const NAMESPACE_PROFILES: u64 = 100;
-/// Maximum size of a namespace's specs as JSON, in MiB. A usual spec has a few KiB; this limits
-/// specs that name thousands of namespaces.
+/// Maximum size of the stored specs of one namespace as JSON, in MiB. A usual spec has a few KiB;
+/// this limits specs that name thousands of namespaces.
 pub(super) const NAMESPACE_MEBIBYTES: u64 = 4;
-/// Maximum number of profiles with specs, and maximum size of their specs in MiB. Both apply to all
-/// namespaces together, except the operator namespace.
+/// Maximum number of profiles that are stored with their specs, counted over all namespaces except
+/// the operator namespace.
 pub(super) const PROCESS_PROFILES: u64 = 10_000;
+/// Maximum size of the stored specs as JSON, in MiB, summed over all namespaces except the operator
+/// namespace.
 pub(super) const PROCESS_MEBIBYTES: u64 = 64;
 
-/// Maximum size of a stored status, in bytes. kubewarm's own statuses are smaller: manifests have at most 64 KiB, and
-/// the rest of 32 targets stays below this limit. kubewarm ignores a larger status, which another client wrote.
+/// Maximum size of a stored status, in bytes. kubewarm writes only smaller statuses: their
+/// manifests have at most 64 KiB, and the other fields of 32 targets fit into the rest. kubewarm
+/// therefore ignores a larger status, because another client wrote it.
 const MAX_STATUS: usize = 512 << 10;
 
-/// Counts the specs in the stores, and last valid specs that are kept for newer, invalid ones.
+/// Counts the specs in the stores of profiles, and the last valid specs that still run after an
+/// invalid edit.
 ///
-/// A clone shares the counter. Its size is bounded by 10,000 profiles with specs and 10,000
-/// without.
+/// Clones share one counter. Outside of the operator namespace, it counts at most 10,000 profiles
+/// with specs and 10,000 profiles without.
 ///
 /// The operator namespace has no limit, because users who can create profiles there are trusted
 /// like the operator.
@@ -42,20 +47,22 @@ pub struct ProfileAdmission {
 
 #[derive(Debug)]
 struct SpecCounter {
-    /// Budgets of all namespaces together.
+    /// Budgets that all namespaces except the operator namespace share.
     process: SpecBudgets,
-    /// The namespaces that have profiles.
+    /// The budgets and profiles of each namespace that has profiles.
     namespaces: BTreeMap<Box<str>, NamespaceSpecUsage>,
-    /// Whether a profile was left out since [`ProfileAdmission::take_freed`] last returned `true`.
+    /// Whether a profile was stored without its spec, or not at all, since
+    /// [`ProfileAdmission::take_freed`] last returned `true`.
     has_left_out: bool,
-    /// Whether a spec was freed since then.
+    /// Whether a spec was freed while `has_left_out` was set, so that a relist can store an omitted
+    /// spec.
     has_freed: bool,
 }
 
 #[derive(Debug)]
 struct SpecBudgets {
     specs: Arc<Budget>,
-    /// Budget for profiles that are kept without their specs.
+    /// Budget for profiles that are stored without their specs.
     left_out: Arc<Budget>,
 }
 
@@ -69,8 +76,8 @@ struct NamespaceSpecUsage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoredPart {
     Whole,
-    /// Everything except spec and status.
-    Name,
+    /// The profile's name, UID, generation and time of creation.
+    Metadata,
     Nothing,
 }
 
@@ -86,8 +93,8 @@ impl SpecBudgets {
     }
 }
 
-/// Charges `budget` for profiles and the bytes of their specs, or returns `None` if they do not
-/// fit.
+/// Charges `budget` for profiles and the bytes of their specs. Returns `None` if `budget` is
+/// exceeded.
 fn charge(budget: &Arc<Budget>, profiles: u64, bytes: u64) -> Option<BudgetCharge> {
     let gauge = UsageMeter::default();
     gauge.set(profiles, bytes);
@@ -96,7 +103,8 @@ fn charge(budget: &Arc<Budget>, profiles: u64, bytes: u64) -> Option<BudgetCharg
 }
 
 impl NamespaceSpecUsage {
-    /// Size of the spec in bytes, if it is kept.
+    /// Returns the size of the spec in bytes, or `None` if `charge` is for a profile without its
+    /// spec.
     fn spec_bytes(&self, charge: &BudgetCharge) -> Option<u64> {
         (*charge.budget() == self.budgets.specs).then(|| charge.gauge().bytes())
     }
@@ -129,7 +137,7 @@ impl SpecCounter {
         let (part, charge) = match charge(specs, 1, bytes) {
             Some(charge) => (StoredPart::Whole, Some(charge)),
             None => match charge(left_out, 1, 0) {
-                Some(charge) => (StoredPart::Name, Some(charge)),
+                Some(charge) => (StoredPart::Metadata, Some(charge)),
                 None => (StoredPart::Nothing, None),
             },
         };
@@ -141,8 +149,8 @@ impl SpecCounter {
         part
     }
 
-    /// Stops counting the profiles for which `stays` is false, of the namespace `within` or of all
-    /// namespaces.
+    /// Stops counting the profiles for which `stays` returns `false`. Looks only at the namespace
+    /// `within`, or at all namespaces if that is `None`.
     fn retain(&mut self, within: Option<&str>, stays: impl Fn(&str, &str) -> bool) {
         let mut has_freed = false;
         self.namespaces.retain(|namespace, here| {
@@ -152,7 +160,8 @@ impl SpecCounter {
             let NamespaceSpecUsage { budgets, profiles } = here;
             let gone = profiles.extract_if(.., |name, _| !stays(namespace, name));
             has_freed |= gone.filter(|(_, it)| *it.budget() == budgets.specs).count() > 0;
-            // The last valid spec of a profile can stay after the profile is removed here.
+            // The namespace's entry stays while a last valid spec is charged to its budget, even if
+            // all its profiles were removed.
             !profiles.is_empty() || budgets.specs.used(LimitKind::Memory) > 0
         });
         if has_freed {
@@ -176,14 +185,16 @@ impl ProfileAdmission {
         Self { operator_namespace, counter: Arc::new(Mutex::new(counter)) }
     }
 
-    /// Puts the counter in front of `store`, the store of the informer `key`.
+    /// Returns a sink that counts each profile before it writes the profile to `store`, the store
+    /// of the informer `key`.
     pub(crate) fn guard(&self, store: StoreWriter, key: &InformerKey) -> ProfileSink {
         let namespace = key.extent.namespace().map(Arc::from);
         ProfileSink { admission: self.clone(), store, namespace, is_listing: false }
     }
 
-    /// Charges a last valid spec of `namespace`, in addition to the newest one, while the charge
-    /// exists. Returns `None` if it does not fit.
+    /// Charges `bytes` for the last valid spec of a profile in `namespace`, in addition to the
+    /// profile's newest spec. Dropping the result ends the charge. Returns `None` if a limit would
+    /// be exceeded.
     pub(super) fn keep(&self, namespace: &str, bytes: u64) -> Option<BudgetCharge> {
         let mut counter = self.counter.lock();
         charge(&counter.namespace(namespace, &self.operator_namespace).budgets.specs, 0, bytes)
@@ -194,8 +205,8 @@ impl ProfileAdmission {
         self.counter.lock().note_freed();
     }
 
-    /// Whether a spec was freed since profiles were left out, so that a relist can admit some of
-    /// them. Returns `true` once.
+    /// Returns whether a spec was freed since a profile was left out, so that a relist can store an
+    /// omitted spec. The next call returns `false` unless this happens again.
     pub(super) fn take_freed(&self) -> bool {
         let mut counter = self.counter.lock();
         let has_freed = std::mem::take(&mut counter.has_freed);
@@ -204,9 +215,10 @@ impl ProfileAdmission {
     }
 }
 
-/// The store of one profile informer, behind the counter.
+/// Writes the profiles of one informer to its store, as far as the counter admits them.
 ///
-/// A left-out profile is stored without a version, so that the next list stores it again.
+/// The sink stores a left-out profile without its resource version, so that the next list counts
+/// and stores the profile again.
 pub(crate) struct ProfileSink {
     admission: ProfileAdmission,
     store: StoreWriter,
@@ -216,11 +228,12 @@ pub(crate) struct ProfileSink {
 }
 
 impl ProfileSink {
-    /// Stores the fields that the controller reads, if the counter admits the profile. Labels and
-    /// annotations, which can have 1 MiB, are dropped.
+    /// Stores the fields that the controller reads, if the counter admits the profile. Drops all
+    /// other fields, for instance labels and annotations, which can have 1 MiB.
     fn upsert(&mut self, item: DecodedObject<'_>) -> DeltaOutcome {
         let stored = serde_json::from_slice::<StoredProfile<'_>>(item.body);
-        // A profile that cannot be parsed is stored and counted as received.
+        // A profile that cannot be parsed is stored as received, and counts with the size of its
+        // complete JSON.
         let bytes = stored.as_ref().map_or(item.body.len(), StoredProfile::spec_bytes);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let ProfileAdmission { operator_namespace, counter } = &self.admission;
@@ -235,7 +248,7 @@ impl ProfileSink {
         }
         let DecodedObject { namespace, name, uid, version, .. } = item;
         let outcome = match part {
-            StoredPart::Name => {
+            StoredPart::Metadata => {
                 tracing::debug!(%namespace, %name, "a profile is left out");
                 let metadata =
                     stored.map_or_else(|_| ProfileMetadata::default(), |stored| stored.metadata);
@@ -275,8 +288,9 @@ impl DeltaSink for ProfileSink {
             Delta::ListDone(_) | Delta::Purge => {
                 self.is_listing = false;
                 let outcome = self.store.apply(delta);
-                // Profiles that the list did not contain were deleted. After a purge, a list
-                // follows before the store is read.
+                // The store no longer contains profiles that were missing in the list, so the
+                // counter drops them too. After a purge the counter drops all profiles, and the
+                // next list counts them again.
                 let store = self.store.reader();
                 let stays = |namespace: &str, name: &str| store.contains(namespace, name);
                 self.admission.counter.lock().retain(self.namespace.as_deref(), stays);

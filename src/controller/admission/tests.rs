@@ -7,7 +7,7 @@ use kubewarm_cache::store::{StoreCatalog, StoreReader};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A store of profiles behind a counter.
+/// A store of profiles with the sink that limits its specs.
 struct Scene {
     sink: ProfileSink,
     store: StoreReader,
@@ -76,7 +76,11 @@ impl Scene {
             let body: Value = serde_json::from_slice(&object.body).unwrap();
             let is_left_out = body["leftOut"] == true;
             assert_eq!(body.get("spec").is_none(), is_left_out);
-            assert_eq!(object.version.is_none(), is_left_out, "the next list stores it again");
+            assert_eq!(
+                object.version.is_none(),
+                is_left_out,
+                "without a version, the next list stores the profile again"
+            );
             assert_eq!(body["metadata"]["generation"], 1);
             is_left_out.then(|| format!("{}/{}", object.key.namespace, object.key.name))
         };
@@ -127,7 +131,8 @@ fn the_101st_profile_of_a_namespace_is_left_out() {
     let mut scene = Scene::new();
     scene.list("a", 0..101);
     assert_eq!(scene.left_out(), ["a/p100"]);
-    // A change of an admitted profile and profiles of other namespaces have no effect.
+    // After a change of an admitted profile, and with profiles in other namespaces, no further
+    // profile is left out.
     scene.put("a", 7, 50);
     for namespace in ["b", "home"] {
         scene.put(namespace, 200, 1);
@@ -147,7 +152,8 @@ fn profiles_beyond_four_mebibytes_of_specs_are_left_out() {
     }
     scene.put("a", 4, 1);
     assert_eq!(scene.left_out(), ["a/p004"]);
-    // A profile that grows beyond the limit is left out, and its old size is available to others.
+    // A profile that grows beyond the limit is left out, and its former bytes become available to
+    // other profiles.
     scene.put("a", 3, 1 << 20);
     assert_eq!(scene.left_out(), ["a/p003", "a/p004"]);
     scene.put("a", 4, 1);
@@ -160,7 +166,7 @@ fn a_left_out_profile_is_admitted_by_a_relist_after_others_are_deleted() {
     scene.remove("a", 0);
     scene.list("a", 0..102);
     assert!(!scene.admission.take_freed());
-    // An event about an admitted profile frees nothing.
+    // An update of a stored profile to the same size frees no spec.
     scene.put("a", 7, 1);
     assert!(!scene.admission.take_freed());
     assert_eq!(scene.remove("a", 7), DeltaOutcome::Removed);
@@ -168,7 +174,8 @@ fn a_left_out_profile_is_admitted_by_a_relist_after_others_are_deleted() {
     assert!(!scene.admission.take_freed(), "once");
     scene.list("a", (0..102).filter(|at| *at != 7));
     assert_eq!(scene.left_out(), ["a/p101"]);
-    // A profile freed in another namespace counts too, because the total limit may be the cause.
+    // A spec freed in another namespace causes a relist too, because the limit for all namespaces
+    // can have left the profile out.
     scene.put("b", 0, 1);
     scene.remove("b", 0);
     assert!(scene.admission.take_freed());
@@ -194,7 +201,11 @@ fn left_out_profiles_are_limited_and_admitted_by_a_later_relist() {
     assert_eq!((scene.store.objects(), scene.left_out().len()), (200, 100));
     assert_eq!(scene.remove("a", 299), DeltaOutcome::Outdated);
     assert_eq!(scene.put("a", 299, 1), DeltaOutcome::Outdated);
-    assert_eq!(scene.store.version(), Some(ResourceVersion::from(10)), "of the last event");
+    assert_eq!(
+        scene.store.version(),
+        Some(ResourceVersion::from(10)),
+        "the version of the last event"
+    );
     scene.list("a", 250..300);
     assert!(scene.admission.take_freed());
     scene.list("a", 250..300);
@@ -215,13 +226,17 @@ fn separately_listed_namespaces_share_the_process_limit() {
         scene.list(name, 0..100);
     }
     let left_out: Vec<_> = scenes.iter().map(|scene| scene.left_out().len()).collect();
-    assert_eq!(left_out.iter().sum::<usize>(), 200, "10,000 in all");
+    assert_eq!(
+        left_out.iter().sum::<usize>(),
+        200,
+        "10,000 profiles in all namespaces are stored with specs"
+    );
     assert_eq!(left_out[100..], [100, 100], "the last profiles are left out");
     scenes[50].remove("n050", 3);
     assert!(admission.take_freed());
     scenes[101].list("n101", 0..100);
     assert_eq!(scenes[101].left_out().len(), 99);
-    // A purged store frees its specs until it is listed again.
+    // The purge of a store frees the specs in the store.
     scenes[7].sink.apply(Delta::Purge);
     assert!(admission.take_freed());
     scenes[101].list("n101", 0..100);
@@ -241,7 +256,7 @@ fn a_last_valid_spec_counts_like_other_specs() {
     assert!(scene.admission.take_freed());
     let kept = scene.admission.keep("a", 1 << 20);
     scene.sink.apply(Delta::Purge);
-    assert!(scene.admission.keep("a", (3 << 20) + 1).is_none(), "a kept spec still counts");
+    assert!(scene.admission.keep("a", (3 << 20) + 1).is_none(), "the last valid spec still counts");
     drop(kept);
     assert!(scene.admission.keep("a", 4 << 20).is_some());
     assert!(scene.admission.keep("home", 1 << 30).is_some());

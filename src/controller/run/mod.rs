@@ -1,4 +1,4 @@
-//! The controller's loop: when it reconciles, and how it applies the result.
+//! The controller's loop: when the controller reconciles, and how it applies the result.
 
 #[cfg(test)]
 mod tests;
@@ -18,35 +18,36 @@ use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Minimum delay between reconciliations, so that one covers many changes, for instance at the end
-/// of the first sync.
+/// Minimum delay between two reconciliations, so that one reconciliation covers many changes, for
+/// instance when many informers sync at the start.
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// Pause after a reconciliation, as a multiple of its duration. It limits the loop to about 10% of
-/// a core.
+/// Pause after a reconciliation, as a multiple of the reconciliation's duration. The loop therefore
+/// uses at most about 10% of a core.
 const REST: u32 = 10;
-/// Maximum delay between reconciliations. Some changes send no notification, for instance a fault
-/// of an informer that becomes a refusal of its target.
+/// Maximum delay between two reconciliations. The controller would otherwise miss changes without a
+/// notification, for instance an informer's fault for which it refuses the target.
 const RESYNC: Duration = Duration::from_secs(10);
-/// Minimum interval between relists that only re-admit left-out profiles. A tenant can trigger them
-/// by creating and deleting profiles, and each one transfers all profiles.
+/// Minimum interval between relists whose only purpose is to load specs that the store omitted
+/// because of its limits. A tenant can trigger such a relist by deleting a profile, and each relist
+/// transfers all profiles.
 const READMIT: Duration = Duration::from_mins(2);
 
 pub struct Controller {
     sources: ControllerSources,
     informers: InformerRegistry,
-    /// The profiles as they run; see [`ProfileReceiver`].
+    /// Sends the profiles that run; see [`ProfileReceiver`].
     declarations: watch::Sender<Option<Arc<Vec<ObservedProfile>>>>,
     reconciler: Reconciler,
     metrics: OperatorMetrics,
     started: Instant,
-    /// The informers of the profiles themselves.
+    /// The informers that watch CacheProfile objects.
     own: Vec<InformerSpec>,
-    /// Their charges to the process's budget, which last as long as the controller. No limit pauses
-    /// their lists.
+    /// The charges of the `own` informers to the process budget, as long as the controller exists.
+    /// No limit pauses the lists of these informers.
     _own_charges: Vec<BudgetCharge>,
-    /// The ones of `own` that have been listed at least once.
+    /// The informers in `own` that have been warm at least once.
     listed_informers: BTreeSet<InformerKey>,
-    /// When they were last relisted to re-admit left-out profiles.
+    /// Time of the last relist whose only purpose was to load omitted specs; see [`READMIT`].
     last_readmission: Option<Instant>,
     parser: ProfileParser,
 }
@@ -56,7 +57,8 @@ impl Controller {
     ///
     /// # Errors
     ///
-    /// Never fails in practice, because the names of its own informers are constants.
+    /// Never fails in practice, because the resource names of the `own` informers are valid
+    /// constants.
     pub fn new(
         sources: ControllerSources,
         informers: InformerRegistry,
@@ -98,13 +100,13 @@ impl Controller {
         self.declarations.subscribe()
     }
 
-    /// Returns the keys of the informers of the profiles themselves.
+    /// Returns the keys of the informers that watch CacheProfile objects.
     #[must_use]
     pub fn own_informers(&self) -> Arc<[InformerKey]> {
         self.own.iter().map(|informer| informer.key.clone()).collect()
     }
 
-    /// Runs until `stop`. Returns the informers, so that the caller can stop them.
+    /// Runs until `stop` is cancelled. Returns the informers, so that the caller can stop them.
     pub async fn run(mut self, stop: CancellationToken) -> InformerRegistry {
         let mut changes = self.informers.changes().subscribe();
         let mut served = self.sources.discovery.served();
@@ -134,8 +136,8 @@ impl Controller {
 
     /// Starts and stops informers to match the profiles, and publishes the declarations.
     ///
-    /// Nothing changes before the profiles have been listed, and while they are relisted after an
-    /// etcd restore.
+    /// Running informers do not change before the first list of profiles, and during a relist of
+    /// the profiles after an etcd restore.
     pub fn reconcile(&mut self) {
         self.relist_left_out_profiles();
         let served = self.sources.discovery.served().borrow().clone();
@@ -180,7 +182,8 @@ impl Controller {
         }
     }
 
-    /// Relists the profiles if specs were freed after others had been left out.
+    /// Relists the profiles if a spec was freed after the limits had left out the spec of another
+    /// profile.
     fn relist_left_out_profiles(&mut self) {
         let is_early = self.last_readmission.is_some_and(|at| at.elapsed() < READMIT);
         if !is_early && self.sources.admission.take_freed() {
@@ -191,10 +194,11 @@ impl Controller {
         }
     }
 
-    /// Returns every profile, or `None` until the first lists have been answered and one succeeded.
+    /// Returns every profile. Returns `None` until the first list of each `own` informer has
+    /// succeeded or failed, and at least one has succeeded.
     ///
-    /// A namespace whose profiles cannot be listed delays others only until its first list is
-    /// answered.
+    /// A namespace whose profiles cannot be listed delays the other namespaces only until its first
+    /// list has failed.
     fn read_profiles(&mut self) -> Option<Vec<ClusterProfile>> {
         let reports = self.informers.reports();
         let (mut stores, mut kept) = (Vec::new(), BTreeSet::new());
@@ -204,7 +208,8 @@ impl Controller {
                 stores.push(self.sources.catalog.reader(key)?);
                 self.listed_informers.insert(key.clone());
             } else if self.listed_informers.contains(key) {
-                // Profiles that cannot be read now may still exist.
+                // Profiles that cannot be read now can still exist, so the parser returns them as
+                // last read.
                 kept.extend(key.extent.namespace().map(Arc::from));
             } else if report.fault.is_none() {
                 return None;

@@ -62,8 +62,8 @@ fn controller_of(watched: WatchedNamespaces, client: Client) -> Controller {
     Controller::new(sources, registry, operator_scope, metrics, Instant::now()).unwrap()
 }
 
-/// An API server without profiles. It counts complete lists, does not answer watches, and
-/// refuses all requests for namespace `closed`.
+/// An API server without profiles. It counts complete lists in `lists`, does not answer watches,
+/// and rejects all requests for namespace `closed`.
 fn empty_server(lists: &Arc<AtomicUsize>) -> Client {
     let lists = Arc::clone(lists);
     let answer = move |request: Request<Body>| {
@@ -78,7 +78,7 @@ fn empty_server(lists: &Arc<AtomicUsize>) -> Client {
             }
             let is_list = request.uri().path().ends_with("/cacheprofiles");
             lists.fetch_add((is_list && !query.contains("limit=")).into(), Ordering::Relaxed);
-            // The response also serves requests for `/version`.
+            // The field `minor` makes the response valid for requests to `/version` too.
             let metadata = json!({"resourceVersion": "5"});
             let answer = json!({"metadata": metadata, "items": [], "minor": "36"});
             Ok::<_, Infallible>(Response::new(Body::from(answer.to_string().into_bytes())))
@@ -110,7 +110,11 @@ fn profile() -> ClusterProfile {
 async fn a_relist_of_the_profiles_forgets_no_profile() {
     let mut controller = controller(WatchedNamespaces::Everywhere);
     controller.reconcile();
-    assert_eq!(controller.informers.running_informers().len(), 1, "the informer of profiles");
+    assert_eq!(
+        controller.informers.running_informers().len(),
+        1,
+        "only the informer of profiles runs"
+    );
     let mut found = profile();
     let seen = |controller: &mut Controller, found: &ClusterProfile| {
         let cluster = controller.sources.snapshot(&controller.informers.reports(), None);
@@ -122,7 +126,8 @@ async fn a_relist_of_the_profiles_forgets_no_profile() {
     let declared = Arc::new(Vec::new());
     controller.declarations.send_replace(Some(Arc::clone(&declared)));
 
-    // The profile informer's store is not synced, as after a purge.
+    // The store of profiles is incomplete, as after a purge, so the controller keeps its
+    // declarations.
     controller.reconcile();
     assert!(Arc::ptr_eq(controller.declarations.borrow().as_ref().unwrap(), &declared));
     found.generation = 2;
@@ -147,7 +152,7 @@ async fn a_namespace_whose_profiles_cannot_be_listed_delays_no_other() {
     let server = empty_server(&Arc::default());
     let mut controller = controller_of(WatchedNamespaces::Namespaces(names.into()), server);
     controller.reconcile();
-    assert!(controller.read_profiles().is_none(), "no list has been answered");
+    assert!(controller.read_profiles().is_none(), "no list has a response yet");
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(controller.read_profiles().map(|all| all.len()), Some(0));
 }
@@ -170,13 +175,13 @@ async fn profiles_are_relisted_for_left_out_ones_at_most_every_two_minutes() {
     };
     let listed = async |controller: &mut Controller| {
         controller.reconcile();
-        // The paused clock advances only when the informer is idle.
+        // Tokio's paused clock advances only when the informer has nothing to do.
         tokio::time::sleep(Duration::from_millis(1)).await;
         lists.swap(0, Ordering::Relaxed)
     };
     assert_eq!(listed(&mut controller).await, 1);
     (0..=100).for_each(|name| put(name, 10));
-    assert_eq!(listed(&mut controller).await, 0, "nothing has been freed");
+    assert_eq!(listed(&mut controller).await, 0, "no spec has been freed");
     put(7, 5);
     assert_eq!(listed(&mut controller).await, 1);
     put(100, 10);

@@ -17,7 +17,7 @@ fn only_profiles_with_the_same_account_share_informers() {
         read_by("a", "q", "reader"),
         read_by("a", "r", "reader"),
         read_by("a", "s", "other"),
-        // An account with the same name in another namespace is another identity.
+        // A ServiceAccount with the same name in another namespace is another identity.
         read_by("b", "t", "reader"),
     ];
     let outcome = run(&mut reconciler(), &all, &Tables::default());
@@ -46,9 +46,12 @@ fn a_missing_account_is_refused_until_it_exists() {
     assert_eq!(refused(&outcome).reason, RefusalReason::ServiceAccountNotFound);
     assert!(
         !refused(&outcome).reason.is_author_error(),
-        "the account can be created without an edit"
+        "the ServiceAccount can be created without an edit of the profile"
     );
-    assert!(outcome.desired.contains_key(&key), "the informer runs, to detect the new account");
+    assert!(
+        outcome.desired.contains_key(&key),
+        "the informer runs, to detect the new ServiceAccount"
+    );
     cluster.faults.clear();
     let outcome = run(&mut reconciler, &all, &cluster);
     assert!(matches!(first(&outcome).targets[0].resolved, Some(Ok(_))));

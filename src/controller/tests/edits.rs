@@ -33,22 +33,23 @@ fn an_edit_at_the_first_sync_is_served_by_the_old_informers() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let outcome = run(&mut reconciler, &[profile("a", "p", 1, targets(&["pods"]))], &cluster);
     sync(&mut cluster, &outcome);
-    // The edit follows the sync without a reconciliation in between.
+    // No reconciliation runs between the sync and the edit, so the next reconciliation sees both.
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": "web"}});
     let outcome = run(&mut reconciler, &[profile("a", "p", 2, spec.clone())], &cluster);
     assert_eq!(desired(&outcome).len(), 2);
     assert_eq!(first(&outcome).targets[0].serving.as_ref().unwrap().generation, 1);
 
-    // An edited target that never synced serves nothing.
+    // The informers of generation 2 never synced, so the informers of generation 1 serve generation
+    // 3 too.
     spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": "shop"}});
     let outcome = run(&mut reconciler, &[profile("a", "p", 3, spec)], &cluster);
     assert_eq!(first(&outcome).targets[0].serving.as_ref().unwrap().generation, 1);
     assert_eq!(desired(&outcome).len(), 2);
 }
 
-/// Runs an edit from `before` to `after`. `is_noticed`: a reconciliation between sync and edit has
-/// seen the warm target.
+/// Edits a synced profile from the spec `before` to the spec `after`. If `is_noticed`, a
+/// reconciliation runs between the sync and the edit.
 fn edit(before: &Value, after: &Value, is_noticed: bool) -> ReconcileResult {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     cluster.kinds.insert("secrets", ("v1", true));
@@ -82,7 +83,7 @@ fn informers_of_another_account_stop_serving() {
     }
     let mut spec = read_by(Some("x"));
     spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": "web"}});
-    assert_eq!(edit(&read_by(Some("x")), &spec, true).desired.len(), 2, "the same account");
+    assert_eq!(edit(&read_by(Some("x")), &spec, true).desired.len(), 2, "the same ServiceAccount");
 }
 
 #[test]
@@ -107,7 +108,7 @@ fn an_informer_with_complete_secrets_serves_no_target_without_them() {
     }
     let serves_on = |before: &Value, after: &Value| edit(before, after, true).desired.len() == 2;
     assert!(serves_on(&whole, &secrets("Allow", "Full", "shop")));
-    assert!(serves_on(&less[1], &less[0]), "an informer with metadata only has no payloads");
+    assert!(serves_on(&less[1], &less[0]), "an informer with metadata only stores no Secret data");
 }
 
 #[test]
@@ -150,7 +151,7 @@ fn an_invalid_edit_that_changes_the_account_keeps_no_old_spec() {
             outcome
         };
         run(1, before, true);
-        assert_eq!(desired(&run(2, before, false)).len(), 1, "the same reader: {before:?}");
+        assert_eq!(desired(&run(2, before, false)).len(), 1, "the same ServiceAccount: {before:?}");
         let outcome = run(3, after, false);
         assert_eq!(desired(&outcome), [""; 0], "{before:?} to {after:?}");
         assert_eq!(first(&outcome).targets, []);
@@ -159,7 +160,8 @@ fn an_invalid_edit_that_changes_the_account_keeps_no_old_spec() {
         let reader = before.map(|account| format!("ServiceAccount a/{account}"));
         let reader = reader.unwrap_or_else(|| "the operator".to_owned());
         assert!(refused.message.contains(&format!("used {reader}, ")), "{refused:?}");
-        // The old spec was dropped, so the return of the old account does not restore it.
+        // The controller has dropped the last valid spec. An invalid spec with the former
+        // ServiceAccount does not restore it.
         assert_eq!(desired(&run(4, before, false)), [""; 0]);
         assert_eq!(desired(&run(5, before, true)).len(), 1);
     }

@@ -1,4 +1,4 @@
-//! Tests that decide which targets stop when a limit is exceeded.
+//! Tests of the order in which targets stop when a limit is exceeded.
 
 use super::*;
 use crate::controller::{
@@ -22,7 +22,7 @@ struct Target {
     state: KnownTarget,
 }
 
-/// Targets with one informer each, whose objects have 1 KiB.
+/// Running targets. Each object of their informers has 1 KiB.
 struct Scene {
     cluster: Tables,
     budgets: BudgetTree,
@@ -47,8 +47,8 @@ impl Scene {
         Self::new(None, None, Some(max_objects))
     }
 
-    /// Adds a synced target `namespace/profile/target`. `informers` and `old` contain its informers
-    /// with their object counts.
+    /// Adds a synced target named `namespace/profile/target`. `informers` contains its informers
+    /// with their object counts, and `old` the informers from before an edit.
     fn add(&mut self, name: &str, priority: u16, informers: &[(&str, u64)], old: &[(&str, u64)]) {
         let [namespace, of, target] = name.split('/').collect::<Vec<_>>()[..] else { panic!() };
         let profile = ProfileRef { namespace: namespace.into(), name: of.into() };
@@ -135,7 +135,11 @@ fn a_target_that_exceeds_the_limit_alone_stops_first() {
     let mut scene = Scene::new(Some(12 * MIB), None, None);
     scene.target("a/p/x", 5_000);
     scene.target("kubewarm-system/p/own", 13 << 10);
-    assert_eq!(scene.enforce(), ["kubewarm-system/p/own"], "stopping tenants would not help");
+    assert_eq!(
+        scene.enforce(),
+        ["kubewarm-system/p/own"],
+        "the target alone exceeds the limit, so stopping tenants would not help"
+    );
 }
 
 #[test]
@@ -185,11 +189,11 @@ fn the_process_limit_stops_tenants_before_the_operator_namespace() {
     for name in ["a/old/x", "b/old/x", "c/p/x", "d/old/x"] {
         scene.target(name, 2_900);
     }
-    assert!(scene.enforce().is_empty(), "four namespaces just fit");
+    assert!(scene.enforce().is_empty(), "the targets of four namespaces fit");
     scene.target("kubewarm-system/p/own", 2_000);
     scene.list("kubewarm-system", "kubewarm-system/p/own");
-    // Tenants stop although the operator's target crosses the limit. Of equal targets, the newest
-    // stops.
+    // A tenant's target stops, although the target in the operator namespace exceeds the limit. Of
+    // several targets of the same size, the target of the newest profile stops.
     assert_eq!(scene.enforce(), ["c/p/x"]);
 }
 

@@ -11,7 +11,7 @@ fn sized(namespace: &str, name: &str, generation: i64, spec_bytes: u64) -> Clust
     ClusterProfile { spec_bytes, ..profile(namespace, name, generation, targets(&["pods"])) }
 }
 
-/// The same profile after an edit to a small invalid spec.
+/// The profile `name` in generation 2, after an edit to a small invalid spec.
 fn emptied(namespace: &str, name: &str) -> ClusterProfile {
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"not a key": "x"}});
@@ -53,7 +53,8 @@ fn last_valid_specs_are_limited_per_namespace_and_dropped_ones_are_reported() {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!(desired(&outcome).len(), 3, "one informer per namespace");
-    // Free capacity does not restore a dropped spec, and the message stays.
+    // Capacity that another profile frees does not restore a dropped spec, so the message about
+    // this spec stays.
     found[0] = sized("a", "p1", 3, 1);
     let (kept, texts) = running(&run(&found));
     assert_eq!(kept[..2], ["a/p1", "a/p2"]);

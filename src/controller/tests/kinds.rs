@@ -59,7 +59,7 @@ fn one_incomplete_discovery_response_drops_no_store() {
     assert!(desired(&outcome).is_empty());
     assert_eq!(refused(&outcome).reason, RefusalReason::UnknownResource);
     let fresh = run(&mut self::reconciler(), &found, &cluster);
-    assert!(desired(&fresh).is_empty(), "it was never served");
+    assert!(desired(&fresh).is_empty(), "discovery never listed the kind to this reconciler");
 }
 
 #[test]

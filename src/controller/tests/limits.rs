@@ -18,7 +18,7 @@ fn with(limits: &Value) -> Value {
     json!({"targets": [target("configmaps"), target("pods")], "limits": limits})
 }
 
-/// Sets the usage of the informer of this kind to `objects` of 1 KiB each.
+/// Sets the usage of the informer for `kind` to `objects` objects of 1 KiB each.
 fn holds(cluster: &Tables, outcome: &ReconcileResult, kind: &str, objects: u64) {
     let keys = outcome.desired.keys().filter(|key| key.resource.resource() == kind);
     keys.for_each(|key: &InformerKey| cluster.gauge(key).set(objects, objects << 10));
@@ -59,7 +59,7 @@ fn only_the_target_that_exceeds_the_limit_stops() {
         "the informer still counts for permissions and the status"
     );
     assert!(target(&outcome, 1).limited.is_none());
-    // The store was dropped, and the target stays stopped.
+    // The target stays stopped, although its store no longer counts against the limit.
     let outcome = run(&mut reconciler, &found, &cluster);
     assert!(outcome.exceeded.is_empty() && target(&outcome, 0).is_stopped());
 }
@@ -145,7 +145,7 @@ fn a_full_process_stops_a_tenant_before_the_operator_namespace() {
     assert_eq!((overrun.bound, overrun.measure), (LimitScope::Process, LimitKind::Memory));
 }
 
-/// A hundred profiles of one namespace with 32 targets each, which select nothing.
+/// A hundred profiles of one namespace. Each has 32 targets whose selectors match no object.
 fn crowd(namespace: &str) -> Vec<ClusterProfile> {
     let spec = |n: usize| {
         let target = |at: usize| {
@@ -162,7 +162,7 @@ fn idle_informers_count_and_informers_beyond_the_limit_never_start() {
     const MIB: u64 = 1 << 20;
     let found = crowd("a");
     let all = run(&mut reconciler(), &found, &Tables::default());
-    assert_eq!(all.desired.len(), 1_000, "the limit of informers per namespace");
+    assert_eq!(all.desired.len(), 1_000, "a namespace may have 1,000 informers");
     for (limits, bytes) in [
         (memory_limits(Some(48 * MIB), None), 48 * MIB),
         (memory_limits(Some(48 * MIB), Some(12 * MIB)), 12 * MIB),
@@ -174,9 +174,9 @@ fn idle_informers_count_and_informers_beyond_the_limit_never_start() {
         let last = targets.rfind(|target| target.limited.is_some()).unwrap();
         let overrun = last.limited.unwrap().overrun;
         assert_eq!((overrun.reached, overrun.others), (INFORMER_BYTES, bytes));
-        // Readiness waits only for informers that run.
+        // Readiness depends only on the informers of running targets.
         assert_eq!(running_informers(&outcome.observed).len(), outcome.desired.len());
-        // Running targets continue.
+        // A second reconciliation keeps the running targets.
         let again = run(&mut reconciler, &found, &cluster);
         assert_eq!(desired(&again), desired(&outcome));
     }

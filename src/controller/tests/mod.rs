@@ -41,15 +41,16 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// A cluster that serves configmaps, pods and nodes in v1, and the kinds that a test adds.
-/// Informers are synced if listed.
+/// A cluster that serves configmaps, pods and nodes in v1, and the kinds that a test adds. The
+/// informers in `synced` count as synced.
 struct Tables {
     kinds: BTreeMap<&'static str, (&'static str, bool)>,
     synced: BTreeSet<InformerKey>,
     faults: BTreeMap<InformerKey, FaultReason>,
     lost: BTreeSet<InformerKey>,
     names: Vec<&'static str>,
-    /// Simulates that the selectors' stores were emptied after the reports were taken.
+    /// If true, the store of namespaces is empty, as if it was purged after the reports were
+    /// created.
     are_emptied: bool,
     gauges: Mutex<BTreeMap<InformerKey, Arc<UsageMeter>>>,
 }
@@ -159,7 +160,7 @@ fn reconciler() -> Reconciler {
     reconciler_of(operator_scope("kubewarm-system", WatchedNamespaces::Everywhere))
 }
 
-/// A reconciler without process limits.
+/// A reconciler with the default limits, which do not limit memory.
 fn reconciler_of(scope: OperatorScope) -> Reconciler {
     let admission = ProfileAdmission::new(Arc::clone(&scope.namespace));
     Reconciler::new(scope, OperatorLimits::default(), ListPolicy::default(), admission)
@@ -171,7 +172,7 @@ fn reconciler_within(limits: OperatorLimits) -> Reconciler {
     Reconciler::new(scope, limits, ListPolicy::default(), admission)
 }
 
-/// Limits with only the memory limits changed.
+/// The default limits with these memory limits in addition.
 fn memory_limits(bytes: Option<u64>, namespace_bytes: Option<u64>) -> OperatorLimits {
     OperatorLimits { bytes, namespace_bytes, ..OperatorLimits::default() }
 }
@@ -213,7 +214,7 @@ fn equal_informers_of_two_profiles_are_one_with_the_strictest_settings() {
     let (informer, mode) = outcome.desired.values().next().unwrap();
     assert_eq!(*mode, ProfileMode::Active);
     assert_eq!(informer.tuning.max_staleness, Duration::from_secs(30));
-    assert_eq!(&*informer.tuning.member_of.profile.name, "two", "higher priority");
+    assert_eq!(&*informer.tuning.member_of.profile.name, "two", "it has the higher priority");
 }
 
 #[test]
@@ -252,7 +253,11 @@ fn a_planned_profile_starts_no_informer_and_is_unchanged_until_edited() {
     assert_eq!(desired(&outcome), Vec::<String>::new());
     let again = run(&mut reconciler, &planned, &cluster);
     assert_eq!(first(&again), first(&outcome), "a changed profile would restart its forecast");
-    assert_eq!(first(&outcome).targets[0].informers.len(), 1, "its informer is declared");
+    assert_eq!(
+        first(&outcome).targets[0].informers.len(),
+        1,
+        "the accepted target's informer is declared"
+    );
     let names: Vec<_> = accepted(first(&outcome)).map(|target| &*target.name).collect();
     assert_eq!((names, first(&outcome).mode), (vec!["pods"], ProfileMode::Plan));
 

@@ -1,9 +1,9 @@
-//! Tests of limits while old informers still serve an edited target, so that both count.
+//! Tests of limits after an edit, while the informers from before and after the edit both count.
 
 use super::*;
 use kubewarm_api::model::{DeclaredTarget, INFORMER_BYTES};
 
-/// A spec with the `pods` of this `app`, and configmaps.
+/// A spec with two targets: the pods with the label `app`, and configmaps.
 fn spec(app: &str, limits: &Value) -> Value {
     let mut spec = targets(&["pods", "configmaps"]);
     spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": app}});
@@ -13,7 +13,8 @@ fn spec(app: &str, limits: &Value) -> Value {
     spec
 }
 
-/// Sets the usage of the informers whose names contain `informer` to `objects` of 1 KiB each.
+/// Sets the usage of each informer whose name contains `informer` to `objects` objects of 1 KiB
+/// each.
 fn hold(cluster: &Tables, outcome: &ReconcileResult, informer: &str, objects: u64) {
     let mut found = 0;
     for key in outcome.desired.keys().filter(|key| key.to_string().contains(informer)) {
@@ -52,7 +53,7 @@ fn edited(
     (new, outcome)
 }
 
-/// Bytes for `kib` KiB of objects and this number of informers.
+/// Bytes of `kib` KiB of objects and the fixed memory of `informers` informers.
 fn memory(kib: u64, informers: u64) -> u64 {
     (kib << 10) + informers * INFORMER_BYTES
 }
@@ -143,7 +144,7 @@ fn statuses_count_for_the_limit_of_their_namespace() {
     let overrun = first(&outcome).targets[0].limited.unwrap().overrun;
     assert_eq!((overrun.limit, overrun.others), (memory(300, 1), 150 << 10));
     let outcome = run(&mut reconciler, &small, &cluster);
-    assert_eq!(stopped(&outcome), ["a/p"], "the retry is later");
+    assert_eq!(stopped(&outcome), ["a/p"], "the target is retried only after 10 minutes");
     let outcome = reconciler.reconcile(&small, &cluster.cluster(), None, Duration::from_mins(13));
     assert_eq!(stopped(&outcome), [""; 0]);
 }
@@ -184,7 +185,7 @@ fn a_new_version_counts_while_the_old_one_serves() {
     assert!(!pods(&outcome).is_stopped());
 }
 
-/// A profile that reads `pods` as an account, in the namespaces that a selector matches.
+/// A profile that reads pods as a ServiceAccount, in the namespaces that a selector matches.
 fn selecting(namespace: &str, limits: &Value) -> ClusterProfile {
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] =
@@ -217,7 +218,7 @@ fn a_selectors_namespaces_count_only_for_their_tenant() {
         assert!(stopped.is_stopped());
         let overrun = stopped.limited.unwrap().overrun;
         assert_eq!((overrun.reached, overrun.expected), (memory(101, 3), Some(0)), "{bounds:?}");
-        assert_eq!(stopped.informers.len(), 2, "the informers still count for permissions");
+        assert_eq!(stopped.informers.len(), 2, "a stopped target still declares its informers");
     }
 }
 
@@ -247,7 +248,11 @@ fn a_target_with_too_many_informers_stops_if_its_namespaces_do_not_fit() {
     hold(&cluster, &outcome, "namespaces.v1", 101);
     let outcome = run(&mut reconciler, &found, &cluster);
     assert!(outcome.desired.is_empty() && pods(&outcome).is_stopped());
-    assert_eq!(pods(&outcome).limited.unwrap().overrun.expected, None, "the number is unknown");
+    assert_eq!(
+        pods(&outcome).limited.unwrap().overrun.expected,
+        None,
+        "the number of objects is unknown"
+    );
 }
 
 #[test]

@@ -43,8 +43,8 @@ impl ClientProvider for Empty {
     }
 }
 
-/// Reconciles once a second with `forecasts`. Returns for each second whether the first target was
-/// accepted.
+/// Reconciles once a second with `forecasts`. Returns for each second whether the reconciler
+/// accepted the first target.
 async fn accepted_by_second(
     reconciler: &mut Reconciler,
     forecasts: &Forecaster,

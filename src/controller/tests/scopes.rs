@@ -1,4 +1,4 @@
-//! Tests of scopes: which ones a profile may use, and which namespaces they contain.
+//! Tests of target scopes: which scopes a profile may use, and which namespaces a scope contains.
 
 use super::{Tables, desired, first, profile, reconciler, refused, run, sync, targets};
 use kubewarm_api::model::{NamespaceCheck, RefusalReason};
@@ -30,7 +30,7 @@ fn only_profiles_in_the_operator_namespace_read_other_namespaces() {
         let found = profile("a", "p", 1, spec);
         let outcome = run(&mut reconciler(), &[found], &Tables::default());
         let informers = desired(&outcome);
-        assert!(!informers.is_empty(), "that account's RBAC decides: {scope}");
+        assert!(!informers.is_empty(), "the ServiceAccount's RBAC decides: {scope}");
         assert!(
             informers.iter().all(|informer| informer.ends_with(", as ServiceAccount a/reader")),
             "{informers:?}"
@@ -78,7 +78,11 @@ fn a_selector_follows_its_namespaces_and_can_match_none() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(desired(&outcome), ["namespaces.v1 in the cluster, labels x in (y), metadata only"]);
-    assert_eq!(first(&outcome).targets[0].serving, None, "its informers are not known yet");
+    assert_eq!(
+        first(&outcome).targets[0].serving,
+        None,
+        "the target's informers are not known yet"
+    );
 
     sync(&mut cluster, &outcome);
     let outcome = run(&mut reconciler, &found, &cluster);

@@ -40,7 +40,11 @@ fn combined_indexes_are_bounded_and_the_latest_profile_reports_omitted_ones() {
     found.push(profile("kubewarm-system", "latest", 1, indexing(48)));
     let outcome = run(&mut reconciler, &found, &Tables::default());
     assert_eq!(outcome.desired.len(), 2);
-    assert_eq!(left_out(&outcome), [("a/aaa".to_owned(), 16)], "other namespaces do not count");
+    assert_eq!(
+        left_out(&outcome),
+        [("a/aaa".to_owned(), 16)],
+        "indexes of other namespaces' profiles do not count"
+    );
 }
 
 #[test]
@@ -187,7 +191,6 @@ fn settings_of_a_paused_profile_are_ignored_while_another_is_active() {
     assert_eq!(governed(&[paused]), ("a/q".to_owned(), 10));
 }
 
-/// Creates namespace names with a static lifetime.
 fn names(count: usize) -> Vec<&'static str> {
     (0..count).map(|n| &*format!("n{n}").leak()).collect()
 }
@@ -211,7 +214,7 @@ fn a_profile_beyond_its_informer_limit_is_refused_and_serves_its_old_generation(
     assert!(message.starts_with("targets[pods].scope: 2049 informers"), "{message}");
     assert_eq!(outcome.desired.len(), PER_PROFILE, "the old informers keep serving");
     let fresh = run(&mut self::reconciler(), &found, &cluster);
-    assert_eq!(fresh.desired.len(), 1, "the namespaces are still watched");
+    assert_eq!(fresh.desired.len(), 1, "the selector's informer still runs");
 
     cluster.names.truncate(5);
     let outcome = run(&mut reconciler, &found, &cluster);
@@ -264,7 +267,7 @@ fn the_profiles_of_a_namespace_share_a_limit_except_in_the_operator_namespace() 
             found
         })
         .collect();
-    // The profile that was created last has the first name.
+    // The newest profile has the name that sorts first.
     found[0].created = Some(Timestamp::MAX);
     let accepted = |outcome: &ReconcileResult| -> Vec<bool> {
         let targets = outcome.observed.iter().map(|observed| &observed.declared.targets);

@@ -1,8 +1,9 @@
-//! Tests of an operator without a ClusterRole.
+//! Tests of an operator that has no ClusterRole and watches only some namespaces.
 
 use super::*;
 
-/// Returns the target with this scope, and the desired informers.
+/// Reconciles a profile of `namespace` whose only target has this scope. The operator watches the
+/// namespaces `kubewarm-system` and `a`.
 fn outcome(namespace: &str, scope: &Value) -> ReconcileResult {
     let watched = WatchedNamespaces::Namespaces(["kubewarm-system".into(), "a".into()].into());
     let mut spec = targets(&[if scope["type"] == "Cluster" { "nodes" } else { "pods" }]);
@@ -21,9 +22,10 @@ fn scopes_that_need_a_cluster_role_are_refused_by_name() {
         assert_eq!(refusal.reason, RefusalReason::ScopeNotAvailable, "{scope}");
         let kind = scope["type"].as_str().unwrap();
         assert!(refusal.message.contains(kind) && refusal.message.contains("use type Namespaces"));
-        // A refused selector does not watch namespaces either.
+        // For a refused namespace selector, no informer watches namespaces.
         assert!(desired(&found).is_empty(), "{scope}");
-        // A refusal that no ClusterRole would change has precedence.
+        // A tenant's profile may not use this scope even with a ClusterRole, so this reason has
+        // precedence.
         let reason = refused(&outcome("a", &scope)).reason;
         assert_eq!(reason, RefusalReason::CrossNamespaceNotAllowed, "{scope}");
     }

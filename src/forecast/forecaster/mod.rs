@@ -1,7 +1,7 @@
 //! Keeps the forecasts of all planned profiles up to date.
 //!
-//! A forecast is computed when its profile is planned or edited, then every 10 minutes, and soon
-//! after a refused informer gets access.
+//! The forecaster computes a profile's forecast when the profile is planned or edited, and then
+//! every 10 minutes. It also computes a forecast soon after an informer without access gets access.
 
 #[cfg(test)]
 mod tests;
@@ -25,28 +25,30 @@ use tokio_util::sync::CancellationToken;
 
 /// Interval between two forecasts of one profile.
 const HOLDS: Duration = Duration::from_mins(10);
-/// Delay after a selector's namespaces were listed, until the controller declares their informers.
+/// Delay before the next survey if the declared informers do not match the namespaces that a
+/// selector matches. The controller declares other informers within this time.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Minimum interval between two forecasts of one profile after a change of permissions.
+/// Minimum interval between two forecasts of one profile if the second one starts because an
+/// informer got access.
 const REGRANTED: Duration = Duration::from_secs(15);
-/// Interval at which due forecasts start.
+/// Interval at which the forecaster starts due forecasts.
 const TICK: Duration = Duration::from_secs(1);
-/// Maximum number of profiles that are surveyed in parallel, in total and per namespace.
+/// Maximum number of profiles that are surveyed in parallel.
 const AT_ONCE: usize = 4;
+/// Maximum number of profiles of one namespace that are surveyed in parallel.
 const NAMESPACE_AT_ONCE: usize = 1;
-/// Delay before each request of the operator's surveyor. With the limits above, it allows at most
-/// 20 requests a second, and 5 for one namespace.
+/// Delay before each request of a survey. Together with the limits on parallel surveys, it limits
+/// forecasts to 20 requests a second, and to 5 for one namespace.
 pub const REQUEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Receives planned profiles and returns their forecasts. Clones share them.
+/// Receives planned profiles and returns their forecasts. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Forecaster {
     state: Arc<Mutex<ForecastState>>,
     changed: watch::Sender<()>,
 }
 
-/// Planned profiles with their forecasts. The size is bounded by the number of planned profiles and
-/// selectors.
+/// The planned profiles with their forecasts, and the namespaces that their selectors match.
 #[derive(Debug)]
 struct ForecastState {
     entries: BTreeMap<ProfileRef, ForecastEntry>,
@@ -57,22 +59,23 @@ struct ForecastState {
 #[derive(Debug)]
 struct ForecastEntry {
     declared: Arc<DeclaredProfile>,
-    /// Forecast of this generation of the profile.
+    /// Forecast for the generation in `declared`; `None` until the first survey has ended.
     forecast: Option<Arc<ProfileForecast>>,
-    /// When the last survey ended.
+    /// Time at which the last survey of `declared` ended.
     surveyed_at: Option<Instant>,
 }
 
 impl Default for ForecastState {
     fn default() -> Self {
-        // A survey always returns a forecast, so the retry delay is not used.
+        // The queue's retry delays are never used, because no survey counts as failed.
         let queue = WorkQueue::new(AGAIN, HOLDS);
         Self { entries: BTreeMap::new(), queue, names: BTreeMap::new() }
     }
 }
 
 impl Forecaster {
-    /// Replaces the set of planned profiles. Forecasts of all other profiles are dropped.
+    /// Replaces the set of planned profiles. Drops the forecasts of profiles that are not in
+    /// `planned`.
     pub fn set_planned(&self, planned: impl IntoIterator<Item = Arc<DeclaredProfile>>) {
         let mut state = self.state.lock();
         let mut known = std::mem::take(&mut state.entries);
@@ -117,15 +120,17 @@ impl Forecaster {
         self.state.lock().names.get(selector).cloned()
     }
 
-    /// Returns a receiver that is notified of new names and forecasts.
+    /// Returns a receiver that is notified when a forecast or the namespaces of a selector are new.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Returns the profiles whose forecast starts now and that `admit` accepts.
+    /// Returns the profiles whose survey starts now: all due profiles for which `admit` returns a
+    /// permit.
     ///
-    /// A profile is also due if `may_read` is now true for one of its refused informers.
+    /// A profile is also due if `may_read` returns true for one of its informers that had no access
+    /// in the last survey.
     fn due<P>(
         &self,
         may_read: &impl Fn(&InformerKey) -> bool,
@@ -155,7 +160,7 @@ impl Forecaster {
         let mut state = self.state.lock();
         let ForecastState { entries, queue, .. } = &mut *state;
         queue.finish(&declared.profile);
-        // If the profile changed meanwhile, its next survey is already scheduled.
+        // If the profile changed during the survey, its next survey is already scheduled.
         if let Some(entry) = entries.get_mut(&declared.profile)
             && Arc::ptr_eq(&entry.declared, declared)
         {
@@ -174,10 +179,10 @@ impl Forecaster {
     }
 }
 
-/// Computes forecasts until `stop`, with requests through `surveyor`.
+/// Computes forecasts until `stop` is cancelled. `surveyor` sends the requests.
 ///
-/// It sends requests only while `leads` returns true. A forecast is repeated if `may_read` becomes
-/// true for one of its refused informers.
+/// New surveys start only while `leads` returns true. A profile is surveyed again if `may_read`
+/// returns true for an informer that had no access in the last survey.
 ///
 /// This function is cancel safe.
 pub async fn run(
@@ -212,8 +217,8 @@ pub async fn run(
     }
 }
 
-/// Surveys a profile. Returns `None` if the declared informers do not match the namespaces that the
-/// selectors match now.
+/// Surveys a profile. Returns `None` if the profile's declared informers are not in the namespaces
+/// that its selectors match now. The controller then declares other informers first.
 async fn survey_planned(
     forecasts: &Forecaster,
     surveyor: &CostSurveyor,
@@ -225,7 +230,8 @@ async fn survey_planned(
     for target in &profile.targets {
         let Some(selector) = &target.namespaces else { continue };
         if !listed.contains_key(&selector.key) {
-            // The survey sends the same request again and reports its error.
+            // Errors are ignored here, because the survey sends the same request again and reports
+            // its error.
             let Ok(names) = surveyor.names(&selector.key, &mut survey).await else { continue };
             forecasts.set_names(&selector.key, names.clone());
             listed.insert(&selector.key, names);
@@ -237,7 +243,7 @@ async fn survey_planned(
             .iter()
             .filter_map(|informer| informer.key.extent.namespace())
             .collect();
-        // A refused target declares no informers, even if namespaces match.
+        // A refused target declares no informers even if namespaces match, so it is not compared.
         is_current &= declared == matched || !is_accepted(target);
     }
     if !is_current {

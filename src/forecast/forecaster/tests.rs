@@ -50,7 +50,7 @@ fn a_profile_is_surveyed_every_ten_minutes_and_after_a_change() {
     assert!(get(&forecasts).is_none(), "the forecast of another generation is not returned");
 }
 
-/// An API server without objects, which records the time and the namespace of each request.
+/// An API server without objects. It records the time and the namespace of each request.
 #[derive(Default)]
 struct Noting(Arc<Mutex<Vec<(Instant, String)>>>);
 
@@ -71,7 +71,7 @@ impl ClientProvider for Noting {
     }
 }
 
-/// The maximum number of instants within one second.
+/// Returns the maximum number of elements of `times` that lie within one second.
 fn in_a_second(times: &[Instant]) -> usize {
     let second = Duration::from_secs(1);
     let within =
@@ -101,12 +101,16 @@ async fn surveys_send_five_requests_a_second_per_namespace_and_twenty_in_total()
     let _elapsed = timeout(Duration::from_mins(1), running).await;
     let noted = noted.lock();
     let all: Vec<_> = noted.iter().map(|(at, _)| *at).collect();
-    assert!((16..=20).contains(&in_a_second(&all)), "{} of all", in_a_second(&all));
+    assert!(
+        (16..=20).contains(&in_a_second(&all)),
+        "{} requests of all namespaces",
+        in_a_second(&all)
+    );
     for n in 0..6 {
         let name = format!("n{n}");
         let own = noted.iter().filter(|(_, of)| *of == name).map(|(at, _)| *at);
         let most = in_a_second(&own.collect::<Vec<_>>());
-        assert!((4..=5).contains(&most), "{most} of {name}");
+        assert!((4..=5).contains(&most), "{most} requests of {name}");
     }
 }
 
@@ -139,7 +143,10 @@ fn only_changed_informers_start_a_new_survey() {
     other.targets[1] = refused("the profiles of the namespace have 999 informers");
     other.accepted_at = HOLDS;
     forecasts.set_planned([Arc::new(other)]);
-    assert!(due(&forecasts, nothing, now + HOLDS / 2).is_empty(), "its informers are the same");
+    assert!(
+        due(&forecasts, nothing, now + HOLDS / 2).is_empty(),
+        "the profile's informers are the same"
+    );
     let mut other = DeclaredProfile::clone(&first);
     other.targets[0].informers = [spec("pods", "a"), spec("pods", "b")].into();
     forecasts.set_planned([Arc::new(other)]);

@@ -1,4 +1,5 @@
-//! Requests a sample of each informer's objects, with the informer's identity and within limits.
+//! Samples the objects that each informer of a profile would list. The requests use the informer's
+//! identity and are limited in number, rate and time.
 
 #[cfg(test)]
 mod tests;
@@ -29,43 +30,45 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// Number of objects in the first page of each informer.
+/// Maximum number of objects in the first page of each informer.
 const FIRST: u32 = 20;
-/// Maximum number of sampled objects per kind. That is enough to train the compression dictionary
-/// that all of them would share.
+/// Maximum number of sampled objects per kind. This number is enough to train the compression
+/// dictionary that all objects of a kind share.
 const OBJECTS: usize = 1_000;
-/// Maximum size of the sampled objects per kind, in bytes.
+/// Maximum total size of the sampled objects of one kind, in bytes.
 const BYTES: usize = 8 << 20;
-/// Page size for counting objects.
+/// Page size of the lists that only count objects.
 const COUNTED: u32 = 500;
-/// Maximum number of pages for counting the objects of one informer, which is 20,000 objects. Only
-/// lists with selectors need that; for others the API server returns the number.
+/// Maximum number of pages that count the objects of one informer. 40 pages have 20,000 objects.
+/// Only lists with selectors need such pages; for all other lists the API server returns the number
+/// of objects.
 const PAGES: u32 = 40;
-/// Maximum number of requests for one profile. That is enough for a hundred informers.
+/// Maximum number of requests for one profile, which is enough for 100 informers.
 const REQUESTS: u32 = 512;
 /// Maximum number of requests of one access check.
 const ACCESS_CHECK_REQUESTS: u32 = 3;
 /// Maximum duration of one profile's survey.
 const TIME: Duration = Duration::from_mins(3);
 
-/// Estimates the costs of profiles.
+/// Estimates the costs of profiles from samples that it requests from the API server.
 pub struct CostSurveyor {
     clients: Arc<dyn ClientProvider>,
     strategies: ListMethodSupport,
     request_pause: Duration,
     buckets: NamespaceBuckets,
-    /// Whether the survey checks the access of each informer's identity.
+    /// Whether the survey runs an access check for each informer.
     has_access_checks: bool,
 }
 
-/// The remaining requests and the sample of one profile's survey.
+/// The sample of one profile's survey, and the requests and time that remain.
 pub(super) struct ProfileSurvey {
-    /// The namespace whose rate limit is charged.
+    /// The profile's namespace. The survey's requests count against the rate limit of this
+    /// namespace.
     payer: Arc<str>,
     requests: u32,
     until: Instant,
     sample: StoreSample,
-    /// Number and bytes of the sampled objects, by kind.
+    /// Number and total size in bytes of the sampled objects, by kind.
     sampled: BTreeMap<DictionaryKey, (usize, usize)>,
 }
 
@@ -87,18 +90,19 @@ impl CostSurveyor {
         }
     }
 
-    /// Disables access checks, for a command whose user is not the identity that will read.
+    /// Disables access checks, for a command that sends requests with its user's identity instead
+    /// of the informers' identities.
     #[must_use]
     pub fn without_access_checks(self) -> Self {
         Self { has_access_checks: false, ..self }
     }
 
-    /// Takes `requests` of the remaining requests, and waits: `request_pause` for each, and the rate
-    /// limit.
+    /// Takes `requests` from the survey's remaining requests. Then waits `request_pause` for each
+    /// request, and for the rate limit of the profile's namespace.
     ///
     /// # Errors
     ///
-    /// [`FaultReason::Throttled`] if too few requests remain.
+    /// [`FaultReason::Throttled`] if too few requests remain or the survey's time has passed.
     async fn start_requests(
         &self,
         requests: u32,
@@ -113,12 +117,13 @@ impl CostSurveyor {
         Ok(())
     }
 
-    /// Returns the namespaces that a selector matches, except those that are being deleted.
+    /// Returns the namespaces that a selector matches, except namespaces whose deletion has
+    /// started.
     ///
     /// # Errors
     ///
-    /// Returns the [`RequestFault`] of a page, [`FaultReason::TooLarge`] for more than 20,000 names, or
-    /// [`FaultReason::Throttled`] if no requests remain.
+    /// Returns the [`RequestFault`] of a page, [`FaultReason::TooLarge`] for more than 20,000
+    /// names, or [`FaultReason::Throttled`] if no requests remain.
     pub(super) async fn names(
         &self,
         selector: &InformerKey,
@@ -144,19 +149,20 @@ impl CostSurveyor {
         Err(RequestFault::new(FaultReason::TooLarge, "the selector finds too many namespaces"))
     }
 
-    /// Samples every informer of `profile`. The forecast lists everything that could not be
-    /// determined.
+    /// Samples the objects of every informer of `profile`. The caveats of the forecast name
+    /// informers whose cost is unknown.
     ///
     /// # Cost
     ///
-    /// Three to five requests per informer, and up to 40 more with selectors. In total at most 512
-    /// requests, the last one sent within 3 minutes. Up to 1,000 compressed objects of each kind
-    /// are in memory meanwhile.
+    /// Sends three to five requests per informer, and up to 40 more for an informer with selectors.
+    /// Sends at most 512 requests in total, the last one within 3 minutes. During the survey, up to
+    /// 1,000 compressed objects of each kind are in memory.
     pub async fn survey(&self, profile: &DeclaredProfile) -> ProfileForecast {
         self.survey_in(profile, ProfileSurvey::of(profile)).await
     }
 
-    /// Samples every informer of `profile`, with the remaining requests of `survey`.
+    /// Samples the objects of every informer of `profile`, with the requests that remain in
+    /// `survey`.
     pub(super) async fn survey_in(
         &self,
         profile: &DeclaredProfile,
@@ -170,7 +176,7 @@ impl CostSurveyor {
                 found.insert(spec.key.clone(), self.informer(spec, &mut survey).await);
             }
         }
-        // Training a dictionary blocks the thread.
+        // The measurement trains compression dictionaries, which would block an async thread.
         let sample = survey.sample;
         let weights = tokio::task::spawn_blocking(move || sample.measure()).await;
         forecast(profile, &found, &weights.unwrap_or_default())
@@ -203,8 +209,8 @@ impl CostSurveyor {
             for (verb, answer) in [(Verb::List, list), (Verb::Watch, watch)] {
                 if let AccessDecision::Refused(_) = answer {
                     found.refused.insert(verb);
-                    // The missing permission is reported separately, and the error of the list adds
-                    // nothing.
+                    // The forecast reports the missing permission separately, so the 403 of the
+                    // list is no further problem.
                     found.problem = None;
                 }
             }
@@ -212,7 +218,7 @@ impl CostSurveyor {
         found
     }
 
-    /// Counts the objects, and adds some of them to the sample.
+    /// Counts the informer's objects, and adds the first objects to the sample.
     async fn list(
         &self,
         spec: &InformerSpec,
@@ -286,15 +292,15 @@ impl ProfileSurvey {
         }
     }
 
-    /// Takes `count` of the remaining requests. Returns false if too few remain or the time is
-    /// over.
+    /// Takes `count` from the remaining requests. Returns `false` if too few requests remain or the
+    /// survey's time has passed.
     fn take_requests(&mut self, count: u32) -> bool {
         let left = self.requests.checked_sub(count).filter(|_| Instant::now() < self.until);
         self.requests = left.unwrap_or(0);
         left.is_some()
     }
 
-    /// Returns how many more objects of the informer's kind the sample needs.
+    /// Returns the number of objects of the informer's kind that the sample still lacks.
     fn missing_samples(&self, key: &InformerKey) -> u32 {
         let (objects, bytes) = self.sampled.get(&dictionary_key(key)).copied().unwrap_or_default();
         let by_size = BYTES.saturating_sub(bytes) / bytes.checked_div(objects).unwrap_or(1).max(1);
@@ -331,7 +337,7 @@ impl InformerSurvey {
 
 impl std::fmt::Debug for CostSurveyor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The clients contain credentials.
+        // The output omits the clients, because they contain credentials.
         f.debug_struct("CostSurveyor").finish_non_exhaustive()
     }
 }

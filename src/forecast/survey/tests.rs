@@ -6,7 +6,7 @@ use kubewarm_api::model::InformerScope;
 use std::{convert::Infallible, sync::atomic::AtomicU32, sync::atomic::Ordering};
 use tower::service_fn;
 
-/// An API server with these items, which counts its requests.
+/// An API server whose lists contain these items. It counts its requests.
 struct Holding(&'static str, Arc<AtomicU32>);
 
 impl ClientProvider for Holding {
@@ -50,7 +50,8 @@ async fn a_selector_ignores_namespaces_that_are_being_deleted() {
 #[tokio::test(start_paused = true)]
 async fn a_survey_takes_three_requests_per_informer() {
     let (forecast, requests) = survey(10, Duration::ZERO).await;
-    // One more request reads the version of the API server.
+    // Each of the 10 informers needs three requests. One more request reads the API server's
+    // version.
     assert_eq!((requests, forecast.total.certainty), (31, PlanCertainty::Estimate));
 }
 

@@ -3,7 +3,7 @@
 use super::{GRANT, NOTHING, RAISE, ReasonRow, WAIT};
 use crate::status::reasons::ConditionReason;
 
-/// By condition, the gravest first.
+/// The reasons, sorted by condition and then by severity, the most severe reason first.
 pub(super) const DATA: &[ReasonRow] = &[
     ReasonRow::new(
         "Warm",

@@ -1,5 +1,5 @@
-//! The cause, the next step, the severity and the Events of each reason. A test generates
-//! `docs/reference/conditions.md` from this module.
+//! For each reason of a condition: the cause, the next step for the user, the severity and the
+//! Events. A test generates `docs/reference/conditions.md` from this module.
 
 mod data;
 mod profile;
@@ -15,32 +15,34 @@ use strum::VariantArray as _;
 /// A reason with its explanation for users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReasonEntry {
-    /// The condition's type, the Event's type, or empty for a problem.
+    /// Type of the condition or Event; empty for a problem.
     pub type_: &'static str,
-    /// The condition's status; empty for others.
+    /// Status of the condition; empty for an Event or a problem.
     pub status: &'static str,
     pub reason: &'static str,
-    /// Why it occurs, in one sentence.
+    /// Why the reason occurs, in one sentence.
     pub cause: &'static str,
-    /// What to do, in one sentence.
+    /// What the user can do, in one sentence.
     pub next: &'static str,
 }
 
 /// Every reason that a status or an Event can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// Sorted by condition and severity, the most severe first.
+    /// Reasons of conditions, sorted by condition and then by severity, the most severe reason
+    /// first.
     pub conditions: Vec<ReasonEntry>,
     pub events: Vec<ReasonEntry>,
-    /// Reasons that only `targets[].problems` has.
+    /// Reasons that occur only in `targets[].problems`.
     pub problems: Vec<ReasonEntry>,
 }
 
-/// Reasons of the Events about a condition: of the warning when the condition gets a reason, and of
-/// the Event when the condition becomes true again.
+/// The reasons of two Events about a condition. kubewarm sends a warning with the first reason when
+/// the condition gets its reason. kubewarm sends an Event with the second reason when the condition
+/// becomes true again.
 type Events = (&'static str, Option<&'static str>);
 
-/// A reason of one condition.
+/// One reason that a condition can have, with its explanation and its Events.
 #[derive(Clone, Copy, Debug)]
 struct ReasonRow {
     condition: &'static str,
@@ -67,7 +69,8 @@ impl ReasonRow {
     }
 }
 
-// The head of the page explains these next steps.
+// Next steps that many reasons share. The introduction of `docs/reference/conditions.md` explains
+// them.
 const NOTHING: &str = "None.";
 const EDIT: &str = "Edit.";
 const GRANT: &str = "Grant.";
@@ -75,7 +78,7 @@ const WAIT: &str = "Wait.";
 const LOOK: &str = "Status.";
 const RAISE: &str = "Raise.";
 
-/// Events: type, reason, cause, next.
+/// Explanations of Events. Each row contains the Event's type, reason, cause and next step.
 const EVENTS: &[[&str; 4]] = &[
     [NORMAL, READY, "All required targets are warm and fresh.", NOTHING],
     [WARNING, NOT_READY, "`Ready` became `False`; the note has the reason.", LOOK],
@@ -128,28 +131,30 @@ const EVENTS: &[[&str; 4]] = &[
     ],
 ];
 
-/// The reasons of all conditions, sorted by condition and then by severity, the most severe first.
+/// Returns the reasons of all conditions, sorted by condition and then by severity, the most severe
+/// reason first.
 fn rows() -> impl Iterator<Item = &'static ReasonRow> {
     profile::PROFILE.iter().chain(data::DATA)
 }
 
-/// The rank of a reason of a condition: less is graver. `None` if the condition has no such reason.
+/// Returns the rank of a reason of a condition; a smaller rank is more severe. Returns `None` if
+/// the condition has no such reason.
 pub(super) fn rank(condition: &str, reason: &str) -> Option<usize> {
     rows().position(|row| row.condition == condition && row.reason.as_str() == reason)
 }
 
-/// Whether a condition can have this status for this reason.
+/// Whether a condition can have this status with this reason.
 pub(super) fn has_row(condition: &str, status: &str, reason: ConditionReason) -> bool {
     let row = |row: &ReasonRow| [row.condition, row.status] == [condition, status];
     rows().any(|it| row(it) && it.reason == reason)
 }
 
-/// The Events of a reason.
+/// Returns the reasons of the Events that a condition with this reason sends.
 pub(super) fn events(condition: &str, reason: &str) -> Option<Events> {
     rows().nth(rank(condition, reason)?)?.events
 }
 
-/// The meaning of every reason, for the documentation.
+/// Returns the explanation of every reason, for the documentation.
 #[must_use]
 pub fn reference() -> Reference {
     let condition = |row: &ReasonRow| ReasonEntry {
@@ -187,7 +192,7 @@ pub fn reference() -> Reference {
     }
 }
 
-/// The cause of a failed request, and what to do.
+/// Returns the cause of a failed request, and the next step for the user.
 const fn fault(reason: FaultReason) -> [&'static str; 2] {
     match reason {
         FaultReason::Forbidden => ["The API server refuses the request with 403.", GRANT],

@@ -1,9 +1,10 @@
-//! Reasons of the conditions that only profiles have, and of `Accepted`.
+//! Reasons of the condition `Accepted`, and of the conditions that profiles have and targets do not
+//! have.
 
 use super::{EDIT, GRANT, LOOK, NOTHING, RAISE, ReasonRow, WAIT};
 use crate::status::reasons::ConditionReason;
 
-/// By condition, the gravest first.
+/// The reasons, sorted by condition and then by severity, the most severe reason first.
 pub(super) const PROFILE: &[ReasonRow] = &[
     ReasonRow::new(
         "Ready",

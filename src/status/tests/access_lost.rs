@@ -1,4 +1,4 @@
-//! Tests of a profile's status after access to an informer was lost, for both `onAccessLost`
+//! Tests of a profile's status after one of its informers lost access, for both `onAccessLost`
 //! policies.
 
 use super::fixtures::{World, declared, message, pods, state, target};
@@ -10,7 +10,7 @@ use kubewarm_api::{
 use kubewarm_cache::informer::{AccessLoss, InformerPhase, InformerReport, Verb};
 use std::time::Duration;
 
-/// Report of a synced informer that lost access `seconds` ago.
+/// Returns the report of a synced informer that lost access `seconds` ago.
 fn lost(world: &World, seconds: u64) -> InformerReport {
     let at = world.clock.mono.checked_sub(Duration::from_secs(seconds)).unwrap();
     let ago = SignedDuration::from_secs(i64::try_from(seconds).unwrap());
@@ -24,7 +24,7 @@ fn status(world: &World, policy: AccessLossPolicy) -> CacheProfileStatus {
     world.compute(&DeclaredProfile { on_access_lost: policy, ..profile }, None)
 }
 
-/// `Warm`, `Fresh` and the number of objects.
+/// Returns status and reason of `Warm` and `Fresh`, and the number of objects.
 fn summary(status: &CacheProfileStatus) -> (String, String, Option<i64>) {
     let [warm, fresh] = ["Warm", "Fresh"].map(|type_| state(&status.conditions, type_));
     (warm, fresh, status.objects)

@@ -1,4 +1,4 @@
-//! Tests that map reports of informers to conditions.
+//! Tests of the conditions that the status derives from informers' reports.
 
 use super::fixtures::{
     World, declared, key, message, one, pods, serving, spec, state, summary, target,
@@ -132,9 +132,16 @@ fn only_refusals_that_need_an_edit_set_stalled() {
         assert_eq!(state(&status.conditions, "Accepted"), format!("False/{reason}"));
         assert_eq!(state(&status.conditions, "Ready"), ready, "{reason}");
         assert_eq!(state(&status.conditions, "Stalled"), stalled, "{reason}");
-        assert_eq!(state(&status.targets[0].conditions, "Warm"), "True/Synced", "the other target");
+        assert_eq!(
+            state(&status.targets[0].conditions, "Warm"),
+            "True/Synced",
+            "the other target stays warm"
+        );
         let text = message(&status.conditions, "Accepted");
-        assert_eq!(text, "the message of the refusal", "it names the target by its field");
+        assert_eq!(
+            text, "the message of the refusal",
+            "the refusal's message already names the target"
+        );
     }
 }
 
@@ -220,12 +227,20 @@ fn an_edited_target_reports_its_new_informers_and_the_serving_generation() {
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Warm"), "False/Syncing");
     assert_eq!(status.targets[0].serving_generation, Some(2));
-    assert_eq!(status.targets[0].objects, Some(10), "objects of the old informer, which serves");
+    assert_eq!(
+        status.targets[0].objects,
+        Some(10),
+        "the objects are those in the serving informer's store"
+    );
 
     world.runs(pods("new"), world.watching());
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Warm"), "True/Synced");
-    assert_eq!(status.targets[0].serving_generation, Some(3), "before the controller has noticed");
+    assert_eq!(
+        status.targets[0].serving_generation,
+        Some(3),
+        "the status reports the generation before the controller reconciles"
+    );
 }
 
 #[test]
@@ -244,7 +259,7 @@ fn the_deadline_is_met_missed_or_unknown() {
     assert_eq!(status(2, true), "True/DeadlineMet");
     assert_eq!(status(1, true), "False/DeadlineMissed");
     assert_eq!(status(30, false), "Unknown/Warming");
-    assert_eq!(status(9, false), "False/DeadlineMissed", "10 s have passed");
+    assert_eq!(status(9, false), "False/DeadlineMissed", "the deadline has passed");
 }
 
 #[test]
@@ -296,7 +311,7 @@ fn omitted_manifests_are_replaced_by_a_command_in_accepted() {
         assert_eq!(accepted.status, "True");
         accepted.message.clone()
     };
-    // The profile needs no elevated permission, so the missing manifest is no problem.
+    // The profile needs no elevated permissions, so the status does not miss `manifestsElevated`.
     let complete = AccessStatus { manifests: Some("kind: Role".into()), ..AccessStatus::default() };
     assert!(!message(&complete).contains("warm rbac"));
     let advice = message(&AccessStatus::default());

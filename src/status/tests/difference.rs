@@ -28,7 +28,7 @@ fn status(ready: &str, objects: i64) -> CacheProfileStatus {
     }
 }
 
-/// Seconds between the last write and the write of the changed status.
+/// Returns the minimum number of seconds between the last write and the write of `wanted`.
 fn seconds(wanted: &CacheProfileStatus) -> Option<u64> {
     write_delay(Some(&status("True", 0)), wanted).as_ref().map(Duration::as_secs)
 }
@@ -54,7 +54,7 @@ fn memory_latencies_and_times_never_cause_a_write() {
     }
     assert_eq!(seconds(&wanted), None);
     wanted.warm_targets = Some("1/1".into());
-    assert_eq!(seconds(&wanted), Some(10), "they are written with other changes");
+    assert_eq!(seconds(&wanted), Some(10), "the ignored fields do not delay another change");
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn conditions_are_written_after_one_second_details_after_ten_and_counts_after_si
     assert_eq!(seconds(&other), Some(1));
     other = status("True", 0);
     other.targets[0].name = "nodes".into();
-    assert_eq!(seconds(&other), Some(1), "another target");
+    assert_eq!(seconds(&other), Some(1), "another target counts as a changed condition");
     other = status("True", 0);
     other.conditions[0].message = "new words".into();
     assert_eq!(seconds(&other), Some(10));

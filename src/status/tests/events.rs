@@ -56,7 +56,7 @@ fn important_status_changes_send_an_event_with_a_reason() {
         (Some(ready("True")), ready("True"), vec![]),
         (Some(ready("True")), ready("False"), vec!["NotReady"]),
         (Some(ready("Unknown")), ready("False"), vec![]),
-        // Paused, and active again.
+        // The user pauses the profile and activates it again.
         (Some(ready("True")), ready("Unknown"), vec![]),
         (Some(ready("Unknown")), ready("True"), vec!["Ready"]),
         (

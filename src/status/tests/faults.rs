@@ -1,4 +1,4 @@
-//! Tests that map faults of informers to conditions.
+//! Tests of the conditions that the status derives from informers' faults.
 
 use super::fixtures::{SUBJECT, World, declared, key, message, one, pods, state, summary, target};
 use crate::status::{ObservedProfile, compute};

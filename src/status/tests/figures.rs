@@ -20,7 +20,8 @@ fn time_to_warm_is_set_once_per_generation() {
     let report = world.watching();
     let first = one(&mut world, report);
     let mut profile = declared(vec![target("pods", &[pods("a")])]);
-    // The kind was removed and returned, so the informer synced again an hour later.
+    // After an hour, the informer syncs again, for instance because its kind was removed and added
+    // again.
     world.pass(Duration::from_hours(1));
     world.runs(pods("a"), world.watching());
     let second = world.compute(&profile, Some(&first));
@@ -28,7 +29,7 @@ fn time_to_warm_is_set_once_per_generation() {
     profile.generation = 4;
     profile.accepted_at = Duration::from_secs(100 + 3_600);
     let third = world.compute(&profile, Some(&second));
-    assert_eq!(third.time_to_warm_milliseconds, Some(0), "its informers were already warm");
+    assert_eq!(third.time_to_warm_milliseconds, Some(0), "the informers were already warm");
 }
 
 #[test]
@@ -122,17 +123,21 @@ fn a_stale_target_says_when_its_data_was_last_confirmed() {
     world.runs(pods("b"), world.watching());
     let profile = declared(vec![target("pods", &[pods("a"), pods("b")])]);
     let first = world.compute(&profile, None);
-    assert_eq!(first.targets[0].last_confirmed_time, None, "it is fresh");
+    assert_eq!(first.targets[0].last_confirmed_time, None, "the target is fresh");
 
-    // The watch of the first informer is silent from here on.
+    // The watch of `pods("a")` is silent for longer than `maxStaleness`.
     world.pass(Duration::from_secs(110));
     let mut before = first;
     for _ in 0..2 {
         let status = world.compute(&profile, Some(&before));
         assert_eq!(state(&status.targets[0].conditions, "Fresh"), "False/WatchSilent");
         let time = status.targets[0].last_confirmed_time.as_ref().map(|time| time.0);
-        assert_eq!(time, Some(confirmed), "the oldest counts");
-        assert_eq!(adopt(status.clone()).targets[0].last_confirmed_time, None, "of another store");
+        assert_eq!(time, Some(confirmed), "the least recently confirmed informer counts");
+        assert_eq!(
+            adopt(status.clone()).targets[0].last_confirmed_time,
+            None,
+            "the time belongs to another process's store"
+        );
         world.pass(Duration::from_secs(5));
         before = status;
     }
@@ -218,7 +223,7 @@ fn many_problems_are_bounded_everywhere() {
     for target in &status.targets {
         assert_eq!(target.problems.len(), 16);
         assert!(target.problems.iter().all(|found| found.message.as_ref().unwrap().len() <= 512));
-        assert_eq!(target.problems[0].reason, "Forbidden", "the most severe first");
+        assert_eq!(target.problems[0].reason, "Forbidden", "the most severe problem is first");
     }
 }
 
@@ -291,7 +296,7 @@ proptest! {
         keys.sort();
         let before = keys.len();
         keys.dedup();
-        prop_assert_eq!(before, keys.len(), "the API server takes these for a key");
+        prop_assert_eq!(before, keys.len(), "namespace, reason and object are the key of the list for the API server");
         prop_assert_eq!(status.conditions.len(), 8);
     }
 }

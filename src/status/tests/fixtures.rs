@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 pub(super) const SUBJECT: &str = "system:serviceaccount:kubewarm-system:kubewarm";
 
-/// All informers with their state, and the current time.
+/// The running informers with their reports and permission states, and the current time.
 #[derive(Clone, Debug)]
 pub(in crate::status) struct World {
     pub(in crate::status) clock: ClockReading,
@@ -32,7 +32,7 @@ pub(in crate::status) struct World {
 }
 
 impl World {
-    /// A world 100 seconds after the start of the process, without running informers.
+    /// Returns a world without running informers, 100 seconds after the start of the process.
     pub(in crate::status) fn new() -> Self {
         let process_start = Instant::now();
         let clock = ClockReading {
@@ -73,7 +73,7 @@ impl World {
         })
     }
 
-    /// Permission state confirmed at the current time.
+    /// Returns a granted permission state, confirmed at the current time.
     pub(super) fn granted(&self) -> InformerAccess {
         InformerAccess {
             state: PermissionState::Granted { verified_at: self.clock.wall, is_by_review: false },
@@ -88,13 +88,13 @@ impl World {
         self.informers.get_mut(key).unwrap().access = Some(access);
     }
 
-    /// Report of an informer in its first list.
+    /// Returns the report of an informer in its first list.
     pub(super) fn listing(&self) -> InformerReport {
         InformerReport { phase: InformerPhase::Listing, ..InformerReport::queued(self.clock.wall) }
     }
 
-    /// Report of an informer that synced two seconds after its declaration, which was 90 seconds
-    /// after the start.
+    /// Returns the report of an informer that started 90 seconds after the start of the process and
+    /// synced two seconds later.
     pub(super) fn watching(&self) -> InformerReport {
         let started = self.clock.wall - SignedDuration::from_secs(10);
         let synced = started + SignedDuration::from_secs(2);
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// `report` with a fault that began a minute ago.
+    /// Returns `report` with a fault that began a minute ago.
     pub(super) fn failing(
         &self,
         report: InformerReport,
@@ -151,7 +151,7 @@ pub(super) fn spec(key: &InformerKey) -> InformerSpec {
     InformerSpec::new(key.clone(), ProfileRef { namespace: "shop".into(), name: "checkout".into() })
 }
 
-/// A resolved required target of `informers` that no informer serves yet.
+/// Returns a resolved, required target with these `informers`, which do not serve it yet.
 pub(super) fn target(name: &str, informers: &[InformerKey]) -> DeclaredTarget {
     let resource = informers.first().map_or_else(|| pods("x").resource, |key| key.resource.clone());
     DeclaredTarget {
@@ -182,7 +182,7 @@ pub(super) fn serving(
     DeclaredTarget { serving: Some(serving), ..target }
 }
 
-/// A profile that was accepted 90 seconds after the start, with generation 3.
+/// Returns a profile in generation 3, accepted 90 seconds after the start of the process.
 pub(super) fn declared(targets: Vec<DeclaredTarget>) -> DeclaredProfile {
     DeclaredProfile {
         profile: ProfileRef { namespace: "shop".into(), name: "checkout".into() },
@@ -211,7 +211,7 @@ pub(super) fn state(
     found.map_or_else(String::new, |found| format!("{}/{}", found.status, found.reason))
 }
 
-/// Returns `Ready`, `Warm` and `Fresh` of a profile.
+/// Returns status and reason of the conditions `Ready`, `Warm` and `Fresh`.
 pub(super) fn summary(status: &CacheProfileStatus) -> [String; 3] {
     ["Ready", "Warm", "Fresh"].map(|type_| state(&status.conditions, type_))
 }

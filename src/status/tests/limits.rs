@@ -51,7 +51,11 @@ fn a_stopped_target_reports_no_objects_even_if_another_profile_keeps_the_informe
     assert_eq!(big.problems[0].reason, "ObjectsExceeded");
     assert!(big.problems[0].next_retry_time.is_some());
     assert_eq!(state(&small.conditions, "WithinLimits"), "True/BelowLimits");
-    assert_eq!(state(&status.conditions, "Authorized"), "True/Verified", "checked while stopped");
+    assert_eq!(
+        state(&status.conditions, "Authorized"),
+        "True/Verified",
+        "access is checked even while the target is stopped"
+    );
     assert_eq!(small.problems, []);
 }
 

@@ -1,5 +1,3 @@
-//! Tests of the status modules.
-
 mod access_lost;
 mod accounts;
 mod conditions;

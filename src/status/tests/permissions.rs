@@ -14,7 +14,8 @@ use kubewarm_api::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// A profile with two warm targets, one with two informers and one with one.
+/// Returns a profile with two warm targets: the first target has two informers, and the second
+/// target has one.
 fn scene() -> (World, DeclaredProfile, [InformerKey; 3]) {
     let mut world = World::new();
     let keys = [pods("a"), pods("b"), key("secrets", InformerScope::AllNamespaces)];
@@ -50,12 +51,16 @@ fn what_is_verified_says_since_when() {
     assert_eq!(state(&status.conditions, "Authorized"), "True/Verified");
     let access = status.access.unwrap();
     let PermissionState::Granted { verified_at, .. } = before.state else { panic!("granted") };
-    assert_eq!(access.last_verified_time.unwrap().0, verified_at, "the oldest counts");
+    assert_eq!(access.last_verified_time.unwrap().0, verified_at, "the oldest check counts");
 
     let permission = PermissionState::Granted { verified_at: world.clock.wall, is_by_review: true };
     world.set_access(&keys[0], InformerAccess { state: permission, ..world.granted() });
     let status = world.compute(&profile, None);
-    assert_eq!(state(&status.conditions, "Authorized"), "True/Verified", "by reviews alone");
+    assert_eq!(
+        state(&status.conditions, "Authorized"),
+        "True/Verified",
+        "reviews alone are enough"
+    );
     assert_eq!(status.access.unwrap().last_verified_time.unwrap().0, world.clock.wall);
 
     world.set_access(
@@ -133,7 +138,7 @@ fn a_deleted_namespace_is_no_missing_permission() {
     assert_eq!(state(&status.conditions, "Authorized"), "False/PermissionsMissing");
     let text = message(&status.conditions, "Authorized");
     assert!(text.contains("does not accept the credentials of"), "{text}");
-    assert!(status.access.unwrap().missing.is_empty(), "a role does not help");
+    assert!(status.access.unwrap().missing.is_empty(), "no Role fixes a 401");
 }
 
 #[test]

@@ -84,15 +84,15 @@ fn equal_numbers_keep_the_time_of_their_first_measurement() {
     let first = status(&world, Some(&at(1_000)), None);
     assert_eq!(time(&first), Some(1_000));
     let second = status(&world, Some(&at(1_600)), Some(&first));
-    assert_eq!(second.plan, first.plan, "nothing to write");
+    assert_eq!(second.plan, first.plan, "an equal plan causes no write");
 
     let mut other = at(2_200);
     other.total.objects += 1;
     let third = status(&world, Some(&other), Some(&second));
-    assert_eq!(time(&third), Some(2_200), "other numbers");
+    assert_eq!(time(&third), Some(2_200), "a plan with other numbers has a new time");
 
     let edited = DeclaredProfile { generation: 4, ..planned() };
     let fourth = status_of(edited.clone(), &world, Some(&at(2_800)), Some(&first));
-    assert_eq!(time(&fourth), Some(2_800), "of another generation");
+    assert_eq!(time(&fourth), Some(2_800), "the former plan is of another generation");
     assert_eq!(status_of(edited, &world, None, Some(&first)).plan, None);
 }

@@ -27,11 +27,11 @@ pub(super) fn named(name: &str, uid: &str) -> DeclaredProfile {
     }
 }
 
-/// Whether this replica holds the lease.
+/// Values of the parameter `leads`.
 const LEADER: bool = true;
 const FOLLOWER: bool = false;
 
-/// The writes and Events of one round.
+/// The writes that start in one round, and the Events to send.
 struct Round {
     writes: Vec<StatusWrite>,
     notices: Vec<ProfileEvent>,
@@ -49,7 +49,7 @@ fn look(
     Round { writes, notices }
 }
 
-/// Starts all writes that are due, and ends each with `outcome`, until none is due.
+/// Starts all due writes and ends each write with `outcome`, until no write is due.
 fn end(
     reporter: &mut StatusReporter,
     world: &World,
@@ -99,7 +99,10 @@ fn a_new_leader_writes_what_differs_and_keeps_the_clusters_times() {
     assert!(look(&mut new, &world, &profiles, FOLLOWER).writes.is_empty());
     let round = look(&mut new, &world, &profiles, LEADER);
     for write in &round.writes {
-        assert_eq!(write.status.conditions, in_cluster.conditions, "nothing has changed since");
+        assert_eq!(
+            write.status.conditions, in_cluster.conditions,
+            "the conditions have not changed since the restart"
+        );
     }
     assert_eq!(round.notices, [], "the Event for Ready was sent before");
     world.runs(pods("a"), world.failing(world.watching(), FaultReason::Forbidden, Verb::Watch));
@@ -178,12 +181,12 @@ fn each_kind_of_change_waits_for_its_own_interval() {
     let refused = world.failing(world.watching(), FaultReason::Forbidden, Verb::Watch);
     world.pass(Duration::from_millis(999));
     world.runs(pods("a"), refused);
-    assert_eq!(writes(&world, 1), 0, "the last write was within a second");
+    assert_eq!(writes(&world, 1), 0, "the last write was less than a second ago");
     world.pass(Duration::from_millis(1));
-    assert_eq!(writes(&world, 1), 1, "a changed condition");
+    assert_eq!(writes(&world, 1), 1, "a changed condition is written after a second");
     world.pass(Duration::from_secs(2));
     world.runs(pods("a"), world.watching());
-    assert_eq!(writes(&world, 1), 1, "and back");
+    assert_eq!(writes(&world, 1), 1, "the condition changed back");
     for (seconds, generation, written) in [(9, 2, 0), (1, 2, 1)] {
         world.pass(Duration::from_secs(seconds));
         world.runs(pods("a"), world.watching());
@@ -215,7 +218,11 @@ fn a_change_during_a_write_is_written_after_it() {
     assert!(reporter.start_due_writes(world.clock.mono).is_empty());
     let [(write, _permit)] = begun.as_slice() else { panic!("one write") };
     reporter.record_result(write, StatusWriteOutcome::Written, world.clock.mono);
-    assert_eq!(reporter.start_due_writes(world.clock.mono).len(), 1, "the watch is silent by now");
+    assert_eq!(
+        reporter.start_due_writes(world.clock.mono).len(),
+        1,
+        "the watch became silent during the write"
+    );
 }
 
 #[test]
@@ -264,9 +271,17 @@ fn a_404_is_dropped_and_results_of_an_old_uid_are_ignored() {
     assert_eq!(due(&world, "old", StatusWriteOutcome::NotFound), 0);
     assert_eq!(due(&world, "new", StatusWriteOutcome::Failed), 1);
     world.pass(Duration::from_secs(1));
-    assert_eq!(due(&world, "new", StatusWriteOutcome::Failed), 1, "again after a second");
+    assert_eq!(
+        due(&world, "new", StatusWriteOutcome::Failed),
+        1,
+        "the first retry is after a second"
+    );
     world.pass(Duration::from_secs(1));
-    assert_eq!(due(&world, "new", StatusWriteOutcome::Written), 0, "then after two");
+    assert_eq!(
+        due(&world, "new", StatusWriteOutcome::Written),
+        0,
+        "the second retry is after two seconds"
+    );
     world.pass(Duration::from_secs(1));
     assert_eq!(due(&world, "new", StatusWriteOutcome::Written), 1);
 }
@@ -284,7 +299,7 @@ fn slow_writes_of_one_namespace_do_not_delay_others() {
     let informers = |key: &InformerKey| world.informers.get(key).cloned().unwrap_or_default();
     reporter.update(&profiles, &informers, LEADER, world.clock);
     let slow = reporter.start_due_writes(world.clock.mono);
-    assert_eq!(slow.len(), 4, "the limit of one namespace");
+    assert_eq!(slow.len(), 4, "one namespace may have 4 writes in flight");
     assert!(reporter.start_due_writes(world.clock.mono).is_empty());
     profiles.extend((0..50).map(|number| of(&format!("quick-{number}"), 0)));
     reporter.update(&profiles, &informers, LEADER, world.clock);

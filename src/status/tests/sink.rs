@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{convert::Infallible, sync::Arc};
 
-/// Answers the first request with one status code and later ones with another, and records the
-/// requests.
+/// An API server that answers the first request with one status code and later requests with
+/// another one. It records the requests.
 #[derive(Clone, Default)]
 struct Server {
     requests: Arc<Mutex<Vec<ReceivedRequest>>>,
@@ -175,7 +175,11 @@ async fn an_event_refused_once_is_sent_again() {
     for _ in 0..2 {
         sink.send_event(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
     }
-    assert_eq!(server.requests.lock().len(), 3, "one again, and the next one");
+    assert_eq!(
+        server.requests.lock().len(),
+        3,
+        "the first Event is sent twice and the second Event once"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,5 +194,5 @@ async fn a_namespace_that_refuses_an_event_twice_gets_no_more() {
         ..notice("why")
     };
     sink.send_event(&elsewhere, jiff::Timestamp::UNIX_EPOCH).await;
-    assert_eq!(server.requests.lock().len(), 4, "another namespace may allow them");
+    assert_eq!(server.requests.lock().len(), 4, "another namespace can accept Events");
 }

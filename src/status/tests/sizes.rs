@@ -1,4 +1,4 @@
-//! How large statuses are: every client that lists profiles reads them.
+//! Tests of the size of statuses, because every client that lists profiles receives the statuses.
 
 use super::fixtures::{World, declared, key, message, target};
 use crate::status::{ObservedProfile, compute};
@@ -26,13 +26,13 @@ fn informer(resource: &str, namespace: &str) -> InformerKey {
     InformerKey { identity, ..key(resource, InformerScope::Namespace(namespace.into())) }
 }
 
-/// A profile that reads as an account, with the `targets` of such informers.
+/// Returns a profile that reads as a ServiceAccount, with targets of these names and informers.
 fn profile(targets: impl IntoIterator<Item = (String, Vec<InformerKey>)>) -> DeclaredProfile {
     let targets = targets.into_iter().map(|(name, informers)| target(&name, &informers)).collect();
     DeclaredProfile { service_account: Some("reader".into()), ..declared(targets) }
 }
 
-/// As kubewarm would write it, with the manifests of all informers.
+/// Returns the status as kubewarm writes it, with the RBAC manifests of all informers.
 fn status(world: &World, profile: &DeclaredProfile) -> CacheProfileStatus {
     let operator =
         Subject::ServiceAccount { namespace: "kubewarm-system".into(), name: "kubewarm".into() };

@@ -1,4 +1,4 @@
-//! Tests of the maximum age of a confirmed access.
+//! Tests of the time from the last confirmed access until the informer is blocked.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn the_informer_is_blocked_ten_minutes_after_the_last_confirmed_access() {
     assert_eq!(fault.reason(), FaultReason::Unverified);
     assert_eq!(fault.message(), "not verified since 1970-01-01T00:00:00Z: ?");
     assert_eq!(scene.state(), PermissionState::Unverified { verified_at, message: "?".into() });
-    assert!(!scene.lapses(), "once");
+    assert!(!scene.lapses(), "the informer becomes blocked only once");
     scene.check(ALLOWED, ALLOWED);
     assert_eq!(scene.gate(), Some(true));
 }
@@ -40,8 +40,8 @@ fn only_a_real_request_confirms_access() {
     scene.pass(20);
     scene.review(true);
     assert!(scene.lapses(), "reviews alone do not keep access");
-    // Reviews do not unblock the informer either; a permitting review triggers the access check
-    // that does.
+    // A permitting review does not unblock the informer. It triggers an access check, and that can
+    // unblock the informer.
     assert_eq!(scene.review(true), Some(0));
     assert_eq!(scene.check(THROTTLED, THROTTLED), None);
     assert!(scene.is_unverified());
@@ -55,7 +55,8 @@ fn an_unverified_informer_needs_two_refusals_to_lose_access() {
     let verified_at = scene.wall;
     scene.pass(600);
     assert!(scene.lapses());
-    // An API server that has just started has not loaded its roles yet.
+    // One rejection is not enough for a blocked informer either, because an API server that has
+    // just started rejects all requests.
     scene.lose(FaultReason::Forbidden);
     assert_eq!(scene.refused().revoked, Some(verified_at));
     scene.pass(6_000);
@@ -68,7 +69,7 @@ fn access_that_was_never_confirmed_does_not_expire() {
     scene.pass(6_000);
     scene.check(THROTTLED, THROTTLED);
     assert!(!scene.lapses());
-    // The informer's own list succeeds; no later request does.
+    // The informer's own list succeeds, and all later requests fail.
     let listed = scene.now;
     scene.informer(true);
     scene.pass(599);
@@ -78,7 +79,7 @@ fn access_that_was_never_confirmed_does_not_expire() {
     assert!(scene.lapses());
     scene.apply(AccessSignal::Verified { sent: listed });
     assert!(scene.is_unverified(), "an old confirmation does not count again");
-    // The server answered before it learned of the lost access.
+    // A newer permitted request unblocks the informer.
     scene.informer(true);
     assert_eq!(scene.gate(), Some(true));
 }
@@ -129,7 +130,7 @@ fn checks_that_do_not_run_are_late_and_the_informer_is_blocked_in_time() {
     assert!(fault.message().ends_with(": no check was answered"), "{fault}");
 }
 
-/// Gives the scene a sign of lost access.
+/// A function that gives the informer a sign of lost access.
 type SignOfLoss = fn(&mut Scene) -> Option<u64>;
 
 #[test]
@@ -151,7 +152,7 @@ fn a_sign_of_lost_access_shortens_the_time_to_confirm_it_to_30_seconds() {
         scene.pass(1);
         assert!(scene.lapses(), "{what}");
 
-        // A permitted request clears the sign.
+        // After a permitted request, the sign no longer counts.
         let mut scene = Scene::verified();
         scene.pass(20);
         give_sign(&mut scene);

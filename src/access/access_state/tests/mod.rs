@@ -3,7 +3,7 @@ mod age;
 use super::*;
 use crate::access::rules::VERBS;
 
-/// The state of one informer, with a clock for its input and output.
+/// The access state of one informer, and the current time.
 struct Scene {
     access: AccessState,
     now: Instant,
@@ -20,7 +20,7 @@ impl Scene {
         Self { access: AccessState::new(now), now, wall: Timestamp::UNIX_EPOCH }
     }
 
-    /// A scene whose list and watch were permitted just now.
+    /// Returns a scene with an access check that was permitted at the current time.
     fn verified() -> Self {
         let mut scene = Self::new();
         assert_eq!(scene.check(ALLOWED, ALLOWED), None);
@@ -32,14 +32,15 @@ impl Scene {
         self.wall += Duration::from_secs(seconds);
     }
 
-    /// Processes `input`. Returns in how many seconds the next access check is due, if earlier than
-    /// planned.
+    /// Processes `input`. Returns the number of seconds until the access check that `input`
+    /// requires, if it requires one.
     fn apply(&mut self, input: AccessSignal) -> Option<u64> {
         let at = self.access.apply(input, self.now, self.wall)?;
         Some(at.saturating_duration_since(self.now).as_secs())
     }
 
-    /// An access check that is sent and answered now. `None`: permitted.
+    /// Processes an access check that is sent and answered now. `None` means that the API server
+    /// permits the request.
     fn check(&mut self, list: Option<FaultReason>, watch: Option<FaultReason>) -> Option<u64> {
         let answer = |reason: Option<FaultReason>| match reason {
             None => AccessDecision::Allowed,
@@ -54,7 +55,8 @@ impl Scene {
         self.apply(AccessCheck { sent: self.now, requests: 2, list, watch }.into())
     }
 
-    /// The two access checks that establish lost access. The first refusal alone decides nothing.
+    /// Processes the two rejected access checks that together mean lost access. The first rejection
+    /// alone does not change the state.
     fn lose(&mut self, reason: FaultReason) -> Option<u64> {
         let before = self.state();
         assert_eq!(self.check(Some(reason), Some(reason)), Some(3), "{reason}");
@@ -67,18 +69,18 @@ impl Scene {
         self.review_of(if allowed { &[] } else { &VERBS })
     }
 
-    /// A review of both verbs that refuses `refused`.
+    /// Processes a review that does not permit `refused`.
     fn review_of(&mut self, refused: &[Verb]) -> Option<u64> {
         self.apply(AccessSignal::Reviewed { sent: self.now, refused: refused.to_vec() })
     }
 
-    /// A review that fails now.
+    /// Processes a review that fails now.
     fn fail(&mut self, reason: FaultReason) -> Option<u64> {
         let fault = RequestFault::new(reason, "too many requests");
         self.apply(AccessSignal::Undecided { sent: self.now, fault })
     }
 
-    /// The informer's own request is permitted or refused.
+    /// Processes a request of the informer itself, which the API server permits or rejects.
     fn informer(&mut self, is_allowed: bool) -> Option<u64> {
         let sent = self.now;
         self.apply(if is_allowed {
@@ -88,7 +90,7 @@ impl Scene {
         })
     }
 
-    /// Processes the current time. Returns whether the informer becomes blocked.
+    /// Processes the passage of time. Returns whether the informer becomes `Unverified`.
     fn lapses(&mut self) -> bool {
         let was_closed = self.is_unverified();
         let _at_once = self.apply(AccessSignal::Tick { max_access_age: MAX_ACCESS_AGE });
@@ -108,7 +110,7 @@ impl Scene {
         refused
     }
 
-    /// Whether the informer must be unblocked.
+    /// Returns `true` to unblock the informer, `false` to block it, and `None` for neither.
     fn gate(&self) -> Option<bool> {
         self.access.gate_change().map(|change| change.is_ok())
     }
@@ -164,7 +166,7 @@ fn a_review_that_permits_one_of_two_refused_verbs_triggers_a_check_of_both() {
     assert_eq!((scene.refused().verbs, scene.overruled()), (vec![Verb::Watch], None));
     scene.pass(20);
     assert_eq!(scene.review_of(&[Verb::Watch]), None);
-    // A review that is wrong twice triggers no further checks.
+    // A review that access checks contradict twice triggers no further access checks.
     for due in [Some(0), None] {
         scene.pass(20);
         assert_eq!(scene.review_of(&[Verb::List]), due);
@@ -173,7 +175,7 @@ fn a_review_that_permits_one_of_two_refused_verbs_triggers_a_check_of_both() {
         scene.pass(10);
         scene.check(ALLOWED, FORBIDDEN);
     }
-    assert_eq!(scene.overruled(), None, "both refuse it");
+    assert_eq!(scene.overruled(), None, "both the review and the access checks refuse access");
 }
 
 #[test]
@@ -181,7 +183,7 @@ fn each_refused_verb_is_named() {
     let mut scene = Scene::new();
     scene.check(FORBIDDEN, FORBIDDEN);
     assert_eq!(scene.refused().verbs, [Verb::List, Verb::Watch]);
-    assert_eq!(scene.refused().revoked, None, "it was never granted");
+    assert_eq!(scene.refused().revoked, None, "access was never permitted");
     scene.check(ALLOWED, FORBIDDEN);
     assert_eq!(scene.refused().verbs, [Verb::Watch]);
     let Some(Err((verb, fault))) = scene.access.gate_change() else { panic!("blocked") };
@@ -198,28 +200,34 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     scene.pass(300);
     scene.lose(FaultReason::Forbidden);
     assert_eq!(scene.refused().revoked, Some(verified_at));
-    // The roles were deleted with their namespace, so access was not revoked.
+    // If the Roles were deleted together with their namespace, access was not revoked.
     let mut scene = Scene::verified();
     scene.lose(FaultReason::NamespaceNotFound);
     assert_eq!(scene.refused().revoked, None);
-    // An informer whose own list was permitted also needs two refusals.
+    // An informer without an access check, but with a permitted list, also loses access only after
+    // two rejections.
     let mut scene = Scene::new();
     scene.informer(true);
     scene.pass(1);
     scene.lose(FaultReason::Forbidden);
-    // No signal brings the second check forward, and a check without a result clears nothing.
+    // No signal moves the second access check to an earlier time, and an access check without a
+    // result does not cancel it.
     let mut scene = Scene::verified();
     scene.pass(1);
     assert_eq!(scene.check(FORBIDDEN, FORBIDDEN), Some(3));
     scene.pass(1);
     assert_eq!((scene.review(true), scene.informer(false)), (None, Some(2)));
-    assert_eq!(scene.check(FORBIDDEN, FORBIDDEN), Some(2), "too early");
+    assert_eq!(
+        scene.check(FORBIDDEN, FORBIDDEN),
+        Some(2),
+        "the second rejection came too early to count"
+    );
     scene.pass(2);
     scene.check(THROTTLED, THROTTLED);
     assert!(matches!(scene.state(), PermissionState::Granted { .. }));
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.refused();
-    // A permitted request clears the first refusal.
+    // After a permitted request, the first rejection no longer counts.
     let mut scene = Scene::verified();
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.pass(3);
@@ -271,14 +279,16 @@ fn a_wrong_review_is_reported_and_triggers_no_more_checks() {
     for wrong in [true, false] {
         let truth = if wrong { FORBIDDEN } else { ALLOWED };
         let mut scene = Scene::new();
-        // A review from before the first access check may have been right at that time.
+        // The review was sent before the first access check and can have been right at that time,
+        // so it is no contradiction.
         scene.review(wrong);
         scene.pass(1);
         assert_eq!((scene.check(truth, truth), scene.overruled()), (None, None));
         scene.pass(20);
         assert_eq!(scene.review(wrong), Some(0));
         scene.pass(1);
-        // The access check may have reached a lagging server, so one contradiction is not final.
+        // The access check can have reached an API server that lags behind, so one contradiction is
+        // not enough.
         assert_eq!((scene.check(truth, truth), scene.overruled()), (Some(10), None));
         scene.pass(9);
         assert_eq!(scene.review(wrong), None, "a check for this review is already scheduled");
@@ -293,7 +303,11 @@ fn a_wrong_review_is_reported_and_triggers_no_more_checks() {
         scene.pass(20);
         assert_eq!((scene.review(!wrong), scene.overruled()), (None, None));
         scene.pass(20);
-        assert_eq!(scene.review(wrong), Some(0), "the review was right in between");
+        assert_eq!(
+            scene.review(wrong),
+            Some(0),
+            "the contradiction ended when the review was right"
+        );
     }
 }
 
@@ -303,7 +317,7 @@ fn one_lagging_server_does_not_discredit_a_review() {
     scene.pass(20);
     assert_eq!(scene.review(false), Some(0));
     scene.pass(1);
-    // A server that has not learned of the change answered.
+    // The access check reached an API server that lags behind.
     assert_eq!(scene.check(ALLOWED, ALLOWED), Some(10));
     scene.pass(10);
     scene.lose(FaultReason::Forbidden);

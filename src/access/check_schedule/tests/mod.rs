@@ -40,7 +40,7 @@ fn wanted(key: InformerKey) -> (InformerKey, CheckSettings) {
 struct Cluster {
     kinds: Vec<String>,
     completeness: RulesCompleteness,
-    /// The error of each rules review, if it fails.
+    /// The error of every rules review; `None` if rules reviews succeed.
     rules_fault: Option<FaultReason>,
     /// Identities whose requests all fail with HTTP 429.
     throttled: Vec<Identity>,
@@ -72,7 +72,7 @@ impl Cluster {
             CheckJob::RulesReview((identity, _)) => identity,
         };
         if self.throttled.contains(by) {
-            // HTTP 429 is no statement about permissions.
+            // A 429 does not show whether the request is permitted.
             return Err(RequestFault::new(FaultReason::Throttled, "too many requests"));
         }
         match job {
@@ -105,7 +105,7 @@ impl Cluster {
         }
     }
 
-    /// Advances the clock by `lasting`, and answers each check at once.
+    /// Runs the due checks for `lasting`, and answers each check at once.
     async fn run(&mut self, schedule: &mut CheckSchedule, lasting: Duration) {
         let until = Instant::now() + lasting;
         while Instant::now() < until {
@@ -140,12 +140,12 @@ impl Cluster {
     }
 }
 
-/// Processes the passage of time. No informer runs.
+/// Applies the passage of time to the schedule, without running informers.
 fn advance(schedule: &mut CheckSchedule, now: Instant) {
     assert!(schedule.update(|_| None, MAX_ACCESS_AGE, now, Timestamp::UNIX_EPOCH).is_empty());
 }
 
-/// Counts the informers whose state matches `so`.
+/// Counts the informers whose permission state matches `so`.
 fn count_in_state(schedule: &CheckSchedule, so: impl Fn(&PermissionState) -> bool) -> usize {
     keys(schedule)
         .filter(|key| so(&schedule.informer_access(key, Instant::now()).unwrap().state))
@@ -183,7 +183,7 @@ async fn with_incomplete_rules_each_informer_gets_its_own_access_review() {
     cluster.run(&mut schedule, Duration::from_mins(4)).await;
     assert_eq!(cluster.rules(), 1);
     assert!((44..=52).contains(&cluster.reviews()), "{}", cluster.reviews());
-    assert_eq!(cluster.access_checks(), 4, "the reviews agree");
+    assert_eq!(cluster.access_checks(), 4, "reviews that agree trigger no access checks");
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,8 +199,8 @@ async fn without_an_answered_rules_review_each_informer_gets_its_own_access_revi
         cluster.kinds.clear();
         cluster.run(&mut schedule, Duration::from_secs(lost_within)).await;
         assert_eq!(count_in_state(&schedule, is_refused), 30, "{rules_fault}");
-        // Rules reviews continue with the same period, and replace access reviews once one is
-        // answered.
+        // Rules reviews continue with the same period. The first answered rules review ends the
+        // access reviews.
         cluster.rules_fault = None;
         cluster.run(&mut schedule, Duration::from_mins(1)).await;
         cluster.requests.clear();
@@ -212,10 +212,10 @@ async fn without_an_answered_rules_review_each_informer_gets_its_own_access_revi
     cluster.rules_fault = Some(FaultReason::TokenRequestDenied);
     schedule.set_informers(thirty_informers(), &[], Instant::now());
     cluster.run(&mut schedule, Duration::from_mins(2)).await;
-    assert_eq!(cluster.reviews(), 0, "without a token");
+    assert_eq!(cluster.reviews(), 0, "no reviews are sent without a token");
 }
 
-/// The time to detect lost access does not depend on the number of accounts.
+/// The time to detect lost access does not depend on the number of ServiceAccounts.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_accounts_detect_lost_access_within_thirty_seconds() {
     let (mut schedule, mut cluster) =
@@ -263,14 +263,17 @@ async fn excess_is_what_no_profile_of_the_identity_needs() {
     };
     assert_eq!(kinds(&schedule), ["secrets"], "needs of another identity do not count");
     schedule.set_informers([pods.clone()].into(), &unchecked, Instant::now());
-    assert_eq!(kinds(&schedule), ["cacheprofiles", "secrets"], "no profile needs it");
+    assert_eq!(kinds(&schedule), ["cacheprofiles", "secrets"], "no profile needs this resource");
     let known = schedule.excess(&rules_scope).unwrap();
     schedule.set_informers(
         [pods, wanted(key(identity(1), "pods", "shop"))].into(),
         &unchecked,
         Instant::now(),
     );
-    assert!(Arc::ptr_eq(&known, &schedule.excess(&rules_scope).unwrap()), "not computed again");
+    assert!(
+        Arc::ptr_eq(&known, &schedule.excess(&rules_scope).unwrap()),
+        "the excess is not computed again"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,8 +11,8 @@ const STARTING: ListWatchAccess = ListWatchAccess {
     is_open: true,
 };
 
-/// Whether the only informer's access check starts within `seconds`, if the informer reports `own`
-/// throughout.
+/// Whether the access check of the only informer starts within `seconds`, if the informer always
+/// reports `own`.
 fn tries(own: Option<ListWatchAccess>, seconds: u64) -> bool {
     let (mut schedule, now) =
         (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Instant::now());
@@ -34,10 +34,12 @@ async fn the_informers_first_list_and_watch_are_its_first_access_check() {
     assert!(!tries(Some(allowed), 140), "checks of informers that started together are spread");
     assert!(tries(Some(allowed), 150));
     assert!(!tries(Some(STARTING), 9));
-    assert!(tries(Some(STARTING), 10), "a list that takes long");
-    // A planned or paused profile has no running informer.
+    assert!(tries(Some(STARTING), 10), "the access check does not wait longer for a slow list");
+    // Without a running informer, for instance for a planned profile, the access check runs after a
+    // second.
     assert!(!tries(None, 0) && tries(None, 1));
-    // A streaming list uses the verb `watch`, so it does not confirm `list`.
+    // A streaming list uses the verb `watch` and does not confirm `list`, so the access check runs
+    // at once.
     assert!(tries(Some(ListWatchAccess { is_starting: false, ..STARTING }), 0));
     assert!(tries(
         Some(ListWatchAccess { refused_since: Some(Timestamp::UNIX_EPOCH), ..STARTING }),
@@ -118,7 +120,7 @@ async fn a_namespace_with_an_empty_bucket_or_hanging_checks_delays_no_other() {
     let other = wanted(key(identity(1), "pods", "shop"));
     schedule.set_informers(informers.chain([other]).collect(), &[], now);
     let begun = schedule.start_due(now);
-    assert_eq!(begun.len(), 3, "two of the first namespace, one of the other");
+    assert_eq!(begun.len(), 3, "two checks of the first namespace and one of the other namespace");
     drop(begun);
 
     let mut schedule = CheckSchedule::new(NamespaceBuckets::default(), || 0.0);

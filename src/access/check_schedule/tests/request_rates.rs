@@ -16,7 +16,7 @@ async fn thirty_informers_take_three_requests_each_and_few_after_that() {
     assert_eq!(cluster.reviews(), 0);
 }
 
-/// The shortest time between an instant and the one `apart` positions later.
+/// Returns the shortest time between two elements of `times` whose positions differ by `apart`.
 fn tightest(times: &[Instant], apart: usize) -> Duration {
     let gaps = times.iter().zip(&times[apart..]).map(|(first, last)| *last - *first);
     gaps.min().unwrap_or(Duration::MAX)
@@ -69,7 +69,7 @@ async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_re
     }
 }
 
-/// 300 profiles with two informers each; three profiles share an account.
+/// There are 300 profiles with two informers each. Each ServiceAccount is named by three profiles.
 #[tokio::test(start_paused = true)]
 async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
     let (mut schedule, mut cluster) =
@@ -85,7 +85,8 @@ async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
     cluster.requests.clear();
     cluster.run(&mut schedule, Duration::from_mins(10)).await;
     let requests = cluster.rules() + 2 * cluster.access_checks();
-    // 100 rules reviews three times a minute, and 600 access checks every five minutes.
+    // The limit allows 100 rules reviews three times a minute, and 600 access checks with two
+    // requests each every five minutes.
     assert!(requests <= 10 * (100 * 3 + 600 * 2 / 5), "{requests}");
     let access = |key: &InformerKey| schedule.informer_access(key, Instant::now()).unwrap();
     assert!(keys(&schedule).map(access).all(|found| !found.is_late && found.failed.is_none()));
