@@ -79,7 +79,8 @@ pub struct ReadApiArgs {
 }
 
 impl ReadApiArgs {
-    /// Limits for readers. The limit of response bytes is the default, which suits a process without a memory limit.
+    /// Returns the limits of readers from the flags. `unwritten_bytes` keeps its default, because a process without a
+    /// memory limit has no other value.
     #[must_use]
     pub fn limits(&self) -> ReaderLimits {
         ReaderLimits {

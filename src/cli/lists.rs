@@ -1,4 +1,4 @@
-//! Flags for how the objects of profiles are listed.
+//! Flags of `run` for how kubewarm lists the objects of profiles.
 
 use crate::commands;
 use clap::{
@@ -40,7 +40,6 @@ pub struct ListArgs {
 }
 
 impl ListArgs {
-    /// The settings that the flags come to.
     #[must_use]
     pub fn policy(&self) -> ListPolicy {
         ListPolicy {

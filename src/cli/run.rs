@@ -78,7 +78,6 @@ pub struct RunArgs {
     #[arg(long, default_value = "3s", value_name = "DURATION", value_parser = commands::duration)]
     pub shutdown_delay: Duration,
 
-    /// How the objects of profiles are listed.
     #[command(flatten)]
     pub lists: ListArgs,
 
@@ -115,8 +114,8 @@ pub enum MetricsAuth {
 }
 
 impl RunArgs {
-    /// The value of `--auth`. Without the flag it is `Delegated`, or with `--watch-namespaces` `CallerToken`, which
-    /// needs no ClusterRole.
+    /// Returns the value of `--auth`. Without the flag it returns `Delegated`, or with `--watch-namespaces`
+    /// `CallerToken`, which needs no ClusterRole.
     #[must_use]
     pub fn auth(&self) -> CallerAuthMode {
         let default = if self.watch_namespaces.is_empty() {
