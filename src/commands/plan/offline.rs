@@ -11,8 +11,8 @@ use kubewarm_api::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Informers, a lower bound of requests, and the number of needed permissions. `file` is the path for the printed
-/// command.
+/// Returns the number of informers, a lower bound of requests, and the number of needed permissions. `file` is the path
+/// in the command that the output suggests.
 ///
 /// # Errors
 ///
@@ -69,9 +69,9 @@ pub(super) fn outlook(
     Ok(outlook)
 }
 
-/// Number of permissions: one per verb, resource and namespace.
+/// Returns the number of permissions that the profile needs, one per verb, resource and namespace.
 fn needed(profile: &ValidatedProfile, home: &OperatorScope) -> Result<usize, CommandErrorSource> {
-    // The number does not depend on the subject.
+    // The number of permissions does not depend on the subject, so any subject gives the same number.
     let subject = Subject::User("user".into());
     let access = ProfilePermissions::of_profile(
         profile,
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(outlook.total.requests, Some((2, PlanCertainty::LowerBound)));
         assert_eq!(outlook.total.objects, None);
         let notes = outlook.notes.join("\n");
-        // List and watch in two namespaces, and get on the namespace b.
+        // The 5 permissions are list and watch in two namespaces, and get on the namespace b.
         assert!(notes.contains("5 permissions are needed; kubewarm rbac -f p.yaml"), "{notes}");
     }
 

@@ -52,7 +52,7 @@ fn costs(plan: &PlanStatus) -> PlanCosts {
         certainty,
         time: _,
     } = plan;
-    // Older versions of the operator do not write the certainty.
+    // Older versions of the operator do not write the certainty, so their numbers count as lower bounds.
     let certainty = certainty.unwrap_or(PlanCertainty::LowerBound);
     let count = |number: Option<i64>, certainty| Some((u64::try_from(number?).ok()?, certainty));
     PlanCosts {
