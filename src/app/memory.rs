@@ -168,7 +168,10 @@ mod tests {
         let split = MemorySplit::new(Some(64 << 20));
         let (stores, readers) = (split.stores.unwrap(), split.readers.unwrap());
         assert_eq!((stores >> 20, readers >> 20), (47, 9));
-        assert!((64 << 20) - stores - readers >= (64 << 20) / 10, "the program has a tenth");
+        assert!(
+            (64 << 20) - stores - readers >= (64 << 20) / 10,
+            "the program keeps a tenth of the limit"
+        );
         assert_eq!(MemorySplit::new(None), MemorySplit { stores: None, readers: None });
         let answers = [Some(64 << 20), Some(8 << 30), None]
             .map(|it| MemorySplit::new(it).unwritten_response_bytes(64 << 20));

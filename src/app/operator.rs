@@ -96,7 +96,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     supervise(tasks, stop, signal, || readiness.begin_shutdown(), args.shutdown_delay).await
 }
 
-/// The certificate of the admin address; `None` without TLS.
+/// Returns the certificate of the admin address, or `None` without TLS.
 fn load_admin_certificate(
     args: &RunArgs,
     namespace: &str,
@@ -116,10 +116,10 @@ struct OperatorContext {
     memory: MemorySplit,
     /// Clients that authenticate as the informers' identities.
     clients: Arc<dyn ClientProvider>,
-    /// Rate limits per namespace.
+    /// Limits of the request rate, one for each namespace.
     buckets: NamespaceBuckets,
     forecasts: Forecaster,
-    /// The clients that watch through the read API.
+    /// Registry of the clients that watch through the read API.
     watchers: WatcherRegistry,
 }
 

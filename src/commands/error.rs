@@ -65,8 +65,8 @@ impl CommandError {
         ))
     }
 
-    /// Returns the error for a profile that kubewarm would reject. `at` is the profile's position, as in
-    /// `ProfileDocument::at`.
+    /// Returns the error for a profile that kubewarm would reject. `at` is the profile's position, such as `document 2
+    /// of a.yaml`.
     pub(super) fn unusable(at: &str, source: CommandErrorSource) -> Self {
         Self::caused(format!("cannot use {at}"), source)
     }

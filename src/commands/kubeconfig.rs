@@ -39,7 +39,7 @@ pub struct KubeconfigArgs {
     #[command(flatten)]
     pub cache: CacheArgs,
 
-    /// Source of the user, and connection for the CA.
+    /// Connection flags. They select the user to copy, and the cluster from which kubewarm reads the CA.
     #[command(flatten)]
     pub connection: ConnectionArgs,
 }

@@ -233,7 +233,11 @@ mod tests {
         let found: Deployment =
             serde_json::from_value(deployment(&json!({"name": name, "env": env}))).unwrap();
         let args = parse::<OperatorArgs>("--watch-namespaces d").unwrap();
-        assert_eq!(OperatorSettings::of(&[found], &args).unwrap().watched, ["d"], "flags win");
+        assert_eq!(
+            OperatorSettings::of(&[found], &args).unwrap().watched,
+            ["d"],
+            "flags come before the Deployment"
+        );
     }
 
     #[test]
@@ -290,7 +294,7 @@ mod tests {
                     (200_u16, json!({"metadata": {}, "items": [one]}))
                 }
                 "/apis/apps/v1/namespaces/hidden/deployments" => (403, json!({})),
-                _ => panic!("{path} was read"),
+                _ => panic!("unexpected request for {path}"),
             };
             let response =
                 Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));

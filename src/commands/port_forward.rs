@@ -133,8 +133,8 @@ fn selector(service: &Service) -> String {
     labels.collect::<Vec<_>>().join(",")
 }
 
-/// Returns the name of the first ready pod, and a port of that pod. It is the target of the port `api` of `service`, or
-/// without `api` the target of the first port.
+/// Returns the name of the first ready pod, and a port of that pod. The port is the target of the port `api` of
+/// `service`, or without `api` the target of the first port.
 fn destination(service: &Service, pods: &[Pod]) -> Option<(String, u16)> {
     let ports = service.spec.as_ref()?.ports.as_ref()?;
     let is_api = |port: &&ServicePort| port.name.as_deref() == Some("api");
@@ -253,7 +253,7 @@ mod tests {
                 assert!(head.contains("labelSelector=a%3Db%2Cc%3Dd"), "{head}");
                 (200, json!({ "metadata": {}, "items": [pod("b", "True")] }))
             }
-            path => panic!("{path} was read"),
+            path => panic!("unexpected request for {path}"),
         };
         let body = body.to_string();
         let head =

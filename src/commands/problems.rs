@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, TargetProblem, TargetStatus};
 
 /// Returns a row for each problem of `target`, with the facts `keys` for programs. Missing permissions that differ only
-/// in their namespace share one visible text. If `target` is the last target with a missing permission, a row contains
-/// the command that shows what to grant.
+/// in their namespace share one visible text. If `target` is the last target with a missing permission, a further row
+/// contains the command that shows what to grant.
 pub(super) fn problem_rows(
     profile: &CacheProfile,
     status: &CacheProfileStatus,
@@ -99,7 +99,9 @@ mod tests {
         let profile = fixtures::warming();
         let status = profile.status.as_ref().unwrap();
         let mut target = status.targets[1].clone();
-        let [denied, stock, payments] = &target.problems[..] else { panic!("not three") };
+        let [denied, stock, payments] = &target.problems[..] else {
+            panic!("the target does not have three problems")
+        };
         let problem = |namespace: &&str| TargetProblem {
             namespace: (*namespace).to_owned(),
             message: denied

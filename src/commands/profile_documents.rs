@@ -73,7 +73,8 @@ fn read<E: std::error::Error>(
     parse().map_err(|error| unreadable(&error))
 }
 
-/// Converts a parser error to one error with the text of its message, which has several lines and quotes the file.
+/// Converts a parser error to an error that contains only its message. The message has several lines and quotes the
+/// file.
 fn unreadable(error: &dyn std::error::Error) -> CommandErrorSource {
     error.to_string().into()
 }

@@ -22,8 +22,8 @@ pub(super) const NO_STATUS: &str = "no status yet";
 /// Time in which a running operator writes the first status of a profile.
 const FIRST_STATUS: Duration = Duration::from_secs(30);
 
-/// Returns the message for a profile without a status. If the profile is older than 30 s, the message also suggests to
-/// check the operator.
+/// Returns the message for a profile without a status. If the profile is older than 30 s, the message also contains the
+/// question whether the operator runs.
 pub(super) fn no_status(profile: &CacheProfile, now: Timestamp) -> &'static str {
     let created = profile.metadata.creation_timestamp.as_ref();
     if created.is_some_and(|created| span(created.0, now) > FIRST_STATUS) {
@@ -101,7 +101,8 @@ pub(super) fn unhealthy(target: &TargetStatus) -> Option<&Condition> {
 /// Returns the result of [`unhealthy`], or `None` if a problem of the target has the same reason. The problem repeats
 /// the condition with more detail.
 pub(super) fn untold(target: &TargetStatus) -> Option<&Condition> {
-    // The condition `Warm` has one reason for all missing permissions, but a problem has one of two reasons.
+    // `Warm` can report only one reason, but its problems can have both reasons in `DENIED`. So the two reasons count
+    // as equal.
     let is_same = |reason: &str, problem: &TargetProblem| {
         problem.reason == reason
             || DENIED.contains(&reason) && DENIED.contains(&problem.reason.as_str())

@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use std::{convert::Infallible, fmt::Debug, ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
 
-/// Interval of lists if the user cannot watch profiles. While nothing changes, it is also the interval of callbacks.
+/// Interval of lists if the user cannot watch profiles. While nothing changes, `follow` also calls its callback at this
+/// interval.
 const POLL: Duration = Duration::from_secs(1);
 /// Delay after a failed list.
 const RETRY: Duration = Duration::from_secs(3);
@@ -37,7 +38,7 @@ pub(super) struct ProfileSelection {
 pub(super) struct ProfileListing {
     /// Sorted by namespace and name.
     pub(super) profiles: Vec<CacheProfile>,
-    /// Error of the last request. While it is set, `profiles` can be outdated.
+    /// Error of the last request, or `None` if that request succeeded. With an error, `profiles` can be outdated.
     pub(super) trouble: Option<String>,
 }
 
@@ -114,7 +115,8 @@ impl ProfileSelection {
         };
         if let Some(name) = &self.name {
             return match self.api.get_opt(name).await {
-                // 404 for one object can also mean that the CRD is missing. Only without the CRD, a list gets 404 too.
+                // 404 for one object means that the object or the CRD is missing. A list gets 404 only if the CRD is
+                // missing.
                 Ok(None) => match self.api.list(&ListParams::default().limit(1)).await {
                     Err(error) if is_unknown(&error) => Err(CommandError::not_installed()),
                     _ => Ok(Vec::new()),

@@ -63,7 +63,12 @@ const CLEAR_BELOW: &str = "\u{1b}[J";
 /// Clears the screen.
 const CLEAR: &str = "\u{1b}[2J";
 
-/// Clears the screen, once before the first drawing.
+/// Prints profiles, with `--watch` until the process is interrupted. `clock` returns the current time.
+///
+/// # Errors
+///
+/// [`CommandError`] if there is no configuration, a request fails, the profile or target does not exist, or the output
+/// cannot be written. With `--watch`, only a failure of the first request is an error; the output shows later failures.
 pub async fn status(
     args: StatusArgs,
     clock: fn() -> Timestamp,

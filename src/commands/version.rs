@@ -159,7 +159,7 @@ mod tests {
                 "/apis/apps/v1/namespaces/empty/deployments" => {
                     (200, json!({ "metadata": {}, "items": [] }))
                 }
-                path => panic!("{path} was read"),
+                path => panic!("unexpected request for {path}"),
             };
             let body = Body::from(body.to_string().into_bytes());
             let response = Response::builder().status(code).body(body).unwrap();

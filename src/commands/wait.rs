@@ -271,7 +271,7 @@ mod tests {
         profile.metadata.generation = Some(3);
         assert_eq!(verdict("Ready", &profile), CommandExitCode::Bad);
 
-        // In mode Plan, the condition `Ready` is `Unknown`.
+        // In mode Plan, the status of the condition `Ready` is `Unknown`.
         let mut planned = ready();
         planned.status.as_mut().unwrap().conditions[0].status = "Unknown".to_owned();
         assert_eq!(verdict("Ready=Unknown", &planned), CommandExitCode::Good);

@@ -24,11 +24,11 @@ use tokio::time::Instant;
 /// Content type of Prometheus' text format.
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Response to a remote scraper with `--metrics-auth=loopback`.
+/// Response to a client on another host that reads `/metrics` with `--metrics-auth=loopback`.
 const LOCAL_ONLY: &str = "metrics are only for loopback addresses: use kubectl port-forward, or run kubewarm with \
      --metrics-auth=delegated (see docs/monitoring.md)\n";
 
-/// Response to a remote peer that requests a debug route.
+/// Response to a client on another host, or behind a proxy, that requests a `/debug` route.
 pub(super) const INSIDE_ONLY: &str = "only for requests to localhost from a loopback address, without a proxy; use \
      kubectl port-forward to the pod\n";
 
@@ -212,6 +212,10 @@ mod tests {
         admin.readiness.begin_shutdown();
         let stopping = ask_again(&admin, &exposition, "10.0.0.7:9", get("/readyz")).await;
         let body = "not ready: shutting down\n".to_owned();
-        assert_eq!(stopping, (StatusCode::SERVICE_UNAVAILABLE, body), "at once");
+        assert_eq!(
+            stopping,
+            (StatusCode::SERVICE_UNAVAILABLE, body),
+            "the shutdown is visible immediately"
+        );
     }
 }

@@ -42,16 +42,18 @@ pub(super) struct ReadinessReport {
     /// Whether kubewarm has not listed the namespaces of a selector yet. Readiness then waits, because the selector's
     /// informers are still unknown.
     pub(super) selecting: bool,
-    /// Number of declared informers. During the first wait it counts only informers that were declared at the start and
-    /// still are; afterwards it counts all.
+    /// Number of declared informers that count. While the replica waits for the first lists, only informers that were
+    /// declared at the start and still are declared count. Later, all declared informers count.
     pub(super) declared: usize,
     /// Number of informers that have synced once or are paused.
     pub(super) synced: usize,
-    /// Number of informers that are blocked, are denied access, or have a resource that the API server does not serve.
+    /// Number of informers that are blocked, that get no access from the API server, or whose resource the API server
+    /// does not serve.
     pub(super) refused: usize,
     /// Number of informers that have failed for 60 seconds.
     pub(super) failing_long: usize,
-    /// Number of the remaining informers. Readiness waits for them until `deadline`.
+    /// Number of informers that have not synced and are neither refused nor failing for 60 s. Readiness waits for these
+    /// informers until `deadline`.
     pub(super) pending: usize,
     /// At most 100 pending informers, each with its key, phase and reason of failure.
     pub(super) pending_informers: Vec<String>,
@@ -70,7 +72,7 @@ pub struct ReadinessTracker {
 
 #[derive(Debug, Default)]
 struct ReadinessProgress {
-    /// Time at which kubewarm had first listed the profiles.
+    /// Time of the first list of the profiles.
     listed_at: Option<Timestamp>,
     /// The informers that were declared when `DeclaredInformers` first was complete. Readiness does not wait for
     /// informers that are declared later.
@@ -173,7 +175,7 @@ impl ReadinessReport {
         }
     }
 
-    /// Returns the counter of an informer that readiness does not wait for, or `None` for a pending informer.
+    /// Returns the counter for the informer of `report`, or `None` while readiness waits for the informer.
     fn final_count(&mut self, report: &InformerReport, now: Timestamp) -> Option<&mut usize> {
         if report.phase == InformerPhase::Blocked {
             return Some(&mut self.refused);
@@ -197,7 +199,7 @@ impl ReadinessReport {
 }
 
 impl fmt::Display for ReadinessReport {
-    /// Writes one line with counts, without the names of informers.
+    /// Writes one line without the names of informers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.end == StartupOutcome::Stopping {
             f.write_str("not ready: shutting down")

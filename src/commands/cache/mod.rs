@@ -50,8 +50,8 @@ pub struct CacheArgs {
     #[arg(long, value_name = "FILE")]
     pub cache_certificate_authority: Option<PathBuf>,
 
-    /// Host name in the certificate [default: the host of --cache-server; for this host with the Secret, the Service's
-    /// name].
+    /// Host name that the read API's certificate must contain [default: the host of --cache-server; for a local host
+    /// without --cache-certificate-authority, the Service's name].
     #[arg(long, value_name = "NAME", value_parser = dns_name)]
     pub cache_tls_server_name: Option<String>,
 

@@ -56,8 +56,8 @@ fn table(pages: &[Value], args: &GetArgs, now: Timestamp) -> Vec<ReportRow> {
     lines.into_iter().map(row).collect()
 }
 
-/// Returns the headings and the rows of the Tables, each with its namespace. Columns with a priority other than 0 are
-/// omitted unless `is_wide` is true.
+/// Returns the headings and the rows of the Tables, each with a text for the namespace column. Columns with a priority
+/// other than 0 are omitted unless `is_wide` is true.
 fn of_tables(definitions: &[Value], pages: &[Value], is_wide: bool) -> Vec<(String, Vec<String>)> {
     let is_shown = |column: &Value| is_wide || column["priority"].as_i64().unwrap_or_default() == 0;
     let shown: Vec<bool> = definitions.iter().map(is_shown).collect();

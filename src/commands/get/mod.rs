@@ -91,7 +91,7 @@ pub struct GetArgs {
     #[command(flatten)]
     pub cache: CacheArgs,
 
-    /// Source of the user, and connection to the API server.
+    /// Connection flags. They select the user, and the API server for `--compare`.
     #[command(flatten)]
     pub connection: ConnectionArgs,
 }
@@ -189,8 +189,8 @@ fn not_warm(kind: &str) -> CommandError {
     ))
 }
 
-/// Connects to the read API by `--cache-kubeconfig`, or else by the other `--cache-*` flags. If these flags contain no
-/// address, it opens a port-forward outside of a pod.
+/// Connects to the read API by `--cache-kubeconfig`, or else by the other `--cache-*` flags. Outside of a pod and
+/// without `--cache-server`, it opens a port-forward to the read API.
 async fn connect(
     args: &GetArgs,
 ) -> Result<(ApiServerConnection, Option<PortForward>), CommandError> {

@@ -97,8 +97,8 @@ impl ObjectDifference {
         let (ours, theirs) = (ours.objects.get(&self.key), theirs.objects.get(&self.key));
         match (ours, theirs) {
             (None, None) => false,
-            // Only the cache still has the object. That lasts only if the first read had the same result, else the
-            // object was deleted after the second read of the cache.
+            // Only the cache still has the object. The difference lasts if the API server did not have the object at
+            // the first read either. Otherwise the object was deleted after the second read of the cache.
             (Some(ours), None) => {
                 self.ours.as_ref().is_some_and(|then| then.uid == ours.uid) && self.theirs.is_none()
             }

@@ -47,7 +47,7 @@ impl ClientProvider for SingleClientProvider {
     }
 }
 
-/// A permission that an informer needs.
+/// A permission that an informer needs: resource, scope, selectors and verb.
 type RequiredAccess = (GroupResource, InformerScope, LabelSelector, FieldSelector, Verb);
 
 /// A cluster and the resources that it serves.

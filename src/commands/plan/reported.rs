@@ -88,7 +88,7 @@ mod tests {
             (bound.informers, bound.missing),
             (Some((1, PlanCertainty::Estimate)), Some((0, PlanCertainty::Estimate)))
         );
-        assert_eq!((bound.requests, bound.millis), (None, None), "absent is unknown");
+        assert_eq!((bound.requests, bound.millis), (None, None), "a missing number is unknown");
         assert_eq!(of(Some(PlanCertainty::Estimate)).objects, Some((7, PlanCertainty::Estimate)));
         assert_eq!(
             of(None).objects,

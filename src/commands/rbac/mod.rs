@@ -191,7 +191,7 @@ fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), CommandErro
     }
 }
 
-/// Returns a section with a row for each permission that the manifests `all` would change.
+/// Returns a section with a row for each permission that the manifests `all` would change, and the exit code.
 async fn diff(
     client: &Client,
     profile: &ValidatedProfile,
@@ -237,8 +237,8 @@ fn documents(manifests: Option<&str>) -> Result<Vec<RbacObject>, RbacParseError>
     manifests.map_or_else(|| Ok(Vec::new()), RbacObject::parse)
 }
 
-/// Returns the operator's subject according to the status. It is the subject that reads. If the profile reads as a
-/// ServiceAccount, it is the subject that creates tokens for that ServiceAccount.
+/// Returns the operator's subject according to the status. For a profile that reads as a ServiceAccount, that is the
+/// subject that creates tokens for the ServiceAccount. For other profiles, it is the subject that reads.
 fn said_operator(profile: &CacheProfile) -> Option<Subject> {
     let access = access_status(profile)?;
     if profile.spec.service_account_name.is_none() {

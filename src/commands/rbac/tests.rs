@@ -1,4 +1,4 @@
-//! Tests of the flags, and of the manifests for files.
+//! Tests of the flags of `rbac`, and of the manifests that it prints for profiles in files.
 
 use super::*;
 use crate::commands::fixtures::parse;
@@ -154,7 +154,7 @@ proptest! {
         prop_assume!(profile["metadata"]["namespace"] != "");
         let operator = Subject::ServiceAccount { namespace: "ops".into(), name: "kubewarm".into() };
         let expected = run(PROFILE, None).unwrap();
-        // JSON is valid YAML. The test writes the profile in one line and in many lines.
+        // JSON is valid YAML, so `rbac` must accept the profile both in one line and in many lines.
         for text in [profile.to_string(), serde_json::to_string_pretty(&profile).unwrap()] {
             let Ok(printed) = run(&format!("{text}\n---\n{PROFILE}"), None) else { continue };
             let profile = serde_json::from_value(profile.clone()).unwrap();

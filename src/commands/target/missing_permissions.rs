@@ -111,7 +111,9 @@ rules:
     fn the_missing_rule_comes_from_the_role_in_its_namespace() {
         let of = GroupResource::new("", "configmaps").unwrap();
         assert_eq!(refused(&access(), &of), [("watch".to_owned(), "shop".to_owned())]);
-        let [found] = &granting(&access(), &of)[..] else { panic!("not one") };
+        let [found] = &granting(&access(), &of)[..] else {
+            panic!("not exactly one rule was found")
+        };
         assert_eq!(found.text(), "granted by  Role kubewarm:shop:checkout in namespace shop");
         assert_eq!(
             found.next,

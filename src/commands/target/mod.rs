@@ -126,8 +126,8 @@ fn missing_rules(
     rows
 }
 
-/// Returns the numbers of informers by state and of objects, such as `1 of 4 synced: 2 syncing, 1 forbidden; 300
-/// objects`.
+/// Returns a text with the numbers of informers by state and of objects, such as `1 of 4 synced: 2 syncing, 1
+/// forbidden; 300 objects`.
 fn informers_text(target: &TargetStatus) -> String {
     let InformerCounts { total, synced, syncing, stale, forbidden, missing, limited, failing } =
         target.informers.clone().unwrap_or_default();

@@ -59,7 +59,7 @@ pub struct AdminListener {
 
 /// Binds `address`. `[::]` means all IPv4 and IPv6 addresses.
 ///
-/// If an IPv6 socket of this kernel does not accept IPv4, it also binds IPv4. Without IPv6, it
+/// If IPv6 sockets on this host do not accept IPv4, `bind` also binds IPv4. Without IPv6, `bind`
 /// binds only IPv4.
 ///
 /// # Errors
@@ -73,8 +73,8 @@ pub fn bind(address: SocketAddr) -> Result<AdminListener, ServeError> {
 }
 
 impl AdminListener {
-    /// Returns the bound address. If port 0 was requested, it contains the port that the kernel
-    /// chose.
+    /// Returns the bound address. If port 0 was requested, the address contains the port that the
+    /// kernel chose.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

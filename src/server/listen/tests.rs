@@ -81,7 +81,7 @@ async fn with_a_certificate_the_admin_address_serves_https_only_with_the_same_li
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         timeout(Duration::from_secs(4), stream.read_to_string(&mut answer)).await.unwrap().unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200"), "a peer of this host: {answer}");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path} for a client on this host: {answer}");
     }
     let mut idle = connect(connector(&certificate)).await.unwrap();
     let mut rest = Vec::new();

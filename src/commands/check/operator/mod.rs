@@ -100,8 +100,8 @@ async fn rights(
 ) -> Result<Vec<ReportRow>, manifests::ManifestError> {
     let OperatorSettings { namespace, watched, more, .. } = settings;
     let subject = settings.subject();
-    // With `--watch-namespaces`, features need no more permissions: the operator has no ClusterRole and reviews callers
-    // with their own tokens.
+    // With `--watch-namespaces`, optional features need no further permissions: the operator reviews callers with the
+    // callers' own tokens.
     let more = if watched.is_empty() { &**more } else { &[] };
     let (mut missing, mut allowed) = (Vec::new(), 0_usize);
     for needed in needed(namespace, watched, more)?.into_iter().take(REVIEWS) {
@@ -174,8 +174,8 @@ fn of_lack(subject: &Subject, lacked: &Grant, grant: &str) -> ReportRow {
     };
     let place = place(lacked.namespace.as_deref());
     let found = format!("{subject} may not {} {what} in {place}", lacked.verb);
-    // The operator works without this permission. It reads the admission policy only to report whether the policy
-    // exists.
+    // The operator also works without permissions on admission policies. It reads them only to report whether the
+    // policy for authors exists.
     let is_needed = group != "admissionregistration.k8s.io";
     let row = if is_needed { ReportRow::bad(found) } else { ReportRow::note(found) };
     row.next(format!("{grant} | kubectl apply -f -"))
