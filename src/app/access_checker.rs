@@ -1,5 +1,5 @@
 //! Connects the access checker to the profiles. The profiles determine which informers it checks, and which namespace's
-//! rate limit pays for each check.
+//! rate limit counts each check.
 
 use crate::{
     access::{

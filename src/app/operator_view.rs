@@ -34,7 +34,7 @@ pub(super) struct OperatorView {
     pub(super) declarations: ProfileReceiver,
     pub(super) access: AccessReports,
     pub(super) operator_namespace: Arc<str>,
-    /// The latest status of each profile that this replica computed.
+    /// For each profile, the latest status that this replica computed.
     pub(super) statuses: Arc<RwLock<Arc<StatusesByProfile>>>,
 }
 

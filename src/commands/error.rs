@@ -24,7 +24,7 @@ pub enum CommandError {
         code: u16,
     },
 
-    /// Any other failure.
+    /// Any failure other than a failed connection or a rejected request.
     #[error("{text}")]
     Failed {
         /// Message with the failed action, the object, and the fix.

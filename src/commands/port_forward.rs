@@ -16,7 +16,7 @@ use tokio::{
     time::timeout,
 };
 
-/// Maximum number of concurrent connections. Further connections wait.
+/// Maximum number of concurrent connections. kubewarm accepts a further connection only after one has ended.
 const MAX_CONNECTIONS: usize = 8;
 /// Maximum number of pods in which kubewarm looks for a ready pod.
 const MAX_PODS: u32 = 100;

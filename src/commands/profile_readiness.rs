@@ -17,7 +17,6 @@ pub(super) const PERMISSIONS_MISSING: &str = "PermissionsMissing";
 /// Reasons of problems that more permissions can fix.
 const DENIED: [&str; 2] = ["Forbidden", "TokenRequestDenied"];
 
-/// Message for a profile without a status.
 pub(super) const NO_STATUS: &str = "no status yet";
 /// Time in which a running operator writes the first status of a profile.
 const FIRST_STATUS: Duration = Duration::from_secs(30);

@@ -132,7 +132,7 @@ impl ProfileSelection {
     }
 
     /// Keeps `seen` current with a watch, or with a list every second if the user cannot watch. It calls `each`
-    /// immediately, after each change and after each second without a change, until `each` breaks.
+    /// immediately, after each change and after each second without a change, until `each` returns `Break`.
     ///
     /// After each error it starts a new watch, because kube's watcher would repeat an expired resource version.
     pub(super) async fn follow<B>(
@@ -194,7 +194,7 @@ impl ProfileSelection {
     }
 }
 
-/// Waits for `work`, and calls `each` every second until then. It ends early if `each` breaks.
+/// Waits for `work`, and calls `each` every second until then. It ends early if `each` returns `Break`.
 async fn each_second<B, T>(
     work: impl Future<Output = T>,
     seen: &ProfileListing,

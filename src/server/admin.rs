@@ -65,7 +65,6 @@ pub enum MetricsAccess {
     /// Callers that the API server permits. They can also use the routes that are otherwise only
     /// for clients on this host.
     Reviewed(Box<CallerAdmission>),
-    /// Every client.
     Unrestricted,
 }
 
@@ -98,7 +97,6 @@ impl MetricsAccess {
     }
 }
 
-/// Registers all routes of the admin address.
 pub(super) fn routes(app: &mut web::ServiceConfig) {
     app.service(web::resource("/livez").get(livez))
         .service(web::resource("/readyz").get(readyz))

@@ -7,7 +7,6 @@ use tokio::time::Instant;
 /// Maximum age of a cached response. No scraper or probe needs newer data.
 const AGE: Duration = Duration::from_secs(1);
 
-/// The cached response with the time of its creation.
 #[derive(Debug)]
 pub(super) struct CachedAnswer<T>(Mutex<Option<(Instant, T)>>);
 

@@ -15,7 +15,7 @@ pub(super) async fn readyz(request: HttpRequest, admin: web::Data<AdminState>) -
         Arc::new(admin.readiness.compute(declared.as_ref(), &(admin.informers)(), (admin.now)()))
     };
     // Before the profiles are listed, the report costs little and is not cached. So `/readyz` shows
-    // immediately that they are listed.
+    // immediately that kubewarm has listed the profiles.
     let mut readiness = admin.readiness.answer.get(Instant::now(), |found| found.listed, look);
     // A shutdown must be visible before the cached response expires.
     if admin.readiness.is_stopping() {

@@ -49,6 +49,8 @@ pub(super) struct ObjectDifference {
 }
 
 impl ResponseObjects {
+    /// Returns the objects of a response by namespace and name.
+    ///
     /// # Errors
     ///
     /// [`FaultReason::Malformed`] for an object without a resource version.

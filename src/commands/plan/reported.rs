@@ -12,9 +12,11 @@ use kubewarm_api::{
     v1alpha1::{CacheProfile, PlanCertainty, PlanStatus},
 };
 
+/// Returns the estimate in the status of `profile`.
+///
 /// # Errors
 ///
-/// [`CommandError`] until the status has an estimate of the newest generation.
+/// [`CommandError`] if the status has no estimate of the newest generation.
 pub(super) fn outlook(profile: &CacheProfile) -> Result<ProfilePlan, CommandError> {
     let found = profile.status.as_ref().and_then(|status| {
         let is_current = status.observed_generation == profile.metadata.generation;

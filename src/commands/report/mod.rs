@@ -25,7 +25,6 @@ pub struct CommandReport {
 /// Outcome of a command. The number is the exit code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CommandExitCode {
-    /// Success.
     #[default]
     Good = 0,
     /// Something is not ready, wrong, missing or different.
@@ -66,7 +65,6 @@ pub(super) enum RowMark {
     Note,
     /// A check that kubewarm could not run, such as without a permission.
     Unseen,
-    /// A failure.
     Bad,
     /// A subject gains a permission.
     Gains,

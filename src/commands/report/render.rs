@@ -25,9 +25,7 @@ pub enum ReportFormat {
     Lines,
     /// Kinds and names of the objects, one per line.
     Names,
-    /// JSON.
     Json,
-    /// YAML.
     Yaml,
 }
 
@@ -37,7 +35,6 @@ pub struct TerminalLayout {
     /// Width in columns; 0 means no limit. Longer lines are wrapped, or cut if they cannot be wrapped.
     pub width: usize,
     pub height: usize,
-    /// Whether ANSI colours are used.
     pub has_colours: bool,
 }
 
