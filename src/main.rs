@@ -10,7 +10,8 @@ const FAILED: u8 = 2;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Boxed because the future is as large as the largest command's.
+    // `Box::pin` keeps the future on the heap, because it is as large as the future of the largest
+    // command.
     Box::pin(app::execute(Cli::from_env())).await.unwrap_or_else(|error| {
         report(&error);
         ExitCode::from(FAILED)

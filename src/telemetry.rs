@@ -29,7 +29,6 @@ pub struct LogFilter {
 /// Logging cannot start, or its filter cannot change.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The text is no valid filter.
     #[error(
         "log filter {filter:?} is not a list of directives such as \"info,kube_client=warn,kube_runtime=warn\""
     )]
@@ -46,7 +45,7 @@ pub enum TelemetryError {
     Gone(#[from] reload::Error),
 }
 
-/// Starts logging to standard error, including panics of all threads.
+/// Starts logging to standard error. It also logs the panics of all threads.
 ///
 /// # Errors
 ///
@@ -77,7 +76,7 @@ where
 }
 
 impl LogFilter {
-    /// Replaces the filter. An invalid filter leaves the old one active.
+    /// Replaces the filter. If `filter` is invalid, the current filter stays active.
     ///
     /// # Errors
     ///
@@ -99,8 +98,8 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     tracing::error!(location, thread, message = message(panic.payload()), "panicked");
 }
 
-/// Returns the panic message if it is a literal. A formatted message can contain parts of an
-/// object, which must not be logged.
+/// Returns the panic message if it is a literal. For a formatted message it returns a fixed text,
+/// because that message can contain parts of an object, which must not be logged.
 fn message(payload: &(dyn std::any::Any + Send)) -> &'static str {
     payload.downcast_ref::<&'static str>().copied().unwrap_or("withheld: it may quote an object")
 }
@@ -117,7 +116,6 @@ mod tests {
         assert!(!message(&quoting).contains("hunter2"));
     }
 
-    /// Returns the log output of `log`.
     fn logged(format: LogFormat, log: impl FnOnce()) -> String {
         let mut read = tempfile::tempfile().unwrap();
         let layer = fmt::layer().with_ansi(false).with_writer(read.try_clone().unwrap());
@@ -147,7 +145,7 @@ mod tests {
 
     #[test]
     fn an_invalid_filter_leaves_the_old_one() {
-        // The filter is not installed globally, because other tests of the process log, too.
+        // The test installs no global filter, because other tests in this process also log.
         let (layer, handle) =
             reload::Layer::new(parse("info,kube_client=warn,kube_runtime=warn").unwrap());
         let _subscriber = tracing_subscriber::registry().with(layer);

@@ -1,5 +1,5 @@
-//! Connects the access checker with the profiles: which informers it checks, and the namespace whose
-//! rate limit is charged.
+//! Connects the access checker to the profiles. The profiles determine which informers it checks, and which namespace's
+//! rate limit counts each check.
 
 use crate::{
     access::{
@@ -17,8 +17,8 @@ use kubewarm_cache::informer::{ChangeNotifier, InformerReports};
 use kubewarm_client::{ClientProvider, NamespaceBuckets};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Creates a checker for the informers in `declarations`. `own` contains the operator's own
-/// informers.
+/// Creates an access checker for the informers of the profiles in `declarations`. `own` are the informers with which
+/// kubewarm watches the profiles themselves.
 pub(super) fn new_access_checker(
     clients: Arc<dyn ClientProvider>,
     buckets: NamespaceBuckets,
@@ -46,7 +46,8 @@ pub(super) fn new_access_checker(
     })
 }
 
-/// Returns every informer that a profile declares or that serves it, without duplicates.
+/// Returns the informers to check, without duplicates: the informers that the profiles declare, and the informers whose
+/// stores still serve an earlier generation of a profile.
 fn informers_to_check(profiles: &[ObservedProfile]) -> BTreeMap<InformerKey, CheckSettings> {
     let mut all = BTreeMap::<InformerKey, CheckSettings>::new();
     for profile in profiles.iter().map(|observed| &observed.declared) {
@@ -64,7 +65,7 @@ fn informers_to_check(profiles: &[ObservedProfile]) -> BTreeMap<InformerKey, Che
     all
 }
 
-/// Returns the number of the profile's informers that lack each permission.
+/// For each resource and verb, returns how many of the profile's informers lack the permission.
 pub(super) fn count_missing_permissions(
     access: &AccessReports,
     profile: &DeclaredProfile,

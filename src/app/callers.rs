@@ -1,4 +1,4 @@
-//! Sets up the authorization of scrapers, as `--metrics-auth` requires.
+//! Sets up the authorization of clients that read `/metrics`, according to `--metrics-auth`.
 
 use super::AppError;
 use crate::{
@@ -11,12 +11,14 @@ use kubewarm_serve::callers::{CallerAdmission, CallerLimits, DecisionObserver};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// Error for flags that exclude each other: token reviews and access reviews need a ClusterRole.
+/// Error for `--metrics-auth=delegated` with `--watch-namespaces`. Only a ClusterRole permits
+/// TokenReviews and SubjectAccessReviews, and with `--watch-namespaces` kubewarm has no
+/// ClusterRole.
 const NO_REVIEWS: &str = "--metrics-auth=delegated excludes --watch-namespaces: TokenReviews and \
     SubjectAccessReviews are cluster-scoped, so no Role can grant them; leave the flag out, or restrict --admin-addr \
     with a NetworkPolicy (networkPolicy.scrapers of the chart) and set --metrics-auth=none";
 
-/// Returns an error for flags that exclude each other.
+/// Returns an error if `--metrics-auth` and `--watch-namespaces` exclude each other.
 pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     if args.metrics_auth == MetricsAuth::Delegated && !args.watch_namespaces.is_empty() {
         return Err(AppError::Flags(NO_REVIEWS));
@@ -24,7 +26,7 @@ pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     Ok(())
 }
 
-/// Returns who may read `/metrics`.
+/// Returns which clients can read `/metrics`, according to `--metrics-auth`.
 pub(super) fn metrics_access(
     args: &RunArgs,
     connection: &ApiServerConnection,
@@ -45,7 +47,8 @@ pub(super) fn metrics_access(
     Ok(MetricsAccess::Reviewed(Box::new(callers.map_err(AppError::Serve)?)))
 }
 
-/// Returns a callback that records decisions about callers as metrics.
+/// Returns a callback that records each authorization decision about a caller in the metrics: its
+/// source, outcome and duration.
 pub(super) fn decision_observer(metrics: &ProcessMetrics) -> DecisionObserver {
     let metrics = metrics.operator().clone();
     Box::new(move |source, outcome, took| metrics.observe_authorization(source, outcome, took))

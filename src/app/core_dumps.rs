@@ -1,7 +1,7 @@
 //! Keeps stored objects out of core dumps.
 
-/// Disables core dumps of this process, and access of other processes to its memory, because stores
-/// can contain Secrets. Logs a warning if that fails.
+/// Disables core dumps of this process, and prevents that other processes read its memory, because
+/// stores can contain Secrets. Logs a warning if that fails.
 ///
 /// The process can still read its own files in `/proc`.
 #[cfg(target_os = "linux")]
@@ -12,7 +12,7 @@ pub(super) fn disable() {
     }
 }
 
-/// kubewarm disables core dumps on Linux only.
+/// Logs a warning, because kubewarm can disable core dumps only on Linux.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn disable() {
     tracing::warn!("this system cannot forbid core dumps, which may hold secrets");

@@ -1,9 +1,9 @@
-//! Raises the limit of open files and sockets.
+//! Raises the process's limit of open files, which include sockets.
 
-/// Raises the limit to the maximum that the system allows.
+/// Raises the soft limit to the hard limit.
 ///
-/// The default is often 1,024, for programs that use `select`. The read address alone accepts twice
-/// as many connections, and without a free descriptor no watch can open.
+/// The soft limit is often 1,024. By default, the read API alone accepts that number of
+/// connections. Without a free file descriptor, no informer can open a watch.
 #[cfg(target_os = "linux")]
 pub(super) fn raise() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -16,7 +16,7 @@ pub(super) fn raise() {
     }
 }
 
-/// On other systems the limit stays as it was configured.
+/// Does nothing, because kubewarm raises the limit of open files only on Linux.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn raise() {}
 
@@ -28,7 +28,7 @@ mod tests {
     fn the_limit_of_open_files_is_raised_to_the_maximum() {
         let granted = getrlimit(Resource::Nofile);
         let fewer = granted.maximum.map(|most| most - 1);
-        // Enough for the tests that run in parallel.
+        // One file less than the maximum, so that tests in parallel do not run out of files.
         setrlimit(Resource::Nofile, Rlimit { current: fewer, ..granted }).unwrap();
         super::raise();
         assert_eq!(getrlimit(Resource::Nofile).current, granted.maximum);

@@ -1,4 +1,5 @@
-//! Determines the memory limit of the process, from the flag or its cgroup, and splits it.
+//! Determines the memory limit of the process, from `--memory-limit` or its cgroup, and divides it
+//! between stores and clients.
 
 use crate::{cli::RunArgs, controller::OperatorLimits, metrics::OperatorMetrics};
 use kubewarm_serve::callers::ReaderLimits;
@@ -7,19 +8,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Percentage of the limit for stores and informers.
+/// Percentage of the memory limit for stores and informers.
 const STORES: u64 = 75;
-/// Percentage of the limit for connections, watches and responses of clients. The rest is for the
-/// program itself.
+/// Percentage of the memory limit for connections, watches and responses of clients. The remaining
+/// 10 % are for the program itself.
 const READERS: u64 = 15;
-/// Unwritten responses may use one half (1/`RESPONSES`) of the memory for clients. The rest is for
-/// connections and watches.
+/// Responses that kubewarm has not written yet can use `1/RESPONSES` of the memory for clients. The
+/// other half is for connections and watches.
 const RESPONSES: u64 = 2;
-/// A v1 cgroup without a limit reports the largest multiple of the page size, which is above this
-/// value.
+/// Limits from this value on mean "no limit": a v1 cgroup without a limit reports the largest
+/// multiple of the page size.
 const UNLIMITED: u64 = 1 << 60;
 
-/// The memory limit, split at the start. No part can use memory of another.
+/// The parts of the memory limit. They are fixed at the start: stores cannot use the memory of
+/// clients, and clients cannot use the memory of stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemorySplit {
     /// Bytes for stores and informers; `None` means no limit.
@@ -29,7 +31,8 @@ pub(super) struct MemorySplit {
 }
 
 impl MemorySplit {
-    /// Reads the limit from the flag, or else from the cgroup. Logs it and sets its metric.
+    /// Divides the memory limit: the value of `--memory-limit`, or without the flag the limit of
+    /// the cgroup. It logs both parts and sets the metric of the store limit.
     pub(super) fn detect(args: &RunArgs, metrics: &OperatorMetrics) -> Self {
         let found = || cgroup_limit(Path::new("/sys/fs/cgroup"), &own_cgroups());
         let limit = match args.memory_limit {
@@ -51,7 +54,8 @@ impl MemorySplit {
         Self { stores: percentage_of(limit, STORES), readers: percentage_of(limit, READERS) }
     }
 
-    /// Returns the limits for profiles, from this split and the flags.
+    /// Returns the limits of profiles: bytes from this split, and numbers of informers from the
+    /// flags.
     pub(super) fn operator_limits(self, args: &RunArgs) -> OperatorLimits {
         OperatorLimits {
             bytes: self.stores,
@@ -61,7 +65,8 @@ impl MemorySplit {
         }
     }
 
-    /// Returns the limits for clients, from the flags. Responses are also limited by this split.
+    /// Returns the limits of clients from the flags. Unwritten responses get at most half of
+    /// `readers`.
     pub(super) fn reader_limits(self, args: &RunArgs) -> ReaderLimits {
         let limits = args.api.limits();
         ReaderLimits {
@@ -76,7 +81,7 @@ impl MemorySplit {
     }
 }
 
-/// Returns `percent` of `limit`. 100% means no separate limit.
+/// Returns `percent` % of `limit`. For 100 % it returns `None`, which means no separate limit.
 fn percentage_of(limit: Option<u64>, percent: u64) -> Option<u64> {
     limit.filter(|_| percent < 100).map(|limit| limit / 100 * percent)
 }
@@ -87,8 +92,8 @@ fn own_cgroups() -> String {
 
 /// Returns the smallest memory limit of the process's cgroup (v2, else v1) and its parents.
 ///
-/// `cgroups` is the content of `/proc/self/cgroup`. In a container, the container's own cgroup is
-/// mounted as the root.
+/// `cgroups` is the content of `/proc/self/cgroup`. `root` is the mounted cgroup file system, which
+/// in a container is the container's own cgroup.
 fn cgroup_limit(root: &Path, cgroups: &str) -> Option<u64> {
     let entry = |line: &str| {
         let mut parts = line.splitn(3, ':');
@@ -106,8 +111,8 @@ fn cgroup_limit(root: &Path, cgroups: &str) -> Option<u64> {
     })
 }
 
-/// Returns the smallest number in the file `file` of the folder `path` and its parents, up to
-/// `root`.
+/// Returns the smallest number in the files named `file` in the folder `path` and in its parents up
+/// to `root`.
 fn smallest_limit(root: &Path, path: &str, file: &str) -> Option<u64> {
     let own: PathBuf = root.join(path);
     let folders = own.ancestors().take_while(|folder| folder.starts_with(root));
@@ -163,7 +168,10 @@ mod tests {
         let split = MemorySplit::new(Some(64 << 20));
         let (stores, readers) = (split.stores.unwrap(), split.readers.unwrap());
         assert_eq!((stores >> 20, readers >> 20), (47, 9));
-        assert!((64 << 20) - stores - readers >= (64 << 20) / 10, "the program has a tenth");
+        assert!(
+            (64 << 20) - stores - readers >= (64 << 20) / 10,
+            "the program keeps a tenth of the limit"
+        );
         assert_eq!(MemorySplit::new(None), MemorySplit { stores: None, readers: None });
         let answers = [Some(64 << 20), Some(8 << 30), None]
             .map(|it| MemorySplit::new(it).unwritten_response_bytes(64 << 20));

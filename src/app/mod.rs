@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// A command except `run` and `crd` failed.
+    /// A command other than `run` failed.
     #[error(transparent)]
     Client(#[from] commands::CommandError),
 
@@ -40,7 +40,7 @@ pub enum AppError {
     #[error("cannot serve the read API")]
     Read(#[source] ServeError),
 
-    /// The flags exclude each other.
+    /// Two flags of `run` exclude each other. The field is the error message.
     #[error("{0}")]
     Flags(&'static str),
 
@@ -48,21 +48,21 @@ pub enum AppError {
     #[error("cannot make the metrics")]
     Metrics(#[from] metrics::MetricsError),
 
-    /// A constant resource name is invalid, which is a bug.
+    /// The name of a resource in kubewarm's own code is invalid, which is a bug.
     #[error("cannot name our own resource")]
     Name(#[from] model::ValidationError),
 
     #[error("cannot listen for signals")]
     Signal(#[source] std::io::Error),
 
-    /// A task that must run until the shutdown returned.
+    /// A task returned before the shutdown. The field is the task's name.
     #[error("the {0} ended by itself")]
     TaskEnded(&'static str),
 
     #[error("a task panicked")]
     TaskPanicked(#[source] tokio::task::JoinError),
 
-    /// This number of tasks still ran at the end of the drain time.
+    /// Tasks still ran 20 s after kubewarm had cancelled them. The field is their number.
     #[error("{0} tasks did not end in time")]
     Undrained(usize),
 }
@@ -71,7 +71,7 @@ pub enum AppError {
 ///
 /// # Errors
 ///
-/// Returns an [`AppError`] whose source chain is written for users.
+/// Returns an [`AppError`]. `main` prints its message and its causes to the user.
 pub async fn execute(cli: Cli) -> Result<ExitCode, AppError> {
     match cli {
         Cli::Run(args) => operator::run(args).await.map(|()| ExitCode::SUCCESS),

@@ -25,7 +25,8 @@ use tokio_util::sync::CancellationToken;
 /// The time and path of each request, except requests for roles and for the server's version.
 type Noted = Arc<Mutex<Vec<(Instant, String)>>>;
 
-/// An API server that answers at once, permits everything, and has no ServiceAccount.
+/// A fake API server that answers immediately. Its reviews permit everything, and no ServiceAccount
+/// exists.
 fn server(noted: &Noted) -> kube::Client {
     let noted = Arc::clone(noted);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -87,14 +88,14 @@ async fn plan(
     forecast::run(forecasts, surveyor, || true, |_| false, stop).await;
 }
 
-/// Sends a request that needs a token of the account.
+/// Sends a request as the ServiceAccount `name`, for which the client first requests a token.
 async fn request_a_token(clients: &dyn ClientProvider, namespace: &str, name: &str) {
     let account = Identity::ServiceAccount { namespace: namespace.into(), name: name.into() };
     let request = Request::get("/api/v1/pods").body(Body::empty()).unwrap();
     let _no_such_account = clients.client_for(&account).send(request).await;
 }
 
-/// Sends one Event after another, each for another profile of `noisy`.
+/// Sends 20 Events per second without end, each for another profile in namespace `noisy`.
 async fn send_events(sink: StatusWriter) {
     let mut ticks = interval(Duration::from_millis(50));
     for n in 0_u64.. {
@@ -111,7 +112,7 @@ async fn send_events(sink: StatusWriter) {
     }
 }
 
-/// The maximum number of requests within `seconds`.
+/// Returns the maximum number of requests in any period of `seconds`.
 fn most_in(seconds: u64, sent: &[&(Instant, String)]) -> usize {
     let until = |at: Instant| at + Duration::from_secs(seconds);
     let count = |at: Instant| sent.iter().filter(|(it, _)| (at..until(at)).contains(it)).count();
@@ -127,7 +128,8 @@ async fn requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_
     let clients: Arc<dyn ClientProvider> = Arc::new(accounts);
     let sink = StatusWriter::new(&client, "me", buckets.clone());
     let tokens = async {
-        // The maximum number of profiles of a namespace, with one account each.
+        // A namespace can have at most 100 profiles. Here each profile reads as its own
+        // ServiceAccount.
         let names: Vec<_> = (0..100).map(|n| format!("reader-{n}")).collect();
         for _ in 0..6 {
             join_all(names.iter().map(|name| request_a_token(&*clients, "noisy", name))).await;
@@ -163,8 +165,8 @@ async fn requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_
         of("").into_iter().partition(|(_, path)| is_check(path));
     let counts = ["/planned-", "/token", "/events"].map(|part| of(part).len());
     assert!(counts.iter().all(|count| *count > 50), "each kind of request is served: {counts:?}");
-    // The limits are 20 a second after a burst of 40. The requests of one access check are charged
-    // together.
+    // Each rate limit permits 20 requests per second after a burst of 40. The margin is 45, because
+    // the limit counts all requests of one access check at once.
     for sent in [&checks, &others] {
         let most = most_in(10, sent);
         assert!(most <= 10 * 20 + 45, "{most} in ten seconds");

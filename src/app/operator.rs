@@ -96,7 +96,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     supervise(tasks, stop, signal, || readiness.begin_shutdown(), args.shutdown_delay).await
 }
 
-/// The certificate of the admin address; `None` without TLS.
+/// Returns the certificate of the admin address, or `None` without TLS.
 fn load_admin_certificate(
     args: &RunArgs,
     namespace: &str,
@@ -116,10 +116,10 @@ struct OperatorContext {
     memory: MemorySplit,
     /// Clients that authenticate as the informers' identities.
     clients: Arc<dyn ClientProvider>,
-    /// Rate limits per namespace.
+    /// Limits of the request rate, one for each namespace.
     buckets: NamespaceBuckets,
     forecasts: Forecaster,
-    /// The clients that watch through the read API.
+    /// Registry of the clients that watch through the read API.
     watchers: WatcherRegistry,
 }
 
@@ -136,8 +136,8 @@ fn spawn_controller(
         counted.for_resource(resource).store_decode_errors.inc();
     });
     let OperatorContext { namespace, started, stop, clients, memory, forecasts, .. } = context;
-    // Separate rate limits, so that other requests of a tenant cannot delay the detection of lost
-    // access.
+    // Access checks and informers have rate limits of their own, so that other requests for a
+    // namespace cannot delay the detection of lost access.
     let checks = NamespaceBuckets::default();
     let bounds = RegistryLimits {
         lists: args.max_concurrent_lists.get(),
@@ -153,7 +153,8 @@ fn spawn_controller(
         InformerTiming::default(),
     );
     let admits = admission.clone();
-    // kubewarm's own informers only watch profiles. The sink limits the number of stored profiles.
+    // The informers with `is_own` keys watch the profiles. Their sink limits the number of profiles
+    // that kubewarm stores.
     let registry = registry.with_sinks(move |key, writer| {
         if key.is_own() { Box::new(admits.guard(writer, key)) } else { Box::new(writer) }
     });
@@ -215,7 +216,7 @@ fn spawn_controller(
     Ok((view, freshness_checker))
 }
 
-/// Starts the read API if `--api-addr` is set.
+/// Starts the read API and returns its certificate, or returns `None` without `--api-addr`.
 fn spawn_reads(
     tasks: &mut ServiceTasks,
     args: &RunArgs,
@@ -253,8 +254,8 @@ fn spawn_reads(
     Ok(Some(shown))
 }
 
-/// Starts the leader election, the forecaster and the status writer. The lease is released only
-/// after the last status is written.
+/// Starts the leader election, the forecaster and the status writer. kubewarm releases the lease
+/// only after it has written the last status.
 fn spawn_status(
     tasks: &mut ServiceTasks,
     connection: &ApiServerConnection,
@@ -289,7 +290,8 @@ fn spawn_status(
     });
 }
 
-/// Returns the state of the admin server, and registers the metrics that are read at each scrape.
+/// Returns the state of the admin server. It also registers the metrics that kubewarm computes for
+/// each scrape.
 fn new_admin_state(
     metrics: &Arc<ProcessMetrics>,
     view: &OperatorView,
@@ -317,7 +319,7 @@ fn new_admin_state(
     }))
 }
 
-/// Sets the metric of the lease whenever its state changes.
+/// Sets the leader metric whenever the state of the lease changes.
 async fn follow_lease(mut state: watch::Receiver<LeaseState>, metrics: OperatorMetrics) {
     loop {
         metrics.set_leader(&state.borrow_and_update());

@@ -1,18 +1,18 @@
-//! Reads facts about the operator from the API server: its identity, and the admission policy for
-//! authors.
+//! Reads two facts from the API server: the operator's own identity, and whether an admission
+//! policy restricts the authors of profiles.
 
 use kubewarm_api::model::{AccountPolicyEnforcement, Subject};
 use kubewarm_client::{fetch_account_policy_enforcement, fetch_own_subject};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Delay before the next request for the operator's identity.
+/// Delay after a failed request for the operator's identity.
 const RETRY: Duration = Duration::from_secs(5);
-/// Interval between two reads of the admission policy, which take two small requests.
+/// Interval between two reads of the admission policy. A read takes two small requests.
 const POLICY_PERIOD: Duration = Duration::from_secs(30);
 
-/// Requests the operator's identity until the API server returns it. It becomes the subject of the
-/// manifests. Never returns.
+/// Requests the operator's identity until the API server returns it, and sends it to `sender`. The
+/// RBAC manifests in the status grant permissions to this identity. Never returns.
 pub(super) async fn learn_subject(client: kube::Client, sender: watch::Sender<Option<Subject>>) {
     loop {
         match fetch_own_subject(&client).await {
@@ -29,8 +29,8 @@ pub(super) async fn learn_subject(client: kube::Client, sender: watch::Sender<Op
     }
 }
 
-/// Reads the admission policy for authors every 30 s. The last result stays valid while requests
-/// fail. Never returns.
+/// Every 30 s reads whether an admission policy restricts the authors of profiles, and sends the
+/// result to `sender`. A failed read keeps the last result. Never returns.
 pub(super) async fn watch_authors(
     client: kube::Client,
     sender: watch::Sender<AccountPolicyEnforcement>,

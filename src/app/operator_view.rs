@@ -1,4 +1,4 @@
-//! The operator's state, as status, metrics, readiness and reads see it.
+//! The operator's state, which the status writer, the metrics, `/readyz` and the read API share.
 
 use super::access_checker::count_missing_permissions;
 use crate::{
@@ -21,26 +21,26 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// State for all observers. A clone shares it.
+/// Handle to the operator's state. Clones share the state.
 #[derive(Clone, Debug)]
 pub(super) struct OperatorView {
     pub(super) catalog: StoreCatalog,
     pub(super) reports: InformerReports,
-    /// Wakes observers when a report changes.
+    /// Notifies its subscribers when an informer's report changes.
     pub(super) changes: ChangeNotifier,
     pub(super) served_resources: watch::Receiver<Option<Arc<ServedResources>>>,
-    /// The informers of the profiles themselves.
+    /// Keys of the informers with which kubewarm watches CacheProfiles.
     pub(super) own_informers: Arc<[InformerKey]>,
     pub(super) declarations: ProfileReceiver,
     pub(super) access: AccessReports,
-    /// The operator namespace.
     pub(super) operator_namespace: Arc<str>,
-    /// The statuses that were computed last.
+    /// For each profile, the latest status that this replica computed.
     pub(super) statuses: Arc<RwLock<Arc<StatusesByProfile>>>,
 }
 
 impl OperatorView {
-    /// Returns every profile with the conditions that this replica computed.
+    /// Returns the profiles that have a computed status, each with its status and its missing
+    /// permissions.
     pub(super) fn snapshot_profiles(&self) -> Vec<ProfileSnapshot> {
         let Some(profiles) = self.declarations.borrow().clone() else { return Vec::new() };
         let statuses = Arc::clone(&self.statuses.read());
@@ -53,17 +53,16 @@ impl OperatorView {
         profiles.iter().filter_map(snapshot).collect()
     }
 
-    /// Returns the failing informers of the profiles themselves, with the reason of each.
+    /// Returns a text with the reason for each failing informer of CacheProfiles.
     pub(super) fn list_failing_watches(&self) -> Vec<String> {
         let fault = |key: &InformerKey| Some((key.to_string(), self.reports.get(key)?.fault?));
         let faults = self.own_informers.iter().filter_map(fault);
         faults.map(|(key, fault)| format!("{key}: {}: {}", fault.reason, fault.message)).collect()
     }
 
-    /// Returns the declared informers, or `None` until the profiles have been listed.
+    /// Returns the informers of all profiles, or `None` before kubewarm has listed the profiles.
     ///
-    /// The result is complete once the namespaces of every selector have been listed or their list
-    /// has failed.
+    /// `complete` is true once the list of namespaces for every selector has succeeded or failed.
     pub(super) fn declared_informers(&self) -> Option<DeclaredInformers> {
         let profiles = self.declarations.borrow().clone()?;
         let known = |informer: &InformerSpec| {
@@ -74,7 +73,8 @@ impl OperatorView {
         Some(DeclaredInformers { informers: running_informers(&profiles), complete })
     }
 
-    /// Computes the status of every profile with `reporter`.
+    /// Computes the status of every profile with `reporter` and stores it. Returns the Events to
+    /// send.
     pub(super) fn update_statuses(
         &self,
         reporter: &mut StatusReporter,
@@ -87,7 +87,7 @@ impl OperatorView {
             ObservedProfile { excess, ..observed.clone() }
         };
         let profiles: Vec<_> = declared.iter().map(with_excess).collect();
-        // Informers that do not run can still have a permission state.
+        // An informer that does not run has no report, but it can have a permission state.
         let informers = |key: &InformerKey| InformerView {
             report: self.reports.get(key),
             access: self.access.get(key),

@@ -20,21 +20,23 @@ use std::{path::PathBuf, sync::Arc};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-/// Error for flags that exclude each other: reviews for readers also need a ClusterRole.
+/// Error for `--auth=delegated` with `--watch-namespaces`. Only a ClusterRole permits the reviews
+/// of readers, and with `--watch-namespaces` kubewarm has no ClusterRole.
 const NO_DELEGATION: &str = "--auth=delegated excludes --watch-namespaces: TokenReviews and \
     SubjectAccessReviews are cluster-scoped, so no Role can grant them; leave the flag out, or set \
     --auth=caller-token, which needs no permission";
-/// Error for flags that exclude each other: a client certificate contains no token for requests to
-/// the API server.
+/// Error for `--client-ca-file` with `--auth=caller-token`: a client with a certificate sends no
+/// token that kubewarm could use for requests to the API server.
 const NO_TOKEN: &str = "--client-ca-file excludes --auth=caller-token, the default with \
     --watch-namespaces: kubewarm sends access reviews with the caller's token, and a client with a certificate \
     has no token; leave it out, or set --auth=delegated, which needs the permissions that `kubewarm rbac --operator \
     --read-api` prints";
-/// Error for flags that exclude each other: the API server rejects tokens with kubewarm's audience.
+/// Error for `--audience` with `--auth=caller-token` or `--forward`: the API server rejects tokens
+/// for kubewarm's audience.
 const FOREIGN_AUDIENCE: &str = "--audience excludes --auth=caller-token and --forward: both send \
     the caller's token to the API server, which rejects tokens with another audience; leave out one of the flags";
 
-/// Returns an error for flags that exclude each other.
+/// Returns an error if flags of the read API exclude each other.
 pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     let is_delegated = args.api.auth == Some(CallerAuthMode::Delegated);
     if args.api.api_addr.is_some() && is_delegated && !args.watch_namespaces.is_empty() {
@@ -46,7 +48,7 @@ pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     check_audience(args.auth(), &args.api.audience, args.api.forward)
 }
 
-/// Prevents that tokens with kubewarm's audience are sent to the API server.
+/// Rejects flags with which kubewarm would send tokens for its own audience to the API server.
 fn check_audience(
     auth: CallerAuthMode,
     audience: &[String],
@@ -58,7 +60,7 @@ fn check_audience(
     Ok(())
 }
 
-/// Returns the authentication and authorization of readers.
+/// Creates the authentication and authorization of the read API's clients, according to `--auth`.
 pub(super) fn new_caller_admission(
     args: &RunArgs,
     limits: ReaderLimits,
@@ -79,13 +81,13 @@ pub(super) fn new_caller_admission(
 pub(super) struct ReadRuntime {
     pub(super) callers: Arc<CallerAdmission>,
     pub(super) freshness_checker: FreshnessChecker,
-    /// The clients that watch.
+    /// Registry of the clients that watch through the read API.
     pub(super) watchers: WatcherRegistry,
-    /// Ends all watches.
+    /// Cancelled at the shutdown, which ends all watches of clients.
     pub(super) stop: CancellationToken,
 }
 
-/// Returns the read API and its store access, which the caller must run.
+/// Returns the read API and the service that reads the stores. The caller must run the service.
 pub(super) fn new_read_api(
     args: &RunArgs,
     connection: &ApiServerConnection,
@@ -122,8 +124,8 @@ pub(super) fn new_read_api(
     Ok((Arc::new(api), reads))
 }
 
-/// Returns the proxy for requests that kubewarm does not serve. It reports successful writes to
-/// `reads`.
+/// Returns the proxy for requests that kubewarm does not serve from stores. The proxy reports the
+/// resource version of each successful write to `reads`.
 fn new_forwarder(
     connection: &ApiServerConnection,
     reads: &Arc<ReadService>,
@@ -134,8 +136,8 @@ fn new_forwarder(
     Ok(RequestForwarder::new(connection.new_upstream_proxy(Handle::current())?, wrote))
 }
 
-/// Returns the certificate of an address: from `files`, or self-signed for all names of the Service
-/// in `namespace`.
+/// Returns the serving certificate: from `files`, or else self-signed for this host and all names
+/// of the Service in `namespace`.
 pub(super) fn load_certificate(
     files: Option<(PathBuf, PathBuf)>,
     namespace: &str,
@@ -149,7 +151,7 @@ pub(super) fn load_certificate(
     Ok(Arc::new(certificate))
 }
 
-/// Returns the CA for client certificates on the read address, if the flag is set.
+/// Returns the CA for client certificates of the read API, or `None` without `--client-ca-file`.
 pub(super) fn load_client_authority(
     args: &ReadApiArgs,
 ) -> Result<Option<Arc<ClientCa>>, ServeError> {
@@ -157,7 +159,8 @@ pub(super) fn load_client_authority(
     file.map(|file| ClientCa::of_file(file).map(Arc::new)).transpose()
 }
 
-/// Returns the targets that clients can read, computed once per reconciliation.
+/// Returns a function that returns the targets that clients can read. The function computes them
+/// again only after the profiles have changed.
 fn serving_index(
     declarations: ProfileReceiver,
 ) -> Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync> {

@@ -9,8 +9,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How long tasks may take to end after the shutdown delay. With the default delay of 3 s, both
-/// stay below the grace period of Kubernetes, 30 s.
+/// Time in which tasks must end after the shutdown delay. This time and the default delay of 3 s
+/// are together shorter than Kubernetes' default grace period of 30 s.
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// Tasks that run as long as the process. Each one returns its own name.
@@ -30,7 +30,7 @@ impl ServiceTasks {
     }
 }
 
-/// Completes when the process receives SIGTERM or SIGINT.
+/// Returns a future that completes when the process receives SIGTERM or SIGINT.
 pub(super) fn termination_signal() -> std::io::Result<impl Future<Output = ()>> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {
@@ -43,10 +43,11 @@ pub(super) fn termination_signal() -> std::io::Result<impl Future<Output = ()>> 
 
 /// Runs `tasks` until `signal` completes.
 ///
-/// Then it calls `announce`, keeps serving for `delay`, cancels `stop` and waits for the tasks.
+/// Then it calls `announce`, keeps the tasks running for `delay`, cancels `stop` and waits up to 20
+/// s for the tasks.
 ///
-/// A task that ends before the signal ends the process, because a restart is better than an
-/// operator without one of its tasks.
+/// If a task ends before the signal, this function returns an error, which ends the process. A
+/// restart is better than an operator without one of its tasks.
 pub(super) async fn supervise(
     ServiceTasks(mut tasks): ServiceTasks,
     stop: CancellationToken,

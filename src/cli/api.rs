@@ -12,7 +12,7 @@ pub struct ReadApiArgs {
     #[arg(long, default_value = "[::]:8443", value_name = "ADDRESS", value_parser = api_addr)]
     pub api_addr: ReadApiAddress,
 
-    /// API reviews for authentication and authorization of callers [default: delegated, or caller-token with
+    /// API reviews with which kubewarm authenticates and authorizes callers [default: delegated, or caller-token with
     /// --watch-namespaces].
     #[arg(long, value_name = "HOW")]
     pub auth: Option<CallerAuthMode>,
@@ -79,7 +79,8 @@ pub struct ReadApiArgs {
 }
 
 impl ReadApiArgs {
-    /// Limits for readers. The limit of response bytes is the default, which suits a process without a memory limit.
+    /// Returns the limits of readers from the flags. `unwritten_bytes` keeps its default, which applies to a process
+    /// without a memory limit.
     #[must_use]
     pub fn limits(&self) -> ReaderLimits {
         ReaderLimits {

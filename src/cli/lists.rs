@@ -1,4 +1,4 @@
-//! Flags for how the objects of profiles are listed.
+//! Flags of `run` for how kubewarm lists the objects of profiles.
 
 use crate::commands;
 use clap::{
@@ -9,13 +9,13 @@ use kubewarm_api::model::{ListPolicy, ListStrategy};
 use std::{str::FromStr as _, time::Duration};
 use strum::VariantNames as _;
 
-/// How the objects of profiles are listed.
+/// Flags for how kubewarm lists the objects of profiles.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Lists")]
 pub struct ListArgs {
-    /// Requests for the objects of an informer. `auto`: by the API server's version, one list or pages.
-    /// `list`: one list. `watch-list`: a watch that sends the objects first. `paged-list`: pages. kubewarm
-    /// tries pages when the API server rejects another request.
+    /// Method to list the objects of an informer. `auto`: one list or pages, by the API server's version. `list`: one
+    /// list. `watch-list`: a watch that sends the objects first. `paged-list`: pages. If the API server rejects a
+    /// method, kubewarm lists in pages.
     #[arg(
         long,
         default_value = "auto",
@@ -34,13 +34,12 @@ pub struct ListArgs {
     )]
     pub list_page_size: u32,
 
-    /// Timeout of a watch list, 5s to 10m. After it kubewarm lists in pages.
+    /// Timeout of a watch list, 5s to 10m. After the timeout kubewarm lists in pages.
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = watch_list_timeout)]
     pub watch_list_timeout: Duration,
 }
 
 impl ListArgs {
-    /// The settings that the flags come to.
     #[must_use]
     pub fn policy(&self) -> ListPolicy {
         ListPolicy {

@@ -72,7 +72,7 @@ pub enum Cli {
 impl Cli {
     /// Parses the arguments of this process. For `--help` and for usage errors it prints a text and ends the process.
     ///
-    /// If the program file is `kubectl-warm`, texts name the command `kubectl warm`.
+    /// If the program file is `kubectl-warm`, the printed texts name the command `kubectl warm`.
     #[must_use]
     pub fn from_env() -> Self {
         let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -84,7 +84,7 @@ impl Cli {
     }
 }
 
-/// Adds the environment variable of a `run` flag.
+/// Adds an environment variable, such as `KUBEWARM_ADMIN_ADDR`, to a flag of `run`.
 fn with_variable(flag: Arg) -> Arg {
     match flag.get_long().map(variable) {
         Some(name) => flag.env(name),
@@ -92,7 +92,8 @@ fn with_variable(flag: Arg) -> Arg {
     }
 }
 
-/// The completion script of `shell`, for the name of the program file.
+/// Returns the completion script of `shell`. The script completes the command with the name of the program file,
+/// `kubewarm` or `kubectl-warm`.
 #[must_use]
 pub fn script(shell: Shell) -> String {
     let called = std::env::args_os().next();

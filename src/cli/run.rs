@@ -5,7 +5,7 @@ use crate::commands::{self, ClusterArgs};
 use clap::{Args, ValueEnum};
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-/// Each flag also has an environment variable, such as `KUBEWARM_ADMIN_ADDR` for `--admin-addr`.
+/// Flags of `run`. Each flag also has an environment variable, such as `KUBEWARM_ADMIN_ADDR` for `--admin-addr`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// Namespace of the operator's Lease, whose profiles can read other namespaces [default: the namespace of the
@@ -74,11 +74,10 @@ pub struct RunArgs {
     #[arg(long, default_value = "1000", value_name = "COUNT")]
     pub namespace_informers: NonZeroUsize,
 
-    /// Time to serve after SIGTERM while /readyz fails, in seconds or such as 500ms.
+    /// Time for which kubewarm still serves after SIGTERM while /readyz fails, in seconds or such as 500ms.
     #[arg(long, default_value = "3s", value_name = "DURATION", value_parser = commands::duration)]
     pub shutdown_delay: Duration,
 
-    /// How the objects of profiles are listed.
     #[command(flatten)]
     pub lists: ListArgs,
 
@@ -115,8 +114,8 @@ pub enum MetricsAuth {
 }
 
 impl RunArgs {
-    /// The value of `--auth`. Without the flag it is `Delegated`, or with `--watch-namespaces` `CallerToken`, which
-    /// needs no ClusterRole.
+    /// Returns the value of `--auth`. Without the flag it returns `Delegated`, or with `--watch-namespaces`
+    /// `CallerToken`, which needs no ClusterRole.
     #[must_use]
     pub fn auth(&self) -> CallerAuthMode {
         let default = if self.watch_namespaces.is_empty() {

@@ -6,7 +6,7 @@ use std::{ffi::OsString, path::Path};
 /// File name of the program as a kubectl plugin.
 pub(crate) const PLUGIN: &str = "kubectl-warm";
 
-/// The command that started this process: `kubewarm`, or `kubectl warm` for the plugin.
+/// Returns the command that started this process: `kubewarm`, or `kubectl warm` for the plugin.
 pub(super) fn program() -> &'static str {
     let called = std::env::args_os().next();
     if is_plugin(called.as_ref()) { "kubectl warm" } else { "kubewarm" }
@@ -25,19 +25,20 @@ pub(crate) fn is_plugin(called: Option<&OsString>) -> bool {
     stem.is_some_and(|stem| stem == PLUGIN || stem == "kubectl_warm")
 }
 
-/// Environment variable of a `run` flag, such as `KUBEWARM_ADMIN_ADDR` for `admin-addr`.
+/// Returns the environment variable of a `run` flag, such as `KUBEWARM_ADMIN_ADDR` for `admin-addr`.
 pub(crate) fn variable(flag: &str) -> String {
     format!("KUBEWARM_{}", flag.to_uppercase().replace('-', "_"))
 }
 
-/// `NAME -n NAMESPACE` of `profile` for a command. A part that is not a DNS name becomes `NAME`, so that the cluster
-/// cannot put shell code into a command.
+/// Returns `NAME -n NAMESPACE` of `profile`, for printed commands. It replaces a part that is not a DNS name by `NAME`,
+/// so that no object in the cluster can add shell code to a command.
 pub(super) fn address(profile: &CacheProfile) -> String {
     let metadata = &profile.metadata;
     format!("{} -n {}", plain(metadata.name.as_deref()), plain(metadata.namespace.as_deref()))
 }
 
-/// Commands that show and then grant the permissions of `profile`. Both fail if the profile was edited in between.
+/// Returns commands that show and then grant the permissions of `profile`. Both commands fail if the profile was edited
+/// after this call.
 pub(super) fn grant(profile: &CacheProfile) -> [String; 2] {
     let generation = profile.metadata.generation.unwrap_or_default();
     let rbac = format!("{} rbac {}", program(), address(profile));

@@ -12,10 +12,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// Timeout of discovery, which reads a document for each API group version.
-const PATIENCE: Duration = Duration::from_secs(15);
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Heading of these flags. Each flag names the heading, because a heading of the struct would also apply to the
-/// flags after it.
+/// Heading of these flags in help texts. Each flag names the heading, because a heading of the struct would also apply
+/// to the flags after it.
 const HEADING: &str = "Cluster";
 
 /// Flags that select a kubeconfig, also for `run`.
@@ -72,7 +72,7 @@ pub struct ConnectionArgs {
 }
 
 impl ClusterArgs {
-    /// Loads the configuration. It sends no request.
+    /// Loads the kubeconfig or the in-cluster configuration. It sends no request.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl ClusterArgs {
 }
 
 impl ConnectionArgs {
-    /// Loads the configuration. It sends no request.
+    /// Loads the kubeconfig or the in-cluster configuration. It sends no request.
     ///
     /// # Errors
     ///
@@ -108,13 +108,12 @@ impl ConnectionArgs {
         }
     }
 
-    /// `None` for the value 0, which sets no timeout.
+    /// Returns the value of `--request-timeout`, or `None` for 0, which sets no timeout.
     pub(super) fn request_timeout(&self) -> Option<Duration> {
         Some(self.request_timeout).filter(|limit| !limit.is_zero())
     }
 
-    /// Rejects `--as` for commands that read from the cache. They send the user's own credentials to the cache and to
-    /// the API server.
+    /// Rejects `--as` for `get` and `kubeconfig`, because these commands send or copy the user's own credentials.
     ///
     /// # Errors
     ///
@@ -140,12 +139,12 @@ pub(super) async fn served(client: Client) -> Result<Arc<ServedResources>, Reque
     let (mut served, mut fault) = (discovery.served(), discovery.fault());
     let first = async {
         tokio::select! {
-            // `run` ends only when its token is cancelled, which no one does here.
+            // This branch never completes: `run` ends only when its token is cancelled, and nothing cancels this token.
             () = discovery.run(CancellationToken::new()) => None,
             Ok(found) = served.wait_for(Option::is_some) => found.clone().map(Ok),
             Ok(found) = fault.wait_for(Option::is_some) => found.clone().map(Err),
         }
     };
     let late = || RequestFault::new(FaultReason::TimedOut, "no answer within 15 s");
-    timeout(PATIENCE, first).await.ok().flatten().unwrap_or_else(|| Err(late()))
+    timeout(DISCOVERY_TIMEOUT, first).await.ok().flatten().unwrap_or_else(|| Err(late()))
 }

@@ -7,7 +7,8 @@ use kubewarm_api::{
 };
 use kubewarm_client::ConnectError;
 
-/// A failed command. Its texts come unescaped from the cluster, so the printing code must escape control characters.
+/// The error of a failed command. Its texts can contain control characters from the cluster, which the printing code
+/// must escape.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     #[error(transparent)]
@@ -23,7 +24,7 @@ pub enum CommandError {
         code: u16,
     },
 
-    /// Any other failure.
+    /// Any failure other than a failed connection or a rejected request.
     #[error("{text}")]
     Failed {
         /// Message with the failed action, the object, and the fix.
@@ -33,7 +34,7 @@ pub enum CommandError {
     },
 }
 
-/// Cause of an [`CommandError`], such as the invalid field of a profile.
+/// Cause of a [`CommandError`], such as an error about an invalid field of a profile.
 pub(super) type CommandErrorSource = Box<dyn std::error::Error + Send + Sync>;
 
 impl CommandError {
@@ -45,7 +46,7 @@ impl CommandError {
         Self::Failed { text: text.into(), source: Some(source.into()) }
     }
 
-    /// The error for a failed read of `what`.
+    /// Returns the error for a failed read of `what`, such as an object or a list.
     pub(super) fn of_request(what: impl Into<String>, error: kube::Error) -> Self {
         let what = what.into();
         let kube::Error::Api(status) = error else {
@@ -54,7 +55,7 @@ impl CommandError {
         Self::Refused { what, message: status.message, code: status.code }
     }
 
-    /// The error for a cluster without the CRD.
+    /// Returns the error for a cluster without kubewarm's CRD.
     pub(super) fn not_installed() -> Self {
         Self::new(format!(
             "this cluster does not serve cacheprofiles.{}/{}; install it with \
@@ -64,12 +65,13 @@ impl CommandError {
         ))
     }
 
-    /// The error for a profile that kubewarm would reject. `at` is its position, as in `Found::at`.
+    /// Returns the error for a profile that kubewarm would reject. `at` is the profile's position, such as `document 2
+    /// of a.yaml`.
     pub(super) fn unusable(at: &str, source: CommandErrorSource) -> Self {
         Self::caused(format!("cannot use {at}"), source)
     }
 
-    /// The error for failed discovery.
+    /// Returns the error for a failed discovery of the API server's resources.
     pub(super) fn of_discovery(fault: RequestFault) -> Self {
         Self::caused("could not read what the API server serves", fault)
     }

@@ -3,7 +3,8 @@
 use kubewarm_api::model::{is_dns_label, parse_quantity};
 use std::time::Duration;
 
-/// Maximum duration of a flag. A longer value is a typing error, and a sum with the current time cannot overflow.
+/// Maximum value of a duration flag. A longer value is a typing error, and could overflow when kubewarm adds it to the
+/// current time.
 const MAX_DURATION: Duration = Duration::from_hours(7 * 24);
 
 pub(crate) fn namespace(text: &str) -> Result<String, String> {
@@ -13,13 +14,13 @@ pub(crate) fn namespace(text: &str) -> Result<String, String> {
     Err("expected the name of a namespace: lower-case letters, digits and '-'".to_owned())
 }
 
-/// A number of bytes, as a Kubernetes quantity.
+/// Parses a number of bytes in the format of a Kubernetes quantity, such as `512Mi`.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     parse_quantity(text)
         .ok_or_else(|| "expected bytes, as a quantity such as 512Mi or 1.5Gi".to_owned())
 }
 
-/// Whole seconds (`90`), or a number with units (`500ms`, `5m`, `1h30m`).
+/// Parses whole seconds (`90`), or numbers with units (`500ms`, `5m`, `1h30m`).
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let parsed = match text.parse::<u64>() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),

@@ -39,7 +39,7 @@ pub struct KubeconfigArgs {
     #[command(flatten)]
     pub cache: CacheArgs,
 
-    /// Source of the user, and connection for the CA.
+    /// Connection flags. They select the user to copy, and the cluster from which kubewarm reads the CA.
     #[command(flatten)]
     pub connection: ConnectionArgs,
 }
@@ -85,7 +85,8 @@ pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<CommandExitCode, Comman
     Ok(CommandExitCode::Good)
 }
 
-/// A warning if the user has only a client certificate, and no Deployment of the operator accepts one.
+/// Returns a warning if the user has only a client certificate, and no Deployment of the operator accepts client
+/// certificates.
 async fn certificate_warning(made: &Kubeconfig, args: &KubeconfigArgs) -> Option<String> {
     let user = made.auth_infos.first()?.auth_info.as_ref()?;
     if !has_only_certificate(user) {
@@ -108,7 +109,8 @@ fn has_only_certificate(user: &AuthInfo) -> bool {
     has_certificate && !has_token && user.exec.is_none()
 }
 
-/// The permission that readers from one profile need. Without it, kubectl prints only `Forbidden: unknown`.
+/// Returns a remark on the permission that readers from one profile need. Without the permission, kubectl prints only
+/// `Forbidden: unknown`.
 fn profile_remark(args: &KubeconfigArgs) -> Option<String> {
     let profile = args.cache.cache_profile.as_deref()?;
     Some(format!(
@@ -117,8 +119,8 @@ fn profile_remark(args: &KubeconfigArgs) -> Option<String> {
     ))
 }
 
-/// Writes a temporary file with mode 0600 and renames it. So no client reads a partial file, and the mode of a replaced
-/// file has no effect.
+/// Writes a temporary file with mode 0600 and renames it to `path`. So no client reads a partial file, and the new file
+/// does not keep the mode of a replaced file.
 fn write(path: &Path, text: &str, args: &KubeconfigArgs) -> io::Result<()> {
     let mut file = NamedTempFile::new_in(path.parent().unwrap_or(path))?;
     file.write_all(text.as_bytes())?;

@@ -9,28 +9,29 @@ use kubewarm_api::{
 };
 use kubewarm_client::get;
 
-/// Path and label of the operator's Deployments. The label is the same for every Helm release name.
+/// End of the path that lists the operator's Deployments, with their label. The label is the same for every Helm
+/// release name.
 const DEPLOYMENTS: &str = "deployments?labelSelector=app.kubernetes.io%2Fname%3Dkubewarm";
-/// The operator's ServiceAccount, unless the Deployment names another one.
+/// Name of the operator's ServiceAccount, unless the Deployment names another one.
 const ACCOUNT: &str = "kubewarm";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OperatorSettings {
     pub(super) namespace: String,
-    /// The namespaces of `--watch-namespaces`; empty for all.
+    /// Namespaces whose profiles the operator runs (`--watch-namespaces`). Empty means all namespaces.
     pub(super) watched: Vec<String>,
     /// Name of the operator's ServiceAccount.
     pub(super) account: String,
-    /// Enabled features that need more permissions.
+    /// Enabled features of the operator that need further permissions.
     pub(super) more: Vec<OperatorFeature>,
-    /// Settings for the lists of all profiles.
+    /// How the operator lists the objects of profiles.
     pub(super) lists: ListPolicy,
 }
 
-/// The operator's Deployments in `namespace`.
+/// Returns the operator's Deployments in `namespace`.
 ///
-/// Deployments of other namespaces are never read: the label alone would let a tenant name the account that
-/// `rbac` grants permissions to.
+/// It reads no other namespace: a tenant could set the label on a Deployment there, and so choose the ServiceAccount
+/// that `rbac` grants permissions to.
 pub(super) async fn deployments(
     client: &Client,
     namespace: &str,
@@ -39,13 +40,13 @@ pub(super) async fn deployments(
     Ok(get(client, &path).await?.json::<ObjectList<Deployment>>()?.items)
 }
 
-/// The operator's version in the labels of its Deployment.
+/// Returns the operator's version from the labels of its Deployment.
 pub(super) fn version_of(deployment: &Deployment) -> Option<&str> {
     let labels = deployment.metadata.labels.as_ref()?;
     labels.get("app.kubernetes.io/version").map(String::as_str)
 }
 
-/// Whether the read API accepts client certificates.
+/// Whether the Deployment sets `--client-ca-file`, so that the read API accepts client certificates.
 pub(super) fn accepts_certificates(deployment: &Deployment) -> bool {
     let pod = deployment.spec.template.spec.as_ref();
     let container = pod.and_then(|pod| pod.containers.first());
@@ -54,7 +55,7 @@ pub(super) fn accepts_certificates(deployment: &Deployment) -> bool {
 }
 
 impl OperatorSettings {
-    /// The settings in the flags, else the defaults.
+    /// Returns the settings from the flags, else the defaults.
     pub(super) fn of_flags(args: &OperatorArgs) -> Self {
         Self {
             namespace: args.home.operator_namespace.clone(),
@@ -65,8 +66,8 @@ impl OperatorSettings {
         }
     }
 
-    /// The settings in the flags, else in the Deployment, else the defaults. If the Deployment cannot be used, a
-    /// message on standard error gives the reason.
+    /// Returns the settings from the flags, else from the Deployment, else the defaults. If kubewarm cannot use the
+    /// Deployment, it prints the reason to standard error.
     ///
     /// # Cost
     ///
@@ -84,11 +85,11 @@ impl OperatorSettings {
         })
     }
 
-    /// The settings in the flags, else in `deployments`.
+    /// Returns the settings from the flags, else from `deployments`.
     ///
     /// # Errors
     ///
-    /// The reason, if `deployments` is empty or its Deployments differ.
+    /// The reason, if `deployments` is empty or its Deployments have different settings.
     pub(super) fn of(deployments: &[Deployment], args: &OperatorArgs) -> Result<Self, String> {
         let mut all = deployments.iter().map(|one| Self::of_deployment(one, args));
         let Some(first) = all.next() else {
@@ -106,7 +107,7 @@ impl OperatorSettings {
         let Some(container) = pod.containers.first() else { return flags };
         let metrics_auth =
             flag_value(container, "metrics-auth").is_some_and(|it| matches!(it, "" | "delegated"));
-        // Only an empty address disables the read API.
+        // The read API is enabled unless `--api-addr` is empty.
         let reads = flag_value(container, "api-addr").is_none_or(|address| !address.is_empty());
         let more =
             [(metrics_auth, OperatorFeature::MetricsAuth), (reads, OperatorFeature::ReadApi)];
@@ -121,7 +122,7 @@ impl OperatorSettings {
         Self { namespace: flags.namespace, watched, account, more, lists: lists(container) }
     }
 
-    /// The operator's namespace, and the namespaces whose profiles it runs.
+    /// Returns the operator namespace, and the namespaces whose profiles the operator runs.
     pub(super) fn home(&self) -> OperatorScope {
         OperatorScope {
             namespace: self.namespace.as_str().into(),
@@ -129,7 +130,6 @@ impl OperatorSettings {
         }
     }
 
-    /// The operator's ServiceAccount.
     pub(super) fn subject(&self) -> Subject {
         Subject::ServiceAccount {
             namespace: self.namespace.as_str().into(),
@@ -138,7 +138,7 @@ impl OperatorSettings {
     }
 }
 
-/// The list settings in the flags of `container`, else the defaults.
+/// Returns the list settings from the `run` flags of `container`, else the defaults.
 fn lists(container: &Container) -> ListPolicy {
     let default = ListPolicy::default();
     let [strategy, page_size, timeout] = ["list-strategy", "list-page-size", "watch-list-timeout"]
@@ -152,7 +152,7 @@ fn lists(container: &Container) -> ListPolicy {
     }
 }
 
-/// Value of a `run` flag in the container's arguments, else in its environment.
+/// Returns the value of a `run` flag from the container's arguments, else from its environment.
 fn flag_value<'a>(container: &'a Container, flag: &str) -> Option<&'a str> {
     let mut arguments = container.command.iter().chain(&container.args).flatten();
     while let Some(argument) = arguments.next() {
@@ -169,7 +169,7 @@ fn flag_value<'a>(container: &'a Container, flag: &str) -> Option<&'a str> {
     }
     let name = variable(flag);
     let variable = container.env.iter().flatten().find(|one| one.name == name)?;
-    // The API server omits an empty value.
+    // The API server omits an empty value, so a variable without a value is empty.
     Some(variable.value.as_deref().unwrap_or_default())
 }
 
@@ -233,7 +233,11 @@ mod tests {
         let found: Deployment =
             serde_json::from_value(deployment(&json!({"name": name, "env": env}))).unwrap();
         let args = parse::<OperatorArgs>("--watch-namespaces d").unwrap();
-        assert_eq!(OperatorSettings::of(&[found], &args).unwrap().watched, ["d"], "flags win");
+        assert_eq!(
+            OperatorSettings::of(&[found], &args).unwrap().watched,
+            ["d"],
+            "flags come before the Deployment"
+        );
     }
 
     #[test]
@@ -278,8 +282,8 @@ mod tests {
         assert_eq!(found, OperatorSettings::of_flags(&args));
     }
 
-    /// An API server with the operator's Deployment in namespace `ops`. It forbids the Deployments of `hidden` and
-    /// panics for other paths.
+    /// A fake API server with the operator's Deployment in namespace `ops`. It returns 403 for the Deployments of
+    /// namespace `hidden` and panics for other paths.
     fn api_server() -> Client {
         let service = tower::service_fn(|request: Request<Body>| async move {
             let path = request.uri().path().to_owned();
@@ -290,7 +294,7 @@ mod tests {
                     (200_u16, json!({"metadata": {}, "items": [one]}))
                 }
                 "/apis/apps/v1/namespaces/hidden/deployments" => (403, json!({})),
-                _ => panic!("{path} was read"),
+                _ => panic!("unexpected request for {path}"),
             };
             let response =
                 Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));

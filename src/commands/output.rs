@@ -26,7 +26,7 @@ pub enum OutputFormat {
     Wide,
 }
 
-/// Converts YAML manifests to `format`: unchanged, as a JSON list, or as names.
+/// Converts YAML manifests to `format`: unchanged YAML, a JSON List, or kinds and names.
 ///
 /// # Errors
 ///
@@ -53,7 +53,7 @@ pub(super) fn manifests(
     render(&CommandReport { data, names, ..CommandReport::default() }, format)
 }
 
-/// Kind, group and name as kubectl prints them, such as `role.rbac.authorization.k8s.io/NAME`.
+/// Returns kind, group and name of `object` as kubectl prints them, such as `role.rbac.authorization.k8s.io/NAME`.
 fn name(object: &Value) -> String {
     let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (kind, name) = (text("/kind").to_lowercase(), text("/metadata/name"));

@@ -20,11 +20,11 @@ use kubewarm_api::v1alpha1::{
 };
 use std::time::Duration;
 
-/// Age up to which the output shows a relist.
+/// Maximum age of a relist that the output shows.
 const RECENT: Duration = Duration::from_mins(10);
 
-/// The report on `profiles`, in their order. `now` affects only the text for people: key=value lines change only with
-/// the status.
+/// Returns the report on `profiles`, in their order. Only the text for people depends on `now`; the `key=value` lines
+/// change only with the status.
 #[must_use]
 pub fn overview(profiles: &[CacheProfile], now: Timestamp) -> CommandReport {
     let sections = profiles.iter().map(|profile| section(profile, now)).collect();
@@ -161,14 +161,14 @@ fn row(
     ReportRow { mark: RowMark::Branch, details, ..ReportRow::of(facts) }
 }
 
-/// Facts that identify `target` in key=value lines.
+/// Returns the facts that identify `target` in `key=value` lines.
 fn keys(profile: &CacheProfile, target: &TargetStatus) -> Vec<ReportFact> {
     let (name, namespace) = name_and_namespace(profile);
     let keys = [("profile", name), ("namespace", namespace), ("target", &*target.name)];
     keys.into_iter().map(|(key, value)| ReportFact::hidden(key, value)).collect()
 }
 
-/// The 99th percentile of a latency, in milliseconds, for the wide format.
+/// Returns a column of the wide format with the 99th percentile of a latency, in milliseconds.
 fn p99(
     target: &TargetStatus,
     name: &str,
@@ -179,7 +179,7 @@ fn p99(
     ReportFact::number(format!("{name} p99 {text}")).wide()
 }
 
-/// Counts for the progress bar. A warm target without informers has a full bar.
+/// Returns the informer counts for the progress bar. A warm target without informers gets a full bar.
 fn bar(target: &TargetStatus) -> InformerCounts {
     let counts = target.informers.clone().unwrap_or_default();
     match counts.total {
@@ -190,7 +190,7 @@ fn bar(target: &TargetStatus) -> InformerCounts {
     }
 }
 
-/// Remarks below the row of a target: its condition, problems, serving generation and a recent relist.
+/// Returns the remarks below the row of a target: its condition, problems, serving generation and a recent relist.
 fn details(
     profile: &CacheProfile,
     target: &TargetStatus,

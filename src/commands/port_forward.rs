@@ -16,23 +16,24 @@ use tokio::{
     time::timeout,
 };
 
-/// Maximum number of concurrent connections. Further connections wait.
-const CONNECTIONS: usize = 8;
-/// Maximum number of pods that are considered.
-const PODS: u32 = 100;
-/// Time limit until the kubelet has opened a stream.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum number of concurrent connections. kubewarm accepts a further connection only after one has ended.
+const MAX_CONNECTIONS: usize = 8;
+/// Maximum number of pods in which kubewarm looks for a ready pod.
+const MAX_PODS: u32 = 100;
+/// Timeout for the kubelet to open a stream.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A listener on this host. Each connection gets a stream of its own to the pod. All end when this value is dropped.
+/// A port-forward: a listener on this host, and a stream to the pod for each connection. The listener and all streams
+/// end when this value is dropped.
 #[derive(Debug)]
 pub(super) struct PortForward {
-    /// `https://127.0.0.1:PORT`.
+    /// URL of the listener, `https://127.0.0.1:PORT`.
     pub(super) url: Uri,
     task: JoinHandle<io::Error>,
 }
 
 impl PortForward {
-    /// Opens a port-forward to the first ready pod of `service`. The first stream is opened here, so that a missing
+    /// Opens a port-forward to the first ready pod of `service`. It also opens the first stream, so that a missing
     /// permission is an error of this function.
     ///
     /// # Errors
@@ -48,14 +49,14 @@ impl PortForward {
         let found = Api::<Service>::namespaced(client.clone(), namespace).get(service).await;
         let found =
             found.map_err(|error| unopened(&format!("get service {service} {place}"), error))?;
-        let query = ListParams::default().limit(PODS).labels(&selector(&found));
+        let query = ListParams::default().limit(MAX_PODS).labels(&selector(&found));
         let pods = Api::<Pod>::namespaced(client, namespace).list(&query).await;
         let pods = pods.map_err(|error| unopened(&format!("list pods {place}"), error))?.items;
         let (pod, port) = destination(&found, &pods).ok_or_else(|| {
             let what = format!("find a pod of service {service} {place}");
             unopened(&what, io::Error::other("none is ready"))
         })?;
-        // A stream has no time limit.
+        // The informer client has no timeout for responses, because a stream can last for any time.
         let target =
             Target { pods: Api::namespaced(connection.informer_client(), namespace), pod, port };
         let first = target.stream().await;
@@ -83,7 +84,6 @@ fn unopened(what: &str, error: impl Into<super::error::CommandErrorSource>) -> C
     CommandError::caused(text, error)
 }
 
-/// A port of a pod.
 struct Target {
     pods: Api<Pod>,
     pod: String,
@@ -93,7 +93,7 @@ struct Target {
 impl Target {
     async fn stream(&self) -> io::Result<DuplexStream> {
         let Self { pods, pod, port } = self;
-        let opened = timeout(PATIENCE, pods.portforward(pod, &[*port])).await?;
+        let opened = timeout(STREAM_TIMEOUT, pods.portforward(pod, &[*port])).await?;
         let stream = opened.map_err(io::Error::other)?.take_stream(*port);
         stream.ok_or_else(|| io::Error::other("no stream of the port"))
     }
@@ -105,7 +105,7 @@ async fn serve(listener: TcpListener, target: Target, first: DuplexStream) -> io
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        if connections.len() == CONNECTIONS {
+        if connections.len() == MAX_CONNECTIONS {
             connections.join_next().await;
         }
         let mut socket = match listener.accept().await {
@@ -133,7 +133,8 @@ fn selector(service: &Service) -> String {
     labels.collect::<Vec<_>>().join(",")
 }
 
-/// The first ready pod by name, and the number of its port for the port `api` of `service`, else for the first port.
+/// Returns the name of the first ready pod, and a port of that pod. The port is the target of the port `api` of
+/// `service`, or without `api` the target of the first port.
 fn destination(service: &Service, pods: &[Pod]) -> Option<(String, u16)> {
     let ports = service.spec.as_ref()?.ports.as_ref()?;
     let is_api = |port: &&ServicePort| port.name.as_deref() == Some("api");
@@ -209,8 +210,8 @@ mod tests {
         assert_eq!(found(&api, &[leaving]), None);
     }
 
-    /// An API server with a Service and a pod. The pod returns each byte that it receives. In the namespace `closed`,
-    /// port-forwards are forbidden.
+    /// A fake API server with a Service and a pod. The pod sends back each byte that it receives. In the namespace
+    /// `closed`, the server forbids port-forwards.
     async fn api_server() -> ApiServerConnection {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
@@ -252,7 +253,7 @@ mod tests {
                 assert!(head.contains("labelSelector=a%3Db%2Cc%3Dd"), "{head}");
                 (200, json!({ "metadata": {}, "items": [pod("b", "True")] }))
             }
-            path => panic!("{path} was read"),
+            path => panic!("unexpected request for {path}"),
         };
         let body = body.to_string();
         let head =
@@ -260,7 +261,8 @@ mod tests {
         socket.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
     }
 
-    /// Answers as the kubelet does: each channel begins with the number of the port.
+    /// Answers as the kubelet does: the first message of each channel is the port number. Then it sends back each
+    /// message.
     async fn echo(mut socket: TcpStream, head: &str) {
         let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: ")).unwrap();
         let accept = derive_accept_key(key.as_bytes());

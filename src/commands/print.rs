@@ -34,7 +34,8 @@ pub(super) fn show_as(
     Ok(report.verdict)
 }
 
-/// Writes `text` to standard output and flushes it. A closed pipe, such as to `head`, is not an error.
+/// Writes `text` to standard output and flushes it. If a reader such as `head` has closed the pipe, that is not an
+/// error.
 ///
 /// # Errors
 ///
@@ -49,13 +50,14 @@ pub fn print(text: &str) -> Result<(), CommandError> {
     }
 }
 
-/// Writes a message for people to standard error, with control characters escaped. It ignores write errors, because
-/// the exit code has the result too.
+/// Writes a message for people to standard error, with control characters escaped. It ignores write errors, because the
+/// exit code also contains the result.
 pub(super) fn tell(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", escape(line));
 }
 
-/// Size and colours of the terminal. `None` if standard output is not a terminal, or `TERM` is empty or `dumb`.
+/// Returns the size and the colours of the terminal. Returns `None` if standard output is not a terminal, or if `TERM`
+/// is empty or `dumb`.
 ///
 /// A `NO_COLOR` that is not empty disables colours.
 pub(super) fn terminal() -> Option<TerminalLayout> {

@@ -1,4 +1,4 @@
-//! The problems of a target, below its row in the output of `status`.
+//! Rows for the problems of a target in the output of `status`.
 
 use super::{
     advice::{address, program},
@@ -8,8 +8,9 @@ use super::{
 use jiff::Timestamp;
 use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, TargetProblem, TargetStatus};
 
-/// A row for each problem of `target`, with `keys` for programs. Missing permissions that differ only in their
-/// namespace share one visible text. The command that shows what to grant follows the last of all targets.
+/// Returns a row for each problem of `target`, with the facts `keys` for programs. Missing permissions that differ only
+/// in their namespace share one visible text. If `target` is the last target with a missing permission, a further row
+/// contains the command that shows what to grant.
 pub(super) fn problem_rows(
     profile: &CacheProfile,
     status: &CacheProfileStatus,
@@ -52,7 +53,7 @@ fn for_programs(found: &TargetProblem) -> Vec<ReportFact> {
     pairs.into_iter().filter_map(|(key, value)| Some(ReportFact::hidden(key, value?))).collect()
 }
 
-/// A missing permission, without its namespace.
+/// The text of a missing permission, split at the namespace.
 #[derive(PartialEq, Eq)]
 struct Denial<'a> {
     reason: &'a str,
@@ -77,7 +78,8 @@ impl<'a> Denial<'a> {
         Denial::of(found).is_some_and(|other| other == *self)
     }
 
-    /// The permission with the namespaces of all `problems` that it covers.
+    /// Returns the text of the missing permission with the namespaces of all `problems` that differ only in the
+    /// namespace.
     fn text(&self, problems: &[TargetProblem]) -> String {
         let Self { reason, before, after } = self;
         let Some(after) = after else { return format!("{reason}: {before}") };
@@ -92,12 +94,14 @@ impl<'a> Denial<'a> {
 mod tests {
     use super::{super::fixtures, *};
 
-    /// The texts of the last target with a missing permission, whose problem exists in each of `namespaces`.
+    /// Returns the rows of a target that lacks the same permission in each of `namespaces` and has two other problems.
     fn texts(namespaces: &[&str]) -> Vec<String> {
         let profile = fixtures::warming();
         let status = profile.status.as_ref().unwrap();
         let mut target = status.targets[1].clone();
-        let [denied, stock, payments] = &target.problems[..] else { panic!("not three") };
+        let [denied, stock, payments] = &target.problems[..] else {
+            panic!("the target does not have three problems")
+        };
         let problem = |namespace: &&str| TargetProblem {
             namespace: (*namespace).to_owned(),
             message: denied

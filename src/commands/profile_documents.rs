@@ -9,11 +9,11 @@ use serde_json::Value;
 pub(super) struct ProfileDocument {
     /// The position, such as `document 2`, or `document 2 of a.yaml`, or `CacheProfile web -n shop`.
     pub(super) at: String,
-    /// Not validated yet.
+    /// The profile as parsed, before its validation.
     pub(super) profile: CacheProfile,
 }
 
-/// The profiles in `text`, in file order, including the items of lists. It skips documents of other kinds.
+/// Returns the profiles in `text`, in file order, including the items of lists. It skips documents of other kinds.
 ///
 /// # Errors
 ///
@@ -34,7 +34,7 @@ pub(super) fn profiles(text: &str) -> Result<Vec<ProfileDocument>, (String, Comm
                 }
             }
         } else if is_profile(&value) {
-            // Parses the text again, because these errors contain line and column.
+            // Parses the text again, because errors of the YAML parser contain line and column.
             match read(&value, || serde_saphyr::from_str(document)) {
                 Ok(profile) => found.push(ProfileDocument { at, profile }),
                 Err(error) => return Err((at, error)),
@@ -52,13 +52,13 @@ fn group_of(value: &Value) -> Option<&str> {
     value["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group)
 }
 
-/// The items of a list, such as the output of `kubectl get -o yaml`.
+/// Returns the items of a list, such as the output of `kubectl get -o yaml`. Returns `None` for other kinds.
 fn items(value: &Value) -> Option<&Vec<Value>> {
     let kind = value["kind"].as_str()?;
     (kind == "List" || kind == "CacheProfileList").then(|| value["items"].as_array()).flatten()
 }
 
-/// Parses a profile with `parse` after a check of its API version. `value` is the same document.
+/// Checks the API version in `value`, and then parses the same document as a profile with `parse`.
 fn read<E: std::error::Error>(
     value: &Value,
     parse: impl FnOnce() -> Result<CacheProfile, E>,
@@ -73,14 +73,17 @@ fn read<E: std::error::Error>(
     parse().map_err(|error| unreadable(&error))
 }
 
-/// Keeps only the text of a parser error, which has several lines and quotes the file.
+/// Converts a parser error to an error that contains only its message. The message has several lines and quotes the
+/// file.
 fn unreadable(error: &dyn std::error::Error) -> CommandErrorSource {
     error.to_string().into()
 }
 
-/// Splits `text` into documents. Empty lines before each document keep the line numbers of the file, for errors.
+/// Splits `text` into YAML documents. Each document begins with empty lines in place of the text before it, so that
+/// errors contain the line numbers of the file.
 ///
-/// A line that begins with `---` always separates documents, because YAML allows it nowhere else in column 1.
+/// A line that is `---`, or begins with `---` and a space or tab, always separates documents. YAML does not allow it
+/// elsewhere in column 1.
 fn split(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for (number, line) in text.lines().enumerate() {

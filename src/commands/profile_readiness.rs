@@ -1,4 +1,5 @@
-//! Judges whether a profile is ready, and finds the reasons. Texts come unescaped from the cluster.
+//! Judges whether a profile is ready, and finds the reasons if it is not. The returned texts can contain control
+//! characters from the cluster.
 
 use super::{
     report::CommandExitCode,
@@ -11,17 +12,17 @@ use kubewarm_api::v1alpha1::{
 };
 use std::time::Duration;
 
-/// Reason of the condition `Ready` of a profile without a permission that it needs.
+/// Reason of the condition `Ready` if the profile lacks a permission.
 pub(super) const PERMISSIONS_MISSING: &str = "PermissionsMissing";
-/// Reasons of problems that a grant of permissions fixes.
+/// Reasons of problems that more permissions can fix.
 const DENIED: [&str; 2] = ["Forbidden", "TokenRequestDenied"];
 
-/// Message for a profile without a status.
 pub(super) const NO_STATUS: &str = "no status yet";
 /// Time in which a running operator writes the first status of a profile.
 const FIRST_STATUS: Duration = Duration::from_secs(30);
 
-/// Message for a profile without a status, with a question if the profile is older than 30 s.
+/// Returns the message for a profile without a status. If the profile is older than 30 s, the message also contains the
+/// question whether the operator runs.
 pub(super) fn no_status(profile: &CacheProfile, now: Timestamp) -> &'static str {
     let created = profile.metadata.creation_timestamp.as_ref();
     if created.is_some_and(|created| span(created.0, now) > FIRST_STATUS) {
@@ -30,7 +31,7 @@ pub(super) fn no_status(profile: &CacheProfile, now: Timestamp) -> &'static str 
     NO_STATUS
 }
 
-/// Judges the newest generation of `profile`. Conditions of an older generation do not count.
+/// Returns the exit code for the newest generation of `profile`. It ignores conditions of an older generation.
 pub(super) fn verdict(profile: &CacheProfile) -> CommandExitCode {
     if holds(profile, "Stalled", "True") {
         CommandExitCode::Failed
@@ -50,12 +51,13 @@ pub(super) fn holds(profile: &CacheProfile, type_: &str, status: &str) -> bool {
     })
 }
 
-/// The worst verdict of `profiles`. An empty list is [`CommandExitCode::Bad`], because missing profiles must not look ready.
+/// Returns the worst verdict of `profiles`. For no profiles it is [`CommandExitCode::Bad`], because missing profiles
+/// must not look ready.
 pub(super) fn worst(profiles: &[CacheProfile]) -> CommandExitCode {
     profiles.iter().map(verdict).max().unwrap_or(CommandExitCode::Bad)
 }
 
-/// Why `profile` is not ready: a line for the profile's condition, then lines for each unhealthy target and its
+/// Returns why `profile` is not ready: a line for the profile's condition, then lines for each unhealthy target and its
 /// problems.
 pub(super) fn lacking(profile: &CacheProfile, now: Timestamp) -> Vec<String> {
     let Some(status) = &profile.status else { return vec![no_status(profile, now).to_owned()] };
@@ -71,7 +73,7 @@ pub(super) fn lacking(profile: &CacheProfile, now: Timestamp) -> Vec<String> {
             let message = own_message(target, condition);
             lines.push(format!("{}: {}: {message}", target.name, condition.reason));
         }
-        // The condition of the profile has already reported its missing permissions.
+        // If the profile's condition reports missing permissions, the lines of its targets do not repeat them.
         let is_new = |found: &&TargetProblem| !is_denied || missing_permission(found).is_none();
         let problems = target.problems.iter().filter(is_new).map(problem);
         lines.extend(problems.map(|problem| format!("{}: {problem}", target.name)));
@@ -79,7 +81,7 @@ pub(super) fn lacking(profile: &CacheProfile, now: Timestamp) -> Vec<String> {
     lines
 }
 
-/// The condition `Stalled` if it is true, else the condition `Ready` if it is not true.
+/// Returns the condition `Stalled` if it is true, else the condition `Ready` if it is not true.
 pub(super) fn stalled_or_unready(status: &CacheProfileStatus) -> Option<&Condition> {
     let is = |type_, bad: fn(&str) -> bool| {
         condition(&status.conditions, type_).filter(|condition| bad(&condition.status))
@@ -87,17 +89,19 @@ pub(super) fn stalled_or_unready(status: &CacheProfileStatus) -> Option<&Conditi
     is("Stalled", |status| status == "True").or_else(|| is("Ready", |status| status != "True"))
 }
 
-/// The first of the conditions `Accepted`, `Warm` and `Fresh` that is not true. Each depends on the one before.
+/// Returns the first of the conditions `Accepted`, `Warm` and `Fresh` that is not true. Each condition depends on the
+/// one before it.
 pub(super) fn unhealthy(target: &TargetStatus) -> Option<&Condition> {
     ["Accepted", "Warm", "Fresh"].into_iter().find_map(|type_| {
         condition(&target.conditions, type_).filter(|condition| condition.status != "True")
     })
 }
 
-/// The result of `unhealthy`, unless a problem of the target has the same reason. The problem then repeats it with more
-/// detail.
+/// Returns the result of [`unhealthy`], or `None` if a problem of the target has the same reason. The problem repeats
+/// the condition with more detail.
 pub(super) fn untold(target: &TargetStatus) -> Option<&Condition> {
-    // `Warm` has one reason for all missing permissions.
+    // `Warm` can report only one reason, but its problems can have both reasons in `DENIED`. So the two reasons count
+    // as equal.
     let is_same = |reason: &str, problem: &TargetProblem| {
         problem.reason == reason
             || DENIED.contains(&reason) && DENIED.contains(&problem.reason.as_str())
@@ -111,33 +115,35 @@ pub(super) fn is_permission_missing(target: &TargetStatus) -> bool {
     target.problems.iter().any(|found| missing_permission(found).is_some())
 }
 
-/// The permission that `found` reports as missing, without the next step and the API server's message. `None` for
-/// other problems.
+/// Returns the permission that `found` reports as missing, without the next step and the API server's message. Returns
+/// `None` for other problems.
 pub(super) fn missing_permission(found: &TargetProblem) -> Option<&str> {
     let message = found.message.as_deref().filter(|_| DENIED.contains(&found.reason.as_str()))?;
     Some(message.split_once("; run `").map_or(message, |(permission, _)| permission))
 }
 
-/// The message of `condition` without the prefix that names `target`, because the output already contains the name.
+/// Returns the message of `condition` without the prefix that names `target`, because the output already contains the
+/// name.
 pub(super) fn own_message<'a>(target: &TargetStatus, condition: &'a Condition) -> &'a str {
     let message = condition.message.as_str();
-    // Prefixes of a problem and of a field error.
+    // The message of a problem begins with the first prefix, and the message of an invalid field with the second
+    // prefix.
     let prefixes = [format!("target {:?}: ", target.name), format!("targets[{}].", target.name)];
     prefixes.iter().find_map(|prefix| message.strip_prefix(prefix)).unwrap_or(message)
 }
 
-/// `Reason: message`.
+/// Formats a condition as `Reason: message`.
 pub(super) fn sentence(condition: &Condition) -> String {
     joined([&condition.reason, &condition.message])
 }
 
-/// `namespace: Reason: object: message`.
+/// Formats a problem as `namespace: Reason: object: message`, without empty parts.
 pub(super) fn problem(problem: &TargetProblem) -> String {
     let TargetProblem { namespace, reason, object, message, .. } = problem;
     joined([&**namespace, reason, object, message.as_deref().unwrap_or_default()])
 }
 
-/// The result of `problem`, and the time until the next attempt.
+/// Formats `found` as [`problem`] does, and adds the time until the next attempt.
 pub(super) fn problem_and_next_try(found: &TargetProblem, now: Timestamp) -> String {
     let next = found
         .next_retry_time
@@ -159,24 +165,24 @@ pub(super) fn is_true(conditions: &[Condition], type_: &str) -> bool {
     condition(conditions, type_).is_some_and(|condition| condition.status == "True")
 }
 
-/// `NAME -n NAMESPACE`, as every text writes a profile.
+/// Formats `profile` as `NAME -n NAMESPACE`, as all texts do.
 pub(super) fn name(profile: &CacheProfile) -> String {
     let (name, namespace) = name_and_namespace(profile);
     title(name, namespace)
 }
 
-/// `NAME -n NAMESPACE`.
+/// Formats name and namespace as `NAME -n NAMESPACE`.
 pub(super) fn title(name: &str, namespace: &str) -> String {
     format!("{name} -n {namespace}")
 }
 
-/// Name and namespace. A missing one is empty.
+/// Returns name and namespace of `profile`. A missing part is an empty text.
 pub(super) fn name_and_namespace(profile: &CacheProfile) -> (&str, &str) {
     let ObjectMeta { name, namespace, .. } = &profile.metadata;
     (name.as_deref().unwrap_or_default(), namespace.as_deref().unwrap_or_default())
 }
 
-/// `cacheprofile.kubewarm.io/NAME`, as kubectl prints it.
+/// Formats `profile` as `cacheprofile.kubewarm.io/NAME`, as kubectl does.
 pub(super) fn object_name(profile: &CacheProfile) -> String {
     let name = profile.metadata.name.as_deref().unwrap_or_default();
     format!("cacheprofile.{GROUP}/{name}")

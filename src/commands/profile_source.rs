@@ -67,16 +67,16 @@ pub struct OperatorArgs {
     pub watch_namespaces: Vec<String>,
 }
 
-/// Requires exactly one of the arguments `ways`.
+/// Returns a clap group that requires exactly one of the arguments `ways`.
 pub(super) fn one_of<const N: usize>(ways: [&'static str; N]) -> ArgGroup {
     ArgGroup::new("profiles").args(ways).required(true)
 }
 
-/// Maximum input, 16 MiB. No file that people write is that large.
+/// Maximum size of the input, in bytes (16 MiB). Files that people write are smaller.
 const MAX_INPUT: u64 = 16 << 20;
 
 impl ProfileSourceArgs {
-    /// Reads the selected profiles. A file needs no cluster.
+    /// Reads the selected profiles. For a file it sends no request.
     pub(super) async fn read(&self) -> Result<Vec<ProfileDocument>, CommandError> {
         let Some(file) = self.file.as_deref() else {
             return self.named().await.map(|one| vec![one]);
@@ -105,7 +105,8 @@ impl ProfileSourceArgs {
         Ok(ProfileDocument { at: format!("CacheProfile {}", source.title()), profile })
     }
 
-    /// Validates a profile. `home` has the operator's namespace and its watched namespaces, which limit the scopes.
+    /// Validates a profile. `home` contains the operator namespace and the watched namespaces, which limit the scopes
+    /// of targets.
     pub(super) fn check(
         &self,
         mut profile: CacheProfile,
@@ -143,7 +144,7 @@ fn file(file: &Path) -> Result<String, CommandError> {
         .map_err(|source| CommandError::caused(format!("cannot read {}", shown(file)), source))
 }
 
-/// Name of the file in messages.
+/// Returns the name of the file for messages.
 fn shown(file: &Path) -> String {
     if file == Path::new("-") {
         return "standard input".to_owned();

@@ -17,11 +17,12 @@ use serde_json::{Value, json};
 use std::{convert::Infallible, fmt::Debug, ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
 
-/// Interval of lists if the user cannot watch profiles, and of calls without a change.
+/// Interval of lists if the user cannot watch profiles. While nothing changes, `follow` also calls its callback at this
+/// interval.
 const POLL: Duration = Duration::from_secs(1);
 /// Delay after a failed list.
 const RETRY: Duration = Duration::from_secs(3);
-/// Profiles per page. A status with manifests can have 256 KiB.
+/// Maximum number of profiles per page. A status with manifests can have 256 KiB, so a page can have 25 MiB.
 const PAGE: u32 = 100;
 
 /// A selection of profiles: one profile, all profiles of a namespace, or all profiles of the cluster.
@@ -37,13 +38,13 @@ pub(super) struct ProfileSelection {
 pub(super) struct ProfileListing {
     /// Sorted by namespace and name.
     pub(super) profiles: Vec<CacheProfile>,
-    /// Error of the last request. While it is set, `profiles` can be outdated.
+    /// Error of the last request, or `None` if that request succeeded. With an error, `profiles` can be outdated.
     pub(super) trouble: Option<String>,
 }
 
 impl ProfileSelection {
-    /// Selects the profile `name`, or all profiles of `namespace`. The default is the namespace of the context. It
-    /// sends no request.
+    /// Selects the profile `name`, or without a name all profiles of `namespace`. The default namespace is the
+    /// context's. It sends no request.
     pub(super) fn of(
         cluster: &ApiServerConnection,
         namespace: Option<&str>,
@@ -60,7 +61,7 @@ impl ProfileSelection {
         Self { api: Api::all(cluster.client()), name: None, place }
     }
 
-    /// `NAME -n NAMESPACE`, or the namespace, for messages.
+    /// Returns `NAME -n NAMESPACE` for one profile, or else the namespace, for messages.
     pub(super) fn title(&self) -> String {
         match &self.name {
             Some(name) => title(name, &self.place),
@@ -76,18 +77,19 @@ impl ProfileSelection {
         }
     }
 
-    /// Message for an empty selection.
+    /// Returns the message for a selection that contains no profile.
     pub(super) fn nothing(&self) -> String {
         let verb = if self.name.is_some() { "is" } else { "are" };
         format!("there {verb} no {}", self.what())
     }
 
-    /// Error for a name without a profile.
+    /// Returns the error for a name that no profile has.
     pub(super) fn not_found(&self) -> CommandError {
         CommandError::new(format!("{}; `kubewarm status -A` shows all", self.nothing()))
     }
 
-    /// Metadata and status of `profiles`, without the spec. It is a `v1` List unless a profile was selected by name.
+    /// Returns metadata and status of `profiles`, without the spec. The result is one object if the user named a
+    /// profile, else a `v1` List.
     pub(super) fn document(&self, profiles: &[CacheProfile]) -> Value {
         match profiles {
             [profile] if self.name.is_some() => item(profile),
@@ -113,7 +115,8 @@ impl ProfileSelection {
         };
         if let Some(name) = &self.name {
             return match self.api.get_opt(name).await {
-                // 404 for one object can mean that there is no CRD. A list distinguishes the cases.
+                // 404 for one object means that the object or the CRD is missing. A list gets 404 only if the CRD is
+                // missing.
                 Ok(None) => match self.api.list(&ListParams::default().limit(1)).await {
                     Err(error) if is_unknown(&error) => Err(CommandError::not_installed()),
                     _ => Ok(Vec::new()),
@@ -128,10 +131,10 @@ impl ProfileSelection {
         Ok(profiles)
     }
 
-    /// Keeps `seen` current by a watch, or by a list every second if the user cannot watch. Calls `each` immediately,
-    /// after each change and after each second without a change, until `each` breaks.
+    /// Keeps `seen` current with a watch, or with a list every second if the user cannot watch. It calls `each`
+    /// immediately, after each change and after each second without a change, until `each` returns `Break`.
     ///
-    /// A new watch starts after each error, because kube's watcher would repeat an expired resource version.
+    /// After each error it starts a new watch, because kube's watcher would repeat an expired resource version.
     pub(super) async fn follow<B>(
         &self,
         seen: &mut ProfileListing,
@@ -191,7 +194,7 @@ impl ProfileSelection {
     }
 }
 
-/// Waits for `work` and calls `each` every second. It ends early if `each` breaks.
+/// Waits for `work`, and calls `each` every second until then. It ends early if `each` returns `Break`.
 async fn each_second<B, T>(
     work: impl Future<Output = T>,
     seen: &ProfileListing,

@@ -53,7 +53,8 @@ pub struct StatusArgs {
     pub connection: ConnectionArgs,
 }
 
-/// Moves the cursor to the top left. The screen is not cleared first, so that it does not flicker.
+/// Moves the cursor to the top left. `status --watch` draws over the previous screen, because clearing it would
+/// flicker.
 const HOME: &str = "\u{1b}[H";
 /// Clears from the cursor to the end of the line.
 const CLEAR_LINE: &str = "\u{1b}[K";
@@ -66,8 +67,8 @@ const CLEAR: &str = "\u{1b}[2J";
 ///
 /// # Errors
 ///
-/// [`CommandError`] if there is no configuration, a request fails, the profile or target does not exist, or the output cannot
-/// be written. With `--watch` only the first request is an error; the output shows later errors.
+/// [`CommandError`] if there is no configuration, a request fails, the profile or target does not exist, or the output
+/// cannot be written. With `--watch`, only a failure of the first request is an error; the output shows later failures.
 pub async fn status(
     args: StatusArgs,
     clock: fn() -> Timestamp,
@@ -102,7 +103,7 @@ pub async fn status(
     }
 }
 
-/// Draws each change on a terminal, or prints new lines to other outputs, until the output cannot be written.
+/// Draws each change on a terminal, or prints new lines to other outputs. It ends when the output cannot be written.
 async fn follow(
     source: &ProfileSelection,
     mut seen: ProfileListing,
@@ -128,7 +129,7 @@ async fn follow(
     Err(error)
 }
 
-/// The report on `seen`. If the last request failed, a section with the error comes first.
+/// Returns the report on `seen`. If the last request failed, a section with the error comes first.
 fn current(seen: &ProfileListing, nothing: &str, now: Timestamp) -> CommandReport {
     let remark = |text: String, key, value: &str| {
         let fact = ReportFact::new(TextTone::Warning, text).named(key, value);
@@ -144,7 +145,7 @@ fn current(seen: &ProfileListing, nothing: &str, now: Timestamp) -> CommandRepor
     report
 }
 
-/// One screen of output. If lines do not fit, the last line contains their number.
+/// Returns one screen of output. If some lines do not fit, the last line contains the number of these lines.
 fn screen(report: &CommandReport, terminal: TerminalLayout) -> Result<String, CommandError> {
     let drawn = render(report, ReportFormat::Text(terminal))?;
     let count = drawn.lines().count();
@@ -162,7 +163,7 @@ fn screen(report: &CommandReport, terminal: TerminalLayout) -> Result<String, Co
     Ok(screen + CLEAR_BELOW)
 }
 
-/// The lines that are not in `printed`, the previous output. `printed` becomes the current output.
+/// Returns the lines that are not in `printed`, the previous output. `printed` becomes the current output.
 fn news(report: &CommandReport, printed: &mut HashSet<String>) -> Result<String, CommandError> {
     let lines = render(report, ReportFormat::Lines)?;
     let new = lines.lines().filter(|line| !printed.contains(*line));

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use std::time::Duration;
 
-/// `12345` as `12,345`.
+/// Formats a number with groups of three digits: `12345` as `12,345`.
 pub(super) fn grouped(number: impl TryInto<i64>) -> String {
     let number = number.try_into().unwrap_or(i64::MAX);
     let digits = number.unsigned_abs().to_string();
@@ -20,7 +20,7 @@ pub(super) fn grouped(number: impl TryInto<i64>) -> String {
     text
 }
 
-/// A duration with at most two units, rounded down: `340 ms`, `2.4 s`, `3 min 5 s`, `2 h 4 min`.
+/// Formats a duration with at most two units, rounded down: `340 ms`, `2.4 s`, `3 min 5 s`, `2 h 4 min`.
 pub(super) fn length(length: Duration) -> String {
     let (millis, seconds) = (length.as_millis(), length.as_secs());
     match seconds {
@@ -32,7 +32,7 @@ pub(super) fn length(length: Duration) -> String {
     }
 }
 
-/// Scope of a permission. `None` is the whole cluster.
+/// Formats the scope of a permission: a namespace, or for `None` the whole cluster.
 pub(super) fn place(namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!("namespace {namespace}"),
@@ -40,13 +40,13 @@ pub(super) fn place(namespace: Option<&str>) -> String {
     }
 }
 
-/// Time from `from` to `to`, or zero if `to` is earlier.
+/// Returns the time from `from` to `to`, or zero if `to` is earlier.
 pub(super) fn span(from: Timestamp, to: Timestamp) -> Duration {
     to.duration_since(from).try_into().unwrap_or_default()
 }
 
-/// Wraps `text` at spaces into lines of at most `width` characters. A longer word is split. A width below 20 means no
-/// limit, because such lines are unreadable.
+/// Wraps `text` at spaces into lines of at most `width` characters. It splits longer words. A width below 20 sets no
+/// limit, because shorter lines are unreadable.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     if width < 20 {
         return vec![text.to_owned()];

@@ -81,7 +81,8 @@ async fn connect(args: &VersionArgs) -> Result<Vec<Version>, CommandError> {
     found.map_err(|fault| CommandError::caused("the API server did not answer", fault))
 }
 
-/// The versions of the operator in `namespace` and of the API server. A forbidden version is unknown.
+/// Returns the versions of the operator in `namespace` and of the API server. A version that the user may not read is
+/// unknown.
 async fn of_servers(client: &Client, namespace: &str) -> Result<Vec<Version>, RequestFault> {
     let kubernetes = match get(client, "/version").await.and_then(|answer| answer.json()) {
         Ok(KubernetesVersion { git_version, .. }) => Ok(git_version),
@@ -136,7 +137,8 @@ mod tests {
     use kube::client::Body;
     use std::convert::Infallible;
 
-    /// An API server with these status codes of `/version` and of the Deployments.
+    /// A fake API server. `version` is its status code for `/version`, and `deployments` is its status code for
+    /// Deployments in namespace `ops`.
     fn api_server(version: u16, deployments: u16) -> Client {
         let labels = |version: &str| json!({ "app.kubernetes.io/version": version });
         let deployment = |version| json!({ "metadata": { "labels": labels(version) } });
@@ -157,7 +159,7 @@ mod tests {
                 "/apis/apps/v1/namespaces/empty/deployments" => {
                     (200, json!({ "metadata": {}, "items": [] }))
                 }
-                path => panic!("{path} was read"),
+                path => panic!("unexpected request for {path}"),
             };
             let body = Body::from(body.to_string().into_bytes());
             let response = Response::builder().status(code).body(body).unwrap();

@@ -86,7 +86,8 @@ fn condition_wait(text: &str) -> Result<AwaitedCondition, String> {
 }
 
 impl AwaitedCondition {
-    /// `Failed` means that only an edit of the profile helps. `Bad` means that the wait continues.
+    /// Returns `Good` if the condition has the status, `Failed` if only an edit of the profile helps, and `Bad` if the
+    /// wait continues.
     fn verdict(self, profile: &CacheProfile) -> CommandExitCode {
         if holds(profile, self.type_, self.status) {
             CommandExitCode::Good
@@ -97,7 +98,8 @@ impl AwaitedCondition {
         }
     }
 
-    /// Current status of the condition, for messages. `None` for `Ready`, which [`lacking`] explains.
+    /// Returns the current status of the condition, for messages. Returns `None` for `Ready`, because [`lacking`]
+    /// explains that condition.
     fn current(self, profile: &CacheProfile) -> Option<String> {
         let status = profile.status.as_ref().filter(|_| self.type_ != "Ready")?;
         let found = condition(&status.conditions, self.type_)?;
@@ -105,7 +107,7 @@ impl AwaitedCondition {
     }
 }
 
-/// Waits until the condition has the status, the profile needs an edit, or the timeout ends. It prints the outcome.
+/// Waits until the condition has the status, the profile needs an edit, or the timeout expires. It prints the outcome.
 /// `clock` returns the current time.
 ///
 /// # Errors
@@ -151,7 +153,7 @@ pub async fn wait(
     conclude(&args, &source, &seen, waited, clock())
 }
 
-/// Prints the outcome. `waited` is set after a timeout. In the text format the reasons go to standard error.
+/// Prints the outcome. `waited` is the timeout if it has expired. In the text format the reasons go to standard error.
 fn conclude(
     args: &WaitArgs,
     source: &ProfileSelection,
@@ -269,7 +271,7 @@ mod tests {
         profile.metadata.generation = Some(3);
         assert_eq!(verdict("Ready", &profile), CommandExitCode::Bad);
 
-        // A profile in mode Plan has this status.
+        // In mode Plan, the status of the condition `Ready` is `Unknown`.
         let mut planned = ready();
         planned.status.as_mut().unwrap().conditions[0].status = "Unknown".to_owned();
         assert_eq!(verdict("Ready=Unknown", &planned), CommandExitCode::Good);

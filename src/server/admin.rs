@@ -24,47 +24,47 @@ use tokio::time::Instant;
 /// Content type of Prometheus' text format.
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Response to a remote scraper with `--metrics-auth=loopback`.
+/// Response to a client on another host that reads `/metrics` with `--metrics-auth=loopback`.
 const LOCAL_ONLY: &str = "metrics are only for loopback addresses: use kubectl port-forward, or run kubewarm with \
      --metrics-auth=delegated (see docs/monitoring.md)\n";
 
-/// Response to a remote peer that requests a debug route.
+/// Response to a client on another host, or behind a proxy, that requests a `/debug` route.
 pub(super) const INSIDE_ONLY: &str = "only for requests to localhost from a loopback address, without a proxy; use \
      kubectl port-forward to the pod\n";
 
-/// Replaces the log filter, or returns an error message.
+/// Function that replaces the log filter. It returns an error message for an invalid filter.
 pub type LogFilterSetter = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// State of the admin server.
 ///
-/// The functions must not block. They are called at most once a second, except for debug routes.
+/// The functions in its fields must not block, because the server calls them while it handles a
+/// request.
 pub struct AdminState {
-    /// For `/metrics`.
     pub metrics: Arc<ProcessMetrics>,
     /// Returns the reports of all running informers.
     pub informers: Box<dyn Fn() -> Vec<(InformerKey, InformerReport)> + Send + Sync>,
     /// Returns the declared informers of all profiles, or `None` before the profiles have been
     /// listed.
     pub declared: Box<dyn Fn() -> Option<DeclaredInformers> + Send + Sync>,
-    /// Returns the failing informers of the profiles themselves, as text with the reason.
+    /// Returns a text with the reason for each failing watch of CacheProfiles.
     pub failing_watches: Box<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Shared with the task that begins the shutdown.
+    /// Readiness of this replica. The task that begins the shutdown sets it to failing.
     pub readiness: Arc<ReadinessTracker>,
-    /// Who may read `/metrics`.
+    /// Clients that can read `/metrics`.
     pub scrapers: MetricsAccess,
     pub set_log_filter: LogFilterSetter,
-    /// For `/debug/watchers`.
+    /// Open watches of clients, for `/debug/watchers`.
     pub watchers: WatcherRegistry,
     pub now: fn() -> Timestamp,
 }
 
 #[derive(Debug)]
 pub enum MetricsAccess {
-    /// Loopback peers, as for `/debug`.
+    /// Only clients on this host, such as a port-forward.
     Loopback,
-    /// Callers that the API server permits. They may also use the routes for loopback peers.
+    /// Callers that the API server permits. They can also use the routes that are otherwise only
+    /// for clients on this host.
     Reviewed(Box<CallerAdmission>),
-    /// Every client.
     Unrestricted,
 }
 
@@ -72,8 +72,8 @@ pub enum MetricsAccess {
 pub(super) type CachedExposition = CachedAnswer<Option<Bytes>>;
 
 impl MetricsAccess {
-    /// Checks whether `request` may use the loopback-only route `path`. Otherwise returns the
-    /// response to send.
+    /// Checks whether `request` may use `path`, a route for clients on this host and for authorized
+    /// callers. Otherwise returns the response to send.
     pub(super) async fn admit_inside(
         &self,
         request: &HttpRequest,
@@ -86,10 +86,10 @@ impl MetricsAccess {
         }
     }
 
-    /// Checks whether a scrape is permitted. Otherwise returns the response to send.
+    /// Checks whether `request` may read `/metrics`. Otherwise returns the response to send.
     async fn admit(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
         match self {
-            // Reviews also apply to loopback peers.
+            // With reviews, requests from this host need a token, too.
             Self::Reviewed(callers) => guard::admit(callers, request, "/metrics").await,
             Self::Loopback if !is_local(request) => Err(text(StatusCode::FORBIDDEN, LOCAL_ONLY)),
             Self::Loopback | Self::Unrestricted => Ok(()),
@@ -97,7 +97,6 @@ impl MetricsAccess {
     }
 }
 
-/// Registers all routes of the admin address.
 pub(super) fn routes(app: &mut web::ServiceConfig) {
     app.service(web::resource("/livez").get(livez))
         .service(web::resource("/readyz").get(readyz))
@@ -105,8 +104,8 @@ pub(super) fn routes(app: &mut web::ServiceConfig) {
         .configure(debug::routes);
 }
 
-/// Always succeeds. It does not depend on the API server, because a restart during an outage would
-/// drop all stores.
+/// Handles `/livez`, which always succeeds. It does not depend on the API server, because a restart
+/// while the API server is down would lose all stores.
 async fn livez() -> HttpResponse {
     text(StatusCode::OK, "ok\n")
 }
@@ -211,6 +210,10 @@ mod tests {
         admin.readiness.begin_shutdown();
         let stopping = ask_again(&admin, &exposition, "10.0.0.7:9", get("/readyz")).await;
         let body = "not ready: shutting down\n".to_owned();
-        assert_eq!(stopping, (StatusCode::SERVICE_UNAVAILABLE, body), "at once");
+        assert_eq!(
+            stopping,
+            (StatusCode::SERVICE_UNAVAILABLE, body),
+            "the shutdown is visible immediately"
+        );
     }
 }

@@ -1,19 +1,18 @@
-//! Caches a response for one second, so that frequent requests cost no more than one.
+//! Caches a response for one second, so that kubewarm computes it at most once per second.
 
 use parking_lot::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum age of a cached response. No scraper or probe needs a newer one.
+/// Maximum age of a cached response. No scraper or probe needs newer data.
 const AGE: Duration = Duration::from_secs(1);
 
-/// The cached response with the time of its creation.
 #[derive(Debug)]
 pub(super) struct CachedAnswer<T>(Mutex<Option<(Instant, T)>>);
 
 impl<T: Clone> CachedAnswer<T> {
-    /// Returns the cached response, or a new one from `make` if that is one second old. A response
-    /// for which `is_cacheable` is false is not cached.
+    /// Returns the cached response if it is younger than one second, or else a new response from
+    /// `make`. It caches the new response only if `is_cacheable` returns true for it.
     ///
     /// Concurrent callers wait for one call of `make`.
     pub(super) fn get(

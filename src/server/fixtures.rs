@@ -1,5 +1,5 @@
-//! Informers, admin servers and requests for the tests of this folder. Times are seconds around
-//! 1,000.
+//! Informers, admin servers and requests for the tests of this folder. Times are Unix times in
+//! seconds; the current time is 1,000.
 
 use super::{
     admin::{AdminState, CachedExposition, MetricsAccess, routes},
@@ -19,7 +19,7 @@ use kubewarm_cache::{
 use kubewarm_serve::WatcherRegistry;
 use std::{sync::Arc, time::Duration};
 
-/// Addresses of peers on this host, and on other hosts.
+/// `LOCAL` are addresses of clients on this host, `REMOTE` are addresses of clients on other hosts.
 pub(super) const LOCAL: [&str; 3] = ["127.0.0.1:9", "[::1]:9", "[::ffff:127.0.0.1]:9"];
 pub(super) const REMOTE: [&str; 3] = ["10.0.0.7:9", "[fd00::1]:9", "[::ffff:10.0.0.7]:9"];
 
@@ -58,7 +58,8 @@ pub(super) fn synced() -> InformerReport {
     }
 }
 
-/// A report that failed three times, last at second 999. The next attempt is at second 1,004.
+/// A report of an informer that failed three times, first at second `since` and last at second 999.
+/// The next attempt is at second 1,004.
 pub(super) fn failing(reason: FaultReason, since: i64) -> InformerReport {
     InformerReport {
         phase: InformerPhase::Failing,
@@ -75,13 +76,13 @@ pub(super) fn failing(reason: FaultReason, since: i64) -> InformerReport {
     }
 }
 
-/// Declared informers that are complete.
+/// Returns `informers` as the complete set of declared informers.
 pub(super) fn all(informers: Vec<InformerKey>) -> DeclaredInformers {
     DeclaredInformers { informers, complete: true }
 }
 
-/// An admin server with two running informers, one synced and one in its first list. `declared` are
-/// the declared ones.
+/// Returns an admin server with two running informers. The informer of namespace `a` has synced,
+/// and the informer of namespace `b` runs its first list. `declared` are the declared informers.
 pub(super) fn admin(declared: Option<Vec<InformerKey>>) -> Arc<AdminState> {
     Arc::new(AdminState {
         metrics: Arc::new(ProcessMetrics::new(&BuildInfo::current()).unwrap()),
@@ -100,7 +101,7 @@ pub(super) fn admin(declared: Option<Vec<InformerKey>>) -> Arc<AdminState> {
     })
 }
 
-/// Returns the response to `peer`.
+/// Returns status and body of the response to a `request` from the address `peer`.
 pub(super) async fn ask(
     admin: &Arc<AdminState>,
     peer: &str,
@@ -109,7 +110,8 @@ pub(super) async fn ask(
     ask_again(admin, &Arc::default(), peer, request).await
 }
 
-/// Returns the response of a server with a cached metrics response.
+/// Returns status and body like [`ask`]. Several calls can share `exposition`, the cache of the
+/// metrics response.
 pub(super) async fn ask_again(
     admin: &Arc<AdminState>,
     exposition: &Arc<CachedExposition>,

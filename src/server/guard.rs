@@ -21,8 +21,8 @@ const MAX_NAME: usize = 253;
 ///
 /// # Errors
 ///
-/// Returns the response to send: 401, 403, or 503 if the API server gives no answer. Its text
-/// contains the next step.
+/// Returns the response to send: 401, 403, or 503 if the API server gives no answer. The body of
+/// the response contains the next step.
 pub(super) async fn admit(
     callers: &CallerAdmission,
     request: &HttpRequest,
@@ -39,7 +39,7 @@ pub(super) async fn admit(
     admitted.map(drop).map_err(|refused| refusal(refused, &verb, path))
 }
 
-/// Returns the response for a refused request.
+/// Returns the response to a request that `admit` rejected.
 fn refusal(refused: CallerRejection, verb: &str, path: &str) -> HttpResponse {
     match refused {
         CallerRejection::Unauthorized => {
@@ -84,7 +84,8 @@ fn unauthorized(problem: impl Display, verb: &str, path: &str) -> HttpResponse {
     response
 }
 
-/// Returns only the reason of the fault, because the caller is not authenticated.
+/// Returns a 503 response after a failed review. It contains only the reason of the fault, because
+/// the caller is not authenticated.
 fn undecided(fault: &RequestFault) -> HttpResponse {
     let reason = fault.reason();
     let body = if reason == FaultReason::Forbidden {
@@ -129,11 +130,11 @@ mod tests {
     };
     use tokio::{runtime::Handle, time::Instant};
 
-    /// The field of a user's identity that contains the token in these tests.
+    /// Extra field of a user, which in these tests contains the user's token.
     const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-    /// An API server with the tokens `good`, `weak` and `scraper`. Reviews of `lost` and `mute`
-    /// fail, and reviews of `silent` never end.
+    /// A fake API server that knows the tokens `good`, `weak` and `scraper`. It permits only `good`
+    /// to `get`. Reviews of `lost` and `mute` fail, and reviews of `silent` never end.
     #[derive(Default)]
     struct Scripted {
         requests: Arc<AtomicUsize>,
@@ -189,7 +190,8 @@ mod tests {
         }
     }
 
-    /// An admin server with this guard, and the number of token reviews.
+    /// Returns an admin server that reviews callers with [`Scripted`], and the number of token
+    /// reviews.
     fn guarded() -> (Arc<AdminState>, Arc<AtomicUsize>) {
         let scripted = Scripted::default();
         let requests = Arc::clone(&scripted.requests);

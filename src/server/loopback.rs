@@ -8,8 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 ///
 /// - The peer is 127.0.0.1 or `::1`, as for every port-forward. A service mesh's sidecar forwards
 ///   network requests from other addresses, such as 127.0.0.6.
-/// - `Host` is `localhost`, in 127.0.0.0/8 or `::1`, with or without a port. A web page that
-///   redirects its own name to a port-forward (DNS rebinding) sends that name instead.
+/// - `Host` is `localhost`, in 127.0.0.0/8 or `::1`, with or without a port. A web page that points
+///   its own host name to a port-forward (DNS rebinding) sends that name in `Host`.
 /// - No header shows that a proxy forwarded the request.
 pub(super) fn is_local(request: &HttpRequest) -> bool {
     request.peer_addr().is_some_and(|peer| is_own(peer.ip().to_canonical()))
@@ -21,7 +21,8 @@ fn is_own(peer: IpAddr) -> bool {
     peer == Ipv4Addr::LOCALHOST || peer == Ipv6Addr::LOCALHOST
 }
 
-/// Checks every `Host` header, at least one of them, and the host of an absolute URI.
+/// Whether the request names this host: in at least one `Host` header, in every `Host` header, and
+/// in an absolute URI.
 fn is_for_this_host(request: &HttpRequest) -> bool {
     let mut hosts = request.headers().get_all(header::HOST).peekable();
     hosts.peek().is_some()
@@ -32,7 +33,7 @@ fn is_for_this_host(request: &HttpRequest) -> bool {
 /// Whether `host` is `localhost` or a loopback address; IPv6 addresses need brackets.
 fn is_this_host_name(host: &str) -> bool {
     let (name, port) = match host.rsplit_once(':') {
-        // The last colon belongs to the IPv6 address.
+        // Without a port, the last colon is part of the IPv6 address.
         Some(_) if host.ends_with(']') => (host, None),
         Some((name, port)) => (name, Some(port)),
         None => (host, None),
@@ -50,7 +51,8 @@ fn is_this_host_name(host: &str) -> bool {
 }
 
 fn is_forwarded_by_proxy(request: &HttpRequest) -> bool {
-    // Proxies use different X-Forwarded headers: some send For, Envoy sends Proto.
+    // Every `X-Forwarded-*` header counts, because proxies send different headers: Envoy sends
+    // `X-Forwarded-Proto`, others send `X-Forwarded-For`.
     request.headers().keys().any(|name| {
         name == header::FORWARDED
             || name == header::VIA

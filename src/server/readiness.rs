@@ -1,5 +1,5 @@
-//! Decides when `/readyz` succeeds: once every informer that can sync has synced. It then stays
-//! ready until the shutdown.
+//! Decides when `/readyz` succeeds: once every informer that can sync has synced, or after 10 minutes. It then succeeds
+//! until the shutdown.
 
 use super::cached_answer::CachedAnswer;
 use jiff::{SignedDuration, Timestamp};
@@ -12,67 +12,70 @@ use std::{
     sync::Arc,
 };
 
-/// How long an informer may fail before readiness stops waiting for it. A failing aggregated API
-/// must not remove replicas from the Service.
+/// Time after which readiness no longer waits for a failing informer. So a failing aggregated API does not remove
+/// replicas from the Service.
 const MAX_FAILING: SignedDuration = SignedDuration::from_secs(60);
 
-/// How long readiness waits after the profiles were first listed. A tenant with thousands of
-/// informers or slow lists must not remove replicas from the Service.
+/// Maximum time for which readiness waits for informers, from the first list of the profiles. So a tenant with
+/// thousands of informers or slow lists does not remove replicas from the Service.
 const MAX_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
-/// Maximum number of pending informers that are listed.
+/// Maximum number of pending informers that `/readyz?verbose` names.
 const MAX_NAMED: usize = 100;
 
 /// The informers of all profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeclaredInformers {
-    /// The declared informers that are known.
+    /// The informers that kubewarm knows so far.
     pub informers: Vec<InformerKey>,
-    /// Whether `informers` contains all of them. False while the namespaces of a selector have not been
-    /// listed.
+    /// Whether `informers` contains all informers. It is false while kubewarm has not listed the namespaces of a
+    /// selector.
     pub complete: bool,
 }
 
-/// The result of `/readyz` with the counts it is based on.
+/// The result of `/readyz`, with the counts on which it is based.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReadinessReport {
-    /// How the wait for the first lists ended. It determines the status code.
+    /// How the wait for the first lists ended. It determines the HTTP status code.
     pub(super) end: StartupOutcome,
     pub(super) listed: bool,
-    /// Whether a selector's namespaces have not been listed. Its informers are then unknown but
-    /// still awaited.
+    /// Whether kubewarm has not listed the namespaces of a selector yet. Readiness then waits, because the selector's
+    /// informers are still unknown.
     pub(super) selecting: bool,
-    /// Number of informers that count. Until readiness these are the initially declared ones that
-    /// still exist, then all.
+    /// Number of declared informers that count. While the replica waits for the first lists, only informers that were
+    /// declared at the start and still are declared count. Later, all declared informers count.
     pub(super) declared: usize,
     /// Number of informers that have synced once or are paused.
     pub(super) synced: usize,
-    /// Number of informers that failed with 401, 403 or 404, or that are invalid.
+    /// Number of informers that are blocked, that get no access from the API server, or whose resource the API server
+    /// does not serve.
     pub(super) refused: usize,
     /// Number of informers that have failed for 60 seconds.
     pub(super) failing_long: usize,
-    /// Number of all other informers. Readiness waits for them until `deadline`.
+    /// Number of informers that have not synced and are neither refused nor failing for 60 s. Readiness waits for these
+    /// informers until `deadline`.
     pub(super) pending: usize,
     /// At most 100 pending informers, each with its key, phase and reason of failure.
     pub(super) pending_informers: Vec<String>,
-    /// When the wait ends: 10 minutes after the profiles were first listed. `None` once it has
+    /// Time at which the wait ends: 10 minutes after the first list of the profiles. It is `None` when the wait has
     /// ended.
     pub(super) deadline: Option<Timestamp>,
 }
 
-/// The state of readiness. Once ready, it stays ready until the shutdown begins.
+/// Readiness of this replica. Once ready, the replica stays ready until the shutdown begins.
 #[derive(Debug, Default)]
 pub struct ReadinessTracker {
     progress: Mutex<ReadinessProgress>,
-    /// The cached result, so that probes compute it at most once a second.
+    /// The cached report, so that probes compute it at most once per second.
     pub(super) answer: CachedAnswer<Arc<ReadinessReport>>,
 }
 
 #[derive(Debug, Default)]
 struct ReadinessProgress {
-    /// When the profiles were first listed.
+    /// Time of the first list of the profiles.
     listed_at: Option<Timestamp>,
-    /// The informers that were declared then. Readiness does not wait for later ones.
+    /// The informers that were declared when `DeclaredInformers` first was complete. Readiness does not wait for
+    /// informers that are declared later.
     first: Option<HashSet<InformerKey>>,
     end: StartupOutcome,
 }
@@ -80,12 +83,12 @@ struct ReadinessProgress {
 /// How the wait for the first lists ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum StartupOutcome {
-    /// It has not ended.
+    /// The wait has not ended.
     #[default]
     Waiting,
     /// Every informer that can sync has synced.
     Ready,
-    /// The time limit expired while informers were pending.
+    /// After 10 minutes some informers were still pending.
     TimedOut,
     /// The shutdown has begun.
     Stopping,
@@ -103,8 +106,8 @@ impl ReadinessTracker {
 
     /// Computes the current readiness.
     ///
-    /// `declared` is `None` before the profiles have been listed. `informers` contains the informers'
-    /// reports. A declared informer without a report is pending.
+    /// `declared` is `None` before the profiles have been listed. `informers` contains the reports of running
+    /// informers. A declared informer without a report is pending.
     pub(super) fn compute(
         &self,
         declared: Option<&DeclaredInformers>,
@@ -135,7 +138,7 @@ impl ReadinessTracker {
             }
         }
         if progress.end == StartupOutcome::Waiting {
-            // Readiness does not wait for selectors that are added later.
+            // After `first` is set, readiness does not wait for namespace selectors that are added later.
             if progress.first.is_some() && readiness.pending == 0 {
                 progress.end = StartupOutcome::Ready;
             } else if now.duration_since(listed_at) >= MAX_WAIT {
@@ -153,7 +156,7 @@ impl ReadinessTracker {
 }
 
 impl ReadinessReport {
-    /// Whether this replica must receive requests.
+    /// Whether `/readyz` succeeds, so that the Service sends requests to this replica.
     pub(super) fn is_ready(&self) -> bool {
         matches!(self.end, StartupOutcome::Ready | StartupOutcome::TimedOut)
     }
@@ -172,7 +175,7 @@ impl ReadinessReport {
         }
     }
 
-    /// Returns the count for an informer whose first list is not awaited.
+    /// Returns the counter for the informer of `report`, or `None` while readiness waits for the informer.
     fn final_count(&mut self, report: &InformerReport, now: Timestamp) -> Option<&mut usize> {
         if report.phase == InformerPhase::Blocked {
             return Some(&mut self.refused);
@@ -185,7 +188,7 @@ impl ReadinessReport {
             fault.reason,
             FaultReason::NotServed | FaultReason::NamespaceNotFound | FaultReason::NotListable
         );
-        // While the informer tries another list method, the refusal of one method is not final.
+        // While the informer tries another list method, the API server's rejection of the first method is not final.
         let is_unsupported =
             fault.reason == FaultReason::Unsupported && report.phase == InformerPhase::Failing;
         if fault.reason.is_access_denied() || is_absent || is_unsupported {
@@ -196,7 +199,7 @@ impl ReadinessReport {
 }
 
 impl fmt::Display for ReadinessReport {
-    /// Writes one line without names.
+    /// Writes one line without the names of informers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.end == StartupOutcome::Stopping {
             f.write_str("not ready: shutting down")
@@ -308,7 +311,7 @@ mod tests {
         let readiness = ReadinessTracker::default();
         let [a, b, c] = ["a", "b", "c"].map(|namespace| key("pods", namespace));
         assert!(!readiness.compute(Some(&all(&[a.clone(), b])), &[], at(1_000)).is_ready());
-        // b was deleted with its profile, and c was added with another one.
+        // Informer b disappeared with its profile, and informer c appeared with another profile.
         let look =
             readiness.compute(Some(&all(&[a.clone(), c])), &[snapshot(a, synced())], at(1_000));
         assert_eq!((look.is_ready(), look.declared), (true, 1));

@@ -1,4 +1,5 @@
-//! `/readyz`: whether the informers have synced. With `?verbose` it lists the pending ones.
+//! Handles `/readyz`, which succeeds once the informers have synced. With `?verbose` the response
+//! lists the pending informers.
 
 use super::{
     admin::{AdminState, text},
@@ -13,8 +14,8 @@ pub(super) async fn readyz(request: HttpRequest, admin: web::Data<AdminState>) -
         let declared = (admin.declared)();
         Arc::new(admin.readiness.compute(declared.as_ref(), &(admin.informers)(), (admin.now)()))
     };
-    // Until the profiles are listed the result is cheap and not cached, so that readiness changes
-    // at once.
+    // Before the profiles are listed, the report costs little and is not cached. So `/readyz` shows
+    // immediately that kubewarm has listed the profiles.
     let mut readiness = admin.readiness.answer.get(Instant::now(), |found| found.listed, look);
     // A shutdown must be visible before the cached response expires.
     if admin.readiness.is_stopping() {
@@ -25,12 +26,13 @@ pub(super) async fn readyz(request: HttpRequest, admin: web::Data<AdminState>) -
     if !is_verbose(request.query_string()) {
         return text(code, format!("{readiness}\n"));
     }
-    // A caller without a token gets the counts only.
+    // A remote caller without a permitted token gets counts, but no names of informers.
     let shows_names = admin.scrapers.admit_inside(&request, "/readyz").await.is_ok();
     text(code, render_verbose(&readiness, &(admin.failing_watches)(), shows_names))
 }
 
-/// `shows_names`: whether the response may contain the names of informers.
+/// Returns the response to `/readyz?verbose`. It contains the names of informers only if
+/// `shows_names` is true.
 fn render_verbose(readiness: &ReadinessReport, unlisted: &[String], shows_names: bool) -> String {
     let mark = |good| if good { "[+]" } else { "[-]" };
     let ReadinessReport { listed, declared, synced, refused, failing_long, pending, .. } =
@@ -42,7 +44,7 @@ fn render_verbose(readiness: &ReadinessReport, unlisted: &[String], shows_names:
         mark(*listed),
         mark(*pending == 0),
     );
-    // Writing to a String cannot fail.
+    // Writing to a `String` cannot fail, so this function ignores the results of `writeln!`.
     if !unlisted.is_empty() {
         let _written = writeln!(page, "[-] profiles not listed: {} watches fail", unlisted.len());
         for line in unlisted.iter().filter(|_| shows_names) {

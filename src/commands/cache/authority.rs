@@ -6,16 +6,16 @@ use kube::Api;
 use kubewarm_client::{ApiServerConnection, ConnectError};
 use std::{fmt::Write as _, fs::File, io::Read as _, path::Path};
 
-/// Maximum bytes read from a file. A large bundle of CAs has about 250 KiB.
+/// Maximum number of bytes that kubewarm reads from a CA file. A large bundle of CAs has about 250 KiB.
 const MAX_FILE: u64 = 1 << 20;
-/// Keys of the Secret, in the order of preference.
+/// Keys of the Secret that can contain the CA. kubewarm uses the first key with a certificate.
 const KEYS: [&str; 2] = ["ca.crt", "tls.crt"];
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
-/// The CA certificates that `args` select, as PEM without keys or comments. The second value is a warning for the user
-/// about their origin.
+/// Returns the CA certificates that `args` select, as PEM without keys or comments. The second value is a warning if
+/// the CA comes from a `ConfigMap`.
 pub(super) async fn authority(
     args: &CacheArgs,
     connect: impl FnOnce() -> Result<ApiServerConnection, ConnectError>,
@@ -74,8 +74,8 @@ async fn read_secret(
     found.map(|certificates| (certificates, None)).ok_or_else(|| CommandError::new(empty()))
 }
 
-/// The CA in the chart's `ConfigMap`, which contains no private key. `None` for any error, because the caller then
-/// reports the Secret.
+/// Returns the CA from the chart's `ConfigMap`, which contains no private key. For any error it returns `None`, because
+/// the caller then reports the missing permission for the Secret.
 async fn of_config_map(
     connection: &ApiServerConnection,
     namespace: &str,
@@ -86,7 +86,7 @@ async fn of_config_map(
     certificates(data.get(KEYS.first().copied()?)?)
 }
 
-/// Warning for a CA from the `ConfigMap`: more users can write a `ConfigMap` than a Secret.
+/// Returns the warning for a CA from a `ConfigMap`: more users can write a `ConfigMap` than a Secret.
 fn remark(config_map: &str, secret: &str) -> String {
     format!(
         "took the CA of ConfigMap {config_map}, because you may not get Secret {secret}; anyone who may write \
@@ -101,7 +101,8 @@ fn read(path: &Path) -> Result<String, CommandError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The certificates of a PEM text, without keys and comments. `None` if there are none, or if one is not base64.
+/// Returns the certificates in a PEM text, without keys and comments. Returns `None` if the text contains no
+/// certificate, or if one is not base64.
 fn certificates(text: &str) -> Option<String> {
     let mut found = String::new();
     let mut rest = text;

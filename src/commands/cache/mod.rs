@@ -1,4 +1,4 @@
-//! Flags that find the read API, and the kubeconfig made from them.
+//! Flags with the address and the CA of the read API, and the kubeconfig that kubewarm creates from these flags.
 
 mod authority;
 
@@ -50,8 +50,8 @@ pub struct CacheArgs {
     #[arg(long, value_name = "FILE")]
     pub cache_certificate_authority: Option<PathBuf>,
 
-    /// Host name in the certificate [default: the host of --cache-server; for this host with the Secret, the Service's
-    /// name].
+    /// Host name that the read API's certificate must contain [default: the host of --cache-server; for a local host
+    /// without --cache-certificate-authority, the Service's name].
     #[arg(long, value_name = "NAME", value_parser = dns_name)]
     pub cache_tls_server_name: Option<String>,
 
@@ -60,13 +60,14 @@ pub struct CacheArgs {
 }
 
 impl CacheArgs {
-    /// These arguments for a port-forward at `url`. The certificate has the name of the Service there too.
+    /// Returns a copy of these flags for a port-forward at `url`. Clients then expect the Service's host name in the
+    /// certificate, unless `--cache-tls-server-name` is set.
     pub(super) fn forwarded(&self, url: Uri) -> Self {
         let name = self.cache_tls_server_name.clone().unwrap_or_else(|| self.host());
         Self { cache_server: Some(url), cache_tls_server_name: Some(name), ..self.clone() }
     }
 
-    /// Host name of the Service.
+    /// Returns the host name of the read API's Service in the cluster.
     fn host(&self) -> String {
         format!("{}.{}.svc", self.cache_service, self.home.operator_namespace)
     }
@@ -93,8 +94,8 @@ fn dns_name(text: &str) -> Result<String, String> {
 /// Name of cluster, user and context in the kubeconfig.
 const NAME: &str = "kubewarm";
 
-/// A kubeconfig for the read API with the user of the current context, or with the token in `token_file`. The second
-/// value is a warning about the origin of the CA.
+/// Returns a kubeconfig for the read API with the user of the current context, or with the token in `token_file`. The
+/// second value is a warning if the CA comes from a `ConfigMap`.
 ///
 /// # Errors
 ///
@@ -118,14 +119,15 @@ pub(super) async fn kubeconfig(
     Ok((document(cluster(args, profile.as_ref(), certificates), found), remark))
 }
 
-/// The profile of `--cache-profile`. `namespace` is the context's, which is the default.
+/// Returns the profile of `--cache-profile`. Its default namespace is `namespace`, the namespace of the kubeconfig's
+/// context.
 fn profile(args: &CacheArgs, namespace: Option<&str>) -> Option<ProfileRef> {
     let name = args.cache_profile.as_deref()?;
     let namespace = args.cache_profile_namespace.as_deref().or(namespace).unwrap_or("default");
     Some(ProfileRef { namespace: namespace.into(), name: name.into() })
 }
 
-/// Server URL, CA and TLS server name.
+/// Returns the kubeconfig's cluster: server URL, CA and TLS server name.
 fn cluster(args: &CacheArgs, profile: Option<&ProfileRef>, authority: String) -> Cluster {
     let service = args.host();
     let server = match &args.cache_server {
@@ -134,7 +136,8 @@ fn cluster(args: &CacheArgs, profile: Option<&ProfileRef>, authority: String) ->
     };
     let path =
         profile.map_or_else(String::new, |of| format!("/profiles/{}/{}", of.namespace, of.name));
-    // The Secret's certificate contains the Service's name. A certificate from a file can have any name.
+    // Only a certificate from the Secret certainly contains the Service's name. A certificate from a file can have any
+    // name.
     let is_of_secret = args.cache_certificate_authority.is_none();
     let is_forward = args.cache_server.as_ref().is_some_and(is_this_host) && is_of_secret;
     let name = args.cache_tls_server_name.clone().or_else(|| is_forward.then_some(service));
@@ -177,7 +180,7 @@ fn document(cluster: Cluster, CurrentContext { user, namespace }: CurrentContext
     }
 }
 
-/// Standard base64, as Kubernetes encodes bytes in JSON.
+/// Encodes `text` in standard base64. `ByteString` uses the encoding of Kubernetes for bytes in JSON.
 fn base64(text: String) -> String {
     match serde_json::to_value(ByteString(text.into_bytes())) {
         Ok(serde_json::Value::String(text)) => text,

@@ -12,7 +12,8 @@ use serde_json::Value;
 const CRD: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cacheprofiles.kubewarm.io";
 
-/// The row, and whether the API server serves profiles. Without profiles further checks are skipped.
+/// Returns the row of this check, and false if the API server does not serve CacheProfiles. `check` then skips its
+/// further checks.
 pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifests::ManifestError> {
     let apply = format!("{} crd | kubectl apply --server-side -f -", program());
     let missing = || {
@@ -29,7 +30,7 @@ pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifes
         },
         Err(fault) => fault,
     };
-    // Many users can read profiles but not CRDs, so discovery is the second choice.
+    // Many users can read profiles but not CRDs. For them, discovery shows whether the API server serves CacheProfiles.
     let served = get(client, &format!("/apis/{GROUP}/{VERSION}")).await;
     let what = match served {
         Ok(answer) if answer.status == 404 => return Ok(missing()),
@@ -43,7 +44,8 @@ pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifes
     Ok((ReportRow::unseen(&what, &fault), true))
 }
 
-/// Compares the CRD of the API server with ours.
+/// Compares `ours`, the CRD of this version, with `theirs`, the CRD in the cluster. `apply` is the command that fixes a
+/// difference.
 fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
     let is = |wanted: &str| {
         let conditions = theirs.pointer("/status/conditions").and_then(Value::as_array);
@@ -73,7 +75,8 @@ fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
     }
 }
 
-/// Path of the first difference, such as ` schema properties spec`. The order of lists matters.
+/// Returns the path of the first difference between two versions of a CRD, such as ` schema properties spec`. Another
+/// order of a list is also a difference.
 fn difference(ours: &Value, theirs: &Value) -> Option<String> {
     let change = json_patch::diff(ours, theirs).0.into_iter().next()?;
     Some(change.path().to_string().replace('/', " "))

@@ -1,4 +1,4 @@
-//! Checks before the installation that the user can create its objects.
+//! Checks before an installation of kubewarm that the user can create the objects of the installation.
 
 use super::super::{advice::program, profile_source::OperatorArgs, report::ReportRow};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
@@ -10,7 +10,8 @@ use kubewarm_api::{manifests, model::RequestFault};
 use kubewarm_client::{ApiResponse, dry_run, is_allowed};
 use serde_json::Value;
 
-/// A row for each object of the installation, by a dry run, and a row for the Deployment, by an access review.
+/// Returns a row for each object of the installation, from a dry run, and a row for the Deployment, from an access
+/// review.
 pub(super) async fn permitted(
     client: &Client,
     args: &OperatorArgs,
@@ -40,7 +41,7 @@ pub(super) async fn permitted(
     Ok(findings)
 }
 
-/// All objects of an installation except the Deployment, which depends on the chart's values.
+/// Returns all objects of an installation except the Deployment, which depends on the chart's values.
 fn objects(namespace: &str, watched: &[String]) -> Result<Vec<Value>, manifests::ManifestError> {
     let texts = [
         manifests::render_crd()?,
@@ -60,7 +61,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// URL path to create `object`.
+/// Returns the URL path of a request that creates `object`.
 fn path(object: &Value) -> String {
     let version = text(object, "/apiVersion");
     let (group, version) = version.split_once('/').unwrap_or(("", version));
@@ -69,7 +70,7 @@ fn path(object: &Value) -> String {
     DynamicObject::url_path(&ApiResource::from_gvk(&kind), namespace)
 }
 
-/// The object in messages, such as `Role kubewarm in namespace ops`.
+/// Returns kind, name and namespace of `object` for messages, such as `Role kubewarm in namespace ops`.
 fn title(object: &Value) -> String {
     let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
     match text(object, "/metadata/namespace") {
@@ -78,7 +79,7 @@ fn title(object: &Value) -> String {
     }
 }
 
-/// The row for the response to a dry run.
+/// Returns the check's row for `answer`, the response to a dry run that creates `object`.
 fn of_object(
     object: &Value,
     answer: Result<ApiResponse, RequestFault>,
@@ -94,7 +95,8 @@ fn of_object(
                 let found = format!("you may not create {name}: {}", answer.fault());
                 Ok(ReportRow::bad(found).next(remedy(text(object, "/kind"), program)))
             }
-            // The API server checks permissions before the namespace, so only the namespace is missing.
+            // The API server checks permissions before it looks up the namespace. So this 404 means that the user may
+            // create the object.
             404 if status["details"]["kind"] == "namespaces" => {
                 Ok(ReportRow::good(format!("you may create {name}")))
             }
@@ -122,7 +124,7 @@ fn is_policy(kind: &str) -> bool {
     matches!(kind, "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding")
 }
 
-/// The next command if the user cannot create an object of this kind.
+/// Returns the command to run next if the user cannot create an object of the kind `kind`.
 fn remedy(kind: &str, program: &str) -> String {
     match kind {
         "CustomResourceDefinition" => {

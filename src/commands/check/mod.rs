@@ -63,12 +63,13 @@ pub struct CheckArgs {
     pub connection: ConnectionArgs,
 }
 
-/// Runs the checks and prints a row for each. `clock` is used if the API server sends no `Date` header.
+/// Runs the checks and prints a row for each check. `clock` is the current time if the API server sends no `Date`
+/// header.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if there is no configuration, a read of the profiles fails, or the named profile does not exist. A missing
-/// permission is a row, not an error.
+/// [`CommandError`] if there is no configuration, a read of the profiles fails, or the named profile does not exist. A
+/// missing permission is a row, not an error.
 ///
 /// # Cost
 ///
@@ -85,7 +86,8 @@ pub async fn check(
     show(&CommandReport { names, ..CommandReport::judged(sections) }, args.output.format)
 }
 
-/// The sections of all checks. It adds the names of the profiles to `names`.
+/// Runs the checks and returns a section for each group of checks. It adds the names of the checked profiles to
+/// `names`.
 async fn sections(
     connection: &ApiServerConnection,
     args: &CheckArgs,
@@ -120,8 +122,8 @@ async fn sections(
     Ok(sections)
 }
 
-/// A row for each selected profile. If the user cannot list all namespaces, it reads the context's namespace. It adds
-/// the names of the profiles to `names`.
+/// Returns a row for each selected profile, and adds the names of the profiles to `names`. If the user cannot list the
+/// profiles of all namespaces, it reads only the context's namespace.
 async fn all(
     connection: &ApiServerConnection,
     args: &CheckArgs,
@@ -153,14 +155,14 @@ async fn all(
         return Err(source.not_found());
     }
     names.extend(found.iter().map(object_name));
-    // If other namespaces were not checked, an empty list does not mean that there are no profiles.
+    // If kubewarm could not list the other namespaces, an empty list does not mean that there are no profiles.
     if !found.is_empty() || rows.is_empty() {
         rows.extend(profiles::of_profiles(&found, program(), now));
     }
     Ok(rows)
 }
 
-/// The number of failed and of skipped checks.
+/// Returns a section with the numbers of failed and of skipped checks.
 fn summary(sections: &[ReportSection]) -> ReportSection {
     let count = |mark| sections.iter().map(|section| section.count(mark)).sum::<usize>();
     let all: usize = sections.iter().map(|section| section.rows.len()).sum();

@@ -10,7 +10,6 @@ use super::super::{
 use jiff::Timestamp;
 use kubewarm_api::{model::is_dns_label, v1alpha1::CacheProfile};
 
-/// A row for each profile.
 pub(super) fn of_profiles(
     profiles: &[CacheProfile],
     program: &str,

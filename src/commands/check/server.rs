@@ -6,17 +6,17 @@ use kube::Client;
 use kubewarm_api::model::{FaultReason, RequestFault};
 use kubewarm_client::{ApiResponse, fetch_own_subject, get};
 
-/// Oldest supported minor version of Kubernetes. `NEWEST` is the newest tested one.
+/// Oldest minor version of Kubernetes that kubewarm supports. `NEWEST` is the newest minor version in kubewarm's tests.
 const OLDEST: u32 = 32;
 const NEWEST: u32 = 37;
-/// Header of each response if API priority and fairness is on.
-const SORTED: &str = "x-kubernetes-pf-flowschema-uid";
-/// A streaming list (`WatchList`) of one namespace that ends after 1 s.
+/// Response header that the API server sends if API Priority and Fairness is enabled.
+const PRIORITY_AND_FAIRNESS_HEADER: &str = "x-kubernetes-pf-flowschema-uid";
+/// Path of a streaming list (`WatchList`) of one namespace. The API server ends the list after 1 s.
 const STREAM: &str = "/api/v1/namespaces?watch=true&allowWatchBookmarks=true\
     &sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1\
     &fieldSelector=metadata.name%3Ddefault";
 
-/// The rows, and whether the API server is reachable, so that further checks make sense.
+/// Returns the rows of the checks, and false if the API server is unreachable. `check` then skips its further checks.
 pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, bool) {
     let answer = match get(client, "/version").await.and_then(answered) {
         Ok(answer) => answer,
@@ -29,7 +29,7 @@ pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, b
         ReportRow::or_unseen(version, "its version"),
         ReportRow::or_unseen(you, "your user name"),
     ];
-    if !answer.headers.contains_key(SORTED) {
+    if !answer.headers.contains_key(PRIORITY_AND_FAIRNESS_HEADER) {
         findings.push(ReportRow::note(
             "priority and fairness is off: nothing keeps the lists of a warm-up and other clients apart",
         ));
@@ -37,13 +37,13 @@ pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, b
     (findings, true)
 }
 
-/// Checks before the installation whether the API server supports streaming lists. They are optional.
+/// Checks whether the API server supports streaming lists (`WatchList`). kubewarm also works without them.
 pub(super) async fn streams(client: &Client) -> ReportRow {
     let found = get(client, STREAM).await.and_then(|answer| of_stream(&answer));
     ReportRow::or_unseen(found, "whether it streams lists")
 }
 
-/// An error for a status other than 2xx.
+/// Returns `answer`, or an error if its status is not 2xx.
 fn answered(answer: ApiResponse) -> Result<ApiResponse, RequestFault> {
     if answer.status.is_success() { Ok(answer) } else { Err(answer.fault()) }
 }

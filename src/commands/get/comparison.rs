@@ -7,10 +7,10 @@ use crate::commands::{
 };
 use std::time::Duration;
 
-/// Maximum number of differences in the output.
+/// Maximum number of differing objects in the output.
 const MAX_NAMED: usize = 50;
 
-/// The objects of a server, with the latencies of the response.
+/// The objects in a server's response, with the latencies of the response.
 #[derive(Debug)]
 pub(super) struct TimedResponse {
     pub(super) rows: ResponseObjects,
@@ -20,11 +20,12 @@ pub(super) struct TimedResponse {
     pub(super) whole: Duration,
     /// Size of the response body.
     pub(super) bytes: usize,
-    /// Time since the data was last confirmed to be current. `None` for the API server.
+    /// Time since kubewarm last confirmed that its data is current. `None` for the API server.
     pub(super) freshness: Option<Duration>,
 }
 
-/// The differences, and a row of figures for each server.
+/// Returns the report: a row for each difference, and a row of counts and latencies for the cache and for the API
+/// server.
 pub(super) fn comparison(
     ours: &TimedResponse,
     theirs: &TimedResponse,
@@ -63,7 +64,8 @@ fn objects(count: usize, none: &str) -> String {
     }
 }
 
-/// A row with the figures of a server. Hidden facts contain them in milliseconds.
+/// Returns a row with the counts and latencies of a server. Hidden facts contain the latencies in milliseconds, for
+/// programs.
 fn reading(server: &str, reading: &TimedResponse) -> ReportRow {
     let millis = |length: Duration| length.as_millis().to_string();
     let mut row = ReportRow::numbers(server, figures(reading));

@@ -12,11 +12,11 @@ use jiff::Timestamp;
 use kubewarm_api::model::ResourceInfo;
 use serde_json::{Value, json};
 
-/// Text without a limit of the width, because programs need complete columns.
+/// Text that is never cut at the terminal's width, because programs need complete columns.
 const WHOLE: ReportFormat =
     ReportFormat::Text(TerminalLayout { width: 0, height: 0, has_colours: false });
 
-/// The pages in the format of `-o`.
+/// Returns a report on the objects in `pages`, and the format that `-o` selects.
 pub(super) fn contents(
     pages: Vec<Value>,
     kind: &ResourceInfo,
@@ -39,7 +39,7 @@ pub(super) fn contents(
     (CommandReport { data: document(pages, kind, args), ..CommandReport::default() }, format)
 }
 
-/// The rows of the server's Table, or names and ages if the server sends objects.
+/// Returns the rows of the server's Tables. If the server sends objects instead, the rows contain their names and ages.
 fn table(pages: &[Value], args: &GetArgs, now: Timestamp) -> Vec<ReportRow> {
     let is_wide = args.output.format == Some(OutputFormat::Wide);
     let definitions = pages.first().and_then(|page| page["columnDefinitions"].as_array());
@@ -56,7 +56,8 @@ fn table(pages: &[Value], args: &GetArgs, now: Timestamp) -> Vec<ReportRow> {
     lines.into_iter().map(row).collect()
 }
 
-/// A heading and the rows, each with a namespace. Columns with a priority other than 0 need the wide format.
+/// Returns the headings and the rows of the Tables, each with a text for the namespace column. Columns with a priority
+/// other than 0 are omitted unless `is_wide` is true.
 fn of_tables(definitions: &[Value], pages: &[Value], is_wide: bool) -> Vec<(String, Vec<String>)> {
     let is_shown = |column: &Value| is_wide || column["priority"].as_i64().unwrap_or_default() == 0;
     let shown: Vec<bool> = definitions.iter().map(is_shown).collect();
@@ -80,7 +81,8 @@ fn of_objects(pages: &[Value], now: Timestamp) -> Vec<(String, Vec<String>)> {
     [head].into_iter().chain(objects(pages).map(line)).collect()
 }
 
-/// One object, or a `v1` List of the objects of all pages. Each item gets `apiVersion` and `kind`, which lists omit.
+/// Returns the named object, or a `v1` List of the objects of all pages. Each item gets `apiVersion` and `kind`, which
+/// servers omit in lists.
 fn document(mut pages: Vec<Value>, kind: &ResourceInfo, args: &GetArgs) -> Value {
     if args.name.is_some() {
         return pages.pop().unwrap_or_default();
@@ -112,7 +114,7 @@ fn names(pages: &[Value], kind: &ResourceInfo) -> Vec<String> {
     objects(pages).map(name).collect()
 }
 
-/// The items of each page. A page without items is an object.
+/// Returns the items of all pages. A page without `items` is a single object.
 fn objects(pages: &[Value]) -> impl Iterator<Item = &Value> {
     pages.iter().flat_map(|page| match page["items"].as_array() {
         Some(items) => items.as_slice(),
@@ -125,7 +127,7 @@ fn age(metadata: &Value, now: Timestamp) -> String {
     made.map_or_else(String::new, |made| length(span(made, now)))
 }
 
-/// A JSON value as column text. Null is empty.
+/// Formats a JSON value for a column. Null becomes an empty text.
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

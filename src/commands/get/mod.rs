@@ -91,7 +91,7 @@ pub struct GetArgs {
     #[command(flatten)]
     pub cache: CacheArgs,
 
-    /// Source of the user, and connection to the API server.
+    /// Connection flags. They select the user, and the API server for `--compare`.
     #[command(flatten)]
     pub connection: ConnectionArgs,
 }
@@ -105,17 +105,17 @@ fn object(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Delay before the second comparison. A change normally reaches the cache within this time.
+/// Delay before `get --compare` reads differing objects again. A change normally reaches the cache within this time.
 const SETTLING: Duration = Duration::from_secs(1);
-/// Objects per page, as in kubectl.
+/// Maximum number of objects per page, as in kubectl.
 const PAGE: &str = "500";
-/// Response header with the age of the cached data.
+/// Response header of the read API: the age of its data, in milliseconds.
 const FRESHNESS: &str = "kubewarm-freshness-milliseconds";
 
-/// The cache or the API server.
+/// A client for the cache or for the API server.
 struct NamedClient {
     client: Client,
-    /// For messages.
+    /// Name of the server in messages.
     name: &'static str,
 }
 
@@ -146,8 +146,8 @@ pub async fn get(
     show_as(&report, format)
 }
 
-/// Finds the resource that `typed` names: plural, singular or short name or kind, then optionally `.group` or
-/// `.version.group`. The first match wins, and built-in groups come before other groups.
+/// Finds the resource that `typed` names. `typed` is a plural, singular or short name or a kind, optionally with
+/// `.group` or `.version.group`. The first match wins, and built-in groups come before other groups.
 fn find<'a>(served: &'a ServedResources, typed: &str) -> Option<&'a ResourceInfo> {
     let (name, place) = typed.split_once('.').unwrap_or((typed, ""));
     let is_there = |resource: &Resource| {
@@ -159,7 +159,7 @@ fn find<'a>(served: &'a ServedResources, typed: &str) -> Option<&'a ResourceInfo
     served.resources().find(|it| it.is_called(name) && is_there(&it.resource))
 }
 
-/// The error for failed discovery at the cache, with the next step.
+/// Returns the error for a failed discovery at the read API, with the next step for the user.
 fn undiscovered(server: &Uri, fault: RequestFault) -> CommandError {
     let next = match (fault.reason(), profile_of(server)) {
         (FaultReason::Unauthorized, _) => {
@@ -176,7 +176,7 @@ fn undiscovered(server: &Uri, fault: RequestFault) -> CommandError {
     CommandError::caused(format!("{}: {next}", server.trim_end_matches('/')), fault)
 }
 
-/// `NAME -n NAMESPACE` of the profile in the URL of the read API.
+/// Returns `NAME -n NAMESPACE` of the profile in the URL of the read API, or `None` for a URL without a profile.
 fn profile_of(server: &Uri) -> Option<String> {
     let path = server.path().trim_end_matches('/').strip_prefix("/profiles/")?;
     path.split_once('/').map(|(namespace, name)| title(name, namespace))
@@ -189,8 +189,8 @@ fn not_warm(kind: &str) -> CommandError {
     ))
 }
 
-/// Connects to the cache, by `--cache-kubeconfig` or by the flags of the cache. Outside of a pod, a port-forward
-/// replaces a missing address.
+/// Connects to the read API by `--cache-kubeconfig`, or else by the other `--cache-*` flags. Outside of a pod and
+/// without `--cache-server`, it opens a port-forward to the read API.
 async fn connect(
     args: &GetArgs,
 ) -> Result<(ApiServerConnection, Option<PortForward>), CommandError> {
@@ -207,7 +207,8 @@ async fn connect(
     Ok((ApiServerConnection::from_kubeconfig(described, request_timeout)?, forward))
 }
 
-/// Opens a port-forward to the Service, unless the flags or the pod's network have its address.
+/// Opens a port-forward to the read API's Service. Returns `None` with `--cache-server`, and in a pod, which can reach
+/// the Service directly.
 async fn forward(args: &GetArgs) -> Result<Option<PortForward>, CommandError> {
     if args.cache.cache_server.is_some() {
         return Ok(None);
@@ -239,15 +240,15 @@ async fn pages(
     }
 }
 
-/// Compares the objects of both servers. The API server is read before the cache, so that a change between the reads
-/// can only make the cache newer. If objects differ, the cache and then the API server are read again.
+/// Compares the objects of both servers. It reads the API server before the cache, so that a change between the two
+/// reads can only make the cache newer. If objects differ, it reads the cache and then the API server again after 1 s.
 async fn compare(
     cache: &NamedClient,
     server: &NamedClient,
     path: &str,
     args: &GetArgs,
 ) -> Result<CommandExitCode, CommandError> {
-    // Opens both connections, so that the latencies contain no handshake.
+    // These requests open both connections, so that the measured latencies contain no handshake.
     for asked in [cache, server] {
         asked.ask("/version", WHOLE).await?;
     }
@@ -264,7 +265,7 @@ async fn compare(
 }
 
 impl NamedClient {
-    /// Sends a request. A status other than 2xx is an error.
+    /// Sends a request. It returns an error for a status other than 2xx.
     async fn ask(&self, path: &str, accept: &'static str) -> Result<ApiResponse, CommandError> {
         let answer = self.send(path, accept).await?;
         if !answer.status.is_success() {
@@ -282,7 +283,8 @@ impl NamedClient {
         Ok(answer)
     }
 
-    /// Reads the objects in one response, without pages. A missing object gives no rows.
+    /// Reads all objects in one response, without pages. If the named object does not exist, the result contains no
+    /// objects.
     async fn read(&self, path: &str, args: &GetArgs) -> Result<TimedResponse, CommandError> {
         let answer = self.send(path, WHOLE).await?;
         let rows = if answer.status == http::StatusCode::NOT_FOUND && args.name.is_some() {
@@ -304,7 +306,8 @@ impl NamedClient {
     }
 }
 
-/// Time since the cache was last confirmed to be current. Only the cache sends this header.
+/// Returns the time since kubewarm last confirmed that its data is current. Responses of the API server do not contain
+/// it.
 fn freshness(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(FRESHNESS)?.to_str().ok()?;
     text.parse().ok().map(Duration::from_millis)

@@ -4,12 +4,12 @@ use super::{super::output::OutputFormat, GetArgs};
 use form_urlencoded::Serializer;
 use kubewarm_api::model::Resource;
 
-/// Complete objects as JSON.
+/// Media type of complete objects as JSON.
 pub(super) const WHOLE: &str = "application/json";
-/// The server's Table, or objects if the server has no columns for the resource.
+/// Media type of the server's Table, or of objects if the server has no columns for the resource.
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
-/// The media type for an output format.
+/// Returns the media type to request for an output format.
 pub(super) fn accept(output: Option<OutputFormat>) -> &'static str {
     match output {
         None | Some(OutputFormat::Wide) => TABLE,
@@ -17,8 +17,8 @@ pub(super) fn accept(output: Option<OutputFormat>) -> &'static str {
     }
 }
 
-/// Path and query of a request. `namespace` is `None` for cluster-scoped resources and for all namespaces. `page` has
-/// the query parameters of a page.
+/// Returns path and query of a request. `namespace` is `None` for cluster-scoped resources and for all namespaces.
+/// `page` contains query parameters such as `limit`.
 pub(super) fn path(
     resource: &Resource,
     namespace: Option<&str>,

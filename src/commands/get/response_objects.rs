@@ -8,7 +8,6 @@ use std::{collections::BTreeMap, fmt};
 /// Namespace and name. The namespace of a cluster-scoped object is empty.
 type NamespacedName = (String, String);
 
-/// The objects of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ResponseObjects {
     /// Resource version of the list or of the single object.
@@ -16,14 +15,14 @@ pub(super) struct ResponseObjects {
     objects: BTreeMap<NamespacedName, ObjectState>,
 }
 
-/// Identity and version of an object.
+/// UID and resource version of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ObjectState {
     uid: String,
     version: ResourceVersion,
 }
 
-/// A response: a list, or an object without items.
+/// Body of a response: a list with `items`, or a single object.
 #[derive(Debug, Deserialize)]
 pub(super) struct ObjectOrList {
     #[serde(default)]
@@ -40,7 +39,8 @@ struct ItemMetadata {
     resource_version: String,
 }
 
-/// An object that differs. `ours` is in the cache, `theirs` is in the API server.
+/// An object that differs between the servers. `ours` is the object in the cache, `theirs` is the object in the API
+/// server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ObjectDifference {
     key: NamespacedName,
@@ -49,6 +49,8 @@ pub(super) struct ObjectDifference {
 }
 
 impl ResponseObjects {
+    /// Returns the objects of a response by namespace and name.
+    ///
     /// # Errors
     ///
     /// [`FaultReason::Malformed`] for an object without a resource version.
@@ -72,7 +74,7 @@ impl ResponseObjects {
         self.objects.len()
     }
 
-    /// Objects that differ from `theirs`, sorted by namespace and name.
+    /// Returns the objects that differ from `theirs`, sorted by namespace and name.
     pub(super) fn differences(&self, theirs: &Self) -> Vec<ObjectDifference> {
         let mut keys: Vec<_> = self.objects.keys().chain(theirs.objects.keys()).collect();
         keys.sort_unstable();
@@ -91,13 +93,14 @@ impl ResponseObjects {
 }
 
 impl ObjectDifference {
-    /// Whether the difference lasts after a second read, first of the cache (`ours`) and then of the API server. It
-    /// ends when the cache has reached the earlier state of the API server.
+    /// Whether the object still differs after a second read of the cache (`ours`) and then of the API server
+    /// (`theirs`). The difference has ended when the cache has reached the API server's state of the first read.
     pub(super) fn is_still(&self, ours: &ResponseObjects, theirs: &ResponseObjects) -> bool {
         let (ours, theirs) = (ours.objects.get(&self.key), theirs.objects.get(&self.key));
         match (ours, theirs) {
             (None, None) => false,
-            // The object was deleted after the second read of the cache, or it is still extra in the cache.
+            // Only the cache still has the object. The difference lasts if the API server did not have the object at
+            // the first read either. Otherwise the object was deleted after the second read of the cache.
             (Some(ours), None) => {
                 self.ours.as_ref().is_some_and(|then| then.uid == ours.uid) && self.theirs.is_none()
             }
@@ -113,7 +116,7 @@ impl ObjectDifference {
         }
     }
 
-    /// A row with the kind of the difference and the object.
+    /// Returns a row with the kind of the difference and the object.
     pub(super) fn row(&self) -> ReportRow {
         let (namespace, name) = &self.key;
         let title = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
@@ -186,7 +189,7 @@ mod tests {
             found[0].is_still(&ours, &theirs)
         };
         let (old, new, newest) = (&[("a", "1", 1)], &[("a", "1", 2)], &[("a", "1", 3)]);
-        // The cache has the change, and the API server has a newer one.
+        // The cache has reached the API server's first state, and the API server has a newer change.
         assert!(!still([old, new], [new, newest]));
         assert!(still([old, new], [old, newest]));
         assert!(still([old, new], [newest, new]), "the cache is newer than the API server");
@@ -196,7 +199,7 @@ mod tests {
         assert!(!still([&[], new], [newest, newest]));
         assert!(still([old, &[]], [old, &[]]));
         assert!(!still([old, &[]], [&[], &[]]));
-        // Another object with the same name.
+        // `other` is another object with the same name: it has another UID.
         let other = &[("a", "2", 5)];
         assert!(still([old, other], [old, other]));
         assert!(!still([old, other], [other, other]));

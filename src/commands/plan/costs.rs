@@ -13,7 +13,7 @@ use kubewarm_api::{
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
-/// A number and whether it is a lower bound. `None` if it is unknown.
+/// A number, and whether it is an estimate or a lower bound. `None` means that the number is unknown.
 pub(super) type CostAmount = Option<(u64, PlanCertainty)>;
 
 fn written(amount: CostAmount, write: impl Fn(u64) -> String) -> String {
@@ -30,15 +30,15 @@ pub(super) struct PlanCosts {
     pub(super) informers: CostAmount,
     pub(super) objects: CostAmount,
     pub(super) bytes: CostAmount,
-    /// Requests for lists.
+    /// Number of list requests.
     pub(super) requests: CostAmount,
-    /// Time until warm.
+    /// Time until the profile or target is warm, in milliseconds.
     pub(super) millis: CostAmount,
-    /// Missing permissions: one per verb, resource and namespace.
+    /// Number of missing permissions, counted per verb, resource and namespace.
     pub(super) missing: CostAmount,
 }
 
-/// The estimate of a profile.
+/// Estimated costs of a profile: per target, and in total.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProfilePlan {
     pub(super) name: String,
@@ -52,7 +52,7 @@ pub(super) struct ProfilePlan {
 }
 
 impl PlanCosts {
-    /// Combines the figures of a sample with the missing permissions.
+    /// Combines the numbers of a sample with the number of missing permissions.
     pub(super) fn of(figures: &CostEstimate, missing: CostAmount) -> Self {
         let amount = |number| Some((number, figures.certainty));
         Self {
@@ -101,19 +101,19 @@ impl PlanCosts {
 const HEAD: [&str; 6] = ["INFORMERS", "OBJECTS", "MEMORY", "REQUESTS", "TIME", "MISSING"];
 
 impl ProfilePlan {
-    /// An empty estimate of `profile`.
+    /// Returns an estimate of `profile` without numbers.
     pub(super) fn of(profile: &ProfileRef) -> Self {
         let ProfileRef { name, namespace } = profile;
         Self { name: name.to_string(), namespace: namespace.to_string(), ..Self::default() }
     }
 
-    /// `Bad` if a permission is missing or the profile has a fault.
+    /// Returns `Bad` if a permission is missing or the profile has a fault, else `Good`.
     pub(super) fn verdict(&self) -> CommandExitCode {
         let some = matches!(self.total.missing, Some((1.., _)));
         if some || !self.faults.is_empty() { CommandExitCode::Bad } else { CommandExitCode::Good }
     }
 
-    /// A row per target, the total, faults and notes.
+    /// Returns a section with a row for each target, a row for the total, and a row for each fault and note.
     pub(super) fn section(&self) -> ReportSection {
         let mut rows = vec![ReportRow::numbers("TARGET", HEAD.map(str::to_owned))];
         let targets = self.targets.iter();
@@ -124,7 +124,7 @@ impl ProfilePlan {
         ReportSection::new(title(&self.name, &self.namespace), rows)
     }
 
-    /// The estimate in bytes and milliseconds. Unknown numbers are null.
+    /// Returns the estimate as JSON, with sizes in bytes and times in milliseconds. Unknown numbers are null.
     pub(super) fn json(&self) -> Value {
         let targets = self.targets.iter().map(|(name, costs)| {
             let mut value = costs.json();

@@ -31,14 +31,14 @@ use std::{
     time::Duration,
 };
 
-/// Pause between two requests of the sample, which limits them to 20 per second.
-const REST: Duration = Duration::from_millis(50);
+/// Pause between two requests of the sample. It limits the sample to 20 requests per second.
+const REQUEST_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum number of access reviews per profile.
 const REVIEWS: usize = 512;
-/// Maximum number of rows for missing permissions.
+/// Maximum number of rows that name missing permissions.
 const MAX_NAMED: usize = 16;
 
-/// Uses the user's credentials for every identity. A sample therefore contains only objects that the user can read.
+/// Returns the user's own client for every identity. So a sample contains only objects that the user can read.
 struct SingleClientProvider(Arc<Client>);
 
 impl ClientProvider for SingleClientProvider {
@@ -47,7 +47,7 @@ impl ClientProvider for SingleClientProvider {
     }
 }
 
-/// A permission that an informer needs.
+/// A permission that an informer needs: resource, scope, selectors and verb.
 type RequiredAccess = (GroupResource, InformerScope, LabelSelector, FieldSelector, Verb);
 
 /// A cluster and the resources that it serves.
@@ -64,8 +64,8 @@ impl LiveCluster {
         let client = connection.client();
         let served = served(client.clone()).await.map_err(CommandError::of_discovery)?;
         let caller = Arc::new(SingleClientProvider(Arc::new(connection.informer_client())));
-        let surveyor =
-            CostSurveyor::new(caller, REST, NamespaceBuckets::default()).without_access_checks();
+        let surveyor = CostSurveyor::new(caller, REQUEST_PAUSE, NamespaceBuckets::default())
+            .without_access_checks();
         Ok(Self { client, served, surveyor })
     }
 
@@ -114,7 +114,7 @@ impl LiveCluster {
         Ok(outlook)
     }
 
-    /// Reviews the permissions of `reader`. Missing permissions become faults of `outlook`.
+    /// Reviews the permissions of `reader`, and adds the missing permissions to the faults of `outlook`.
     async fn review(
         &self,
         profile: &DeclaredProfile,
@@ -151,7 +151,7 @@ impl LiveCluster {
     }
 }
 
-/// Keys of the informers of all targets, including informers for namespaces.
+/// Returns the keys of the informers of all targets, including informers of Namespaces for namespace selectors.
 fn keys(profile: &DeclaredProfile) -> impl Iterator<Item = &InformerKey> {
     accepted(profile).flat_map(DeclaredTarget::all_informers).map(|informer| &informer.key)
 }
@@ -168,7 +168,8 @@ struct AccessReviewCache {
 }
 
 impl AccessReviewCache {
-    /// Number of missing permissions for the informers `keys`, by verb, resource and namespace.
+    /// Returns the number of permissions that the informers `keys` lack, counted per verb, resource and namespace.
+    /// Without a review for each informer, the number is a lower bound or unknown.
     fn missing<'a>(&self, keys: impl Iterator<Item = &'a InformerKey>) -> CostAmount {
         let mut missing = BTreeSet::new();
         let mut is_all = true;
@@ -192,7 +193,7 @@ impl AccessReviewCache {
         }
     }
 
-    /// A line for each resource and namespace with missing permissions, at most 16.
+    /// Returns a line for each resource and namespace with missing permissions, at most 16 lines.
     fn lines(&self, reader: &Subject) -> Vec<String> {
         let mut verbs = BTreeMap::<_, BTreeSet<&str>>::new();
         for ((of, extent, _, _, verb), _) in self.answers.iter().filter(|(_, allowed)| !**allowed) {

@@ -52,8 +52,8 @@ pub struct PlanArgs {
 
 /// Prints the estimated costs of a profile in the cluster, or of the profiles in a file.
 ///
-/// Without `--live`, a file needs no cluster, and a profile in mode Plan has its estimate in its status. The command
-/// samples the cluster in all other cases.
+/// Without `--live`, it estimates a file without a cluster, and takes the estimate of a profile in mode Plan from the
+/// profile's status. In all other cases it samples the cluster.
 ///
 /// # Errors
 ///
@@ -104,7 +104,7 @@ pub async fn plan(args: &PlanArgs) -> Result<CommandExitCode, CommandError> {
     show(&report, args.output.format)
 }
 
-/// The subject whose permissions are reviewed.
+/// Returns the subject whose permissions are reviewed: `--subject`, or else the identity that reads for the profile.
 fn reader(profile: &ValidatedProfile, args: &PlanArgs, settings: &OperatorSettings) -> Subject {
     args.subject.clone().unwrap_or_else(|| match profile.identity() {
         Identity::Operator => settings.subject(),

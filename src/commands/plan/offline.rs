@@ -11,8 +11,8 @@ use kubewarm_api::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Informers, a lower bound of requests, and the number of needed permissions. `file` is the path for the printed
-/// command.
+/// Returns the number of informers, a lower bound of requests, and the number of needed permissions. `file` is the path
+/// in the command that the output suggests.
 ///
 /// # Errors
 ///
@@ -36,7 +36,7 @@ pub(super) fn outlook(
             (Some((count, PlanCertainty::Estimate)), Some((count, PlanCertainty::LowerBound)));
         let costs = PlanCosts { informers, requests, ..PlanCosts::default() };
         outlook.targets.push((Arc::clone(&target.name), costs));
-        // Two targets share an informer if these fields are equal.
+        // Two targets share an informer if these fields and the extent are equal.
         let ValidatedTarget { of, version, labels, fields, projection, secret_data, .. } = target;
         let informer = |extent| (of, version, labels, fields, projection, secret_data, extent);
         all.extend(extents.into_iter().map(informer));
@@ -69,9 +69,9 @@ pub(super) fn outlook(
     Ok(outlook)
 }
 
-/// Number of permissions: one per verb, resource and namespace.
+/// Returns the number of permissions that the profile needs, one per verb, resource and namespace.
 fn needed(profile: &ValidatedProfile, home: &OperatorScope) -> Result<usize, CommandErrorSource> {
-    // The number does not depend on the subject.
+    // Every subject gives the same number of permissions.
     let subject = Subject::User("user".into());
     let access = ProfilePermissions::of_profile(
         profile,
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(outlook.total.requests, Some((2, PlanCertainty::LowerBound)));
         assert_eq!(outlook.total.objects, None);
         let notes = outlook.notes.join("\n");
-        // List and watch in two namespaces, and get on the namespace b.
+        // The 5 permissions are list and watch in two namespaces, and get on the namespace b.
         assert!(notes.contains("5 permissions are needed; kubewarm rbac -f p.yaml"), "{notes}");
     }
 

@@ -12,9 +12,11 @@ use kubewarm_api::{
     v1alpha1::{CacheProfile, PlanCertainty, PlanStatus},
 };
 
+/// Returns the estimate in the status of `profile`.
+///
 /// # Errors
 ///
-/// [`CommandError`] until the status has an estimate of the newest generation.
+/// [`CommandError`] if the status has no estimate of the newest generation.
 pub(super) fn outlook(profile: &CacheProfile) -> Result<ProfilePlan, CommandError> {
     let found = profile.status.as_ref().and_then(|status| {
         let is_current = status.observed_generation == profile.metadata.generation;
@@ -52,7 +54,7 @@ fn costs(plan: &PlanStatus) -> PlanCosts {
         certainty,
         time: _,
     } = plan;
-    // Older versions of the operator do not write the certainty.
+    // Older versions of the operator do not write the certainty, so their numbers count as lower bounds.
     let certainty = certainty.unwrap_or(PlanCertainty::LowerBound);
     let count = |number: Option<i64>, certainty| Some((u64::try_from(number?).ok()?, certainty));
     PlanCosts {
@@ -88,7 +90,7 @@ mod tests {
             (bound.informers, bound.missing),
             (Some((1, PlanCertainty::Estimate)), Some((0, PlanCertainty::Estimate)))
         );
-        assert_eq!((bound.requests, bound.millis), (None, None), "absent is unknown");
+        assert_eq!((bound.requests, bound.millis), (None, None), "a missing number is unknown");
         assert_eq!(of(Some(PlanCertainty::Estimate)).objects, Some((7, PlanCertainty::Estimate)));
         assert_eq!(
             of(None).objects,

@@ -13,13 +13,13 @@ use std::{
     fmt::Write as _,
 };
 
-/// The fields that grants in one row have in common: mark and verb, subject, namespace, object without name, binding,
-/// and whether the grant is elevated.
+/// The fields that all grants of one row have in common: mark and verb of the change, subject, namespace, object
+/// without name, binding, and whether the grant is elevated.
 type GrantLine<'a> =
     ((RowMark, &'static str), &'a Subject, Option<&'a str>, GrantObject, Option<&'a str>, bool);
 
-/// One row per rule and subject. `elevated` has the grants of the elevated manifests, `named` the grants of all
-/// manifests. Gained and kept grants that are not in `named` get the name of their binding.
+/// Returns one row per rule and subject. `elevated` contains the grants of the elevated manifests, `named` the grants
+/// of all manifests. If `named` does not contain a gained or kept grant, the row names the binding that grants it.
 pub(super) fn rows(
     change: &GrantDiff,
     elevated: &BTreeMap<Grant, String>,
@@ -63,7 +63,7 @@ fn without_name(object: &GrantObject) -> (GrantObject, Option<&str>) {
     (all, name.as_deref())
 }
 
-/// Whether the object includes Secrets, or is a role whose rules are unknown.
+/// Whether `object` includes Secrets, or is a role whose rules kubewarm does not know.
 fn is_wide(object: &GrantObject) -> bool {
     match object {
         GrantObject::Resource { resource, .. } => {

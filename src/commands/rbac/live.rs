@@ -15,11 +15,11 @@ use kubewarm_api::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Objects per page.
+/// Maximum number of objects per page.
 const PAGE: u32 = 500;
 
-/// The namespaces that match each namespace selector of `profile`. Namespaces in deletion are left out, because no role
-/// can be created there.
+/// Returns the namespaces that match each namespace selector of `profile`. It omits namespaces in deletion, because no
+/// role can be created in them.
 pub(in crate::commands) async fn namespaces(
     client: &Client,
     profile: &ValidatedProfile,
@@ -44,15 +44,15 @@ pub(in crate::commands) async fn namespaces(
     Ok(found)
 }
 
-/// Reads the profile's roles and bindings by their names, and all other bindings to these roles. The second value
-/// contains the resources that the user cannot list.
+/// Reads the profile's roles and bindings by their names, and all other bindings to these roles. The second value names
+/// the resources that the user cannot list.
 ///
-/// It lists all namespaces, to find roles of an older spec and bindings by other users. Without that permission it
-/// lists the namespaces of `wanted` and of the profile.
+/// It lists in all namespaces, to find roles of an older spec and bindings by other users. Without that permission it
+/// lists in the namespaces of `wanted` and in the namespace of the profile.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if the user cannot list these namespaces either, or if a request fails.
+/// [`CommandError`] if the user cannot list in these namespaces either, or if a request fails.
 pub(super) async fn read(
     client: &Client,
     profile: &ProfileRef,
@@ -128,8 +128,8 @@ impl RbacReader<'_> {
     }
 }
 
-/// Whether `document` is a role of the profile or binds one. Names of namespaces, profiles and targets contain no `:`,
-/// so a prefix with `:` is unambiguous.
+/// Whether `document` is a role of the profile or a binding to such a role. Names of namespaces, profiles and targets
+/// contain no `:`, so a prefix with `:` is unambiguous.
 fn is_ours(document: &RbacObject, profile: &ProfileRef) -> bool {
     let own = role_name(profile);
     let is_own = |name: &str| {

@@ -70,7 +70,7 @@ pub struct RbacArgs {
     pub output: OutputArgs,
 }
 
-/// Parses a subject in the format in which [`Subject`] displays it.
+/// Parses a subject: `system:serviceaccount:NAMESPACE:NAME`, a user name or `group:NAME`.
 pub(super) fn subject(text: &str) -> Result<Subject, String> {
     let subject = text
         .strip_prefix("group:")
@@ -97,8 +97,8 @@ const UNTRUSTED: &str = "do not apply status.access: it grants more than the spe
 ///
 /// # Errors
 ///
-/// [`CommandError`] if the file or the cluster cannot be read, or if a profile is missing or invalid. It contains the file,
-/// the document and the field, or the missing permission.
+/// [`CommandError`] if the file or the cluster cannot be read, or if a profile is missing or invalid. The error names
+/// the file, the document and the field, or the missing permission.
 pub async fn rbac(args: &RbacArgs) -> Result<CommandExitCode, CommandError> {
     if args.operator {
         let metrics_auth = args.metrics_auth.then_some(OperatorFeature::MetricsAuth);
@@ -117,7 +117,8 @@ pub async fn rbac(args: &RbacArgs) -> Result<CommandExitCode, CommandError> {
     Ok(CommandExitCode::Good)
 }
 
-/// The manifests, or with `--diff` the report on the changes.
+/// Returns the manifests of the profiles. With `--diff` it returns a report on the permissions that the manifests
+/// change.
 async fn of_profiles(args: &RbacArgs) -> Result<(String, CommandReport), CommandError> {
     let client = if args.diff || args.spec.name.is_some() {
         Some(args.spec.connection.connect()?.client())
@@ -164,7 +165,7 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, CommandReport), Command
     Ok((text, CommandReport { names: Some(names), ..report }))
 }
 
-/// Fails if the profile does not have the generation of `--generation`.
+/// Fails if `--generation` is set and `profile` has another generation.
 fn reviewed(profile: &CacheProfile, args: &RbacArgs) -> Result<(), CommandError> {
     let found = profile.metadata.generation.unwrap_or_default();
     match args.generation {
@@ -177,8 +178,8 @@ fn reviewed(profile: &CacheProfile, args: &RbacArgs) -> Result<(), CommandError>
     }
 }
 
-/// Fails if the status names another subject than `subject`. The status is not trusted: users other than kubewarm can
-/// write it, and a change after the review does not change the generation.
+/// Fails if the status names another subject than `subject`. kubewarm does not trust the status: users other than
+/// kubewarm can write it, and such a write does not change the generation that the user reviewed.
 fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), CommandError> {
     match said_operator(profile) {
         Some(named) if named != *subject => Err(CommandError::new(format!(
@@ -190,7 +191,7 @@ fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), CommandErro
     }
 }
 
-/// A section with a row for each permission that `all` would change.
+/// Returns a section with a row for each permission that the manifests `all` would change, and the exit code.
 async fn diff(
     client: &Client,
     profile: &ValidatedProfile,
@@ -236,8 +237,8 @@ fn documents(manifests: Option<&str>) -> Result<Vec<RbacObject>, RbacParseError>
     manifests.map_or_else(|| Ok(Vec::new()), RbacObject::parse)
 }
 
-/// The operator's subject in the status. It is the reader, or for a profile that reads as a ServiceAccount the subject
-/// that creates tokens for it.
+/// Returns the operator's subject according to the status. For a profile that reads as a ServiceAccount, that is the
+/// subject that creates tokens for the ServiceAccount. For other profiles, it is the subject that reads.
 fn said_operator(profile: &CacheProfile) -> Option<Subject> {
     let access = access_status(profile)?;
     if profile.spec.service_account_name.is_none() {

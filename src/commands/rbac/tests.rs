@@ -1,4 +1,4 @@
-//! Tests of the flags, and of the manifests for files.
+//! Tests of the flags of `rbac`, and of the manifests that it prints for profiles in files.
 
 use super::*;
 use crate::commands::fixtures::parse;
@@ -25,7 +25,7 @@ fn of_file(file: &Path, more: &str) -> RbacArgs {
     parse(&format!("-f {} --operator-namespace ops {more}", file.display())).unwrap()
 }
 
-/// Runs the command for a file, which needs no cluster and therefore never waits.
+/// Runs the command for a file. It sends no request, so its future completes immediately.
 fn answer(args: &RbacArgs) -> Result<String, CommandError> {
     of_profiles(args).now_or_never().unwrap().map(|(text, _)| text)
 }
@@ -150,11 +150,11 @@ fn objects(text: &str) -> Vec<serde_json::Value> {
 proptest! {
     #[test]
     fn no_string_in_a_profile_changes_the_printed_manifests(profile in hostile()) {
-        // The command would replace an empty namespace by the default.
+        // The command would replace an empty namespace by the default namespace, so the test skips it.
         prop_assume!(profile["metadata"]["namespace"] != "");
         let operator = Subject::ServiceAccount { namespace: "ops".into(), name: "kubewarm".into() };
         let expected = run(PROFILE, None).unwrap();
-        // JSON is valid YAML. The profile is tested in one line and in many lines.
+        // JSON is valid YAML, so `rbac` must accept the profile both in one line and in many lines.
         for text in [profile.to_string(), serde_json::to_string_pretty(&profile).unwrap()] {
             let Ok(printed) = run(&format!("{text}\n---\n{PROFILE}"), None) else { continue };
             let profile = serde_json::from_value(profile.clone()).unwrap();

@@ -22,7 +22,7 @@ pub(super) fn document(value: &Value, format: ReportFormat) -> Result<String, Co
     Ok(escape_json(&format!("{value:#}")) + "\n")
 }
 
-/// The sections of `report` as data, without empty fields.
+/// Returns the sections of `report` as JSON data, without empty fields.
 pub(super) fn sections_as_data(report: &CommandReport) -> Value {
     let sections: Vec<_> = report.sections.iter().map(section).collect();
     json!({ "sections": sections, "verdict": report.verdict.word() })
@@ -99,7 +99,7 @@ fn escape_json(text: &str) -> String {
     safe
 }
 
-/// Escapes the invisible characters that the YAML writer leaves, such as direction marks.
+/// Escapes the invisible characters that the YAML writer does not escape, such as direction marks.
 fn show_marks(value: &mut Value) {
     match value {
         Value::String(text) if text.contains(|c: char| is_unsafe(c) && !c.is_control()) => {

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 pub struct CommandReport {
     pub(super) sections: Vec<ReportSection>,
     pub(super) verdict: CommandExitCode,
-    /// Content of the JSON and YAML formats. If it is null, these formats contain the sections.
+    /// Content of the JSON and YAML formats. If `data` is null, these formats contain the sections.
     pub(super) data: Value,
     /// Kinds and names of the objects, such as `pod/a`. `None` makes the names format an error.
     pub(super) names: Option<Vec<String>>,
@@ -25,12 +25,11 @@ pub struct CommandReport {
 /// Outcome of a command. The number is the exit code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CommandExitCode {
-    /// Success.
     #[default]
     Good = 0,
     /// Something is not ready, wrong, missing or different.
     Bad = 1,
-    /// Only an edit of the profile helps.
+    /// The profile needs an edit to become ready.
     Failed = 2,
     /// `wait` reached its timeout.
     TimedOut = 3,
@@ -38,19 +37,19 @@ pub enum CommandExitCode {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReportSection {
-    /// Heading. Without a visible fact the section has no heading.
+    /// Heading of the section. If `head` has no visible fact, the section has no heading.
     pub(super) head: ReportRow,
     pub(super) rows: Vec<ReportRow>,
 }
 
-/// A line with its details. The facts of all rows of a section form aligned columns.
+/// A line of output with its details. In a section, the facts of all rows form aligned columns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReportRow {
     pub(super) mark: RowMark,
     pub(super) facts: Vec<ReportFact>,
     /// Indented remarks below the row.
     pub(super) details: Vec<Self>,
-    /// Commands and rules to copy, one per line. Long lines are neither wrapped nor cut.
+    /// Commands and rules that users copy, one per line. Their lines are neither wrapped nor cut.
     pub(super) next: Vec<String>,
 }
 
@@ -64,9 +63,8 @@ pub(super) enum RowMark {
     Good,
     /// A remark without a failure.
     Note,
-    /// A skipped check, such as for a missing permission.
+    /// A check that kubewarm could not run, such as without a permission.
     Unseen,
-    /// A failure.
     Bad,
     /// A subject gains a permission.
     Gains,
@@ -81,7 +79,7 @@ pub(super) enum RowMark {
 pub(super) struct ReportFact {
     tone: TextTone,
     shown: Option<FactDisplay>,
-    /// Key and value for programs. An empty key hides the fact from programs.
+    /// Key of `value`, for programs. An empty key hides the fact from programs.
     key: &'static str,
     value: String,
     /// Whether the fact is a column of the wide format only.
@@ -116,7 +114,7 @@ impl From<CommandExitCode> for ExitCode {
 }
 
 impl CommandReport {
-    /// A report that is `Bad` if a row has `RowMark::Bad`.
+    /// Returns a report that is `Bad` if a row has `RowMark::Bad`, else `Good`.
     pub(super) fn judged(sections: Vec<ReportSection>) -> Self {
         let is_bad = sections.iter().any(|section| section.count(RowMark::Bad) > 0);
         let verdict = if is_bad { CommandExitCode::Bad } else { CommandExitCode::Good };
@@ -155,17 +153,17 @@ impl ReportRow {
         Self::marked(RowMark::Bad, text)
     }
 
-    /// A row for a check of `what` that failed to run.
+    /// Returns the row for a check of `what` that kubewarm could not run because of `fault`.
     pub(super) fn unseen(what: &str, fault: &RequestFault) -> Self {
         Self::marked(RowMark::Unseen, format!("not checked: {what}: {fault}"))
     }
 
-    /// The row, or for a fault the row of a skipped check.
+    /// Returns the row in `found`, or for a fault the row of [`Self::unseen`].
     pub(super) fn or_unseen(found: Result<Self, RequestFault>, what: &str) -> Self {
         found.unwrap_or_else(|fault| Self::unseen(what, &fault))
     }
 
-    /// A name and right-aligned numbers.
+    /// Returns a row with a name and right-aligned numbers.
     pub(super) fn numbers<const N: usize>(name: &str, numbers: [String; N]) -> Self {
         let numbers = numbers.into_iter().map(ReportFact::number);
         Self::of([ReportFact::new(TextTone::Plain, name)].into_iter().chain(numbers).collect())
@@ -175,7 +173,7 @@ impl ReportRow {
         Self::of(vec![ReportFact::new(TextTone::Quiet, label), ReportFact::new(tone, text)])
     }
 
-    /// The visible facts in one line, without bars.
+    /// Returns the visible texts of the row in one line, without bars.
     pub(super) fn text(&self) -> String {
         let shown = self.facts.iter().filter_map(|fact| match fact.shown.as_ref()? {
             FactDisplay::Text(text) | FactDisplay::Number(text) => Some(text.as_str()),
@@ -204,7 +202,7 @@ impl ReportFact {
         Self { shown: Some(FactDisplay::Bar(informers)), ..Self::new(TextTone::Plain, "") }
     }
 
-    /// A fact that only programs read.
+    /// Returns a fact that only programs read.
     pub(super) fn hidden(key: &'static str, value: impl Into<String>) -> Self {
         Self { tone: TextTone::Plain, shown: None, key, value: value.into(), is_wide: false }
     }
@@ -214,7 +212,7 @@ impl ReportFact {
         Self { key, value: value.into(), ..self }
     }
 
-    /// Restricts the column to the wide format.
+    /// Makes the fact a column of the wide format only.
     pub(super) fn wide(self) -> Self {
         Self { is_wide: true, ..self }
     }

@@ -8,11 +8,11 @@ use super::{
 use kubewarm_api::{model::escape, v1alpha1::InformerCounts};
 use std::{borrow::Cow, fmt::Write as _};
 
-/// Terminal width from which bars have 20 columns instead of 10.
+/// Minimum width of a terminal with bars of 20 columns. In narrower terminals, bars have 10 columns.
 const WIDE: usize = 80;
 /// Space between facts.
 const GAP: &str = "  ";
-/// Indent of commands and rules to copy.
+/// Indent of the commands and rules that users copy.
 const COPIED: &str = "    ";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,20 +25,16 @@ pub enum ReportFormat {
     Lines,
     /// Kinds and names of the objects, one per line.
     Names,
-    /// JSON.
     Json,
-    /// YAML.
     Yaml,
 }
 
-/// Layout of text for people. The default is for files and pipes: no limit of the width, and no colours.
+/// Layout of text for people. The default layout is for files and pipes: it has no limit of the width and no colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TerminalLayout {
-    /// Columns; 0 means no limit. Longer text is wrapped, or cut if it cannot be wrapped.
+    /// Width in columns; 0 means no limit. Longer lines are wrapped, or cut if they cannot be wrapped.
     pub width: usize,
-    /// Rows.
     pub height: usize,
-    /// Whether ANSI colours are used.
     pub has_colours: bool,
 }
 
@@ -67,7 +63,7 @@ fn names(report: &CommandReport) -> Result<String, CommandError> {
     Ok(names.iter().flat_map(|name| [escape(name), Cow::Borrowed("\n")]).collect())
 }
 
-/// Removes the facts of the wide format.
+/// Removes the facts that only the wide format shows.
 fn narrow(sections: &[ReportSection]) -> Vec<ReportSection> {
     let mut sections = sections.to_vec();
     for section in &mut sections {
@@ -114,7 +110,7 @@ fn section_lines(section: &ReportSection, width: usize) -> Vec<StyledLine> {
     lines
 }
 
-/// Column widths. Text at the end of a row does not count, because nothing follows it.
+/// Returns the widths of the columns. The text at the end of a row does not count, because no column follows it.
 fn columns(rows: &[ReportRow]) -> Vec<usize> {
     let mut widths = Vec::<usize>::new();
     for row in rows {
@@ -132,8 +128,8 @@ fn columns(rows: &[ReportRow]) -> Vec<usize> {
     widths
 }
 
-/// The lines of a row. `line` is the start of the first line, `rail` is the start of each further line. The last text
-/// is wrapped within its column.
+/// Returns the lines of a row. The first line begins with `line`, and each further line begins with `rail`. The last
+/// text is wrapped within its column.
 fn row_lines(
     row: &ReportRow,
     mut line: StyledLine,
@@ -163,7 +159,7 @@ fn row_lines(
     lines
 }
 
-/// The lines of a remark, each after `rail`. Lines after the first are indented.
+/// Returns the lines of the remark `detail`. Each line begins with `rail`, and lines after the first are indented.
 fn hanging(rail: &str, detail: &ReportRow, width: usize) -> Vec<StyledLine> {
     let text_width = width.saturating_sub(rail.chars().count() + GAP.len());
     let mut lines = Vec::new();
@@ -182,7 +178,7 @@ fn visible(row: &ReportRow) -> Vec<&ReportFact> {
     row.facts.iter().filter(|fact| fact.shown.is_some()).collect()
 }
 
-/// A `key=value` line for each row and remark with keys. The lines do not depend on the current time.
+/// Returns a `key=value` line for each row and each remark that has keys.
 fn lines(sections: &[ReportSection]) -> String {
     let mut text = String::new();
     for section in sections {
@@ -200,7 +196,7 @@ fn lines(sections: &[ReportSection]) -> String {
     text
 }
 
-/// Appends `key=value`. A value with a space, quote or equals sign is quoted, and so is an empty value.
+/// Appends `key=value`. It quotes a value that is empty or contains a space, a quote or an equals sign.
 fn pair(text: &mut String, key: &str, value: &str) {
     let value = escape(value);
     let is_plain = !value.is_empty() && !value.contains([' ', '"', '=']);
@@ -212,7 +208,7 @@ fn pair(text: &mut String, key: &str, value: &str) {
 }
 
 impl ReportFact {
-    /// The visible text with control characters escaped. It is empty for a bar.
+    /// Returns the visible text of the fact, with control characters escaped. For a bar the text is empty.
     fn text(&self) -> Cow<'_, str> {
         match &self.shown {
             Some(FactDisplay::Text(text) | FactDisplay::Number(text)) => escape(text),
@@ -220,7 +216,8 @@ impl ReportFact {
         }
     }
 
-    /// Appends the fact to `line`, padded to the width of its column.
+    /// Appends the fact to `line`, padded to `column` characters. `width` is the terminal's width, which selects the
+    /// length of a bar.
     fn push(&self, line: &mut StyledLine, column: usize, width: usize) {
         match &self.shown {
             Some(FactDisplay::Text(_)) => line.push(self.tone, format!("{:<column$}", self.text())),
@@ -236,7 +233,7 @@ impl ReportFact {
 }
 
 impl RowMark {
-    /// Tone, sign of the first line, and start of each further line.
+    /// Returns the tone and the text before the first line of a row, and the text before each further line.
     const fn signs(self, is_last: bool, indent: &str) -> (TextTone, &str, &str) {
         match self {
             Self::Plain => (TextTone::Plain, indent, indent),
@@ -253,11 +250,11 @@ impl RowMark {
     }
 }
 
-/// A line of text in tones, without line feed.
+/// A line of text without line feed, in pieces that each have a tone.
 #[derive(Clone, Debug, Default)]
 struct StyledLine {
     pieces: Vec<(TextTone, String)>,
-    /// Whether the line is exempt from the terminal's width.
+    /// Whether the line is never cut, even if it is longer than the terminal's width.
     is_whole: bool,
 }
 
@@ -274,8 +271,8 @@ impl StyledLine {
         self.pieces.push((tone, text.into()));
     }
 
-    /// Appends a bar: `█` for synced informers, `▓` for stale ones, `░` for the rest. Rounding down keeps the bar of an
-    /// incomplete target from being full.
+    /// Appends a bar of `width` columns: `█` for synced informers, `▓` for stale informers, `░` for other informers.
+    /// The columns are rounded down, so that the bar of an incomplete target is never full.
     fn push_bar(&mut self, informers: &InformerCounts, width: usize) {
         let of = |count: i32| usize::try_from(count).unwrap_or(0);
         let (synced, stale, total) =
@@ -295,7 +292,8 @@ impl StyledLine {
         self.pieces.iter().map(|(_, text)| text.chars().count()).sum()
     }
 
-    /// The line with a line feed, cut to `width` characters with `…` at the end. A width of 0 means no limit.
+    /// Returns the line with a line feed. A longer line than `width` characters is cut and ends with `…`. A width of 0
+    /// means no limit.
     fn paint(&self, TerminalLayout { width, has_colours, .. }: TerminalLayout) -> String {
         let total = self.width();
         let is_cut = width > 0 && total > width && !self.is_whole;
@@ -320,7 +318,8 @@ impl StyledLine {
 }
 
 impl TextTone {
-    /// Only the 16 standard colours, which follow the palette of the user's terminal.
+    /// Returns the ANSI code of the tone. The codes use only the 16 standard colours, which follow the palette of the
+    /// user's terminal.
     const fn code(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,

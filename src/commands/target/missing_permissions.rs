@@ -8,10 +8,10 @@ use kubewarm_api::{
     v1alpha1::{AccessStatus, PolicyRule as Told},
 };
 
-/// Maximum number of rules in the output. A selector can match hundreds of namespaces.
+/// Maximum number of rules in the output. A selector can match hundreds of namespaces, each with a rule.
 const MAX_RULES: usize = 4;
 
-/// The missing verbs on a resource, with the namespace. An empty namespace means the whole cluster.
+/// Returns the missing verbs on the resource `of`, each with its namespace. An empty namespace means the whole cluster.
 pub(super) fn refused(access: &AccessStatus, of: &GroupResource) -> Vec<(String, String)> {
     let is_it = |rule: &&Told| {
         rule.api_groups.iter().any(|group| group == of.group())
@@ -26,9 +26,9 @@ pub(super) fn refused(access: &AccessStatus, of: &GroupResource) -> Vec<(String,
     refused
 }
 
-/// At most four rules in the status that grant the missing permissions, each with its role.
+/// Returns at most four rules in the status that grant the missing permissions, each with its role.
 ///
-/// It prints only rules for the resource of the target, because other users than kubewarm can write the status.
+/// It returns only rules for the resource `of`, because users other than kubewarm can write the status.
 pub(super) fn granting(access: &AccessStatus, of: &GroupResource) -> Vec<ReportRow> {
     let places: Vec<_> = refused(access, of).into_iter().map(|(_, place)| place).collect();
     let mut found = Vec::new();
@@ -59,7 +59,7 @@ fn grants(rule: &PolicyRule, of: &GroupResource) -> bool {
     has(&rule.api_groups, of.group()) && has(&rule.resources, of.resource())
 }
 
-/// The rule as YAML, as in the `rules` of a role.
+/// Returns the rule as YAML lines, as in the `rules` of a role.
 fn lines(rule: &PolicyRule) -> Vec<String> {
     let flow = |words: &Option<Vec<String>>| {
         let quoted = words.iter().flatten().map(|word| match word.as_str() {
@@ -111,7 +111,9 @@ rules:
     fn the_missing_rule_comes_from_the_role_in_its_namespace() {
         let of = GroupResource::new("", "configmaps").unwrap();
         assert_eq!(refused(&access(), &of), [("watch".to_owned(), "shop".to_owned())]);
-        let [found] = &granting(&access(), &of)[..] else { panic!("not one") };
+        let [found] = &granting(&access(), &of)[..] else {
+            panic!("not exactly one rule was found")
+        };
         assert_eq!(found.text(), "granted by  Role kubewarm:shop:checkout in namespace shop");
         assert_eq!(
             found.next,

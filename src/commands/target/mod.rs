@@ -16,9 +16,11 @@ use kubewarm_api::{
 };
 use missing_permissions::{granting, refused};
 
+/// Returns the report on the target `target` of `profile`.
+///
 /// # Errors
 ///
-/// [`CommandError`] if the profile has no target with the name `target`.
+/// [`CommandError`] if the profile has no target with that name.
 pub(super) fn target(
     profile: &CacheProfile,
     target: &str,
@@ -51,7 +53,7 @@ pub(super) fn target(
         (true, false) => ReportFact::new(TextTone::Warning, "warm, but not known to be current"),
         (false, _) => ReportFact::new(TextTone::Warning, "not warm"),
     };
-    // Conditions of an older generation do not count.
+    // A status of an older generation does not show that the target is warm and fresh.
     let is_current = status.observed_generation >= profile.metadata.generation;
     let is_well = is_current && is("Warm") && is("Fresh");
     let mut rows = Vec::new();
@@ -76,8 +78,8 @@ pub(super) fn target(
     })
 }
 
-/// Rows for the conditions and problems in the status. `missing`, the rows of the missing permissions, replaces the
-/// message of `Warm`.
+/// Returns rows for the conditions and problems in the status. The rows `missing` of the missing permissions replace
+/// the message of the condition `Warm`.
 fn details(target: &TargetStatus, missing: &[ReportRow], now: Timestamp) -> Vec<ReportRow> {
     let mut rows = vec![ReportRow::labelled("informers", TextTone::Plain, informers_text(target))];
     for found in &target.conditions {
@@ -97,7 +99,7 @@ fn details(target: &TargetStatus, missing: &[ReportRow], now: Timestamp) -> Vec<
     rows
 }
 
-/// Rows for each missing permission, the rules that grant it, and the commands that apply them.
+/// Returns rows for each missing permission, the rules that grant it, and the commands that apply them.
 fn missing_rules(
     profile: &CacheProfile,
     access: &AccessStatus,
@@ -126,7 +128,8 @@ fn missing_rules(
     rows
 }
 
-/// The informers by state and the objects, such as `1 of 4 synced: 2 syncing, 1 forbidden; 300 objects`.
+/// Returns a text with the numbers of informers by state and of objects, such as `1 of 4 synced: 2 syncing, 1
+/// forbidden; 300 objects`.
 fn informers_text(target: &TargetStatus) -> String {
     let InformerCounts { total, synced, syncing, stale, forbidden, missing, limited, failing } =
         target.informers.clone().unwrap_or_default();

@@ -7,7 +7,7 @@ use super::{
 };
 use serde_json::json;
 
-/// A profile whose target `deployments` cannot watch in one of four namespaces.
+/// A profile whose ServiceAccount cannot watch `deployments` in one of four namespaces.
 fn warming() -> CacheProfile {
     let mut profile = fixtures::warming();
     profile.spec = serde_json::from_value(json!({

@@ -1,5 +1,5 @@
-//! `/debug/informers`: all informers as JSON, in chunks, so that thousands of them need no large
-//! buffer.
+//! `/debug/informers`: all informers as JSON, in chunks, so that thousands of informers need no
+//! large buffer.
 
 use bytes::Bytes;
 use kubewarm_api::model::{Identity, InformerKey, ManagedFieldsPolicy, SecretData};
@@ -7,7 +7,7 @@ use kubewarm_cache::informer::InformerReport;
 use serde::Serialize;
 use std::iter::once;
 
-/// Number of informers per chunk. One takes about 1 KiB.
+/// Number of informers per chunk. The JSON of an informer has about 1 KiB.
 const INFORMERS_PER_CHUNK: usize = 32;
 
 /// Returns `{"informers":[…]}` in chunks of about 32 KiB.
@@ -21,7 +21,8 @@ pub(super) fn pieces(informers: Vec<(InformerKey, InformerReport)>) -> impl Iter
             if at > 0 {
                 piece.extend_from_slice(b",\n");
             }
-            // The type has only strings, numbers and lists of them, so serialization cannot fail.
+            // `DebugInformer` contains only strings, numbers and lists, so its serialization cannot
+            // fail.
             if serde_json::to_writer(&mut piece, &DebugInformer::of(key, report)).is_err() {
                 piece.extend_from_slice(b"null");
             }

@@ -1,4 +1,4 @@
-//! The `/debug` routes, for loopback peers and authorized callers.
+//! The `/debug` routes, for clients on this host and for authorized callers.
 
 mod informers;
 
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 /// Maximum size of a request body, in bytes. The only body is a log filter.
 const MAX_BODY: usize = 4 * 1024;
-/// Time limit for a body, from the end of the request head.
+/// Timeout until the complete request body has arrived, from the end of the request head.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn routes(app: &mut web::ServiceConfig) {
@@ -76,7 +76,8 @@ async fn log_level(
     }
 }
 
-/// Reads the body. Returns the response to send if the body is too long, too slow or incomplete.
+/// Reads the request body. Returns the response to send if the body is too long, too slow or
+/// incomplete.
 async fn read(body: web::Payload) -> Result<Bytes, HttpResponse> {
     match timeout(BODY_TIMEOUT, body.to_bytes_limited(MAX_BODY)).await {
         Ok(Ok(Ok(body))) => Ok(body),
@@ -91,8 +92,8 @@ async fn read(body: web::Payload) -> Result<Bytes, HttpResponse> {
     }
 }
 
-/// Serves all other paths below `/debug`. Remote peers get 403, so they do not learn which paths
-/// exist.
+/// Handles all paths below `/debug` that have no route. Remote clients get 403, so that they do not
+/// learn which paths exist.
 async fn not_found(request: HttpRequest) -> HttpResponse {
     if !is_local(&request) {
         return text(StatusCode::FORBIDDEN, INSIDE_ONLY);

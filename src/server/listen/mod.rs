@@ -1,4 +1,4 @@
-//! The admin listener. It is bound first, so that its address is known, and then serves HTTP or
+//! The listener of the admin address. `bind` binds the address, and `serve` then serves HTTP or
 //! HTTPS until the shutdown.
 
 use super::admin::{AdminState, CachedExposition, routes};
@@ -31,23 +31,23 @@ use std::{
 use tokio::select;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-/// Maximum number of connections, for probes, a few scrapers and a few users.
+/// Maximum number of open connections. It is enough for probes, a few scrapers and a few users.
 const MAX_CONNECTIONS: usize = 256;
-/// Number of worker threads. While one writes a large response, the other can answer liveness
-/// probes.
+/// Number of worker threads. While one thread writes a large response, the other thread can answer
+/// liveness probes.
 const WORKERS: usize = 2;
-/// Time from the connect until the complete request head has arrived.
+/// Timeout from the connect until the complete request head has arrived.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time from the connect until the complete response is read. Scrapers time out earlier, and
-/// clients that do not read must not block probes.
+/// Timeout from the connect until the client has read the complete response. Without it, clients
+/// that do not read would block probes. Scrapers have shorter timeouts of their own.
 const CONNECTION_TIMEOUT: Duration = Duration::from_mins(1);
 const ENDED: &str = "the admin server ended";
-/// How long responses in progress may take after the shutdown begins.
+/// Time for responses in progress after the shutdown begins, in seconds.
 const STOP_SECONDS: u64 = 2;
-/// How long the peer may take to close an answered connection.
+/// Time in which the client must close its connection after the response.
 const CLOSE: Duration = Duration::from_secs(1);
-/// The ALPN protocol over TLS. HTTP/2 is not offered, because one connection could request any
-/// number of responses.
+/// The only ALPN protocol that the server offers over TLS. With HTTP/2, one connection could
+/// request any number of responses.
 const PROTOCOL: &[u8] = b"http/1.1";
 
 #[derive(Debug)]
@@ -59,11 +59,12 @@ pub struct AdminListener {
 
 /// Binds `address`. `[::]` means all IPv4 and IPv6 addresses.
 ///
-/// If the kernel separates the families, IPv4 is bound, too. Without IPv6, only IPv4 is bound.
+/// If IPv6 sockets on this host do not accept IPv4, `bind` also binds IPv4. Without IPv6, `bind`
+/// binds only IPv4.
 ///
 /// # Errors
 ///
-/// Returns [`ServeError`] if the kernel refuses the address.
+/// Returns [`ServeError`] if the kernel rejects the address.
 pub fn bind(address: SocketAddr) -> Result<AdminListener, ServeError> {
     let (listeners, address) = bind_all_families(address).map_err(ServeError::of(format!(
         "--admin-addr {address} cannot be bound; name one that is free, such as [::]:9091"
@@ -72,14 +73,15 @@ pub fn bind(address: SocketAddr) -> Result<AdminListener, ServeError> {
 }
 
 impl AdminListener {
-    /// Returns the bound address, with the actual port if 0 was requested.
+    /// Returns the bound address. If port 0 was requested, the address contains the port that the
+    /// kernel chose.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves requests on two own threads until `stop`, and then waits up to 2 seconds for
-    /// responses in progress. With a certificate it serves HTTPS only.
+    /// Serves requests on two threads of its own until `stop`, and then waits up to 2 s for
+    /// responses in progress. With a certificate it serves only HTTPS.
     ///
     /// # Errors
     ///
@@ -103,9 +105,11 @@ impl AdminListener {
         ended.map_err(ServeError::of(ENDED))
     }
 
-    /// Starts the server. This is separate from [`Self::serve`], because the builder is not `Send`.
+    /// Starts the server. It is a function apart from [`Self::serve`], because the server builder
+    /// is not `Send`.
     ///
-    /// The server is built from its parts, because actix-web's own TLS server also offers HTTP/2.
+    /// It builds the server from actix's parts, because actix-web's own TLS server also offers
+    /// HTTP/2.
     fn start(self, admin: Arc<AdminState>, tls: Option<&ServerConfig>) -> io::Result<Server> {
         let exposition = Arc::new(CachedExposition::default());
         let most = self.connection_timeout;
@@ -137,8 +141,8 @@ impl AdminListener {
     }
 }
 
-/// Returns the HTTP/1.1 service of `app`. A connection serves one request and lasts at most `most`,
-/// because idle connections would block probes.
+/// Returns the HTTP/1.1 service of `app`. The server closes a connection after one response, or at
+/// the latest after `most`, because idle connections would block probes.
 fn http_service<T, S, B>(app: S, most: Duration, socket: fn(&T) -> &TcpStream) -> H1Service<T, S, B>
 where
     T: 'static,
@@ -155,10 +159,10 @@ where
         .h1(app)
 }
 
-/// Closes a connection `most` after the connect. The server itself limits only how long a request
-/// takes to arrive, not how long the client takes to read.
+/// Closes the connection `stream` when `most` has passed. The server itself limits only how long a
+/// request takes to arrive, not how long the client takes to read the response.
 fn close_after(most: Duration, stream: &TcpStream, data: &mut Extensions) {
-    // A duplicate of the socket, because the server owns the original one.
+    // The task uses a duplicate of the socket, because the server owns the original socket.
     let socket = match stream.as_fd().try_clone_to_owned() {
         Ok(socket) => net::TcpStream::from(socket),
         Err(error) => {
@@ -171,7 +175,7 @@ fn close_after(most: Duration, stream: &TcpStream, data: &mut Extensions) {
         // An error means that the connection has already ended.
         let _ended = socket.shutdown(Shutdown::Both);
     });
-    // The extensions are dropped with the connection, which aborts this task.
+    // The server drops `data` with the connection, which aborts this task.
     data.insert(AbortOnDropHandle::new(ending));
 }
 

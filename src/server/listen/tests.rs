@@ -81,7 +81,7 @@ async fn with_a_certificate_the_admin_address_serves_https_only_with_the_same_li
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         timeout(Duration::from_secs(4), stream.read_to_string(&mut answer)).await.unwrap().unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200"), "a peer of this host: {answer}");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path} for a client on this host: {answer}");
     }
     let mut idle = connect(connector(&certificate)).await.unwrap();
     let mut rest = Vec::new();
@@ -100,7 +100,7 @@ async fn send(address: SocketAddr, request: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// Serves on a loopback port while `test` runs.
+/// Runs an admin server on a loopback port while `test` runs.
 async fn serving<F: Future<Output = ()>>(test: impl FnOnce(SocketAddr) -> F) {
     let listening = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let (address, stop) = (listening.address(), CancellationToken::new());
@@ -166,8 +166,8 @@ async fn requests_without_their_bodies_do_not_block_probes() {
     .await;
 }
 
-/// Returns what a client receives of 20 MB, which exceeds all socket buffers. The client starts to
-/// read after `pause`, and a connection lasts at most `most`.
+/// Returns what a client receives of a 20 MB response, which is larger than all socket buffers. The
+/// client starts to read after `pause`, and the server closes the connection after `most`.
 async fn much(pause: Duration, most: Duration) -> String {
     let informers = Box::new(|| vec![snapshot(key("pods", &"n".repeat(1_000)), synced()); 10_000]);
     let admin = Arc::new(AdminState { informers, ..Arc::into_inner(admin()).unwrap() });

@@ -20,11 +20,11 @@ use kubewarm_api::{
 use kubewarm_client::{ApiResponse, fetch_account_policy_enforcement, get, is_permitted};
 use std::fmt::Write as _;
 
-/// Maximum number of access reviews for the operator's permissions. About 12 are needed.
+/// Maximum number of access reviews for the operator's permissions. The operator needs about 12 permissions.
 const REVIEWS: usize = 128;
 
-/// Rows for replicas, leader, permissions and the policy on the authors of profiles. `now` is used if the API server
-/// sends no `Date` header.
+/// Returns rows for the replicas, the leader, the permissions and the admission policy for authors of profiles. `now`
+/// is the current time if the API server sends no `Date` header.
 pub(super) async fn works(
     client: &Client,
     args: &OperatorArgs,
@@ -55,7 +55,7 @@ pub(super) async fn works(
     Ok(findings)
 }
 
-/// A row for each Deployment of the operator, and the operator's settings.
+/// Returns a row for each Deployment of the operator, and the operator's settings.
 async fn replicas(client: &Client, args: &OperatorArgs) -> (Vec<ReportRow>, OperatorSettings) {
     let namespace = args.home.operator_namespace.as_str();
     let (rows, found) = match deployments(client, namespace).await {
@@ -92,14 +92,16 @@ async fn leader(client: &Client, namespace: &str, now: Timestamp) -> ReportRow {
     ReportRow::or_unseen(found, "who leads")
 }
 
-/// Reviews each permission in the shipped roles for the operator's ServiceAccount.
+/// Returns a row for each permission that the operator's roles contain and that access reviews deny to the operator's
+/// ServiceAccount, or one row if the ServiceAccount has all permissions.
 async fn rights(
     client: &Client,
     settings: &OperatorSettings,
 ) -> Result<Vec<ReportRow>, manifests::ManifestError> {
     let OperatorSettings { namespace, watched, more, .. } = settings;
     let subject = settings.subject();
-    // With watched namespaces the operator has no ClusterRole and reviews callers with their own tokens.
+    // With `--watch-namespaces`, optional features need no further permissions: the operator reviews callers with the
+    // callers' own tokens.
     let more = if watched.is_empty() { &**more } else { &[] };
     let (mut missing, mut allowed) = (Vec::new(), 0_usize);
     for needed in needed(namespace, watched, more)?.into_iter().take(REVIEWS) {
@@ -132,19 +134,19 @@ async fn rights(
     Ok(missing.iter().map(|lacked| of_lack(&subject, lacked, &grant)).collect())
 }
 
-/// The permissions of the operator, one per verb and resource.
+/// Returns the permissions that the operator needs, one per verb and resource.
 fn needed(
     namespace: &str,
     watched: &[String],
     more: &[OperatorFeature],
 ) -> Result<Vec<Grant>, manifests::ManifestError> {
     let text = manifests::render_operator(namespace, watched, more)?;
-    // Documents that do not parse are neither roles nor bindings.
+    // Documents that do not parse are neither roles nor bindings, but a Namespace or a ServiceAccount.
     let roles = text.split("---\n").filter_map(|text| RbacObject::parse(text).ok());
     Ok(list_grants(&roles.flatten().collect::<Vec<_>>()).into_keys().collect())
 }
 
-/// The attributes of an access review. `None` if the grant is not for a resource.
+/// Returns the attributes of an access review for `grant`. Returns `None` if the grant is not for a resource.
 fn attributes(grant: &Grant) -> Option<ResourceAttributes> {
     let GrantObject::Resource { group, resource, name } = &grant.object else { return None };
     let (resource, subresource) = match resource.split_once('/') {
@@ -172,7 +174,8 @@ fn of_lack(subject: &Subject, lacked: &Grant, grant: &str) -> ReportRow {
     };
     let place = place(lacked.namespace.as_deref());
     let found = format!("{subject} may not {} {what} in {place}", lacked.verb);
-    // The operator only checks whether the admission policy exists, so it works without this permission.
+    // The operator also works without permissions on admission policies. It reads them only to report whether the
+    // policy for authors exists.
     let is_needed = group != "admissionregistration.k8s.io";
     let row = if is_needed { ReportRow::bad(found) } else { ReportRow::note(found) };
     row.next(format!("{grant} | kubectl apply -f -"))
@@ -207,7 +210,7 @@ fn of_lease(lease: &Lease, now: Timestamp, look: String) -> ReportRow {
     let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
         return ReportRow::bad("no replica leads: the last one gave the lease back").next(look);
     };
-    // A suffix after the pod's name distinguishes restarts of the pod.
+    // The holder is the pod's name, `_` and a number that distinguishes restarts of the pod.
     let holder = holder.rsplit_once('_').map_or(&*holder, |(pod, _)| pod);
     let renewed = spec.renew_time.map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     let age = now.duration_since(renewed).max(SignedDuration::ZERO);
@@ -220,7 +223,8 @@ fn of_lease(lease: &Lease, now: Timestamp, look: String) -> ReportRow {
     ReportRow::good(format!("{holder} leads, and said so {ago} ago"))
 }
 
-/// The `Date` of the response. The clock of the user's machine can differ.
+/// Returns the time in the `Date` header of the response, because the clock of the user's machine can differ from the
+/// API server's.
 fn server_time(answer: &ApiResponse) -> Option<Timestamp> {
     let text = answer.headers.get(DATE)?.to_str().ok()?;
     httpdate::parse_http_date(text).ok()?.try_into().ok()
