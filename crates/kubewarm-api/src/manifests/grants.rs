@@ -355,7 +355,7 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
     #[test]
     fn other_kinds_and_invalid_rules_are_rejected() {
         let error = RbacObject::parse("kind: Pod\n").unwrap_err().to_string();
-        assert_eq!(error, "it holds a \"Pod\", which is no role or binding");
+        assert_eq!(error, "it contains a \"Pod\", which is neither a role nor a binding");
         let broken = ROLE.replace("verbs: [list, watch]", "verbs: 7");
         assert!(matches!(
             RbacObject::parse(&broken),

@@ -61,7 +61,7 @@ pub enum RbacParseError {
     #[error("it is not YAML")]
     Yaml(#[source] serde_saphyr::Error),
     /// A role or binding has invalid fields.
-    #[error("it holds a {kind} that is none")]
+    #[error("it contains an invalid {kind}")]
     Fields {
         /// Kind of the role or binding, as in the text.
         kind: String,
@@ -70,7 +70,7 @@ pub enum RbacParseError {
         source: serde_json::Error,
     },
     /// An object is neither a role nor a binding. The value is its kind.
-    #[error("it holds a {0:?}, which is no role or binding")]
+    #[error("it contains a {0:?}, which is neither a role nor a binding")]
     Kind(String),
 }
 

@@ -92,9 +92,9 @@ impl WatchedNamespaces {
             return None;
         }
         let message = format!(
-            "targets[{}].scope.type: {scope} needs a ClusterRole, and this kubewarm runs with \
-             --watch-namespaces, which does without; use type Namespaces, name a ServiceAccount \
-             in spec.serviceAccountName that has one, or run kubewarm for all namespaces",
+            "targets[{}].scope.type: {scope} needs a ClusterRole, and kubewarm has none with \
+             --watch-namespaces; use type Namespaces, name a ServiceAccount with a ClusterRole \
+             in spec.serviceAccountName, or run kubewarm for all namespaces",
             target.name
         );
         Some(Refusal::new(RefusalReason::ScopeNotAvailable, message))

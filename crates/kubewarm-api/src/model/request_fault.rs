@@ -119,7 +119,7 @@ impl RequestFault {
     /// Creates the fault for a request whose task panicked. Such a panic is a bug in kubewarm.
     #[must_use]
     pub fn task_panicked() -> Self {
-        Self::new(FaultReason::Internal, "the question broke off")
+        Self::new(FaultReason::Internal, "the task that sent the request panicked")
     }
 
     /// Sets the HTTP status code.
