@@ -109,7 +109,7 @@ fn has_only_certificate(user: &AuthInfo) -> bool {
     has_certificate && !has_token && user.exec.is_none()
 }
 
-/// Returns a remark on the permission that readers from one profile need. Without the permission, kubectl prints only
+/// Returns a remark for `--cache-profile`: readers need `get` on that CacheProfile. Without `get`, kubectl prints only
 /// `Forbidden: unknown`.
 fn profile_remark(args: &KubeconfigArgs) -> Option<String> {
     let profile = args.cache.cache_profile.as_deref()?;

@@ -154,8 +154,8 @@ impl Reconciler {
         exceeded
     }
 
-    /// Returns the profile's state with the generation that runs, and the refusal of the newest
-    /// generation if it is invalid. The state is `None` if no generation can run.
+    /// Chooses the newest valid generation of the profile. Returns the state of that generation, or
+    /// `None` if no generation is valid. Also returns the refusal, if the newest generation is invalid.
     fn choose_generation(
         &mut self,
         found: &ClusterProfile,

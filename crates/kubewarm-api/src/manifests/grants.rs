@@ -171,7 +171,7 @@ fn powers(
     rules.iter().flat_map(parts).collect()
 }
 
-/// Returns the number of grants that a rule gives to one subject.
+/// Returns the number of combinations of verb, API group, resource and name that a rule grants to one subject.
 fn size(rule: &PolicyRule) -> usize {
     let of = |list: &Option<Vec<String>>| list.as_ref().map_or(0, Vec::len);
     let resources = of(&rule.api_groups).saturating_mul(of(&rule.resources));

@@ -186,7 +186,8 @@ impl StatusError {
         Self::new(406, "NotAcceptable", message).with("", "", "").specific_to_cache()
     }
 
-    /// 406: the client requests a list as one object, or one object as a list.
+    /// 406: the `as=` of the Accept header does not fit the request: `PartialObjectMetadata` for a list, or
+    /// `PartialObjectMetadataList` for one object.
     #[must_use]
     pub(super) fn other_shape(requested: &str, is: &str) -> Self {
         let message = format!("you requested {requested}, but the requested object {is}");
