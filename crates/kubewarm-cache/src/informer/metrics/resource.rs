@@ -125,7 +125,7 @@ impl MetricFactory {
 
 impl ResourceMetrics {
     /// Creates all metrics of a resource. Counters with a fixed set of label values start at zero,
-    /// so that `increase()` in PromQL includes the first event.
+    /// so that `increase()` of Prometheus includes the first event.
     ///
     /// The warm-up histogram and the counter of request errors have no series before their first
     /// value.
