@@ -34,9 +34,9 @@ pub struct TableForm {
 /// only in the value of `apiVersion`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaVersion {
-    /// `v1`.
+    /// `meta.k8s.io/v1`.
     V1,
-    /// `v1beta1`.
+    /// `meta.k8s.io/v1beta1`.
     V1Beta1,
 }
 

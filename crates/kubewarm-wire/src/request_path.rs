@@ -29,15 +29,16 @@ pub(super) enum RequestPath {
 /// A document that describes the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiDocument {
-    /// `/version`.
+    /// The version of the server, at `/version`.
     Version,
-    /// `/api`.
+    /// The versions of the core group, at `/api`.
     Core,
-    /// `/apis`.
+    /// All groups except the core group, at `/apis`.
     Groups,
-    /// `/apis/<group>`.
+    /// The versions of one group, at `/apis/<group>`.
     Group(Arc<str>),
-    /// `/api/<version>` for the core group, otherwise `/apis/<group>/<version>`.
+    /// The resources of one API version. The path is `/api/<version>` for the core group, otherwise
+    /// `/apis/<group>/<version>`.
     Resources {
         /// The API group. Empty for the core group.
         group: Arc<str>,

@@ -82,7 +82,7 @@ pub enum VersionMatch {
 /// The permission that a request needs, in the terms of a `SubjectAccessReview`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessAttributes<'a> {
-    /// `get`, `list` or `watch`.
+    /// The verb of the request: `get`, `list` or `watch`.
     pub verb: &'static str,
     /// The API group. Empty for the core group.
     pub group: &'a str,
