@@ -19,7 +19,6 @@ use tokio::sync::watch;
 pub struct ControllerSources {
     /// The stores of all informers, including the informers of profiles and namespaces.
     pub catalog: StoreCatalog,
-    /// The kinds that the API server serves.
     pub discovery: Discovery,
     pub forecasts: Forecaster,
     /// The operator's identity; `None` until the API server has returned it.

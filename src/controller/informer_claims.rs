@@ -16,7 +16,6 @@ use std::{
 /// target that declare them.
 pub(super) type OmittedIndexes = BTreeMap<(ProfileRef, Arc<str>), BTreeSet<FieldPath>>;
 
-/// The requirements of all targets, by informer.
 #[derive(Debug, Default)]
 pub(super) struct InformerClaims(BTreeMap<InformerKey, Vec<InformerClaim>>);
 

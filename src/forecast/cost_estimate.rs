@@ -63,7 +63,6 @@ pub struct CostEstimate {
     pub certainty: PlanCertainty,
 }
 
-/// Estimated cost of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileForecast {
     /// Time at which the survey ended. It is the Unix epoch if the forecast does not come from the
@@ -109,7 +108,6 @@ pub(super) fn forecast(
     ProfileForecast { time: Timestamp::default(), targets, total, caveats, refused }
 }
 
-/// All survey results of a profile.
 struct SurveyResults<'a> {
     found: &'a BTreeMap<InformerKey, InformerSurvey>,
     weights: &'a BTreeMap<DictionaryKey, SampleUsage>,

@@ -1,5 +1,3 @@
-//! Planned profiles and their informers, for tests.
-
 use kubewarm_api::{
     model::{
         DeclaredProfile, DeclaredTarget, GroupResource, InformerKey, InformerScope, InformerSpec,

@@ -1,5 +1,3 @@
-//! The metric `kubewarm_build_info`.
-
 use prometheus::{Registry, register_int_gauge_vec_with_registry};
 
 /// Values of the labels of `kubewarm_build_info`.

@@ -159,7 +159,6 @@ impl ProcessMetrics {
     }
 }
 
-/// Metrics that are computed at each scrape.
 struct ScrapeCollector<F> {
     /// Makes a second registration fail. The name is never exported, because the metrics have their
     /// own names.

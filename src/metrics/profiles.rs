@@ -18,7 +18,6 @@ const MAX_PROFILES: usize = 100;
 /// Maximum number of exported conditions per profile. kubewarm writes 8 conditions.
 const MAX_CONDITIONS: usize = 16;
 
-/// Values of a condition's status.
 pub const CONDITION_STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 
 /// A profile with the status that this replica computed.

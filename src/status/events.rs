@@ -38,12 +38,10 @@ const INCONSISTENT_NOTE: &str = "a consistency check found other objects than th
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileEvent {
     pub profile: ProfileRef,
-    /// `metadata.uid` of the profile.
     pub uid: Arc<str>,
     /// The target's name; empty for an Event about the whole profile.
     pub target: String,
     pub type_: &'static str,
-    /// The Event's `reason`, one of a fixed set.
     pub reason: &'static str,
     /// The Event's `note`, at most 1 KiB.
     pub note: String,

@@ -86,13 +86,11 @@ pub(super) enum StalenessReason {
     Blocked,
     /// The profile is paused, so no watch is open.
     Paused,
-    /// The informer lists its objects again.
     Relisting,
     /// The watch ended, and the informer has not opened it again yet.
     Reconnecting,
 }
 
-/// A declared informer with its computed state.
 #[derive(Debug)]
 pub(super) struct ObservedInformer<'a> {
     pub(super) key: &'a InformerKey,

@@ -11,12 +11,10 @@ use kubewarm_api::{
 };
 use kubewarm_cache::informer::InformerPhase;
 
-/// Context of all messages about one target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MessageContext<'a> {
     /// The profile, which messages name in the commands that they suggest.
     pub(super) profile: &'a ProfileRef,
-    /// Name of the target in the spec.
     pub(super) target: &'a str,
     /// The `status.access` of the profile. Its `subject` is the identity that reads from the API
     /// server.

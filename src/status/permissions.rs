@@ -47,7 +47,6 @@ struct DenialGroup<'c> {
     resource: &'c GroupResource,
 }
 
-/// Computes the condition `Authorized` of one target.
 pub(super) fn authorized(
     informers: &[&ObservedInformer<'_>],
     is_resolved: bool,

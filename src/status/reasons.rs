@@ -55,7 +55,6 @@ pub(super) enum ConditionReason {
 }
 
 impl ConditionReason {
-    /// Returns the reason as the status writes it.
     pub(super) fn as_str(self) -> &'static str {
         self.into()
     }

@@ -63,7 +63,6 @@ pub struct StatusReporter {
 #[derive(Debug)]
 struct ReportedStatus {
     uid: Arc<str>,
-    /// The status that was computed last.
     status: Arc<CacheProfileStatus>,
     /// The status writes and Events of this replica since it became the leader; `None` while it
     /// does not hold the lease.

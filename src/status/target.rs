@@ -20,7 +20,6 @@ use kubewarm_api::model::{
 use kubewarm_cache::store::INDEXES_PER_STORE;
 use std::time::Duration;
 
-/// A target with its informers and conditions.
 #[derive(Debug)]
 pub(super) struct ObservedTarget<'a> {
     pub(super) declared: &'a DeclaredTarget,

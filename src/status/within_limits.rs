@@ -11,8 +11,6 @@ use kubewarm_api::model::{
     DeclaredTarget, LimitKind, LimitOverrun, LimitScope, LimitedTarget, ProfileLimits,
 };
 
-/// Computes the condition of one target. `warm` is the target's condition `Warm`, and `informers`
-/// are the target's informers.
 pub(super) fn within_limits(
     declared: &DeclaredTarget,
     limits: ProfileLimits,

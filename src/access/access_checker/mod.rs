@@ -161,7 +161,6 @@ impl AccessChecker {
         self.update_time = began.elapsed();
     }
 
-    /// Starts all checks that are due and within the limits.
     fn start_due_checks(&mut self) {
         let mut schedule = self.reports.schedule.write();
         let begun = schedule.start_due(Instant::now());

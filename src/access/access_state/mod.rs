@@ -81,7 +81,6 @@ pub(super) struct AccessState {
     answered: Instant,
 }
 
-/// A review that the results of list and watch contradict.
 #[derive(Debug)]
 struct ContradictingReview {
     /// The verbs that the review does not permit.

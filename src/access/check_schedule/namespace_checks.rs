@@ -49,7 +49,6 @@ pub(super) struct InformerCheck {
 }
 
 impl CheckSchedule {
-    /// Records the result of a rules review.
     pub(super) fn record_rules(
         &mut self,
         rules_scope: &RulesScope,

@@ -72,7 +72,6 @@ struct NamespaceSpecUsage {
     profiles: BTreeMap<Box<str>, BudgetCharge>,
 }
 
-/// Which part of a profile the store may keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoredPart {
     Whole,

@@ -1,5 +1,3 @@
-//! Tests of the limits for profile specs.
-
 use super::*;
 use crate::controller::profile_parser::own_informers;
 use kubewarm_api::model::{ObjectKey, ReplacePolicy, ResourceVersion, Uid, WatchedNamespaces};

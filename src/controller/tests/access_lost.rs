@@ -1,5 +1,3 @@
-//! Tests of informers that have lost access.
-
 use super::*;
 use kubewarm_api::model::AccessLossPolicy;
 

@@ -1,5 +1,3 @@
-//! Tests of edits of running profiles.
-
 use super::{Tables, desired, first, profile, reconciler, run, sync, targets};
 use crate::controller::reconcile::ReconcileResult;
 use kubewarm_api::model::RefusalReason;

@@ -6,7 +6,6 @@ use serde_json::json;
 
 const MIB: u64 = 1 << 20;
 
-/// A profile with a spec of `spec_bytes`.
 fn sized(namespace: &str, name: &str, generation: i64, spec_bytes: u64) -> ClusterProfile {
     ClusterProfile { spec_bytes, ..profile(namespace, name, generation, targets(&["pods"])) }
 }

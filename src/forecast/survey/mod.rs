@@ -45,7 +45,6 @@ const COUNTED: u32 = 500;
 const PAGES: u32 = 40;
 /// Maximum number of requests for one profile, which is enough for 100 informers.
 const REQUESTS: u32 = 512;
-/// Maximum number of requests of one access check.
 const ACCESS_CHECK_REQUESTS: u32 = 3;
 /// Maximum duration of one profile's survey.
 const TIME: Duration = Duration::from_mins(3);

@@ -12,7 +12,6 @@ use super::{
 use kubewarm_api::{model::FaultReason, v1alpha1::CONDITION_TYPES};
 use strum::VariantArray as _;
 
-/// A reason with its explanation for users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReasonEntry {
     /// Type of the condition or Event; empty for a problem.

@@ -1,5 +1,3 @@
-//! Tests of the Events that status changes send.
-
 use crate::status::events::{EventHistory, changes};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kubewarm_api::{

@@ -83,7 +83,6 @@ impl World {
         }
     }
 
-    /// Replaces the permission state of an informer.
     pub(super) fn set_access(&mut self, key: &InformerKey, access: InformerAccess) {
         self.informers.get_mut(key).unwrap().access = Some(access);
     }

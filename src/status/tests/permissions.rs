@@ -1,5 +1,3 @@
-//! Tests of `Authorized` and `status.access`.
-
 use super::fixtures::{SUBJECT, World, declared, key, message, pods, state, target};
 use crate::{
     access::{ExcessPermissions, InformerAccess, PermissionDenial, PermissionState},

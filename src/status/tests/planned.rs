@@ -1,5 +1,3 @@
-//! Tests of the status of profiles in mode `Plan`.
-
 use super::{super::*, fixtures::*};
 use crate::forecast::{CostEstimate, ProfileForecast};
 use jiff::Timestamp;

@@ -145,7 +145,6 @@ fn advance(schedule: &mut CheckSchedule, now: Instant) {
     assert!(schedule.update(|_| None, MAX_ACCESS_AGE, now, Timestamp::UNIX_EPOCH).is_empty());
 }
 
-/// Counts the informers whose permission state matches `so`.
 fn count_in_state(schedule: &CheckSchedule, so: impl Fn(&PermissionState) -> bool) -> usize {
     keys(schedule)
         .filter(|key| so(&schedule.informer_access(key, Instant::now()).unwrap().state))
