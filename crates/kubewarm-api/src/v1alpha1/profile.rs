@@ -226,8 +226,8 @@ pub struct ReadSettings {
     pub cold_read_timeout_seconds: i32,
 
     /// Effect of lost access. `Reject` (the default): kubewarm rejects reads and drops the objects.
-    /// `ServeStale`: kubewarm serves the stored objects, which become stale. After 10 minutes
-    /// without verified access, kubewarm rejects reads in both cases, and keeps the objects. When
+    /// After 10 minutes without verified access, it rejects reads and keeps the objects.
+    /// `ServeStale`: kubewarm serves the stored objects in both cases, and they become stale. When
     /// access returns, kubewarm warms the target again.
     pub on_access_lost: AccessLossPolicy,
 }
