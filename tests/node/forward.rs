@@ -298,7 +298,7 @@ fn a_kubeconfig_leads_there(world: &World, direct: &Client<'_>) -> Outcome {
     let read = "get configmaps --namespace=shop --output=name";
     assert_eq!(cache.run(read)?, direct.run(read)?);
     let output = cache.say(&format!("{read} -v=8"), "")?;
-    assert!(output.err.contains("Kubewarm-Cell"), "not from the cache: {output:?}");
+    assert!(output.err.contains("Kubewarm-Informer"), "not from the cache: {output:?}");
 
     // Without an address, `kubewarm get` opens a port-forward of its own.
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));

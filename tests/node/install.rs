@@ -61,7 +61,7 @@ fn follow_notes(world: &World, notes: &str) -> Outcome {
     let commands = commands.filter(|command| !command.starts_with("warm "));
     let endless = |command: &&str| command.ends_with(" -w") || command.starts_with("port-forward ");
     let (endless, commands): (Vec<_>, Vec<_>) = commands.partition(endless);
-    assert_eq!((endless.len(), commands.len()), (2, 2), "{notes}");
+    assert_eq!((endless.len(), commands.len()), (2, 1), "{notes}");
     let outputs: Result<Vec<_>, _> =
         commands.iter().map(|command| world.run(&command.replace('\'', ""))).collect();
     let outputs = outputs?;
