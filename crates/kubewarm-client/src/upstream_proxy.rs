@@ -57,7 +57,8 @@ impl UpstreamProxy {
         *request.uri_mut() = at;
         let sending =
             AbortOnDropHandle::new(self.runtime.spawn(self.pipe.clone().oneshot(request)));
-        let broken = || RequestFault::new(FaultReason::Internal, "the request ended before a response");
+        let broken =
+            || RequestFault::new(FaultReason::Internal, "the request ended before a response");
         sending.await.map_err(|_| UpstreamError::Unanswered(broken()))?.map_err(|error| {
             let fault = fault::of_transport(&error);
             if error.is_connect() {
