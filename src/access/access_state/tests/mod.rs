@@ -4,7 +4,7 @@ use super::*;
 use crate::access::rules::VERBS;
 
 /// The state of one informer, with a clock for its input and output.
-struct Scene {
+struct AccessStateFixture {
     access: AccessState,
     now: Instant,
     wall: Timestamp,
@@ -14,7 +14,7 @@ const ALLOWED: Option<FaultReason> = None;
 const FORBIDDEN: Option<FaultReason> = Some(FaultReason::Forbidden);
 const THROTTLED: Option<FaultReason> = Some(FaultReason::Throttled);
 
-impl Scene {
+impl AccessStateFixture {
     fn new() -> Self {
         let now = Instant::now();
         Self { access: AccessState::new(now), now, wall: Timestamp::UNIX_EPOCH }
@@ -120,7 +120,7 @@ impl Scene {
 
 #[test]
 fn only_real_requests_unblock_an_informer_and_reviews_decide_without_them() {
-    let mut scene = Scene::new();
+    let mut scene = AccessStateFixture::new();
     assert_eq!(
         (scene.check(Some(FaultReason::NotServed), ALLOWED), scene.review(true)),
         (None, None)
@@ -142,10 +142,10 @@ fn only_real_requests_unblock_an_informer_and_reviews_decide_without_them() {
 
 #[test]
 fn a_check_without_a_result_changes_nothing() {
-    let mut scene = Scene::new();
+    let mut scene = AccessStateFixture::new();
     assert_eq!(scene.check(THROTTLED, THROTTLED), None);
     assert_eq!(scene.state(), PermissionState::Verifying);
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     scene.check(ALLOWED, Some(FaultReason::TimedOut));
     assert!(matches!(scene.state(), PermissionState::Granted { is_by_review: false, .. }));
     scene.lose(FaultReason::Forbidden);
@@ -155,7 +155,7 @@ fn a_check_without_a_result_changes_nothing() {
 
 #[test]
 fn a_review_that_permits_one_of_two_refused_verbs_triggers_a_check_of_both() {
-    let mut scene = Scene::new();
+    let mut scene = AccessStateFixture::new();
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.pass(20);
     assert_eq!(scene.review_of(&VERBS), None);
@@ -178,7 +178,7 @@ fn a_review_that_permits_one_of_two_refused_verbs_triggers_a_check_of_both() {
 
 #[test]
 fn each_refused_verb_is_named() {
-    let mut scene = Scene::new();
+    let mut scene = AccessStateFixture::new();
     scene.check(FORBIDDEN, FORBIDDEN);
     assert_eq!(scene.refused().verbs, [Verb::List, Verb::Watch]);
     assert_eq!(scene.refused().revoked, None, "it was never granted");
@@ -193,22 +193,22 @@ fn each_refused_verb_is_named() {
 
 #[test]
 fn access_is_lost_after_two_refusals_three_seconds_apart() {
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     let verified_at = scene.wall;
     scene.pass(300);
     scene.lose(FaultReason::Forbidden);
     assert_eq!(scene.refused().revoked, Some(verified_at));
     // The roles were deleted with their namespace, so access was not revoked.
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     scene.lose(FaultReason::NamespaceNotFound);
     assert_eq!(scene.refused().revoked, None);
     // An informer whose own list was permitted also needs two refusals.
-    let mut scene = Scene::new();
+    let mut scene = AccessStateFixture::new();
     scene.informer(true);
     scene.pass(1);
     scene.lose(FaultReason::Forbidden);
     // No signal brings the second check forward, and a check without a result clears nothing.
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     scene.pass(1);
     assert_eq!(scene.check(FORBIDDEN, FORBIDDEN), Some(3));
     scene.pass(1);
@@ -220,7 +220,7 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.refused();
     // A permitted request clears the first refusal.
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.pass(3);
     scene.check(ALLOWED, ALLOWED);
@@ -230,7 +230,7 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
 
 #[test]
 fn a_contradicting_review_triggers_an_access_check_at_once() {
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     scene.pass(20);
     assert_eq!(scene.review(false), Some(0));
     scene.lose(FaultReason::Forbidden);
@@ -240,7 +240,7 @@ fn a_contradicting_review_triggers_an_access_check_at_once() {
 #[test]
 fn an_answered_review_shows_that_a_token_exists_again() {
     for lack in [FaultReason::TokenRequestDenied, FaultReason::ServiceAccountNotFound] {
-        let mut scene = Scene::new();
+        let mut scene = AccessStateFixture::new();
         assert_eq!(scene.check(Some(lack), Some(lack)), None);
         scene.pass(20);
         assert_eq!(scene.review(false), Some(0), "{lack}");
@@ -252,7 +252,7 @@ fn an_answered_review_shows_that_a_token_exists_again() {
 
 #[test]
 fn a_token_that_is_missing_for_another_reason_is_requested_again() {
-    let mut scene = Scene::new();
+    let mut scene = AccessStateFixture::new();
     let denied = Some(FaultReason::TokenRequestDenied);
     scene.check(denied, denied);
     for reason in
@@ -261,7 +261,7 @@ fn a_token_that_is_missing_for_another_reason_is_requested_again() {
         assert_eq!(scene.fail(reason), None, "{reason}");
     }
     assert_eq!(scene.fail(FaultReason::ServiceAccountNotFound), Some(0));
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     assert_eq!(scene.fail(FaultReason::Unreachable), None);
     assert_eq!(scene.fail(FaultReason::Unauthorized), Some(0));
 }
@@ -270,7 +270,7 @@ fn a_token_that_is_missing_for_another_reason_is_requested_again() {
 fn a_wrong_review_is_reported_and_triggers_no_more_checks() {
     for wrong in [true, false] {
         let truth = if wrong { FORBIDDEN } else { ALLOWED };
-        let mut scene = Scene::new();
+        let mut scene = AccessStateFixture::new();
         // A review from before the first access check may have been right at that time.
         scene.review(wrong);
         scene.pass(1);
@@ -299,7 +299,7 @@ fn a_wrong_review_is_reported_and_triggers_no_more_checks() {
 
 #[test]
 fn one_lagging_server_does_not_discredit_a_review() {
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     scene.pass(20);
     assert_eq!(scene.review(false), Some(0));
     scene.pass(1);
