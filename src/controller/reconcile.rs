@@ -20,9 +20,9 @@ use jiff::Timestamp;
 use kubewarm_api::{
     manifests::ProfilePermissions,
     model::{
-        AccessLossPolicy, AccountPolicyEnforcement, Budget, DeclaredProfile, DeclaredTarget,
-        InformerKey, LimitOverrun, ListPolicy, OperatorScope, ProfileLimits, ProfileMode,
-        ProfileRef, ReadPolicy, Refusal, RefusalReason, Subject, has_same_informers,
+        Budget, DeclaredProfile, DeclaredTarget, InformerKey, LimitOverrun, ListPolicy,
+        OperatorScope, ProfileMode, ProfileRef, Refusal, RefusalReason, Subject,
+        has_same_informers,
     },
     v1alpha1::AccessStatus,
 };
@@ -317,21 +317,11 @@ fn set_omitted_indexes(declared: &mut DeclaredProfile, omitted: &OmittedIndexes)
 /// Declares a profile without a generation that can run. The declaration has no targets, and
 /// contains the refusal.
 fn unrunnable(found: &ClusterProfile, refused: Option<Refusal>, now: Duration) -> DeclaredProfile {
+    let (profile, uid) = (found.profile.clone(), Arc::clone(&found.uid));
     DeclaredProfile {
-        profile: found.profile.clone(),
-        uid: Arc::clone(&found.uid),
-        generation: found.generation,
         refused,
-        service_account: None,
-        authors: AccountPolicyEnforcement::Unknown,
-        mode: ProfileMode::Active,
-        targets: Vec::new(),
-        warmup_deadline: None,
-        max_staleness: Duration::from_mins(2),
-        on_access_lost: AccessLossPolicy::default(),
-        reads: ReadPolicy::default(),
-        limits: ProfileLimits::default(),
         accepted_at: now,
+        ..DeclaredProfile::without_targets(profile, uid, found.generation)
     }
 }
 

@@ -19,7 +19,7 @@ const ROUNDS: usize = 50;
 const READERS: usize = 100;
 
 /// Namespaces, one for each read mode.
-struct Scene {
+struct ConsistencyFixture {
     world: World,
     served: Served,
     api: Server,
@@ -37,7 +37,7 @@ fn spec(mode: &str, reads: &str) -> String {
     )
 }
 
-impl Scene {
+impl ConsistencyFixture {
     fn start() -> Result<Self, Failure> {
         let world = World::alone()?;
         let served = Served::start(&world, &[])?;
@@ -91,7 +91,7 @@ fn named(list: &Value, name: &str) -> bool {
 
 #[test]
 fn answers_are_as_recent_as_their_profile_requires() -> Outcome {
-    let scene = Scene::start()?;
+    let scene = ConsistencyFixture::start()?;
     a_read_contains_the_previous_write(&scene)?;
     a_read_waits_for_the_requested_version(&scene)?;
     a_future_version_gets_the_api_servers_error(&scene)?;
@@ -102,8 +102,8 @@ fn answers_are_as_recent_as_their_profile_requires() -> Outcome {
 }
 
 /// The caller writes through the API server and then reads from the cache.
-fn a_read_contains_the_previous_write(scene: &Scene) -> Outcome {
-    let Scene { api, reads, token, strict, .. } = scene;
+fn a_read_contains_the_previous_write(scene: &ConsistencyFixture) -> Outcome {
+    let ConsistencyFixture { api, reads, token, strict, .. } = scene;
     let all = configmaps(strict);
     for n in 0..ROUNDS {
         let name = format!("x{n}");
@@ -132,7 +132,7 @@ fn a_read_contains_the_previous_write(scene: &Scene) -> Outcome {
 }
 
 /// Reads with a watch that sends initial events, as streaming informers do.
-fn is_among_the_initial_events(scene: &Scene, all: &str, name: &str) -> Outcome {
+fn is_among_the_initial_events(scene: &ConsistencyFixture, all: &str, name: &str) -> Outcome {
     let query = "watch=true&allowWatchBookmarks=true&sendInitialEvents=true";
     let matched = "resourceVersionMatch=NotOlderThan&timeoutSeconds=1";
     let reply = scene.reads.get(&scene.token, &format!("{all}?{query}&{matched}"))?;
@@ -150,8 +150,8 @@ fn is_among_the_initial_events(scene: &Scene, all: &str, name: &str) -> Outcome 
 
 /// In every mode, a read with the version of a write returns that version or a newer one. An exact
 /// read returns exactly that version. The test writes nothing else.
-fn a_read_waits_for_the_requested_version(scene: &Scene) -> Outcome {
-    let Scene { api, reads, token, bounded, eventual, .. } = scene;
+fn a_read_waits_for_the_requested_version(scene: &ConsistencyFixture) -> Outcome {
+    let ConsistencyFixture { api, reads, token, bounded, eventual, .. } = scene;
     for n in 0..ROUNDS {
         // Strict profiles are left out: their answers are as recent without a version.
         let all = configmaps(if n % 2 == 0 { eventual } else { bounded });
@@ -213,7 +213,7 @@ fn version(object: &Value) -> Result<u64, Failure> {
     Ok(version.ok_or_else(|| format!("no version: {object}"))?.parse()?)
 }
 
-fn a_future_version_gets_the_api_servers_error(scene: &Scene) -> Outcome {
+fn a_future_version_gets_the_api_servers_error(scene: &ConsistencyFixture) -> Outcome {
     let all = configmaps(&scene.bounded);
     let future = version(&scene.api.get(&scene.token, &all)?.json())? + 1_000_000;
     let words = format!("Timeout: Too large resource version: {future}, current: ");
@@ -243,7 +243,7 @@ fn a_future_version_gets_the_api_servers_error(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn readers_share_freshness_checks(scene: &Scene) -> Outcome {
+fn readers_share_freshness_checks(scene: &ConsistencyFixture) -> Outcome {
     let before = std::fs::read_to_string(scene.world.cluster.audit_log())?.len();
     let codes = std::thread::scope(|scope| {
         let readers: Vec<_> =
@@ -263,8 +263,8 @@ fn readers_share_freshness_checks(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn a_frozen_server_confirms_no_read(scene: &Scene) -> Outcome {
-    let Scene { strict, bounded, eventual, .. } = scene;
+fn a_frozen_server_confirms_no_read(scene: &ConsistencyFixture) -> Outcome {
+    let ConsistencyFixture { strict, bounded, eventual, .. } = scene;
     // The reads before the freeze also fill the cache of access decisions.
     assert_eq!([strict, bounded, eventual].map(|it| scene.code(it).ok()), [Some(200); 3]);
     scene.world.cluster.apiserver().freeze()?;
@@ -283,7 +283,7 @@ fn a_frozen_server_confirms_no_read(scene: &Scene) -> Outcome {
 }
 
 /// A paused profile becomes stale while everything else continues.
-fn stale_data_is_served_only_with_eventual_consistency(scene: &Scene) -> Outcome {
+fn stale_data_is_served_only_with_eventual_consistency(scene: &ConsistencyFixture) -> Outcome {
     for (namespace, serving) in scene.profiles() {
         Profile::apply(&scene.world, namespace, "p", &spec("Paused", serving))?;
     }
@@ -319,7 +319,7 @@ fn stale_data_is_served_only_with_eventual_consistency(scene: &Scene) -> Outcome
     Ok(())
 }
 
-fn a_cold_store_is_rejected_at_once(scene: &Scene) -> Outcome {
+fn a_cold_store_is_rejected_at_once(scene: &ConsistencyFixture) -> Outcome {
     let spec = "{reads: {coldReadTimeoutSeconds: 0}, targets: [{name: all, resource: services}]}";
     let profile = Profile::apply(&scene.world, &scene.eventual, "cold", spec)?;
     profile.await_manifests()?;

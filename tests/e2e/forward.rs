@@ -41,7 +41,7 @@ fn output_of(command: &mut Command, arguments: &[&str]) -> Result<(bool, String)
     Ok((output.status.success(), String::from_utf8(text)?))
 }
 
-struct Scene {
+struct ForwardingFixture {
     world: World,
     served: Served,
     reads: Server,
@@ -52,7 +52,7 @@ struct Scene {
     namespace: String,
 }
 
-impl Scene {
+impl ForwardingFixture {
     fn start() -> Result<Self, Failure> {
         let world = World::lease()?;
         let served = Served::start_as_administrator(&world, &["--forward"])?;
@@ -86,7 +86,7 @@ impl Scene {
 
 #[test]
 fn a_whole_client_points_at_kubewarm() -> Outcome {
-    let scene = Scene::start()?;
+    let scene = ForwardingFixture::start()?;
     requests_are_forwarded_as_the_caller(&scene)?;
     a_writer_reads_what_it_wrote(&scene)?;
     a_dry_run_write_delays_no_read(&scene)?;
@@ -107,8 +107,8 @@ fn a_whole_client_points_at_kubewarm() -> Outcome {
 
 /// The operator of this test has the administrator's client certificate, which must not be used for
 /// callers.
-fn requests_are_forwarded_as_the_caller(scene: &Scene) -> Outcome {
-    let Scene { world, reads, token, denied, namespace, .. } = scene;
+fn requests_are_forwarded_as_the_caller(scene: &ForwardingFixture) -> Outcome {
+    let ForwardingFixture { world, reads, token, denied, namespace, .. } = scene;
     let name = format!("system:serviceaccount:{namespace}:whole");
     let fetch_own_subject =
         scene.kubectl(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"])?;
@@ -132,8 +132,8 @@ fn requests_are_forwarded_as_the_caller(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn a_writer_reads_what_it_wrote(scene: &Scene) -> Outcome {
-    let Scene { reads, token, namespace, .. } = scene;
+fn a_writer_reads_what_it_wrote(scene: &ForwardingFixture) -> Outcome {
+    let ForwardingFixture { reads, token, namespace, .. } = scene;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let mut ours = 0;
     for n in 0..50 {
@@ -153,8 +153,8 @@ fn a_writer_reads_what_it_wrote(scene: &Scene) -> Outcome {
 }
 
 /// The API server answers a dry-run write with the version that the client put into the object.
-fn a_dry_run_write_delays_no_read(scene: &Scene) -> Outcome {
-    let Scene { reads, token, namespace, .. } = scene;
+fn a_dry_run_write_delays_no_read(scene: &ForwardingFixture) -> Outcome {
+    let ForwardingFixture { reads, token, namespace, .. } = scene;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let metadata = json!({"name": "tried", "resourceVersion": u64::MAX.to_string()});
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
@@ -171,8 +171,8 @@ fn a_dry_run_write_delays_no_read(scene: &Scene) -> Outcome {
 
 /// Writes that never reach the store: to objects outside of the selector, or while an eventual
 /// profile is paused.
-fn reads_do_not_wait_for_a_write_that_never_arrives(scene: &Scene) -> Outcome {
-    let Scene { world, served, reads, token, namespace, .. } = scene;
+fn reads_do_not_wait_for_a_write_that_never_arrives(scene: &ForwardingFixture) -> Outcome {
+    let ForwardingFixture { world, served, reads, token, namespace, .. } = scene;
     let selected = Profile::apply(world, NAMESPACE, "selected", SELECTED)?;
     selected.await_condition("Ready", "True", None, SOON)?;
     let held = Profile::apply(world, NAMESPACE, "held", &eventual("Active", namespace))?;
@@ -206,8 +206,8 @@ fn reads_do_not_wait_for_a_write_that_never_arrives(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn kubectl_does_everything(scene: &Scene) -> Outcome {
-    let Scene { world, namespace, token, .. } = scene;
+fn kubectl_does_everything(scene: &ForwardingFixture) -> Outcome {
+    let ForwardingFixture { world, namespace, token, .. } = scene;
     let n = &**namespace;
     let file = world.cluster.folder().join("forwarded.yaml");
     std::fs::write(
@@ -261,8 +261,8 @@ fn kubectl_does_everything(scene: &Scene) -> Outcome {
 
 /// Compares kubectl's output with the API server's for warm and other resources. A controller may
 /// write between the two.
-fn kubectl_output_is_the_same(scene: &Scene) -> Outcome {
-    let Scene { world, served, token, namespace, .. } = scene;
+fn kubectl_output_is_the_same(scene: &ForwardingFixture) -> Outcome {
+    let ForwardingFixture { world, served, token, namespace, .. } = scene;
     let n = &**namespace;
     let as_it_is = str::to_owned as fn(&str) -> String;
     for (arguments, shown) in [
@@ -286,8 +286,8 @@ fn kubectl_output_is_the_same(scene: &Scene) -> Outcome {
 
 /// The API server serves a watch of a kind that no profile declares, event by event, including
 /// status updates.
-fn watches_of_undeclared_kinds_are_forwarded(scene: &Scene) -> Outcome {
-    let Scene { world, reads, token, namespace, .. } = scene;
+fn watches_of_undeclared_kinds_are_forwarded(scene: &ForwardingFixture) -> Outcome {
+    let ForwardingFixture { world, reads, token, namespace, .. } = scene;
     let api = Server::api(world)?;
     let path = format!("/api/v1/namespaces/{namespace}/services");
     let query = format!("{path}?watch=true&resourceVersion=0&allowWatchBookmarks=true");
@@ -351,8 +351,8 @@ fn send(
 
 /// kubewarm does not forward headers that `Connection` names, nor an `Upgrade` to an unknown
 /// protocol.
-fn connection_headers_are_not_forwarded(scene: &Scene) -> Outcome {
-    let Scene { world, reads, token, namespace, .. } = scene;
+fn connection_headers_are_not_forwarded(scene: &ForwardingFixture) -> Outcome {
+    let ForwardingFixture { world, reads, token, namespace, .. } = scene;
     let api = Server::api(world)?;
     let services = format!("/api/v1/namespaces/{namespace}/services");
     let of_services = ("GET", &*services);
@@ -388,8 +388,8 @@ fn connection_headers_are_not_forwarded(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn redirects_are_answers(scene: &Scene) -> Outcome {
-    let Scene { world, reads, token, .. } = scene;
+fn redirects_are_answers(scene: &ForwardingFixture) -> Outcome {
+    let ForwardingFixture { world, reads, token, .. } = scene;
     let older = "/openapi/v3/apis/apps/v1?hash=ABC";
     let (ours, theirs) = (reads.get(token, older)?, Server::api(world)?.get(token, older)?);
     assert_eq!((ours.code, &ours.text), (301, &theirs.text), "{ours:?}");
@@ -399,8 +399,8 @@ fn redirects_are_answers(scene: &Scene) -> Outcome {
 }
 
 /// The API server rejects bodies over 3 MiB, kubewarm rejects forwarded bodies over 16 MiB.
-fn too_large_bodies_are_rejected(scene: &Scene) -> Outcome {
-    let Scene { world, served, reads, token, namespace, .. } = scene;
+fn too_large_bodies_are_rejected(scene: &ForwardingFixture) -> Outcome {
+    let ForwardingFixture { world, served, reads, token, namespace, .. } = scene;
     let api = Server::api(world)?;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let of = |bytes: usize| {
@@ -436,7 +436,7 @@ fn too_large_bodies_are_rejected(scene: &Scene) -> Outcome {
 
 /// The answer to a browser's WebSocket for `path`, with a base protocol and more subprotocols.
 fn browser(
-    scene: &Scene,
+    scene: &ForwardingFixture,
     (token, path): (&str, &str),
     (protocol, others): (&str, &str),
 ) -> Result<(u16, String), Failure> {
@@ -455,8 +455,8 @@ fn browser(
     Ok((answer.code, format!("{}{}", answer.head, String::from_utf8_lossy(&answer.body))))
 }
 
-fn a_browser_shows_its_token_as_a_subprotocol(scene: &Scene) -> Outcome {
-    let Scene { token, denied, namespace, .. } = scene;
+fn a_browser_shows_its_token_as_a_subprotocol(scene: &ForwardingFixture) -> Outcome {
+    let ForwardingFixture { token, denied, namespace, .. } = scene;
     let path = format!("/api/v1/namespaces/{namespace}/secrets?watch=true&timeoutSeconds=1");
     let websocket = ("websocket", "example, ");
     let (code, answer) = browser(scene, (token, &path), websocket)?;
@@ -470,8 +470,8 @@ fn a_browser_shows_its_token_as_a_subprotocol(scene: &Scene) -> Outcome {
 }
 
 /// The API server answers `/version` also to anonymous callers.
-fn a_request_that_would_be_anonymous_is_not_forwarded(scene: &Scene) -> Outcome {
-    let Scene { world, reads, token, .. } = scene;
+fn a_request_that_would_be_anonymous_is_not_forwarded(scene: &ForwardingFixture) -> Outcome {
+    let ForwardingFixture { world, reads, token, .. } = scene;
     let spaced = format!("Bearer  {token}");
     let headers = [("authorization", &*spaced)];
     assert_eq!(Server::api(world)?.ask("GET", "/version", &headers)?.code, 200);
@@ -490,8 +490,8 @@ fn a_request_that_would_be_anonymous_is_not_forwarded(scene: &Scene) -> Outcome 
     Ok(())
 }
 
-fn nothing_is_forwarded_without_a_token(scene: &Scene) -> Outcome {
-    let Scene { reads, namespace, .. } = scene;
+fn nothing_is_forwarded_without_a_token(scene: &ForwardingFixture) -> Outcome {
+    let ForwardingFixture { reads, namespace, .. } = scene;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps/own-1");
     for headers in [&[] as &[(&str, &str)], &[("x-remote-user", "admin")]] {
         let reply = reads.ask("DELETE", &path, headers)?;

@@ -21,7 +21,7 @@ pub(crate) fn objects_are_selected(
     token: &str,
     team: &str,
 ) -> Outcome {
-    let scene = Scene { world, api, reads, token, team };
+    let scene = IndexFixture { world, api, reads, token, team };
     scene.lists_match_labels_and_fields()?;
     scene.any_of_several_values_matches()?;
     scene.pages_contain_the_whole_list()?;
@@ -42,7 +42,7 @@ pub(crate) fn objects_are_selected(
     Ok(())
 }
 
-struct Scene<'a> {
+struct IndexFixture<'a> {
     world: &'a World,
     api: &'a Server,
     reads: &'a Server,
@@ -57,7 +57,7 @@ fn changes(watch: &Watch) -> Vec<(String, String)> {
     events.map(|it| (text(&it["type"]), text(&it["object"]["metadata"]["name"]))).collect()
 }
 
-impl Scene<'_> {
+impl IndexFixture<'_> {
     fn pods(&self) -> String {
         format!("/api/v1/namespaces/{}/pods", self.team)
     }

@@ -17,7 +17,7 @@ const GONE: Duration = Duration::from_secs(40);
 const ANOTHER: &str = "john";
 
 /// A reader of a namespace's `ConfigMaps`.
-struct Scene<'a> {
+struct OwnTokenFixture<'a> {
     world: &'a World,
     api: Server,
     reads: Server,
@@ -32,8 +32,8 @@ pub(crate) fn decide(world: &World, served: &Served) -> Outcome {
     let team = world.namespace("team")?;
     let token = account(world, &team, "reader")?;
     let own = format!("/api/v1/namespaces/{team}/configmaps");
-    let scene = Scene { world, api, reads, team, token, own };
-    let Scene { api, reads, team, token, own, .. } = &scene;
+    let scene = OwnTokenFixture { world, api, reads, team, token, own };
+    let OwnTokenFixture { api, reads, team, token, own, .. } = &scene;
     let spec = "{targets: [{name: settings, resource: configmaps}]}";
     Profile::apply(world, team, "mine", spec)?.await_condition("Ready", "True", None, SOON)?;
     let (ours, theirs) = (reads.get(token, own)?, api.get(token, own)?);
@@ -49,7 +49,7 @@ fn await_code(code: u16, reply: &Reply) -> Outcome {
     if reply.code == code { Ok(()) } else { Err(format!("{reply:?}").into()) }
 }
 
-impl Scene<'_> {
+impl OwnTokenFixture<'_> {
     /// Sends a request that impersonates `user`.
     fn acting(&self, server: &Server, user: &str, path: &str) -> Result<Reply, Failure> {
         let bearer = format!("Bearer {}", self.token);
@@ -74,8 +74,8 @@ impl Scene<'_> {
 }
 
 /// A caller that impersonates a user reads with the permissions of that user only.
-fn check_impersonated_user(scene: &Scene<'_>) -> Outcome {
-    let Scene { world, api, reads, team, token, own } = scene;
+fn check_impersonated_user(scene: &OwnTokenFixture<'_>) -> Outcome {
+    let OwnTokenFixture { world, api, reads, team, token, own } = scene;
     for server in [reads, api] {
         assert_eq!(scene.acting(server, "system:admin", own)?.code, 403);
     }
@@ -121,8 +121,8 @@ subjects: [{{kind: ServiceAccount, name: reader, namespace: {team}}}]
 
 /// Access ends with a revoked permission or a deleted account. An impersonated user has its own
 /// permissions.
-fn for_how_long(scene: &Scene<'_>) -> Outcome {
-    let Scene { world, api, reads, team, token, own } = scene;
+fn for_how_long(scene: &OwnTokenFixture<'_>) -> Outcome {
+    let OwnTokenFixture { world, api, reads, team, token, own } = scene;
     let watch = scene.watch(token)?;
     let gone = account(world, team, "gone")?;
     let_read(world, (team, "gone"), Some(team))?;

@@ -78,7 +78,7 @@ fn contents(a: &str, b: &str) -> String {
 }
 
 /// A cluster with objects, and an operator that serves all of them to the account `reader`.
-struct Scene {
+struct ReadFixture {
     world: World,
     served: Served,
     api: Server,
@@ -88,7 +88,7 @@ struct Scene {
     b: String,
 }
 
-impl Scene {
+impl ReadFixture {
     fn start() -> Result<Self, Failure> {
         let world = World::lease()?;
         let served = Served::start(&world, &[])?;
@@ -114,8 +114,8 @@ impl Scene {
 
 #[test]
 fn reads_match_the_api_servers_answers_and_authorization() -> Outcome {
-    let scene = Scene::start()?;
-    let Scene { api, reads, token, .. } = &scene;
+    let scene = ReadFixture::start()?;
+    let ReadFixture { api, reads, token, .. } = &scene;
     replay(&Players { api, reads, token }, &scene.a)?;
     lists_and_watches_are_in_one_order(&scene)?;
     only_the_cache_sends_these_headers_and_errors(&scene)?;
@@ -144,7 +144,7 @@ fn reads_match_the_api_servers_answers_and_authorization() -> Outcome {
 
 /// kubewarm writes latencies only with another change of the status. The earlier tests changed the
 /// object counts, which kubewarm writes within a minute.
-fn the_status_contains_read_latencies(scene: &Scene) -> Outcome {
+fn the_status_contains_read_latencies(scene: &ReadFixture) -> Outcome {
     let profile = Profile { world: &scene.world, namespace: NAMESPACE, name: "everything" };
     let took = |profile: &Value| {
         let took = target(profile, "settings")?.pointer("/latencyMilliseconds/read")?;
@@ -157,8 +157,8 @@ fn the_status_contains_read_latencies(scene: &Scene) -> Outcome {
 }
 
 /// The order of `zone` and `zone-a` follows etcd's keys.
-fn lists_and_watches_are_in_one_order(scene: &Scene) -> Outcome {
-    let Scene { api, reads, token, .. } = scene;
+fn lists_and_watches_are_in_one_order(scene: &ReadFixture) -> Outcome {
+    let ReadFixture { api, reads, token, .. } = scene;
     let path = "/api/v1/configmaps?labelSelector=app%3Dzoned";
     let order = ["zone-a/of-zone-a", "zone/of-zone"];
     let watch = format!("{path}&watch=true&resourceVersion=0");
@@ -177,8 +177,8 @@ fn lists_and_watches_are_in_one_order(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn only_the_cache_sends_these_headers_and_errors(scene: &Scene) -> Outcome {
-    let Scene { reads, token, a, .. } = scene;
+fn only_the_cache_sends_these_headers_and_errors(scene: &ReadFixture) -> Outcome {
+    let ReadFixture { reads, token, a, .. } = scene;
     let reply = reads.get(token, &format!("/api/v1/namespaces/{a}/configmaps"))?;
     let age: u64 = reply.header("kubewarm-freshness-milliseconds").parse()?;
     assert!(age < 120_000 && reply.header("warning").is_empty(), "{reply:?}");
@@ -250,8 +250,8 @@ pub(crate) fn names(list: &Value) -> Vec<String> {
     items.map(name).collect()
 }
 
-fn pages_have_one_version(scene: &Scene) -> Outcome {
-    let Scene { world, reads, token, a, .. } = scene;
+fn pages_have_one_version(scene: &ReadFixture) -> Outcome {
+    let ReadFixture { world, reads, token, a, .. } = scene;
     let many = (0..120).map(|n| {
         format!(
             "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: page-{n:03}, namespace: {a}}}}}"
@@ -341,8 +341,8 @@ pub(crate) fn printed(command: &mut Command, arguments: &[&str]) -> Result<Strin
     Ok(String::from_utf8(output.stdout)?)
 }
 
-fn kubectl_reads_from_the_cache(scene: &Scene) -> Outcome {
-    let Scene { world, served, token, a, .. } = scene;
+fn kubectl_reads_from_the_cache(scene: &ReadFixture) -> Outcome {
+    let ReadFixture { world, served, token, a, .. } = scene;
     for arguments in [
         &["get", "configmaps", "-n", a, "-o", "json"] as &[&str],
         &["get", "configmaps", "-n", a, "-o", "yaml"],
@@ -414,8 +414,8 @@ fn kubectl_reads_from_the_cache(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn no_caller_reads_more_than_its_permissions(scene: &Scene) -> Outcome {
-    let Scene { world, api, reads, a, b, .. } = scene;
+fn no_caller_reads_more_than_its_permissions(scene: &ReadFixture) -> Outcome {
+    let ReadFixture { world, api, reads, a, b, .. } = scene;
     let denied = account(world, a, "denied")?;
     let tenant = account(world, a, "tenant")?;
     let_read(world, (a, "tenant"), Some(a))?;

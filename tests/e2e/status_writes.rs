@@ -7,10 +7,7 @@ use kubewarm::status::{
     StatusWriter, compute,
 };
 use kubewarm_api::{
-    model::{
-        AccessLossPolicy, AccountPolicyEnforcement, DeclaredProfile, ProfileLimits, ProfileMode,
-        ProfileRef, ReadPolicy,
-    },
+    model::{AccountPolicyEnforcement, DeclaredProfile, ProfileRef},
     v1alpha1::{
         AccessStatus, CacheProfileStatus, DiscoveryStatus, InformerCounts, LatencyStatus,
         NamespaceRules, PolicyRule, QuantilesStatus, RelistStatus, ResourceScope,
@@ -19,7 +16,7 @@ use kubewarm_api::{
 };
 use kubewarm_client::{ApiServerConnection, ConnectionOptions, NamespaceBuckets};
 use serde_json::json;
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// A profile in its own namespace.
@@ -69,21 +66,10 @@ impl Subject {
 
     /// The status of this profile before anything runs.
     fn first_status(&self) -> CacheProfileStatus {
+        let (profile, uid) = (self.profile.clone(), Arc::clone(&self.uid));
         let declared = DeclaredProfile {
-            profile: self.profile.clone(),
-            uid: Arc::clone(&self.uid),
-            generation: 1,
-            refused: None,
-            service_account: None,
             authors: AccountPolicyEnforcement::Enforced,
-            mode: ProfileMode::Active,
-            targets: Vec::new(),
-            warmup_deadline: None,
-            max_staleness: Duration::from_mins(2),
-            on_access_lost: AccessLossPolicy::default(),
-            reads: ReadPolicy::default(),
-            limits: ProfileLimits::default(),
-            accepted_at: Duration::ZERO,
+            ..DeclaredProfile::without_targets(profile, uid, 1)
         };
         let now = Instant::now();
         let clock = ClockReading { wall: Timestamp::now(), mono: now, process_start: now };

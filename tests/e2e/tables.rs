@@ -308,7 +308,7 @@ fn difference(ours: &Value, theirs: &Value) -> Option<String> {
 }
 
 /// A cluster with an object of every kind, and an operator that serves them.
-struct Scene {
+struct TableFixture {
     world: World,
     served: Served,
     api: Server,
@@ -318,7 +318,7 @@ struct Scene {
     kinds: Vec<Kind>,
 }
 
-impl Scene {
+impl TableFixture {
     fn start() -> Result<Self, Failure> {
         let world = World::lease()?;
         let served = Served::start(&world, &[])?;
@@ -366,7 +366,7 @@ impl Scene {
 
 #[test]
 fn tables_match_the_api_servers_tables() -> Outcome {
-    let scene = Scene::start()?;
+    let scene = TableFixture::start()?;
     let began = ages(&scene, &scene.reads)?;
     let mut different = Vec::new();
     let mut same = |path: String, accept: &str| {
@@ -421,8 +421,8 @@ fn tables_match_the_api_servers_tables() -> Outcome {
 }
 
 /// Version and printed age in seconds of a pod and of a custom resource that no controller changes.
-fn ages(scene: &Scene, server: &Server) -> Result<Vec<(String, i64)>, Failure> {
-    let Scene { token, space, .. } = scene;
+fn ages(scene: &TableFixture, server: &Server) -> Result<Vec<(String, i64)>, Failure> {
+    let TableFixture { token, space, .. } = scene;
     let paths = [
         format!("/api/v1/namespaces/{space}/pods/done"),
         format!("/apis/example.com/v1/namespaces/{space}/gadgets/wrong"),
@@ -441,7 +441,7 @@ fn ages(scene: &Scene, server: &Server) -> Result<Vec<(String, i64)>, Failure> {
 }
 
 /// The printed ages grow, although the objects are unchanged since `first`.
-fn ages_grow(scene: &Scene, first: &[(String, i64)]) -> Outcome {
+fn ages_grow(scene: &TableFixture, first: &[(String, i64)]) -> Outcome {
     let have_grown = |now: &[(String, i64)]| {
         first.iter().zip(now).all(|((_, before), (_, after))| after - before >= 10)
     };
@@ -476,8 +476,8 @@ pub(crate) fn without_ages(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn kubectl_prints_the_same(scene: &Scene) -> Outcome {
-    let Scene { world, served, token, space, .. } = scene;
+fn kubectl_prints_the_same(scene: &TableFixture) -> Outcome {
+    let TableFixture { world, served, token, space, .. } = scene;
     let many = "pods,services,deployments,replicasets,statefulsets,daemonsets,jobs,cronjobs,configmaps,\
                 secrets,serviceaccounts,ingresses,pvc,hpa,pdb,networkpolicies,roles,rolebindings,leases,\
                 resourcequotas,limitranges,gadgets";
@@ -559,8 +559,8 @@ fn first_difference(ours: &[Value], theirs: &[Value]) -> Option<String> {
     different.into_iter().next().or_else(|| (ours.len() != theirs.len()).then(count))
 }
 
-fn watched_tables_are_the_same(scene: &Scene) -> Outcome {
-    let Scene { api, reads, token, space, .. } = scene;
+fn watched_tables_are_the_same(scene: &TableFixture) -> Outcome {
+    let TableFixture { api, reads, token, space, .. } = scene;
     let pods = format!("/api/v1/namespaces/{space}/pods");
     let limits = format!("/api/v1/namespaces/{space}/limitranges");
     let gadgets = format!("/apis/example.com/v1/namespaces/{space}/gadgets");
@@ -619,8 +619,8 @@ fn watched_tables_are_the_same(scene: &Scene) -> Outcome {
 }
 
 /// Compares the output of `kubectl get -w` during writes.
-fn kubectl_shows_the_same(scene: &Scene) -> Outcome {
-    let Scene { world, served, token, space, .. } = scene;
+fn kubectl_shows_the_same(scene: &TableFixture) -> Outcome {
+    let TableFixture { world, served, token, space, .. } = scene;
     let mut watching = Vec::new();
     for (name, mut kubectl) in
         [("ours", served.kubectl(world, token)?), ("theirs", api_kubectl(world, token)?)]

@@ -36,7 +36,7 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// A cluster with objects, and an operator that serves them to the account `reader`.
-struct Scene {
+struct WatchFixture {
     world: World,
     served: Served,
     api: Server,
@@ -47,7 +47,7 @@ struct Scene {
     team: String,
 }
 
-impl Scene {
+impl WatchFixture {
     fn start() -> Result<Self, Failure> {
         let world = World::lease()?;
         let served = Served::start(&world, &[])?;
@@ -106,7 +106,7 @@ fn marks(watch: &Watch) -> Vec<Value> {
 
 #[test]
 fn watches_send_the_api_servers_events() -> Outcome {
-    let scene = Scene::start()?;
+    let scene = WatchFixture::start()?;
     invalid_watches_are_rejected(&scene)?;
     events_are_the_same(&scene)?;
     a_resumed_watch_receives_the_missed_events(&scene)?;
@@ -120,8 +120,8 @@ fn watches_send_the_api_servers_events() -> Outcome {
     all_end_with_the_process(&scene)
 }
 
-fn kubectl_watches(scene: &Scene) -> Outcome {
-    let Scene { world, served, token, team, .. } = scene;
+fn kubectl_watches(scene: &WatchFixture) -> Outcome {
+    let WatchFixture { world, served, token, team, .. } = scene;
     let output = world.cluster.folder().join("watched");
     let file = std::fs::File::create(&output)?;
     let mut kubectl = served.kubectl(world, token)?;
@@ -150,7 +150,7 @@ fn await_end(watch: &Watch, within: Duration) -> Outcome {
 }
 
 /// A stopping replica ends its watches, whatever their timeout is.
-fn all_end_with_the_process(scene: &Scene) -> Outcome {
+fn all_end_with_the_process(scene: &WatchFixture) -> Outcome {
     let path = format!("/api/v1/namespaces/{}/configmaps?watch=1", scene.team);
     let watch = scene.reads.watch(&scene.token, &path, ANY)?;
     eventually(SOON, || if watch.events().is_empty() { Err("nothing".into()) } else { Ok(()) })?;
@@ -161,8 +161,8 @@ fn all_end_with_the_process(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn a_revoked_permission_ends_a_watch(scene: &Scene) -> Outcome {
-    let Scene { world, reads, team, .. } = scene;
+fn a_revoked_permission_ends_a_watch(scene: &WatchFixture) -> Outcome {
+    let WatchFixture { world, reads, team, .. } = scene;
     let tenant = account(world, team, "tenant")?;
     let_read(world, (team, "tenant"), Some(team))?;
     let path = format!("/api/v1/namespaces/{team}/configmaps?watch=1");
@@ -186,8 +186,8 @@ fn a_revoked_permission_ends_a_watch(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn a_thousand_watches_cost_little_and_receive_events_soon(scene: &Scene) -> Outcome {
-    let Scene { world, served, api, writer, team, .. } = scene;
+fn a_thousand_watches_cost_little_and_receive_events_soon(scene: &WatchFixture) -> Outcome {
+    let WatchFixture { world, served, api, writer, team, .. } = scene;
     let all = format!("/api/v1/namespaces/{team}/configmaps");
     let token = account(world, team, "many")?;
     let_read(world, (team, "many"), Some(team))?;
@@ -212,8 +212,8 @@ fn a_thousand_watches_cost_little_and_receive_events_soon(scene: &Scene) -> Outc
 }
 
 /// A thousand other watches receive every event, once and in order.
-fn a_watch_that_is_not_read_is_closed_without_affecting_others(scene: &Scene) -> Outcome {
-    let Scene { world, served, api, reads, token, writer, team } = scene;
+fn a_watch_that_is_not_read_is_closed_without_affecting_others(scene: &WatchFixture) -> Outcome {
+    let WatchFixture { world, served, api, reads, token, writer, team } = scene;
     let all = format!("/api/v1/namespaces/{team}/configmaps");
     let audience = account(world, team, "audience")?;
     let_read(world, (team, "audience"), Some(team))?;
@@ -273,8 +273,8 @@ fn a_watch_that_is_not_read_is_closed_without_affecting_others(scene: &Scene) ->
     audience.check_events(&events)
 }
 
-fn watches_are_visible_in_metrics(scene: &Scene) -> Outcome {
-    let Scene { served, reads, token, team, .. } = scene;
+fn watches_are_visible_in_metrics(scene: &WatchFixture) -> Outcome {
+    let WatchFixture { served, reads, token, team, .. } = scene;
     let path = format!("/api/v1/namespaces/{team}/configmaps?watch=1&resourceVersion=0");
     let watch = reads.watch(token, &path, ANY)?;
     let of = |it: &&Value| it["namespace"] == json!(team) && it["resource"] == "configmaps";
@@ -306,8 +306,8 @@ fn watches_are_visible_in_metrics(scene: &Scene) -> Outcome {
 }
 
 /// The writes during the compared watches.
-fn write(scene: &Scene) -> Outcome {
-    let Scene { world, team, .. } = scene;
+fn write(scene: &WatchFixture) -> Outcome {
+    let WatchFixture { world, team, .. } = scene;
     let cluster = &world.cluster;
     for (name, app, text) in [
         ("red", "web", "1"),
@@ -341,8 +341,8 @@ fn write(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn events_are_the_same(scene: &Scene) -> Outcome {
-    let Scene { api, reads, token, team, .. } = scene;
+fn events_are_the_same(scene: &WatchFixture) -> Outcome {
+    let WatchFixture { api, reads, token, team, .. } = scene;
     let settings = format!("/api/v1/namespaces/{team}/configmaps");
     let parts = format!("/apis/example.com/v1/namespaces/{team}/parts");
     // The version comes from the cache, because the API server has each version that the cache has.
@@ -420,8 +420,8 @@ fn version(object: &Value) -> Result<u64, Failure> {
 }
 
 /// A watch can resume from each version of the past.
-fn a_resumed_watch_receives_the_missed_events(scene: &Scene) -> Outcome {
-    let Scene { api, reads, token, writer, team, .. } = scene;
+fn a_resumed_watch_receives_the_missed_events(scene: &WatchFixture) -> Outcome {
+    let WatchFixture { api, reads, token, writer, team, .. } = scene;
     let all = format!("/api/v1/namespaces/{team}/configmaps");
     // The version comes from the cache, which is never ahead of the API server.
     let mut versions = vec![version(&reads.get(token, &all)?.json())?];
@@ -483,8 +483,8 @@ fn a_resumed_watch_receives_the_missed_events(scene: &Scene) -> Outcome {
 
 /// A client can resume from the last bookmark without a list. A watch without `allowWatchBookmarks`
 /// receives none.
-fn the_last_bookmark_comes_before_the_end(scene: &Scene) -> Outcome {
-    let Scene { api, reads, token, team, .. } = scene;
+fn the_last_bookmark_comes_before_the_end(scene: &WatchFixture) -> Outcome {
+    let WatchFixture { api, reads, token, team, .. } = scene;
     let settings = format!("/api/v1/namespaces/{team}/configmaps");
     let parts = format!("/apis/example.com/v1/namespaces/{team}/parts");
     let mut expected = Vec::new();
@@ -544,8 +544,8 @@ fn without_place(bookmark: &Value) -> Value {
 }
 
 /// The consistency checks ran during all tests above, at the highest rate that a profile may set.
-fn consistency_checks_find_no_difference(scene: &Scene) -> Outcome {
-    let Scene { world, served, .. } = scene;
+fn consistency_checks_find_no_difference(scene: &WatchFixture) -> Outcome {
+    let WatchFixture { world, served, .. } = scene;
     let checked = |resource: &str| -> Result<[f64; 2], Failure> {
         let resource = format!("resource=\"{resource}\"");
         let figures = Exposition::read(&served.operator)?;
@@ -569,8 +569,8 @@ fn consistency_checks_find_no_difference(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn invalid_watches_are_rejected(scene: &Scene) -> Outcome {
-    let Scene { reads, token, team, .. } = scene;
+fn invalid_watches_are_rejected(scene: &WatchFixture) -> Outcome {
+    let WatchFixture { reads, token, team, .. } = scene;
     let settings = format!("/api/v1/namespaces/{team}/configmaps?watch=1");
     let reply = reads.get(token, &format!("{settings}&resourceVersion=abc"))?;
     assert_eq!(reply.code, 400, "{reply:?}");

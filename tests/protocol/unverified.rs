@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// An informer whose identity the API server throttles. Only the first list, the first watch and, once
 /// `released`, the second access check succeed. The list contains `a@3`, and the watch has sent `b@8`.
-struct Scene {
+struct UnverifiedFixture {
     server: Server,
     engine: Engine,
     access: AccessReports,
@@ -34,7 +34,7 @@ struct Scene {
     _verifying: DropGuard,
 }
 
-async fn scene() -> Scene {
+async fn scene() -> UnverifiedFixture {
     let feed = Arc::new(Mutex::new(None));
     let opened = Arc::clone(&feed);
     let (release, released) = watch::channel(false);
@@ -82,12 +82,13 @@ async fn scene() -> Scene {
     let (access, stop) = (verifier.reports(), CancellationToken::new());
     let verifying = stop.clone().drop_guard();
     tokio::spawn(verifier.run(stop));
-    Scene { server, engine, access, pods, feed, noted, release, _verifying: verifying }
+    UnverifiedFixture { server, engine, access, pods, feed, noted, release, _verifying: verifying }
 }
 
 #[tokio::test]
 async fn an_unchecked_informer_is_blocked_and_resumes_from_its_version_after_a_check() {
-    let Scene { server, engine, access, pods, feed, noted, release, _verifying } = scene().await;
+    let UnverifiedFixture { server, engine, access, pods, feed, noted, release, _verifying } =
+        scene().await;
     let closed = engine.until(&pods.key, |report| report.phase == InformerPhase::Blocked).await;
     let fault = closed.fault.clone().unwrap();
     assert_eq!(fault.reason, FaultReason::Unverified);

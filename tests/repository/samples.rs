@@ -11,11 +11,10 @@ use kubewarm::{
 };
 use kubewarm_api::{
     model::{
-        AccessLossPolicy, AccountPolicyEnforcement, DeclaredProfile, DeclaredTarget, FaultReason,
-        FieldSelector, GroupResource, Identity, InformerKey, InformerScope, InformerSpec,
-        LabelSelector, ManagedFieldsPolicy, ProfileLimits, ProfileMode, ProfileRef, Projection,
-        ReadPolicy, Refusal, Resource, ResourceInfo, SecretData, ServingTarget, TargetRequirement,
-        Verb,
+        AccountPolicyEnforcement, DeclaredProfile, DeclaredTarget, FaultReason, FieldSelector,
+        GroupResource, Identity, InformerKey, InformerScope, InformerSpec, LabelSelector,
+        ManagedFieldsPolicy, ProfileRef, Projection, Refusal, Resource, ResourceInfo, SecretData,
+        ServingTarget, TargetRequirement, Verb,
     },
     v1alpha1::{AccessStatus, CacheProfile, CacheProfileStatus},
 };
@@ -198,21 +197,13 @@ fn target(name: &str, kind: &str, informers: &[InformerKey]) -> DeclaredTarget {
 
 /// A profile that was accepted 10 seconds ago.
 fn declared(name: &str, generation: i64, targets: Vec<DeclaredTarget>) -> DeclaredProfile {
+    let profile = ProfileRef { namespace: "shop".into(), name: name.into() };
     DeclaredProfile {
-        profile: ProfileRef { namespace: "shop".into(), name: name.into() },
-        uid: "u-1".into(),
-        generation,
-        refused: None,
-        service_account: None,
         authors: AccountPolicyEnforcement::Enforced,
-        mode: ProfileMode::Active,
         targets,
         warmup_deadline: Some(Duration::from_secs(10)),
-        max_staleness: Duration::from_mins(2),
-        on_access_lost: AccessLossPolicy::default(),
-        reads: ReadPolicy::default(),
-        limits: ProfileLimits::default(),
         accepted_at: Duration::from_secs(90),
+        ..DeclaredProfile::without_targets(profile, "u-1".into(), generation)
     }
 }
 

@@ -40,7 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::contents::look;
 use crate::engine::Engine;
-use crate::scene::{Figures, NAMESPACES, Scene};
+use crate::scene::{Figures, NAMESPACES, SoakFixture};
 use crate::world::{Failure, Outcome};
 use crate::writers::write;
 
@@ -72,11 +72,11 @@ fn minutes() -> Result<u32, Failure> {
 async fn soak() -> Outcome {
     let minutes = minutes()?;
     println!("soak: {minutes} minutes; the API server is being started");
-    let scene = Scene::set()?;
+    let scene = SoakFixture::set()?;
     let connection = ApiServerConnection::load(&ConnectionOptions::of_file(scene.kubeconfig()))?;
     let client = connection.client();
     let engine = Engine::start(&connection)?;
-    engine.compare(&client, Scene::expected_informers(None)).await?;
+    engine.compare(&client, SoakFixture::expected_informers(None)).await?;
 
     let stop = CancellationToken::new();
     let tables = engine.informers().into_iter().map(|(_, table)| table).collect();
@@ -95,7 +95,7 @@ async fn soak() -> Outcome {
 
 /// Runs one round per minute. Returns the operator's resource use at the end of each round.
 async fn rounds(
-    scene: &Scene,
+    scene: &SoakFixture,
     engine: &Engine,
     client: &Client,
     minutes: u32,
@@ -122,7 +122,7 @@ async fn rounds(
         writers.join_all().await;
 
         let compared = Instant::now();
-        let objects = engine.compare(client, Scene::expected_informers(Some(round))).await?;
+        let objects = engine.compare(client, SoakFixture::expected_informers(Some(round))).await?;
         let took = compared.elapsed();
         scene.rest()?;
         let now = scene.figures()?;
@@ -131,7 +131,7 @@ async fn rounds(
              {now}; {done}",
             began.elapsed().as_secs().div_ceil(60),
             written.load(Ordering::Relaxed),
-            Scene::expected_informers(Some(round)),
+            SoakFixture::expected_informers(Some(round)),
         );
         figures.push(now);
         tokio::time::sleep_until(next).await;

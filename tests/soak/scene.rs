@@ -19,7 +19,7 @@ const FROZEN: Duration = Duration::from_secs(15);
 const PASSING: usize = 8;
 
 /// The cluster and the operator.
-pub(crate) struct Scene {
+pub(crate) struct SoakFixture {
     // Dropped first, so that the operator ends before the control plane.
     operator: Operator,
     world: World,
@@ -42,7 +42,7 @@ impl Edit {
     }
 }
 
-impl Scene {
+impl SoakFixture {
     /// Starts the API server and the operator, and waits until all profiles are warm.
     pub(crate) fn set() -> Result<Self, Failure> {
         let world = World::alone()?;

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// A store of profiles with the sink that limits its specs.
-struct Scene {
+struct AdmissionFixture {
     sink: ProfileSink,
     store: StoreReader,
     admission: ProfileAdmission,
 }
 
-impl Scene {
+impl AdmissionFixture {
     fn new() -> Self {
         let key = own_informers(&WatchedNamespaces::Everywhere).unwrap().remove(0).key;
         Self::of(&ProfileAdmission::new("home".into()), &StoreCatalog::new(), &key)
@@ -95,7 +95,7 @@ fn fields_that_the_controller_does_not_read_are_dropped() {
         "spec":{{"targets":[],"n":1.50}},"status":{{"objects":1}},"more":"{large}","leftOut":true}}"#
     );
     assert_eq!(
-        Scene::new().held(&text),
+        AdmissionFixture::new().held(&text),
         r#"{"metadata":{"creationTimestamp":"2026-01-01T00:00:00Z","generation":3},"spec":{"targets":[],"n":1.50},"status":{"objects":1},"leftOut":false}"#
     );
 }
@@ -110,7 +110,7 @@ fn missing_fields_stay_missing_and_unreadable_profiles_are_stored() {
         ),
         (r#"{"metadata":{"generation":"x"}}"#, r#"{"metadata":{"generation":"x"}}"#),
     ] {
-        assert_eq!(Scene::new().held(text), held);
+        assert_eq!(AdmissionFixture::new().held(text), held);
     }
 }
 
@@ -118,7 +118,7 @@ fn missing_fields_stay_missing_and_unreadable_profiles_are_stored() {
 fn a_status_above_512_kib_is_not_stored() {
     let is_held = |length| {
         let text = format!(r#"{{"metadata":{{}},"status":"{}"}}"#, "x".repeat(length));
-        Scene::new().held(&text).len() > length
+        AdmissionFixture::new().held(&text).len() > length
     };
     assert!(is_held(MAX_STATUS - 2));
     assert!(!is_held(MAX_STATUS - 1));
@@ -126,7 +126,7 @@ fn a_status_above_512_kib_is_not_stored() {
 
 #[test]
 fn the_101st_profile_of_a_namespace_is_left_out() {
-    let mut scene = Scene::new();
+    let mut scene = AdmissionFixture::new();
     scene.list("a", 0..101);
     assert_eq!(scene.left_out(), ["a/p100"]);
     // After a change of an admitted profile, and with profiles in other namespaces, no further
@@ -144,7 +144,7 @@ fn the_101st_profile_of_a_namespace_is_left_out() {
 
 #[test]
 fn profiles_beyond_four_mebibytes_of_specs_are_left_out() {
-    let mut scene = Scene::new();
+    let mut scene = AdmissionFixture::new();
     for at in 0..4 {
         scene.put("a", at, (1 << 20) - 2);
     }
@@ -160,7 +160,7 @@ fn profiles_beyond_four_mebibytes_of_specs_are_left_out() {
 
 #[test]
 fn a_left_out_profile_is_admitted_by_a_relist_after_others_are_deleted() {
-    let mut scene = Scene::new();
+    let mut scene = AdmissionFixture::new();
     scene.remove("a", 0);
     scene.list("a", 0..102);
     assert!(!scene.admission.take_freed());
@@ -181,7 +181,7 @@ fn a_left_out_profile_is_admitted_by_a_relist_after_others_are_deleted() {
 
 #[test]
 fn deleted_profiles_free_their_specs_at_the_end_of_a_relist() {
-    let mut scene = Scene::new();
+    let mut scene = AdmissionFixture::new();
     scene.list("a", 100..200);
     let gone = scene.list("a", (0..3).chain(150..200));
     assert_eq!(gone, DeltaOutcome::Swept { removed: 50 });
@@ -194,7 +194,7 @@ fn deleted_profiles_free_their_specs_at_the_end_of_a_relist() {
 
 #[test]
 fn left_out_profiles_are_limited_and_admitted_by_a_later_relist() {
-    let mut scene = Scene::new();
+    let mut scene = AdmissionFixture::new();
     scene.list("a", 0..300);
     assert_eq!((scene.store.objects(), scene.left_out().len()), (200, 100));
     assert_eq!(scene.remove("a", 299), DeltaOutcome::Outdated);
@@ -217,7 +217,7 @@ fn separately_listed_namespaces_share_the_process_limit() {
         own_informers(&WatchedNamespaces::Namespaces(names.iter().cloned().collect())).unwrap();
     let (catalog, admission) = (StoreCatalog::new(), ProfileAdmission::new("home".into()));
     let scene = |informer: kubewarm_api::model::InformerSpec| {
-        Scene::of(&admission, &catalog, &informer.key)
+        AdmissionFixture::of(&admission, &catalog, &informer.key)
     };
     let mut scenes: Vec<_> = informers.into_iter().map(scene).collect();
     for (scene, name) in scenes.iter_mut().zip(&names) {
@@ -243,7 +243,7 @@ fn separately_listed_namespaces_share_the_process_limit() {
 
 #[test]
 fn a_last_valid_spec_counts_like_other_specs() {
-    let mut scene = Scene::new();
+    let mut scene = AdmissionFixture::new();
     scene.put("a", 0, (3 << 20) - 2);
     let kept = scene.admission.keep("a", 1 << 20);
     assert!(kept.is_some() && scene.admission.keep("a", 1).is_none());

@@ -23,7 +23,7 @@ struct Target {
 }
 
 /// Running targets. Each object of their informers has 1 KiB.
-struct Scene {
+struct BudgetFixture {
     cluster: Tables,
     budgets: BudgetTree,
     max_objects: Option<u64>,
@@ -36,7 +36,7 @@ fn key(name: &str) -> InformerKey {
     InformerKey::all(of, InformerScope::Namespace(name.into()), projection)
 }
 
-impl Scene {
+impl BudgetFixture {
     fn new(process: Option<u64>, namespace: Option<u64>, max_objects: Option<u64>) -> Self {
         let limits = memory_limits(process, namespace);
         let budgets = BudgetTree::new("kubewarm-system".into(), limits);
@@ -108,7 +108,7 @@ impl Scene {
 
 #[test]
 fn a_target_in_its_first_list_stops_before_complete_ones() {
-    let mut scene = Scene::of_profile(10_000);
+    let mut scene = BudgetFixture::of_profile(10_000);
     scene.add("a/p/runaway", 900, &[("x", 9_600)], &[]);
     scene.target("a/p/small", 500);
     scene.list("a", "x");
@@ -118,7 +118,7 @@ fn a_target_in_its_first_list_stops_before_complete_ones() {
 #[test]
 fn the_lowest_priority_and_then_the_largest_target_stops() {
     for (limit, stopped) in [(10_001, &["a/p/low"][..]), (6_000, &["a/p/low", "a/p/y"])] {
-        let mut scene = Scene::of_profile(limit);
+        let mut scene = BudgetFixture::of_profile(limit);
         scene.target("a/p/x", 5_000);
         scene.add("a/p/low", 1, &[("low", 400)], &[]);
         scene.target("a/p/y", 5_001);
@@ -128,11 +128,11 @@ fn the_lowest_priority_and_then_the_largest_target_stops() {
 
 #[test]
 fn a_target_that_exceeds_the_limit_alone_stops_first() {
-    let mut scene = Scene::of_profile(10_000);
+    let mut scene = BudgetFixture::of_profile(10_000);
     scene.add("a/p/low", 1, &[("low", 400)], &[]);
     scene.target("a/p/x", 11_000);
     assert_eq!(scene.enforce(), ["a/p/x"]);
-    let mut scene = Scene::new(Some(12 * MIB), None, None);
+    let mut scene = BudgetFixture::new(Some(12 * MIB), None, None);
     scene.target("a/p/x", 5_000);
     scene.target("kubewarm-system/p/own", 13 << 10);
     assert_eq!(
@@ -144,7 +144,7 @@ fn a_target_that_exceeds_the_limit_alone_stops_first() {
 
 #[test]
 fn usage_equal_to_the_limit_fits_and_other_profiles_do_not_count() {
-    let mut scene = Scene::of_profile(10_000);
+    let mut scene = BudgetFixture::of_profile(10_000);
     scene.target("a/p/x", 10_000);
     scene.target("a/q/x", 10_000);
     assert!(scene.enforce().is_empty());
@@ -153,7 +153,7 @@ fn usage_equal_to_the_limit_fits_and_other_profiles_do_not_count() {
 #[test]
 fn an_informer_of_two_targets_counts_once_and_stops_with_both() {
     for (limit, stopped) in [(10_000, 0), (5_000, 2)] {
-        let mut scene = Scene::of_profile(limit);
+        let mut scene = BudgetFixture::of_profile(limit);
         scene.add("a/p/x", 500, &[("shared", 6_000)], &[]);
         scene.add("a/p/y", 500, &[("shared", 6_000)], &[]);
         assert_eq!(scene.enforce().len(), stopped);
@@ -162,7 +162,7 @@ fn an_informer_of_two_targets_counts_once_and_stops_with_both() {
 
 #[test]
 fn old_informers_stop_before_any_target_stops() {
-    let mut scene = Scene::of_profile(10_000);
+    let mut scene = BudgetFixture::of_profile(10_000);
     scene.add("a/p/x", 500, &[("new", 6_000)], &[("old", 5_000)]);
     assert!(scene.enforce().is_empty());
     scene.cluster.gauge(&key("a-new")).set(10_001, 0);
@@ -172,7 +172,7 @@ fn old_informers_stop_before_any_target_stops() {
 
 #[test]
 fn a_namespace_limit_stops_targets_except_in_the_operator_namespace() {
-    let mut scene = Scene::new(None, Some(5 * MIB), None);
+    let mut scene = BudgetFixture::new(None, Some(5 * MIB), None);
     scene.target("a/p/x", 3_000);
     scene.target("a/q/y", 2_100);
     scene.target("b/p/z", 4_000);
@@ -185,7 +185,7 @@ fn a_namespace_limit_stops_targets_except_in_the_operator_namespace() {
 
 #[test]
 fn the_process_limit_stops_tenants_before_the_operator_namespace() {
-    let mut scene = Scene::new(Some(12 * MIB), Some(4 * MIB), None);
+    let mut scene = BudgetFixture::new(Some(12 * MIB), Some(4 * MIB), None);
     for name in ["a/old/x", "b/old/x", "c/p/x", "d/old/x"] {
         scene.target(name, 2_900);
     }
@@ -199,7 +199,7 @@ fn the_process_limit_stops_tenants_before_the_operator_namespace() {
 
 #[test]
 fn a_target_that_crosses_the_process_limit_stops_whatever_its_priority() {
-    let mut scene = Scene::new(Some(10 * MIB), None, None);
+    let mut scene = BudgetFixture::new(Some(10 * MIB), None, None);
     scene.add("a/p/x", 0, &[("x", 8_000)], &[]);
     scene.add("b/p/y", 1_000, &[("y", 2_200)], &[]);
     scene.list("b", "y");

@@ -7,10 +7,9 @@ use crate::{
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::{
     model::{
-        AccessLossPolicy, AccountPolicyEnforcement, DeclaredProfile, DeclaredTarget, FaultReason,
-        GroupResource, InformerKey, InformerScope, InformerSpec, ManagedFieldsPolicy,
-        ProfileLimits, ProfileMode, ProfileRef, Projection, ReadPolicy, Resource, ResourceInfo,
-        ServingTarget, TargetRequirement,
+        AccountPolicyEnforcement, DeclaredProfile, DeclaredTarget, FaultReason, GroupResource,
+        InformerKey, InformerScope, InformerSpec, ManagedFieldsPolicy, ProfileRef, Projection,
+        Resource, ResourceInfo, ServingTarget, TargetRequirement,
     },
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
@@ -183,21 +182,12 @@ pub(super) fn serving(
 
 /// Returns a profile in generation 3, accepted 90 seconds after the start of the process.
 pub(super) fn declared(targets: Vec<DeclaredTarget>) -> DeclaredProfile {
+    let profile = ProfileRef { namespace: "shop".into(), name: "checkout".into() };
     DeclaredProfile {
-        profile: ProfileRef { namespace: "shop".into(), name: "checkout".into() },
-        uid: "u1".into(),
-        generation: 3,
-        refused: None,
-        service_account: None,
         authors: AccountPolicyEnforcement::Enforced,
-        mode: ProfileMode::Active,
         targets,
-        warmup_deadline: None,
-        max_staleness: Duration::from_mins(2),
-        on_access_lost: AccessLossPolicy::default(),
-        reads: ReadPolicy::default(),
-        limits: ProfileLimits::default(),
         accepted_at: Duration::from_secs(90),
+        ..DeclaredProfile::without_targets(profile, "u1".into(), 3)
     }
 }
 

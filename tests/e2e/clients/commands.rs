@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use super::{PROFILE, SOON, Scene};
+use super::{ClientsFixture, PROFILE, SOON};
 use crate::operator::NAMESPACE;
 use crate::world::{Failure, Outcome, eventually};
 
@@ -33,18 +33,18 @@ fn kubewarm(who: &Path, arguments: &[&str]) -> Result<Said, Failure> {
 }
 
 /// Runs kubectl with this kubeconfig.
-fn kubectl(scene: &Scene, with: &Path, arguments: &[&str]) -> Result<Said, Failure> {
+fn kubectl(scene: &ClientsFixture, with: &Path, arguments: &[&str]) -> Result<Said, Failure> {
     output_of(kubectl_with(scene, with).args(arguments))
 }
 
-fn kubectl_with(scene: &Scene, with: &Path) -> Command {
+fn kubectl_with(scene: &ClientsFixture, with: &Path) -> Command {
     let mut command = Command::new(scene.world.cluster.tools().program("kubectl"));
     command.arg("--kubeconfig").arg(with).arg("--cache-dir").arg(with.with_extension("cache"));
     command
 }
 
-pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcome {
-    let Scene { world, served, team, reader, profile, .. } = scene;
+pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &ClientsFixture) -> Outcome {
+    let ClientsFixture { world, served, team, reader, profile, .. } = scene;
     let (url, authority) = (served.url()?, served.authority().to_string_lossy());
     let server = ["kubeconfig", "--cache-server", &url];
     let token = world.cluster.run(["create", "token", "reader", "-n", team])?;
@@ -132,8 +132,8 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcom
     reads(&path)
 }
 
-pub(super) fn get_reads_through_the_cache_and_compares(scene: &Scene) -> Outcome {
-    let Scene { world, served, team, reader, .. } = scene;
+pub(super) fn get_reads_through_the_cache_and_compares(scene: &ClientsFixture) -> Outcome {
+    let ClientsFixture { world, served, team, reader, .. } = scene;
     let (url, authority) = (served.url()?, served.authority().to_string_lossy());
     let cache = ["--cache-server", &url, "--cache-certificate-authority", &authority, "-n", team];
     let get = |arguments: &[&str]| kubewarm(reader, &[&["get"], arguments, &cache[..]].concat());
@@ -182,8 +182,8 @@ pub(super) fn get_reads_through_the_cache_and_compares(scene: &Scene) -> Outcome
 }
 
 /// `kubectl wait` ends through the cache as it does at the API server, with the same output.
-pub(super) fn kubectl_wait_ends_when_the_condition_holds(scene: &Scene) -> Outcome {
-    let Scene { world, served, team, reader, .. } = scene;
+pub(super) fn kubectl_wait_ends_when_the_condition_holds(scene: &ClientsFixture) -> Outcome {
+    let ClientsFixture { world, served, team, reader, .. } = scene;
     let through = scene.through()?;
     let write = |arguments: &[&str]| world.cluster.run([arguments, &["-n", team]].concat());
     for name in ["changed", "deleted"] {

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use testbed::GoClients;
 
-use super::Scene;
+use super::ClientsFixture;
 use crate::world::{Failure, Outcome, file};
 
 /// Pages whose steps run, in this order.
@@ -43,7 +43,7 @@ pub(super) fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
 }
 
 /// The cold and the warm start find the same objects, and the pages quote the programs.
-pub(super) fn the_examples_start_cold_and_warm(scene: &Scene) -> Outcome {
+pub(super) fn the_examples_start_cold_and_warm(scene: &ClientsFixture) -> Outcome {
     let readme = fs::read_to_string(file("README.md"))?;
     let page = fs::read_to_string(file(CONTROLLERS))? + &readme;
     for (language, programs) in [("go", &GO[..]), ("rust", &RUST)] {
@@ -94,8 +94,8 @@ fn start(line: &str) -> Option<(&str, usize)> {
     Some((from, count.trim().parse().ok()?)).filter(|_| is_time)
 }
 
-pub(super) fn the_documented_steps_work(scene: &Scene) -> Outcome {
-    let Scene { world, served, team, .. } = scene;
+pub(super) fn the_documented_steps_work(scene: &ClientsFixture) -> Outcome {
+    let ClientsFixture { world, served, team, .. } = scene;
     let cluster = &world.cluster;
     // The reader of the pages is an administrator with a token.
     cluster.run(["create", "serviceaccount", "admin", "-n", team])?;

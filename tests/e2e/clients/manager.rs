@@ -9,7 +9,7 @@ use std::time::Duration;
 use testbed::{GoClients, Process};
 
 use super::documented::{self, CONTROLLERS};
-use super::{SOON, Scene, kubeconfig};
+use super::{ClientsFixture, SOON, kubeconfig};
 use crate::api::Served;
 use crate::figures::Exposition;
 use crate::profile::Profile;
@@ -71,14 +71,14 @@ fn is_written_again(world: &World, currency: &str) -> Outcome {
 
 #[test]
 fn a_manager_reads_from_the_cache_and_writes_to_the_api_server() -> Outcome {
-    let scene = Scene::start(World::lease()?)?;
+    let scene = ClientsFixture::start(World::lease()?)?;
     let page = fs::read_to_string(file(CONTROLLERS))?;
     let all = documented::blocks(&page, "yaml");
     let (later, first): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| it.contains(DECLARED));
     for manifests in first {
         scene.world.cluster.apply(manifests)?;
     }
-    let Scene { world, served, .. } = scene;
+    let ClientsFixture { world, served, .. } = scene;
     let controller = Controller::of(&world, &served)?;
     declared_kinds_come_from_the_cache(&controller, &served)?;
     an_undeclared_kind_is_refused(&controller, &page)?;

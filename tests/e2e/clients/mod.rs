@@ -23,7 +23,7 @@ const PROFILE: &str = "{freshness: {maxStalenessSeconds: 600}, targets: [
   {name: parts, group: example.com, resource: parts, scope: {type: AllNamespaces}}]}";
 
 /// One world for all clients: an operator that serves reads, and a user who may read everything.
-struct Scene {
+struct ClientsFixture {
     world: World,
     served: Served,
     profile: &'static str,
@@ -34,7 +34,7 @@ struct Scene {
     token: String,
 }
 
-impl Scene {
+impl ClientsFixture {
     fn start(world: World) -> Result<Self, Failure> {
         let served = Served::start(&world, &[])?;
         Operator::grant_reading(&world)?;
@@ -83,7 +83,7 @@ fn kubeconfig(served: &Served, user: &Path) -> Result<PathBuf, Failure> {
 
 #[test]
 fn clients_read_from_the_cache_unchanged() -> Outcome {
-    let scene = Scene::start(World::alone()?)?;
+    let scene = ClientsFixture::start(World::alone()?)?;
     commands::a_kubeconfig_points_a_client_at_the_cache(&scene)?;
     commands::get_reads_through_the_cache_and_compares(&scene)?;
     commands::kubectl_wait_ends_when_the_condition_holds(&scene)?;

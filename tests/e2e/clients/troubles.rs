@@ -7,7 +7,7 @@ use testbed::GoClients;
 
 use super::go::Followers;
 use super::kube_rs::Reflectors;
-use super::{PROFILE, SOON, Scene};
+use super::{ClientsFixture, PROFILE, SOON};
 use crate::figures::informers;
 use crate::operator::Operator;
 use crate::world::{Failure, Outcome, eventually};
@@ -26,7 +26,7 @@ struct Clients {
 }
 
 impl Clients {
-    fn start(scene: &Scene) -> Result<Self, Failure> {
+    fn start(scene: &ClientsFixture) -> Result<Self, Failure> {
         let programs = GoClients::locate_or_build()?;
         let follow = programs.program("follow");
         let through = scene.through()?;
@@ -55,8 +55,8 @@ impl Clients {
     }
 }
 
-pub(super) fn clients_stay_consistent_during_faults(scene: &Scene) -> Outcome {
-    let Scene { world, served, team, .. } = scene;
+pub(super) fn clients_stay_consistent_during_faults(scene: &ClientsFixture) -> Outcome {
+    let ClientsFixture { world, served, team, .. } = scene;
     for number in 0..3 {
         world.cluster.run(["create", "configmap", &format!("kept-{number}"), "-n", team])?;
     }
@@ -132,7 +132,10 @@ pub(super) fn clients_stay_consistent_during_faults(scene: &Scene) -> Outcome {
 }
 
 /// The profile is narrowed, deleted and created again while a controller runs.
-fn no_client_sees_an_existing_object_as_deleted(scene: &Scene, clients: &mut Clients) -> Outcome {
+fn no_client_sees_an_existing_object_as_deleted(
+    scene: &ClientsFixture,
+    clients: &mut Clients,
+) -> Outcome {
     let own = format!("/api/v1/namespaces/{}/configmaps/kept-0", scene.team);
     let reads = scene.served.server()?;
     let await_code = |wanted| {

@@ -170,7 +170,7 @@ fn every_query_of_the_dashboards_has_an_answer() -> Outcome {
 }
 
 /// A Prometheus, an operator that it scrapes, and a profile that stays unchanged.
-struct Scene {
+struct MonitoringFixture {
     world: World,
     prometheus: Prometheus,
     served: Served,
@@ -179,7 +179,7 @@ struct Scene {
     began: Instant,
 }
 
-impl Scene {
+impl MonitoringFixture {
     /// The namespace of the profile `steady`.
     const OTHER: &str = "other-0";
 
@@ -217,8 +217,8 @@ impl Scene {
 
 #[test]
 fn faults_of_profiles_cause_their_alerts() -> Outcome {
-    let scene = Scene::start()?;
-    let Scene { world, prometheus, served, .. } = &scene;
+    let scene = MonitoringFixture::start()?;
+    let MonitoringFixture { world, prometheus, served, .. } = &scene;
     let team = world.namespace("team")?;
     let team = team.as_str();
     let blocked = granted(world, team, "blocked", &format!("{{{SETTINGS}}}"))?;
@@ -278,7 +278,7 @@ fn faults_of_profiles_cause_their_alerts() -> Outcome {
     let unanswered: Vec<_> =
         others.filter(|alert| alert["labels"]["alertname"] == "KubewarmReadErrors").collect();
     assert!(unanswered.is_empty(), "a profile lacks permission: {unanswered:#?}");
-    let steady = format!("/api/v1/namespaces/{}/configmaps", Scene::OTHER);
+    let steady = format!("/api/v1/namespaces/{}/configmaps", MonitoringFixture::OTHER);
     read(served, &scene.token, 20, &steady, 200)?;
     if std::env::var_os("PICTURE").is_some() {
         let began = scene.began.elapsed();
@@ -290,14 +290,14 @@ fn faults_of_profiles_cause_their_alerts() -> Outcome {
 
 #[test]
 fn faults_of_the_api_server_cause_their_alerts() -> Outcome {
-    let scene = Scene::start()?;
-    let Scene { world, prometheus, .. } = &scene;
+    let scene = MonitoringFixture::start()?;
+    let MonitoringFixture { world, prometheus, .. } = &scene;
     let steady = scene.steady()?;
     scene.settle()?;
     let snapshot = world.cluster.folder().join("snapshot");
     world.cluster.snapshot(&snapshot)?;
     // Creates more versions than a restarting control plane writes.
-    let namespace = Scene::OTHER;
+    let namespace = MonitoringFixture::OTHER;
     let undone = (0..200).map(|n| {
         format!(
             "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: u{n}, namespace: {namespace}}}}}"

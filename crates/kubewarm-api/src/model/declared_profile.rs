@@ -169,6 +169,28 @@ impl DeclaredProfile {
             accepted_at: Duration::ZERO,
         }
     }
+
+    /// A profile that declares no targets, with the default settings. `accepted_at` is the start of
+    /// the process, and `authors` is unknown.
+    #[must_use]
+    pub fn without_targets(profile: ProfileRef, uid: Arc<str>, generation: i64) -> Self {
+        Self {
+            profile,
+            uid,
+            generation,
+            refused: None,
+            service_account: None,
+            authors: AccountPolicyEnforcement::Unknown,
+            mode: ProfileMode::Active,
+            targets: Vec::new(),
+            warmup_deadline: None,
+            max_staleness: Duration::from_mins(2),
+            on_access_lost: AccessLossPolicy::default(),
+            reads: ReadPolicy::default(),
+            limits: ProfileLimits::default(),
+            accepted_at: Duration::ZERO,
+        }
+    }
 }
 
 impl ServingTarget {

@@ -6,10 +6,9 @@ use super::{
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
-    AccessLossPolicy, AccountPolicyEnforcement, DeclaredProfile, FieldPath, GroupResource,
-    Identity, IndexDefinition, InformerKey, InformerScope, ManagedFieldsPolicy, ProfileLimits,
-    ProfileMode, ProfileRef, Projection, ReadConsistency, ReadPolicy, Resource, ResourceInfo,
-    SecretData,
+    AccessLossPolicy, DeclaredProfile, FieldPath, GroupResource, Identity, IndexDefinition,
+    InformerKey, InformerScope, ManagedFieldsPolicy, ProfileRef, Projection, ReadConsistency,
+    ReadPolicy, Resource, ResourceInfo, SecretData,
 };
 use kubewarm_cache::informer::{InformerPhase, InformerReport};
 use kubewarm_client::CrdInfo;
@@ -68,22 +67,8 @@ pub(super) fn serving_index(namespace: &str, informers: &[InformerKey]) -> Servi
 
 /// The profile `p` in `namespace`, without targets.
 pub(super) fn declared(namespace: &str) -> DeclaredProfile {
-    DeclaredProfile {
-        profile: ProfileRef { namespace: namespace.into(), name: "p".into() },
-        uid: "u".into(),
-        generation: 2,
-        refused: None,
-        service_account: None,
-        authors: AccountPolicyEnforcement::default(),
-        mode: ProfileMode::Active,
-        targets: Vec::new(),
-        warmup_deadline: None,
-        max_staleness: Duration::from_mins(2),
-        on_access_lost: AccessLossPolicy::default(),
-        reads: ReadPolicy::default(),
-        limits: ProfileLimits::default(),
-        accepted_at: Duration::ZERO,
-    }
+    let profile = ProfileRef { namespace: namespace.into(), name: "p".into() };
+    DeclaredProfile::without_targets(profile, "u".into(), 2)
 }
 
 impl ServingIndex {

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn the_informer_is_blocked_ten_minutes_after_the_last_confirmed_access() {
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     let verified_at = scene.wall;
     for _ in 0..29 {
         scene.pass(20);
@@ -31,7 +31,7 @@ fn the_informer_is_blocked_ten_minutes_after_the_last_confirmed_access() {
 
 #[test]
 fn only_a_real_request_confirms_access() {
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     for _ in 0..29 {
         scene.pass(20);
         assert_eq!(scene.review(true), None);
@@ -51,7 +51,7 @@ fn only_a_real_request_confirms_access() {
 
 #[test]
 fn an_unverified_informer_needs_two_refusals_to_lose_access() {
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     let verified_at = scene.wall;
     scene.pass(600);
     assert!(scene.lapses());
@@ -65,7 +65,7 @@ fn an_unverified_informer_needs_two_refusals_to_lose_access() {
 
 #[test]
 fn access_that_was_never_confirmed_does_not_expire() {
-    let mut scene = Scene::new();
+    let mut scene = AccessStateFixture::new();
     scene.pass(6_000);
     scene.check(THROTTLED, THROTTLED);
     assert!(!scene.lapses());
@@ -86,7 +86,7 @@ fn access_that_was_never_confirmed_does_not_expire() {
 
 #[test]
 fn a_kind_that_is_not_served_does_not_block_the_informer() {
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     scene.pass(600);
     scene.check(Some(FaultReason::NotServed), Some(FaultReason::NotServed));
     assert!(!scene.lapses());
@@ -97,7 +97,7 @@ fn a_kind_that_is_not_served_does_not_block_the_informer() {
 
 #[test]
 fn reopening_the_watch_counts_as_an_access_check() {
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     for _ in 0..9 {
         scene.pass(300);
         scene.check(THROTTLED, THROTTLED);
@@ -110,10 +110,10 @@ fn reopening_the_watch_counts_as_an_access_check() {
 
 #[test]
 fn checks_that_do_not_run_are_late_and_the_informer_is_blocked_in_time() {
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     scene.pass(590);
     assert!(!scene.lapses());
-    let overdue = |scene: &Scene| {
+    let overdue = |scene: &AccessStateFixture| {
         let access = scene.access.report(Duration::from_mins(1), scene.now);
         (access.is_late, access.failed)
     };
@@ -123,7 +123,7 @@ fn checks_that_do_not_run_are_late_and_the_informer_is_blocked_in_time() {
     assert_eq!(overdue(&scene), (false, Some(fault)));
     scene.review(true);
     assert_eq!(overdue(&scene), (false, None));
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     scene.pass(600);
     assert!(scene.lapses());
     let Some(Err((_, fault))) = scene.access.gate_change() else { panic!("blocked") };
@@ -131,7 +131,7 @@ fn checks_that_do_not_run_are_late_and_the_informer_is_blocked_in_time() {
 }
 
 /// A function that gives the informer a sign of lost access.
-type SignOfLoss = fn(&mut Scene) -> Option<u64>;
+type SignOfLoss = fn(&mut AccessStateFixture) -> Option<u64>;
 
 #[test]
 fn a_sign_of_lost_access_shortens_the_time_to_confirm_it_to_30_seconds() {
@@ -142,7 +142,7 @@ fn a_sign_of_lost_access_shortens_the_time_to_confirm_it_to_30_seconds() {
         ("the informer's refusal", |scene| scene.informer(false)),
     ];
     for (what, give_sign) in signs {
-        let mut scene = Scene::verified();
+        let mut scene = AccessStateFixture::verified();
         scene.pass(20);
         assert!(give_sign(&mut scene).is_some(), "{what} triggers an immediate check");
         scene.pass(3);
@@ -153,7 +153,7 @@ fn a_sign_of_lost_access_shortens_the_time_to_confirm_it_to_30_seconds() {
         assert!(scene.lapses(), "{what}");
 
         // After a permitted request, the sign no longer counts.
-        let mut scene = Scene::verified();
+        let mut scene = AccessStateFixture::verified();
         scene.pass(20);
         give_sign(&mut scene);
         scene.pass(3);
@@ -168,7 +168,7 @@ fn a_sign_of_lost_access_shortens_the_time_to_confirm_it_to_30_seconds() {
 
 #[test]
 fn a_review_known_to_be_wrong_does_not_shorten_the_time() {
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     for _ in 0..3 {
         scene.pass(10);
         scene.review(false);

@@ -4,7 +4,7 @@ use super::*;
 use crate::access::rules::VERBS;
 
 /// The access state of one informer, and the current time.
-struct Scene {
+struct AccessStateFixture {
     access: AccessState,
     now: Instant,
     wall: Timestamp,
@@ -14,7 +14,7 @@ const ALLOWED: Option<FaultReason> = None;
 const FORBIDDEN: Option<FaultReason> = Some(FaultReason::Forbidden);
 const THROTTLED: Option<FaultReason> = Some(FaultReason::Throttled);
 
-impl Scene {
+impl AccessStateFixture {
     fn new() -> Self {
         let now = Instant::now();
         Self { access: AccessState::new(now), now, wall: Timestamp::UNIX_EPOCH }
@@ -122,7 +122,7 @@ impl Scene {
 
 #[test]
 fn only_real_requests_unblock_an_informer_and_reviews_decide_without_them() {
-    let mut scene = Scene::new();
+    let mut scene = AccessStateFixture::new();
     assert_eq!(
         (scene.check(Some(FaultReason::NotServed), ALLOWED), scene.review(true)),
         (None, None)
@@ -144,10 +144,10 @@ fn only_real_requests_unblock_an_informer_and_reviews_decide_without_them() {
 
 #[test]
 fn a_check_without_a_result_changes_nothing() {
-    let mut scene = Scene::new();
+    let mut scene = AccessStateFixture::new();
     assert_eq!(scene.check(THROTTLED, THROTTLED), None);
     assert_eq!(scene.state(), PermissionState::Verifying);
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     scene.check(ALLOWED, Some(FaultReason::TimedOut));
     assert!(matches!(scene.state(), PermissionState::Granted { is_by_review: false, .. }));
     scene.lose(FaultReason::Forbidden);
@@ -157,7 +157,7 @@ fn a_check_without_a_result_changes_nothing() {
 
 #[test]
 fn a_review_that_permits_one_of_two_refused_verbs_triggers_a_check_of_both() {
-    let mut scene = Scene::new();
+    let mut scene = AccessStateFixture::new();
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.pass(20);
     assert_eq!(scene.review_of(&VERBS), None);
@@ -180,7 +180,7 @@ fn a_review_that_permits_one_of_two_refused_verbs_triggers_a_check_of_both() {
 
 #[test]
 fn each_refused_verb_is_named() {
-    let mut scene = Scene::new();
+    let mut scene = AccessStateFixture::new();
     scene.check(FORBIDDEN, FORBIDDEN);
     assert_eq!(scene.refused().verbs, [Verb::List, Verb::Watch]);
     assert_eq!(scene.refused().revoked, None, "access was never permitted");
@@ -195,24 +195,24 @@ fn each_refused_verb_is_named() {
 
 #[test]
 fn access_is_lost_after_two_refusals_three_seconds_apart() {
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     let verified_at = scene.wall;
     scene.pass(300);
     scene.lose(FaultReason::Forbidden);
     assert_eq!(scene.refused().revoked, Some(verified_at));
     // If the Roles were deleted together with their namespace, access was not revoked.
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     scene.lose(FaultReason::NamespaceNotFound);
     assert_eq!(scene.refused().revoked, None);
     // An informer without an access check, but with a permitted list, also loses access only after
     // two rejections.
-    let mut scene = Scene::new();
+    let mut scene = AccessStateFixture::new();
     scene.informer(true);
     scene.pass(1);
     scene.lose(FaultReason::Forbidden);
     // No signal moves the second access check to an earlier time, and an access check without a
     // result does not cancel it.
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     scene.pass(1);
     assert_eq!(scene.check(FORBIDDEN, FORBIDDEN), Some(3));
     scene.pass(1);
@@ -228,7 +228,7 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.refused();
     // After a permitted request, the first rejection no longer counts.
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.pass(3);
     scene.check(ALLOWED, ALLOWED);
@@ -238,7 +238,7 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
 
 #[test]
 fn a_contradicting_review_triggers_an_access_check_at_once() {
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     scene.pass(20);
     assert_eq!(scene.review(false), Some(0));
     scene.lose(FaultReason::Forbidden);
@@ -248,7 +248,7 @@ fn a_contradicting_review_triggers_an_access_check_at_once() {
 #[test]
 fn an_answered_review_shows_that_a_token_exists_again() {
     for lack in [FaultReason::TokenRequestDenied, FaultReason::ServiceAccountNotFound] {
-        let mut scene = Scene::new();
+        let mut scene = AccessStateFixture::new();
         assert_eq!(scene.check(Some(lack), Some(lack)), None);
         scene.pass(20);
         assert_eq!(scene.review(false), Some(0), "{lack}");
@@ -260,7 +260,7 @@ fn an_answered_review_shows_that_a_token_exists_again() {
 
 #[test]
 fn a_token_that_is_missing_for_another_reason_is_requested_again() {
-    let mut scene = Scene::new();
+    let mut scene = AccessStateFixture::new();
     let denied = Some(FaultReason::TokenRequestDenied);
     scene.check(denied, denied);
     for reason in
@@ -269,7 +269,7 @@ fn a_token_that_is_missing_for_another_reason_is_requested_again() {
         assert_eq!(scene.fail(reason), None, "{reason}");
     }
     assert_eq!(scene.fail(FaultReason::ServiceAccountNotFound), Some(0));
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     assert_eq!(scene.fail(FaultReason::Unreachable), None);
     assert_eq!(scene.fail(FaultReason::Unauthorized), Some(0));
 }
@@ -278,7 +278,7 @@ fn a_token_that_is_missing_for_another_reason_is_requested_again() {
 fn a_wrong_review_is_reported_and_triggers_no_more_checks() {
     for wrong in [true, false] {
         let truth = if wrong { FORBIDDEN } else { ALLOWED };
-        let mut scene = Scene::new();
+        let mut scene = AccessStateFixture::new();
         // The review was sent before the first access check and can have been right at that time,
         // so it is no contradiction.
         scene.review(wrong);
@@ -313,7 +313,7 @@ fn a_wrong_review_is_reported_and_triggers_no_more_checks() {
 
 #[test]
 fn one_lagging_server_does_not_discredit_a_review() {
-    let mut scene = Scene::verified();
+    let mut scene = AccessStateFixture::verified();
     scene.pass(20);
     assert_eq!(scene.review(false), Some(0));
     scene.pass(1);

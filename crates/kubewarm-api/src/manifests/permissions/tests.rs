@@ -5,13 +5,13 @@ use crate::{
     manifests::required_permissions::ResourceSet,
     model::{
         AccountPolicyEnforcement, DeclaredTarget, GroupResource, InformerScope, InformerSpec,
-        ManagedFieldsPolicy, ProfileLimits, ProfileMode, ProfileRef, Projection, Resource,
-        SecretData, TargetRequirement, TargetScope,
+        ManagedFieldsPolicy, ProfileRef, Projection, Resource, SecretData, TargetRequirement,
+        TargetScope,
     },
     v1alpha1::CacheProfile,
 };
 use proptest::prelude::*;
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
 const SPEC: &str = "
     targets:
@@ -89,21 +89,19 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> DeclaredPr
         }
     });
     DeclaredProfile {
-        profile: profile.profile.clone(),
-        uid: "u".into(),
-        generation: 1,
-        refused: None,
         service_account: profile.service_account.clone(),
         authors: AccountPolicyEnforcement::Enforced,
-        mode: ProfileMode::Active,
         targets: targets.collect(),
-        warmup_deadline: None,
-        max_staleness: Duration::from_mins(2),
         on_access_lost: profile.on_access_lost,
         reads: profile.reads,
-        limits: ProfileLimits::default(),
-        accepted_at: Duration::ZERO,
+        ..DeclaredProfile::without_targets(profile.profile.clone(), "u".into(), 1)
     }
+}
+
+/// The permissions of `profile` as a file, if the operator watches all namespaces and none has been looked up.
+fn offline(profile: &ValidatedProfile) -> ProfilePermissions {
+    ProfilePermissions::of_profile(profile, &[].into(), &account(), &WatchedNamespaces::Everywhere)
+        .unwrap()
 }
 
 fn parse(text: &str) -> Vec<serde_json::Value> {
@@ -123,13 +121,7 @@ fn index(text: &str) -> Vec<String> {
 
 #[test]
 fn every_namespace_has_the_rules_its_informers_need() {
-    let access = ProfilePermissions::of_profile(
-        &profile(SPEC),
-        &[].into(),
-        &account(),
-        &WatchedNamespaces::Everywhere,
-    )
-    .unwrap();
+    let access = offline(&profile(SPEC));
     let written: Vec<_> = access
         .roles
         .iter()
@@ -180,13 +172,7 @@ fn every_namespace_has_the_rules_its_informers_need() {
 fn manifests_from_a_file_equal_manifests_from_the_cluster() {
     for who in ["", "\n    serviceAccountName: reader"] {
         let profile = profile(&format!("{who}{SPEC}"));
-        let offline = ProfilePermissions::of_profile(
-            &profile,
-            &[].into(),
-            &account(),
-            &WatchedNamespaces::Everywhere,
-        )
-        .unwrap();
+        let offline = offline(&profile);
         let live = ProfilePermissions::for_informers(
             &declared(&profile, &[]),
             &account(),
@@ -308,13 +294,7 @@ fn a_selector_needs_one_cluster_role_and_one_binding_per_namespace() {
     let names: Vec<_> = live.roles.iter().map(|role| role.namespace.as_str()).collect();
     assert_eq!(names, ["", "a", "b"]);
 
-    let offline = ProfilePermissions::of_profile(
-        &profile,
-        &[].into(),
-        &account(),
-        &WatchedNamespaces::Everywhere,
-    )
-    .unwrap();
+    let offline = offline(&profile);
     let text = offline.manifests.unwrap();
     assert!(
         text.starts_with("# Only the cluster knows which namespaces a selector matches"),
@@ -335,13 +315,7 @@ fn a_selector_needs_one_cluster_role_and_one_binding_per_namespace() {
 
 #[test]
 fn texts_and_roles_beyond_their_limits_are_absent_from_the_status() {
-    let mut access = ProfilePermissions::of_profile(
-        &profile(SPEC),
-        &[].into(),
-        &account(),
-        &WatchedNamespaces::Everywhere,
-    )
-    .unwrap();
+    let mut access = offline(&profile(SPEC));
     let status = access.status();
     assert_eq!(status.manifests, access.manifests);
     assert_eq!(status.subject.unwrap(), "system:serviceaccount:kubewarm-system:kubewarm");

@@ -36,7 +36,7 @@ struct Handlers {
 }
 
 /// A read address that forwards all requests to a fake API server, whose responses the test writes.
-struct Scene {
+struct ForwardFixture {
     served: Served,
     server: TcpListener,
     told: Told,
@@ -50,7 +50,7 @@ fn said(token: &str, _: &str) -> fake_reviews::Said {
     }
 }
 
-impl Scene {
+impl ForwardFixture {
     async fn new() -> Self {
         Self::with(|_| ()).await
     }
@@ -101,7 +101,7 @@ impl Scene {
     }
 }
 
-impl Scene {
+impl ForwardFixture {
     /// The number of further requests that kubewarm would forward for the caller now.
     async fn free_slots(&self) -> usize {
         let bearer = [("authorization", &b"Bearer of-the-caller"[..])];
@@ -140,7 +140,7 @@ const CLOSE: &str = "Connection: close\r\n";
 
 #[tokio::test]
 async fn a_forwarded_request_has_the_callers_credentials_and_none_of_the_operator() {
-    let scene = Scene::new().await;
+    let scene = ForwardFixture::new().await;
     let post = "POST /profiles/a/p/api/v1/namespaces/n/pods/x/proxy/y?a=b%20c";
     let headers = format!("{CLOSE}X-Remote-User: admin\r\nImpersonate-User: jane\r\n");
     let asked = request(post, &headers, "body");
@@ -171,7 +171,7 @@ async fn a_forwarded_request_has_the_callers_credentials_and_none_of_the_operato
 
 #[tokio::test]
 async fn requests_without_a_valid_bearer_token_are_not_forwarded() {
-    let scene = Scene::new().await;
+    let scene = ForwardFixture::new().await;
     for (line, headers, code) in [
         ("POST /api/v1/pods", "", "403"),
         ("GET /logs", "Authorization: Basic Z29vZA==\r\n", "403"),
@@ -204,7 +204,7 @@ async fn requests_without_a_valid_bearer_token_are_not_forwarded() {
 #[tokio::test]
 async fn a_body_that_proves_too_large_is_not_sent_completely() {
     const PART: usize = 1 << 20;
-    let scene = Scene::new().await;
+    let scene = ForwardFixture::new().await;
     let io = TokioIo::new(scene.served.tls("h2").await.unwrap());
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
     let connection = tokio::spawn(connection);
@@ -232,7 +232,7 @@ async fn a_body_that_proves_too_large_is_not_sent_completely() {
 
 #[tokio::test]
 async fn a_response_is_passed_through_while_it_is_written() {
-    let scene = Scene::new().await;
+    let scene = ForwardFixture::new().await;
     let mut caller = scene.served.tls("http/1.1").await.unwrap();
     let asked = request("GET /api/v1/pods?watch=true", "", "");
     caller.write_all(asked.as_bytes()).await.unwrap();
@@ -252,7 +252,7 @@ async fn a_response_is_passed_through_while_it_is_written() {
 
 #[tokio::test]
 async fn a_write_is_recorded_before_its_response_is_sent() {
-    let scene = Scene::new().await;
+    let scene = ForwardFixture::new().await;
     let asked = request("PUT /api/v1/namespaces/n/pods/x", "Accept-Encoding: gzip\r\n", "{}");
     let mut caller = scene.served.tls("http/1.1").await.unwrap();
     caller.write_all(asked.as_bytes()).await.unwrap();
@@ -288,7 +288,7 @@ async fn a_write_is_recorded_before_its_response_is_sent() {
 
 #[tokio::test]
 async fn an_unreachable_api_server_is_reported_and_no_request_is_repeated() {
-    let scene = Scene::new().await;
+    let scene = ForwardFixture::new().await;
     let asked = request("DELETE /api/v1/namespaces/n/pods/x", CLOSE, "");
     let (answer, ()) = tokio::join!(scene.served.say(&asked), async {
         let _gone = scene.next(0).await;
@@ -298,7 +298,7 @@ async fn an_unreachable_api_server_is_reported_and_no_request_is_repeated() {
         !answer.to_lowercase().contains("retry-after"),
         "the deletion can have succeeded: {answer}"
     );
-    let Scene { served, server, .. } = scene;
+    let ForwardFixture { served, server, .. } = scene;
     drop(server);
     let answer = served.say(&asked).await;
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");

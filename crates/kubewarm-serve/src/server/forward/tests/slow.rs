@@ -4,7 +4,7 @@ use super::*;
 
 /// Connects over HTTP/2. The client's flow-control window for each response has `bytes` bytes.
 async fn taking(
-    scene: &Scene,
+    scene: &ForwardFixture,
     bytes: u32,
 ) -> (http2::SendRequest<String>, JoinHandle<hyper::Result<()>>) {
     let io = TokioIo::new(scene.served.tls("h2").await.unwrap());
@@ -16,7 +16,7 @@ async fn taking(
 
 #[tokio::test]
 async fn an_unread_response_keeps_its_slot_until_the_connection_is_closed() {
-    let scene = Scene::with(|limits| {
+    let scene = ForwardFixture::with(|limits| {
         limits.part_timeout = Duration::from_secs(3);
         limits.check_interval = Duration::from_millis(100);
     })
@@ -53,7 +53,7 @@ async fn an_unread_response_keeps_its_slot_until_the_connection_is_closed() {
 
 #[tokio::test]
 async fn an_event_is_delivered_completely_before_the_next_one() {
-    let scene = Scene::new().await;
+    let scene = ForwardFixture::new().await;
     let (mut sender, _connection) = taking(&scene, 1 << 20).await;
     let asked = http::Request::get("https://kubewarm.ops.svc/api/v1/pods?watch=true")
         .header(header::AUTHORIZATION, "Bearer of-the-caller")
@@ -76,7 +76,7 @@ async fn an_event_is_delivered_completely_before_the_next_one() {
 
 #[tokio::test]
 async fn a_request_that_the_api_server_rejects_releases_its_permit() {
-    let scene = Scene::new().await;
+    let scene = ForwardFixture::new().await;
     let all = scene.free_slots().await;
     // The client's flow-control window is 0, so the client reads no byte of the response's body.
     let (mut sender, _connection) = taking(&scene, 0).await;

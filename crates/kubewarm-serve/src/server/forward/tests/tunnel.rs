@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_tunnel_opens_only_after_101_and_lasts_until_either_end_closes() {
-    let scene = Scene::new().await;
+    let scene = ForwardFixture::new().await;
     let upgrade = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n";
     let asked = request("POST /api/v1/namespaces/n/pods/x/exec?command=a", upgrade, "");
     let mut caller = scene.served.tls("http/1.1").await.unwrap();
