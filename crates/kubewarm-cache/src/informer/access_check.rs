@@ -8,23 +8,25 @@ use kubewarm_client::fetch_namespace_existence;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Time limit for each request of an access check. It is shorter than the API server's own limit of
-/// 60 s, so that the check ends sooner.
+/// Time limit for each request of an access check. The API server itself would end a slow request
+/// only after 60 s.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// `timeoutSeconds` of the check's watch. kubewarm closes the watch when the response headers have
 /// arrived.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(1);
-/// A resource version that every cluster has compacted, for a check whose list returned no version.
-/// The API server authorizes a watch from this version, and then rejects it with 410.
+/// Resource version from which an access check watches if its list returned no version.
+///
+/// Every cluster has compacted version 1. The API server authorizes a watch from this version, and
+/// then rejects the watch with 410.
 const COMPACTED_VERSION: u64 = 1;
 
-/// What the API server's response to a request shows about the identity's permission.
+/// Result of one request of an access check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessDecision {
     /// The API server authorized the request.
     Allowed,
-    /// The API server rejected the identity ([`FaultReason::is_access_denied`]), or the namespace
-    /// does not exist.
+    /// The identity has no access ([`FaultReason::is_access_denied`]), or the namespace does not
+    /// exist.
     Refused(RequestFault),
     /// The response does not show whether the identity is permitted: a timeout, a 5xx, or a
     /// resource that the API server does not serve.
@@ -46,17 +48,17 @@ pub struct AccessCheck {
 }
 
 impl AccessCheck {
-    /// Lists the metadata of one object, and opens a watch from the list's version. Both use the
-    /// informer's path and selectors.
+    /// Lists the metadata of one object, and opens a watch from the list's version. Both requests
+    /// have the informer's path and selectors.
     ///
-    /// After a rejected list, kubewarm still tries the watch, because RBAC can grant either verb
-    /// alone. After an undecided list, kubewarm skips the watch.
+    /// If the list is `Refused`, kubewarm still sends the watch, because RBAC can grant either verb
+    /// alone. If the list is `Undecided`, kubewarm sends no watch.
     ///
     /// # Cost
     ///
     /// Two requests of at most 20 s each. After a 401 or 403 in a namespace, a third request checks
-    /// whether the namespace exists. kubewarm sends no request for a key that kubewarm itself
-    /// rejects.
+    /// whether the namespace exists. For a key with an invalid namespace or a forbidden Secret
+    /// payload, kubewarm sends no request.
     pub async fn run(client: &Arc<kube::Client>, key: &InformerKey, check: NamespaceCheck) -> Self {
         let sent = Instant::now();
         let list_watch = match ListWatch::new(client, key) {

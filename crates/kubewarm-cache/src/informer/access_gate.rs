@@ -1,33 +1,32 @@
-//! The access verifier's decision whether an informer can send requests and serve reads.
+//! The decision of the access checker: whether an informer can send requests and serve reads.
 
 use super::{AccessLoss, InformerFault};
 use jiff::Timestamp;
 use kubewarm_api::model::{FaultReason, RequestFault, Verb};
 use tokio::time::Instant;
 
-/// The access state of one informer. The access verifier writes it. The informer's task and the
-/// readers of its store obey it.
+/// Whether one informer has access. The access checker writes this state. The informer's task and
+/// the readers of its store read it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AccessGate {
     /// Why the informer is blocked; `None` while it is not blocked.
     closed: Option<InformerFault>,
     /// Number of times that the informer has lost access.
     pub(super) losses: u64,
-    /// Number of times that the informer has lost access because the API server rejected its
-    /// identity.
+    /// Number of times that the informer has lost access because its identity was rejected.
     ///
-    /// If the list in the store was requested in an earlier epoch, the store stays blocked after
-    /// access returns, until a relist completes. Clients of a profile with `ServeStale` can still
-    /// read it.
+    /// A store whose list was requested in an earlier epoch stays blocked after access returns. A
+    /// complete relist unblocks the store. Clients of a profile with `ServeStale` can still read a
+    /// blocked store.
     pub(super) epoch: u64,
     /// When the last loss of access began.
     loss: Option<AccessLoss>,
-    /// When the access verifier last reported a loss of access.
+    /// When the access checker last reported a loss of access.
     closed_at: Option<Instant>,
-    /// When the access verifier last ended a loss of access.
+    /// When the access checker last confirmed access after a loss.
     opened_at: Option<Instant>,
-    /// Number of times that the access verifier confirmed access after a loss, or after the API
-    /// server rejected a request of the informer itself.
+    /// Number of times that the access checker confirmed access. The access checker confirms access
+    /// after a loss, or after the API server rejected one of the informer's own requests.
     pub(super) returns: u64,
 }
 
@@ -40,8 +39,8 @@ impl AccessGate {
         self.closed.as_ref()
     }
 
-    /// Returns the loss of access that blocks a store whose list was requested in `epoch`
-    /// `listed_in`. `None` if no loss blocks the store.
+    /// Returns the loss of access that blocks the store, or `None` if the store is not blocked.
+    /// `listed_in` is the value of `epoch` when the store's list was requested.
     pub(super) fn loss(&self, listed_in: Option<u64>) -> Option<AccessLoss> {
         let is_outdated = listed_in.is_some_and(|epoch| epoch != self.epoch);
         self.loss.filter(|_| self.is_closed() || is_outdated)
@@ -53,17 +52,20 @@ impl AccessGate {
         self.closed_at.is_none_or(|closed| sent > closed)
     }
 
-    /// Whether a rejection at `at` happened after the last return of access. An earlier rejection
-    /// is obsolete.
+    /// Whether a rejection at `at` happened after the access checker last confirmed access. An
+    /// earlier rejection is obsolete.
     pub(super) fn is_since_return(&self, at: Instant) -> bool {
         self.opened_at.is_none_or(|opened| at > opened)
     }
 
-    /// Records a loss of access and returns whether the loss is new.
+    /// Records a loss of access.
     ///
-    /// Either the API server rejected the identity, or the last confirmation of access is too old
-    /// ([`FaultReason::Unverified`]). Only a rejection starts a new epoch. `listed_in` is the epoch
-    /// of the store's complete list, or `None` without a complete list.
+    /// Returns `true` if the informer had access before. Also returns `true` if its access was only
+    /// unconfirmed before ([`FaultReason::Unverified`]), and its identity is rejected now.
+    ///
+    /// A rejected identity increases `epoch`, an unconfirmed access does not. `listed_in` is the
+    /// value of `epoch` when the store's complete list was requested, or `None` without a complete
+    /// list.
     pub(super) fn close(
         &mut self,
         verb: Verb,
@@ -124,8 +126,7 @@ mod tests {
         gate.open();
         assert_eq!(gate.loss(Some(0)), Some(first), "the list precedes the loss");
         assert!(gate.loss(Some(1)).is_none() && gate.loss(None).is_none());
-        // Access is lost again before the relist, so the loss still has the start of the first
-        // loss.
+        // Access is lost again before a relist, so `loss` still returns the first loss.
         close(&mut gate, FaultReason::Unverified, Some(0));
         assert_eq!((gate.loss(Some(0)), gate.losses, gate.epoch), (Some(first), 2, 1));
     }

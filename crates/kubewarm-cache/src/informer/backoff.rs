@@ -1,5 +1,5 @@
-//! Computes the delay after a failed request: exponential, random, and at least the server's
-//! `Retry-After`.
+//! Computes the delay after a failed request. The delay grows exponentially, has a random part, and
+//! respects a `Retry-After` of up to 120 s.
 
 use std::time::Duration;
 
@@ -29,13 +29,15 @@ impl RetryBackoff {
     /// Counts a failure and returns the delay before the next attempt.
     ///
     /// `retry_after` is the response's `Retry-After`, and `spread` is a random number in
-    /// `0.0..1.0`. Without `Retry-After`, the delay doubles with each failure, from one unit up to
-    /// 30 units. `spread` then shortens the delay by up to a quarter.
+    /// `0.0..1.0`. A unit is the first delay, one second in production.
     ///
-    /// With `Retry-After`, the delay is that value (at most 120 s) plus a random part, and at least
-    /// the delay without `Retry-After`. The random part is up to a quarter of the value, or up to
-    /// one unit if a unit is longer. It keeps clients with the same `Retry-After` from retrying at
-    /// the same time.
+    /// Without `Retry-After`, the delay doubles with each failure, from one unit up to 30 units.
+    /// `spread` then shortens the delay by up to a quarter.
+    ///
+    /// With `Retry-After`, the delay is that value (at most 120 s) plus a random part. The random
+    /// part is up to a quarter of the value, or up to one unit if a unit is longer. So clients with
+    /// the same `Retry-After` do not retry at the same time. The delay is never shorter than
+    /// without `Retry-After`.
     pub(super) fn record_failure(
         &mut self,
         retry_after: Option<Duration>,

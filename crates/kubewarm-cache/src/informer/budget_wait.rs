@@ -1,36 +1,41 @@
-//! Pauses a list whose profiles all exceed their limits, until the controller stops the informer or
-//! the usage falls.
+//! Pauses a list while all its profiles exceed their limits on memory or objects. The pause ends
+//! when the usage falls or the controller stops the informer.
 
 use super::task::InformerTask;
 use kubewarm_api::model::{FaultReason, RequestFault, UsageMeter};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
-/// Number of bytes that a list receives between two comparisons with the limits of its profiles.
+/// Number of bytes that a list receives before kubewarm compares the usage of its profiles with
+/// their limits again.
 ///
-/// The number is small because several lists of one profile can run at once, and together they must
-/// not exceed its limit by much.
+/// The number is small because several lists of one profile can run together. Their sum must not
+/// exceed the profile's limit by much.
 const COMPARED_BYTES: usize = 1 << 20;
-/// An object with fewer bytes counts as this number of bytes. So a list receives at most 64 objects
-/// between two comparisons.
+/// Minimum number of bytes that each object adds to the count of [`COMPARED_BYTES`]. So kubewarm
+/// compares the usage with the limits at least once per 64 objects.
 const OBJECT_BYTES: usize = COMPARED_BYTES / 64;
-/// Interval at which a paused list checks whether it can continue. The controller decides within
-/// about 100 ms.
+/// Interval at which a paused list checks whether its profiles are within their limits again. The
+/// controller needs about 100 ms to stop an informer that exceeds its limits.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Maximum pause of a list. A longer pause means that the controller is stuck, and other lists need
-/// the list slot.
+/// Maximum pause of a list. The paused list occupies a list slot that other lists need. A longer
+/// pause means that the controller is stuck.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
-/// Timeout of the request for the number of objects, long enough for a busy server. The list is
-/// paused meanwhile. Without the number, kubewarm cannot report which limit would be enough.
+/// Timeout of the request for the total number of objects, long enough for a busy API server. The
+/// list is paused during this request. Without the number, kubewarm cannot report a sufficient
+/// limit.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl InformerTask {
     /// Pauses a list while every profile that declares the informer exceeds its limits. Returns
-    /// whether the list paused; the caller then restarts its own time limits.
+    /// `true` if the list paused. The caller then restarts its own time limits.
     ///
-    /// `bytes` is the size of the object that was just applied. The method compares with the limits
-    /// once per MiB. When a limit is first exceeded, it requests the number of objects and then
-    /// notifies the controller. The controller stops an informer that does not fit into the limits.
+    /// `bytes` is the size of the object that was just applied. The method compares the usage of
+    /// the profiles with their limits once per MiB.
+    ///
+    /// When the usage first exceeds a limit, the method requests the total number of objects. It
+    /// then notifies the controller. The controller stops an informer that does not fit into the
+    /// limits.
     ///
     /// # Errors
     ///
@@ -58,8 +63,8 @@ impl InformerTask {
         Ok(has_waited)
     }
 
-    /// Requests the number of objects from the API server, unless the status already has it. The
-    /// API server does not report the number for lists with a selector.
+    /// Requests the informer's total number of objects from the API server, unless the status
+    /// already contains this number. The API server does not report it for lists with a selector.
     async fn fetch_object_count(&self) {
         if self.informer.status().report.expected.is_some() {
             return;

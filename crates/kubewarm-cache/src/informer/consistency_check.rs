@@ -1,5 +1,5 @@
 //! Consistency checks: an informer periodically compares its store with a list, because a watch
-//! cannot show that it left out an event.
+//! that misses an event looks like a healthy watch.
 //!
 //! The list has the exact resource version of the store, so changes during the check have no
 //! effect. A check compares only names, UIDs and resource versions.
@@ -22,8 +22,8 @@ pub enum ConsistencyResult {
     Equal,
     /// The store differs from the list. The informer relists.
     Different,
-    /// No comparison was possible: an object is undecodable, resource versions have no order, or
-    /// the API server cannot list at the store's resource version.
+    /// No comparison was possible. Either an object is undecodable, or resource versions have no
+    /// order, or the API server cannot list at the store's resource version.
     Skipped,
     /// The API server did not respond to the list, or rejected it.
     Failed,
@@ -128,8 +128,8 @@ impl ConsistencyResult {
     }
 
     fn failed(fault: &RequestFault) -> Self {
-        // The API server cannot list at the store's version: it no longer keeps the version, or
-        // does not support such lists.
+        // The API server no longer keeps the store's version, or does not support a list at an
+        // exact version.
         if matches!(fault.reason(), FaultReason::Gone | FaultReason::Unsupported) {
             return Self::Skipped;
         }

@@ -52,16 +52,16 @@ impl ObjectDecoder {
 
     /// Reads the metadata of `json`, and copies the object without `apiVersion` and `kind`.
     ///
-    /// The copy omits `metadata.managedFields` unless the projection keeps it. From a Secret's
+    /// The copy omits `metadata.managedFields` unless the profile keeps them. From a Secret's
     /// metadata, the copy also omits the annotation in which `kubectl apply` repeats the payload.
     ///
     /// The copy omits `apiVersion` and `kind`, because watch events contain them but typed lists do
-    /// not. The read API adds both again.
+    /// not. kubewarm adds both fields to its responses again.
     ///
     /// # Errors
     ///
-    /// [`UndecodableObject`] if the object is not valid JSON, has no name, or has a label that is not a
-    /// string.
+    /// [`UndecodableObject`] if the object is not valid JSON, has no name, or has a label that is
+    /// not a string.
     ///
     /// # Cost
     ///
@@ -250,7 +250,7 @@ mod tests {
             let rejected = metadata_of_a_secret(&json(&annotations)).unwrap_err();
             assert_eq!(&*rejected.object, "a");
         }
-        // The decoder removes the annotation only from Secrets.
+        // For resources other than Secrets, the decoder keeps the last-applied annotation.
         let pods = json(&format!(r#"{{"{REPEATED}":"x"}}"#));
         assert!(decode(&pods, ManagedFieldsPolicy::Drop).unwrap().1.contains(REPEATED));
     }
@@ -280,7 +280,7 @@ mod tests {
             with.insert(at, (REPEATED.to_owned(), repeated));
             let body = metadata_of_a_secret(&json(&members(&with))).unwrap();
             prop_assert!(!body.contains(REPEATED));
-            // Both are equal except for white space around the removed annotation.
+            // The decoded Secret equals the Secret without the annotation, except for white space.
             let packed = |text: &str| text.replace([' ', '\n', '\t'], "");
             prop_assert_eq!(packed(&body), packed(&json(&plain)));
             for member in &plain {

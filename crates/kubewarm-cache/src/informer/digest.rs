@@ -52,7 +52,7 @@ impl ObjectSetDigest {
         self.objects
     }
 
-    /// Whether both digests are equal. Both must have the same hash keys.
+    /// Whether the two digests are equal. The digests must have the same hash keys.
     pub(super) fn matches(&self, other: &Self) -> bool {
         (self.objects, self.sum) == (other.objects, other.sum)
     }
@@ -72,16 +72,17 @@ impl ObjectSetDigest {
         Ok(())
     }
 
-    /// Requests `part` of a list as metadata, and adds each object of the response to the digest.
-    /// Holds one object in memory at a time.
+    /// Requests the metadata of the objects in `part` of a list, and adds each object to the
+    /// digest. Holds one object in memory at a time.
     ///
     /// `at` is the exact resource version to list, or `None` for a consistent read.
     ///
     /// # Errors
     ///
-    /// The errors of [`request::open`]; [`FaultReason::Malformed`] for an incomplete list;
-    /// [`FaultReason::TooLarge`] if the metadata of one object exceeds 16 MiB;
-    /// [`FaultReason::TimedOut`] if the response does not end within `within`.
+    /// - The errors of [`request::open`].
+    /// - [`FaultReason::Malformed`] for an incomplete list.
+    /// - [`FaultReason::TooLarge`] if the metadata of one object exceeds 16 MiB.
+    /// - [`FaultReason::TimedOut`] if the response does not end within `within`.
     pub(super) async fn add_page(
         &mut self,
         of: &ListWatch,
@@ -130,8 +131,9 @@ mod tests {
             &[base[0], ("b", "y", "u3", "4")],
             &[base[0], ("b", "z", "u2", "4")],
             &[base[0], ("c", "y", "u2", "4")],
-            // Namespace and name of `base[0]` are `a` and `x`. Here they join to the same text
-            // `ax`, so only the boundary between them differs.
+            // `base[0]` has namespace `a` and name `x`. This object has no namespace and the name
+            // `ax`. Both concatenate to `ax`, so the digest must also depend on the boundary
+            // between both fields.
             &[("", "ax", "u1", "3"), base[1]],
         ] {
             assert!(!digest.matches(&of(&keys, other)), "{other:?}");

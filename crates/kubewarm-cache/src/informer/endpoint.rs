@@ -1,5 +1,5 @@
-//! Builds all API server requests of informers, and rejects keys for which kubewarm must not send
-//! requests.
+//! Builds all API server requests of informers. Rejects informers that request forbidden Secret
+//! payloads, or a namespace with an invalid name.
 
 use http::{Request, header};
 use kubewarm_api::model::{
@@ -53,13 +53,13 @@ impl ListPart<'_> {
 impl InformerEndpoint {
     /// # Errors
     ///
-    /// [`FaultReason::Forbidden`] for a key that requests one of these:
+    /// [`FaultReason::Forbidden`] if `key` has one of these faults:
     ///
-    /// - The payload of Secrets without `secretData: Allow`.
-    /// - A namespace whose name is invalid, and could change the request's path.
+    /// - It requests the payload of Secrets without `secretData: Allow`.
+    /// - It has an invalid namespace name, which could change the request's path.
     ///
-    /// The CRD schema and the profile parser already reject both. This function checks again, after
-    /// kubewarm has resolved the profile's resource.
+    /// The CRD schema and the profile parser already reject such profiles. This function checks
+    /// again, after kubewarm has resolved the profile's resource.
     pub(super) fn new(key: &InformerKey) -> Result<Self, RequestFault> {
         let forbidden = |message: String| Err(RequestFault::new(FaultReason::Forbidden, message));
         if key.is_guarded() {
@@ -119,9 +119,10 @@ impl InformerEndpoint {
         self.get(&part.query(), &self.accept_list)
     }
 
-    /// Builds a request that lists the metadata of one object. If the informer fetches full objects
-    /// other than Secrets, the request accepts a full object, too, because some servers do not
-    /// support metadata responses.
+    /// Builds a request that lists the metadata of one object.
+    ///
+    /// If the informer fetches full objects other than Secrets, the request also accepts a full
+    /// object. Some servers do not support metadata responses.
     pub(super) fn one(&self) -> Request<Vec<u8>> {
         self.get("&limit=1", &self.accept_one)
     }
@@ -142,7 +143,7 @@ impl InformerEndpoint {
     }
 
     /// Builds a watch of the changes after resource version `from`, with bookmarks. `lasting` is
-    /// its `timeoutSeconds`.
+    /// the watch's `timeoutSeconds`.
     pub(super) fn watch(&self, from: &ResourceVersion, lasting: Duration) -> Request<Vec<u8>> {
         let query = format!(
             "&watch=1&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
@@ -153,7 +154,7 @@ impl InformerEndpoint {
     }
 
     /// Builds a streaming list: a watch that first sends all objects and a bookmark, then sends
-    /// changes. `lasting` is its `timeoutSeconds`.
+    /// changes. `lasting` is the watch's `timeoutSeconds`.
     pub(super) fn stream(&self, lasting: Duration) -> Request<Vec<u8>> {
         let query = format!(
             "&watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
@@ -177,8 +178,8 @@ impl InformerEndpoint {
             headers.insert(header::ACCEPT, value);
         }
         // Request no compression, because in a cluster network, receiving a list takes less time
-        // than decompressing it. Kubernetes 1.37 would compress watches, too, each event
-        // separately.
+        // than decompressing it. An API server of Kubernetes 1.37 would also compress each watch
+        // event separately.
         headers.insert(header::ACCEPT_ENCODING, header::HeaderValue::from_static("identity"));
         request
     }
@@ -228,7 +229,8 @@ mod tests {
         ];
         for request in lists.into_iter().chain(others) {
             let accept = request.headers()[header::ACCEPT].to_str().unwrap();
-            // A second media type would allow the API server to return full objects.
+            // Each request must accept only metadata. With a second media type, the API server
+            // could return full objects.
             assert!(accept.starts_with("application/json;as=PartialObject"), "{accept}");
             assert!(!accept.contains(','), "{accept}");
         }

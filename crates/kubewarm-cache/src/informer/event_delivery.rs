@@ -105,8 +105,8 @@ impl InformerTask {
         let version = item.version.clone();
         if self.informer.status().is_replay(version.as_ref()) {
             // The store has reached the event's version but lacks the object. Either the event
-            // arrived out of order, or it repeats a change of an object that was deleted later. End
-            // the watch, because kubewarm cannot distinguish the two.
+            // arrived out of order, or the object was deleted after this version. kubewarm cannot
+            // distinguish both cases, so end the watch.
             if !self.informer.reader.contains(&item.namespace, &item.name) {
                 return Some(WatchStreamEnd::OutOfOrder);
             }
@@ -138,7 +138,7 @@ impl InformerTask {
     }
 
     /// Records an applied event in the status and the metrics. Notifies the controller if the
-    /// controller reads this store itself.
+    /// controller itself reads this store, such as the store of namespaces.
     fn record_event(
         &mut self,
         kind: UpstreamEventType,

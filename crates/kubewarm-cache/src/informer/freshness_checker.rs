@@ -4,14 +4,15 @@
 //! The check sends a consistent read, which returns the API server's current resource version. The
 //! store passes the check in one of two ways:
 //!
-//! - An event or a bookmark brings the store to that version.
+//! - An event or a bookmark brings the store to the returned version.
 //! - The store has the same objects in the same versions as the read. Then no object has changed
-//!   between the store's version and the read.
+//!   between the store's version and the returned version.
 //!
-//! The second way exists because resource versions are global to etcd: changes of other resources
-//! increase them, and a watch without events receives a bookmark only once a minute. kubewarm
-//! compares a store of at most 200 objects with the read. For a larger store, the informer sends a
-//! probe (a second, short watch), which takes about 2 s.
+//! The second way exists because resource versions are global to etcd. Changes of other resources
+//! increase the version, but a watch without events receives a bookmark only once a minute.
+//!
+//! kubewarm compares a store of at most 200 objects with the read. For a larger store, the informer
+//! sends a probe (a second, short watch), which takes about 2 s.
 
 use super::{
     InformerReports, digest::ObjectSetDigest, endpoint::ListPart, list_watch::ListWatch,
@@ -33,7 +34,8 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Interval at which a freshness check reads the store's version. An event usually arrives within a
 /// few milliseconds.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Delay before the informer of a small store sends a probe, if its watch stays silent.
+/// Delay of the probe (a second, short watch) for a store of at most 200 objects. The informer
+/// sends the probe only if its own watch stays silent for this time.
 const PROBE_DELAY: Duration = Duration::from_millis(100);
 /// Maximum number of concurrent freshness checks. Each check uses one connection for at most 3 s;
 /// further checks wait.
@@ -50,11 +52,11 @@ pub struct FreshnessCheck {
     newest: ResourceVersion,
 }
 
-/// How long a result stays cached. A reader accepts a result only if its request was sent after the
-/// reader began to wait.
+/// How long the result of a freshness check stays cached. A reader accepts only a result whose
+/// request was sent after the reader began to wait.
 const RESULT_TTL: Duration = Duration::from_secs(10);
-/// Maximum number of cached results. It exceeds the number of concurrent checks, so readers that
-/// still wait find their result.
+/// Maximum number of cached results of freshness checks. More results than concurrent checks are
+/// cached, so readers that still wait find their result.
 const MAX_RESULTS: u64 = 1_024;
 
 /// Runs freshness checks, at most one per store at a time. Cheap to clone.
@@ -64,16 +66,16 @@ pub struct FreshnessChecker {
     buckets: NamespaceBuckets,
     permits: Arc<Semaphore>,
     results: ExpiringCache<InformerKey, FreshnessCheck>,
-    /// Runs each check to its end, even if its reader gives up.
+    /// Runs each check to its end, even if the client that waits for the check disconnects.
     runtime: Handle,
 }
 
 impl FreshnessCheck {
     /// Whether a snapshot of the store at `version` contains every change made before the check.
     ///
-    /// True for the version that passed the check, and for the API server's version at that time
-    /// and every later version. A version between these two can have been outdated when the check
-    /// was sent.
+    /// Returns `true` if `version` is the store's version that passed the check. Also returns
+    /// `true` if `version` is at least the API server's version during the check. A version between
+    /// both can have been outdated when the check was sent.
     #[must_use]
     pub fn is_valid_for(&self, version: Option<&ResourceVersion>) -> bool {
         version.is_some_and(|version| *version == self.stored || *version >= self.newest)
@@ -99,14 +101,15 @@ impl FreshnessChecker {
     /// - [`FaultReason::TimedOut`] if the watch does not reach the API server's version in time.
     /// - [`FaultReason::Throttled`] if no request is permitted in time by the namespace's rate
     ///   limit, or by the limit on concurrent freshness checks.
-    /// - [`FaultReason::Unverified`] if no watch updates the store: it is paused, blocked or not listed
-    ///   yet.
+    /// - [`FaultReason::Unverified`] if no watch updates the store, because the store is paused,
+    ///   blocked or not listed yet.
     ///
     /// # Cost
     ///
-    /// One request, shared by all readers that came before it was sent. For a store of up to 200
-    /// objects, it returns a page of metadata. For a larger store, it returns one object, and a
-    /// probe of about 2 s follows. A check takes at most 3 s.
+    /// One request for all readers that begin to wait before kubewarm sends it. For a store of up
+    /// to 200 objects, the request lists the metadata of all objects. For a larger store, the
+    /// request lists one object, and a probe (a second, short watch) of about 2 s follows. A check
+    /// takes at most 3 s.
     pub async fn check(
         &self,
         key: &InformerKey,
@@ -139,8 +142,9 @@ impl FreshnessChecker {
         let within = deadline.saturating_duration_since(sent);
         let (newest, all) = fetch_newest_version(list_watch, is_small, within).await?;
         if before.is_some_and(|before| newest.is_older_than(&before)) {
-            // The store is newer than the API server's response. Either resource versions went
-            // back, or this API server lags behind. A probe shows which.
+            // The store is newer than the API server's response. Either an etcd restore lowered
+            // resource versions, or this API server lags behind. Send a probe (a second, short
+            // watch), which shows the reason.
             informer.probe.notify_one();
             return Err(not_reached());
         }
@@ -215,8 +219,8 @@ async fn fetch_newest_version(
 }
 
 impl SharedInformer {
-    /// Returns the passed check if the store has reached `newest`, or if its objects equal the
-    /// digest `all`. The check's request was sent at `sent`.
+    /// Returns the passed check if the store has reached version `newest`, or if the digest of the
+    /// store's objects equals `all`. The check's request was sent at `sent`.
     fn confirm(
         &self,
         sent: Instant,
@@ -226,8 +230,8 @@ impl SharedInformer {
         if !self.get_summary().is_kept_current() {
             return None;
         }
-        // Lock the sink until the confirmation is recorded, so that the informer's task cannot
-        // purge the store before.
+        // Lock the sink until the confirmation is recorded. Otherwise, the informer's task could
+        // purge the store after the comparison, and this method would confirm an empty store.
         let no_writer = self.sink.lock();
         let mut stored = self.reader.version()?;
         let has_reached = stored >= *newest;

@@ -20,8 +20,8 @@ const FIRST: u32 = 8;
 /// Latencies of the last 4 to 5 minutes, in at most five slices of less than 200 bytes each. The
 /// oldest slice comes first.
 ///
-/// A quantile from 256 µs to 134 s is at least its true value and at most √2 times as long. No
-/// quantile exceeds the largest recorded latency.
+/// A returned quantile from 256 µs to 134 s is at least the true quantile, and at most √2 times the
+/// true quantile. No quantile exceeds the largest recorded latency.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LatencyWindow(VecDeque<LatencySlice>);
 
@@ -61,7 +61,7 @@ impl LatencyWindow {
     ///
     /// # Cost
     ///
-    /// 200 additions of counts.
+    /// At most 200 additions: 40 buckets of each of five slices.
     pub(super) fn quantiles(&self, now: Instant) -> Option<LatencyQuantiles> {
         let mut sums = [0_u64; BUCKETS];
         let mut largest = 0;

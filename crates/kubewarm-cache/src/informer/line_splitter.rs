@@ -1,5 +1,5 @@
-//! Splits a watch response into lines while the bytes arrive. Of a line above the size limit, it
-//! returns only the first bytes, as `list_splitter.rs` does for items.
+//! Splits a watch response into lines while the bytes arrive. For a line above the size limit, the
+//! splitter returns only the line's first bytes.
 
 use super::list_splitter::{HEAD, SplitItem, keep};
 use memchr::memchr;

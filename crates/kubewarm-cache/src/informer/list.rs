@@ -22,8 +22,8 @@ use tokio::time::{Instant, timeout_at};
 /// that are absent from the list.
 pub(super) struct AppliedList {
     pub(super) version: ResourceVersion,
-    /// The open watch that delivered a streaming list and continues with changes. `None` after any
-    /// other strategy.
+    /// The open watch of a streaming list, which continues with changes. `None` if the list was not
+    /// a streaming list.
     pub(super) stream: Option<WatchStream>,
 }
 
@@ -55,7 +55,7 @@ impl InformerTask {
         }
         let tuning = self.informer.tuning(InformerSettings::clone);
         let shared = Arc::clone(&self.shared);
-        // Choose the strategies before taking a list slot: `order` can request the API server's
+        // Choose the strategies before taking a list slot. `order` can request the API server's
         // version, and a slow response must not occupy a slot.
         let mut order = shared
             .list_methods
@@ -172,7 +172,8 @@ impl InformerTask {
     }
 
     /// Lists in pages. If the continue token expires, lists the whole resource instead, as
-    /// client-go does. A new token would mix objects of two resource versions in one store.
+    /// client-go does. A list that continues with a new token would mix objects of two resource
+    /// versions.
     async fn list_pages(
         &mut self,
         replace_policy: ReplacePolicy,
@@ -216,7 +217,7 @@ impl InformerTask {
         received
     }
 
-    /// Records the duration and the outcome of a list or one page of it.
+    /// Records the duration and the outcome of a whole list or of one page.
     pub(super) fn count_list<T>(&self, received: &Result<T, ListError>, started: Instant) {
         let took = started.elapsed();
         let outcome = if received.is_ok() {
@@ -300,9 +301,10 @@ impl InformerTask {
         }
     }
 
-    /// Returns an error if the list is older than the store. Without a version in `meta`, the check
-    /// passes: the API server sends the version before the items of built-in kinds, but after the
-    /// items of custom resources.
+    /// Returns an error if the list is older than the store. Returns `Ok` if `meta` has no version.
+    ///
+    /// The API server sends the version of built-in kinds before the items. It sends the version of
+    /// custom resources after the items.
     fn refuse_older(&self, meta: &ListMetadata) -> Result<(), ListError> {
         match ResourceVersion::parse(&meta.resource_version) {
             Some(listed) => self.refuse_rollback(&listed),
@@ -325,8 +327,8 @@ impl InformerTask {
     }
 }
 
-/// Whether `fault` shows that this strategy does not work for the resource. Any other fault would
-/// affect every strategy.
+/// Whether `fault` shows that the strategy `method` does not work for the resource. Any other fault
+/// would affect every strategy.
 fn needs_other_method(method: ListMethod, fault: &RequestFault) -> bool {
     match method {
         ListMethod::List => matches!(fault.reason(), FaultReason::TimedOut | FaultReason::TooLarge),

@@ -12,9 +12,11 @@ use tokio::sync::oneshot;
 /// A limited number of permits to list. Cheap to clone.
 ///
 /// A namespace cannot use more permits than its limit, and a profile no more than its
-/// `maxConcurrentLists`. So slow lists of one namespace do not delay the lists of others. Within a
-/// profile, the target with the highest priority comes first. Otherwise, the informer that has
-/// waited longest comes first.
+/// `maxConcurrentLists`. So slow lists of one namespace do not delay the lists of others.
+///
+/// Within a profile, the target with the highest priority comes first. Targets of equal priority
+/// come in the order of their arrival. Among the profiles, the profile comes first whose next
+/// informer has waited longest.
 #[derive(Clone, Debug)]
 pub(super) struct ListSlots(Arc<Mutex<ListSlotsState>>);
 
@@ -33,8 +35,8 @@ struct ListSlotsState {
     namespace_limit: usize,
     /// Permits in use, by namespace.
     in_use: HashMap<Arc<str>, usize>,
-    /// Profiles with a permit or a waiting informer. The number of waiting informers is bounded,
-    /// because each informer waits at most once.
+    /// Profiles with a permit or a waiting informer. The map needs no size limit, because each
+    /// informer waits for at most one permit.
     profiles: BTreeMap<ProfileRef, ProfileListSlots>,
     sequence: u64,
 }
@@ -54,8 +56,8 @@ struct ListSlotWaiter {
 }
 
 impl ListSlots {
-    /// Creates `total` permits, and lets one namespace use at most `namespace_limit` of them.
-    /// Either number is at least 1: a 0 counts as 1.
+    /// Creates `total` permits, and lets one namespace use at most `namespace_limit` permits. If
+    /// one of these numbers is 0, it counts as 1.
     pub(super) fn new(total: usize, namespace_limit: usize) -> Self {
         Self(Arc::new(Mutex::new(ListSlotsState {
             free: total.max(1),
@@ -105,8 +107,8 @@ impl ListSlots {
 }
 
 impl ListSlotsState {
-    /// Removes the waiter whose turn it is from its queue, and counts its permit as used. `None` if
-    /// no waiter can receive a permit.
+    /// Removes the next waiter from its profile's queue, and counts one more permit as used. `None`
+    /// if no waiter can receive a permit.
     ///
     /// # Cost
     ///

@@ -1,8 +1,8 @@
 //! Splits a list response into its items while the bytes arrive.
 //!
-//! The splitter buffers at most one item. It skips an item above the size limit, and returns only
-//! the item's first bytes, from which the caller reads the item's name. The splitter checks only
-//! the syntax that determines where items end; the decoder checks the rest.
+//! The splitter buffers at most one item. If an item exceeds the size limit, the splitter returns
+//! only the item's first bytes, which contain its name. The splitter checks only the syntax that
+//! determines where items end. The decoder checks the rest.
 
 use kubewarm_api::model::{FaultReason, RequestFault};
 use memchr::memchr2;
@@ -108,19 +108,20 @@ impl ListSplitter {
     /// Consumes `chunk` up to the end of the next item. The method also stops before the first
     /// item, so that the caller can read the frame first.
     ///
-    /// Returns the number of consumed bytes, and the item that ended there, if any. The caller then
+    /// Returns the number of consumed bytes, and the complete item if one ended. The caller then
     /// passes the rest of the chunk.
     ///
     /// # Errors
     ///
-    /// [`FaultReason::Malformed`] for bytes that cannot be a list, [`FaultReason::TooLarge`] for a frame
-    /// above 64 KiB.
+    /// [`FaultReason::Malformed`] for bytes that cannot be a list, [`FaultReason::TooLarge`] for a
+    /// frame above 64 KiB.
     pub(super) fn feed<'a>(
         &'a mut self,
         chunk: &'a [u8],
     ) -> Result<(usize, Option<SplitItem<'a>>), RequestFault> {
         if self.position != ListPosition::Item && !self.partial.is_empty() {
-            // The previous call returned the item in `partial`.
+            // `partial` contains the item that the previous call returned. The caller has read that
+            // item, so discard it.
             self.partial.clear();
             self.skipped = 0;
         }
@@ -179,8 +180,8 @@ impl ListSplitter {
         Ok((at, None))
     }
 
-    /// Returns the position after the current string, or the chunk's length if the chunk ends
-    /// earlier.
+    /// Skips a part of the current JSON string: an escaped character, or all bytes up to the next
+    /// quote or backslash. Returns the position after this part, at most the chunk's length.
     fn pass_string(&mut self, chunk: &[u8], at: usize) -> usize {
         let rest = chunk.get(at..).unwrap_or_default();
         let end = if self.string == JsonStringState::Escape {

@@ -64,13 +64,13 @@ impl ListWatch {
     /// Lists one object with a consistent read.
     ///
     /// A success shows that the identity is permitted to list. The result contains the current
-    /// resource version and the number of remaining objects. It contains neither if the response
-    /// cannot be parsed or exceeds 8 MiB.
+    /// resource version and the number of remaining objects. If the response cannot be parsed or
+    /// exceeds 8 MiB, the result contains neither value.
     ///
     /// # Errors
     ///
-    /// The fault of the response, or of a broken connection. If the API server rejected the
-    /// identity, [`FaultReason::is_access_denied`] returns true.
+    /// The fault of the response, or of a broken connection. If the identity has no access,
+    /// [`FaultReason::is_access_denied`] returns `true` for the fault's reason.
     ///
     /// # Cost
     ///
@@ -138,7 +138,7 @@ fn parse_first_event(item: &SplitItem<'_>) -> Result<ShortWatchResult, RequestFa
             tombstone(event.object).and_then(|object| object.version).map(ShortWatchResult::Event)
         }
     };
-    // An unreadable event does not show whether an object changed, so it counts as no result.
+    // Return `Nothing` for an unreadable event, because it does not show whether an object changed.
     Ok(result.unwrap_or(unclear))
 }
 

@@ -1,4 +1,5 @@
-//! Computes which informers the registry must start, pause, stop and retune.
+//! Computes which informers the registry must start, pause and stop, and which informers receive
+//! new settings.
 
 use kubewarm_api::model::{InformerKey, InformerSpec, ProfileMode};
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,25 +7,25 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The informers that the profiles require, with the settings and the mode of each informer.
 pub type DesiredInformers = BTreeMap<InformerKey, (InformerSpec, ProfileMode)>;
 
-/// The difference between the required informers and the running ones.
+/// The changes that turn the running informers into the required informers.
 #[derive(Debug, Default)]
 #[must_use = "a plan does nothing until it is applied"]
 pub struct InformerPlan {
     /// Informers to create or to resume.
     pub start: Vec<InformerSpec>,
-    /// Informers to pause. The registry creates missing ones without a watch, and existing stores
-    /// keep their objects.
+    /// Informers to pause. The store of an existing informer keeps its objects. The registry
+    /// creates a missing informer without a watch.
     pub pause: Vec<InformerSpec>,
     /// Informers that no profile requires any more. The registry ends them and drops their stores.
     pub stop: BTreeSet<InformerKey>,
-    /// Existing informers whose mode does not change. Their settings can have changed.
+    /// Existing informers whose mode does not change. The registry replaces their settings.
     pub retune: Vec<InformerSpec>,
 }
 
-/// Computes the changes from the `running` informers to the `desired` ones. The function is pure,
-/// and equal inputs give equal plans.
+/// Computes the changes that turn the `running` informers into the `desired` informers. The
+/// function is pure, and equal inputs give equal plans.
 ///
-/// The plan does not start an informer of mode `Plan`, and stops it if it runs.
+/// The plan stops a running informer of mode `Plan`, and does not start an informer of this mode.
 pub fn plan(
     desired: &DesiredInformers,
     running: &BTreeMap<InformerKey, ProfileMode>,

@@ -24,8 +24,8 @@ use tokio::task::JoinSet;
 pub struct RegistryLimits {
     /// Maximum number of concurrent lists.
     pub lists: usize,
-    /// Percentage of the concurrent lists, probes and consistency checks that one namespace can
-    /// use.
+    /// Percentage of the concurrent lists, consistency checks and probes (second, short watches)
+    /// that one namespace can use.
     pub namespace_quota: usize,
     /// Rate limits for requests, by namespace. Freshness checks and consistency checks use at most
     /// half of a limit, because access checks need the other half.
@@ -46,12 +46,13 @@ const MAX_CONSISTENCY_CHECKS: usize = 4;
 /// Maximum number of cached rollback checks, and of cached namespace lookups. An evicted result
 /// costs one more request.
 const MAX_CACHED_RESULTS: u64 = 4_096;
-/// How long rollback checks and namespace lookups stay cached. A caller accepts a result only if
-/// its request was sent after the caller needed it, so a few seconds would be enough.
+/// How long rollback checks and namespace lookups stay cached. A caller accepts only results that
+/// were requested after its own watch broke or its own list was empty. So a few seconds would be
+/// enough.
 const RESULT_TTL: Duration = Duration::from_mins(1);
 
-/// Handle to all informers of the process. It returns their reports, and passes losses and returns
-/// of access to the informers. Cheap to clone.
+/// Handle to all informers of the process. It returns their reports, and notifies them of lost and
+/// confirmed access. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct InformerReports(Arc<RwLock<BTreeMap<InformerKey, Arc<SharedInformer>>>>);
 
@@ -120,8 +121,8 @@ impl InformerReports {
     /// Records that an informer's access is confirmed. The informer retries at once instead of
     /// after its backoff.
     ///
-    /// Call it also for an informer that never lost access, but whose own last request was rejected
-    /// with 401 or 403.
+    /// Callers must also call this method for an informer that never lost access, but whose own
+    /// last request was rejected with 401 or 403.
     pub fn unblock(&self, key: &InformerKey) {
         if let Some(informer) = self.informer(key) {
             informer.unblock();
@@ -137,8 +138,8 @@ impl InformerReports {
 }
 
 impl InformerRegistry {
-    /// Creates a registry without informers. The registry opens the stores of later informers in
-    /// `catalog`.
+    /// Creates a registry without informers. `catalog` opens the stores of the informers that the
+    /// registry creates later.
     #[must_use]
     pub fn new(
         clients: Arc<dyn ClientProvider>,
@@ -210,8 +211,8 @@ impl InformerRegistry {
         while self.tasks.join_next().await.is_some() {}
     }
 
-    /// Returns the informer of `spec`. If there is none, creates it, opens its store and spawns its
-    /// task.
+    /// Returns the informer of `spec`. If the registry has no such informer, creates it, opens its
+    /// store and spawns its task.
     fn get_or_create(&mut self, spec: &InformerSpec) -> Arc<SharedInformer> {
         if let Some(informer) = self.informers.informer(&spec.key) {
             return informer;
@@ -229,8 +230,8 @@ impl InformerRegistry {
         self.informers.0.write().insert(spec.key.clone(), Arc::clone(&informer));
         let running = Arc::clone(&informer);
         self.tasks.spawn(async move {
-            // Cancelling `stop` drops the informer's task. That is safe because the store is
-            // consistent between any two deltas.
+            // Cancelling `stop` drops the informer's task at an `await`. The store is consistent
+            // then, because the task applies each delta without an `await`.
             let stop = running.stop.clone();
             let _ended = stop.run_until_cancelled(supervise(running, shared)).await;
         });
@@ -263,7 +264,7 @@ impl InformerRegistry {
         }
     }
 
-    /// Creates an informer, or resumes a paused one.
+    /// Creates an informer, or resumes a paused informer.
     pub fn start(&mut self, spec: &InformerSpec) {
         let informer = self.get_or_create(spec);
         if informer.mode() != ProfileMode::Active {
@@ -271,7 +272,7 @@ impl InformerRegistry {
         }
     }
 
-    /// Pauses an informer, or creates a paused one. An existing store keeps its objects.
+    /// Pauses an informer, or creates a paused informer. An existing store keeps its objects.
     pub fn pause(&mut self, spec: &InformerSpec) {
         self.get_or_create(spec).pause();
     }
@@ -284,8 +285,8 @@ impl InformerRegistry {
         self.shared.changes.notify();
     }
 
-    /// Applies new tuning and indexes to an informer without ending its watch. An unknown key has
-    /// no effect.
+    /// Replaces the settings and the indexes of an informer without ending its watch. An unknown
+    /// key has no effect.
     pub fn retune(&mut self, spec: &InformerSpec) {
         let Some(informer) = self.informers.informer(&spec.key) else { return };
         if informer.control.borrow().spec.indexes != spec.indexes {
@@ -304,7 +305,7 @@ impl InformerRegistry {
 }
 
 /// Runs an informer's task whenever the informer is active and has access. Only this function and
-/// the task write the status and the store.
+/// the task change the store's objects.
 ///
 /// After a panic of the task, this function logs and reports the panic, waits for a backoff, and
 /// purges the store. Then it runs the task again.
@@ -314,14 +315,14 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
     let mut relisted = 0;
     let mut was_closed = false;
     loop {
-        // Read the orders first. A later change of `ends` ends the task's run below, so no order is
-        // lost.
+        // Read `control` before the task starts. A later change of `ends` ends the task's run, and
+        // the next iteration then applies that change.
         let now = control.borrow_and_update().clone();
         informer.purge_outdated(&now.gate);
         if now.mode != ProfileMode::Active || now.gate.is_closed() {
             was_closed |= now.gate.is_closed();
-            // A change of tuning also ends this wait: if a profile no longer sets `ServeStale`, the
-            // store must be purged.
+            // A change of the informer's settings also ends this wait. If a profile no longer sets
+            // `ServeStale`, the store must be purged.
             let _changed = control.changed().await;
             continue;
         }
@@ -346,8 +347,8 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
         let task = match &informer.list_watch {
             Ok(list_watch) => InformerTask::new(&informer, list_watch, &shared, now.gate.epoch),
             Err(fault) => {
-                // kubewarm rejects this key without a request. Only an edit of the profile can
-                // help, and the edit creates another informer.
+                // kubewarm rejects this informer's key and sends no request. Only an edit of the
+                // profile can help, and the edit creates another informer.
                 informer.record_failure(Verb::List, fault, 1, Duration::MAX);
                 ended.await;
                 continue;

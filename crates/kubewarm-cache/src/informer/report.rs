@@ -21,7 +21,7 @@ pub enum InformerPhase {
     /// Synced; the watch is open, but the last confirmation is older than the staleness limit. The
     /// informer opens short second watches to find out whether the first watch is dead.
     Silent,
-    /// Synced; the last watch ended, and the informer opens the next one.
+    /// Synced; the last watch ended, and the informer opens the next watch.
     Reconnecting,
     /// Synced; a relist is in progress or waits for a list slot.
     Relisting,
@@ -45,13 +45,13 @@ pub struct InformerFault {
     /// The verb of the failed request.
     #[serde(serialize_with = "text")]
     pub verb: Verb,
-    /// The message of the API server or of the transport.
+    /// The API server's message, or the connection error.
     #[serde(serialize_with = "text")]
     pub message: Arc<str>,
     /// Time of the last failure.
     #[serde(rename = "time")]
     pub at: Timestamp,
-    /// Time of the first failure since the informer last worked.
+    /// Time of the first failure since the informer's last success.
     pub since: Timestamp,
     /// Number of consecutive failures, at least 1.
     pub attempts: u32,
@@ -103,7 +103,8 @@ pub enum RelistReason {
     /// The API server ended the watch of a custom resource early. An edit of the CRD can cause this
     /// end, and change the content of objects.
     Redefined,
-    /// The namespace or the resource disappeared. The relist succeeds once both exist again.
+    /// The namespace or the resource disappeared. The relist succeeds once the namespace and the
+    /// resource exist again.
     Recreated,
     /// An event that is not newer than the store arrived for an object that is not in the store.
     Disordered,
@@ -111,8 +112,9 @@ pub enum RelistReason {
     Inconsistent,
     /// Access returned after a loss.
     ForbiddenRecovered,
-    /// Only for kubewarm's own informers of profiles. kubewarm had left out profiles whose specs
-    /// exceeded its memory limit, and memory for them is free again.
+    /// Only for the informers with which kubewarm watches its own profiles. kubewarm had left out
+    /// profiles whose specs exceeded its memory limit. A deleted spec has made memory for other
+    /// profiles available.
     Readmitted,
 }
 
@@ -166,7 +168,7 @@ pub struct UndecodableObject {
     /// `namespace/name`, or `?` if the name cannot be read.
     #[serde(serialize_with = "text")]
     pub object: Arc<str>,
-    /// What is wrong with the object, without any of its content.
+    /// The decode error, without any content of the object.
     #[serde(serialize_with = "text")]
     pub problem: Arc<str>,
     /// When the informer received the object.
@@ -190,7 +192,8 @@ pub struct LatencyQuantiles {
 #[serde(rename_all = "camelCase")]
 pub struct InformerReport {
     /// Number of objects and bytes in the store.
-    /// [`InformerReports::get_summary`](super::InformerReports::get_summary) leaves both at zero.
+    /// [`InformerReports::get_summary`](super::InformerReports::get_summary) sets both numbers to
+    /// 0.
     #[serde(flatten)]
     pub usage: StoreUsage,
     /// What the informer does at present.
@@ -198,7 +201,7 @@ pub struct InformerReport {
     pub phase: InformerPhase,
     /// When `phase` began.
     pub since: Timestamp,
-    /// When and how the first list completed. `None` until then.
+    /// When and how the first list completed. `None` before the first list completes.
     pub warmed: Option<FirstSync>,
     /// When the last list completed. `None` while the store has no complete list.
     #[serde(rename = "syncedTime")]
@@ -216,7 +219,8 @@ pub struct InformerReport {
     #[serde(rename = "resourceVersion")]
     pub version: Option<ResourceVersion>,
     /// Time of the last confirmation, on the monotonic clock. The store contains every change made
-    /// before this time. Lists, events, bookmarks, probes and freshness checks confirm the store.
+    /// before this time. Lists, events, bookmarks, freshness checks and probes (second, short
+    /// watches) confirm the store.
     #[serde(skip)]
     pub current_at: Option<Instant>,
     /// Time of the last confirmation on the wall clock, for metrics.
@@ -234,14 +238,14 @@ pub struct InformerReport {
     pub expected: Option<u64>,
     /// The last completed relist.
     pub last_relist: Option<RelistReport>,
-    /// At most 16 objects that kubewarm could not decode. An object disappears from here when
-    /// kubewarm decodes a later version.
+    /// At most 16 objects that kubewarm could not decode. kubewarm removes an object from this list
+    /// when the object is deleted or a later version decodes.
     #[serde(serialize_with = "each")]
     pub undecodable: Arc<[UndecodableObject]>,
     /// Time from a list request to the last byte of the list or of one page.
     #[serde(rename = "listLatencySeconds")]
     pub list_latency: Option<LatencyQuantiles>,
-    /// Time from receipt of an event until the store and all observers have processed it.
+    /// Time from receipt of an event until the store contains the change.
     #[serde(rename = "eventLatencySeconds")]
     pub event_latency: Option<LatencyQuantiles>,
     /// Time from the authorization of a client read to its response, including all waiting time.
@@ -280,7 +284,7 @@ impl InformerReport {
         self.synced_at.is_some() && self.lost.is_none() && !self.is_refused() && !self.is_missing()
     }
 
-    /// Whether clients of a profile with this policy can read the store. Until the access verifier
+    /// Whether clients of a profile with this policy can read the store. Until the access checker
     /// decides, a 401 or 403 for the informer's own request counts as a loss of access.
     #[must_use]
     pub fn serves(&self, policy: AccessLossPolicy) -> bool {
@@ -290,7 +294,8 @@ impl InformerReport {
         }
     }
 
-    /// Whether the API server rejects the informer's identity.
+    /// Whether the informer has lost access, or its last request failed because its identity has no
+    /// access.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
         let is_rejected = |fault: &InformerFault| fault.reason.is_access_denied();

@@ -1,4 +1,4 @@
-//! Sends an informer's requests, and converts every error into a fault.
+//! Sends an informer's requests, and converts every error into a `RequestFault`.
 
 use super::{
     list_splitter::{ListSplitter, MAX_OBJECT, SplitItem},

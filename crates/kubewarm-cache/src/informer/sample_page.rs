@@ -39,13 +39,14 @@ pub struct SampleRequest<'a> {
     pub token: &'a str,
 }
 
-/// Number of objects in one fetched page, and the durations.
+/// One fetched page: the number of its objects, the next continue token, and the request's
+/// durations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SamplePage {
     /// Number of objects in the page.
     pub objects: u64,
-    /// Number of objects after the page. `None` if the API server does not report it, as for a list
-    /// with a selector.
+    /// Number of objects after the page. `None` if the API server does not report it, for example
+    /// for a list with a selector.
     pub remaining: Option<u64>,
     /// Continue token of the next page; empty after the last page.
     pub token: String,
@@ -114,8 +115,8 @@ pub async fn check_access(client: &Arc<kube::Client>, spec: &InformerSpec) -> Ac
     AccessCheck::run(client, &key, spec.tuning.namespace_check).await
 }
 
-/// The informer's key, but with a projection to metadata if `depth` is `Metadata` or the resource
-/// is Secrets.
+/// Returns the informer's key. The key requests only metadata if `depth` is `Metadata` or the
+/// resource is Secrets.
 fn shallow(key: &InformerKey, depth: SampleDepth) -> InformerKey {
     let mut key = key.clone();
     if depth == SampleDepth::Metadata || key.resource.group_resource().is_secrets() {

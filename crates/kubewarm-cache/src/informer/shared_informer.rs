@@ -1,5 +1,5 @@
-//! The state of one informer that several tasks share: the orders for its task, its status and its
-//! store.
+//! The state of one informer that several tasks share: the control values for its task, its status
+//! and its store.
 
 use super::{
     ChangeNotifier, InformerPhase, InformerReport, RelistReason, access_gate::AccessGate,
@@ -19,7 +19,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// One informer. The controller and the access verifier write `control`. The informer's task writes
+/// One informer. The controller and the access checker write `control`. The informer's task writes
 /// the status and the store.
 ///
 /// To avoid a deadlock, code that needs `control` and the status borrows `control` before it locks
@@ -36,7 +36,8 @@ pub(super) struct SharedInformer {
     /// A freshness check uses this signal to make the informer's task send a probe (a second, short
     /// watch). The signal stays pending until the informer's watch is open.
     pub(super) probe: Notify,
-    /// Ends the task permanently. A change of `control` only ends its current run.
+    /// Ends the informer's task permanently. A change of `control` ends only the task's current
+    /// run.
     pub(super) stop: CancellationToken,
     changes: ChangeNotifier,
 }
@@ -53,7 +54,7 @@ pub(super) struct InformerControl {
     pub(super) mode: ProfileMode,
     /// When `mode` last changed.
     since: Timestamp,
-    /// Whether the informer has access. The access verifier writes this field.
+    /// Whether the informer has access. The access checker writes this field.
     pub(super) gate: AccessGate,
     /// Number of orders so far that ended a run: pauses, relists and losses of access.
     pub(super) ends: u64,
@@ -61,22 +62,23 @@ pub(super) struct InformerControl {
     pub(super) relist: Option<(u64, RelistReason)>,
 }
 
-/// The results of an informer's own list and watch requests. The access verifier uses them as
+/// The results of an informer's own list and watch requests. The access checker uses them as
 /// evidence of access, in addition to access checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListWatchAccess {
-    /// Time since which the API server has rejected the informer's lists or watches. If it rejects
-    /// both, the earlier time. `None` if it rejects neither.
+    /// When the API server began to reject the informer's lists or watches, whichever is earlier.
+    /// `None` if the API server rejects neither verb.
     pub refused_since: Option<Timestamp>,
-    /// When the informer sent its latest successful list or watch. `None` if none has succeeded
-    /// since the last loss of access.
+    /// When the informer sent its latest successful list or watch, even if it has lost access
+    /// since. `None` until a list or a watch has succeeded.
     pub verified_at: Option<Instant>,
     /// When the informer sent its last successful list or its last successful watch, whichever is
     /// earlier. `None` until both have succeeded since the last loss of access.
     pub allowed_at: Option<Instant>,
-    /// True until the first list and the first watch have succeeded, unless a request has failed.
+    /// True until the informer has completed its first list and opened its first watch. False after
+    /// a request has failed.
     pub is_starting: bool,
-    /// Whether the access verifier permits requests and reads at present.
+    /// Whether the access checker permits requests and reads at present.
     pub is_open: bool,
 }
 
@@ -179,8 +181,8 @@ impl SharedInformer {
     /// Returns a snapshot without the store's size, latencies and undecodable objects, which are
     /// expensive to collect. This snapshot is cheap enough for every client read.
     ///
-    /// The phase comes from the task's status. `Blocked` takes precedence over that phase, and
-    /// `Paused` takes precedence over both.
+    /// The phase comes from the task's status. `Blocked` takes precedence over the task's phase,
+    /// and `Paused` takes precedence over `Blocked`.
     pub(super) fn get_summary(&self) -> InformerReport {
         let control = self.control.borrow();
         let (mut report, listed_in) = {
@@ -243,7 +245,7 @@ impl SharedInformer {
         self.changes.notify();
     }
 
-    /// Reads a value of the current tuning. `of` runs under the lock of `control`.
+    /// Reads a value of the current settings. `of` runs under the lock of `control`.
     pub(super) fn tuning<T>(&self, of: impl FnOnce(&InformerSettings) -> T) -> T {
         of(&self.control.borrow().spec.tuning)
     }
@@ -252,8 +254,8 @@ impl SharedInformer {
         self.tuning(|tuning| tuning.on_access_lost) == AccessLossPolicy::ServeStale
     }
 
-    /// Changes the task's step. An illegal transition is a bug: kubewarm logs it and keeps the
-    /// step.
+    /// Changes the task's state to `step`. An illegal transition is a bug: kubewarm logs it and
+    /// keeps the old state.
     pub(super) fn enter(&self, step: TaskState) {
         let mut status = self.status();
         let from = status.step();

@@ -1,4 +1,5 @@
-//! The status that an informer's task records, and that reports and statuses read.
+//! The status of one informer. The informer's task records it, and reports and profile statuses
+//! show it.
 
 use super::{
     FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, RelistReason,
@@ -17,8 +18,9 @@ const MAX_NAMED: usize = 16;
 /// last confirmation.
 #[derive(Debug)]
 pub(super) struct InformerStatus {
-    /// Start of the warm-up on both clocks: when the informer was created, when its store was last
-    /// purged, or when access returned before the first list.
+    /// Start of the warm-up, on the monotonic clock and on the wall clock. The warm-up starts when
+    /// the informer is created or its store is purged. It restarts if access returns before the
+    /// first list completes.
     warmup_started: (Instant, Timestamp),
     step: TaskState,
     /// The report without the values that [`InformerStatus::detailed`] adds. Only methods of
@@ -27,7 +29,8 @@ pub(super) struct InformerStatus {
     /// Reason of a relist that must complete before the next watch; `None` if no relist is
     /// required.
     required_relist: Option<RelistReason>,
-    /// Epoch of the `AccessGate` in which the last complete list was requested.
+    /// Value of `AccessGate::epoch` when the last complete list was requested. The epoch is the
+    /// number of times that the identity was rejected.
     epoch: u64,
     pub(super) list: VerbAccess,
     pub(super) watch: VerbAccess,
@@ -42,8 +45,8 @@ pub(super) struct InformerStatus {
 pub(super) struct VerbAccess {
     /// When the last successful request was sent.
     pub(super) allowed_at: Option<Instant>,
-    /// When the API server began to reject this verb with 401 or 403, on both clocks. Only a
-    /// success of the same verb clears it; other errors keep it.
+    /// When the API server began to reject this verb with 401 or 403, on the wall clock and on the
+    /// monotonic clock. A success of the same verb clears the field, other errors do not.
     pub(super) refused: Option<(Timestamp, Instant)>,
 }
 
@@ -92,7 +95,7 @@ impl InformerStatus {
         report
     }
 
-    /// Derives the phase from the task's step and from whether a list has completed.
+    /// Derives the phase from the task's state and from whether a list has completed.
     fn phase(&self) -> InformerPhase {
         match (self.step, self.is_synced()) {
             (TaskState::Queued, false) => InformerPhase::Queued,
@@ -124,8 +127,8 @@ impl InformerStatus {
         self.report.synced_at.is_some()
     }
 
-    /// Changes the step and returns `true`. Returns `false` without a change if the transition is
-    /// illegal.
+    /// Changes the task's state to `next` and returns `true`. If the transition is illegal, returns
+    /// `false` and keeps the state.
     pub(super) fn enter(&mut self, next: TaskState) -> bool {
         let is_legal = self.step.can_lead_to(next, self.is_synced());
         if is_legal {
@@ -134,7 +137,8 @@ impl InformerStatus {
         is_legal
     }
 
-    /// Resets the status to that of an informer without a list, after the store was purged.
+    /// Resets the status after the store was purged, because the store has no complete list any
+    /// more.
     pub(super) fn reset(&mut self) {
         self.forget_undecodable();
         self.alter(|status| {
@@ -154,14 +158,14 @@ impl InformerStatus {
         self.warmup_started = (Instant::now(), Timestamp::now());
     }
 
-    /// Epoch of the `AccessGate` in which the store's complete list was requested; `None` without a
+    /// Value of `AccessGate::epoch` when the store's complete list was requested. `None` without a
     /// complete list.
     pub(super) fn listed_in(&self) -> Option<u64> {
         self.is_synced().then_some(self.epoch)
     }
 
-    /// The newest resource version that the informer received. The next watch starts from it.
-    /// `None` until a list completes.
+    /// The newest resource version that the informer received. The next watch starts from this
+    /// version. `None` until a list completes.
     pub(super) fn version(&self) -> Option<&ResourceVersion> {
         self.report.version.as_ref()
     }
@@ -176,16 +180,16 @@ impl InformerStatus {
         *self.verb_access(verb) = VerbAccess { allowed_at: Some(at), refused: None };
     }
 
-    /// Records that the API server no longer rejects this verb, without changing `allowed_at`.
-    /// Successful probes call it.
+    /// Records that the API server no longer rejects this verb, without changing `allowed_at`. Used
+    /// after a successful probe (a second, short watch).
     pub(super) fn clear_refusal(&mut self, verb: Verb) {
         self.verb_access(verb).refused = None;
     }
 
     /// Records a complete list. If it is the first complete list since the store was created or
-    /// purged, returns the warm-up.
+    /// purged, returns the start, end and duration of the warm-up.
     ///
-    /// The list was sent at `requested_at`, in epoch `epoch` of the `AccessGate`. The store
+    /// The list was sent at `requested_at`, when `AccessGate::epoch` was `epoch`. The store
     /// contains every change made before `requested_at`.
     pub(super) fn record_list(
         &mut self,
@@ -243,8 +247,8 @@ impl InformerStatus {
 
     /// Records an event after its processing. Returns whether the event brought a new version.
     ///
-    /// A replayed event does not confirm the store, so it changes neither the version nor the time
-    /// of confirmation.
+    /// A replayed event does not confirm the store. The version and the time of the last
+    /// confirmation then stay the same.
     pub(super) fn record_event(&mut self, version: Option<ResourceVersion>, lag: Duration) -> bool {
         let (now, time) = (Instant::now(), Timestamp::now());
         self.events.record(now, lag);
@@ -259,8 +263,8 @@ impl InformerStatus {
         is_new
     }
 
-    /// Records a fault and the time of the next attempt. The phase does not change, because failed
-    /// probes also call this method while the watch is open.
+    /// Records a fault and the time of the next attempt. The phase does not change, because a probe
+    /// (a second, short watch) can also fail while the informer's own watch is open.
     pub(super) fn record_fault(
         &mut self,
         verb: Verb,
@@ -284,7 +288,7 @@ impl InformerStatus {
         });
     }
 
-    /// Adds an undecodable object to the report, unless the report already names 16 others.
+    /// Adds an undecodable object to the report, unless the report already names 16 other objects.
     pub(super) fn add_undecodable(&mut self, object: UndecodableObject) {
         self.undecodable.retain(|known| known.object != object.object);
         if self.undecodable.len() < MAX_NAMED {

@@ -30,7 +30,7 @@ pub(super) struct TaskContext {
     pub(super) operator: Arc<kube::Client>,
     pub(super) metrics: Arc<InformerMetrics>,
     pub(super) lists: ListSlots,
-    /// Limits concurrent probes. The key is the profile's namespace.
+    /// Limits concurrent probes (second, short watches). The key is the profile's namespace.
     pub(super) probes: KeyedSemaphore<Arc<str>>,
     /// Limits concurrent consistency checks. The key is the profile's namespace.
     pub(super) consistency_checks: KeyedSemaphore<Arc<str>>,
@@ -71,18 +71,19 @@ pub(super) struct InformerTask {
     /// Number of consecutive watches that ended within `InformerTiming::immediate_end` without an
     /// event.
     pub(super) closed_at_once: u32,
-    /// Number of consecutive watches that lasted less than `InformerTiming::stable_after`.
+    /// Number of consecutive watches that lasted less than `InformerTiming::stable_after`, 10 s in
+    /// production.
     pub(super) short_watches: u32,
     /// Number of events of the open watch whose version was newer than the store's.
     pub(super) new_events: u64,
-    /// Whether the informer has notified its observers that the open watch is silent.
+    /// Whether the task has sent a change notification because the open watch is silent.
     pub(super) has_reported_silence: bool,
     /// Number of consecutive lists that failed because the response was cut off or malformed.
     pub(super) broken_lists: u32,
     /// Whether the controller itself reads this store, as it does for profiles and namespaces.
     pub(super) is_followed: bool,
     /// Number of objects that the current list found with a new UID, over all attempts. A later
-    /// attempt finds these objects unchanged, so it must not reset the number.
+    /// attempt finds these objects unchanged, so a new attempt does not reset the number.
     pub(super) replaced: u64,
     pub(super) listed_at: Option<Instant>,
     /// Start of the open watch; `None` between watches.
@@ -93,7 +94,8 @@ pub(super) struct InformerTask {
     pub(super) unchecked_bytes: usize,
     /// Whether the informer has notified the controller of the profile limit that is exceeded now.
     pub(super) has_reported_excess: bool,
-    /// Start of the last consistency check, or of this run if there was none.
+    /// Start of the last consistency check. Before the first check of this run, the start of the
+    /// run.
     pub(super) consistency_checked_at: Instant,
     /// Random factor from 0.8 to 1.2 for the period of consistency checks. It spreads informers
     /// that started together.
@@ -109,7 +111,7 @@ pub(super) enum TaskAction {
     Watch,
     /// Run a rollback check, then open a watch.
     Verify {
-        /// When the connection broke. The rollback check must be sent later.
+        /// When the connection broke. kubewarm must send the rollback check after this time.
         since: Instant,
     },
     /// Follow a watch that is open already.
@@ -219,7 +221,7 @@ impl InformerTask {
         let returns = self.informer.control.borrow().gate.returns;
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
-            // The access verifier confirmed access, so a request that the API server rejected can
+            // The access checker confirmed access, so a request that the API server rejected can
             // succeed now.
             _ = self.control.wait_for(|control| control.gate.returns != returns) => {}
         }
@@ -259,15 +261,16 @@ impl InformerTask {
         let peeks = &self.shared.peeks;
         let peek = peeks.get_or_fetch(&Handle::current(), of, Some(since), || peek).await;
         let newest = peek.and_then(|entry| entry.value.version()).map_err(|fault| {
-            // All informers that wait for this read receive its failure. The next attempt must send
-            // a new request.
+            // All informers that wait for this read receive its failure. Set `since` to now, so
+            // that the next attempt sends a new request.
             let then = TaskAction::Verify { since: Instant::now() };
             TaskFailure { fault, verb: Verb::List, then }
         })?;
         Ok(newest.is_older_than(&known))
     }
 
-    /// Purges the store after an etcd restore: its objects belong to a history that was undone.
+    /// Purges the store after an etcd restore, because etcd has lost changes that the store
+    /// contains.
     pub(super) fn roll_back(&mut self) -> TaskAction {
         tracing::warn!(
             informer = %self.informer.key,
@@ -285,8 +288,8 @@ impl InformerTask {
         self.informer.purge();
     }
 
-    /// Namespace of the profile that determines the tuning. The informer's requests count against
-    /// the limits of this namespace.
+    /// Namespace of the profile that determines the informer's settings. The informer's requests
+    /// count against the limits of this namespace.
     pub(super) fn namespace_of_profile(&self) -> Arc<str> {
         self.informer.tuning(|tuning| Arc::clone(&tuning.member_of.profile.namespace))
     }
@@ -344,8 +347,8 @@ impl InformerTask {
     }
 }
 
-/// Whether the controller must be notified of every event of this informer. That is affordable
-/// because namespaces and profiles rarely change.
+/// Whether the controller must be notified of every event of this informer. True only for
+/// namespaces and profiles, which rarely change.
 fn is_followed(key: &InformerKey) -> bool {
     let of = key.resource.group_resource();
     key.is_own() || (of.group(), of.resource()) == ("", "namespaces")

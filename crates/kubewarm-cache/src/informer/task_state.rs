@@ -1,4 +1,4 @@
-//! The steps of an informer's task and the legal transitions between them, without any I/O.
+//! The states of an informer's task and the legal transitions between them, without any I/O.
 
 /// What an informer's task does at present.
 ///
@@ -22,7 +22,7 @@ pub(super) enum TaskState {
 }
 
 impl TaskState {
-    /// Whether the task can change from this step to `next`. `is_synced` states whether the store
+    /// Whether the task can change from this state to `next`. `is_synced` states whether the store
     /// holds a complete list.
     pub(super) fn can_lead_to(self, next: Self, is_synced: bool) -> bool {
         match (next, self) {

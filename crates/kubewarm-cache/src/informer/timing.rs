@@ -18,23 +18,25 @@ pub struct InformerTiming {
     /// without end.
     pub list_min_bytes: u64,
     /// Shortest `timeoutSeconds` of a watch. An informer picks a random value up to twice as long,
-    /// as in client-go, so that thousands of watches do not end together.
+    /// as in client-go. So thousands of watches do not end together.
     pub watch_min_timeout: Duration,
     /// A watch without events that ends within this time counts as a failure.
     pub immediate_end: Duration,
-    /// A watch resets the backoff once it has been open this long. A relist that is required sooner
-    /// after the last list waits for a backoff.
+    /// Minimum duration of a watch that resets the backoff. A relist waits for a backoff if the
+    /// last list completed less than this time ago.
     pub stable_after: Duration,
     /// Maximum time without bytes before the informer replaces a watch. An API server sends a
     /// bookmark about every minute.
     pub watch_max_silence: Duration,
-    /// `timeoutSeconds` of a probe, a short second watch. Only whole seconds count. An API server
-    /// of Kubernetes 1.36 sends no bookmark if the value is shorter than 4 s.
+    /// `timeoutSeconds` of a probe, a short second watch. kubewarm sends only whole seconds. An API
+    /// server of Kubernetes 1.36 sends no bookmark if the value is shorter than 4 s.
     pub probe: Duration,
-    /// Time before the staleness limit at which the informer probes a silent watch. A probe takes
-    /// about 2 s, and at most a little more than `probe`, so a healthy store never becomes stale.
+    /// Time before the staleness limit at which the informer sends a probe (a second, short watch)
+    /// if its own watch is silent. A probe takes about 2 s, and at most a little more than `probe`.
+    /// So a healthy store never becomes stale.
     pub probe_margin: Duration,
-    /// Time limit for the informer's watch to deliver an event that a probe received.
+    /// Time limit for the informer's own watch to deliver an event that a probe (a second, short
+    /// watch) received.
     pub probe_grace: Duration,
     /// Minimum delay after a failed probe.
     pub probe_pause: Duration,

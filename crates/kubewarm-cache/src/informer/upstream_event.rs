@@ -25,8 +25,8 @@ pub(super) struct Bookmark {
     pub(super) is_initial_events_end: bool,
 }
 
-/// The usual start of a watch line, for each event type. If a line starts so, its object is the
-/// rest without the last brace, and kubewarm need not parse the object to find its end.
+/// The usual start of a watch line, for each event type. Usually, only the object and a final brace
+/// follow. So kubewarm finds the object without parsing it.
 const HEADS: [(UpstreamEventType, &[u8]); 5] = [
     (UpstreamEventType::Added, br#"{"type":"ADDED","object":"#),
     (UpstreamEventType::Modified, br#"{"type":"MODIFIED","object":"#),

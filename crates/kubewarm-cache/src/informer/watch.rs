@@ -92,9 +92,10 @@ impl InformerTask {
     ///
     /// The minimum is `InformerTiming::immediate_end` after a watch without new events.
     ///
-    /// After a watch with new events, the minimum starts at 1/16 of that and doubles with each
-    /// further short watch. An overloaded API server ends watches that fall behind, and a longer
-    /// wait would make the next watch fall behind further.
+    /// After a watch with new events, the minimum starts at 1/16 of
+    /// `InformerTiming::immediate_end`. It doubles with each consecutive short watch. An overloaded
+    /// API server ends watches that fall behind, and a longer wait would make the next watch fall
+    /// behind further.
     fn min_interval(&self) -> Duration {
         let at_once = self.shared.timing.immediate_end;
         if self.new_events == 0 { at_once } else { at_once / (16 >> self.short_watches.min(4)) }
@@ -203,8 +204,8 @@ impl InformerTask {
         Ok(then)
     }
 
-    /// Reads the watch until it ends. At the same time, runs probes, consistency checks and
-    /// namespace lookups.
+    /// Reads the watch until it ends. At the same time, runs consistency checks, namespace lookups
+    /// and probes (second, short watches).
     async fn read(&mut self, stream: &mut WatchStream) -> WatchStreamEnd {
         let mut probe = Fuse::terminated();
         let mut probe_after = Instant::now();
@@ -256,8 +257,8 @@ impl InformerTask {
                 () = self.informer.probe.notified(), if probe.is_terminated() => {
                     probe = self.probe();
                 }
-                // If a watch stays open for two `InformerTiming::immediate_end`, clear the last
-                // fault, even without an event.
+                // After twice `InformerTiming::immediate_end`, an open watch clears the last fault,
+                // even without an event.
                 () = sleep_until(well_at), if had_fault => {
                     had_fault = false;
                     self.informer.status().report.fault = None;
@@ -283,8 +284,8 @@ impl InformerTask {
         }
     }
 
-    /// Returns the time at which the store becomes stale, and the time at which a probe must start
-    /// to prevent that.
+    /// Returns the time at which the store becomes stale, and the time at which a probe (a second,
+    /// short watch) must start to keep the store fresh.
     fn staleness(&self) -> (Instant, Instant) {
         let bound = self.informer.tuning(|tuning| tuning.max_staleness);
         let margin = self.shared.timing.probe_margin.min(bound / 2);
@@ -298,8 +299,8 @@ impl InformerTask {
         self.opened_at.is_some_and(|at| at.elapsed() >= self.shared.timing.stable_after)
     }
 
-    /// Clears the fault and the silent state, because the watch or a probe has just shown that the
-    /// watch works.
+    /// Clears the fault and the silent state, because an event, a bookmark or a probe (a second,
+    /// short watch) has just shown that the watch works.
     pub(super) fn record_healthy(&mut self) {
         if self.has_settled() {
             self.backoff.reset();

@@ -27,9 +27,9 @@ pub(super) struct WatchProbe {
 }
 
 impl InformerTask {
-    /// Starts a probe once the profile's namespace has a free permit. If the second watch receives
-    /// an event, the future completes `InformerTiming::probe_grace` later. Until then, the first
-    /// watch must deliver the event.
+    /// Starts a probe once the profile's namespace has a free permit. If the probe's watch receives
+    /// an event, the future completes `InformerTiming::probe_grace` later. Until then, the
+    /// informer's own watch must deliver the event.
     pub(super) fn probe(&self) -> Fuse<BoxFuture<'static, Result<WatchProbe, RequestFault>>> {
         let Some(from) = self.version() else { return Fuse::terminated() };
         let namespace = self.namespace_of_profile();
@@ -48,8 +48,8 @@ impl InformerTask {
         probing.boxed().fuse()
     }
 
-    /// Evaluates a probe. Returns the earliest time of the next probe, or the reason why the first
-    /// watch must end.
+    /// Evaluates a probe. Returns the earliest time of the next probe, or the reason why the
+    /// informer's own watch must end.
     pub(super) fn evaluate_probe(
         &mut self,
         probed: Result<WatchProbe, RequestFault>,
@@ -80,7 +80,8 @@ impl InformerTask {
                 if version.is_older_than(&from) {
                     return Err(WatchStreamEnd::VersionDecreased);
                 }
-                // Keep a newer version that the first watch delivered during the probe.
+                // The informer's own watch can have delivered a newer version during the probe. Do
+                // not replace the newer version.
                 if !self.version().is_some_and(|known| version.is_older_than(&known)) {
                     self.informer.apply(Delta::Progress(version.clone()));
                     self.informer.status().report.version = Some(version);
@@ -99,14 +100,14 @@ impl InformerTask {
         Ok(Instant::now())
     }
 
-    /// Whether the first watch has not reached `version`, which the second watch received in an
-    /// event. The probe began at `requested_at`.
+    /// Whether the informer's own watch has not reached `version`, which the probe's watch received
+    /// in an event. The probe began at `requested_at`.
     fn lacks(&self, version: &ResourceVersion, requested_at: Instant) -> bool {
         let status = self.informer.status();
         status.version().is_some_and(|known| match known.partial_cmp(version) {
             Some(order) => order.is_lt(),
-            // Opaque versions have no order. Check whether the first watch delivered anything since
-            // `requested_at`.
+            // Opaque versions have no order. Check whether the informer's own watch delivered
+            // anything since `requested_at`.
             None => status.report.current_at.is_none_or(|current| current < requested_at),
         })
     }

@@ -19,12 +19,15 @@ use std::{
 /// and takes the first 32 in sorted order.
 pub const INDEXES_PER_STORE: usize = 32;
 
-/// The `DictionaryGroup` of each resource and projection. The `bool` is true for stores that kubewarm opens for itself,
-/// not for a profile. Those stores have separate dictionaries, so text from a tenant's objects never enters a
-/// dictionary of kubewarm.
+/// The groups of stores that share compression dictionaries. Stores share dictionaries if they contain the same
+/// resource and the same part of each object (`Projection`).
+///
+/// The `bool` is true for stores that kubewarm opens for itself, not for a profile. These stores form groups of their
+/// own, so text from a tenant's objects never enters the dictionaries of kubewarm's own stores.
 type DictionaryGroups = BTreeMap<(Resource, Projection, bool), Weak<DictionaryGroup>>;
 
-/// The `UsageMeter` of each store. A meter can exist before the catalog opens the store, and after it closes the store.
+/// The `UsageMeter` of each store, which counts the store's objects and bytes. A meter can exist before the catalog
+/// opens the store, and after it closes the store.
 #[derive(Debug, Default)]
 struct UsageMeters {
     by_key: BTreeMap<InformerKey, Weak<UsageMeter>>,
@@ -76,8 +79,8 @@ impl StoreCatalog {
         StoreWriter::new(store)
     }
 
-    /// Returns the `DictionaryGroup` for this key, or creates one. Also removes the entries of groups that no store
-    /// uses.
+    /// Returns the group of stores that share compression dictionaries with the store of `key`, or creates a group.
+    /// Also removes the entries of groups without stores.
     pub(super) fn dictionary_group(&self, key: &InformerKey) -> Arc<DictionaryGroup> {
         let mut dictionary_groups = self.dictionary_groups.lock();
         dictionary_groups.retain(|_, group| group.strong_count() > 0);
@@ -97,7 +100,7 @@ impl StoreCatalog {
         group
     }
 
-    /// Returns the `UsageMeter` of this key. A caller can charge a budget through the meter before the store is opened.
+    /// Returns the `UsageMeter` of the store under this key, even before the store is opened.
     #[must_use]
     pub fn gauge(&self, key: &InformerKey) -> Arc<UsageMeter> {
         let mut gauges = self.gauges.lock();
@@ -119,8 +122,8 @@ impl StoreCatalog {
         self.stores.read().get(key).map(Arc::clone).map(StoreReader::new)
     }
 
-    /// Closes the store under this key and ends its followers. The memory is freed when the writer and the last reader
-    /// are dropped.
+    /// Closes the store under this key, and ends all [`EventLogFollower`](super::EventLogFollower)s of the store. The
+    /// memory is freed when the writer and the last reader are dropped.
     pub fn close(&self, key: &InformerKey) {
         let old = self.stores.write().remove(key);
         if let Some(store) = old {
@@ -161,7 +164,7 @@ impl StoreCatalog {
     }
 }
 
-/// Returns the first [`INDEXES_PER_STORE`] field paths in sorted order, and logs a warning if there are more.
+/// Returns the first [`INDEXES_PER_STORE`] field paths in sorted order, and logs a warning if `indexes` has more paths.
 fn limited_indexes(key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
     if indexes.len() > INDEXES_PER_STORE {
         let declared = indexes.len();

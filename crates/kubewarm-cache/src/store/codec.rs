@@ -88,8 +88,8 @@ impl CompressionContext {
         }
     }
 
-    /// Compresses a body, with the dictionary `with` if there is one. The body stays uncompressed if it does not
-    /// shrink, or if its size is below [`MIN_COMPRESSED_BYTES`] or above [`MAX_BODY`].
+    /// Compresses a body, with the dictionary `with` or without a dictionary. The body stays uncompressed if it does
+    /// not shrink, or if its size is below [`MIN_COMPRESSED_BYTES`] or above [`MAX_BODY`].
     pub(super) fn pack(
         &mut self,
         name: &str,

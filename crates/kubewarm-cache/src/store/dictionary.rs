@@ -21,7 +21,8 @@ pub(super) struct CompressionDictionary {
     users: AtomicUsize,
 }
 
-/// The dictionaries that one store's rows need, or one event log's changes. Usually the set contains one dictionary.
+/// The dictionaries that decompress the rows of one store, or the changes of one event log. Usually the set contains
+/// one dictionary.
 #[derive(Debug, Default)]
 pub(super) struct DictionarySet(Vec<DictionaryUseCount>);
 
@@ -112,7 +113,8 @@ impl DictionarySet {
         }
     }
 
-    /// Returns the dictionary with which a body of this packing was compressed, or `None` if no dictionary was used.
+    /// Returns the dictionary that decompresses a body of this packing. `None` if the body was compressed without a
+    /// dictionary or is not compressed.
     pub(super) fn get(&self, packing: BodyPacking) -> Option<&Arc<CompressionDictionary>> {
         let BodyPacking::Dictionary(generation) = packing else { return None };
         let mut all = self.0.iter().map(|held| &held.dictionary);

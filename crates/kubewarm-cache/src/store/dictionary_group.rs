@@ -1,4 +1,5 @@
-//! Trains the compression dictionary that the stores of one resource use, and decides when to train the next one.
+//! Trains the compression dictionaries that the stores of one resource use, and decides when to train the next
+//! dictionary.
 
 use super::{
     codec::{CompressionContext, RecordCodec},
@@ -30,23 +31,23 @@ const FIRST_OBJECTS: u64 = 256;
 const FIRST_BYTES: usize = 128 << 10;
 
 /// The group trains the next dictionary when the number of objects has grown by this factor. The first objects of a
-/// list come from one namespace and do not represent other namespaces.
+/// list often come from one namespace, so a later dictionary also suits the objects of other namespaces.
 const GROWTH: u64 = 16;
 
 /// Maximum size of the samples for the first dictionary, in bytes. A small sample keeps the training short.
 ///
-/// Objects that arrive before the training ends are compressed without a dictionary and take five times the memory. A
-/// list delivers thousands of objects in that time.
+/// The store compresses objects without a dictionary until the training ends. These objects take five times as much
+/// memory as with a dictionary, and a list delivers thousands of objects in that time.
 const FIRST_SAMPLE_BYTES: usize = 256 << 10;
 /// Maximum size of the samples for each later dictionary, in bytes.
 const SAMPLE_BYTES: usize = 512 << 10;
 
 /// Maximum number of sampled objects that the training leaves out. These objects measure whether the new dictionary
-/// compresses better than the current one.
+/// compresses better than the current dictionary.
 const HELD_OUT_OBJECTS: usize = 32;
 
-/// The stores that use the same dictionaries, because their resource and projection are equal. Stores that kubewarm
-/// opens for itself form separate groups.
+/// The stores that share compression dictionaries, because they contain the same resource and the same part of each
+/// object (`Projection`). Stores that kubewarm opens for itself form separate groups.
 #[derive(Debug)]
 pub(super) struct DictionaryGroup {
     current: RwLock<Option<Arc<CompressionDictionary>>>,
@@ -127,8 +128,8 @@ impl DictionaryGroup {
         }
     }
 
-    /// Trains a dictionary if the stores have enough objects. If the dictionary saves at least a tenth, compresses the
-    /// objects of all stores again with it.
+    /// Trains a dictionary if the stores have enough objects. The group uses the dictionary only if it makes sampled
+    /// objects at least a tenth smaller. The group then compresses the objects of all stores again.
     ///
     /// To copy samples, the training locks one store after another.
     fn train(&self) {

@@ -34,7 +34,8 @@ const KEPT_CHANGES: usize = 100;
 /// takes little memory.
 const KEPT_BYTES: usize = 32 << 10;
 
-/// One change of one object, with the object before and after the change and its resource version.
+/// One change of one object: the object before the change, the object after the change, and the resource version of the
+/// change.
 pub struct StoreChange {
     pub(super) arrived: Option<Instant>,
     pub(super) namespace: Arc<str>,
@@ -53,7 +54,7 @@ pub(super) struct EventLog {
     changes: VecDeque<Arc<StoreChange>>,
     /// Number of the next change. The log never reuses a number.
     next: u64,
-    /// The log increases this number when it loses changes. A follower compares the number to detect the loss.
+    /// Number of times that the log has dropped all its changes. A follower ends when this number changes.
     pub(super) epoch: u64,
     /// The log contains all changes after this version. `None` until the first list ends, and after a purge until the
     /// next list ends.
@@ -124,8 +125,8 @@ impl StoreChange {
 
     /// Returns the bytes of the packed object before the change, because only the log keeps that object.
     ///
-    /// The store or the next change already counts the object after the change, unless the store has compressed the
-    /// object again.
+    /// The method does not count the object after the change, because the store's rows or the next change already count
+    /// it.
     fn object_bytes(&self) -> usize {
         self.before.as_ref().map_or(0, |packed| packed.record.bytes())
     }
@@ -176,7 +177,8 @@ impl EventLog {
         self.next - self.changes.len() as u64
     }
 
-    /// Returns the log for a purged store. It has no changes, a higher epoch, and the same number for the next change.
+    /// Returns the log for a purged store. The log has no changes and a higher epoch. The number of the next change
+    /// stays the same.
     pub(super) fn emptied(&self) -> Self {
         let Self { next, epoch, is_listing, .. } = *self;
         Self { next, epoch: epoch + 1, is_listing, ..Self::default() }
@@ -201,7 +203,8 @@ impl EventLog {
         if let Some((from, to)) = before.zip(now)
             && from != to
         {
-            // An earlier gap is extended up to `now`, so the log stores only one gap.
+            // Between the versions of a gap, the log can lack changes. Extend an earlier gap up to `now`, so that the
+            // log stores only one gap.
             let from = self.gap.take().map_or(from, |(first, _)| first);
             self.gap = Some((from, to));
         }
@@ -214,7 +217,7 @@ impl EventLog {
     }
 
     /// Drops and returns all changes. The log then contains all changes after `since`. If `since` is `None`, the log
-    /// takes no changes until the next list ends.
+    /// ignores changes until the next list ends.
     fn restart(&mut self, since: Option<ResourceVersion>) -> Vec<Arc<StoreChange>> {
         let gone = mem::take(&mut self.changes).into();
         self.epoch += 1;
@@ -239,8 +242,8 @@ impl EventLog {
         Some(oldest)
     }
 
-    /// Drops and returns the oldest changes: those older than [`WINDOW`] at `now`, and those above `max_bytes` or
-    /// [`MAX_CHANGES`].
+    /// Drops the oldest changes until the log is within `max_bytes` and [`MAX_CHANGES`]. Also drops changes that are
+    /// older than [`WINDOW`] at `now`, except [`KEPT_CHANGES`]. Returns the dropped changes.
     fn trim(&mut self, now: Option<Instant>, max_bytes: usize) -> Vec<Arc<StoreChange>> {
         let mut gone = Vec::new();
         while let Some(oldest) = self.changes.front() {

@@ -14,8 +14,8 @@ enum RowSet {
     Many(Box<RoaringBitmap>),
 }
 
-/// Maximum number of rows in `RowSet::Few`. With more rows, a bitmap takes less memory. A bitmap becomes a list again
-/// when at most half of this number is left.
+/// Maximum number of rows in `RowSet::Few`. With more rows, a bitmap takes less memory. If at most half of this number
+/// is left, `RowSet::Many` becomes `RowSet::Few` again.
 const FEW: usize = 32;
 
 /// Bytes that a bitmap takes in addition to its serialized size: the struct, the headers of its containers and spare

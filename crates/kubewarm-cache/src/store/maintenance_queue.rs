@@ -1,5 +1,5 @@
 //! A queue of background work on stores. Each catalog has one maintenance thread that runs the work, so that no delta
-//! waits for it.
+//! waits for the work.
 
 use super::{
     object_store::ObjectStore,
@@ -99,9 +99,9 @@ pub(super) fn repack(store: &ObjectStore) {
     }
 }
 
-/// Adds every row to the declared indexes. Rows that the writer has already added are added again, which has no effect.
+/// Adds every row to the declared indexes. For rows that the writer has already added, this has no effect.
 ///
-/// Returns early if the indexes are declared again, because each declaration queues a job of its own.
+/// If the indexes are declared again, the function returns early, because each declaration queues another job.
 pub(super) fn complete_indexes(store: &ObjectStore) {
     let contents = store.contents.read();
     if contents.declared.iter().all(|index| index.is_complete) {

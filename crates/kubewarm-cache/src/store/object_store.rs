@@ -29,13 +29,14 @@ pub(super) struct ObjectStore {
     pub(super) encoding: BodyEncoding,
     /// Whether the store contains Secrets with their payload. The store does not compress such objects.
     is_secret: bool,
-    /// Dictionary, codec and job queue that all stores of the same resource and projection share.
+    /// Dictionary, codec and job queue, which all stores with the same resource and the same part of each object share.
     pub(super) dictionary_group: Arc<DictionaryGroup>,
     /// Number of objects and bytes in the store, which the budgets of profiles count.
     gauge: Arc<UsageMeter>,
     /// Whether the store was closed. The flag changes only under the write lock of `contents`.
     is_closed: AtomicBool,
-    /// The store wakes its followers after each change, and when the catalog closes the store.
+    /// The store wakes its [`EventLogFollower`](super::EventLogFollower)s through this `Notify` after each change, and
+    /// when the catalog closes the store.
     pub(super) changed: Arc<Notify>,
 }
 
@@ -83,7 +84,7 @@ impl ObjectStore {
         }
     }
 
-    /// Decompresses a body into `into`. If the body does not decode, logs the error, counts it and returns `None`.
+    /// Decompresses a body into `into`. If the body does not decode, logs and counts the error and returns `None`.
     pub(super) fn unpack<'a>(
         &self,
         record: &PackedObject,
@@ -111,7 +112,7 @@ impl ObjectStore {
         self.unpack(&record, dictionary.as_deref(), context, into)
     }
 
-    /// Decompresses a body into its own allocation. Returns `None` if the body does not decode.
+    /// Decompresses a body into a new allocation. Returns `None` if the body does not decode.
     pub(super) fn body(&self, packed: &DetachedObject) -> Option<Bytes> {
         let (mut body, with) = (Vec::new(), packed.dictionary.as_deref());
         self.dictionary_group.codec.with(|context, _| {
@@ -160,7 +161,7 @@ impl ObjectStore {
         self.is_closed.load(atomic::Ordering::Relaxed)
     }
 
-    /// Ends a change: updates the `UsageMeter`, releases the lock and wakes the followers.
+    /// Ends a change: updates the `UsageMeter`, releases the lock and wakes the store's followers.
     pub(super) fn publish(&self, contents: RwLockWriteGuard<'_, StoreContents>) {
         self.measure(&contents);
         drop(contents);
@@ -177,8 +178,8 @@ impl ObjectStore {
         }
     }
 
-    /// Marks the store as closed, sets the `UsageMeter` to 0 and wakes the followers. The memory stays allocated until
-    /// the writer and all readers are dropped.
+    /// Marks the store as closed, sets the `UsageMeter` to 0 and wakes the store's followers. The memory stays
+    /// allocated until the writer and all readers are dropped.
     pub(super) fn close(&self) {
         let contents = self.contents.write();
         self.is_closed.store(true, atomic::Ordering::Relaxed);
@@ -187,8 +188,8 @@ impl ObjectStore {
         self.changed.notify_waiters();
     }
 
-    /// Compresses a body with the newest dictionary, and counts the object for the next training. A Secret stays
-    /// uncompressed, and does not count.
+    /// Compresses a body with the newest dictionary, and counts the object for the next dictionary training. A Secret
+    /// stays uncompressed, and does not count.
     pub(super) fn pack(
         &self,
         name: &str,

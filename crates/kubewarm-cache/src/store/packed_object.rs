@@ -126,7 +126,7 @@ impl BodyPacking {
 }
 
 impl PackedObject {
-    /// Combines an object's name with its body, which `packing` describes and the caller has already packed.
+    /// Combines an object's name with its packed body. `packing` describes how the caller has packed the body.
     pub(super) fn new(name: &str, packing: BodyPacking, packed: &[u8]) -> Self {
         let mut length = name.len();
         let digits = (usize::BITS - length.leading_zeros()).div_ceil(7).max(1) as usize;
@@ -168,7 +168,7 @@ impl PackedObject {
         self.parts().1
     }
 
-    /// Returns the size of the allocation in bytes, which all clones share.
+    /// Returns the size of the allocation, in bytes. All clones share the allocation.
     pub(super) fn bytes(&self) -> usize {
         taken(HEAD + self.held().len())
     }
@@ -194,8 +194,7 @@ impl PackedObject {
 /// Returns the number of bytes that the allocator uses for an allocation of `size` bytes. The store counts these bytes,
 /// so its reported memory matches the growth of the process.
 ///
-/// The rule is that of glibc's malloc: an 8-byte header, steps of 16 bytes, at least 32 bytes. Other allocators use
-/// steps of an eighth, so the result is similar for some hundred bytes.
+/// The function uses the rule of glibc's malloc: an 8-byte header, steps of 16 bytes, at least 32 bytes.
 pub(super) const fn taken(size: usize) -> usize {
     match size {
         0 => 0,

@@ -16,7 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// An object in the map: UID, resource version (0 if it has none), labels by number, number of the node.
+/// An object in the map: UID, resource version (0 if the object has none), labels (number of the key to number of the
+/// value), and number of the node.
 type Plain = (u8, u64, BTreeMap<u8, u8>, u8);
 
 #[derive(Clone, Debug)]

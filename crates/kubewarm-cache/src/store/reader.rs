@@ -31,7 +31,7 @@ pub struct StoredObject {
     pub uid: Uid,
     /// `metadata.resourceVersion`. `None` if the API server sent no version.
     pub version: Option<ResourceVersion>,
-    /// The object's JSON without `apiVersion` and `kind`, and without the fields that the projection removes.
+    /// The object's JSON without `apiVersion` and `kind`, and only with the fields that the profile keeps.
     pub body: Bytes,
 }
 
@@ -51,11 +51,11 @@ pub struct StoredObjectView<'a> {
 pub struct StoreUsage {
     /// Number of objects in the store.
     pub objects: u64,
-    /// Memory in bytes: packed objects, rows, key order, namespaces, indexes and event log. If several stores use a
-    /// dictionary, each counts an equal part of its bytes.
+    /// Memory in bytes: packed objects, rows, key order, namespaces, indexes, event log and dictionaries. If several
+    /// stores use a dictionary, each store counts an equal part of the dictionary's bytes.
     ///
-    /// The number differs by at most a tenth from the growth of the process. A store without objects and changes takes
-    /// 0 bytes.
+    /// The number differs by at most a tenth from the memory growth of the process. A store without objects and changes
+    /// takes 0 bytes.
     pub bytes: u64,
 }
 
@@ -116,7 +116,7 @@ impl StoreReader {
     }
 
     /// Returns the resource version up to which the store contains all changes. Lists, bookmarks and events raise the
-    /// version. Returns `None` while the store has received none of these.
+    /// version. Returns `None` while the store has received no list, bookmark or event.
     #[must_use]
     pub fn version(&self) -> Option<ResourceVersion> {
         self.store.contents.read().version.clone()

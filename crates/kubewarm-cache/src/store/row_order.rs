@@ -25,8 +25,8 @@ pub(super) struct RowPosition {
 }
 
 impl RowPosition {
-    /// Returns the next position in the same leaf. A list arrives in key order, so its next object is usually at that
-    /// position.
+    /// Returns the next position in the same leaf. A list arrives in key order, so the list's next object is usually at
+    /// that position.
     pub(super) fn next(self) -> Self {
         Self { at: self.at + 1, ..self }
     }
@@ -48,7 +48,7 @@ impl RowOrder {
     /// Returns the position of a key as `Ok`. If the order does not contain the key, returns the position at which to
     /// insert it as `Err`. `compare` compares a row with the key.
     ///
-    /// A list arrives in key order, so the search first tries `hint` and the end.
+    /// A list arrives in key order, so the search first tries `hint` and the end of the order.
     pub(super) fn find(
         &self,
         hint: RowPosition,
@@ -75,7 +75,7 @@ impl RowOrder {
         let leaves = self.leaves.len();
         if self.leaves.get(position.leaf).is_some_and(|leaf| leaf.len() >= LEAF) {
             let split = if position.leaf + 1 == leaves && position.at >= LEAF {
-                // An append starts another leaf instead of splitting the full one. So keys that arrive in order fill
+                // An append starts another leaf instead of splitting the full leaf. So keys that arrive in order fill
                 // every leaf.
                 Vec::with_capacity(LEAF)
             } else {

@@ -6,7 +6,8 @@ use kubewarm_api::model::{
 };
 use std::collections::BTreeMap;
 
-/// Resource and projection of an object. Stores whose resource and projection are equal use the same dictionaries.
+/// The resource and the part of each object that a store contains. Stores with equal keys share compression
+/// dictionaries.
 pub type DictionaryKey = (Resource, Projection);
 
 /// Sampled objects of several informers. The sample compresses and indexes the objects as the operator's stores do.
@@ -17,7 +18,7 @@ pub struct StoreSample {
     writers: BTreeMap<InformerKey, StoreWriter>,
 }
 
-/// Memory of all sampled objects that have the same resource and projection.
+/// Memory of all sampled objects with the same [`DictionaryKey`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampleUsage {
     /// Number of sampled objects.
@@ -39,7 +40,7 @@ impl StoreSample {
         writer.apply(Delta::Upsert(item.clone()));
     }
 
-    /// Returns the memory of the sampled objects for each resource and projection.
+    /// Returns the memory of the sampled objects for each [`DictionaryKey`].
     ///
     /// # Cost
     ///

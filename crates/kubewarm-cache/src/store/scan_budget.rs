@@ -7,8 +7,8 @@ use tokio::task::yield_now;
 /// The limit counts bytes, because the time to decompress, scan and write a body depends on its size. A body can have
 /// 1.5 KiB, or 1.5 MiB, which is etcd's default limit.
 ///
-/// Each of these steps takes about 1 ns a byte, so a task reaches the limit after 2 to 5 ms. That is short for the
-/// other tasks of the thread, and long compared with the cost of a yield.
+/// Decompressing, scanning and writing each take about 1 ns a byte. So a task yields after 2 to 5 ms. The other tasks
+/// of the thread wait only shortly, and the cost of a yield is small in comparison.
 const BYTES: usize = 1 << 20;
 
 /// The number of bytes that a task can scan before it must yield.

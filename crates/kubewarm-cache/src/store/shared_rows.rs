@@ -1,5 +1,5 @@
-//! Packed objects from one moment. A reader collects them under the store's lock, and decompresses them without the
-//! lock.
+//! Packed objects from one moment. A reader collects the packed objects under the store's lock, and decompresses them
+//! without the lock.
 
 use super::{
     codec::CompressionContext,
@@ -70,7 +70,7 @@ impl SharedRows {
         {
             self.dictionaries.push(Arc::clone(dictionary));
         }
-        // Rows arrive in key order, so a namespace that differs from the last one is a new namespace.
+        // Rows arrive in key order. So if the namespace differs from the last row's namespace, no earlier row has it.
         if self.namespaces.last() != Some(namespace) {
             self.namespaces.push(Arc::clone(namespace));
         }
@@ -134,8 +134,8 @@ impl SharedRows {
 
 /// Reads the first byte of each packed object, so that the processor fetches all of the objects in parallel.
 ///
-/// The objects of a large store are not in the processor's cache, and several fetches in parallel take little longer
-/// than one.
+/// The objects of a large store are not in the processor's cache. Several fetches in parallel take little longer than
+/// one fetch.
 fn fetch<'a>(records: impl Iterator<Item = &'a PackedObject>) {
     for record in records {
         black_box(record.packing());

@@ -21,8 +21,8 @@ pub(super) struct StoreRow {
     pub(super) is_odd: bool,
 }
 
-/// Rows by number. An inserted row takes a free number of the first chunk that has one, so numbers of removed rows are
-/// reused.
+/// Rows by number. An inserted row takes a free number in the first chunk with a free number, so numbers of removed
+/// rows are reused.
 #[derive(Debug, Default)]
 pub(super) struct RowSlab {
     chunks: Vec<RowChunk>,
@@ -85,7 +85,7 @@ impl RowSlab {
         u32::try_from(at * CHUNK + position).ok()
     }
 
-    /// Removes and returns a row. If the row's chunk is then empty, its memory is freed.
+    /// Removes and returns a row. If the row's chunk is then empty, the chunk's memory is freed.
     pub(super) fn remove(&mut self, number: u32) -> Option<StoreRow> {
         let (index, at) = split(number);
         let chunk = self.chunks.get_mut(index)?;

@@ -1,4 +1,4 @@
-//! The metrics that count the requests, events and stores of one resource's informers.
+//! Metrics of the informers of one resource, such as their requests, events and client reads.
 
 use crate::informer::{
     ConsistencyResult, DecodeStage, ListMethod, RelistReason, UpstreamEventType, UpstreamWatchEnd,
@@ -15,8 +15,8 @@ use strum::VariantArray;
 /// Names of the labels that identify a resource.
 pub const RESOURCE_LABELS: [&str; 3] = ["group", "version", "resource"];
 
-/// Values of the label `outcome` for a list or one page of it. `success` means that kubewarm
-/// received and applied all of it.
+/// Values of the label `outcome` for a list or a page. `success` means that kubewarm received and
+/// applied the whole list or page.
 pub const LIST_OUTCOMES: [MetricOutcome; 2] = [MetricOutcome::Success, MetricOutcome::Error];
 
 /// Values of the label `outcome` for a consistency check.
@@ -27,18 +27,19 @@ pub const CONSISTENCY_OUTCOMES: [MetricOutcome; 3] =
 /// the same buckets, so dashboards can compare both.
 pub const REQUEST_BUCKETS: &[f64] =
     &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
-/// Upper bounds in seconds. The API server's metric for the initialization of its watch cache has
-/// the same buckets.
+/// Buckets of warm-up durations, in seconds. The API server's metric for the initialization of its
+/// watch cache has the same buckets.
 const WARMUP_BUCKETS: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
-/// Upper bounds in seconds. An informer requests watches of 5 to 10 minutes, so a shorter watch
-/// ended early.
+/// Buckets of watch durations, in seconds. An informer requests watches of 5 to 10 minutes, so a
+/// shorter watch ended early.
 const WATCH_DURATION_BUCKETS: &[f64] = &[1.0, 5.0, 15.0, 60.0, 180.0, 300.0, 420.0, 600.0, 1800.0];
-/// Upper bounds in seconds: from the delay on an idle machine to delays that users notice.
+/// Buckets of event processing times, in seconds: from the delay on an idle machine to delays that
+/// users notice.
 const EVENT_PROCESSING_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// Upper bounds in seconds: from the age of a recent event to the largest staleness limit of a
-/// profile.
+/// Buckets of store ages, in seconds: from the age of a recent event to the largest staleness limit
+/// of a profile.
 const STALENESS_BUCKETS: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 3600.0];
 
@@ -240,8 +241,8 @@ impl ResourceMetrics {
         self.registry.gather()
     }
 
-    /// Records a completed or failed list, or one page of it. `took` is its duration. The caller
-    /// counts objects and bytes separately while they arrive.
+    /// Records a completed or failed list or page. `took` is the duration. The caller counts
+    /// objects and bytes separately while they arrive.
     pub fn count_list(&self, outcome: MetricOutcome, took: Duration) {
         self.upstream_list_duration.with_label_values(&[outcome]).observe(took.as_secs_f64());
         self.upstream_list_pages.inc();
@@ -260,7 +261,7 @@ impl ResourceMetrics {
         self.upstream_relist_deleted_objects.inc_by(deleted);
     }
 
-    /// Records a failed list or watch. `code` is its HTTP status, or `None` if there was no
+    /// Records a failed list or watch. `code` is the HTTP status, or `None` if kubewarm received no
     /// response.
     pub fn count_request_error(&self, verb: Verb, code: Option<u16>) {
         let labels = [verb.as_str(), code_label(code)];

@@ -1,4 +1,4 @@
-//! An `EventLogFollower` reads the changes of a store one by one from the store's event log.
+//! An `EventLogFollower` reads the changes in a store's event log one by one.
 
 use super::{
     contents::StoreContents,
@@ -99,8 +99,8 @@ impl StoreReader {
 }
 
 impl EventLogFollower {
-    /// Returns the `Notify` that the store wakes after each change. It wakes only tasks that already wait, so create
-    /// the `Notified` future before you call [`EventLogFollower::next_event`].
+    /// Returns the `Notify` that the store wakes after each change. The `Notify` wakes only tasks that already wait. So
+    /// create the `Notified` future before you call [`EventLogFollower::next_event`].
     #[must_use]
     pub fn change_notifier(&self) -> Arc<Notify> {
         Arc::clone(&self.lag.store.changed)

@@ -1,5 +1,5 @@
-//! Selects objects as they were at an earlier version. It takes the current rows, and undoes the changes after that
-//! version.
+//! Selects objects as they were at an earlier version. The selection takes the current rows, and undoes the changes
+//! after the earlier version.
 
 use super::{ObjectQuery, ObjectSnapshot, RowSpan};
 use crate::store::{
@@ -113,11 +113,11 @@ impl<'a> EarlierObjects<'a> {
         unchanged.next().max(changed.map(|(key, _)| key.clone()))
     }
 
-    /// Returns the objects of the earlier version in key order: the rows of `numbers` that have not changed, and the
-    /// changed objects in their earlier state.
+    /// Returns the objects of the earlier version in key order. The result contains the unchanged rows of `numbers`,
+    /// and the changed objects in their earlier state.
     ///
-    /// It stops after `most` objects. With a label selector, changed objects do not count. The label index covers only
-    /// current labels, so an earlier state can still fail the selector.
+    /// The function stops after `most` objects. With a label selector, changed objects do not count towards `most`. The
+    /// label index covers only current labels, so an earlier state can still fail the selector.
     pub(super) fn select(
         self,
         contents: &StoreContents,

@@ -20,8 +20,8 @@ use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use roaring::RoaringBitmap;
 use std::{fmt, ops::ControlFlow, sync::Arc};
 
-/// Maximum number of bodies that one `filter_next` call tests. It takes effect if the bodies are small, because a
-/// [`ScanBudget`] counts only bytes.
+/// Maximum number of bodies that one `filter_next` call tests. A [`ScanBudget`] counts only bytes, so it does not limit
+/// the number of small bodies.
 const ROWS_A_STEP: usize = 128;
 
 /// Objects from one moment, in key order. All of them match the query once [`ObjectSnapshot::filter_next`] has returned
@@ -121,7 +121,8 @@ impl StoreContents {
         RowSpan { from, to, rows }
     }
 
-    /// Returns the row numbers of `span` in key order, without rows that have another name or that an index excludes.
+    /// Returns the row numbers of `span` in key order. Leaves out rows without the queried name, and rows that an index
+    /// excludes.
     fn numbers<'a>(
         &'a self,
         query: &'a ObjectQuery,
@@ -205,20 +206,21 @@ impl ObjectSnapshot {
         self.rows.key_of(self.rows.len().checked_sub(1)?)
     }
 
-    /// Whether the queried namespace has objects after the last selected one, even if the query does not select them.
-    /// Always `false` without a limit.
+    /// Whether the queried namespace has objects after the last selected object, even if the query does not select
+    /// them. Always `false` without a limit.
     #[must_use]
     pub fn has_more(&self) -> bool {
         let last = self.last_key();
         last.is_some() && self.last.is_some() && last != self.last
     }
 
-    /// Tests the bodies of the next objects, for at most one [`ScanBudget`], and drops the objects that fail. Returns
+    /// Tests the bodies of the next objects, until one [`ScanBudget`] is used up. Drops the objects that fail. Returns
     /// whether untested objects are left.
     ///
     /// # Cost
     ///
-    /// None if the query needs no bodies. Otherwise 2 ns a byte to decompress and scan a body, for any number of tests.
+    /// If the query needs no bodies, the call costs nothing. Otherwise, decompressing and scanning a body takes 2 ns a
+    /// byte, for any number of tests.
     pub fn filter_next(&mut self) -> bool {
         if self.untested.is_everything() {
             return false;

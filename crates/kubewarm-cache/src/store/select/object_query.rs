@@ -12,11 +12,11 @@ use std::{
 /// A query that selects objects of a store. The default query selects every object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectQuery {
-    /// The query selects only objects in this namespace. `None`: in all namespaces.
+    /// The query selects only objects in this namespace. `None` selects all namespaces.
     pub namespace: Option<Box<str>>,
-    /// The query selects only objects with this name. `None`: with any name.
+    /// The query selects only objects with this name. `None` selects all names.
     pub name: Option<Box<str>>,
-    /// The query selects only objects whose labels match. A list uses the store's label index for this.
+    /// The query selects only objects whose labels match. A list uses the store's label index to find the objects.
     pub labels: LabelSelector,
     /// The query selects only objects whose body passes all of these tests.
     pub tests: BodyPredicates,
@@ -36,8 +36,8 @@ type LabelMap = BTreeMap<Box<str>, Box<str>>;
 
 /// Caches the labels and field values of one body, so that several queries together read each path only once.
 ///
-/// It takes at most the size of the body, plus about 50 bytes for each label and path. The paths are the selectable
-/// fields of the resource and at most [`INDEXES_PER_STORE`] indexes.
+/// The cache takes at most as many bytes as the body, plus about 50 bytes for each label and path. The paths are the
+/// selectable fields of the resource and at most [`INDEXES_PER_STORE`] indexes.
 ///
 /// [`INDEXES_PER_STORE`]: crate::store::INDEXES_PER_STORE
 #[derive(Default)]
@@ -133,7 +133,7 @@ impl BodyPredicates {
         &self.all
     }
 
-    /// Whether there are no tests, so that every body passes.
+    /// Whether the query has no tests of bodies, so that every body passes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()

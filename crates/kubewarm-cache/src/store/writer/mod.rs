@@ -21,16 +21,18 @@ use std::{cmp::Ordering, sync::Arc, time::Instant};
 
 /// Applies the deltas of an informer to one store. A store has only one writer, and a writer cannot be cloned.
 ///
-/// Only the writer adds, changes or removes objects. So a row that it found under the read lock is still valid under
-/// the write lock.
+/// Only the writer adds, changes or removes objects. So a row that the writer found under the read lock is still valid
+/// under the write lock.
 #[derive(Debug)]
 pub struct StoreWriter {
     store: Arc<ObjectStore>,
     /// The running full list. `None` if no list is running.
     list: Option<ListProgress>,
-    /// Position at which the next search starts. A list arrives in key order, so its next object is usually there.
+    /// Position at which the next search starts. A list arrives in key order, so the list's next object is usually at
+    /// this position.
     hint: RowPosition,
-    /// Time at which the informer received the current deltas. The event log computes the age of changes from it.
+    /// Time at which the informer received the current deltas. The event log computes the age of changes from this
+    /// time.
     arrived: Option<Instant>,
 }
 
@@ -45,7 +47,7 @@ struct ListProgress {
 enum UpsertTarget {
     /// The object has no row yet and belongs at this position in key order.
     New(RowPosition),
-    /// The object has this row number and this identity.
+    /// The object has this row number, and this UID and version.
     Held(u32, RowIdentity),
 }
 
@@ -294,7 +296,7 @@ impl StoreWriter {
     /// Completes a list, and removes the objects that the list did not contain.
     ///
     /// Cost: 5 ns for each row if the list contained all objects. To remove up to 64 objects, the writer decompresses
-    /// them without the lock. It removes a larger number in one pass under the write lock.
+    /// them without the lock. The writer removes more objects in one pass under the write lock.
     fn sweep(&mut self, version: &ResourceVersion) -> DeltaOutcome {
         let mut gone = RoaringBitmap::new();
         // If no list has started, the end of a list removes no objects.
