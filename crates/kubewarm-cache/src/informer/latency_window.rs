@@ -13,8 +13,8 @@ const WINDOW: Duration = Duration::from_mins(5);
 /// bucket also counts all longer latencies.
 const BUCKETS: usize = 40;
 
-/// log2 of the first bucket's upper bound, in microseconds. Statuses show whole milliseconds, so
-/// shorter latencies need no buckets of their own.
+/// log2 of the first bucket's upper bound, in microseconds. Profile statuses show whole
+/// milliseconds, so shorter latencies need no buckets of their own.
 const FIRST: u32 = 8;
 
 /// Latencies of the last 4 to 5 minutes, in at most five slices of less than 200 bytes each. The

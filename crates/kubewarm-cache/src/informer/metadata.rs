@@ -76,7 +76,7 @@ impl<'a> ObjectMetadata<'a> {
     /// twice.
     pub(super) fn annotations(&self) -> serde_json::Result<KnownAnnotations<'a>> {
         let Some(annotations) = self.annotations else { return Ok(KnownAnnotations::default()) };
-        // serde would also accept a JSON array, whose elements become the fields in order.
+        // Reject a JSON array, because serde would assign its elements to the fields in order.
         if !annotations.get().starts_with('{') {
             return Err(serde_json::Error::custom("no object"));
         }

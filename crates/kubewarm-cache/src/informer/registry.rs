@@ -175,7 +175,8 @@ impl InformerRegistry {
         }
     }
 
-    /// Sets the function that wraps the store writer of every informer created later.
+    /// Sets the function that wraps the store writer of every informer that the registry creates
+    /// later.
     #[must_use]
     pub fn with_sinks(
         self,

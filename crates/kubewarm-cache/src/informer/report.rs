@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::{fmt::Display, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The state of an informer as reports show it. `status.rs` derives it from `TaskState`.
-/// `shared_informer.rs` replaces it while the informer is paused or blocked.
+/// The state of an informer in reports. `InformerStatus` derives the state from `TaskState`. A
+/// paused or blocked informer has the state `Paused` or `Blocked` instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum InformerPhase {
     /// The first list waits for a list slot.
@@ -137,7 +137,7 @@ impl RelistReason {
     }
 }
 
-/// A loss of access that lasts until the next complete list.
+/// A loss of access that blocks an informer's store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessLoss {
     /// When kubewarm detected the loss, on the monotonic clock.
@@ -212,7 +212,7 @@ pub struct InformerReport {
     pub lost: Option<AccessLoss>,
     /// Number of times that the informer has lost access.
     pub losses: u64,
-    /// The last failure. It remains during the next attempt, and a success clears it.
+    /// The last failure. A success clears this field, but the start of the next attempt does not.
     #[serde(rename = "lastError")]
     pub fault: Option<InformerFault>,
     /// The newest resource version that a list, an event or a bookmark delivered.
@@ -327,7 +327,7 @@ impl InformerReport {
     }
 }
 
-/// Why a watch ended. The label `reason` of `kubewarm_upstream_watch_ends_total`.
+/// Why a watch ended. The value of the label `reason` of `kubewarm_upstream_watch_ends_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum UpstreamWatchEnd {
@@ -358,7 +358,8 @@ pub enum UpstreamWatchEnd {
     Shutdown,
 }
 
-/// The type of a watch event. The label `type` of `kubewarm_upstream_watch_events_total`.
+/// The type of a watch event. The value of the label `type` of
+/// `kubewarm_upstream_watch_events_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "UPPERCASE")]
@@ -375,7 +376,7 @@ pub enum UpstreamEventType {
     Error,
 }
 
-/// The part of a response that kubewarm could not decode. The label `stage` of
+/// The part of a response that kubewarm could not decode. The value of the label `stage` of
 /// `kubewarm_upstream_decode_errors_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]

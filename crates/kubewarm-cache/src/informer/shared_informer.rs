@@ -42,7 +42,7 @@ pub(super) struct SharedInformer {
     changes: ChangeNotifier,
 }
 
-/// The orders for an informer's task.
+/// The values that control an informer's task. The controller and the access checker write them.
 ///
 /// When `ends` changes, the task's current run ends and the next run begins. `ends` is a counter,
 /// so the task also detects a change that happened before it began to wait.

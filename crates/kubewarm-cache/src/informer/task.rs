@@ -56,7 +56,7 @@ pub(super) struct TaskContext {
 /// after it. The metric counts all of them.
 const LOGGED: u64 = 16;
 
-/// One run of an informer's list-and-watch. `supervise` creates one for each run.
+/// One run of an informer's list-and-watch. `supervise` creates one `InformerTask` for each run.
 pub(super) struct InformerTask {
     pub(super) informer: Arc<SharedInformer>,
     pub(super) control: watch::Receiver<InformerControl>,
@@ -74,13 +74,13 @@ pub(super) struct InformerTask {
     /// Number of consecutive watches that lasted less than `InformerTiming::stable_after`, 10 s in
     /// production.
     pub(super) short_watches: u32,
-    /// Number of events of the open watch whose version was newer than the store's.
+    /// Number of events of the open watch whose version was newer than the store's version.
     pub(super) new_events: u64,
     /// Whether the task has sent a change notification because the open watch is silent.
     pub(super) has_reported_silence: bool,
     /// Number of consecutive lists that failed because the response was cut off or malformed.
     pub(super) broken_lists: u32,
-    /// Whether the controller itself reads this store, as it does for profiles and namespaces.
+    /// Whether the controller itself reads this store. True for profiles and namespaces.
     pub(super) is_followed: bool,
     /// Number of objects that the current list found with a new UID, over all attempts. A later
     /// attempt finds these objects unchanged, so a new attempt does not reset the number.
@@ -92,7 +92,7 @@ pub(super) struct InformerTask {
     pub(super) rejected: u64,
     /// Number of bytes that lists received since the last comparison with the profiles' limits.
     pub(super) unchecked_bytes: usize,
-    /// Whether the informer has notified the controller of the profile limit that is exceeded now.
+    /// Whether the task has notified the controller that a profile exceeds one of its limits now.
     pub(super) has_reported_excess: bool,
     /// Start of the last consistency check. Before the first check of this run, the start of the
     /// run.
@@ -243,12 +243,13 @@ impl InformerTask {
         Ok(TaskAction::Watch)
     }
 
-    /// The rollback check: whether a consistent read returns a version older than the store's.
+    /// The rollback check: whether a consistent read returns a version that is older than the
+    /// store's version.
     ///
     /// After an etcd restore, the API server accepts a watch from a version that it has not reached
     /// yet. The watch stays silent until the API server reaches that version, and misses the
-    /// changes before it. So after a broken connection, a watch resumes only when a consistent read
-    /// has excluded a restore.
+    /// changes before that version. So after a broken connection, a watch resumes only when a
+    /// consistent read has excluded a restore.
     async fn has_rolled_back(&self, since: Instant) -> Result<bool, TaskFailure> {
         let Some(known) = self.version().filter(|version| !version.is_opaque()) else {
             return Ok(false);

@@ -14,8 +14,8 @@ pub struct InformerTiming {
     /// Interval in which a list must receive at least [`InformerTiming::list_min_bytes`] bytes.
     /// Otherwise the list fails.
     pub list_window: Duration,
-    /// Minimum number of bytes per [`InformerTiming::list_window`]. A slower list would occupy its slot
-    /// without end.
+    /// Minimum number of bytes per [`InformerTiming::list_window`]. A slower list would occupy its
+    /// list slot without end.
     pub list_min_bytes: u64,
     /// Shortest `timeoutSeconds` of a watch. An informer picks a random value up to twice as long,
     /// as in client-go. So thousands of watches do not end together.

@@ -31,8 +31,8 @@ type DictionaryGroups = BTreeMap<(Resource, Projection, bool), Weak<DictionaryGr
 #[derive(Debug, Default)]
 struct UsageMeters {
     by_key: BTreeMap<InformerKey, Weak<UsageMeter>>,
-    /// The catalog removes dropped meters when `by_key` has more entries than this number. It then sets the number to
-    /// twice the remaining entries, plus 64.
+    /// The catalog removes dropped meters when `by_key` has more entries than this number. The catalog then sets the
+    /// number to twice the remaining entries, plus 64.
     sweep_at: usize,
 }
 
@@ -132,10 +132,10 @@ impl StoreCatalog {
     }
 
     /// Changes the declared indexes of an open store. The call drops removed indexes at once. The maintenance thread
-    /// fills new indexes later, and queries use an index only when it is complete.
+    /// fills new indexes later. Queries use an index only when the index is complete.
     ///
-    /// Cost: constant for the caller. The thread takes about 4 µs for each row and index. It locks the store for less
-    /// than a millisecond at a time.
+    /// Cost: constant for the caller. The maintenance thread takes about 4 µs for each row and index. It locks the
+    /// store for less than a millisecond at a time.
     pub fn set_indexes(&self, key: &InformerKey, indexes: &BTreeSet<FieldPath>) {
         let store = self.stores.read().get(key).map(Arc::clone);
         if let Some(store) = store {

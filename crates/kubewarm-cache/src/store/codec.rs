@@ -24,15 +24,15 @@ const MIN_COMPRESSED_BYTES: usize = 64;
 /// threads rarely use contexts at once.
 const IDLE_CONTEXTS: usize = 4;
 
-/// Bytes that each scratch buffer of an idle context keeps. Memory that a buffer needed for a larger body is freed.
+/// Bytes that each scratch buffer of an idle context keeps. The codec frees the rest of a larger buffer.
 const SCRATCH_BYTES: usize = 256 << 10;
 
 /// Every zstd frame begins with this magic number. The store keeps frames without it, which saves 4 bytes for each
 /// object.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// The zstd contexts that no thread is using. A store takes a context from this list only while it works, so an idle
-/// store has no memory for contexts.
+/// The zstd contexts that no thread is using. A store takes a context from this list only while it compresses or
+/// decompresses. So an idle store has no memory for contexts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordCodec {
     idle: Arc<Mutex<Vec<CompressionContext>>>,

@@ -29,8 +29,8 @@ pub(super) struct StoreContents {
     odd: BTreeMap<u32, RowIdentity>,
     pub(super) labels: LabelIndex,
     pub(super) declared: Vec<FieldIndex>,
-    /// The field paths of `declared`. The writer reads field values outside the lock. Under the lock it compares this
-    /// pointer, to detect that the paths have changed.
+    /// The field paths of `declared`. The writer reads field values outside the lock. The writer then compares this
+    /// pointer under the lock, to detect that the paths have changed.
     pub(super) paths: Arc<FieldPathSet>,
     pub(super) version: Option<ResourceVersion>,
     pub(super) dictionaries: DictionarySet,

@@ -27,7 +27,8 @@ const DICTIONARY_BYTES: usize = 16 << 10;
 /// This is also the minimum number of objects that the stores pack between two trainings.
 const FIRST_OBJECTS: u64 = 256;
 
-/// Minimum size of the sampled objects, in bytes. With smaller samples, a dictionary takes more memory than it saves.
+/// Minimum total size of the sampled objects, in bytes. With smaller samples, a dictionary takes more memory than it
+/// saves.
 const FIRST_BYTES: usize = 128 << 10;
 
 /// The group trains the next dictionary when the number of objects has grown by this factor. The first objects of a
@@ -157,7 +158,7 @@ impl DictionaryGroup {
         };
         let packed = self.packed.load(Ordering::Relaxed);
         self.next.store(packed.saturating_add(wait.max(FIRST_OBJECTS)), Ordering::Relaxed);
-        // Releases the stores. If the catalog closes a store while `repack` works on another store, the closed store is
+        // Release the stores. If the catalog closes a store while `repack` works on another store, the closed store is
         // freed at once.
         drop(stores);
         if is_new {

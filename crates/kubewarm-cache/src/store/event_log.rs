@@ -62,8 +62,8 @@ pub(super) struct EventLog {
     /// The log can lack changes between these two versions. A list found equal objects at both versions, but an object
     /// can have been created and deleted in between.
     gap: Option<(ResourceVersion, ResourceVersion)>,
-    /// Whether the rows match the store's version. A list clears this flag when it finds a change, and sets the flag
-    /// when it ends.
+    /// Whether the rows match the store's version. A list clears this flag when it finds a change. The end of the list
+    /// sets the flag.
     is_complete: bool,
     /// Whether a full list is running. A list shows neither the order nor the time of changes, so the log does not
     /// store changes from a list.
@@ -292,7 +292,7 @@ impl StoreContents {
             })
         };
         let Some(version) = version.filter(is_next).cloned() else {
-            // The log is ordered by version, so it starts again after a change that is not newer than the store's
+            // The log is ordered by version. So the log starts again after a change that is not newer than the store's
             // version.
             return self.log.restart(self.version.clone());
         };

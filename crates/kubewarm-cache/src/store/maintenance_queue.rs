@@ -139,7 +139,7 @@ fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> O
         for (number, mut values, record) in found {
             let Some(now) = contents.packed(number) else { continue };
             if now.record != record {
-                // The row has changed since `copy_rows`. This is rare, so the job may read the body under the lock.
+                // The row has changed since `copy_rows`. Read its body under the lock, which is rare.
                 values = values_of(&now);
             }
             contents.index(number, &values);

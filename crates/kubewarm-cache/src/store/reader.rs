@@ -247,7 +247,8 @@ impl<'a> From<&'a ObjectKey> for ObjectKeyRef<'a> {
 
 impl Ord for ObjectKeyRef<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Most comparisons are within one namespace, and testing for equality is faster than `namespace_order`.
+        // Most comparisons are within one namespace. So test for equality first, which is faster than
+        // `namespace_order`.
         if self.namespace == other.namespace {
             return self.name.cmp(other.name);
         }

@@ -8,7 +8,8 @@ const LEAF: usize = 512;
 
 /// Row numbers in the order in which the API server lists objects: by the bytes of `<namespace>/<name>`.
 ///
-/// The order does not contain the keys, so a caller that searches passes a function that compares a row with the key.
+/// The order does not contain the keys. So a caller passes a function that compares a row with the key that it
+/// searches.
 #[derive(Debug, Default)]
 pub(super) struct RowOrder {
     /// Row numbers in key order. No leaf is empty.

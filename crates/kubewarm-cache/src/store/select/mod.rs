@@ -1,4 +1,4 @@
-//! Selects the objects of a list response at one moment, and decompresses each one when the response is written.
+//! Selects the objects of a list response at one moment, and decompresses each object when the response is written.
 
 mod earlier_objects;
 mod object_query;
