@@ -284,8 +284,8 @@ impl InformerTask {
         }
     }
 
-    /// Returns the time at which the store becomes stale, and the time at which a probe (a second,
-    /// short watch) must start to keep the store fresh.
+    /// Returns the time at which the store becomes stale, and the latest start of a probe that
+    /// keeps the store fresh. A probe is a second, short watch.
     fn staleness(&self) -> (Instant, Instant) {
         let bound = self.informer.tuning(|tuning| tuning.max_staleness);
         let margin = self.shared.timing.probe_margin.min(bound / 2);
@@ -299,8 +299,8 @@ impl InformerTask {
         self.opened_at.is_some_and(|at| at.elapsed() >= self.shared.timing.stable_after)
     }
 
-    /// Clears the fault and the silent state, because an event, a bookmark or a probe (a second,
-    /// short watch) has just shown that the watch works.
+    /// Clears the fault and the silent state, because the watch works. An event, a bookmark or a
+    /// probe (a second, short watch) has just shown this.
     pub(super) fn record_healthy(&mut self) {
         if self.has_settled() {
             self.backoff.reset();

@@ -302,8 +302,8 @@ impl RowIdentity {
         size_of::<(u32, Self)>() + self.text_bytes()
     }
 
-    /// Returns the length of the texts that a row cannot store, in bytes: a UID that is not a UUID, or a version that
-    /// is not a number.
+    /// Returns the length in bytes of the texts that a row cannot store. A UID is such a text if it is not a UUID. A
+    /// version is such a text if it is not a number.
     pub(super) fn text_bytes(&self) -> usize {
         let text = |has: bool, length: usize| if has { length } else { 0 };
         let uid = text(self.uid.as_uuid().is_none(), self.uid.to_string().len());
