@@ -34,7 +34,7 @@ pub struct BearerCredentials {
 pub struct CallerInfo {
     /// The name, such as `system:serviceaccount:shop:reader`.
     pub name: String,
-    /// Distinguishes users that have the same name at different times. Empty if the API server sets none.
+    /// Distinguishes users that have the same name at different times. Empty if the API server sets no UID.
     pub uid: String,
     /// The groups, in the order of the API server.
     pub groups: Vec<String>,
@@ -43,7 +43,7 @@ pub struct CallerInfo {
 }
 
 impl CallerInfo {
-    /// Adds the group `system:authenticated`, unless the user is in it or in `system:unauthenticated`.
+    /// Adds the group `system:authenticated`, unless the user already has this group or `system:unauthenticated`.
     ///
     /// The API server does the same for each authenticated user.
     #[must_use]
@@ -242,8 +242,8 @@ async fn self_access_review(
     let spec = SelfSubjectAccessReviewSpec { resource_attributes, non_resource_attributes };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
     let response = post_with(client, &review, credentials).await?;
-    // Since the SelfSubjectReview, the token can have expired, or the permission to send reviews can have been revoked.
-    // kubewarm then denies the action.
+    // The token can have expired since it authenticated the caller, or the caller can have lost the permission to send
+    // reviews. kubewarm then denies the action.
     if matches!(response.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Ok(AuthorizationResult::Denied {
             reason: Some(response.fault().message().to_owned()),

@@ -19,7 +19,7 @@ use kube::{
 use std::{fmt, time::Duration};
 use tokio::runtime::Handle;
 
-/// The configuration of one API server with one identity, and the clients that use it.
+/// A connection to one API server with one identity: the configuration, and the clients that use this configuration.
 #[derive(Clone)]
 pub struct ApiServerConnection {
     patient: Client,
@@ -109,8 +109,8 @@ impl ApiServerConnection {
     /// Loads the first configuration that exists: the kubeconfig of `options`, `KUBECONFIG`, the pod's ServiceAccount,
     /// `~/.kube/config`.
     ///
-    /// If `options` name a context, a cluster or a user, the function skips the pod's ServiceAccount. A source that
-    /// exists but is broken is an error, because the next source might be another cluster.
+    /// If `options` name a context, a cluster or a user, the function skips the pod's ServiceAccount. An invalid source
+    /// is an error, because the next source might configure another cluster.
     ///
     /// Must be called within a tokio runtime. Sends no request.
     ///
@@ -120,7 +120,7 @@ impl ApiServerConnection {
     ///
     /// # Cost
     ///
-    /// Reads files, and runs the kubeconfig's exec plugin if it has one.
+    /// Reads files, and runs the kubeconfig's exec plugin if the kubeconfig has one.
     pub fn load(options: &ConnectionOptions) -> Result<Self, ConnectError> {
         let source = choose(options, &ConfigEnvironment::of_process())?;
         let mut config = match &source {
@@ -137,8 +137,8 @@ impl ApiServerConnection {
         Self::new(config, source, options.request_timeout)
     }
 
-    /// Creates a connection from the current context of `kubeconfig`, which exists in memory only. `kubewarm get`
-    /// connects to the cache this way.
+    /// Creates a connection from the current context of `kubeconfig`, which exists in memory only. `kubewarm get` uses
+    /// such a connection to kubewarm's read API.
     ///
     /// # Errors
     ///
@@ -165,7 +165,8 @@ impl ApiServerConnection {
             let (origin, server) = (source.to_string(), config.cluster_url);
             return Err(ConnectError::Insecure { origin, server });
         }
-        // A `proxy-url` in the kubeconfig overrides the environment, `NO_PROXY` included.
+        // If the kubeconfig has a `proxy-url`, kubewarm ignores the proxy variables of the environment, `NO_PROXY`
+        // included.
         if config.proxy_url.is_none() {
             config.proxy_url = proxy::of_environment(&config.cluster_url)?;
         }

@@ -70,7 +70,7 @@ pub struct LeaderElector {
     observed: Option<ObservedLease>,
     /// The lease as this process last wrote it. If `None`, the next attempt reads the lease.
     ours: Option<Lease>,
-    /// Whether this process might hold the lease: it has sent a write and has seen no other holder since.
+    /// Whether this process might hold the lease: it has sent a write, and no later response contained another holder.
     can_hold: bool,
 }
 

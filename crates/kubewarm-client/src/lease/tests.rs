@@ -214,7 +214,7 @@ async fn a_killed_leader_is_replaced_within_20_s_and_not_before_its_deadline() {
         assert!(first.leads());
         first.running.abort();
         let killed = Instant::now();
-        // In every second run, the kubelet restarts the container of the killed leader.
+        // After 1 s, in every second run, the kubelet restarts the container of the killed leader.
         sleep(SECOND).await;
         let successor = (seed % 2 == 0).then(|| fake.start("pod-a_3"));
         let leads = || [other.leads(), successor.as_ref().is_some_and(Candidate::leads)];
@@ -222,8 +222,8 @@ async fn a_killed_leader_is_replaced_within_20_s_and_not_before_its_deadline() {
             sleep(Duration::from_millis(50)).await;
             assert!(killed.elapsed() < SECOND * 20, "seed {seed}");
         }
-        // The task of `first` was aborted, so its state is still `Leader`. The end of the leadership in this state must
-        // have passed by now.
+        // The task of `first` was aborted, so its state is still `Leader`. The time `until` in this state must have
+        // passed, so `leads` must return `false`.
         assert!(!first.leads(), "seed {seed}");
         let by = leads();
         for _ in 0..30 {
