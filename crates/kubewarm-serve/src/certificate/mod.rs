@@ -1,5 +1,5 @@
-//! The serving certificate of an address. It comes from files that kubewarm reads again when they change, or
-//! kubewarm signs it itself at the start.
+//! The serving certificate of an address. kubewarm reads the certificate from files, and reads the files again
+//! when they change. Without files, kubewarm signs a certificate itself when it starts.
 
 pub(crate) mod reloading_files;
 

@@ -52,7 +52,8 @@ impl<T: ?Sized> ReloadingFiles<T> {
         paths: Vec<PathBuf>,
         load: impl Fn() -> Result<Arc<T>, ServeError> + Send + Sync + 'static,
     ) -> Result<Self, ServeError> {
-        // The stamps are older than the first read, so that the next check finds a change during that read.
+        // kubewarm takes the stamps before it reads the files, so that the next check finds a change during the
+        // read.
         let last_stamps = Mutex::new(stamps(&paths));
         let contents = RwLock::new(load()?);
         Ok(Self { name, paths, load: Box::new(load), last_stamps, contents })
@@ -98,8 +99,8 @@ fn stamps(paths: &[PathBuf]) -> Vec<FileStamp> {
     paths.iter().map(|path| FileStamp::of(path)).collect()
 }
 
-/// Reads a file into a buffer that is never reallocated. A caller that reads a private key can thus erase its
-/// only copy.
+/// Reads a file into a buffer that is never reallocated. So a caller that reads a private key can erase the
+/// only copy of the key.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ServeError> {
     bytes_of(path).map_err(ServeError::of(format!("{} cannot be read", path.display())))
 }

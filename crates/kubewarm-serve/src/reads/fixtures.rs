@@ -30,7 +30,8 @@ pub(super) fn core(plural: &str) -> Resource {
     Resource::new(GroupResource::new("", plural).unwrap(), "v1").unwrap()
 }
 
-/// The key of an informer of pods, in one namespace or in `all`, with selectors as in a query.
+/// The key of an informer of pods in `namespace`, or in all namespaces if `namespace` is `all`. The selectors
+/// have the format of query parameters.
 pub(super) fn informer(namespace: &str, labels: &str, fields: &str) -> InformerKey {
     let query = |labels: &str, fields: &str| {
         let mut query = form_urlencoded::Serializer::new(String::new());

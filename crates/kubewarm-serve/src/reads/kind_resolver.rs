@@ -15,11 +15,11 @@ use std::{collections::BTreeSet, fmt, pin::pin, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch};
 
 /// How long kubewarm uses a fetched definition before it fetches the definition again. Its fields can change
-/// without a change in discovery. The time also applies if the kind has no definition, or the API server
-/// forbids or does not answer the request.
+/// without a change in discovery. For the same time, kubewarm caches that a kind has no definition, or that the
+/// API server forbids the fetch.
 const TTL: Duration = Duration::from_mins(1);
-/// How long after `TTL` reads still use a definition while kubewarm fetches it again. After this time, reads
-/// wait for the fetch.
+/// How long after `TTL` reads still use a cached definition while kubewarm fetches the definition again. After
+/// this time, reads wait for the fetch.
 const MAX_STALE: Duration = Duration::from_mins(5);
 /// The maximum number of cached definitions.
 const MAX_CACHED: u64 = 1_024;
@@ -76,8 +76,8 @@ impl KindResolver {
         Self { fetch_crd_of, served, aggregated, runtime, definitions, own }
     }
 
-    /// Returns the description of a kind. `None` if reads do not serve the kind. Then discovery does not list
-    /// the kind, or the kind belongs to an aggregated API, which can hide objects from some callers.
+    /// Returns the description of a kind. `None` if discovery does not list the kind. Also `None` if the kind
+    /// belongs to an aggregated API, because such an API can hide objects from some callers.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl KindResolver {
     }
 
     /// Returns the definition from the cache, or fetches it. While kubewarm fetches an expired definition
-    /// again, reads use the expired one for up to `MAX_STALE`.
+    /// again, reads use the expired definition for up to `MAX_STALE`.
     async fn definition(
         &self,
         resource: &Resource,
@@ -250,7 +250,7 @@ mod tests {
             let found = found.map(|kind| kind.is_some_and(|kind| *kind.list_kind() == *"Widgets"));
             let found = found.map_err(|fault| fault.reason());
             let took = began.elapsed();
-            // A spawned task fetches an expired definition; the yield lets this task send its request.
+            // A spawned task fetches the expired definition. The yield lets the spawned task send its request.
             yield_now().await;
             (found, took, self.times.load(Ordering::Relaxed))
         }

@@ -94,8 +94,8 @@ impl ReadService {
     }
 
     /// Records a forwarded write, with the `version` that the API server has returned. For a minute, reads of
-    /// that resource and namespace wait up to 3 s for this version. Reads that request a version themselves do
-    /// not wait, nor do reads with the consistency `Eventual`.
+    /// that resource and namespace wait up to 3 s for this version. Two kinds of reads do not wait: reads that
+    /// request a version themselves, and reads with the consistency `Eventual`.
     pub fn record_write(&self, written: WriteTarget, version: &ResourceVersion) {
         self.written_versions.record(written, version, Instant::now());
     }
@@ -180,7 +180,8 @@ impl ReadService {
         let not_found = || StatusError::not_found(request.resource.group_resource(), name);
         let (candidate, object) = match found {
             Some(object) => (candidate, object),
-            // kubewarm returns 404 only from a current store, which can be the store of another candidate.
+            // kubewarm returns 404 only if the store was confirmed to be current. Otherwise kubewarm looks up
+            // the object in another informer's store.
             None if route.is_current(candidate) => return Err(not_found().into()),
             None => match self.find_in_current_store(route, &key) {
                 Some((_, None)) => return Err(not_found().into()),
@@ -192,7 +193,7 @@ impl ReadService {
                 {
                     (other, object)
                 }
-                // kubewarm repeats the read after a freshness check of this candidate.
+                // kubewarm repeats the read after a freshness check of this candidate's store.
                 Some((_, Some(_))) | None => {
                     return Err(route.unconfirmed(slice::from_ref(candidate)));
                 }
@@ -202,7 +203,8 @@ impl ReadService {
         Ok(ReadResponse::new(ReadBody::Whole(body), candidate, route.max_staleness))
     }
 
-    /// Looks up `key` in the first candidate that is current and readable; `None` if there is none.
+    /// Looks up `key` in the store of the first candidate informer that is current and readable. Returns `None`
+    /// if no candidate is current and readable.
     fn find_in_current_store<'r>(
         &self,
         route: &'r ReadRoute<'_>,

@@ -31,7 +31,7 @@ use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Handles requests of the read address, with these services.
+/// The handler of all requests to the read address, and the services that the handler uses.
 pub struct ReadApi {
     /// Answers gets, lists and watches from stores.
     pub reads: Arc<ReadService>,
@@ -102,8 +102,9 @@ impl ReadApi {
         let Some(forward) = &self.forward else { return self.answer_from_cache(&request).await };
         if !self.must_be_forwarded(&request) {
             match self.answer_from_cache(&request).await {
-                // kubewarm cannot forward a request with a client certificate. If kubewarm's own answer is a
-                // 400, the client receives that 400, because its message is more useful.
+                // kubewarm cannot forward a request with a client certificate. If kubewarm rejected the request
+                // with 400, the client receives this 400. Its message is more useful than the error that
+                // kubewarm cannot forward.
                 HandledRequest { answered: Err(failure), .. }
                     if failure.is_specific_to_cache()
                         && !(failure.code() == 400 && has_client_certificate(&request)) => {}
@@ -316,8 +317,8 @@ fn parse_request(request: &IncomingRequest) -> Result<RequestInfo, StatusError> 
     RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query(), accept)
 }
 
-/// The access review of a request, with the request's scope and selectors. It omits selectors by declared
-/// indexes, because no authorizer supports them.
+/// The access review of a request, with the request's scope and selectors. The review omits selectors by
+/// declared indexes, because no authorizer supports such selectors.
 fn reviewed(objects: &ObjectRequest) -> SelfSubjectAccessReviewSpec {
     review::resource(&objects.access_attributes(), &objects.labels, &objects.reviewed_fields())
 }

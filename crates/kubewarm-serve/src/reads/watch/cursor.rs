@@ -45,7 +45,7 @@ pub struct WatchChunk {
     pub events: u64,
 }
 
-/// The result of one step of a watch.
+/// The result of one call of [`WatchCursor::next`].
 #[derive(Debug)]
 pub(super) enum WatchStep {
     /// Events to send; none if no examined change concerns this watch.
@@ -94,13 +94,13 @@ impl WatchCursor {
         WatchProgress { position: Arc::clone(&self.position), lag: Some(self.follower.lag()) }
     }
 
-    /// Yields to other tasks of this thread if the scan budget is used up. Call it before
-    /// [`WatchCursor::next`]. Cancel safe.
+    /// Yields to other tasks of this thread if the watch has decompressed about 1 MiB of bodies since its last
+    /// yield. Call it before [`WatchCursor::next`]. Cancel safe.
     pub(super) async fn yield_if_over(&mut self) {
         self.scan_budget.yield_if_over().await;
     }
 
-    /// Produces the next events of the watch, until the scan budget is used up.
+    /// Produces the next events of the watch, from about 1 MiB of decompressed bodies at most.
     pub(super) fn next(&mut self, shared: &ChangeCache) -> WatchStep {
         if let Some(piece) = self.next_initial_objects() {
             return WatchStep::Piece(piece);
@@ -147,7 +147,8 @@ impl WatchCursor {
                 FollowerEvent::Change(change) => {
                     self.add(change, shared, &mut piece);
                 }
-                // Sends the collected lines first. The next step receives the same event from `follower` again.
+                // The watch sends the collected lines first. The next call receives the same event from
+                // `follower` again.
                 _ if !piece.is_empty() => break,
                 FollowerEvent::None(version) => return WatchStep::Quiet(version),
                 FollowerEvent::Overtaken => return WatchStep::End(ClientWatchEnd::Slow, None),
@@ -176,7 +177,7 @@ impl WatchCursor {
                 *self.position.lock() = Some(opened.change().version().clone());
             }
         }
-        // Charges for both bodies, even if another watch has already decompressed them.
+        // Both bodies count against the scan budget, even if another watch has already decompressed them.
         self.scan_budget.charge(opened.unpacked());
     }
 

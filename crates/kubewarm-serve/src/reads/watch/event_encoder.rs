@@ -31,9 +31,9 @@ impl EventEncoder {
         Self { api_version, kind, of, rows }
     }
 
-    /// Writes an event about the object `stored`. Returns `false` if a table row cannot be made because
+    /// Writes an event about the object `stored`. Returns `false` if kubewarm cannot write a table row because
     /// `stored` is not JSON. Only the first event of a watch contains the table's columns, because clients
-    /// remember them.
+    /// remember the columns.
     pub(super) fn event(
         &self,
         of: EventType,
@@ -98,7 +98,7 @@ impl EventEncoder {
             version: kubewarm_wire::version_of(stored).unwrap_or_else(|| 0.into()),
             next: None,
             remaining: None,
-            // No effect here, because the table of an event always has a row.
+            // This field has no effect, because the table of an event always has a row.
             has_rows_if_empty: true,
         };
         Some(move |out: &mut Vec<u8>| envelope.write_single_row_table(&cells, stored, out))
