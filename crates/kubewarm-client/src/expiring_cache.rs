@@ -97,7 +97,7 @@ where
     /// Returns the value of `key` if it is fresh and was requested after `since`. Otherwise calls `fetch`, or waits for
     /// a fetch of `key` in progress.
     ///
-    /// The fetch runs on `runtime`. Once started, it continues even if all callers are cancelled.
+    /// The fetch runs on `runtime`, and continues even if all callers are cancelled.
     ///
     /// # Errors
     ///

@@ -88,7 +88,7 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
     }
 
     /// Returns how long the bucket needs until it contains `count` units in addition to `reserve`. Draws the `count`
-    /// units unless that takes longer than `patience`.
+    /// units unless this time is longer than `patience`.
     fn take_within(
         &self,
         patience: Duration,

@@ -79,7 +79,7 @@ pub enum ClientWatchEnd {
     Timeout,
     /// The event log no longer contains all changes after the last event of the watch.
     Expired,
-    /// No store reached the requested start version in time.
+    /// The client requested a start version that no store reached in time.
     FutureVersion,
     /// The client read too slowly, and the watch fell behind the event log.
     Slow,
@@ -135,8 +135,8 @@ pub struct ReadMetrics {
     watch_ends: IntCounterVec,
     limit_rejections: IntCounterVec,
     open: OpenWatches,
-    /// The resources with their own series, at most `MAX_RESOURCES`. The limit is necessary, because a series
-    /// lasts until the process ends.
+    /// The resources with their own series, at most `MAX_RESOURCES`. The limit bounds memory, because a series
+    /// stays in memory until the process ends.
     resources: Arc<RwLock<HashSet<Resource>>>,
 }
 
@@ -225,8 +225,8 @@ impl ReadMetrics {
         }
     }
 
-    /// The values of the labels `group`, `version` and `resource`. They are `_other` for a resource without its
-    /// own series, and empty without a resource.
+    /// The values of the labels `group`, `version` and `resource`. The values are `_other` for a resource
+    /// without its own series. The values are empty if `resource` is `None`.
     fn labels<'r>(&self, resource: Option<&'r Resource>) -> [&'r str; 3] {
         let Some(resource) = resource else { return [""; 3] };
         if self.resources.read().contains(resource) {

@@ -10,8 +10,8 @@ use tokio::time::{advance, sleep};
 
 const HOUR: u64 = 3_600;
 
-/// An API server that issues the tokens `t1`, `t2` and so on. The server rejects tokens with a
-/// number below `accepts_from`.
+/// A fake API server that issues the tokens `t1`, `t2` and so on. The server rejects tokens with a number below
+/// `accepts_from`.
 #[derive(Default)]
 struct Server {
     minted: AtomicU32,
@@ -60,7 +60,7 @@ fn client(respond: impl Fn(&Request<Body>) -> Response<Body> + Send + Sync + 'st
     let service = service_fn(move |request: Request<Body>| {
         let respond = Arc::clone(&respond);
         async move {
-            // The delay lets other tasks run, as the delay of a real response does.
+            // The delay lets other tasks run, as the delay of an API server's response does.
             sleep(Duration::from_millis(1)).await;
             Ok::<_, std::convert::Infallible>(respond(&request))
         }

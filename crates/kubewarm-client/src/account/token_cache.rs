@@ -28,7 +28,7 @@ struct TokenCacheState {
     token: Option<Arc<AccountToken>>,
     /// Failed token requests since the API server last accepted a token.
     failures: u32,
-    /// The last failure, and the time of the next token request.
+    /// The fault of the last failed token request, and the time of the next token request.
     failed: Option<(RequestFault, Instant)>,
 }
 
@@ -37,7 +37,7 @@ enum CachedToken {
     Token(Arc<AccountToken>),
     /// The token is valid and due for renewal.
     Ageing(Arc<AccountToken>),
-    /// The last token request failed, and the next one is not due yet.
+    /// The last token request failed, and the next token request is not due yet.
     Refused(RequestFault),
     /// No usable token is cached, so kubewarm must send a token request now.
     Nothing,

@@ -114,7 +114,7 @@ pub enum AuthorizationResult {
 /// Sends reviews about callers to the API server, with the operator's credentials or with the callers' own.
 #[derive(Clone)]
 pub enum CallerReviewer {
-    /// Sends TokenReview and SubjectAccessReview. The operator needs `create` on both.
+    /// Sends TokenReview and SubjectAccessReview. The operator needs the permission to `create` both kinds of reviews.
     Operator {
         /// A client with the operator's credentials.
         client: Client,
@@ -130,7 +130,7 @@ pub enum CallerReviewer {
 impl CallerReviewer {
     /// Returns whether reviews contain the caller's token and `Impersonate-*` headers.
     ///
-    /// If reviews do not contain them, kubewarm must reject impersonation, because the API server cannot check it.
+    /// Otherwise kubewarm must reject impersonation, because the API server cannot check whether it is permitted.
     #[must_use]
     pub fn can_forward_impersonation(&self) -> bool {
         matches!(self, Self::Caller(_))

@@ -199,8 +199,8 @@ impl ApiServerConnection {
 
     /// Returns the client for list and watch, which does not retry.
     ///
-    /// Its only timeout is 10 s for the TCP connect, so callers must limit each request. TCP keepalive detects a dead
-    /// peer within 60 s. Through a proxy, the keepalive defaults of the system apply.
+    /// The only timeout of the client is 10 s for the TCP connect, so callers must limit each request. TCP keepalive
+    /// detects a dead peer within 60 s. Through a proxy, the keepalive defaults of the system apply.
     #[must_use]
     pub fn informer_client(&self) -> Client {
         self.plain.clone()

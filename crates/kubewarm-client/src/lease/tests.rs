@@ -21,7 +21,7 @@ enum Link {
     Refused,
 }
 
-/// An API server with one lease, which rejects conflicting writes as the real one does.
+/// A fake API server with one lease, which rejects conflicting writes as Kubernetes does.
 #[derive(Clone, Default)]
 struct Fake(Arc<Mutex<State>>);
 
@@ -73,7 +73,8 @@ impl Fake {
             async move {
                 let (head, body) = request.into_parts();
                 let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
-                // A request and its response take up to 150 ms each. The link can change in between.
+                // A request and its response take up to 150 ms each. The candidate's connection can break or recover in
+                // the meantime.
                 sleep(Duration::from_millis(fastrand::u64(1..150))).await;
                 let (code, value) = match *link.lock() {
                     Link::Cut => (0, Value::Null),

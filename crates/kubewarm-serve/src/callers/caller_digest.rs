@@ -44,8 +44,8 @@ impl DigestKey {
         self.of(&sent(presented))
     }
 
-    /// The cache key of an access review. The key includes the credentials if kubewarm sends the review with
-    /// them.
+    /// The cache key of an access review. The key includes the credentials if kubewarm sends these credentials
+    /// with the review.
     pub(super) fn of_access(
         &self,
         presented: Option<&BearerCredentials>,

@@ -12,7 +12,7 @@ pub struct ReaderLimits {
     /// The maximum number of concurrent watches.
     pub watches: NonZeroUsize,
     /// The maximum number of concurrent connections. A client uses one connection, and with HTTP/1.1 one more
-    /// for each watch.
+    /// connection for each watch.
     pub connections: NonZeroUsize,
     /// The maximum number of connections from one client address that have no accepted request yet.
     pub address_connections: NonZeroUsize,
@@ -30,9 +30,9 @@ pub struct ReaderLimits {
 pub struct CallerLimits {
     /// The content that callers read from this listener, such as `objects`. Log messages contain this text.
     pub reads: &'static str,
-    /// The maximum number of concurrent token reviews. One client address can have a quarter.
+    /// The maximum number of concurrent token reviews. One client address can have a quarter of these reviews.
     pub token_reviews: usize,
-    /// The maximum number of concurrent access reviews. One user can have a quarter.
+    /// The maximum number of concurrent access reviews. One user can have a quarter of these reviews.
     pub access_reviews: usize,
     /// The maximum number of waiting token reviews, and also of waiting access reviews. One address or user can
     /// have half of these reviews, because a controller sends many requests at once when it starts.
@@ -40,10 +40,11 @@ pub struct CallerLimits {
     /// How long a review waits for a slot before kubewarm rejects the request.
     pub max_review_wait: Duration,
     /// The maximum number of concurrent forwarded requests, including watches and tunnels. One user can have
-    /// `user_quota` percent. Each request uses a connection to the API server and about 100 KiB of memory.
+    /// `user_quota` percent of these requests. Each request uses a connection to the API server and about 100
+    /// KiB of memory.
     pub forwarded: usize,
     /// The maximum number of pieces of large responses that kubewarm encodes at once. Each piece occupies a
-    /// processor. One user can have a quarter.
+    /// processor. One user can have a quarter of these pieces.
     pub large_responses: usize,
     /// The limits that an administrator sets.
     pub readers: ReaderLimits,
@@ -201,7 +202,7 @@ impl CallerLimits {
 }
 
 impl ReaderLimits {
-    /// The number of slots that one user can have if all users have `all` slots; at least one.
+    /// The number of slots that one user can have if all users together have `all` slots; at least one.
     pub(super) fn user_limit(&self, all: usize) -> usize {
         (all.saturating_mul(self.user_quota.into()) / 100).max(1)
     }

@@ -46,7 +46,7 @@ use tokio::{runtime::Handle, time::Instant};
 /// The number of bytes that one permit for unwritten bytes covers.
 pub const UNWRITTEN_UNIT: usize = 1 << 10;
 
-/// Receives each decision: its source, the decision itself, and how long it took.
+/// Receives each decision: its source, the decision itself, and how long the decision took.
 pub type DecisionObserver = Box<dyn Fn(DecisionSource, MetricOutcome, Duration) + Send + Sync>;
 
 /// One user's permits for a limited resource, such as the bytes of unwritten responses.

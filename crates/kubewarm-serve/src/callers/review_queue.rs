@@ -61,7 +61,7 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if no slot becomes free in time.
+    /// [`CallerRejection::Limited`] if no slot becomes free within the time limit of the wait.
     pub(super) async fn acquire_slot(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
         let slot = self.slots.acquire_within(&one, self.queue).await;
         slot.ok_or(CallerRejection::Limited(ReadLimit::Reviews))

@@ -122,7 +122,7 @@ impl ServingCertificate {
         let clients = clients.unwrap_or_else(WebPkiClientVerifier::no_client_auth);
         let mut provider = provider();
         // The server prefers AES-128, which needs a third less processor time than AES-256. Go servers, such as
-        // the API server, prefer it too, but Rust clients do not.
+        // the API server, prefer AES-128 too, but Rust clients do not.
         provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()

@@ -132,7 +132,8 @@ pub(super) fn report(current_at: Instant) -> InformerReport {
     }
 }
 
-/// The kind Pod. It has a `CustomResourceDefinition` with this selectable field, unless `field` is empty.
+/// The kind Pod, with a `CustomResourceDefinition` that declares the selectable field `field`. If `field` is
+/// empty, the kind has no `CustomResourceDefinition`.
 pub(super) fn kind(field: &str) -> KindInfo {
     let definition = FieldPath::parse(field).ok().map(|path| {
         let fields = [("v1".into(), [(field.into(), path)].into())].into();

@@ -41,8 +41,8 @@ pub struct KindResolver {
     aggregated: BTreeSet<String>,
     /// Runs the fetches, because the read server's threads can end earlier than a fetch.
     runtime: Handle,
-    /// Cached definitions, with the discovery snapshot for which kubewarm fetched them. A new snapshot discards
-    /// them.
+    /// Cached definitions, with the discovery snapshot to which they belong. A new discovery snapshot replaces
+    /// this cache with an empty cache.
     definitions: Mutex<Option<(Arc<ServedResources>, CrdCache)>>,
     /// The definition of the CacheProfile kind itself.
     own: Option<Arc<CrdInfo>>,
@@ -141,7 +141,8 @@ impl KindResolver {
     }
 }
 
-/// Fetches the definition. Returns `last` if the API server does not answer.
+/// Fetches the definition. If the API server forbids the fetch, returns `None`. If the fetch fails for another
+/// reason, returns `last`, the expired definition.
 async fn fetch(
     fetch_crd_of: CrdFetcher,
     resource: Resource,
@@ -160,7 +161,8 @@ async fn fetch(
     }
 }
 
-/// The definition of the CacheProfile kind. It is built from constants, so `None` cannot occur.
+/// The definition of the CacheProfile kind. kubewarm builds the definition from constants, so `None` cannot
+/// occur.
 fn own_definition() -> Option<Arc<CrdInfo>> {
     let applied = serde_json::to_value(CacheProfile::crd()).ok()?;
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles").ok()?;
@@ -195,8 +197,8 @@ mod tests {
         kinds.resolve(&resource).await.unwrap()
     }
 
-    /// Looks up one custom resource in a fake API server. A test can change its answer and its delay, and read
-    /// the number of requests.
+    /// Looks up one custom resource in a fake API server. A test can change the server's response and its
+    /// delay, and read the number of requests.
     struct Resolution {
         kinds: KindResolver,
         resource: Resource,

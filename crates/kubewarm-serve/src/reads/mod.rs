@@ -135,8 +135,8 @@ impl ReadService {
         Ok(ReadResponse { has_waited: waited, ..answer })
     }
 
-    /// Returns the kinds that reads serve, sorted by group and version as in the API server's discovery. If
-    /// `profile` is given, only its kinds are returned.
+    /// Returns the kinds that kubewarm serves, sorted by group and version as in the API server's discovery. If
+    /// `profile` is given, returns only the kinds of this profile.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ impl ReadService {
         (self.dependencies.serving_index)().ok_or_else(not_listed)
     }
 
-    /// Looks up a kind; `None` if reads do not serve it.
+    /// Looks up a kind; `None` if kubewarm does not serve this kind.
     async fn kind(&self, resource: &Resource) -> Result<Option<KindInfo>, StatusError> {
         self.dependencies.kinds.resolve(resource).await.map_err(|fault| {
             tracing::debug!(%fault, "a kind could not be looked up");

@@ -53,7 +53,8 @@ pub enum ReadBody {
     Pages(Box<ListPages>),
 }
 
-/// A list that kubewarm encodes piece by piece. It decompresses each object only when it encodes the object.
+/// A list that kubewarm encodes piece by piece. kubewarm decompresses each object only when it encodes the
+/// object.
 pub struct ListPages {
     /// The format of the list; `None` after the last piece.
     envelope: Option<ResponseEnvelope>,

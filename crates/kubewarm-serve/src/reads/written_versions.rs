@@ -15,7 +15,7 @@ const MOST: u64 = 1_024;
 const LIFE: Duration = Duration::from_mins(1);
 
 /// The newest written version of each resource, by namespace and for all namespaces (`None`). Versions of one
-/// resource are ordered, so the newest one is sufficient.
+/// resource are ordered, so a store with the newest version contains all earlier writes.
 #[derive(Debug)]
 pub(super) struct WrittenVersions(
     ExpiringCache<(GroupResource, Option<Arc<str>>), ResourceVersion>,

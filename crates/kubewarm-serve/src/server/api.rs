@@ -122,8 +122,9 @@ impl ReadApi {
         HandledRequest::without_resource(HandlerLabel::Forward, answered)
     }
 
-    /// Whether only the API server can answer `request`. Such a request is no GET, or switches protocols, or
-    /// impersonates another user while kubewarm cannot check impersonation.
+    /// Whether only the API server can answer `request`. This applies to a request that is not a GET or that
+    /// switches protocols. It also applies to a request with impersonation if kubewarm cannot check
+    /// impersonation.
     fn must_be_forwarded(&self, request: &IncomingRequest) -> bool {
         let acts_as_another =
             || request.head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
@@ -304,8 +305,8 @@ fn credentials(request: &IncomingRequest) -> Result<CallerCredentials, StatusErr
     CallerCredentials::with_chain(chain, headers).map_err(no_credentials)
 }
 
-/// Whether a client certificate authenticates the caller. kubewarm cannot forward such a request, because it
-/// does not have the certificate's key.
+/// Whether a client certificate authenticates the caller. kubewarm cannot forward the request of this caller,
+/// because kubewarm does not have the certificate's key.
 fn has_client_certificate(request: &IncomingRequest) -> bool {
     request.connection.chain.as_ref().is_some_and(|chain| chain.authenticate().is_some())
 }

@@ -84,8 +84,8 @@ impl IncomingRequest {
 fn has_upgrade(request: &http::Request<Incoming>) -> bool {
     let values = |name| request.headers().get_all(name).iter().map(|value| value.to_str());
     let options = values(CONNECTION).flatten().flat_map(|value| value.split(','));
-    // kubewarm accepts only one `Upgrade` header, because the API server could select another protocol of
-    // several.
+    // kubewarm accepts only one `Upgrade` header. With several headers, kubewarm and the API server could
+    // select different protocols.
     let mut protocols = values(UPGRADE);
     let protocol = protocols.next().and_then(Result::ok).filter(|_| protocols.next().is_none());
     request.version() == Version::HTTP_11

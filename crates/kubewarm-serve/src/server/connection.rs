@@ -67,9 +67,9 @@ pub(super) struct ConnectionState {
 enum ConnectionActivity {
     /// A request or a response is in progress.
     Busy,
-    /// There is no request, and the idle timeout has not passed.
+    /// No request is in progress, and the idle timeout has not passed.
     Quiet,
-    /// There was no request within the idle timeout, or no accepted request within `head_timeout`.
+    /// The connection had no request within the idle timeout, or no accepted request within `head_timeout`.
     Idle,
     /// The client does not read a response, or reads it too slowly.
     Stalled,

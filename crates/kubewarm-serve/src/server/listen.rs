@@ -59,7 +59,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// How long responses in progress can continue after the server was stopped.
+/// How long responses in progress can continue after `stop` was cancelled.
 const STOP: Duration = Duration::from_secs(10);
 const ENDED: &str = "the read server ended";
 /// The pause after `accept` fails, such as for lack of memory or file descriptors.

@@ -140,7 +140,7 @@ pub(super) fn response(
     response
 }
 
-/// A response with a JSON document that caches must not reuse.
+/// A response with a JSON document that HTTP caches must not reuse.
 pub(super) fn json(request_headers: &HeaderMap, body: Bytes) -> OutgoingResponse {
     let mut headers = headers(JSON, NOT_KEPT);
     let content = whole(request_headers, &mut headers, body);

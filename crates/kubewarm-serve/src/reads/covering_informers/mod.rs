@@ -276,8 +276,8 @@ fn contains(key: &InformerKey, request: &ObjectRequest) -> bool {
     };
     let has_label = |needed| request.labels.requirements().any(|has| has == needed);
     let has_field = |needed| request.fields.requirements().any(|has| has == needed);
-    // A get has no selectors, so no informer with selectors answers a get. The store of such an informer can
-    // lack objects that exist.
+    // A get has no selectors, so only informers without selectors answer a get. The store of an informer with
+    // selectors can lack an object that exists.
     is_there && key.labels.requirements().all(has_label) && key.fields.requirements().all(has_field)
 }
 

@@ -16,7 +16,7 @@ use std::{
 };
 
 /// The maximum number of changes in the cache. Watches wake at the same time, so their positions rarely differ
-/// by more changes.
+/// by more than this number of changes.
 const MAX_CHANGES: usize = 256;
 /// The memory limit of the cache in bytes: decompressed bodies, parsed fields and encoded lines.
 const MAX_BYTES: usize = 32 << 20;
@@ -61,7 +61,7 @@ struct EncodedEvent {
     line: Bytes,
 }
 
-/// The events that a change causes in one watch. There are two if the change deleted an object and created
+/// The events that a change causes in one watch. A change causes two events if it deleted an object and created
 /// another object with the same name.
 pub(super) type EventPair = [Option<EventType>; 2];
 

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
 use tokio::sync::Notify;
 
-/// The maximum number of changes that one step examines. After each step, the thread can serve its other
-/// connections.
+/// The maximum number of changes that one call of `WatchCursor::next` examines. After each call, the thread can
+/// serve its other connections.
 const MAX_CHANGES: usize = 64;
 
 /// A watch's position in the event log of its informer, with the encoding of its events.
@@ -29,7 +29,8 @@ pub(super) struct WatchCursor {
     initial: Option<(ObjectSnapshot, ResourceVersion)>,
     /// Whether the bookmark that ends the initial objects is still to be sent.
     needs_initial_bookmark: bool,
-    /// Whether no event has been written yet. The first event of a table contains the columns.
+    /// Whether the watch has written no event yet. In a watch of tables, only the first event contains the
+    /// columns.
     is_first: bool,
     /// The version of the last event or bookmark.
     position: Arc<Mutex<Option<ResourceVersion>>>,
@@ -79,8 +80,8 @@ impl WatchCursor {
         }
     }
 
-    /// Whether initial objects are left to send. The watch keeps their stored bodies in memory until it has
-    /// sent them.
+    /// Whether the watch has unsent initial objects. Their stored bodies stay in memory until the watch has
+    /// sent these objects.
     pub(super) fn is_beginning(&self) -> bool {
         self.initial.is_some()
     }

@@ -14,7 +14,7 @@ pub(super) struct EventEncoder {
     /// The `apiVersion` of the objects, such as `apps/v1`.
     api_version: Arc<str>,
     kind: Arc<str>,
-    /// The form of the objects in events, such as only metadata. Not used for tables.
+    /// The form of the objects in events, such as only metadata. Tables do not use this field.
     of: ObjectForm,
     /// The form and the printer of tables; `None` for objects. Each event is a table of one row. Ages in the
     /// row are relative to the time of encoding.

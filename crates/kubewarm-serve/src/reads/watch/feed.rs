@@ -73,8 +73,8 @@ impl WatchFeed {
         self.open.as_ref().map(|open| &open.source)
     }
 
-    /// Whether initial objects are left to send. The watch keeps their stored bodies in memory until it has
-    /// sent them.
+    /// Whether the watch has unsent initial objects. Their stored bodies stay in memory until the watch has
+    /// sent these objects.
     #[must_use]
     pub fn is_beginning(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.cursor.is_beginning())
@@ -163,8 +163,8 @@ impl ActiveWatch {
         bookmark.map_or(WatchStep::Quiet(None), WatchStep::Piece)
     }
 
-    /// The access-loss policy of the profiles that still serve the informer; `None` if there is no such
-    /// profile.
+    /// The access-loss policy of the profiles that still serve the informer; `None` if no profile serves the
+    /// informer any more.
     fn policy(&self) -> Option<AccessLossPolicy> {
         let serving_index = self.reads.serving_index().ok()?;
         let operator_namespace = &self.reads.dependencies.operator_namespace;

@@ -18,7 +18,7 @@ pub(super) const PROFILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub(super) struct WatchTiming {
     pub(super) end: Instant,
-    /// The time of the next bookmark. `None` if the client wants no bookmarks, or after the last one.
+    /// The time of the next bookmark. `None` if the client wants no bookmarks, or after the last bookmark.
     pub(super) bookmark: Option<Instant>,
     /// The time at which the watch next checks that profiles still serve its informer.
     pub(super) profile_check: Instant,

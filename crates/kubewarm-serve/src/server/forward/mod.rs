@@ -42,8 +42,8 @@ use std::{
 };
 use tokio::{io::copy_bidirectional_with_sizes, time::timeout, try_join};
 
-/// The time limit for the head of the API server's response. It is longer than the 60 s after which the API
-/// server itself ends a request.
+/// The time limit for the head of the API server's response. This limit is longer than the 60 s after which the
+/// API server itself ends a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 /// The maximum size in bytes of an error response that kubewarm buffers, to release the request's permit before
 /// the client has read the response. Otherwise rejected callers that read slowly could hold all permits.
