@@ -55,7 +55,7 @@ pub struct ApiResponse {
 }
 
 impl ApiClient {
-    /// Wraps `client`, whose credentials each request uses.
+    /// Creates an API client whose requests use the credentials of `client`.
     #[must_use]
     pub fn new(client: &Client) -> Self {
         Self(client.clone())

@@ -53,7 +53,7 @@ impl AccountToken {
         now >= self.renew_at
     }
 
-    /// Records that the API server accepted the token. Returns whether this is the first time.
+    /// Records that the API server accepted the token. Returns `true` only at the first call.
     pub(super) fn mark_accepted(&self) -> bool {
         !self.is_accepted.swap(true, Ordering::Relaxed)
     }

@@ -36,7 +36,7 @@ pub struct CallerInfo {
     pub name: String,
     /// Distinguishes users that have the same name at different times. Empty if the API server sets no UID.
     pub uid: String,
-    /// The groups, in the order of the API server.
+    /// The user's groups, in the API server's order.
     pub groups: Vec<String>,
     /// Additional attributes from the authenticator, by their keys.
     pub extra: BTreeMap<String, Vec<String>>,
@@ -111,7 +111,7 @@ pub enum AuthorizationResult {
     },
 }
 
-/// Sends reviews about callers to the API server, with the operator's credentials or with the callers' own.
+/// Sends reviews about callers to the API server, with the operator's credentials or with the callers' own credentials.
 #[derive(Clone)]
 pub enum CallerReviewer {
     /// Sends TokenReview and SubjectAccessReview. The operator needs the permission to `create` both kinds of reviews.

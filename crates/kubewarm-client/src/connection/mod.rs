@@ -39,7 +39,7 @@ pub enum ConnectError {
          a ServiceAccount token, and {home} does not exist; pass --kubeconfig FILE"
     )]
     Nothing {
-        /// Path of the default file, or `$HOME/.kube/config` if the home directory is unknown.
+        /// Path of the default kubeconfig, or `$HOME/.kube/config` if the home directory is unknown.
         home: String,
     },
     /// A kubeconfig cannot be read, or is incomplete.
@@ -56,7 +56,7 @@ pub enum ConnectError {
     NoEntry {
         /// The flag or environment variable that selects the kubeconfig, with the paths of its files.
         origin: String,
-        /// What no file contains: `cluster` or `user`.
+        /// The kind of the missing entry: `cluster` or `user`.
         kind: &'static str,
         /// The name of the cluster or the user in the flag.
         name: String,

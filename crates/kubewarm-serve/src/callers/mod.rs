@@ -294,7 +294,7 @@ impl CallerAdmission {
 }
 
 impl UserPermits {
-    /// Waits for `count` permits, or for the user's maximum if that is lower. Never returns `None`.
+    /// Waits for `count` permits, or for the user's maximum if this maximum is lower. Never returns `None`.
     pub async fn acquire(&self, count: usize) -> Option<KeyedPermit> {
         self.permits.acquire_many(&self.user, count).await
     }

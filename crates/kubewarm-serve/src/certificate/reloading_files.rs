@@ -1,4 +1,4 @@
-//! Contents of files that kubewarm reads again when another process changes the files.
+//! Contents of files, which kubewarm reads again when another process changes the files.
 
 use crate::ServeError;
 use parking_lot::{Mutex, RwLock};
@@ -111,7 +111,7 @@ fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
     if length > MAX_FILE {
         return Err(io::Error::other("it is larger than 1 MiB, which no key and no chain is"));
     }
-    // With one byte more than the file, `read_to_end` finds the end without a reallocation.
+    // The buffer has one byte more than the file, so that `read_to_end` finds the end without a reallocation.
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default() + 1);
     file.take(length).read_to_end(&mut bytes)?;
     Ok(bytes)

@@ -1,4 +1,4 @@
-//! Requests, informer keys and serving indexes for the tests of this module.
+//! Requests, informer keys and serving indexes for the tests of `reads`.
 
 use super::{
     kind_info::KindInfo,

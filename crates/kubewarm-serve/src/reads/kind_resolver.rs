@@ -24,13 +24,13 @@ const MAX_STALE: Duration = Duration::from_mins(5);
 /// The maximum number of cached definitions.
 const MAX_CACHED: u64 = 1_024;
 
-/// Fetches the definition of a kind; `None` if the kind has none.
+/// Fetches the definition of a kind; `None` if the kind has no definition.
 type CrdFetcher = Arc<
     dyn Fn(GroupResource) -> BoxFuture<'static, Result<Option<CrdInfo>, RequestFault>>
         + Send
         + Sync,
 >;
-/// Definitions by kind; `None` if a kind has none.
+/// Definitions by kind; `None` if a kind has no definition.
 type CrdCache = ExpiringCache<GroupResource, Option<Arc<CrdInfo>>>;
 
 /// Looks up kinds, and caches their definitions.
@@ -39,7 +39,7 @@ pub struct KindResolver {
     served: watch::Receiver<Option<Arc<ServedResources>>>,
     /// The groups of `--serve-aggregated-groups`.
     aggregated: BTreeSet<String>,
-    /// Runs the fetches, because the read server's threads can end earlier than a fetch.
+    /// The runtime that runs the fetches, because the read server's threads can end earlier than a fetch.
     runtime: Handle,
     /// Cached definitions, with the discovery snapshot to which they belong. A new discovery snapshot replaces
     /// this cache with an empty cache.
@@ -50,7 +50,7 @@ pub struct KindResolver {
 
 impl KindResolver {
     /// Looks up kinds in the latest snapshot of `served`, and fetches definitions with `client` on `runtime`.
-    /// Reads serve kinds of the `aggregated` groups although these kinds have no definition.
+    /// kubewarm serves kinds of the `aggregated` groups although these kinds have no definition.
     #[must_use]
     pub fn new(
         client: Client,

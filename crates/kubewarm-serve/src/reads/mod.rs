@@ -65,8 +65,8 @@ pub struct ReadDependencies {
     pub informer_metrics: Arc<InformerMetrics>,
     /// Records how long reads wait.
     pub metrics: ReadMetrics,
-    /// Returns the informers that profiles serve reads from; `None` until the profiles have been listed. Called
-    /// for every read.
+    /// Returns the informers that profiles serve reads from; `None` until the profiles have been listed.
+    /// kubewarm calls this function for every read.
     pub serving_index: Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync>,
     /// Looks up the kinds of requests, for field selectors and tables.
     pub kinds: KindResolver,

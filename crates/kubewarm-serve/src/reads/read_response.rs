@@ -60,12 +60,13 @@ pub struct ListPages {
     envelope: Option<ResponseEnvelope>,
     snapshot: ObjectSnapshot,
     authorized_scope: AuthorizedScope,
-    /// Whether no object has been written yet.
+    /// Whether kubewarm has written no object yet.
     is_empty: bool,
     /// Encoded bytes that belong to the next piece.
     left: Vec<u8>,
     scan_budget: ScanBudget,
-    /// Whether the request can still read the informer. Each step of the encoding checks this first.
+    /// Whether the request can still read the informer. kubewarm checks the access before each step of the
+    /// encoding.
     has_access: ListAccessCheck,
 }
 

@@ -28,7 +28,7 @@ impl WrittenVersions {
 
     /// Records the version that the API server has returned for a write.
     pub(super) fn record(&self, written: WriteTarget, version: &ResourceVersion, now: Instant) {
-        // An opaque version has no order, so kubewarm could not detect that a store has reached it.
+        // An opaque version has no order, so kubewarm could not detect that a store has reached this version.
         if version.is_opaque() {
             return;
         }

@@ -48,7 +48,7 @@ pub struct ReadApi {
     pub names: hmac::Key,
     /// The list of open watches, for `/debug/watchers`.
     pub watchers: WatcherRegistry,
-    /// Ends all watches when it is cancelled.
+    /// The cancellation of this token ends all watches.
     pub stop: CancellationToken,
 }
 
@@ -103,8 +103,8 @@ impl ReadApi {
         if !self.must_be_forwarded(&request) {
             match self.answer_from_cache(&request).await {
                 // kubewarm cannot forward a request with a client certificate. If kubewarm rejected the request
-                // with 400, the client receives this 400. Its message is more useful than the error that
-                // kubewarm cannot forward.
+                // with 400, the client receives this 400. The message of this 400 is more useful than the error
+                // that kubewarm cannot forward the request.
                 HandledRequest { answered: Err(failure), .. }
                     if failure.is_specific_to_cache()
                         && !(failure.code() == 400 && has_client_certificate(&request)) => {}
@@ -143,7 +143,8 @@ impl ReadApi {
         };
         let sends_on = self.forward.is_some() && !has_client_certificate(request);
         if sends_on && matches!(info.target, RequestTarget::Document(..)) {
-            // kubewarm forwards discovery, so that a client such as kubectl finds all kinds of the cluster.
+            // With `--forward`, the API server answers discovery requests, so that a client such as kubectl
+            // finds all kinds of the cluster.
             return HandledRequest::without_resource(
                 HandlerLabel::Forward,
                 Err(StatusError::no_such_path()),

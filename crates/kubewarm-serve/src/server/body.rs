@@ -58,7 +58,7 @@ pub(super) struct ResponseBody {
 }
 
 impl IncomingRequest {
-    /// Converts a request of `connection`, and rejects bodies that kubewarm does not accept.
+    /// Converts a request that arrived on `connection`. Rejects a request body that kubewarm does not accept.
     ///
     /// # Errors
     ///

@@ -191,7 +191,7 @@ async fn run_connection<C: Future>(
     let mut finishing = None;
     loop {
         select! {
-            // The result is ignored, because clients cause the errors of connections.
+            // kubewarm ignores the result, because clients cause the errors of connections.
             _ = connection.as_mut() => return,
             () = stop.cancelled(), if finishing.is_none() => {
                 finish(connection.as_mut());
@@ -247,7 +247,8 @@ impl ConnectionState {
     /// Counts a response as in progress until it is written.
     fn track_response(&self, unwritten: &Arc<PendingResponse>) {
         let mut pending_responses = self.pending_responses.borrow_mut();
-        // Removes written responses, because many responses can end between two calls of `check_activity`.
+        // When the list is full, this removes the entries of written responses. Many responses can end between
+        // two calls of `check_activity`.
         if pending_responses.len() == pending_responses.capacity() {
             pending_responses.retain(|answer| answer.strong_count() > 0);
         }

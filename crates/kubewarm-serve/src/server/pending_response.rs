@@ -68,7 +68,7 @@ impl ResponsePermit {
         Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: false }
     }
 
-    /// For a response that holds no permits.
+    /// Creates the value for a response that holds no permits.
     pub(super) fn nothing() -> Self {
         Self { _permit: Box::new(()), bytes: None, is_timely: false }
     }
@@ -97,7 +97,7 @@ impl PendingResponse {
         Some(async move { permits.acquire(count).await }.boxed())
     }
 
-    /// Makes a part of `bytes`, which holds `permit` until hyper has written the part.
+    /// Creates a part from `bytes`. The part holds `permit` until hyper has written the part.
     pub(super) fn part(self: &Arc<Self>, bytes: Bytes, permit: Option<Arc<KeyedPermit>>) -> Bytes {
         let mut progress = self.0.lock();
         let now = Instant::now();

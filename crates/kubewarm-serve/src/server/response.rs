@@ -169,7 +169,7 @@ fn is_gzip_accepted(request_headers: &HeaderMap) -> bool {
     gzip::accepts_gzip(request_headers.get(ACCEPT_ENCODING).map(HeaderValue::as_bytes))
 }
 
-/// The value of the `Warning` header for stale data. Clients such as kubectl print it.
+/// The value of the `Warning` header for stale data. Clients such as kubectl print this warning.
 fn staleness_warning(age: Option<Duration>) -> String {
     match age {
         Some(age) => format!(

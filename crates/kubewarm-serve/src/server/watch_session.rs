@@ -36,14 +36,14 @@ const MAX_REVIEW_AGE: Duration = Duration::from_secs(30);
 pub(super) struct WatchSession {
     pub(super) feed: WatchFeed,
     pub(super) review: WatchReview,
-    /// The request permit. The watch holds it until the initial objects are sent, because these objects occupy
-    /// memory.
+    /// The request permit. The watch holds this permit until it has sent the initial objects, because these
+    /// objects occupy memory.
     pub(super) request: Option<KeyedPermit>,
     /// Counts the watch and its events in the metrics.
     pub(super) counted: OpenClientWatch,
     /// The watch's entry in the list of open watches at `/debug/watchers`.
     pub(super) _entry: Arc<WatcherEntry>,
-    /// Ends the watch when it is cancelled.
+    /// The cancellation of this token ends the watch.
     pub(super) stop: CancellationToken,
 }
 

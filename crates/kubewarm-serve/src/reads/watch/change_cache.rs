@@ -145,7 +145,8 @@ impl ChangeCache {
         events
     }
 
-    /// Adds the growth of a change to the cache's size. Ignores a change that is no longer in the cache.
+    /// Increases the cache's total size by the number of bytes by which `opened` has grown. Ignores a change
+    /// that is no longer in the cache.
     fn weigh(&self, opened: &UnpackedChange) {
         // `bytes` can block while a watch parses a body of this change, so this function calls `bytes` before
         // it locks the cache. The size only grows, so the larger of two concurrent results is correct.

@@ -27,7 +27,7 @@ pub(super) struct WatchCursor {
     follower: EventLogFollower,
     /// The initial objects that are not sent yet, and the version of the store at which they were selected.
     initial: Option<(ObjectSnapshot, ResourceVersion)>,
-    /// Whether the bookmark that ends the initial objects is still to be sent.
+    /// Whether the watch must still send the bookmark that ends the initial objects.
     needs_initial_bookmark: bool,
     /// Whether the watch has written no event yet. In a watch of tables, only the first event contains the
     /// columns.
@@ -101,7 +101,7 @@ impl WatchCursor {
         self.scan_budget.yield_if_over().await;
     }
 
-    /// Produces the next events of the watch, from about 1 MiB of decompressed bodies at most.
+    /// Produces the next events of the watch. Stops after about 1 MiB of decompressed bodies.
     pub(super) fn next(&mut self, shared: &ChangeCache) -> WatchStep {
         if let Some(piece) = self.next_initial_objects() {
             return WatchStep::Piece(piece);

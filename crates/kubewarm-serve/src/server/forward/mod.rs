@@ -133,8 +133,8 @@ impl RequestForwarder {
         Ok(switch_protocols(answer, upgrade, permit, &connection))
     }
 
-    /// Passes the response through. For a write, kubewarm first reads the beginning of the body, up to the
-    /// object's version.
+    /// Passes the response to the client. For a write, kubewarm first reads the beginning of the body, up to
+    /// the object's version.
     async fn pass_response(
         &self,
         answer: http::Response<Incoming>,

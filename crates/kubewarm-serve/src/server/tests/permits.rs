@@ -1,4 +1,4 @@
-//! How long a response holds its permits while the client does not read it.
+//! How long a response holds its permits while the client does not read the response.
 
 use super::*;
 use crate::callers::{UNWRITTEN_UNIT, UserPermits, fake_reviews::user_permits};

@@ -178,7 +178,7 @@ async fn requests_without_a_valid_bearer_token_are_not_forwarded() {
         ("GET /logs", "Authorization: Basic Z29vZA==\r\n", "403"),
         ("GET /logs", "X-Remote-User: admin\r\n", "403"),
         // The API server finds no token after two spaces, and answers `/version` without authentication.
-        // kubewarm must not forward such a request.
+        // kubewarm must not forward a request that the API server does not authenticate.
         ("GET /version", "Authorization: Bearer  a\r\n", "403"),
         ("GET /logs", "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", "400"),
         // The fake API server rejects the token `made-up`.
