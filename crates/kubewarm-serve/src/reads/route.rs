@@ -104,8 +104,9 @@ impl ReadService {
                 let Some(new_enough) = first(&is_new) else {
                     return Err(route.unconfirmed(&route.candidates));
                 };
-                // The version of an informer with selectors does not advance with writes to other objects. So a
-                // read does not wait for a recent write if all informers that can answer it have selectors.
+                // The version of an informer with selectors does not advance with writes to objects that its
+                // selectors exclude. So a read does not wait for a recent write if all informers that can
+                // answer it have selectors.
                 let are_parts = readable.iter().all(|(it, _)| it.is_part());
                 match self.min_version(route).filter(|_| !are_parts) {
                     None => (Some(new_enough), None),

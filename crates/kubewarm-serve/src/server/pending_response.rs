@@ -51,7 +51,7 @@ pub(super) type PermitWait = BoxFuture<'static, Option<KeyedPermit>>;
 /// original at once. Such copies hold no permit, and take a few KiB per connection.
 struct ResponsePart {
     bytes: Bytes,
-    /// The permit for unwritten bytes. All parts of a piece share it.
+    /// The permit for unwritten bytes. All parts of a piece share this permit.
     _permit: Option<Arc<KeyedPermit>>,
     response: Arc<PendingResponse>,
 }

@@ -275,8 +275,8 @@ mod tests {
     #[test]
     fn the_informer_id_is_specific_to_the_process_and_reveals_nothing() {
         let [key, other] = [[1; 32], [2; 32]].map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key));
-        // All letters of `decade` are hexadecimal digits. So a tag could contain this name and still consist of
-        // hexadecimal digits.
+        // `decade` has only hexadecimal digits, so a tag with this name would pass the digit check below.
+        // Another check shows that the tag does not contain the name.
         let whole = informer("secrets", "decade");
         assert_eq!(informer_tag(&key, &whole), informer_tag(&key, &informer("secrets", "decade")));
         assert_ne!(

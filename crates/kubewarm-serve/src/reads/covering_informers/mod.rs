@@ -62,8 +62,8 @@ impl<'a> CoveringInformers<'a> {
         }
         let is_enough = |serving: &&ServingInformer| match serving.key.projection {
             Projection::Full(_) => true,
-            // Metadata is enough for some tables. `CoveringInformers::with_fields` later checks the table's
-            // columns.
+            // Some tables need only metadata, so this check accepts each request for a table.
+            // `CoveringInformers::with_fields` later rejects a table whose columns need whole objects.
             Projection::Metadata(_) => request.form != ResponseForm::Object(ObjectForm::Full),
         };
         let informers: Vec<_> = all.into_iter().filter(is_enough).collect();
