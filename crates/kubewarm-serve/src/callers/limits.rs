@@ -141,7 +141,8 @@ impl ReadLimit {
         }
     }
 
-    /// The rejection of a caller without a free permit. `of_all` limits all callers together, `of_one` each caller.
+    /// The rejection of a caller for which no permit is free. `of_all` limits all callers together, `of_one`
+    /// each caller.
     pub(super) const fn rejection(
         exhausted: Exhausted,
         of_all: Self,

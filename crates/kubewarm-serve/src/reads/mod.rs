@@ -68,7 +68,7 @@ pub struct ReadDependencies {
     /// Returns the informers that profiles serve reads from; `None` until the profiles have been listed.
     /// kubewarm calls this function for every read.
     pub serving_index: Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync>,
-    /// Looks up the kinds of requests, for field selectors and tables.
+    /// Looks up the requested kinds, because field selectors and tables depend on the kind.
     pub kinds: KindResolver,
     /// The operator namespace, whose profiles serve reads of every namespace.
     pub operator_namespace: Arc<str>,

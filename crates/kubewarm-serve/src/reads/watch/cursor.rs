@@ -80,8 +80,8 @@ impl WatchCursor {
         }
     }
 
-    /// Whether the watch has unsent initial objects. Their stored bodies stay in memory until the watch has
-    /// sent these objects.
+    /// Whether the watch has unsent initial objects. A watch keeps the stored bodies of its unsent initial
+    /// objects in memory.
     pub(super) fn is_beginning(&self) -> bool {
         self.initial.is_some()
     }
@@ -266,7 +266,8 @@ mod tests {
         let (selected, follower) = reader.select_and_follow(&ObjectQuery::default());
         let initial = Some((selected, ResourceVersion::from(5)));
         let (mut request, _) = parse_request("/api/v1/pods", "watch=1");
-        // Only metadata is written, so without a scan budget all objects would fit into one piece.
+        // The pieces contain only metadata. So all objects would fit into one piece if the watch did not stop
+        // after 1 MiB of bodies.
         request.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
         let mut cursor =
             WatchCursor::new(&kind(""), &request, ObjectQuery::default(), follower, initial);

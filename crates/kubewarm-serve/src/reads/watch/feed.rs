@@ -73,8 +73,8 @@ impl WatchFeed {
         self.open.as_ref().map(|open| &open.source)
     }
 
-    /// Whether the watch has unsent initial objects. Their stored bodies stay in memory until the watch has
-    /// sent these objects.
+    /// Whether the watch has unsent initial objects. A watch keeps the stored bodies of its unsent initial
+    /// objects in memory.
     #[must_use]
     pub fn is_beginning(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.cursor.is_beginning())

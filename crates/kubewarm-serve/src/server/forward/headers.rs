@@ -158,8 +158,8 @@ pub(super) fn without_connection(headers: &mut HeaderMap) {
     let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named = named.flat_map(|value| value.split(','));
     let named: Vec<_> = named.filter_map(|it| it.trim().parse::<HeaderName>().ok()).collect();
-    // `Connection` must not remove headers that decide about access. Otherwise a client could change its access
-    // by naming such a header.
+    // `Connection` must not remove `Authorization` and `Impersonate-*` headers, because these headers decide
+    // about access.
     let is_free =
         |name: &HeaderName| *name != AUTHORIZATION && !name.as_str().starts_with("impersonate-");
     for name in named.into_iter().filter(is_free).chain(OF_ONE_CONNECTION) {
