@@ -55,7 +55,7 @@ pub struct ApiResponse {
 }
 
 impl ApiClient {
-    /// Wraps `client`, whose credentials each request uses.
+    /// Creates an API client whose requests use the credentials of `client`.
     #[must_use]
     pub fn new(client: &Client) -> Self {
         Self(client.clone())
@@ -105,8 +105,8 @@ impl ApiRequest {
         self
     }
 
-    /// Adds `more` to the headers of the request. A name can occur several times in `more`. A self review sends the
-    /// credentials of the caller in these headers.
+    /// Adds the headers in `more` to the request. `more` can contain several headers of one name, such as
+    /// `Impersonate-Group`.
     pub(super) fn with(mut self, more: HeaderMap) -> Self {
         self.headers.extend(more);
         self

@@ -6,8 +6,8 @@ use kubewarm_api::model::RequestFault;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Limits of `get` and `dry_run`: bytes of the response body, and total time. Their largest responses are
-/// CustomResourceDefinitions and lists of profiles.
+/// Limits of `get` and `dry_run`: bytes of the response body, and total time. The largest responses of these functions
+/// are CustomResourceDefinitions and lists of profiles.
 const MAX_BYTES: usize = 64 << 20;
 const TIME: Duration = Duration::from_secs(15);
 

@@ -12,17 +12,17 @@ use std::{
 pub(super) const SERVICE_ACCOUNT_TOKEN: &str =
     "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// The source of the configuration. Error messages contain its `Display` form.
+/// A source of the cluster's configuration. Error messages contain the `Display` form of this type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConfigSource {
-    /// One kubeconfig file, or several files of `KUBECONFIG` that kubewarm merges. `flag` is the name of the source in
-    /// messages.
+    /// One kubeconfig file, or several files of `KUBECONFIG` that kubewarm merges. `flag` is the text that names the
+    /// source in messages, such as `--kubeconfig`.
     Files { flag: &'static str, paths: Vec<PathBuf> },
     /// The ServiceAccount files that the kubelet mounts into the pod.
     Pod,
 }
 
-/// The inputs of `choose` that do not come from flags.
+/// The sources of the configuration that this process has without a flag: `KUBECONFIG`, the pod and the home directory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConfigEnvironment {
     kubeconfig: Option<OsString>,
@@ -63,9 +63,10 @@ pub(super) fn choose(
     }
 }
 
-/// Merges the files at `paths` into one kubeconfig. A context, cluster or user in `options` replaces the current one.
+/// Merges the files at `paths` into one kubeconfig. If `options` names a context, a cluster or a user, the result
+/// selects that entry.
 ///
-/// Paths in the result are absolute, because kubewarm also writes them into kubeconfigs in other directories.
+/// Paths in the result are absolute, because kubewarm also writes these paths into kubeconfigs in other directories.
 ///
 /// # Errors
 ///

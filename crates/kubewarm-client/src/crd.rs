@@ -84,16 +84,15 @@ pub async fn fetch_crd(
 }
 
 impl CrdInfo {
-    /// Extracts the parts that kubewarm keeps from `applied`, a `CustomResourceDefinition`. Returns `None` if it does
-    /// not define `of`.
+    /// Extracts the parts that kubewarm keeps from `applied`, a `CustomResourceDefinition`. Returns `None` if `applied`
+    /// does not define the resource `of`.
     #[must_use]
     pub fn of(applied: serde_json::Value, of: &GroupResource) -> Option<Self> {
         kept(serde_json::from_value(applied).ok()?, of)
     }
 }
 
-/// Extracts the parts that kubewarm keeps. Returns `None` if the spec does not define `of`. The function does not
-/// compare the name of the `CustomResourceDefinition`.
+/// Extracts the parts that kubewarm keeps. Returns `None` if the spec does not define `of`.
 fn kept(RawCrd { spec }: RawCrd, of: &GroupResource) -> Option<CrdInfo> {
     if spec.group != of.group() || spec.names.plural != of.resource() {
         return None;
@@ -113,7 +112,8 @@ fn kept(RawCrd { spec }: RawCrd, of: &GroupResource) -> Option<CrdInfo> {
     Some(kept)
 }
 
-/// Parses the columns. Stops at the first one that it cannot parse, as the API server does.
+/// Parses the `additionalPrinterColumns` of a `CustomResourceDefinition`. Stops at the first column that it cannot
+/// parse, as the API server does.
 ///
 /// If the definition has no columns, returns the age column, as the API server does.
 fn columns(written: &[CustomResourceColumnDefinition]) -> Arc<[CustomColumn]> {

@@ -12,7 +12,7 @@ use std::{
 };
 use tokio::{runtime::Handle, time::Instant};
 
-/// Values by key, each fresh for a fixed time after it was requested. All clones use the same values.
+/// A cache of values by key. A value is fresh for a fixed time after its fetch started. All clones use the same values.
 ///
 /// Above the capacity, the cache removes the least recently used value. A stale value stays until the cache replaces or
 /// removes it. Concurrent callers for one key wait for one fetch. The cache does not store a failed fetch.
@@ -37,8 +37,8 @@ struct CacheState<K, V, E> {
 pub struct CacheEntry<V> {
     /// The value, which can be stale.
     pub value: V,
-    /// Time at which the fetch of the value started. The age of the value counts from then, because its source can
-    /// change during the fetch.
+    /// Time at which the fetch of the value started. The value's age counts from this time, because the source of the
+    /// value can change during the fetch.
     pub requested_at: Instant,
 }
 
@@ -62,13 +62,14 @@ where
         Self { capacity, ttl, state: Arc::default() }
     }
 
-    /// Returns the value of `key` if it is fresh. The call counts as a use.
+    /// Returns the value of `key` if it is fresh. The call counts as a use, which delays the removal of the value.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<CacheEntry<V>> {
         self.state.lock().fresh(key, self.ttl)
     }
 
-    /// Returns the value of `key`, fresh or stale. The call does not count as a use.
+    /// Returns the value of `key`, fresh or stale. The call does not count as a use, so it does not delay the removal
+    /// of the value.
     #[must_use]
     pub fn get_stale(&self, key: &K) -> Option<CacheEntry<V>> {
         self.state.lock().entries.get(key).map(|slot| slot.entry.clone())
@@ -96,7 +97,7 @@ where
     /// Returns the value of `key` if it is fresh and was requested after `since`. Otherwise calls `fetch`, or waits for
     /// a fetch of `key` in progress.
     ///
-    /// The fetch runs on `runtime`. Once started, it continues even if all callers are cancelled.
+    /// The fetch runs on `runtime`, and continues even if all callers are cancelled.
     ///
     /// # Errors
     ///
@@ -145,9 +146,9 @@ where
             Ok(CacheEntry { value, requested_at })
         };
         let runtime = runtime.clone();
-        // The task starts only at the first poll, when the caller no longer holds the lock on the state. A runtime that
-        // has shut down drops the task at once. The drop of `guard` then acquires the lock, so a start under the lock
-        // would deadlock.
+        // The first poll of this future spawns the task, after the caller has released the lock on the cache. A runtime
+        // that has shut down drops the task at once, and the drop of `guard` acquires the lock. A caller that spawned
+        // the task under the lock would deadlock.
         let spawned = async move {
             let fetched = runtime.spawn(fetching).await;
             fetched.unwrap_or_else(|_| Err(RequestFault::task_panicked().into()))

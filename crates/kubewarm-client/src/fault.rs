@@ -47,8 +47,8 @@ pub fn of_response(
         return classify(code.as_u16(), &status, retry_after);
     }
     let mut reason = reason_of(code.as_u16());
-    // kubewarm empties a store after `NotServed`, so this reason requires a 404 of the API server itself. For an
-    // unknown path, the API server sends this text instead of a `Status`.
+    // For an unknown path, the API server sends this text instead of a `Status`. A 404 with another body can come from
+    // a proxy. kubewarm empties a store after `NotServed`, so a proxy must not cause this reason.
     if reason == FaultReason::NotServed && !body.starts_with(b"404 page not found") {
         reason = FaultReason::ServerError;
     }

@@ -20,8 +20,8 @@ pub struct KeyedSemaphore<K> {
     all: Arc<Semaphore>,
     size: usize,
     part: usize,
-    /// One entry for each key that holds or waits for a permit. `part_of` removes the entries of other keys when it
-    /// adds a key.
+    /// One entry for each key that holds or waits for a permit. When `part_of` adds a key, it removes the entries of
+    /// keys without holders and waiters.
     parts: Arc<Mutex<HashMap<K, Weak<Semaphore>>>>,
 }
 
@@ -51,7 +51,7 @@ pub struct SemaphoreUsage {
     pub part: usize,
     /// Permits in use.
     pub in_use: usize,
-    /// Permits in use by the key that uses the most.
+    /// Number of permits that the key with the most permits uses.
     pub most_of_one: usize,
 }
 
@@ -83,7 +83,7 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     ///
     /// # Cost
     ///
-    /// Visits each key while the function holds the lock that each acquisition needs.
+    /// Visits each key. Other calls that acquire a permit wait until this call has visited all keys.
     #[must_use]
     pub fn usage(&self) -> SemaphoreUsage {
         let of_key = |part: Arc<Semaphore>| self.part.saturating_sub(part.available_permits());
@@ -111,8 +111,8 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         self.acquire_many(key, 1).await
     }
 
-    /// Waits for `count` permits for `key`, or for as many as one key can have if `count` is larger. The wait has no
-    /// time limit.
+    /// Waits for `count` permits for `key`, or for the maximum of one key if `count` is larger. The wait has no time
+    /// limit.
     ///
     /// The result holds all these permits and releases them together. Cancel safe.
     pub async fn acquire_many(&self, key: &K, count: usize) -> Option<KeyedPermit> {

@@ -9,8 +9,8 @@ const EVERY: Duration = Duration::from_millis(50);
 /// Capacity of a namespace's bucket, in requests. A full bucket permits this many requests at once.
 const BURST: u32 = 40;
 
-/// Number of units that `try_take_spare` leaves in the bucket for access checks. Access checks must not wait; freshness
-/// checks and consistency checks can wait.
+/// Number of units that `try_take_spare` leaves in the bucket for access checks. Only freshness checks and consistency
+/// checks call `try_take_spare`, because these checks can wait.
 const SPARE: u32 = BURST / 2;
 
 /// A token bucket for each key. All clones use the same buckets.
@@ -18,18 +18,19 @@ const SPARE: u32 = BURST / 2;
 pub struct KeyedTokenBucket<K> {
     every: Duration,
     burst: u32,
-    /// The time at which each bucket will be full. When a new key draws, `take_within` removes the full buckets. So the
-    /// map contains only keys with recent draws.
+    /// The time at which each bucket will be full. When a new key draws units, `take_within` removes all full buckets,
+    /// so that the map does not grow without limit.
     full_at: Arc<Mutex<HashMap<K, Instant>>>,
 }
 
-/// The buckets of the requests that kubewarm sends for the profiles of each namespace.
+/// One bucket for each namespace, from which the requests for the namespace's profiles draw units.
 ///
-/// The operator has two sets of buckets. Requests for tokens, Events and cost forecasts use one set and wait in `take`.
-/// Access checks, freshness checks and consistency checks use the other set and retry later if a bucket is empty.
+/// The operator has two sets of buckets. Token requests, Events and the lists that estimate a profile's memory use one
+/// set and wait in `take`. Access checks, freshness checks and consistency checks use the other set and retry later if
+/// a bucket is empty.
 ///
-/// For other limits, define a type around [`KeyedTokenBucket`]: `try_take_spare` and `default` contain the limits of
-/// these requests.
+/// For buckets with other limits, define another type around [`KeyedTokenBucket`]. `NamespaceBuckets::default` and
+/// `try_take_spare` contain the limits of the requests above.
 pub type NamespaceBuckets = KeyedTokenBucket<Arc<str>>;
 
 impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
@@ -87,7 +88,7 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
     }
 
     /// Returns how long the bucket needs until it contains `count` units in addition to `reserve`. Draws the `count`
-    /// units unless that takes longer than `patience`.
+    /// units unless this time is longer than `patience`.
     fn take_within(
         &self,
         patience: Duration,

@@ -12,7 +12,7 @@ const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8
 const MAX_BYTES: usize = 2 << 20;
 const TIME: Duration = Duration::from_secs(5);
 
-/// Whether a namespace exists, by the API server's response to one identity.
+/// The API server's response to one identity that requested a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NamespaceExistence {
     /// The namespace exists and is not being deleted.

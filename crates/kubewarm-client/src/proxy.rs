@@ -26,7 +26,7 @@ pub(super) fn of_environment(server: &Uri) -> Result<Option<Uri>, ConnectError> 
 }
 
 /// Parses `proxy`; returns `None` if `server` needs no proxy. `no_proxy` lists the names, addresses and networks that
-/// need none. As in Go's clients, `localhost` and loopback addresses never use a proxy.
+/// need no proxy. As in Go's clients, `localhost` and loopback addresses never use a proxy.
 fn proxy_for(server: &Uri, proxy: &str, no_proxy: &str) -> Result<Option<Uri>, ConnectError> {
     if proxy.is_empty() || is_loopback(server) {
         return Ok(None);

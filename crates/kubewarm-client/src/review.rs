@@ -21,7 +21,7 @@ use kubewarm_api::model::{
 };
 use serde::Serialize;
 
-/// Maximum number of rules for one identity in one namespace. Identities rarely have more than a few hundred.
+/// Maximum number of rules for one identity in one namespace. Identities rarely have more than a few hundred rules.
 const MAX_RULES: usize = 1_024;
 /// Maximum number of groups, resources and object names in the rules of one identity in one namespace. These names
 /// determine the memory of the rules and the cost of comparing them.
@@ -33,7 +33,8 @@ pub struct ReviewedRules {
     /// The rules that contain `list`, `watch` or `*`, sorted and without other verbs. There are at most 1,024 rules,
     /// with at most 4,096 groups, resources and object names in total.
     pub rules: Vec<ResourceRule>,
-    /// `Incomplete` if the API server did not return all rules, or if its rules exceed the limits of `rules`.
+    /// `Incomplete` if the API server did not return all rules, or if the API server's rules exceed the limits of the
+    /// field `rules`.
     pub completeness: RulesCompleteness,
 }
 
@@ -63,7 +64,7 @@ pub async fn review_rules(client: &Client, namespace: &str) -> Result<ReviewedRu
 
 /// Filters, sorts and limits `rules`.
 ///
-/// The API server returns rules in any order. Because of the sorting, the limits drop the same rules each time.
+/// The API server returns rules in any order. After sorting, the limits drop the same rules at each review.
 fn kept(mut rules: Vec<ResourceRule>, mut completeness: RulesCompleteness) -> ReviewedRules {
     for rule in &mut rules {
         rule.verbs.retain(|verb| matches!(verb.as_str(), "list" | "watch" | "*"));
@@ -244,8 +245,8 @@ pub(super) async fn post_with<R: Resource + Serialize>(
     let body = serde_json::to_vec(review).map_err(|_| {
         RequestFault::new(FaultReason::Internal, "a review could not be written as JSON")
     })?;
-    // Users who can write Roles determine the size of the response. The default limit, 1 MiB, allows thousands of
-    // rules.
+    // A ServiceAccount with many Roles makes the response large, so the default limit of 1 MiB applies. Thousands of
+    // rules fit into 1 MiB.
     ApiClient::new(client).post(path, body).with(more).send().await
 }
 

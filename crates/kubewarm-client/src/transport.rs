@@ -36,8 +36,8 @@ use tower::{
 
 /// Timeout of the TCP connect only. The timeout of the request limits the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Idle time before the first keepalive probe. With the next two values, TCP closes the connection to a dead peer after
-/// 30 s + 3 × 10 s.
+/// Idle time before the first keepalive probe. After three unanswered probes at intervals of 10 s, TCP closes the
+/// connection: 60 s in total.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
@@ -63,17 +63,18 @@ pub type StreamingBody = UnsyncBoxBody<Bytes, BoxError>;
 pub(super) type StreamingService =
     BoxCloneSyncService<Request<StreamingBody>, Response<Incoming>, HttpError>;
 
-/// Creates a client without retries. The only timeout is the one of the TCP connect, so each caller must limit its
+/// Creates a client without retries. Only the TCP connect has a timeout, so each caller must limit the time of its
 /// requests.
 ///
-/// Must be called within a tokio runtime. Runs the kubeconfig's exec plugin, if it has one.
+/// Must be called within a tokio runtime. Runs the kubeconfig's exec plugin, if the kubeconfig has one.
 pub(super) fn plain(mut config: Config) -> kube::Result<Client> {
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = None;
     config.write_timeout = None;
     if config.proxy_url.is_some() {
-        // Behind a proxy, keepalive would only detect a dead proxy, so kube's HTTP stack is sufficient.
+        // With a proxy, TCP keepalive would detect only a dead proxy and not a dead API server. So kubewarm uses kube's
+        // HTTP stack, which sets no keepalive.
         return Ok(ClientBuilder::try_from(config)?.build());
     }
     direct(&config)

@@ -47,8 +47,8 @@ impl UpstreamProxy {
     ///
     /// # Cost
     ///
-    /// The TCP connect takes at most 10 s. The wait for the response has no limit, so callers must limit it. Dropping
-    /// the returned future aborts the request.
+    /// The TCP connect takes at most 10 s. The wait for the response has no time limit, so callers must set one.
+    /// Dropping the returned future aborts the request.
     pub async fn send(
         &self,
         mut request: Request<StreamingBody>,

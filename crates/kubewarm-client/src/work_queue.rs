@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-/// Keys with due times. A key that is added twice is due once. A key in progress does not start again before its work
-/// ends.
+/// A queue of keys with due times. A key that a caller adds twice is due once. The work on a key does not start again
+/// before the previous work on this key has ended.
 ///
 /// The queue has no size limit: it contains each added key until the caller removes it.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct WorkQueue<K> {
 #[derive(Debug, Default)]
 struct WorkItem {
     due: Option<Instant>,
-    /// The earliest start of the next work, even if the key is added with an earlier due time.
+    /// The earliest start of the next work on the key, even if a caller adds the key with an earlier due time.
     not_before: Option<Instant>,
     failures: u32,
     is_under_way: bool,

@@ -6,7 +6,7 @@ use std::{
 };
 use tower::BoxError;
 
-/// Why a server cannot start or had to end: the failed step, and its cause.
+/// The error of a server that cannot start or continue: the failed step, and the cause of the failure.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}")]
 pub struct ServeError {

@@ -34,7 +34,7 @@ pub enum HandlerLabel {
     List,
     /// A watch of objects.
     Watch,
-    /// A discovery document, or the API server's version.
+    /// A request for a discovery document or for the API server's version.
     Discovery,
     /// A request that kubewarm forwards to the API server.
     Forward,
@@ -46,7 +46,7 @@ pub enum HandlerLabel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ResponseSource {
-    /// A store that answered without a wait. All watches and discovery documents count here too.
+    /// A store that answered without a wait. All watches and discovery documents count as hits too.
     Hit,
     /// A store that answered a get or list after the read waited for the store or for a freshness check.
     Wait,
@@ -56,7 +56,7 @@ pub enum ResponseSource {
     Rejected,
 }
 
-/// What a read waited for last, as the metric label `reason`.
+/// The cause of a read's last wait, as the metric label `reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum WaitReason {
@@ -77,13 +77,13 @@ pub const WAIT_OUTCOMES: [MetricOutcome; 2] = [MetricOutcome::Success, MetricOut
 pub enum ClientWatchEnd {
     /// The watch has reached its timeout.
     Timeout,
-    /// The event log does not contain all changes after the watch's position.
+    /// The event log no longer contains all changes after the last event of the watch.
     Expired,
-    /// No store reached the requested start version in time.
+    /// The client requested a start version that no store reached in time.
     FutureVersion,
     /// The client read too slowly, and the watch fell behind the event log.
     Slow,
-    /// The informer was stopped or blocked, or no profile serves it any more.
+    /// kubewarm stopped or blocked the informer, or no profile serves reads from this informer any more.
     InformerGone,
     /// The caller lost its permission, or the API server did not confirm the permission in time.
     Rejected,
@@ -109,7 +109,7 @@ pub struct ObservedResponse<'r> {
     pub resource: Option<&'r Resource>,
     /// The HTTP status.
     pub code: u16,
-    /// Whether kubewarm answered or rejected the request, or an error occurred.
+    /// Whether kubewarm answered the request, rejected the request or failed.
     pub outcome: MetricOutcome,
     /// The source of the response.
     pub source: ResponseSource,
@@ -135,8 +135,8 @@ pub struct ReadMetrics {
     watch_ends: IntCounterVec,
     limit_rejections: IntCounterVec,
     open: OpenWatches,
-    /// The resources with their own series, at most `MAX_RESOURCES`. The limit is necessary, because a series
-    /// lasts until the process ends.
+    /// The resources with their own series, at most `MAX_RESOURCES`. The limit bounds memory, because a series
+    /// stays in memory until the process ends.
     resources: Arc<RwLock<HashSet<Resource>>>,
 }
 
@@ -206,8 +206,8 @@ impl ReadMetrics {
         })
     }
 
-    /// Records a read that waited. `reason` is its last wait, and `took` is the time from the request to the
-    /// response.
+    /// Records a read that waited. `reason` is the cause of the read's last wait. `took` is the time from the
+    /// request to the response.
     pub fn observe_wait(&self, reason: WaitReason, outcome: MetricOutcome, took: Duration) {
         let labels = [reason.as_ref(), outcome.as_ref()];
         self.waits.with_label_values(&labels).observe(took.as_secs_f64());
@@ -225,8 +225,8 @@ impl ReadMetrics {
         }
     }
 
-    /// The values of the labels `group`, `version` and `resource`. They are `_other` for a resource without its
-    /// own series, and empty without a resource.
+    /// The values of the labels `group`, `version` and `resource`. The values are `_other` for a resource
+    /// without its own series. The values are empty if `resource` is `None`.
     fn labels<'r>(&self, resource: Option<&'r Resource>) -> [&'r str; 3] {
         let Some(resource) = resource else { return [""; 3] };
         if self.resources.read().contains(resource) {

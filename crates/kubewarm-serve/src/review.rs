@@ -26,7 +26,7 @@ pub(super) fn resource(
 ) -> SelfSubjectAccessReviewSpec {
     let AccessAttributes { verb, group, version, resource, namespace, name } = *access;
     let text = |text: &str| Some(text.to_owned());
-    // A review without a namespace covers all namespaces, and a review without a name covers all names.
+    // Access reviews define an absent namespace as all namespaces, and an absent name as all names.
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let attributes = ResourceAttributes {
         verb: text(verb),

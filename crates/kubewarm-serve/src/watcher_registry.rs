@@ -15,7 +15,7 @@ use std::{
 #[derive(Clone, Default)]
 pub struct WatcherRegistry(Arc<Mutex<Vec<Weak<WatcherEntry>>>>);
 
-/// The entry of one open watch, as `/debug/watchers` prints it. The watch leaves the list when this value is
+/// The entry of one open watch, as `/debug/watchers` prints it. The list omits the watch after this value is
 /// dropped.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]

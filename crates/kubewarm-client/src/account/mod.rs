@@ -1,7 +1,8 @@
 //! Clients that authenticate as ServiceAccounts, with tokens that the operator requests.
 //!
-//! Such a client uses no connection and no credentials of the operator. The API server prefers a client certificate to
-//! a bearer token. So on the operator's connections, a ServiceAccount would read with the operator's permissions.
+//! The client of a ServiceAccount uses neither the operator's connections nor the operator's credentials. The API
+//! server prefers a client certificate to a bearer token. So on a connection with the operator's certificate, a
+//! ServiceAccount would read with the operator's permissions.
 
 #[cfg(test)]
 mod tests;
@@ -86,8 +87,8 @@ impl AccountClients {
                 let (operator, buckets) = (Arc::clone(&self.operator), self.buckets.clone());
                 acting_as(TokenCache::new(account, operator, buckets), anonymous)
             }
-            // The operator's client uses the same CA and proxy, so `connect` fails only if a file has changed since
-            // then. The error appears in the operator's log and not in the fault, because tenants can read the fault.
+            // kubewarm has already created the operator's client from the same CA and proxy. So `connect` fails only if
+            // a file has changed in the meantime. The fault omits the error, because tenants can read the fault.
             Err(error) => {
                 tracing::warn!(%account, %error, "no client can be made for a ServiceAccount");
                 refusing(RequestFault::new(

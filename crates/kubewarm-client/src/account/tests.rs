@@ -10,8 +10,8 @@ use tokio::time::{advance, sleep};
 
 const HOUR: u64 = 3_600;
 
-/// An API server that issues the tokens `t1`, `t2` and so on. The server rejects tokens with a
-/// number below `accepts_from`.
+/// A fake API server that issues the tokens `t1`, `t2` and so on. The server rejects tokens with a number below
+/// `accepts_from`.
 #[derive(Default)]
 struct Server {
     minted: AtomicU32,
@@ -60,7 +60,7 @@ fn client(respond: impl Fn(&Request<Body>) -> Response<Body> + Send + Sync + 'st
     let service = service_fn(move |request: Request<Body>| {
         let respond = Arc::clone(&respond);
         async move {
-            // The delay lets other tasks run, as the delay of a real response does.
+            // The delay lets other tasks run, as the delay of an API server's response does.
             sleep(Duration::from_millis(1)).await;
             Ok::<_, std::convert::Infallible>(respond(&request))
         }
@@ -133,7 +133,7 @@ async fn a_failed_renewal_keeps_the_old_token_until_it_expires() {
 async fn a_rejected_token_is_replaced_at_once_unless_it_was_new() {
     let (server, client) = reader();
     assert_eq!(read(&client).await, Ok(200));
-    // The ServiceAccount was deleted and created again, so the API server rejects its first token.
+    // From now on the server rejects the first token, as after the ServiceAccount was deleted and created again.
     server.accepts_from.store(2, Ordering::SeqCst);
     assert_eq!((read(&client).await, server.count()), (Ok(200), 2));
     server.accepts_from.store(u32::MAX, Ordering::SeqCst);
@@ -159,7 +159,7 @@ async fn failed_token_requests_are_retried_with_growing_pauses() {
         assert_eq!(fault.message(), "ServiceAccount shop/reader does not exist");
         sleep(Duration::from_millis(500)).await;
     }
-    // The pauses between token requests are 1, 2, 4, 8 and 16 s, then 30 to 38 s each.
+    // In ten minutes, the pauses between token requests are 1, 2, 4, 8 and 16 s, then 30 to 38 s each.
     assert!((19..=25).contains(&server.count()), "{}", server.count());
     server.refusals.lock().clear();
     sleep(Duration::from_secs(38)).await;

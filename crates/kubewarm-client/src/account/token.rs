@@ -14,7 +14,7 @@ const RENEW_AT: f64 = 0.8;
 /// Largest jitter, as a fraction of the token's life. Jitter makes a renewal earlier, so that tokens of the same age
 /// are not renewed at the same time.
 const JITTER: f64 = 0.1;
-/// Time before its expiry in which kubewarm does not use a token, because the token might expire before a request
+/// kubewarm does not use a token in this time before the token's expiry. The token might expire before a request
 /// arrives.
 const MARGIN: Duration = Duration::from_secs(10);
 
@@ -53,7 +53,7 @@ impl AccountToken {
         now >= self.renew_at
     }
 
-    /// Records that the API server accepted the token. Returns whether this is the first time.
+    /// Records that the API server accepted the token. Returns `true` only at the first call.
     pub(super) fn mark_accepted(&self) -> bool {
         !self.is_accepted.swap(true, Ordering::Relaxed)
     }

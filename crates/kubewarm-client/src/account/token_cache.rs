@@ -28,16 +28,16 @@ struct TokenCacheState {
     token: Option<Arc<AccountToken>>,
     /// Failed token requests since the API server last accepted a token.
     failures: u32,
-    /// The last failure, and the time of the next token request.
+    /// The fault of the last failed token request, and the time of the next token request.
     failed: Option<(RequestFault, Instant)>,
 }
 
 /// The result of [`TokenCache::token`] that is available without a token request.
 enum CachedToken {
     Token(Arc<AccountToken>),
-    /// The token is usable and due for renewal.
+    /// The token is valid and due for renewal.
     Ageing(Arc<AccountToken>),
-    /// The last token request failed, and the next one is not due yet.
+    /// The last token request failed, and the next token request is not due yet.
     Refused(RequestFault),
     /// No usable token is cached, so kubewarm must send a token request now.
     Nothing,
@@ -67,8 +67,8 @@ impl TokenCache {
             CachedToken::Token(token) => return Ok(token),
             CachedToken::Refused(fault) => return Err(fault),
             CachedToken::Ageing(token) => {
-                // Other requests use the current token during its renewal. If the renewal fails, this request uses it,
-                // too.
+                // Other requests use the current token during its renewal. If the renewal fails, this request uses the
+                // current token, too.
                 let Ok(_only_request) = self.request_lock.try_lock() else { return Ok(token) };
                 return Ok(self.request_token().await.unwrap_or(token));
             }
@@ -82,7 +82,8 @@ impl TokenCache {
         }
     }
 
-    /// Records that the API server accepted `token`. After the next failure, the wait is then 1 s again.
+    /// Records that the API server accepted `token`, and resets the number of failures. The wait after the next failed
+    /// token request is then 1 s.
     pub(super) fn record_accepted(&self, token: &AccountToken) {
         if token.mark_accepted() {
             self.state.lock().failures = 0;

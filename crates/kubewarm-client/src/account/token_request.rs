@@ -52,8 +52,8 @@ impl ServiceAccountRef {
     /// # Errors
     ///
     /// [`FaultReason::ServiceAccountNotFound`], [`FaultReason::TokenRequestDenied`] or another failure of the request.
-    /// The function never returns reasons such as `Forbidden` and `NotServed`, because callers would attribute them to
-    /// the resource that they read.
+    /// The function never returns reasons such as `Forbidden` and `NotServed`. Callers would attribute these reasons to
+    /// the resource that the ServiceAccount reads.
     ///
     /// # Cost
     ///

@@ -34,16 +34,16 @@ pub struct BearerCredentials {
 pub struct CallerInfo {
     /// The name, such as `system:serviceaccount:shop:reader`.
     pub name: String,
-    /// Distinguishes users that have the same name at different times. Empty if the API server sets none.
+    /// Distinguishes users that have the same name at different times. Empty if the API server sets no UID.
     pub uid: String,
-    /// The groups, in the order of the API server.
+    /// The user's groups, in the API server's order.
     pub groups: Vec<String>,
     /// Additional attributes from the authenticator, by their keys.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl CallerInfo {
-    /// Adds the group `system:authenticated`, unless the user is in it or in `system:unauthenticated`.
+    /// Adds the group `system:authenticated`, unless the user already has this group or `system:unauthenticated`.
     ///
     /// The API server does the same for each authenticated user.
     #[must_use]
@@ -111,10 +111,10 @@ pub enum AuthorizationResult {
     },
 }
 
-/// Sends reviews about callers to the API server, with the operator's credentials or with the callers' own.
+/// Sends reviews about callers to the API server, with the operator's credentials or with the callers' own credentials.
 #[derive(Clone)]
 pub enum CallerReviewer {
-    /// Sends TokenReview and SubjectAccessReview. The operator needs `create` on both.
+    /// Sends TokenReview and SubjectAccessReview. The operator needs the permission to `create` both kinds of reviews.
     Operator {
         /// A client with the operator's credentials.
         client: Client,
@@ -130,7 +130,7 @@ pub enum CallerReviewer {
 impl CallerReviewer {
     /// Returns whether reviews contain the caller's token and `Impersonate-*` headers.
     ///
-    /// If reviews do not contain them, kubewarm must reject impersonation, because the API server cannot check it.
+    /// Otherwise kubewarm must reject impersonation, because the API server cannot check whether it is permitted.
     #[must_use]
     pub fn can_forward_impersonation(&self) -> bool {
         matches!(self, Self::Caller(_))
@@ -242,8 +242,8 @@ async fn self_access_review(
     let spec = SelfSubjectAccessReviewSpec { resource_attributes, non_resource_attributes };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
     let response = post_with(client, &review, credentials).await?;
-    // Since the SelfSubjectReview, the token can have expired, or the permission to send reviews can have been revoked.
-    // kubewarm then denies the action.
+    // The token can have expired since it authenticated the caller, or the caller can have lost the permission to send
+    // reviews. kubewarm then denies the action.
     if matches!(response.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Ok(AuthorizationResult::Denied {
             reason: Some(response.fault().message().to_owned()),

@@ -19,7 +19,7 @@ use kube::{
 use std::{fmt, time::Duration};
 use tokio::runtime::Handle;
 
-/// The configuration of one API server with one identity, and the clients that use it.
+/// A connection to one API server with one identity: the configuration, and the clients that use this configuration.
 #[derive(Clone)]
 pub struct ApiServerConnection {
     patient: Client,
@@ -39,7 +39,7 @@ pub enum ConnectError {
          a ServiceAccount token, and {home} does not exist; pass --kubeconfig FILE"
     )]
     Nothing {
-        /// Path of the default file, or `$HOME/.kube/config` if the home directory is unknown.
+        /// Path of the default kubeconfig, or `$HOME/.kube/config` if the home directory is unknown.
         home: String,
     },
     /// A kubeconfig cannot be read, or is incomplete.
@@ -56,7 +56,7 @@ pub enum ConnectError {
     NoEntry {
         /// The flag or environment variable that selects the kubeconfig, with the paths of its files.
         origin: String,
-        /// What no file contains: `cluster` or `user`.
+        /// The kind of the missing entry: `cluster` or `user`.
         kind: &'static str,
         /// The name of the cluster or the user in the flag.
         name: String,
@@ -109,8 +109,8 @@ impl ApiServerConnection {
     /// Loads the first configuration that exists: the kubeconfig of `options`, `KUBECONFIG`, the pod's ServiceAccount,
     /// `~/.kube/config`.
     ///
-    /// If `options` name a context, a cluster or a user, the function skips the pod's ServiceAccount. A source that
-    /// exists but is broken is an error, because the next source might be another cluster.
+    /// If `options` name a context, a cluster or a user, the function skips the pod's ServiceAccount. An invalid source
+    /// is an error, because the next source might configure another cluster.
     ///
     /// Must be called within a tokio runtime. Sends no request.
     ///
@@ -120,7 +120,7 @@ impl ApiServerConnection {
     ///
     /// # Cost
     ///
-    /// Reads files, and runs the kubeconfig's exec plugin if it has one.
+    /// Reads files, and runs the kubeconfig's exec plugin if the kubeconfig has one.
     pub fn load(options: &ConnectionOptions) -> Result<Self, ConnectError> {
         let source = choose(options, &ConfigEnvironment::of_process())?;
         let mut config = match &source {
@@ -137,8 +137,8 @@ impl ApiServerConnection {
         Self::new(config, source, options.request_timeout)
     }
 
-    /// Creates a connection from the current context of `kubeconfig`, which exists in memory only. `kubewarm get`
-    /// connects to the cache this way.
+    /// Creates a connection from the current context of `kubeconfig`, which exists in memory only. `kubewarm get` uses
+    /// such a connection to kubewarm's read API.
     ///
     /// # Errors
     ///
@@ -165,7 +165,8 @@ impl ApiServerConnection {
             let (origin, server) = (source.to_string(), config.cluster_url);
             return Err(ConnectError::Insecure { origin, server });
         }
-        // A `proxy-url` in the kubeconfig overrides the environment, `NO_PROXY` included.
+        // If the kubeconfig has a `proxy-url`, kubewarm ignores the proxy variables of the environment, `NO_PROXY`
+        // included.
         if config.proxy_url.is_none() {
             config.proxy_url = proxy::of_environment(&config.cluster_url)?;
         }
@@ -198,8 +199,8 @@ impl ApiServerConnection {
 
     /// Returns the client for list and watch, which does not retry.
     ///
-    /// Its only timeout is 10 s for the TCP connect, so callers must limit each request. TCP keepalive detects a dead
-    /// peer within 60 s. Through a proxy, the keepalive defaults of the system apply.
+    /// The only timeout of the client is 10 s for the TCP connect, so callers must limit each request. TCP keepalive
+    /// detects a dead peer within 60 s. Through a proxy, the keepalive defaults of the system apply.
     #[must_use]
     pub fn informer_client(&self) -> Client {
         self.plain.clone()

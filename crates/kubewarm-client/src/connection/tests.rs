@@ -67,8 +67,8 @@ async fn a_review_is_sent_with_the_token_of_the_operator_or_of_the_caller_but_ne
     }
 }
 
-/// Starts a server that responds to every request until no new connection arrives for 500 ms. Returns the number of
-/// connections.
+/// Starts a server that responds to every request until no new connection arrives for 500 ms. The task returns the
+/// number of connections.
 fn counting(listener: TcpListener) -> JoinHandle<usize> {
     tokio::spawn(async move {
         let mut connections = 0;
@@ -129,7 +129,7 @@ async fn forwarded_requests_share_no_connection_with_accounts_or_reviews() {
     for reviewer in &reviewers {
         let _answered = reviewer.as_ref().unwrap().authenticate(&presented).await;
     }
-    // `AccountClients` creates the client of a ServiceAccount with this call.
+    // `AccountClients` uses `connect` to create the client of a ServiceAccount.
     let account = connection.anonymous.connect().unwrap();
     assert!(crate::get(&account, "/version").await.is_ok());
     // During this pause, the clients return their connections to their pools. An `UpstreamProxy` with one of these

@@ -24,11 +24,13 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Polling period while the API server serves all declared kinds. The response for an unchanged document is a 304.
+/// Polling period while the API server serves all kinds that profiles name. The API server answers a poll with 304 if
+/// the document has not changed.
 const PERIOD: Duration = Duration::from_secs(30);
-/// Polling period while a declared kind is missing, so that kubewarm finds a new CRD within 5 s.
+/// Polling period while the API server does not serve a kind that a profile names, so that kubewarm finds a new CRD
+/// within 5 s.
 const HURRIED_PERIOD: Duration = Duration::from_secs(5);
-/// Minimum time between two polls, also after calls of `refresh`.
+/// Minimum time between two polls, even if a caller calls `refresh`.
 const MIN_PERIOD: Duration = Duration::from_secs(1);
 /// Longest `Retry-After` that discovery honours. A longer value counts as 2 minutes.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(2);
@@ -79,14 +81,14 @@ impl Discovery {
 
     /// Sets the polling period: 5 s if `is_hurried`, otherwise 30 s.
     ///
-    /// The controller sets `is_hurried` while a declared kind is missing.
+    /// The controller sets `is_hurried` while the API server does not serve a kind that a profile names.
     pub fn set_hurried(&self, is_hurried: bool) {
         if self.0.is_hurried.swap(is_hurried, Ordering::Relaxed) != is_hurried {
             self.0.wake.notify_one();
         }
     }
 
-    /// Requests another poll, which starts at the earliest 1 s after the last one.
+    /// Requests another poll, which starts at the earliest 1 s after the last poll.
     ///
     /// Call this after a sign that the served resources have changed, such as a 404 on a list.
     pub fn refresh(&self) {
@@ -109,7 +111,8 @@ impl Discovery {
             let known = self.0.served.borrow().clone();
             let client = &self.0.client;
             let read = tokio::join!(core.read(client, "/api"), named.read(client, "/apis"));
-            // A snapshot needs both documents, so kubewarm publishes none if one of the two requests fails.
+            // A snapshot needs the documents of `/api` and `/apis`, so kubewarm publishes no snapshot if one of these
+            // requests fails.
             match read.0.and(read.1) {
                 Ok(()) => {
                     let served =

@@ -37,7 +37,8 @@ pub(super) type VersionsByGroup = BTreeMap<Arc<str>, Arc<Vec<ServedVersion>>>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServedVersion {
     pub(super) name: Arc<str>,
-    /// Whether the API server could not reach the aggregated server of the group. `resources` can then be outdated.
+    /// Whether the API server could not reach the aggregated server of the group. In this case, `resources` can be
+    /// outdated.
     pub(super) is_stale: bool,
     /// The resources by plural name, without subresources.
     pub(super) resources: BTreeMap<Arc<str>, ResourceInfo>,
@@ -139,7 +140,7 @@ impl ServedResources {
         versions.flat_map(|version| version.resources.values())
     }
 
-    /// Returns the description of `resource`; `None` if the API server does not serve it.
+    /// Returns the description of `resource`; `None` if the API server does not serve this resource.
     #[must_use]
     pub fn get(&self, resource: &Resource) -> Option<&ResourceInfo> {
         let mut versions = self.groups.get(resource.group())?.iter();
@@ -222,9 +223,9 @@ fn is_like(served: &ResourceInfo, asked: &str) -> bool {
 
 /// Returns whether the API server itself serves `group`: the core group, a group without a dot, or a listed group.
 ///
-/// Discovery does not show which groups come from CRDs or from aggregated APIs. Such groups also exist below `k8s.io`,
-/// as `snapshot.storage.k8s.io` and `metrics.k8s.io` do, so kubewarm needs a list. A group that a later Kubernetes
-/// version adds counts as not built-in. kubewarm then treats the resources of this group as custom resources.
+/// Discovery does not show which groups come from CRDs or from aggregated APIs. The suffix `k8s.io` does not show this
+/// either: `snapshot.storage.k8s.io` comes from CRDs. So kubewarm needs a list. A group that a later Kubernetes version
+/// adds counts as not built-in. kubewarm then treats the resources of this group as custom resources.
 #[must_use]
 pub fn is_builtin_group(group: &str) -> bool {
     !group.contains('.') || BUILTIN_GROUPS.contains(&group)

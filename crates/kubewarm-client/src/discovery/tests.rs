@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, convert::Infallible};
 use tokio::time::sleep;
 use tower::service_fn;
 
-/// An API server with one response for each path, which counts the requests and the 304 responses.
+/// A fake API server with one response for each path, which counts the requests and the 304 responses.
 #[derive(Clone, Default)]
 struct Fake(Arc<Mutex<State>>);
 

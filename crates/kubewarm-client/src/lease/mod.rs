@@ -34,8 +34,8 @@ const RETRY: Duration = Duration::from_secs(2);
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest `Retry-After` that a follower honours. A longer value counts as 1 minute.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
-/// Time limit of one HTTP request. The limits for a whole attempt (5 s) and for the release (2 s) are shorter, so they
-/// apply first.
+/// Time limit of one HTTP request. The limits for a whole attempt (5 s) and for the release (2 s) are shorter, so these
+/// limits apply first.
 const TIME: Duration = Duration::from_secs(30);
 const MAX_BYTES: usize = 2 << 20;
 
@@ -70,7 +70,7 @@ pub struct LeaderElector {
     observed: Option<ObservedLease>,
     /// The lease as this process last wrote it. If `None`, the next attempt reads the lease.
     ours: Option<Lease>,
-    /// Whether this process might hold the lease: it has sent a write and has seen no other holder since.
+    /// Whether this process might hold the lease: it has sent a write, and no later response contained another holder.
     can_hold: bool,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct ObservedLease {
 }
 
 impl ObservedLease {
-    /// Records that this process saw `lease` at `now`. If its `spec` equals the one in `last`, returns `last`, which
+    /// Records that this process saw `lease` at `now`. If its `spec` equals the `spec` in `last`, returns `last`, which
     /// contains the earlier time.
     pub(super) fn observe(last: Option<Self>, lease: &Lease, now: Instant) -> Self {
         let spec = lease.spec.clone().unwrap_or_default();

@@ -21,7 +21,7 @@ enum Link {
     Refused,
 }
 
-/// An API server with one lease, which rejects conflicting writes as the real one does.
+/// A fake API server with one lease, which rejects conflicting writes as Kubernetes does.
 #[derive(Clone, Default)]
 struct Fake(Arc<Mutex<State>>);
 
@@ -73,7 +73,8 @@ impl Fake {
             async move {
                 let (head, body) = request.into_parts();
                 let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
-                // A request and its response take up to 150 ms each. The link can change in between.
+                // A request and its response take up to 150 ms each. The candidate's connection can break or recover in
+                // the meantime.
                 sleep(Duration::from_millis(fastrand::u64(1..150))).await;
                 let (code, value) = match *link.lock() {
                     Link::Cut => (0, Value::Null),
@@ -137,7 +138,7 @@ async fn at_most_one_of_three_candidates_leads_while_links_break() {
         let (mut samples, mut without) = (0, 0);
         for _ in 0..60 {
             for candidate in &candidates {
-                // The link of the leader breaks in 60 % of the rounds, the link of a follower in 20 %.
+                // The connection of the leader breaks in 60 % of the rounds, the connection of a follower in 20 %.
                 let breaks = if candidate.leads() { 0.6 } else { 0.2 };
                 let link = match fastrand::f64() {
                     chance if chance > breaks => Link::Works,
@@ -214,7 +215,7 @@ async fn a_killed_leader_is_replaced_within_20_s_and_not_before_its_deadline() {
         assert!(first.leads());
         first.running.abort();
         let killed = Instant::now();
-        // In every second run, the kubelet restarts the container of the killed leader.
+        // After 1 s, in every second run, the kubelet restarts the container of the killed leader.
         sleep(SECOND).await;
         let successor = (seed % 2 == 0).then(|| fake.start("pod-a_3"));
         let leads = || [other.leads(), successor.as_ref().is_some_and(Candidate::leads)];
@@ -222,8 +223,8 @@ async fn a_killed_leader_is_replaced_within_20_s_and_not_before_its_deadline() {
             sleep(Duration::from_millis(50)).await;
             assert!(killed.elapsed() < SECOND * 20, "seed {seed}");
         }
-        // The task of `first` was aborted, so its state is still `Leader`. The end of the leadership in this state must
-        // have passed by now.
+        // The task of `first` was aborted, so its state is still `Leader`. The time `until` in this state must have
+        // passed, so `leads` must return `false`.
         assert!(!first.leads(), "seed {seed}");
         let by = leads();
         for _ in 0..30 {

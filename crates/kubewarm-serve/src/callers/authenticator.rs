@@ -28,15 +28,15 @@ pub(super) struct Authenticator {
     failed: Arc<FailedTokenLimiter>,
 }
 
-/// A caller whose credentials were accepted. A caller from
+/// A caller with credentials that kubewarm or the API server accepted. A caller from
 /// [`CallerAdmission::admit`](super::CallerAdmission::admit) has passed an access review too.
 #[derive(Clone, Debug)]
 pub struct AuthenticatedCaller {
     /// The authenticated user.
     pub user: Arc<CallerInfo>,
-    /// The request time of the oldest review that accepted the caller.
+    /// The time at which kubewarm sent the oldest review that accepted the caller.
     pub reviewed_at: Instant,
-    /// The hash of the user's name. It identifies the user in the limits per user.
+    /// The hash of the user's name. The hash identifies the user in the limits per user.
     pub(super) name: CallerDigest,
     /// The token and the impersonation headers. `None` if a certificate authenticates the caller.
     pub(super) credentials: Option<Arc<BearerCredentials>>,
@@ -53,8 +53,8 @@ impl Authenticator {
         Self { reviews, key, runtime, users, queue, failed: Arc::default() }
     }
 
-    /// Authenticates the caller at the address `peer`. Sets `by` to `ApiServer` if the cache has no result for
-    /// the token.
+    /// Authenticates the caller at the address `peer`. Sets `by`, the source of the decision, to `ApiServer` if
+    /// the cache has no result for the token.
     ///
     /// # Errors
     ///
@@ -93,7 +93,8 @@ impl Authenticator {
         }
     }
 
-    /// Returns the result of a token review, new or from the cache, and the request time of the review.
+    /// Returns the result of a token review, new or from the cache, and the time at which kubewarm sent the
+    /// review.
     async fn review_token(
         &self,
         credentials: &Arc<BearerCredentials>,
@@ -105,15 +106,15 @@ impl Authenticator {
             return Ok((known.value, known.requested_at));
         }
         *by = DecisionSource::ApiServer;
-        // Several clients can have one address. The limit on invalid tokens does not apply to a client whose
-        // token was accepted before.
+        // The limit on invalid tokens applies per address, which several clients can share. The limit does not
+        // apply to a token that the API server accepted before.
         let last = self.users.get_stale(&key);
         let was_accepted =
             last.is_some_and(|it| matches!(it.value, AuthenticationResult::Known(_)));
         let mut attempt =
             if was_accepted { None } else { self.failed.acquire_attempt(peer, Instant::now())? };
-        // kubewarm does not know the user before the review, so waiting slots count by address. A caller that
-        // joins a review in progress needs a slot too.
+        // The token identifies no user before its review, so waiting slots count by address. A caller that
+        // waits for another caller's review of the same token needs a slot too.
         let mut waits = Some(self.queue.acquire_waiting(peer)?);
         let review = || {
             let (waits, permit) = (waits.take(), attempt.take());
@@ -123,8 +124,8 @@ impl Authenticator {
                 let _waits = waits;
                 let _slot = queue.acquire_slot(peer).await?;
                 let _attempt = match permit {
-                    // Checks the limit again, because other tokens of the address can have failed during the
-                    // wait.
+                    // Other tokens of the address can have failed during the wait, so kubewarm checks the limit
+                    // again.
                     None if !was_accepted => failed.acquire_attempt(peer, Instant::now())?,
                     permit => permit,
                 };

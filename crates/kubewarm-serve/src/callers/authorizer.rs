@@ -34,8 +34,9 @@ impl Authorizer {
         Self { reviews, key, runtime, verdicts: ExpiringCache::new(MAX_CACHED, TTL), queue }
     }
 
-    /// Authorizes `access` for `caller`. Sets `by` to `ApiServer` if the cache has no decision. Returns the
-    /// older of two request times: of this review, and [`AuthenticatedCaller::reviewed_at`].
+    /// Authorizes `access` for `caller`. Sets `by`, the source of the decision, to `ApiServer` if the cache has
+    /// no decision. Returns the send time of this review, or [`AuthenticatedCaller::reviewed_at`] if that time
+    /// is earlier.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The keys of cached reviews. They are keyed hashes, so that the caches contain no tokens.
+//! The keys of cached reviews: keyed hashes, so that the caches contain no tokens.
 
 use crate::ServeError;
 use aws_lc_rs::{
@@ -44,8 +44,8 @@ impl DigestKey {
         self.of(&sent(presented))
     }
 
-    /// The cache key of an access review. The key includes the credentials if kubewarm sends the review with
-    /// them.
+    /// The cache key of an access review. The key includes the credentials if kubewarm sends these credentials
+    /// with the review.
     pub(super) fn of_access(
         &self,
         presented: Option<&BearerCredentials>,
@@ -54,8 +54,9 @@ impl DigestKey {
         self.of(&(presented.map(sent), spec))
     }
 
-    /// The key of the limits per user: a hash of the user's name alone. The `extra` of each token contains
-    /// another `credential-id`, but all tokens of a ServiceAccount must count as one user.
+    /// The key of the limits per user: a hash of the user's name alone. The hash omits the user's `extra`,
+    /// which contains another `credential-id` for each token. So all tokens of a ServiceAccount count as one
+    /// user.
     pub(super) fn of_name(&self, user: &CallerInfo) -> Result<CallerDigest, RequestFault> {
         self.of(&user.name)
     }
@@ -146,8 +147,8 @@ mod tests {
                 spec.non_resource_attributes = Some(NonResourceAttributes::default());
             })),
             access(&about(|it| it.verb = text("list"))),
-            // The empty name and no name need different digests, because an authorizer can decide differently
-            // about them.
+            // An authorizer can decide differently about an empty name and an absent name, so the digests must
+            // differ.
             access(&about(|it| it.name = text(""))),
             access(&about(|it| it.name = text("web"))),
             access(&about(|it| it.namespace = text("web"))),

@@ -23,7 +23,8 @@ pub enum CredentialsError {
     /// The request has no `Authorization` header.
     #[error("one header Authorization is needed")]
     Missing,
-    /// The request has several `Authorization` headers. A proxy and kubewarm could use different values.
+    /// The request has several `Authorization` headers. A proxy in front of kubewarm and kubewarm itself could
+    /// each use a different header.
     #[error("one header Authorization is needed")]
     Repeated,
     /// `Authorization` has another scheme than `Bearer`, or its token contains spaces.
@@ -95,7 +96,7 @@ impl CallerCredentials {
         Self { token: Some(Arc::new(presented)), chain: None, is_impersonating: false }
     }
 
-    /// The token of the request. It is returned even if a certificate authenticates the caller.
+    /// The token of the request. The function returns the token even if a certificate authenticates the caller.
     #[must_use]
     pub fn token(&self) -> Option<&Zeroizing<String>> {
         self.token.as_deref().map(|presented| &presented.token)

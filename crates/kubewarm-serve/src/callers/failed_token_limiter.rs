@@ -10,8 +10,8 @@ use tokio::{sync::Semaphore, time::Instant};
 const REFILL_INTERVAL: Duration = Duration::from_millis(100);
 /// The maximum number of invalid tokens that an address can send at once.
 const BURST: u32 = 10;
-/// If an address can send fewer further invalid tokens, it can try only one token at a time. Otherwise its
-/// waiting tokens would fill the review queue.
+/// An address with fewer invalid tokens left than this number can try only one token at a time. Otherwise the
+/// address could fill the review queue with invalid tokens.
 const FEW_LEFT: u32 = BURST / 2;
 
 /// The number of invalid tokens that each address can still send. Memory use grows with the number of reviews
@@ -19,7 +19,7 @@ const FEW_LEFT: u32 = BURST / 2;
 #[derive(Debug)]
 pub(super) struct FailedTokenLimiter {
     failures: KeyedTokenBucket<IpAddr>,
-    /// One permit for each address that can send fewer than `FEW_LEFT` further invalid tokens.
+    /// One permit for each address with fewer than `FEW_LEFT` invalid tokens left.
     few: KeyedSemaphore<IpAddr>,
 }
 
@@ -29,8 +29,8 @@ impl FailedTokenLimiter {
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if the address can send no further invalid token, or can send only a few
-    /// and already tries a token.
+    /// [`CallerRejection::Limited`] if the address has no invalid token left. The same error if fewer than
+    /// `FEW_LEFT` invalid tokens are left and a token of the address is under review.
     pub(super) fn acquire_attempt(
         &self,
         peer: IpAddr,

@@ -49,7 +49,7 @@ pub(crate) struct Count {
     pub(crate) most: Arc<AtomicUsize>,
 }
 
-/// Selects the result of a review by token and verb. The verb of a token review is empty.
+/// Selects the result of a review by token and verb. The verb is empty for a token review.
 pub(crate) type Say = fn(&str, &str) -> Said;
 
 /// A fake API server with scripted results, each after `delay`.

@@ -4,7 +4,7 @@ use super::CallerRejection;
 use kubewarm_client::{Exhausted, SemaphoreUsage};
 use std::{num::NonZeroUsize, thread, time::Duration};
 
-/// The limits for clients of the read address, as an administrator sets them.
+/// The limits for clients of the read address, as the operator's flags set them.
 #[derive(Clone, Copy, Debug)]
 pub struct ReaderLimits {
     /// The maximum number of concurrent requests, except watches. The default is 400, as in the API server.
@@ -12,37 +12,39 @@ pub struct ReaderLimits {
     /// The maximum number of concurrent watches.
     pub watches: NonZeroUsize,
     /// The maximum number of concurrent connections. A client uses one connection, and with HTTP/1.1 one more
-    /// for each watch.
+    /// connection for each watch.
     pub connections: NonZeroUsize,
-    /// The maximum number of connections of one client address without an accepted request.
+    /// The maximum number of connections from one client address that have no accepted request yet.
     pub address_connections: NonZeroUsize,
     /// The percentage of the requests, watches, connections, forwarded requests and unwritten bytes that one
     /// user can have.
     pub user_quota: u8,
-    /// The maximum number of bytes, in all responses, that connections have received and not written.
+    /// The maximum number of response bytes, over all connections, that kubewarm has produced and not written
+    /// to a socket.
     pub unwritten_bytes: usize,
 }
 
-/// The limits for all callers of one listener. A limit by user permits one user a part of the total. A limit by
-/// address permits one client address a quarter.
+/// The limits for all callers of one listener. A limit per user permits one user a part of the total. A limit
+/// per address permits one client address a quarter of the total.
 #[derive(Clone, Copy, Debug)]
 pub struct CallerLimits {
-    /// What callers read from this listener, for log messages.
+    /// The content that callers read from this listener, such as `objects`. Log messages contain this text.
     pub reads: &'static str,
-    /// The maximum number of concurrent token reviews. One client address can have a quarter.
+    /// The maximum number of concurrent token reviews. One client address can have a quarter of these reviews.
     pub token_reviews: usize,
-    /// The maximum number of concurrent access reviews. One user can have a quarter.
+    /// The maximum number of concurrent access reviews. One user can have a quarter of these reviews.
     pub access_reviews: usize,
     /// The maximum number of waiting token reviews, and also of waiting access reviews. One address or user can
-    /// have half, because a starting controller sends many requests at once.
+    /// have half of these reviews, because a controller sends many requests at once when it starts.
     pub waiting_reviews: usize,
     /// How long a review waits for a slot before kubewarm rejects the request.
     pub max_review_wait: Duration,
     /// The maximum number of concurrent forwarded requests, including watches and tunnels. One user can have
-    /// `user_quota` percent. Each request uses a connection to the API server and about 100 KiB of memory.
+    /// `user_quota` percent of these requests. Each request uses a connection to the API server and about 100
+    /// KiB of memory.
     pub forwarded: usize,
     /// The maximum number of pieces of large responses that kubewarm encodes at once. Each piece occupies a
-    /// processor. One user can have a quarter.
+    /// processor. One user can have a quarter of these pieces.
     pub large_responses: usize,
     /// The limits that an administrator sets.
     pub readers: ReaderLimits,
@@ -54,7 +56,7 @@ pub struct CallerLimits {
 pub enum ReadLimit {
     /// The limit on connections of all clients.
     Connections,
-    /// The limit on connections of one address without an accepted request.
+    /// The limit on connections from one address that have no accepted request yet.
     AddressConnections,
     /// The limit on connections of one user.
     UserConnections,
@@ -78,8 +80,8 @@ pub enum ReadLimit {
     FailedTokens,
 }
 
-/// The used slots of one limit. For a limit of one user or address, the slots of the user or address that uses
-/// most.
+/// The used slots of one limit. For a limit per user or address, the slots of the user or address with the most
+/// used slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitUsage {
     /// The limit whose slots are counted.
@@ -104,8 +106,8 @@ impl ReadLimit {
         Self::UserForwardedRequests,
     ];
 
-    /// The limits that reject requests or connections. `UserConnections` rejects nothing: without a slot of its
-    /// user, a connection keeps the slot of its address.
+    /// The limits that reject requests or connections. `UserConnections` is not in the list, because it rejects
+    /// nothing. A connection of a user without a free slot keeps the slot of its address.
     pub const REJECTING: [Self; 11] = [
         Self::Connections,
         Self::AddressConnections,
@@ -139,7 +141,8 @@ impl ReadLimit {
         }
     }
 
-    /// The rejection of a caller without a free permit. `of_all` limits all callers together, `of_one` each caller.
+    /// The rejection of a caller for which no permit is free. `of_all` limits all callers together, `of_one`
+    /// each caller.
     pub(super) const fn rejection(
         exhausted: Exhausted,
         of_all: Self,
@@ -182,8 +185,8 @@ impl CallerLimits {
         }
     }
 
-    /// The limits of the admin address, which has no watches. Its listener limits the requests, and reviews do
-    /// not wait for slots.
+    /// The limits of the admin address, which has no watches. The listener of the admin address has its own
+    /// limit on requests. Reviews do not wait for slots.
     #[must_use]
     pub fn for_admin() -> Self {
         Self {
@@ -200,7 +203,7 @@ impl CallerLimits {
 }
 
 impl ReaderLimits {
-    /// The number of slots that one user can have if all users have `all` slots; at least one.
+    /// The number of slots that one user can have if all users together have `all` slots; at least one.
     pub(super) fn user_limit(&self, all: usize) -> usize {
         (all.saturating_mul(self.user_quota.into()) / 100).max(1)
     }

@@ -46,7 +46,7 @@ use tokio::{runtime::Handle, time::Instant};
 /// The number of bytes that one permit for unwritten bytes covers.
 pub const UNWRITTEN_UNIT: usize = 1 << 10;
 
-/// Receives each decision: its source, the decision itself, and how long it took.
+/// Receives each decision: its source, the decision itself, and how long the decision took.
 pub type DecisionObserver = Box<dyn Fn(DecisionSource, MetricOutcome, Duration) + Send + Sync>;
 
 /// One user's permits for a limited resource, such as the bytes of unwritten responses.
@@ -63,7 +63,8 @@ pub enum CallerRejection {
     Unauthorized,
     /// The API server accepts the credentials, but does not allow the request.
     Forbidden {
-        /// The user's name. Empty if the API server rejected the review before it returned the name.
+        /// The user's name. Empty if the caller is not permitted to impersonate, because the API server then
+        /// returns no name.
         user: String,
         /// The authorizer's reason, if it returns one.
         reason: Option<String>,
@@ -129,7 +130,7 @@ impl CallerAdmission {
         })
     }
 
-    /// Whether kubewarm can check impersonation. For that, it must send reviews with the caller's own token and
+    /// Whether kubewarm can check impersonation: whether it sends reviews with the caller's own token and
     /// `Impersonate-*` headers.
     #[must_use]
     pub fn can_check_impersonation(&self) -> bool {
@@ -167,7 +168,7 @@ impl CallerAdmission {
     }
 
     /// Authenticates and authorizes the caller of an open watch again, without a request permit. Returns the
-    /// request time of the older of the two reviews.
+    /// time at which kubewarm sent the older of the two reviews.
     ///
     /// # Errors
     ///
@@ -186,7 +187,7 @@ impl CallerAdmission {
     }
 
     /// Authorizes another `access` for a caller from [`CallerAdmission::admit`], as part of the same request.
-    /// Returns the request time of the oldest review of this request.
+    /// Returns the time at which kubewarm sent the oldest review of this request.
     ///
     /// # Errors
     ///
@@ -277,8 +278,8 @@ impl CallerAdmission {
         std::iter::once(connections).chain(others.into_iter().flatten()).collect()
     }
 
-    /// Runs `deciding`, and reports its decision to the observer. A future that is dropped before the decision
-    /// reports nothing.
+    /// Runs `deciding`, and reports its decision to the observer. If the caller drops the future before the
+    /// decision, the observer receives nothing.
     async fn observe_decision<T>(
         &self,
         deciding: impl AsyncFnOnce(&mut DecisionSource) -> Result<T, CallerRejection>,
@@ -293,7 +294,7 @@ impl CallerAdmission {
 }
 
 impl UserPermits {
-    /// Waits for `count` permits, or for the user's maximum if that is lower. Never returns `None`.
+    /// Waits for `count` permits, or for the user's maximum if this maximum is lower. Never returns `None`.
     pub async fn acquire(&self, count: usize) -> Option<KeyedPermit> {
         self.permits.acquire_many(&self.user, count).await
     }

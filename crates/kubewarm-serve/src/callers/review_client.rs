@@ -13,14 +13,14 @@ pub trait ReviewClient: Send + Sync + 'static {
     /// Whether this client sends reviews with the caller's own token and `Impersonate-*` headers.
     fn can_forward_impersonation(&self) -> bool;
 
-    /// Authenticates the credentials, and returns their user.
+    /// Authenticates the credentials, and returns the user that the credentials identify.
     fn authenticate(
         &self,
         presented: Arc<BearerCredentials>,
     ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>>;
 
-    /// Requests a decision about the access in `spec`. `presented` contains the caller's
-    /// credentials if the review is sent with them.
+    /// Requests a decision about the access in `spec`. `presented` contains the caller's credentials if this
+    /// client sends the review with these credentials.
     fn authorize(
         &self,
         presented: Option<Arc<BearerCredentials>>,

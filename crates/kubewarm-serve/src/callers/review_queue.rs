@@ -26,15 +26,15 @@ pub(super) struct ReviewQueue<K> {
     slots: KeyedSemaphore<K>,
     waiting: KeyedSemaphore<K>,
     queue: Duration,
-    /// What callers read, such as `objects` or `metrics`, for log messages.
+    /// The content that callers read, such as `objects` or `metrics`. Log messages contain this text.
     reads: &'static str,
-    /// Whether the last review had no result. The two queues share this value, so that an outage of the API
-    /// server logs one warning.
+    /// Whether the last review failed. The queues for token reviews and for access reviews share this value, so
+    /// that kubewarm logs one warning for an outage of the API server.
     is_failing: Arc<AtomicBool>,
 }
 
 impl<K: Copy + Eq + Hash> ReviewQueue<K> {
-    /// Creates a queue that sends `slots` reviews at once. One key can have a quarter of these slots, and half
+    /// Creates a queue that sends `slots` reviews at once. One key can use a quarter of these slots, and half
     /// of the slots for waiting reviews.
     pub(super) fn new(slots: usize, limits: &CallerLimits, is_failing: Arc<AtomicBool>) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if no slot becomes free in time.
+    /// [`CallerRejection::Limited`] if no slot becomes free within the time limit of the wait.
     pub(super) async fn acquire_slot(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
         let slot = self.slots.acquire_within(&one, self.queue).await;
         slot.ok_or(CallerRejection::Limited(ReadLimit::Reviews))
@@ -86,7 +86,7 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
         answer.map_err(CallerRejection::Undecided)
     }
 
-    /// Logs the first review without a result, and the first result after that.
+    /// Logs the first failed review, and the first successful review after a failed one.
     fn log_change(&self, fault: Option<&RequestFault>) {
         let was_failing = self.is_failing.swap(fault.is_some(), Ordering::Relaxed);
         let reads = self.reads;

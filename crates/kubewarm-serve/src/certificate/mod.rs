@@ -1,5 +1,5 @@
-//! The serving certificate of an address. It comes from files that kubewarm reads again when they change, or
-//! kubewarm signs it itself at the start.
+//! The serving certificate of an address. kubewarm reads the certificate from files, and reads the files again
+//! when they change. Without files, kubewarm signs a certificate itself when it starts.
 
 pub(crate) mod reloading_files;
 
@@ -122,7 +122,7 @@ impl ServingCertificate {
         let clients = clients.unwrap_or_else(WebPkiClientVerifier::no_client_auth);
         let mut provider = provider();
         // The server prefers AES-128, which needs a third less processor time than AES-256. Go servers, such as
-        // the API server, prefer it too, but Rust clients do not.
+        // the API server, prefer AES-128 too, but Rust clients do not.
         provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()

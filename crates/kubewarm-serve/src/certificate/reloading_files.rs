@@ -1,4 +1,4 @@
-//! Contents of files that kubewarm reads again when another process changes the files.
+//! Contents of files, which kubewarm reads again when another process changes the files.
 
 use crate::ServeError;
 use parking_lot::{Mutex, RwLock};
@@ -52,7 +52,8 @@ impl<T: ?Sized> ReloadingFiles<T> {
         paths: Vec<PathBuf>,
         load: impl Fn() -> Result<Arc<T>, ServeError> + Send + Sync + 'static,
     ) -> Result<Self, ServeError> {
-        // The stamps are older than the first read, so that the next check finds a change during that read.
+        // kubewarm takes the stamps before it reads the files, so that the next check finds a change during the
+        // read.
         let last_stamps = Mutex::new(stamps(&paths));
         let contents = RwLock::new(load()?);
         Ok(Self { name, paths, load: Box::new(load), last_stamps, contents })
@@ -98,8 +99,8 @@ fn stamps(paths: &[PathBuf]) -> Vec<FileStamp> {
     paths.iter().map(|path| FileStamp::of(path)).collect()
 }
 
-/// Reads a file into a buffer that is never reallocated. A caller that reads a private key can thus erase its
-/// only copy.
+/// Reads a file into a buffer that is never reallocated. So a caller that reads a private key can erase the
+/// only copy of the key.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ServeError> {
     bytes_of(path).map_err(ServeError::of(format!("{} cannot be read", path.display())))
 }
@@ -110,7 +111,7 @@ fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
     if length > MAX_FILE {
         return Err(io::Error::other("it is larger than 1 MiB, which no key and no chain is"));
     }
-    // With one byte more than the file, `read_to_end` finds the end without a reallocation.
+    // The buffer has one byte more than the file, so that `read_to_end` finds the end without a reallocation.
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default() + 1);
     file.take(length).read_to_end(&mut bytes)?;
     Ok(bytes)

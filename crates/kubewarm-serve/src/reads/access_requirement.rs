@@ -1,4 +1,4 @@
-//! Decides whether a list or watch that has begun can continue to read its informer's store.
+//! Decides whether a list or watch in progress can continue to read its informer's store.
 
 use kubewarm_api::model::AccessLossPolicy;
 use kubewarm_cache::informer::InformerReport;
@@ -8,9 +8,9 @@ use kubewarm_cache::informer::InformerReport;
 pub(super) struct AccessRequirement {
     /// The strictest access-loss policy of the profiles that serve reads from the informer.
     pub(super) policy: AccessLossPolicy,
-    /// The informer's number of access losses when the request began. If the number changes, the request ends,
-    /// because the store was possibly emptied in between. `None` ignores past losses, so only the present
-    /// access counts.
+    /// How often the informer had lost its access when the request began. If the number changes, the request
+    /// ends, because kubewarm can have emptied the store in the meantime. With `None`, only the informer's
+    /// present access counts.
     pub(super) losses: Option<u64>,
 }
 

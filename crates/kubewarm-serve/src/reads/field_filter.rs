@@ -11,8 +11,8 @@ use kubewarm_wire::{ObjectRequest, StatusError};
 /// The requirements of a field selector, translated for one kind.
 #[derive(Debug, Default)]
 pub(super) struct FieldFilter {
-    /// Tests of field values. Each test has its requirement, or `None` for a declared index. An informer whose
-    /// own field selector contains the requirement does not need the test.
+    /// Tests of field values, with the requirement from which kubewarm made the test; `None` for a declared
+    /// index. kubewarm omits a test if the informer's own field selector contains its requirement.
     tests: Vec<(Option<FieldRequirement>, BodyPredicate)>,
     /// The declared indexes that the field selector names.
     pub(super) indexes: Vec<IndexDefinition>,
@@ -79,8 +79,9 @@ impl FieldFilter {
     }
 }
 
-/// The failure for an unsupported field, with the API server's message for that kind. With `specific_to_cache`,
-/// `--forward` sends the request to the API server, which supports more fields.
+/// The failure for an unsupported field, with the API server's message for that kind. The failure is marked as
+/// specific to kubewarm. With `--forward`, kubewarm then sends the request to the API server, which supports
+/// more fields.
 fn unknown(resource: &Resource, kind: &KindInfo, field: &str) -> StatusError {
     let failure = match (resource.group(), resource.resource()) {
         ("batch", "jobs") => {
@@ -100,8 +101,8 @@ fn unknown(resource: &Resource, kind: &KindInfo, field: &str) -> StatusError {
     failure.specific_to_cache()
 }
 
-/// Returns the path of a field by which the API server selects objects, and the value that objects without the
-/// field have.
+/// Returns the path of a field that the API server's field selectors support. Also returns the value that
+/// counts for objects without this field.
 fn served_field(
     resource: &Resource,
     kind: &KindInfo,

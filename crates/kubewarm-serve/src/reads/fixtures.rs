@@ -1,4 +1,4 @@
-//! Requests, informer keys and serving indexes for the tests of this module.
+//! Requests, informer keys and serving indexes for the tests of `reads`.
 
 use super::{
     kind_info::KindInfo,
@@ -30,7 +30,8 @@ pub(super) fn core(plural: &str) -> Resource {
     Resource::new(GroupResource::new("", plural).unwrap(), "v1").unwrap()
 }
 
-/// The key of an informer of pods, in one namespace or in `all`, with selectors as in a query.
+/// The key of an informer of pods in `namespace`, or in all namespaces if `namespace` is `all`. The selectors
+/// have the format of query parameters.
 pub(super) fn informer(namespace: &str, labels: &str, fields: &str) -> InformerKey {
     let query = |labels: &str, fields: &str| {
         let mut query = form_urlencoded::Serializer::new(String::new());
@@ -131,7 +132,8 @@ pub(super) fn report(current_at: Instant) -> InformerReport {
     }
 }
 
-/// The kind Pod. It has a `CustomResourceDefinition` with this selectable field, unless `field` is empty.
+/// The kind Pod, with a `CustomResourceDefinition` that declares the selectable field `field`. If `field` is
+/// empty, the kind has no `CustomResourceDefinition`.
 pub(super) fn kind(field: &str) -> KindInfo {
     let definition = FieldPath::parse(field).ok().map(|path| {
         let fields = [("v1".into(), [(field.into(), path)].into())].into();

@@ -21,7 +21,7 @@ impl KindInfo {
         self.document.resource.api_version().into()
     }
 
-    /// The kind of a list of these objects, such as `DeploymentList`.
+    /// The kind of a list of objects of this kind, such as `DeploymentList`.
     pub(super) fn list_kind(&self) -> Arc<str> {
         match &self.definition {
             Some(definition) => Arc::clone(&definition.list_kind),
@@ -34,8 +34,8 @@ impl KindInfo {
         self.definition.as_ref()?.fields.get(self.document.resource.version())
     }
 
-    /// The printer for tables of this kind. It prints the columns of the `CustomResourceDefinition`, or the API
-    /// server's columns of a built-in kind.
+    /// The printer for tables of this kind. The printer uses the columns of the `CustomResourceDefinition`, or
+    /// the API server's columns of a built-in kind.
     pub(super) fn printer(&self) -> TablePrinter {
         let of = &self.document.resource;
         match &self.definition {

@@ -15,22 +15,22 @@ use std::{collections::BTreeSet, fmt, pin::pin, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch};
 
 /// How long kubewarm uses a fetched definition before it fetches the definition again. Its fields can change
-/// without a change in discovery. The time also applies if the kind has no definition, or the API server
-/// forbids or does not answer the request.
+/// without a change in discovery. For the same time, kubewarm caches that a kind has no definition, or that the
+/// API server forbids the fetch.
 const TTL: Duration = Duration::from_mins(1);
-/// How long after `TTL` reads still use a definition while kubewarm fetches it again. After this time, reads
-/// wait for the fetch.
+/// How long after `TTL` reads still use a cached definition while kubewarm fetches the definition again. After
+/// this time, reads wait for the fetch.
 const MAX_STALE: Duration = Duration::from_mins(5);
 /// The maximum number of cached definitions.
 const MAX_CACHED: u64 = 1_024;
 
-/// Fetches the definition of a kind; `None` if the kind has none.
+/// Fetches the definition of a kind; `None` if the kind has no definition.
 type CrdFetcher = Arc<
     dyn Fn(GroupResource) -> BoxFuture<'static, Result<Option<CrdInfo>, RequestFault>>
         + Send
         + Sync,
 >;
-/// Definitions by kind; `None` if a kind has none.
+/// Definitions by kind; `None` if a kind has no definition.
 type CrdCache = ExpiringCache<GroupResource, Option<Arc<CrdInfo>>>;
 
 /// Looks up kinds, and caches their definitions.
@@ -39,10 +39,10 @@ pub struct KindResolver {
     served: watch::Receiver<Option<Arc<ServedResources>>>,
     /// The groups of `--serve-aggregated-groups`.
     aggregated: BTreeSet<String>,
-    /// Runs the fetches, because the read server's threads can end earlier than a fetch.
+    /// The runtime that runs the fetches, because the read server's threads can end earlier than a fetch.
     runtime: Handle,
-    /// Cached definitions, with the discovery snapshot for which kubewarm fetched them. A new snapshot discards
-    /// them.
+    /// Cached definitions, with the discovery snapshot to which they belong. A new discovery snapshot replaces
+    /// this cache with an empty cache.
     definitions: Mutex<Option<(Arc<ServedResources>, CrdCache)>>,
     /// The definition of the CacheProfile kind itself.
     own: Option<Arc<CrdInfo>>,
@@ -50,7 +50,7 @@ pub struct KindResolver {
 
 impl KindResolver {
     /// Looks up kinds in the latest snapshot of `served`, and fetches definitions with `client` on `runtime`.
-    /// Reads serve kinds of the `aggregated` groups although these kinds have no definition.
+    /// kubewarm serves kinds of the `aggregated` groups although these kinds have no definition.
     #[must_use]
     pub fn new(
         client: Client,
@@ -76,8 +76,8 @@ impl KindResolver {
         Self { fetch_crd_of, served, aggregated, runtime, definitions, own }
     }
 
-    /// Returns the description of a kind. `None` if reads do not serve the kind. Then discovery does not list
-    /// the kind, or the kind belongs to an aggregated API, which can hide objects from some callers.
+    /// Returns the description of a kind. `None` if discovery does not list the kind. Also `None` if the kind
+    /// belongs to an aggregated API, because such an API can hide objects from some callers.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl KindResolver {
     }
 
     /// Returns the definition from the cache, or fetches it. While kubewarm fetches an expired definition
-    /// again, reads use the expired one for up to `MAX_STALE`.
+    /// again, reads use the expired definition for up to `MAX_STALE`.
     async fn definition(
         &self,
         resource: &Resource,
@@ -141,7 +141,8 @@ impl KindResolver {
     }
 }
 
-/// Fetches the definition. Returns `last` if the API server does not answer.
+/// Fetches the definition. If the API server forbids the fetch, returns `None`. If the fetch fails for another
+/// reason, returns `last`, the expired definition.
 async fn fetch(
     fetch_crd_of: CrdFetcher,
     resource: Resource,
@@ -160,7 +161,8 @@ async fn fetch(
     }
 }
 
-/// The definition of the CacheProfile kind. It is built from constants, so `None` cannot occur.
+/// The definition of the CacheProfile kind. kubewarm builds the definition from constants, so `None` cannot
+/// occur.
 fn own_definition() -> Option<Arc<CrdInfo>> {
     let applied = serde_json::to_value(CacheProfile::crd()).ok()?;
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles").ok()?;
@@ -195,8 +197,8 @@ mod tests {
         kinds.resolve(&resource).await.unwrap()
     }
 
-    /// Looks up one custom resource in a fake API server. A test can change its answer and its delay, and read
-    /// the number of requests.
+    /// Looks up one custom resource in a fake API server. A test can change the server's response and its
+    /// delay, and read the number of requests.
     struct Resolution {
         kinds: KindResolver,
         resource: Resource,
@@ -250,7 +252,7 @@ mod tests {
             let found = found.map(|kind| kind.is_some_and(|kind| *kind.list_kind() == *"Widgets"));
             let found = found.map_err(|fault| fault.reason());
             let took = began.elapsed();
-            // A spawned task fetches an expired definition; the yield lets this task send its request.
+            // A spawned task fetches the expired definition. The yield lets the spawned task send its request.
             yield_now().await;
             (found, took, self.times.load(Ordering::Relaxed))
         }

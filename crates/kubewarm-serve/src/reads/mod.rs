@@ -65,10 +65,10 @@ pub struct ReadDependencies {
     pub informer_metrics: Arc<InformerMetrics>,
     /// Records how long reads wait.
     pub metrics: ReadMetrics,
-    /// Returns the informers that profiles serve reads from; `None` until the profiles have been listed. Called
-    /// for every read.
+    /// Returns the informers that profiles serve reads from; `None` until the profiles have been listed.
+    /// kubewarm calls this function for every read.
     pub serving_index: Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync>,
-    /// Looks up the kinds of requests, for field selectors and tables.
+    /// Looks up the requested kinds, because field selectors and tables depend on the kind.
     pub kinds: KindResolver,
     /// The operator namespace, whose profiles serve reads of every namespace.
     pub operator_namespace: Arc<str>,
@@ -94,8 +94,8 @@ impl ReadService {
     }
 
     /// Records a forwarded write, with the `version` that the API server has returned. For a minute, reads of
-    /// that resource and namespace wait up to 3 s for this version. Reads that request a version themselves do
-    /// not wait, nor do reads with the consistency `Eventual`.
+    /// that resource and namespace wait up to 3 s for this version. Two kinds of reads do not wait: reads that
+    /// request a version themselves, and reads with the consistency `Eventual`.
     pub fn record_write(&self, written: WriteTarget, version: &ResourceVersion) {
         self.written_versions.record(written, version, Instant::now());
     }
@@ -135,8 +135,8 @@ impl ReadService {
         Ok(ReadResponse { has_waited: waited, ..answer })
     }
 
-    /// Returns the kinds that reads serve, sorted by group and version as in the API server's discovery. If
-    /// `profile` is given, only its kinds are returned.
+    /// Returns the kinds that kubewarm serves, sorted by group and version as in the API server's discovery. If
+    /// `profile` is given, returns only the kinds of this profile.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ impl ReadService {
         (self.dependencies.serving_index)().ok_or_else(not_listed)
     }
 
-    /// Looks up a kind; `None` if reads do not serve it.
+    /// Looks up a kind; `None` if kubewarm does not serve this kind.
     async fn kind(&self, resource: &Resource) -> Result<Option<KindInfo>, StatusError> {
         self.dependencies.kinds.resolve(resource).await.map_err(|fault| {
             tracing::debug!(%fault, "a kind could not be looked up");
@@ -180,7 +180,8 @@ impl ReadService {
         let not_found = || StatusError::not_found(request.resource.group_resource(), name);
         let (candidate, object) = match found {
             Some(object) => (candidate, object),
-            // kubewarm returns 404 only from a current store, which can be the store of another candidate.
+            // kubewarm returns 404 only if the store was confirmed to be current. Otherwise kubewarm looks up
+            // the object in another informer's store.
             None if route.is_current(candidate) => return Err(not_found().into()),
             None => match self.find_in_current_store(route, &key) {
                 Some((_, None)) => return Err(not_found().into()),
@@ -192,7 +193,7 @@ impl ReadService {
                 {
                     (other, object)
                 }
-                // kubewarm repeats the read after a freshness check of this candidate.
+                // kubewarm repeats the read after a freshness check of this candidate's store.
                 Some((_, Some(_))) | None => {
                     return Err(route.unconfirmed(slice::from_ref(candidate)));
                 }
@@ -202,7 +203,8 @@ impl ReadService {
         Ok(ReadResponse::new(ReadBody::Whole(body), candidate, route.max_staleness))
     }
 
-    /// Looks up `key` in the first candidate that is current and readable; `None` if there is none.
+    /// Looks up `key` in the store of the first candidate informer that is current and readable. Returns `None`
+    /// if no candidate is current and readable.
     fn find_in_current_store<'r>(
         &self,
         route: &'r ReadRoute<'_>,

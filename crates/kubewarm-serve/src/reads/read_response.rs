@@ -27,7 +27,7 @@ pub struct ReadSource {
     /// The informer's key. Clients receive only a hash of the key, because the key contains namespaces and
     /// selectors.
     pub informer: InformerKey,
-    /// Time since the store was last confirmed to be current. `None` if that never happened.
+    /// Time since the store was last confirmed to be current. `None` if the store was never confirmed.
     pub age: Option<Duration>,
     /// Whether the store is stale: `age` exceeds the lowest staleness limit of the profiles that answer.
     pub is_stale: bool,
@@ -39,8 +39,9 @@ pub const PART_BYTES: usize = (16 << 10) - 8;
 /// The size in bytes of the pieces in which kubewarm encodes a list. A connection writes one piece at once, and
 /// the piece stays in the processor's cache until it is encrypted.
 pub const PIECE_BYTES: usize = 4 * PART_BYTES;
-/// The buffer capacity in bytes that kubewarm reserves for one object. A short list reserves it for each
-/// object, and every piece for its last object.
+/// The buffer capacity in bytes that kubewarm reserves for one object. For a short list, kubewarm reserves this
+/// capacity for each object. For a long list, kubewarm reserves the size of a piece, and this capacity for the
+/// piece's last object.
 const OBJECT_BYTES: usize = 4 << 10;
 
 /// A JSON body.
@@ -52,18 +53,20 @@ pub enum ReadBody {
     Pages(Box<ListPages>),
 }
 
-/// A list that kubewarm encodes piece by piece. It decompresses each object only when it encodes the object.
+/// A list that kubewarm encodes piece by piece. kubewarm decompresses each object only when it encodes the
+/// object.
 pub struct ListPages {
     /// The format of the list; `None` after the last piece.
     envelope: Option<ResponseEnvelope>,
     snapshot: ObjectSnapshot,
     authorized_scope: AuthorizedScope,
-    /// Whether no object has been written yet.
+    /// Whether kubewarm has written no object yet.
     is_empty: bool,
     /// Encoded bytes that belong to the next piece.
     left: Vec<u8>,
     scan_budget: ScanBudget,
-    /// Whether the request can still read the informer. Each step of the encoding checks this first.
+    /// Whether the request can still read the informer. kubewarm checks the access before each step of the
+    /// encoding.
     has_access: ListAccessCheck,
 }
 
@@ -145,8 +148,8 @@ impl ListPages {
         Some(written.map(|_| out))
     }
 
-    /// Encodes objects until `out` has at least `bytes` bytes, and returns whether objects can be left. Bytes
-    /// after a multiple of [`PIECE_BYTES`] stay in `left` for the next piece.
+    /// Encodes objects until `out` has at least `bytes` bytes. Returns `false` if no object is left to encode.
+    /// Bytes after a multiple of [`PIECE_BYTES`] stay in `left` for the next piece.
     async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, TruncatedListError> {
         out.append(&mut self.left);
         loop {
@@ -162,7 +165,7 @@ impl ListPages {
         }
     }
 
-    /// Like [`ListPages::fill`], but also stops when `scan_budget` is used up.
+    /// Like [`ListPages::fill`], but also stops after 1 MiB of decompressed bodies, the `scan_budget`.
     fn write(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, TruncatedListError> {
         if !(self.has_access)() {
             return Err(TruncatedListError);
@@ -211,8 +214,8 @@ mod tests {
         },
     };
 
-    /// The list for a request, if the store's query selects every object. Only `AuthorizedScope` then removes
-    /// objects.
+    /// The list for a request to a store whose query selects every object of `objects`. Only `AuthorizedScope`
+    /// removes objects from this list.
     async fn answered(objects: &[(&str, &str)], path: &str, query: &str) -> serde_json::Value {
         let mut pages = pages(objects, path, query, Box::new(|| true));
         let mut body = Vec::new();
@@ -231,8 +234,8 @@ mod tests {
         pages_of("", objects, path, query, has_access)
     }
 
-    /// The list of `objects`, each with the field `text`. The list contains whole objects if `text` is empty,
-    /// and only their metadata otherwise.
+    /// The list of `objects`, each with the field `text`. If `text` is empty, the list contains whole objects,
+    /// otherwise only the metadata of the objects.
     fn pages_of(
         text: &str,
         objects: &[(&str, &str)],
@@ -292,7 +295,7 @@ mod tests {
         assert!(!first.is_empty());
         held.store(false, Ordering::Relaxed);
         assert_eq!(pages.next_piece().await, Some(Err(TruncatedListError)));
-        // The list does not continue, even if access is restored.
+        // The informer has access again, but the list must not continue.
         held.store(true, Ordering::Relaxed);
         assert_eq!(pages.next_piece().await, None);
     }
@@ -358,7 +361,7 @@ mod tests {
         let (first, has_more) = all().first_piece(PIECE_BYTES).await.unwrap();
         let list: serde_json::Value = serde_json::from_slice(&first).unwrap();
         assert_eq!((list["items"].as_array().unwrap().len(), has_more), (20, false));
-        // Small objects fit into one scan budget, so the call does not yield.
+        // Both objects together have less than 1 MiB, the scan budget, so the call does not yield.
         let objects = [("a", "x"), ("a", "y")];
         let few =
             pages(&objects, "/api/v1/pods", "", Box::new(|| true)).next_piece().now_or_never();

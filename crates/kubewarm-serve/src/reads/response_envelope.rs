@@ -7,7 +7,8 @@ use kubewarm_cache::store::StoredObject;
 use kubewarm_wire::{ListEnvelope, ResponseForm, TableEnvelope, tables::TablePrinter};
 use std::sync::Arc;
 
-/// The format of a response, with the values of its head and tail.
+/// The format of a response body. Each variant contains the values that kubewarm writes before and after the
+/// objects.
 #[derive(Debug)]
 pub(super) enum ResponseEnvelope {
     List(ListEnvelope),
@@ -61,8 +62,8 @@ impl ResponseEnvelope {
         }
     }
 
-    /// Writes one object as an item or a row. Returns `false` if a row cannot be made because `body` is not
-    /// JSON.
+    /// Writes one object as an item or a row. Returns `false` if kubewarm cannot write a row because `body` is
+    /// not JSON.
     pub(super) fn write(&self, body: &[u8], is_first: bool, out: &mut Vec<u8>) -> bool {
         match self {
             Self::List(envelope) if is_first => envelope.write_first_item(body, out),

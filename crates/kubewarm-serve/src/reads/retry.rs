@@ -10,14 +10,14 @@ use kubewarm_wire::{ObjectRequest, StatusError};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How long a read waits for a version that its store has not reached. The API server waits equally long.
+/// How long a read waits until its store reaches a version. The API server waits for the same time.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
 /// How long a read waits for a freshness check of its store.
 const FRESHNESS_CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks the store's version, because stores do not wake readers.
 const VERSION_POLL: Duration = Duration::from_millis(20);
-/// The maximum number of attempts for a read whose informer loses access or is listed again during each
-/// attempt.
+/// The maximum number of attempts for one read. kubewarm repeats a read if the informer lost access or listed
+/// its objects again during the attempt.
 const MAX_TRIES: usize = 4;
 
 /// Why kubewarm cannot answer a read yet.
@@ -26,7 +26,7 @@ pub(super) enum RetryReason {
     Cold {
         /// How long the profiles let reads wait for a warm informer.
         wait: Duration,
-        /// Whether all these informers lack permission to list and watch.
+        /// Whether all informers that can serve the request lack permission to list and watch.
         is_forbidden: bool,
     },
     /// No store has reached the version that the read needs.
@@ -36,18 +36,18 @@ pub(super) enum RetryReason {
         /// The newest version of all stores that could answer; `None` if no store has a version.
         newest: Option<ResourceVersion>,
     },
-    /// No store is confirmed to be as new as the read needs. A freshness check of `informer` can confirm its
-    /// store.
+    /// kubewarm has not confirmed that a store is as new as the read needs. A freshness check can confirm the
+    /// store of `informer`.
     Unconfirmed {
         informer: Box<InformerKey>,
         /// The namespace whose request rate limit counts the freshness check.
         payer: Arc<str>,
-        /// The time after which the freshness check must begin.
+        /// A freshness check counts for this read only if the check began after this time.
         since: Instant,
         /// The failure that the client receives if the freshness check fails.
         failure: StatusError,
     },
-    /// The informer lost access or was listed again during the read.
+    /// During the read, the informer lost access or listed its objects again.
     Disturbed,
     /// The read fails, and a retry cannot help.
     Failed(StatusError),
@@ -60,8 +60,8 @@ impl From<StatusError> for RetryReason {
 }
 
 impl ReadService {
-    /// Calls `answer` with the informers that can answer, again after each wait. Returns the result of
-    /// `answer`, and whether the read waited.
+    /// Calls `answer` with the informers that can answer. Waits and calls `answer` again as long as `answer`
+    /// returns a reason to wait. Returns the result of `answer`, and whether the read waited.
     ///
     /// # Errors
     ///
@@ -102,8 +102,8 @@ impl ReadService {
                         waited = Some(WaitReason::Sync);
                         let until = started_at + wait;
                         let is_over = timeout_at(until, changes.changed()).await.is_err();
-                        // Changes of other informers wake this read too, so the read checks its time limit
-                        // after each wake.
+                        // Changes of unrelated informers also wake this read, so the read checks its time limit
+                        // after each change.
                         if is_over || until <= Instant::now() {
                             return Err(if is_forbidden { access_missing() } else { not_warm() });
                         }

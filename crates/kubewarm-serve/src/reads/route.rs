@@ -30,7 +30,7 @@ pub(super) struct ReadRoute<'a> {
     consistency: ReadConsistency,
     cold_read_timeout: Duration,
     started_at: Instant,
-    /// The informer that a freshness check has confirmed for this request, and the result of that check. `None`
+    /// The informer that a freshness check has confirmed for this request, and the result of this check. `None`
     /// before the first freshness check.
     confirmed: Option<&'a (InformerKey, FreshnessCheck)>,
 }
@@ -93,7 +93,8 @@ impl ReadService {
         let has_reached = |reader: &StoreReader, version: &ResourceVersion| {
             reader.version().is_some_and(|held| held >= *version)
         };
-        // `found` is the store that answers. Without one, `query` is the version that a store has to reach.
+        // `found` is the position in `readable` of the store that answers. If no store can answer yet, `query`
+        // is the version that a store must reach.
         let (found, query) = match &request.version_match {
             VersionMatch::Any => (Some(0), None),
             VersionMatch::Latest | VersionMatch::Continue { version: None, .. } => {
@@ -103,8 +104,9 @@ impl ReadService {
                 let Some(new_enough) = first(&is_new) else {
                     return Err(route.unconfirmed(&route.candidates));
                 };
-                // A write to an object that an informer's selectors exclude does not advance the informer's
-                // version. If all informers have selectors, the read does not wait for writes.
+                // The version of an informer with selectors does not advance with writes to objects that its
+                // selectors exclude. So a read does not wait for a recent write if all informers that can
+                // answer it have selectors.
                 let are_parts = readable.iter().all(|(it, _)| it.is_part());
                 match self.min_version(route).filter(|_| !are_parts) {
                     None => (Some(new_enough), None),
@@ -150,7 +152,8 @@ impl ReadService {
     ///
     /// # Errors
     ///
-    /// [`RetryReason`] if the informer lost access or was listed again during the read, or the data is too old.
+    /// [`RetryReason`] if the informer lost access or listed its objects again during the read, or if the data
+    /// is too old.
     pub(super) fn confirm(
         &self,
         route: &ReadRoute<'_>,
@@ -168,8 +171,8 @@ impl ReadService {
         version.cloned().ok_or_else(|| route.cold())
     }
 
-    /// Whether the informer is readable, and was neither listed again nor lost access since the request chose
-    /// it.
+    /// Whether the informer is readable, and has neither lost access nor listed its objects again since
+    /// kubewarm chose the informer for this request.
     pub(super) fn is_undisturbed(&self, candidate: &CandidateInformer<'_>) -> bool {
         self.dependencies.reports.get_summary(candidate.key).is_some_and(|report| {
             let snapshot = &candidate.report;
@@ -220,8 +223,8 @@ impl ReadRoute<'_> {
         RetryReason::Cold { wait: self.cold_read_timeout, is_forbidden: false }
     }
 
-    /// Chooses the candidate that a freshness check can confirm. Without such a candidate the result is 504,
-    /// such as while the profiles are paused.
+    /// Chooses the candidate that a freshness check can confirm. If there is no such candidate, for example
+    /// while the profiles are paused, the result is 504.
     pub(super) fn unconfirmed(&self, candidates: &[CandidateInformer<'_>]) -> RetryReason {
         let Some(candidate) = candidates.iter().find(|it| it.report.is_kept_current()) else {
             let age = candidates.first().and_then(|it| it.age);
@@ -261,7 +264,8 @@ impl ReadRoute<'_> {
             }
         };
         let mut message = format!("the cache is {known}, {requirement}, and {why}");
-        // With `Eventual`, only a read of a missing object fails here, and `resourceVersion=0` does not help.
+        // The message recommends `resourceVersion=0` except with `Eventual`. With `Eventual`, only a read of a
+        // missing object fails as stale, and `resourceVersion=0` does not help.
         if is_latest_wanted(&self.request.version_match)
             && self.consistency != ReadConsistency::Eventual
         {

@@ -36,8 +36,8 @@ impl ServingIndex {
     /// Collects the informers of `profiles`.
     ///
     /// After a change of a profile, a target's previous informers serve reads until its new informers are
-    /// synced. The index contains both. A read that only a new informer can answer waits until that informer is
-    /// warm.
+    /// synced. The index contains the previous and the new informers. A read that only a new informer can
+    /// answer waits until the new informer is warm.
     #[must_use]
     pub fn of<'a>(profiles: impl IntoIterator<Item = &'a Arc<DeclaredProfile>>) -> Self {
         let mut by_resource: BTreeMap<Resource, Vec<ServingInformer>> = BTreeMap::new();
@@ -51,8 +51,8 @@ impl ServingIndex {
                 let serving = target.serving.iter().flat_map(|serving| &*serving.informers);
                 for informer in target.informers.iter().chain(serving) {
                     let indexes = informers.entry(&informer.key).or_default();
-                    // Previous informers support the new indexes too, because a query scans all bodies if the
-                    // store has no such index.
+                    // The stores of previous informers lack the new indexes. Queries by these indexes still
+                    // work, because a query without an index scans all bodies.
                     if !target.named.is_empty() && !indexes.contains(&target.named) {
                         indexes.push(Arc::clone(&target.named));
                     }
@@ -105,7 +105,7 @@ mod tests {
         InformerSpec::new(key.clone(), ProfileRef { namespace: "a".into(), name: "p".into() })
     }
 
-    /// A target that declares `informer`, while the informer `old` still serves reads of the target.
+    /// A target that declares `informer`. The informer `old` still serves the reads of this target.
     fn target(
         name: &str,
         informer: &InformerKey,

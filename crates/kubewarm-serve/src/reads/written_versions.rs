@@ -6,15 +6,16 @@ use kubewarm_wire::{ObjectRequest, WriteTarget};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The maximum number of remembered versions, about 200 bytes each. kubewarm drops the least recently used
-/// version first, which the stores have normally reached.
+/// The maximum number of remembered versions, about 200 bytes each. Above this number, kubewarm drops the least
+/// recently used version. The stores have normally reached that version already.
 const MOST: u64 = 1_024;
-/// How long kubewarm remembers a version. A store that lags further behind is stale, and rejects reads for that
-/// reason. After an etcd restore, versions restart at lower numbers, so the limit ends vain waits.
+/// How long kubewarm remembers a version. A store that has not reached the version by then is stale, so
+/// kubewarm rejects its reads anyway. After an etcd restore, versions restart at lower numbers, so no store
+/// reaches the remembered version. The limit ends the waits for this version.
 const LIFE: Duration = Duration::from_mins(1);
 
 /// The newest written version of each resource, by namespace and for all namespaces (`None`). Versions of one
-/// resource are ordered, so the newest one is sufficient.
+/// resource are ordered, so a store with the newest version contains all earlier writes.
 #[derive(Debug)]
 pub(super) struct WrittenVersions(
     ExpiringCache<(GroupResource, Option<Arc<str>>), ResourceVersion>,
@@ -27,7 +28,7 @@ impl WrittenVersions {
 
     /// Records the version that the API server has returned for a write.
     pub(super) fn record(&self, written: WriteTarget, version: &ResourceVersion, now: Instant) {
-        // An opaque version has no order, so kubewarm could not detect that a store has reached it.
+        // An opaque version has no order, so kubewarm could not detect that a store has reached this version.
         if version.is_opaque() {
             return;
         }
@@ -88,7 +89,7 @@ mod tests {
         record(&written_versions, "a", &ResourceVersion::parse("abc").unwrap());
         assert_eq!(min_version(&written_versions, path), None, "opaque versions are not recorded");
         record(&written_versions, "a", &9.into());
-        // The write below has a lower version, as after an etcd restore.
+        // After the life of a version, a write with a lower version counts, as after an etcd restore.
         advance(LIFE).await;
         record(&written_versions, "a", &3.into());
         assert_eq!(min_version(&written_versions, path).as_deref(), Some("3"));

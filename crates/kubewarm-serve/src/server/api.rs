@@ -31,7 +31,7 @@ use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Handles requests of the read address, with these services.
+/// The handler of all requests to the read address, and the services that the handler uses.
 pub struct ReadApi {
     /// Answers gets, lists and watches from stores.
     pub reads: Arc<ReadService>,
@@ -48,7 +48,7 @@ pub struct ReadApi {
     pub names: hmac::Key,
     /// The list of open watches, for `/debug/watchers`.
     pub watchers: WatcherRegistry,
-    /// Ends all watches when it is cancelled.
+    /// The cancellation of this token ends all watches.
     pub stop: CancellationToken,
 }
 
@@ -102,8 +102,9 @@ impl ReadApi {
         let Some(forward) = &self.forward else { return self.answer_from_cache(&request).await };
         if !self.must_be_forwarded(&request) {
             match self.answer_from_cache(&request).await {
-                // kubewarm cannot forward a request with a client certificate. If kubewarm's own answer is a
-                // 400, the client receives that 400, because its message is more useful.
+                // kubewarm cannot forward a request with a client certificate. If kubewarm rejected the request
+                // with 400, the client receives this 400. The message of this 400 is more useful than the error
+                // that kubewarm cannot forward the request.
                 HandledRequest { answered: Err(failure), .. }
                     if failure.is_specific_to_cache()
                         && !(failure.code() == 400 && has_client_certificate(&request)) => {}
@@ -121,8 +122,9 @@ impl ReadApi {
         HandledRequest::without_resource(HandlerLabel::Forward, answered)
     }
 
-    /// Whether only the API server can answer `request`. Such a request is no GET, or switches protocols, or
-    /// impersonates another user while kubewarm cannot check impersonation.
+    /// Whether only the API server can answer `request`. This applies to a request that is not a GET or that
+    /// switches protocols. It also applies to a request with impersonation if kubewarm cannot check
+    /// impersonation.
     fn must_be_forwarded(&self, request: &IncomingRequest) -> bool {
         let acts_as_another =
             || request.head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
@@ -141,7 +143,8 @@ impl ReadApi {
         };
         let sends_on = self.forward.is_some() && !has_client_certificate(request);
         if sends_on && matches!(info.target, RequestTarget::Document(..)) {
-            // kubewarm forwards discovery, so that a client such as kubectl finds all kinds of the cluster.
+            // With `--forward`, the API server answers discovery requests, so that a client such as kubectl
+            // finds all kinds of the cluster.
             return HandledRequest::without_resource(
                 HandlerLabel::Forward,
                 Err(StatusError::no_such_path()),
@@ -303,8 +306,8 @@ fn credentials(request: &IncomingRequest) -> Result<CallerCredentials, StatusErr
     CallerCredentials::with_chain(chain, headers).map_err(no_credentials)
 }
 
-/// Whether a client certificate authenticates the caller. kubewarm cannot forward such a request, because it
-/// does not have the certificate's key.
+/// Whether a client certificate authenticates the caller. kubewarm cannot forward the request of this caller,
+/// because kubewarm does not have the certificate's key.
 fn has_client_certificate(request: &IncomingRequest) -> bool {
     request.connection.chain.as_ref().is_some_and(|chain| chain.authenticate().is_some())
 }
@@ -316,8 +319,8 @@ fn parse_request(request: &IncomingRequest) -> Result<RequestInfo, StatusError> 
     RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query(), accept)
 }
 
-/// The access review of a request, with the request's scope and selectors. It omits selectors by declared
-/// indexes, because no authorizer supports them.
+/// The access review of a request, with the request's scope and selectors. The review omits selectors by
+/// declared indexes, because no authorizer supports such selectors.
 fn reviewed(objects: &ObjectRequest) -> SelfSubjectAccessReviewSpec {
     review::resource(&objects.access_attributes(), &objects.labels, &objects.reviewed_fields())
 }

@@ -44,8 +44,8 @@ pub(super) struct IncomingRequest {
 
 pub(super) type OutgoingResponse = http::Response<ResponseBody>;
 
-/// A response body, which hyper receives in parts. Each part holds the response's permit until hyper has
-/// written the part.
+/// A response body, which hyper receives in parts. The response's permit is released when hyper has written all
+/// parts.
 pub(super) struct ResponseBody {
     body: Pin<Box<dyn Body<Data = Bytes, Error = BoxError>>>,
     /// The bytes of the current piece that hyper has not received yet.
@@ -58,7 +58,7 @@ pub(super) struct ResponseBody {
 }
 
 impl IncomingRequest {
-    /// Converts a request of `connection`, and rejects bodies that kubewarm does not accept.
+    /// Converts a request that arrived on `connection`. Rejects a request body that kubewarm does not accept.
     ///
     /// # Errors
     ///
@@ -84,8 +84,8 @@ impl IncomingRequest {
 fn has_upgrade(request: &http::Request<Incoming>) -> bool {
     let values = |name| request.headers().get_all(name).iter().map(|value| value.to_str());
     let options = values(CONNECTION).flatten().flat_map(|value| value.split(','));
-    // kubewarm accepts only one `Upgrade` header, because the API server could select another protocol of
-    // several.
+    // kubewarm accepts only one `Upgrade` header. With several headers, kubewarm and the API server could
+    // select different protocols.
     let mut protocols = values(UPGRADE);
     let protocol = protocols.next().and_then(Result::ok).filter(|_| protocols.next().is_none());
     request.version() == Version::HTTP_11
@@ -114,13 +114,14 @@ impl ResponseBody {
         Self::new(StreamBody::new(pieces.map_ok(Frame::data)))
     }
 
-    /// Holds `permit` until the connection has written the response. Without a permit, an HTTP/1.1 connection
-    /// closes after the response if the request had a body.
+    /// Holds `permit` until the connection has written the response. If a response has no permit, kubewarm
+    /// assumes that no handler has read the request's body. An HTTP/1.1 connection with such a body closes
+    /// after the response.
     pub(super) fn keep(&self, permit: ResponsePermit) {
         self.unwritten.keep(permit);
     }
 
-    /// `counter` counts the bytes of all parts that hyper receives after this call.
+    /// Adds the bytes of all parts that hyper receives after this call to `counter`.
     pub(super) fn count_bytes(&self, counter: IntCounter) {
         self.unwritten.count_bytes(counter);
     }

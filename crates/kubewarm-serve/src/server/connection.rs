@@ -49,8 +49,8 @@ pub(super) struct ConnectionState {
     /// The slot that counts the connection: a slot of the client's address, or of the user after an accepted
     /// request.
     slot: Cell<KeyedPermit>,
-    /// Whether kubewarm has accepted a request of this connection: authenticated its caller, and authorized or
-    /// forwarded the request.
+    /// Whether kubewarm has accepted a request of this connection. kubewarm accepts a request when it has
+    /// authenticated the caller, and has authorized or forwarded the request.
     is_accepted: Cell<bool>,
     has_user_slot: Cell<bool>,
     since: Instant,
@@ -58,8 +58,7 @@ pub(super) struct ConnectionState {
     last_used: Cell<Option<Instant>>,
     /// Counts requests whose handler has not answered yet: each of these requests holds one clone.
     requests_in_progress: Rc<()>,
-    /// The unwritten responses. An entry stays after its response is written, until the next check of the
-    /// connection.
+    /// The unwritten responses. The entry of a written response stays until the next call of `check_activity`.
     pending_responses: RefCell<Vec<Weak<PendingResponse>>>,
 }
 
@@ -68,9 +67,9 @@ pub(super) struct ConnectionState {
 enum ConnectionActivity {
     /// A request or a response is in progress.
     Busy,
-    /// There is no request, and the idle timeout has not passed.
+    /// No request is in progress, and the idle timeout has not passed.
     Quiet,
-    /// There was no request within the idle timeout, or no accepted request within `head_timeout`.
+    /// The connection had no request within the idle timeout, or no accepted request within `head_timeout`.
     Idle,
     /// The client does not read a response, or reads it too slowly.
     Stalled,
@@ -82,7 +81,7 @@ struct LocalExecutor;
 
 impl<F: Future + 'static> Executor<F> for LocalExecutor {
     fn execute(&self, future: F) {
-        // Detached: the task ends with its stream, and the stream ends with the connection.
+        // Nothing needs to await the task: it ends with its stream, and the stream ends with the connection.
         drop(tokio::task::spawn_local(future));
     }
 }
@@ -95,7 +94,7 @@ pub(super) async fn serve_connection(
     slot: KeyedPermit,
 ) {
     let limits = shared.limits;
-    // Otherwise a small response waits until the client acknowledges the previous response (Nagle's algorithm).
+    // With Nagle's algorithm, a small response would wait until the client acknowledges the previous response.
     let _set = stream.set_nodelay(true);
     let Ok(Ok(stream)) = timeout(limits.head_timeout, shared.tls.accept(stream)).await else {
         return;
@@ -152,7 +151,8 @@ async fn respond(
     let mut response = match IncomingRequest::new(request, Rc::clone(&state)) {
         Ok(request) => (shared.handler)(request).await,
         Err(refusal) => {
-            // No handler receives this request, so this function counts the response.
+            // kubewarm rejects this request before a handler receives it, so this function counts the response
+            // in the metrics.
             let response = failure(&refusal);
             let code = response.status().as_u16();
             let observed = ObservedResponse {
@@ -176,7 +176,8 @@ async fn respond(
 }
 
 /// Runs `connection`, and checks its activity at each `check_interval`. Shuts down the connection when it is
-/// idle, and at `stop`. Drops it when it stalls, or when it does not end after the shutdown.
+/// idle, and when `stop` is cancelled. Drops a stalled connection, and a connection that does not end after the
+/// shutdown.
 async fn run_connection<C: Future>(
     connection: C,
     finish: fn(Pin<&mut C>),
@@ -190,7 +191,7 @@ async fn run_connection<C: Future>(
     let mut finishing = None;
     loop {
         select! {
-            // The result is ignored, because clients cause the errors of connections.
+            // kubewarm ignores the result, because clients cause the errors of connections.
             _ = connection.as_mut() => return,
             () = stop.cancelled(), if finishing.is_none() => {
                 finish(connection.as_mut());
@@ -225,8 +226,8 @@ impl ConnectionState {
         }
     }
 
-    /// Records that a request was accepted. `user_slot` acquires a slot of the user for the connection. Without
-    /// a free slot of the user, the connection still counts against its address.
+    /// Records that a request was accepted. `user_slot` acquires a slot of the user for the connection. If the
+    /// user has no free slot, the connection keeps the slot of its address.
     pub(super) fn accept(&self, user_slot: impl FnOnce() -> Option<KeyedPermit>) {
         self.is_accepted.set(true);
         if !self.has_user_slot.get()
@@ -246,7 +247,8 @@ impl ConnectionState {
     /// Counts a response as in progress until it is written.
     fn track_response(&self, unwritten: &Arc<PendingResponse>) {
         let mut pending_responses = self.pending_responses.borrow_mut();
-        // Removes written responses, because many responses can end between two calls of `check_activity`.
+        // When the list is full, this removes the entries of written responses. Many responses can end between
+        // two calls of `check_activity`.
         if pending_responses.len() == pending_responses.capacity() {
             pending_responses.retain(|answer| answer.strong_count() > 0);
         }
@@ -307,7 +309,7 @@ mod tests {
         let first = new().unwrap();
         assert!(new().is_none() && !first.is_accepted.get());
         first.accept(|| users.try_acquire(&"jane"));
-        // The connection acquires a user's slot only once.
+        // The connection already has a user's slot, so `accept` must not acquire another one.
         first.accept(|| unreachable!());
         let second = new().unwrap();
         second.accept(|| users.try_acquire(&"jane"));

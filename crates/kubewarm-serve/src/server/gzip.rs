@@ -14,7 +14,7 @@ use std::{
 };
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
-/// The compression level of the API server. It is the fastest level, and gives most of the reduction in size.
+/// The compression level of the API server. This level is the fastest, and gives most of the reduction in size.
 const LEVEL: Compression = Compression::fast();
 /// The size in bytes from which a blocking-pool thread compresses a piece. On the connection's own thread, a
 /// large piece would delay the thread's other connections.
@@ -33,7 +33,7 @@ pub(super) fn accepts_gzip(accept_encoding: Option<&[u8]>) -> bool {
     codings.any(|coding| coding.trim_ascii() == b"gzip")
 }
 
-/// Compresses `pieces` to one gzip stream. The stream polls for the next piece only after hyper took the
+/// Compresses `pieces` to one gzip stream. The stream requests the next piece only after hyper has received the
 /// previous compressed part.
 pub(super) fn compressed<S>(pieces: S) -> impl Stream<Item = io::Result<Bytes>>
 where
@@ -61,7 +61,7 @@ async fn compress(mut encoder: GzipEncoder, piece: Bytes) -> io::Result<GzipEnco
         encoder.write_all(&piece)?;
         return Ok(encoder);
     }
-    // This cannot fail, because the semaphore is never closed.
+    // `acquire` cannot fail, because nothing closes the semaphore.
     let _permit = COMPRESSIONS.acquire().await.ok();
     let writing = spawn_blocking(move || encoder.write_all(&piece).map(|()| encoder));
     writing.await.map_err(io::Error::other)?

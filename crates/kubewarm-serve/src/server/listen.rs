@@ -59,7 +59,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// How long responses in progress can continue after the server was stopped.
+/// How long responses in progress can continue after `stop` was cancelled.
 const STOP: Duration = Duration::from_secs(10);
 const ENDED: &str = "the read server ended";
 /// The pause after `accept` fails, such as for lack of memory or file descriptors.
@@ -119,8 +119,8 @@ pub struct ReadListener {
 #[derive(Clone, Debug)]
 pub struct ConnectionSlots {
     all: Arc<Semaphore>,
-    /// Slots by client address, for connections without an accepted request. The total limit equals the limit
-    /// of `all`.
+    /// Slots by client address, for connections that have no accepted request yet. All addresses together have
+    /// as many slots as `all`.
     addresses: KeyedSemaphore<IpAddr>,
 }
 
@@ -193,7 +193,8 @@ impl ReadListener {
             certificate.tls(client_verifier, &[b"h2", b"http/1.1"]).map_err(no_certificate)?;
         let sha256 = certificate.fingerprint();
         tracing::info!(%address, %sha256, "serving reads");
-        // Dropping this future does not end the server threads, so a drop guard cancels their token.
+        // The drop of this future does not stop the server threads. So a guard cancels the threads' token on
+        // drop.
         let stop = stop.child_token();
         let _stop_on_drop = stop.clone().drop_guard();
         let shared = Arc::new(ReadServer {
@@ -240,7 +241,8 @@ impl ConnectionSlots {
         Self { all: Arc::new(Semaphore::new(all)), addresses }
     }
 
-    /// Acquires a slot of the total limit and a slot of `address`. Fails with the limit that has no free slot.
+    /// Acquires a slot of the total limit and a slot of `address`. The error is the limit that has no free
+    /// slot.
     fn acquire(&self, address: IpAddr) -> Result<(OwnedSemaphorePermit, KeyedPermit), ReadLimit> {
         let of_all = Arc::clone(&self.all).try_acquire_owned();
         let of_all = of_all.map_err(|_| ReadLimit::Connections)?;
@@ -296,7 +298,7 @@ fn serve_on_thread(listeners: Vec<TcpListener>, shared: &Arc<ReadServer>) -> io:
         }
         while accepting.join_next().await.is_some() {}
         connections.close();
-        // After the time limit, the drop of `local` ends the connections that are still open.
+        // After this time limit, the drop of `local` closes the connections that are still open.
         let _finished = timeout(STOP, connections.wait()).await;
         Ok(())
     }))

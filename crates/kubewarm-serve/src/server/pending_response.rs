@@ -36,7 +36,7 @@ struct PendingResponseState {
     handed: VecDeque<Instant>,
     /// The time since which at least one part is unwritten; `None` if all parts are written.
     since: Option<Instant>,
-    /// The total time with unwritten parts before `since`.
+    /// How long, before `since`, at least one part of the response was unwritten.
     taking: Duration,
     /// The total size of all written and unwritten parts, in bytes.
     bytes: u64,
@@ -51,23 +51,24 @@ pub(super) type PermitWait = BoxFuture<'static, Option<KeyedPermit>>;
 /// original at once. Such copies hold no permit, and take a few KiB per connection.
 struct ResponsePart {
     bytes: Bytes,
-    /// The permit for unwritten bytes. All parts of a piece share it.
+    /// The permit for unwritten bytes. All parts of a piece share this permit.
     _permit: Option<Arc<KeyedPermit>>,
     response: Arc<PendingResponse>,
 }
 
 impl ResponsePermit {
-    /// For a response that the client must read at the minimum rate, because other requests need `permit`.
+    /// Creates the permits of a response that the client must read at the minimum rate. A slow client would
+    /// otherwise keep `permit` from other requests.
     pub(super) fn timely(permit: impl Any + Send, bytes: UserPermits) -> Self {
         Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: true }
     }
 
-    /// For a response without a minimum read rate, such as a watch.
+    /// Creates the permits of a response without a minimum read rate, such as a watch.
     pub(super) fn lasting(permit: impl Any + Send, bytes: UserPermits) -> Self {
         Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: false }
     }
 
-    /// For a response that holds no permits.
+    /// Creates the value for a response that holds no permits.
     pub(super) fn nothing() -> Self {
         Self { _permit: Box::new(()), bytes: None, is_timely: false }
     }
@@ -79,7 +80,7 @@ impl PendingResponse {
         self.0.lock().permit = Some(permit);
     }
 
-    /// `counter` counts the bytes of all parts that hyper receives after this call.
+    /// Adds the bytes of all parts that hyper receives after this call to `counter`.
     pub(super) fn count_bytes(&self, counter: IntCounter) {
         self.0.lock().counter = Some(counter);
     }
@@ -96,7 +97,7 @@ impl PendingResponse {
         Some(async move { permits.acquire(count).await }.boxed())
     }
 
-    /// Makes a part of `bytes`, which holds `permit` until hyper has written the part.
+    /// Creates a part from `bytes`. The part holds `permit` until hyper has written the part.
     pub(super) fn part(self: &Arc<Self>, bytes: Bytes, permit: Option<Arc<KeyedPermit>>) -> Bytes {
         let mut progress = self.0.lock();
         let now = Instant::now();
@@ -112,7 +113,7 @@ impl PendingResponse {
     }
 
     /// Whether the client has left a part unread for too long, or reads the whole response too slowly. The time
-    /// that kubewarm needs to encode the response does not count.
+    /// in which kubewarm encodes the response does not count.
     pub(super) fn is_too_slow(&self, now: Instant, limits: ConnectionLimits) -> bool {
         let progress = self.0.lock();
         let elapsed = |since| now.saturating_duration_since(since);

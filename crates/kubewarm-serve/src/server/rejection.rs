@@ -13,7 +13,7 @@ pub(super) fn refused_by(
     if user.is_empty() { refusal(refused) } else { forbidden(user, reason.as_deref()) }
 }
 
-/// The HTTP failure for a rejected caller. It does not contain the name of the requested object.
+/// The HTTP failure for a rejected caller. The failure does not contain the name of the requested object.
 pub(super) fn refusal(refused: CallerRejection) -> StatusError {
     match refused {
         CallerRejection::Unauthorized => StatusError::unauthorized(),

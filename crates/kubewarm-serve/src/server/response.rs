@@ -25,8 +25,8 @@ use std::time::Duration;
 /// The size in bytes up to which kubewarm sends a body at once, uncompressed and with `Content-Length`. The API
 /// server compresses bodies above the same size.
 const LONG: usize = 128 << 10;
-/// The size in bytes from which a response needs a permit to encode each further piece. The permits limit how
-/// many large responses kubewarm encodes at once.
+/// The size in bytes from which a response needs a permit to encode each further piece. These permits limit the
+/// number of large responses that kubewarm encodes at once.
 const LARGE: usize = 1 << 20;
 pub(super) const JSON: &str = "application/json";
 pub(super) const NOT_KEPT: &str = "no-cache, private";
@@ -84,8 +84,8 @@ pub(super) async fn objects(
     response(StatusCode::OK, headers, content)
 }
 
-/// The rest of a response, after its first `sent` bytes. After `LARGE` bytes in total, each piece needs a
-/// permit of the user while it is encoded. A client that reads slowly thus holds no permit.
+/// The rest of a response, after its first `sent` bytes. After `LARGE` bytes in total, kubewarm holds one of
+/// the user's permits while it encodes a piece. kubewarm holds no permit while it waits for a slow client.
 fn with_encoding_permits<S>(
     rest: S,
     sent: usize,
@@ -104,7 +104,7 @@ where
     })
 }
 
-/// Sets the headers with the informer's hash and the age of its data, and a `Warning` if the data is stale.
+/// Sets the headers with the informer's hash and the store's age, and a `Warning` if the store is stale.
 pub(super) fn set_source_headers(headers: &mut HeaderMap, source: &ReadSource, key: &hmac::Key) {
     const INFORMER_HEADER: HeaderName = HeaderName::from_static("kubewarm-informer");
     const FRESHNESS: HeaderName = HeaderName::from_static("kubewarm-freshness-milliseconds");
@@ -140,7 +140,7 @@ pub(super) fn response(
     response
 }
 
-/// A response with a JSON document that caches must not reuse.
+/// A response with a JSON document that HTTP caches must not reuse.
 pub(super) fn json(request_headers: &HeaderMap, body: Bytes) -> OutgoingResponse {
     let mut headers = headers(JSON, NOT_KEPT);
     let content = whole(request_headers, &mut headers, body);
@@ -169,7 +169,7 @@ fn is_gzip_accepted(request_headers: &HeaderMap) -> bool {
     gzip::accepts_gzip(request_headers.get(ACCEPT_ENCODING).map(HeaderValue::as_bytes))
 }
 
-/// The value of the `Warning` header for stale data. Clients such as kubectl print it.
+/// The value of the `Warning` header for stale data. Clients such as kubectl print this warning.
 fn staleness_warning(age: Option<Duration>) -> String {
     match age {
         Some(age) => format!(
@@ -275,8 +275,8 @@ mod tests {
     #[test]
     fn the_informer_id_is_specific_to_the_process_and_reveals_nothing() {
         let [key, other] = [[1; 32], [2; 32]].map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key));
-        // The letters of `decade` are hexadecimal digits, so a tag that contained the name would still look
-        // like a hash.
+        // `decade` has only hexadecimal digits, so a tag with this name would pass the digit check below.
+        // Another check shows that the tag does not contain the name.
         let whole = informer("secrets", "decade");
         assert_eq!(informer_tag(&key, &whole), informer_tag(&key, &informer("secrets", "decade")));
         assert_ne!(

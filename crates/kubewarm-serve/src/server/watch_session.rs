@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The interval at which kubewarm repeats the access review of an open watch.
 const REVIEW_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval until the next access review if an access review had no result.
+/// The interval until the next access review if the previous review ended without a decision.
 const RETRY_INTERVAL: Duration = Duration::from_secs(4);
 /// The maximum age of the last positive access review of an open watch, counted from the review's request. At
 /// this age kubewarm ends the watch, even if the API server answers no reviews.
@@ -36,14 +36,14 @@ const MAX_REVIEW_AGE: Duration = Duration::from_secs(30);
 pub(super) struct WatchSession {
     pub(super) feed: WatchFeed,
     pub(super) review: WatchReview,
-    /// The request permit. The watch holds it until the initial objects are sent, because these objects occupy
-    /// memory.
+    /// The request permit. The watch holds this permit until it has sent the initial objects, because these
+    /// objects occupy memory.
     pub(super) request: Option<KeyedPermit>,
     /// Counts the watch and its events in the metrics.
     pub(super) counted: OpenClientWatch,
     /// The watch's entry in the list of open watches at `/debug/watchers`.
     pub(super) _entry: Arc<WatcherEntry>,
-    /// Ends the watch when it is cancelled.
+    /// The cancellation of this token ends the watch.
     pub(super) stop: CancellationToken,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct WatchReview {
     credentials: CallerCredentials,
     accesses: Vec<SelfSubjectAccessReviewSpec>,
     peer: IpAddr,
-    /// The request time of the oldest of the current positive reviews.
+    /// The time at which kubewarm sent the oldest review that currently permits the watch.
     allowed_at: Instant,
     /// The time of the next review.
     due: Instant,
@@ -108,8 +108,8 @@ impl WatchSession {
 }
 
 impl WatchReview {
-    /// The reviews of a watch that starts now. Its caller has passed all reviews of `accesses`; the oldest was
-    /// requested at `allowed_at`.
+    /// The reviews of a watch that starts now. The caller has passed all reviews of `accesses`. kubewarm sent
+    /// the oldest of these reviews at `allowed_at`.
     pub(super) fn new(
         callers: Arc<CallerAdmission>,
         credentials: CallerCredentials,
@@ -117,8 +117,8 @@ impl WatchReview {
         accesses: Vec<SelfSubjectAccessReviewSpec>,
         allowed_at: Instant,
     ) -> Self {
-        // A random first interval, so that kubewarm does not review all watches that start together at the same
-        // time.
+        // The first interval is random, so that kubewarm does not review all watches that start together at the
+        // same time.
         let due = Instant::now() + REVIEW_INTERVAL.mul_f64(fastrand::f64());
         Self { callers, credentials, accesses, peer, allowed_at, due }
     }
@@ -139,15 +139,16 @@ impl WatchReview {
         if now < self.due {
             return now < self.end();
         }
-        // If a slow client has delayed the watch until its last review expired, a new review gets
-        // `RETRY_INTERVAL`.
+        // A slow client can delay this call until the last review has expired. The time limit of the next
+        // review is then `RETRY_INTERVAL`.
         let until = if now < self.end() { self.end() } else { now + RETRY_INTERVAL };
         match timeout_at(until, self.review_all()).await {
             Ok(Ok(reviewed_at)) => {
                 self.allowed_at = reviewed_at;
                 self.due = Instant::now() + REVIEW_INTERVAL;
             }
-            // Without a result, the last positive review stays valid until its age is `MAX_REVIEW_AGE`.
+            // If the API server has not decided, the last positive review stays valid until its age is
+            // `MAX_REVIEW_AGE`.
             Ok(Err(CallerRejection::Limited(_) | CallerRejection::Undecided(_))) => {
                 self.due = Instant::now() + RETRY_INTERVAL;
             }
@@ -156,7 +157,7 @@ impl WatchReview {
         Instant::now() < self.end()
     }
 
-    /// Repeats all reviews. Returns the request time of the oldest result.
+    /// Repeats all reviews. Returns the time at which kubewarm sent the oldest review.
     async fn review_all(&self) -> Result<Instant, CallerRejection> {
         let mut oldest = Instant::now();
         for access in &self.accesses {

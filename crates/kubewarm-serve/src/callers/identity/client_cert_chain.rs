@@ -17,14 +17,14 @@ use rustls::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How long kubewarm caches the verification of a certificate. It rejects an expired certificate, or a
-/// certificate of a removed CA, at most this much later.
+/// How long kubewarm caches the verification of a certificate. kubewarm rejects an expired certificate, or a
+/// certificate of a removed CA, at most 10 s too late.
 const VERIFICATION_TTL: Duration = Duration::from_secs(10);
 /// The maximum size of a certificate chain in bytes. Each connection keeps its client's chain in memory; usual
 /// chains have about 5 KiB.
 const MAX_CHAIN: usize = 16 << 10;
-/// The maximum number of intermediate certificates. More certificates would make verification slow, because
-/// verification tries them in every order.
+/// The maximum number of intermediate certificates. A longer chain would make the verification slow, because
+/// the verification tries the certificates in every order.
 const MAX_INTERMEDIATES: usize = 4;
 
 /// The certificates that a client has presented, for the lifetime of its connection.

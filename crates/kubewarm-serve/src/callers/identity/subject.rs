@@ -35,7 +35,7 @@ pub(super) fn user_of(der: &[u8]) -> Option<CallerInfo> {
         [uid] if !uid.is_empty() => uid.clone(),
         _ => return None,
     };
-    // Of several common names the last one counts, as in the API server.
+    // If a certificate has several common names, the last common name counts, as in the API server.
     let name = names.last().filter(|name| !name.is_empty())?.clone();
     let mut id = "X509SHA256=".to_owned();
     for byte in digest(&SHA256, der).as_ref() {

@@ -13,7 +13,7 @@ use tokio::time::{advance, sleep, timeout};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
-/// The results of reviews by token and verb. All other tokens are invalid.
+/// The results of reviews by token and verb. Any token that this function does not list is invalid.
 fn said(token: &str, verb: &str) -> Said {
     match (token, verb) {
         ("good", "" | "get") => Said::Allowed("jane"),

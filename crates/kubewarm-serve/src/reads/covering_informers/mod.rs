@@ -15,7 +15,7 @@ use kubewarm_wire::{ObjectForm, ObjectRequest, ResponseForm, StatusError};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The reason in the 421 for kinds of aggregated APIs and for unknown kinds.
+/// The reason in the message of a 421, for kinds of aggregated APIs and for unknown kinds.
 pub(super) const AGGREGATED: &str = "it is served by an aggregated API, as far as kubewarm can tell, which may \
      hide objects from some callers (--serve-aggregated-groups)";
 const NOT_DECLARED: &str = "no CacheProfile that answers here keeps it warm";
@@ -30,11 +30,12 @@ pub(super) struct CoveringInformers<'a> {
 #[derive(Debug)]
 pub(super) struct CandidateInformer<'a> {
     pub(super) key: &'a InformerKey,
-    /// The index entries of this informer, one for each profile that serves reads from it.
+    /// The entries of the serving index for this informer, one for each profile that serves reads from this
+    /// informer.
     entries: Vec<&'a ServingInformer>,
-    /// The informer's state when the request chose it.
+    /// The informer's state when kubewarm chose the informer for this request.
     pub(super) report: InformerReport,
-    /// Time since the store was last confirmed to be current; `None` if it never was.
+    /// Time since the store was last confirmed to be current; `None` if the store was never confirmed.
     pub(super) age: Option<Duration>,
 }
 
@@ -61,8 +62,8 @@ impl<'a> CoveringInformers<'a> {
         }
         let is_enough = |serving: &&ServingInformer| match serving.key.projection {
             Projection::Full(_) => true,
-            // Metadata is enough for some tables. `CoveringInformers::with_fields` later checks the table's
-            // columns.
+            // Some tables need only metadata, so this check accepts each request for a table.
+            // `CoveringInformers::with_fields` later rejects a table whose columns need whole objects.
             Projection::Metadata(_) => request.form != ResponseForm::Object(ObjectForm::Full),
         };
         let informers: Vec<_> = all.into_iter().filter(is_enough).collect();
@@ -76,8 +77,8 @@ impl<'a> CoveringInformers<'a> {
     ///
     /// # Errors
     ///
-    /// 400 if profiles declare different indexes of this name, because the result would depend on the informer
-    /// that answers.
+    /// 400 if profiles declare different field paths under this name, because the response would depend on the
+    /// informer that kubewarm chooses.
     pub(super) fn index(&self, name: &str) -> Result<Option<&'a FieldPath>, StatusError> {
         let mut declared = self.informers.iter().flat_map(|it| it.indexes(name));
         let first = declared.next();
@@ -90,8 +91,8 @@ impl<'a> CoveringInformers<'a> {
         )))
     }
 
-    /// Returns the strictest access-loss policy for a watch of this informer. `None` ends the watch: no profile
-    /// serves the informer any more, or one of `indexes` has changed.
+    /// Returns the strictest access-loss policy for a watch of this informer. With `None` the watch must end:
+    /// no profile serves reads from the informer any more, or a profile has changed one of `indexes`.
     pub(super) fn policy(
         &self,
         key: &InformerKey,
@@ -106,7 +107,7 @@ impl<'a> CoveringInformers<'a> {
         has_more.then(|| strictest(&entries))
     }
 
-    /// Whether each of these indexes is declared by at least one profile that serves the informer.
+    /// Whether each of `indexes` is declared by at least one profile that serves reads from the informer.
     fn declares(&self, key: &InformerKey, indexes: &[IndexDefinition]) -> bool {
         indexes.iter().all(|index| {
             let mut entries = self.informers.iter().filter(|it| it.key == *key);
@@ -153,7 +154,7 @@ impl<'a> CoveringInformers<'a> {
         self.informers.iter().map(|it| it.declared.reads.consistency).max().unwrap_or_default()
     }
 
-    /// The shortest time that a profile lets reads wait for an informer that is not warm.
+    /// The shortest time limit that a profile of these informers sets for reads that wait for a warm informer.
     pub(super) fn cold_read_timeout(&self) -> Duration {
         self.informers
             .iter()
@@ -162,9 +163,10 @@ impl<'a> CoveringInformers<'a> {
             .unwrap_or_default()
     }
 
-    /// Returns the informers that can answer now, the best first. Whole objects precede metadata, and informers
-    /// without selectors precede informers with selectors. After that the order is fresh, stale, paused. The
-    /// flag is true if all informers lack permission to list and watch.
+    /// Returns the informers that can answer now, the best first. Informers of whole objects precede informers
+    /// of metadata. Of these, informers without selectors precede informers with selectors. Of these, informers
+    /// with fresh stores come first, and informers of paused profiles last. The second value is `true` if all
+    /// informers lack permission to list and watch.
     pub(super) fn rank_warm(
         &self,
         get_report: impl Fn(&InformerKey) -> Option<InformerReport>,
@@ -195,7 +197,7 @@ impl<'a> CoveringInformers<'a> {
 }
 
 impl CandidateInformer<'_> {
-    /// Whether every profile that serves the informer permits reads while the informer is in the state of
+    /// Whether every profile that serves reads from the informer permits reads of an informer in the state
     /// `report`.
     pub(super) fn can_be_read(&self, report: &InformerReport) -> bool {
         report.serves(strictest(&self.entries))
@@ -206,15 +208,17 @@ impl CandidateInformer<'_> {
         AccessRequirement { policy: strictest(&self.entries), losses: Some(self.report.losses) }
     }
 
-    /// The namespace whose request rate limit counts a freshness check: the namespace of the first profile.
+    /// The namespace of the first profile. A freshness check counts against the request rate limit of this
+    /// namespace.
     pub(super) fn payer(&self) -> Arc<str> {
         self.entries
             .first()
             .map_or_else(|| "".into(), |it| Arc::clone(&it.declared.profile.namespace))
     }
 
-    /// Whether the informer has selectors. It receives no events of objects that do not match, so its version
-    /// advances only with bookmarks, about once a minute.
+    /// Whether the informer has selectors. If so, kubewarm receives no events of objects that do not match the
+    /// selectors. Without matching events, the informer's version advances only with bookmarks, about once a
+    /// minute.
     pub(super) fn is_part(&self) -> bool {
         !self.key.labels.is_empty() || !self.key.fields.is_empty()
     }
@@ -261,7 +265,7 @@ fn can_answer(
     }
 }
 
-/// Whether the informer contains every object that the request selects.
+/// Whether the scope and the selectors of the informer include every object that the request selects.
 fn contains(key: &InformerKey, request: &ObjectRequest) -> bool {
     let is_list = request.name.is_none();
     let is_there = match (&key.extent, &request.namespace) {
@@ -272,8 +276,8 @@ fn contains(key: &InformerKey, request: &ObjectRequest) -> bool {
     };
     let has_label = |needed| request.labels.requirements().any(|has| has == needed);
     let has_field = |needed| request.fields.requirements().any(|has| has == needed);
-    // A get has no selectors, so no informer with selectors answers a get. The store of such an informer can
-    // lack objects that exist.
+    // A get has no selectors, so only informers without selectors answer a get. The store of an informer with
+    // selectors can lack an object that exists.
     is_there && key.labels.requirements().all(has_label) && key.fields.requirements().all(has_field)
 }
 

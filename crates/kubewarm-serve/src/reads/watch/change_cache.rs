@@ -16,7 +16,7 @@ use std::{
 };
 
 /// The maximum number of changes in the cache. Watches wake at the same time, so their positions rarely differ
-/// by more changes.
+/// by more than this number of changes.
 const MAX_CHANGES: usize = 256;
 /// The memory limit of the cache in bytes: decompressed bodies, parsed fields and encoded lines.
 const MAX_BYTES: usize = 32 << 20;
@@ -34,13 +34,14 @@ struct ChangeCacheState {
     bytes: usize,
 }
 
-/// A change, with the bodies, fields and lines that watches have needed so far.
+/// A change in the cache, with the decompressed bodies, parsed fields and encoded lines that watches have
+/// needed so far.
 pub(super) struct UnpackedChange {
     change: Arc<StoreChange>,
     before: ChangedObject,
     now: ChangedObject,
     written: Mutex<Vec<EncodedEvent>>,
-    /// The number of bytes of this change that `ChangeCacheState::bytes` includes.
+    /// The last size of this change, in bytes, that kubewarm has added to the cache's total size.
     weighed: AtomicUsize,
 }
 
@@ -60,13 +61,13 @@ struct EncodedEvent {
     line: Bytes,
 }
 
-/// The events that a change causes in one watch. There are two if the change deleted an object and created
+/// The events that a change causes in one watch. A change causes two events if it deleted an object and created
 /// another object with the same name.
 pub(super) type EventPair = [Option<EventType>; 2];
 
 impl ChangeCache {
-    /// Returns the cached entry of the change, and creates it if necessary. An entry of a Secret is new each
-    /// time and not cached.
+    /// Returns the cached entry of the change, and creates the entry if necessary. For a Secret, returns a new
+    /// entry each time and does not cache it.
     pub(super) fn get_or_insert(&self, change: Arc<StoreChange>) -> Arc<UnpackedChange> {
         let opened = |change| {
             let (before, now) = (ChangedObject::default(), ChangedObject::default());
@@ -144,10 +145,11 @@ impl ChangeCache {
         events
     }
 
-    /// Adds the growth of a change to the cache's size. Ignores a change that is no longer in the cache.
+    /// Increases the cache's total size by the number of bytes by which `opened` has grown. Ignores a change
+    /// that is no longer in the cache.
     fn weigh(&self, opened: &UnpackedChange) {
-        // `bytes` waits for watches that parse a body of this change, so the call comes before the lock of the
-        // cache. The size only grows, so the larger of two concurrent results is right.
+        // `bytes` can block while a watch parses a body of this change, so this function calls `bytes` before
+        // it locks the cache. The size only grows, so the larger of two concurrent results is correct.
         let bytes = opened.bytes();
         let mut kept = self.0.lock();
         let known = kept.by_change.get(&Arc::as_ptr(&opened.change).addr());
@@ -161,7 +163,8 @@ impl ChangeCache {
         drop(gone);
     }
 
-    /// Removes all changes from the cache. A watch that still needs one creates it again.
+    /// Removes all changes from the cache. A watch that still needs a change adds that change to the cache
+    /// again.
     pub(crate) fn clear(&self) {
         let kept = std::mem::take(&mut *self.0.lock());
         drop(kept);
@@ -233,8 +236,9 @@ impl ChangedObject {
     }
 }
 
-/// The events of an object that was selected before a change (`was`) or is selected after it (`is`). `is_other`
-/// means that the change replaced the object by another object with the same name.
+/// The events of a change to an object. `was` means that the watch selected the object before the change, `is`
+/// that it selects the object after the change. `is_other` means that the change replaced the object by another
+/// object with the same name.
 fn event_pair(was: bool, is: bool, is_other: bool) -> EventPair {
     match (was, is) {
         (false, false) => [None, None],

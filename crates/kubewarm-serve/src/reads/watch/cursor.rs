@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
 use tokio::sync::Notify;
 
-/// The maximum number of changes that one step examines. After each step, the thread can serve its other
-/// connections.
+/// The maximum number of changes that one call of `WatchCursor::next` examines. After each call, the thread can
+/// serve its other connections.
 const MAX_CHANGES: usize = 64;
 
 /// A watch's position in the event log of its informer, with the encoding of its events.
@@ -27,9 +27,10 @@ pub(super) struct WatchCursor {
     follower: EventLogFollower,
     /// The initial objects that are not sent yet, and the version of the store at which they were selected.
     initial: Option<(ObjectSnapshot, ResourceVersion)>,
-    /// Whether the bookmark that ends the initial objects is still to be sent.
+    /// Whether the watch must still send the bookmark that ends the initial objects.
     needs_initial_bookmark: bool,
-    /// Whether no event has been written yet. The first event of a table contains the columns.
+    /// Whether the watch has written no event yet. In a watch of tables, only the first event contains the
+    /// columns.
     is_first: bool,
     /// The version of the last event or bookmark.
     position: Arc<Mutex<Option<ResourceVersion>>>,
@@ -45,7 +46,7 @@ pub struct WatchChunk {
     pub events: u64,
 }
 
-/// The result of one step of a watch.
+/// The result of one call of [`WatchCursor::next`].
 #[derive(Debug)]
 pub(super) enum WatchStep {
     /// Events to send; none if no examined change concerns this watch.
@@ -79,8 +80,8 @@ impl WatchCursor {
         }
     }
 
-    /// Whether initial objects are left to send. The watch keeps their stored bodies in memory until it has
-    /// sent them.
+    /// Whether the watch has unsent initial objects. A watch keeps the stored bodies of its unsent initial
+    /// objects in memory.
     pub(super) fn is_beginning(&self) -> bool {
         self.initial.is_some()
     }
@@ -94,13 +95,13 @@ impl WatchCursor {
         WatchProgress { position: Arc::clone(&self.position), lag: Some(self.follower.lag()) }
     }
 
-    /// Yields to other tasks of this thread if the scan budget is used up. Call it before
-    /// [`WatchCursor::next`]. Cancel safe.
+    /// Yields to other tasks of this thread if the watch has decompressed about 1 MiB of bodies since its last
+    /// yield. Call it before [`WatchCursor::next`]. Cancel safe.
     pub(super) async fn yield_if_over(&mut self) {
         self.scan_budget.yield_if_over().await;
     }
 
-    /// Produces the next events of the watch, until the scan budget is used up.
+    /// Produces the next events of the watch. Stops after about 1 MiB of decompressed bodies.
     pub(super) fn next(&mut self, shared: &ChangeCache) -> WatchStep {
         if let Some(piece) = self.next_initial_objects() {
             return WatchStep::Piece(piece);
@@ -147,7 +148,8 @@ impl WatchCursor {
                 FollowerEvent::Change(change) => {
                     self.add(change, shared, &mut piece);
                 }
-                // Sends the collected lines first. The next step receives the same event from `follower` again.
+                // The watch sends the collected lines first. The next call receives the same event from
+                // `follower` again.
                 _ if !piece.is_empty() => break,
                 FollowerEvent::None(version) => return WatchStep::Quiet(version),
                 FollowerEvent::Overtaken => return WatchStep::End(ClientWatchEnd::Slow, None),
@@ -176,7 +178,7 @@ impl WatchCursor {
                 *self.position.lock() = Some(opened.change().version().clone());
             }
         }
-        // Charges for both bodies, even if another watch has already decompressed them.
+        // Both bodies count against the scan budget, even if another watch has already decompressed them.
         self.scan_budget.charge(opened.unpacked());
     }
 
@@ -264,7 +266,8 @@ mod tests {
         let (selected, follower) = reader.select_and_follow(&ObjectQuery::default());
         let initial = Some((selected, ResourceVersion::from(5)));
         let (mut request, _) = parse_request("/api/v1/pods", "watch=1");
-        // Only metadata is written, so without a scan budget all objects would fit into one piece.
+        // The pieces contain only metadata. So all objects would fit into one piece if the watch did not stop
+        // after 1 MiB of bodies.
         request.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
         let mut cursor =
             WatchCursor::new(&kind(""), &request, ObjectQuery::default(), follower, initial);

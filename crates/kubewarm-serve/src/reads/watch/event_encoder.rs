@@ -14,7 +14,7 @@ pub(super) struct EventEncoder {
     /// The `apiVersion` of the objects, such as `apps/v1`.
     api_version: Arc<str>,
     kind: Arc<str>,
-    /// The form of the objects in events, such as only metadata. Not used for tables.
+    /// The form of the objects in events, such as only metadata. Tables do not use this field.
     of: ObjectForm,
     /// The form and the printer of tables; `None` for objects. Each event is a table of one row. Ages in the
     /// row are relative to the time of encoding.
@@ -31,9 +31,9 @@ impl EventEncoder {
         Self { api_version, kind, of, rows }
     }
 
-    /// Writes an event about the object `stored`. Returns `false` if a table row cannot be made because
+    /// Writes an event about the object `stored`. Returns `false` if kubewarm cannot write a table row because
     /// `stored` is not JSON. Only the first event of a watch contains the table's columns, because clients
-    /// remember them.
+    /// remember the columns.
     pub(super) fn event(
         &self,
         of: EventType,
@@ -98,7 +98,7 @@ impl EventEncoder {
             version: kubewarm_wire::version_of(stored).unwrap_or_else(|| 0.into()),
             next: None,
             remaining: None,
-            // No effect here, because the table of an event always has a row.
+            // This field has no effect, because the table of an event always has a row.
             has_rows_if_empty: true,
         };
         Some(move |out: &mut Vec<u8>| envelope.write_single_row_table(&cells, stored, out))

@@ -20,10 +20,11 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// An open watch. It keeps only its unsent initial objects in memory. All watches of an informer read later
-/// changes from one event log.
+/// An open watch. Of all objects, a watch keeps only its unsent initial objects in memory. All watches of an
+/// informer read later changes from one event log.
 pub struct WatchFeed {
-    /// `None` after the watch has ended; `last` can then still be unsent.
+    /// The running watch; `None` after the watch has ended. After the end, the client can still receive the
+    /// chunk in `last`.
     open: Option<Box<ActiveWatch>>,
     last: Option<WatchChunk>,
     ended: Option<ClientWatchEnd>,
@@ -32,7 +33,7 @@ pub struct WatchFeed {
 /// How far a watch has read, for the list of open watches.
 #[derive(Clone, Debug, Default)]
 pub struct WatchProgress {
-    /// The version of the last event or bookmark; `None` before the first.
+    /// The version of the last event or bookmark; `None` before the first event.
     pub(super) position: Arc<Mutex<Option<ResourceVersion>>>,
     /// The number of changes that the watch has not examined; `None` for a watch that failed to start.
     pub(super) lag: Option<FollowerLag>,
@@ -72,14 +73,14 @@ impl WatchFeed {
         self.open.as_ref().map(|open| &open.source)
     }
 
-    /// Whether initial objects are left to send. The watch keeps their stored bodies in memory until it has
-    /// sent them.
+    /// Whether the watch has unsent initial objects. A watch keeps the stored bodies of its unsent initial
+    /// objects in memory.
     #[must_use]
     pub fn is_beginning(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.cursor.is_beginning())
     }
 
-    /// How far the watch has read. Empty if the watch failed to start or has ended.
+    /// How far the watch has read its event log. Empty if the watch failed to start or has ended.
     #[must_use]
     pub fn progress(&self) -> WatchProgress {
         self.open.as_ref().map(|open| open.cursor.progress()).unwrap_or_default()
@@ -96,7 +97,8 @@ impl WatchFeed {
         loop {
             let Some(open) = &mut self.open else { return self.last.take() };
             open.cursor.yield_if_over().await;
-            // Subscribes before the step, so that a change during the step still wakes this watch.
+            // The watch subscribes to changes before it reads them, so that a change during the read still
+            // wakes the watch.
             let changed = open.cursor.change_notifier();
             let mut changed = pin!(changed.notified());
             changed.as_mut().enable();
@@ -136,8 +138,8 @@ impl ActiveWatch {
             let Some(policy) = self.policy() else { return gone };
             self.access_requirement.policy = policy;
         }
-        // An access loss invalidates the initial objects even after access is restored. Later events need no
-        // such check, because the event log ends when it loses its history.
+        // The initial objects become invalid when the informer loses access, even if the informer regains
+        // access. Later events need no such check, because a watch ends when its event log loses changes.
         if !self.cursor.is_beginning() {
             self.access_requirement.losses = None;
         }
@@ -161,8 +163,8 @@ impl ActiveWatch {
         bookmark.map_or(WatchStep::Quiet(None), WatchStep::Piece)
     }
 
-    /// The access-loss policy of the profiles that still serve the informer; `None` if there is no such
-    /// profile.
+    /// The access-loss policy of the profiles that still serve the informer; `None` if no profile serves the
+    /// informer any more.
     fn policy(&self) -> Option<AccessLossPolicy> {
         let serving_index = self.reads.serving_index().ok()?;
         let operator_namespace = &self.reads.dependencies.operator_namespace;

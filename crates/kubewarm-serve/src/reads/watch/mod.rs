@@ -91,7 +91,7 @@ impl ReadService {
         Ok(open(candidate, follower, Some((selected, version))))
     }
 
-    /// Follows the first informer whose event log begins at or before `version`.
+    /// Returns a follower of the first informer whose event log contains all changes after `version`.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ pub(super) const PROFILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub(super) struct WatchTiming {
     pub(super) end: Instant,
-    /// The time of the next bookmark. `None` if the client wants no bookmarks, or after the last one.
+    /// The time of the next bookmark. `None` if the client wants no bookmarks, or after the last bookmark.
     pub(super) bookmark: Option<Instant>,
     /// The time at which the watch next checks that profiles still serve its informer.
     pub(super) profile_check: Instant,
@@ -36,15 +36,17 @@ impl WatchTiming {
         timing
     }
 
-    /// The time of the bookmark after the one at `now`; `None` if the bookmark at `now` is the last one.
+    /// The time of the next bookmark after a bookmark at `now`; `None` if the bookmark at `now` is the last
+    /// one.
     pub(super) fn bookmark_after(&self, now: Instant) -> Option<Instant> {
         let last = self.end.checked_sub(LAST_BOOKMARK)?;
-        // Random, so that watches do not all send a bookmark at the same moment.
+        // The interval is random, so that watches do not all send a bookmark at the same moment.
         let next = now + BOOKMARK_INTERVAL.mul_f64(fastrand::f64().mul_add(0.05, 0.95));
         (now < last).then(|| next.min(last))
     }
 
-    /// The time of the next bookmark, of the next check of the profiles or of the end, whichever is first.
+    /// The earliest of three times: the next bookmark, the next check of the profiles, and the end of the
+    /// watch.
     pub(super) fn next_deadline(&self) -> Instant {
         let next = self.end.min(self.profile_check);
         self.bookmark.map_or(next, |bookmark| bookmark.min(next))

@@ -62,8 +62,8 @@ impl ForwardCredentials {
                 let token = credentials.token().cloned().ok_or_else(StatusError::cannot_forward)?;
                 Ok(Self { token, protocols: bearer.map(|(_, others)| others) })
             }
-            // A browser sends `Authorization` of another scheme if a proxy in front of kubewarm requires that.
-            // The token in `Sec-WebSocket-Protocol` then counts.
+            // A proxy in front of kubewarm can require an `Authorization` header of another scheme, such as
+            // `Basic`. The token in `Sec-WebSocket-Protocol` then counts.
             Err(
                 CredentialsError::Missing | CredentialsError::NoBearer | CredentialsError::Empty,
             ) => {
@@ -89,14 +89,14 @@ fn bearer(request_headers: &HeaderMap) -> Result<Option<(Zeroizing<String>, Stri
     Ok(parse_websocket_bearer(values.map_err(unreadable)?))
 }
 
-/// Whether the API server treats the request as a WebSocket. With other protocols it ignores a token in
-/// `Sec-WebSocket-Protocol`.
+/// Whether the API server treats the request as a WebSocket. In other requests, the API server ignores a token
+/// in `Sec-WebSocket-Protocol`.
 fn is_websocket(request_headers: &HeaderMap) -> bool {
     let protocol = request_headers.get(UPGRADE).and_then(|value| value.to_str().ok());
     protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"))
 }
 
-/// The headers that a forwarded request keeps only in some cases.
+/// Which optional headers a forwarded request keeps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeptHeaders {
     /// Whether to keep `Upgrade`, because the request switches protocols.
@@ -106,8 +106,8 @@ pub(super) struct KeptHeaders {
     pub(super) accept_encoding: bool,
 }
 
-/// The headers of the request to the API server. They contain no headers of the client's connection and of
-/// front proxies, and no `Host`, `Content-Length` and `Expect`. kubewarm writes `Authorization` again, so that
+/// The headers of the request to the API server. The function removes headers of the client's connection and of
+/// front proxies, and `Host`, `Content-Length` and `Expect`. kubewarm writes `Authorization` again, so that
 /// kubewarm and the API server use the same token.
 pub(super) fn forwarded_headers(
     request_headers: &HeaderMap,
@@ -142,8 +142,8 @@ pub(super) fn forwarded_headers(
         let protocols = HeaderValue::from_str(protocols).map_err(|_| unreadable())?;
         headers.insert(SEC_WEBSOCKET_PROTOCOL, protocols);
     }
-    // The API server writes the addresses of `X-Forwarded-For` to its audit log. It reads only the first header
-    // of this name, so all addresses are in one header.
+    // The API server writes the addresses of `X-Forwarded-For` to its audit log. The API server reads only the
+    // first header of this name, so kubewarm writes all addresses into one header.
     let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
     let peer = peer.to_canonical().to_string();
     let addresses: Vec<_> = before.chain([&*peer]).collect();
@@ -158,7 +158,8 @@ pub(super) fn without_connection(headers: &mut HeaderMap) {
     let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named = named.flat_map(|value| value.split(','));
     let named: Vec<_> = named.filter_map(|it| it.trim().parse::<HeaderName>().ok()).collect();
-    // A client must not use `Connection` to remove headers that decide about access.
+    // `Connection` must not remove `Authorization` and `Impersonate-*` headers, because these headers decide
+    // about access.
     let is_free =
         |name: &HeaderName| *name != AUTHORIZATION && !name.as_str().starts_with("impersonate-");
     for name in named.into_iter().filter(is_free).chain(OF_ONE_CONNECTION) {

@@ -8,13 +8,14 @@ use kubewarm_wire::version_of;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The number of bytes of a response that kubewarm reads, without a permit, before it first searches for the
-/// version. It searches again each time the number of bytes has doubled.
+/// The number of bytes of a response that kubewarm reads before it first searches for the object's version.
+/// These bytes need no permit. kubewarm searches again each time the number of bytes has doubled.
 const FREE_BYTES: usize = 16 << 10;
-/// The memory limit for all responses that kubewarm searches, in bytes. The first `FREE_BYTES` bytes of each
-/// response do not count.
+/// The memory limit in bytes for all responses together in which kubewarm searches for a version. The first
+/// `FREE_BYTES` bytes of each response do not count.
 const MAX_MEMORY: usize = 16 << 20;
-/// The maximum number of bytes that kubewarm searches in one response. No object in etcd is larger.
+/// The maximum number of bytes that kubewarm searches in one response. etcd accepts no larger object by
+/// default.
 const MAX_READ: usize = 2 << 20;
 /// The number of bytes that one permit of `WriteInspectionPermits` covers.
 const PERMIT_BYTES: usize = 1 << 10;
@@ -30,8 +31,9 @@ impl Default for WriteInspectionPermits {
 
 impl WriteInspectionPermits {
     /// Reads `body` until the object's version is found, and passes the version to `found`. Stops without a
-    /// version at a memory limit, so that a slow response does not block others. Returns the bytes that it has
-    /// read, with the permit for their memory. The caller keeps the permit until the bytes are written.
+    /// version when a memory limit is reached, so that a slow response does not block other responses. Returns
+    /// the bytes that it has read, with the permit for their memory. The caller must keep the permit until the
+    /// client has received the bytes.
     pub(super) async fn read_version(
         &self,
         body: &mut Incoming,

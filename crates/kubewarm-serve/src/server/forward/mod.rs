@@ -42,11 +42,11 @@ use std::{
 };
 use tokio::{io::copy_bidirectional_with_sizes, time::timeout, try_join};
 
-/// The time limit for the head of the API server's response. It is longer than the 60 s after which the API
-/// server itself ends a request.
+/// The time limit for the head of the API server's response. This limit is longer than the 60 s after which the
+/// API server itself ends a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
-/// The maximum size in bytes of an error response that kubewarm buffers, so that it can release the request's
-/// permit at once. Otherwise rejected callers that read slowly could hold all permits.
+/// The maximum size in bytes of an error response that kubewarm buffers, to release the request's permit before
+/// the client has read the response. Otherwise rejected callers that read slowly could hold all permits.
 const SHORT_ERROR: u64 = 1 << 10;
 /// The maximum size of a request body, in bytes. The API server limits objects to 3 MiB, but a pod behind
 /// `pods/proxy` can accept larger bodies.
@@ -91,8 +91,8 @@ impl RequestForwarder {
             ForwardPlan::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
         let sender = ForwardCredentials::from_headers(&head.headers, upgrade.is_some())?;
         let peer = connection.peer;
-        // Authentication comes first, so that unauthenticated clients cause no further requests to the API
-        // server and use no memory here.
+        // kubewarm authenticates the caller first. So an unauthenticated client causes no forwarded request and
+        // uses no memory of kubewarm.
         let forwarded = callers.admit_forwarded(&sender.credentials(), peer).await;
         let (caller, permit) = forwarded.map_err(|refused| {
             metrics.count_refusal(&refused);
@@ -133,8 +133,8 @@ impl RequestForwarder {
         Ok(switch_protocols(answer, upgrade, permit, &connection))
     }
 
-    /// Passes the response through. For a write, kubewarm first reads the beginning of the body, up to the
-    /// object's version.
+    /// Passes the response to the client. For a write, kubewarm first reads the beginning of the body, up to
+    /// the object's version.
     async fn pass_response(
         &self,
         answer: http::Response<Incoming>,
@@ -224,7 +224,8 @@ fn switch_protocols(
 /// Copies bytes both ways until either end closes. Holds the caller's permit for a forwarded request until
 /// then.
 async fn copy_both_ways(caller: OnUpgrade, upstream: OnUpgrade, _slot: KeyedPermit) {
-    // The switch of protocols fails if one end has closed, and then no error can be sent.
+    // The switch of protocols fails if one end has closed its connection. kubewarm then has no connection on
+    // which it could send an error.
     let Ok((caller, upstream)) = try_join!(caller, upstream) else { return };
     let (mut caller, mut upstream) = (TokioIo::new(caller), TokioIo::new(upstream));
     let _ended =

@@ -7,8 +7,8 @@ use std::future::ready;
 
 type Permits = KeyedSemaphore<()>;
 
-/// The routes of the other tests and two that panic: `/breaks` in its handler, `/breaks-off` while its response
-/// is sent. Both acquire one of `permits`.
+/// The routes of the other tests, and two routes that panic. `/breaks` panics in its handler, `/breaks-off`
+/// while kubewarm sends the response. Each of them acquires one of `permits`.
 fn breaking(permits: Permits) -> RequestHandler {
     Box::new(move |request| {
         let permits = permits.clone();
@@ -88,7 +88,7 @@ async fn a_panic_ends_only_its_http2_stream_and_releases_its_permit() {
 async fn a_panic_ends_only_its_http1_connection_and_releases_its_permit() {
     let permits = Permits::new(PERMITS, PERMITS);
     let served = Served::by(breaking(permits.clone()), |_| ());
-    // 16 connections are enough for several on each server thread.
+    // With 16 connections, each server thread has several connections.
     let open = join_all((0..16).map(|_| served.tls("http/1.1"))).await;
     let mut open: Vec<_> = open.into_iter().map(Result::unwrap).collect();
     for (stream, path) in open.split_off(12).iter_mut().zip(BROKEN) {

@@ -41,8 +41,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The maximum duration of a single step in these tests.
 pub(super) const MOST: Duration = Duration::from_secs(20);
-/// The size in bytes and the number of the parts of `much`. All parts together are larger than the socket
-/// buffers.
+/// The size in bytes and the number of the parts of the response to `/much`. All parts together are larger than
+/// the socket buffers.
 const PART: usize = 64 << 10;
 const PARTS: usize = 400;
 
@@ -77,7 +77,7 @@ fn coded(code: StatusCode) -> OutgoingResponse {
     response
 }
 
-/// Limits of connections in total and per address.
+/// The default limits, except for the maximum numbers of connections in total and per address.
 fn connections(all: usize, of_address: usize) -> ReaderLimits {
     let [connections, address_connections] =
         [all, of_address].map(|it| NonZeroUsize::new(it).unwrap());
@@ -209,7 +209,7 @@ async fn trusting<I: AsyncRead + AsyncWrite + Unpin>(
     TlsConnector::from(Arc::new(config)).connect(name, tcp).await
 }
 
-/// All bytes until the end of the stream, with or without an error.
+/// All bytes until the stream ends or fails.
 pub(super) async fn rest(stream: &mut TlsStream<TcpStream>) -> String {
     let mut answer = Vec::new();
     let _end = timeout(MOST, stream.read_to_end(&mut answer))

@@ -1,4 +1,4 @@
-//! How long a response holds its permits while the client does not read it.
+//! How long a response holds its permits while the client does not read the response.
 
 use super::*;
 use crate::callers::{UNWRITTEN_UNIT, UserPermits, fake_reviews::user_permits};
@@ -11,8 +11,8 @@ use std::{
 };
 use tokio::io::ReadBuf;
 
-/// The size in bytes of a response that the server's HTTP/2 connection buffers completely, even if the client
-/// reads nothing.
+/// The size in bytes of a response. hyper buffers a response of this size completely, even if the client reads
+/// nothing.
 const SOME: usize = 60 << 10;
 
 /// The users. The first segment of a request path is one of these names.
@@ -49,7 +49,7 @@ fn answer(request: &IncomingRequest, permits: &Permits) -> OutgoingResponse {
     response
 }
 
-/// A socket that stops reading when `is_deaf` is set.
+/// The socket of a client that stops reading when `is_deaf` is set.
 struct Deaf {
     tcp: TcpStream,
     is_deaf: Arc<AtomicBool>,
@@ -204,8 +204,8 @@ async fn a_short_response_keeps_its_permit_until_it_is_written() {
         let answer = sender.send_request(h2_get(served.address, "/jane/ok")).await.unwrap();
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "ok");
         is_deaf.store(true, Ordering::Relaxed);
-        // 90 responses are larger than the socket buffers. The pauses keep a permit free until the buffers are
-        // full.
+        // 90 responses together exceed the socket buffers. During each pause the server writes the previous
+        // response and releases its permit, until the buffers are full.
         let mut asking = Vec::new();
         for _ in 0..90 {
             let answer = sender.send_request(h2_get(served.address, path));
@@ -261,7 +261,7 @@ async fn bytes_held_by_slow_users_are_released_for_a_fifth() {
     let (began, mut slow) = (Instant::now(), Vec::new());
     for user in ["a", "b", "c", "d"] {
         let (mut sender, _connection) = taking_a_byte(&served).await;
-        // The first response to each user holds all 64 KiB of unwritten bytes that the user can have.
+        // The first response to each user uses all 64 KiB of unwritten bytes that one user can have.
         for _ in 0..4 {
             let asked = h2_get(served.address, &format!("/{user}/whole"));
             slow.push((sender.send_request(asked).await.unwrap(), sender.clone()));

@@ -26,7 +26,8 @@ use tokio::{
     time::sleep,
 };
 
-/// One text for each write that `RequestForwarder` has reported: resource, namespace and version.
+/// One text for each write that `RequestForwarder` has reported, with the write's resource, namespace and
+/// version.
 type Told = Arc<Mutex<Vec<String>>>;
 
 struct Handlers {
@@ -177,10 +178,10 @@ async fn requests_without_a_valid_bearer_token_are_not_forwarded() {
         ("GET /logs", "Authorization: Basic Z29vZA==\r\n", "403"),
         ("GET /logs", "X-Remote-User: admin\r\n", "403"),
         // The API server finds no token after two spaces, and answers `/version` without authentication.
-        // kubewarm must not forward such a request.
+        // kubewarm must not forward a request that the API server does not authenticate.
         ("GET /version", "Authorization: Bearer  a\r\n", "403"),
         ("GET /logs", "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", "400"),
-        // The API server does not accept this token.
+        // The fake API server rejects the token `made-up`.
         ("GET /logs", "Authorization: Bearer made-up\r\n", "401"),
         ("GET //logs", "Authorization: Bearer a\r\n", "400"),
         ("TRACE /logs", "Authorization: Bearer a\r\n", "405"),
@@ -217,7 +218,7 @@ async fn a_body_that_proves_too_large_is_not_sent_completely() {
     let (answer, sent) = tokio::join!(timeout(MOST, sender.send_request(asked)), async {
         let (mut stream, _) = timeout(MOST, scene.server.accept()).await.unwrap().unwrap();
         let mut sent = Vec::new();
-        // The read can fail, because kubewarm aborts the request.
+        // `read_to_end` can fail, because kubewarm closes the connection before the request is complete.
         let _end = timeout(MOST, stream.read_to_end(&mut sent)).await.unwrap();
         sent
     });
