@@ -79,7 +79,7 @@ pub struct ReadApiArgs {
 }
 
 impl ReadApiArgs {
-    /// Returns the limits of readers from the flags. `unwritten_bytes` keeps its default, which applies to a process
+    /// Returns the read API's limits from the flags. `unwritten_bytes` keeps its default, which applies to a process
     /// without a memory limit.
     #[must_use]
     pub fn limits(&self) -> ReaderLimits {
