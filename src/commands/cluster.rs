@@ -25,7 +25,7 @@ pub struct ClusterArgs {
     #[arg(long, env = "KUBEWARM_KUBECONFIG", value_name = "FILE", help_heading = HEADING)]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Context of the kubeconfig [default: the current one].
+    /// Context of the kubeconfig [default: the current context].
     #[arg(long, env = "KUBEWARM_CONTEXT", value_name = "NAME", help_heading = HEADING)]
     pub context: Option<String>,
 }
