@@ -80,8 +80,8 @@ pub(super) struct ClusterView<'a> {
     /// Returns the namespaces in the store of a selector's informer, except namespaces whose
     /// deletion has started. Returns `None` if the store is incomplete.
     pub(super) names: NamespaceLookup<'a>,
-    /// Returns the namespaces that the forecast of a planned profile found. A planned profile has
-    /// no informer that could find them.
+    /// Returns the namespaces that the forecast of a profile in mode `Plan` found. Such a profile has no informer
+    /// that could find the namespaces.
     pub(super) planned_names: NamespaceLookup<'a>,
 }
 

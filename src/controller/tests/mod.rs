@@ -49,8 +49,8 @@ struct Tables {
     faults: BTreeMap<InformerKey, FaultReason>,
     lost: BTreeSet<InformerKey>,
     names: Vec<&'static str>,
-    /// If true, the store of namespaces is empty, as if it was purged after the reports were
-    /// created.
+    /// If true, the store of namespaces is empty, as if kubewarm had purged the store after the
+    /// reports were created.
     are_emptied: bool,
     gauges: Mutex<BTreeMap<InformerKey, Arc<UsageMeter>>>,
 }
