@@ -53,8 +53,8 @@ pub struct ClockReading {
     pub process_start: Instant,
 }
 
-/// The state in which the status counts an informer. If several states apply, the first one in this
-/// order counts.
+/// The state in which the status counts an informer. If several states apply, the state that comes
+/// first in this list counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum InformerState {
     /// A limit stops the informer's target.

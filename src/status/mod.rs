@@ -69,8 +69,8 @@ pub fn compute(
 ) -> CacheProfileStatus {
     let ObservedProfile { declared, excess, .. } = observed;
     let (access, plan) = (observed.access.as_deref(), observed.plan.as_deref());
-    // A planned profile runs no informer, so the reports of informers that other profiles run do
-    // not count. The profile's access is still checked.
+    // A profile in mode `Plan` runs no informer, so the reports of informers that other profiles
+    // run do not count. The profile's access is still checked.
     let planned = |key: &InformerKey| informers(key).without_report();
     let informers = if declared.mode == ProfileMode::Plan { &planned } else { informers };
     let targets: Vec<_> = declared

@@ -37,8 +37,8 @@ pub struct Reference {
 }
 
 /// The reasons of two Events about a condition. kubewarm sends a warning with the first reason when
-/// the condition gets its reason. kubewarm sends an Event with the second reason when the condition
-/// becomes true again.
+/// the condition gets the `reason` of its [`ReasonRow`]. kubewarm sends an Event with the second
+/// reason when the condition becomes true again.
 type Events = (&'static str, Option<&'static str>);
 
 /// One reason that a condition can have, with its explanation and its Events.
