@@ -54,7 +54,8 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
         let resources = words(rule.resources.as_ref());
         for group in words(rule.api_groups.as_ref()) {
             let is_surplus = |resource: &&str| {
-                // A resource that is no valid name, for instance `*`, counts as not needed.
+                // A resource that is not a valid resource name, for instance `*`, counts as not
+                // needed.
                 let is_needed =
                     GroupResource::new(group, resource).is_ok_and(|of| needed.contains(&of));
                 !(resource.contains('/') || is_needed || (group, *resource) == GRANTED_TO_ALL_USERS)

@@ -74,8 +74,8 @@ pub struct AccessChecker {
     dependencies: CheckerDependencies,
     reports: AccessReports,
     /// The client of each checked identity. A client keeps its token, so the next check needs no
-    /// new token. The map is needed because a profile in mode `Plan`, or with only stopped targets,
-    /// has no running informer that keeps the client.
+    /// new token. A profile in mode `Plan`, or with only stopped targets, has no running informer
+    /// that keeps the client.
     clients: BTreeMap<Identity, Arc<Client>>,
     jobs: JoinSet<(CheckJob, Instant, Result<CheckResult, RequestFault>, KeyedPermit)>,
     /// How long the last update of the schedule took.

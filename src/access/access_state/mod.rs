@@ -67,7 +67,7 @@ pub(super) type GateChange = Result<(), (Verb, RequestFault)>;
 #[derive(Debug)]
 pub(super) struct AccessState {
     state: PermissionState,
-    /// Time at which the last permitted list or watch was sent.
+    /// Time at which kubewarm sent the last permitted list or watch.
     verified: Option<Instant>,
     /// Time at which kubewarm sent the request that gave the first sign of lost access since
     /// `verified`.
@@ -79,8 +79,8 @@ pub(super) struct AccessState {
     contradiction: Option<ContradictingReview>,
     /// Error of the last check without a result. `None` after a list or watch has confirmed access.
     failed: Option<RequestFault>,
-    /// Time at which the last answered check was sent. Initially the time at which the checks of
-    /// this informer began.
+    /// Time at which kubewarm sent the last answered check. Before the first answer, the time at
+    /// which the checks of this informer began.
     answered: Instant,
 }
 
@@ -283,7 +283,8 @@ impl AccessState {
         let reason = fault.reason();
         let revoked = match &self.state {
             PermissionState::Refused(old) => old.revoked,
-            // If the Roles were deleted together with their namespace, access was not revoked.
+            // Access does not count as revoked if the Roles were deleted together with their
+            // namespace.
             _ if reason == FaultReason::NamespaceNotFound => None,
             PermissionState::Granted { verified_at, .. }
             | PermissionState::Unverified { verified_at, .. } => Some(*verified_at),

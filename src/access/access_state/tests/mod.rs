@@ -200,7 +200,7 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     scene.pass(300);
     scene.lose(FaultReason::Forbidden);
     assert_eq!(scene.refused().revoked, Some(verified_at));
-    // If the Roles were deleted together with their namespace, access was not revoked.
+    // Access does not count as revoked if the Roles were deleted together with their namespace.
     let mut scene = AccessStateFixture::verified();
     scene.lose(FaultReason::NamespaceNotFound);
     assert_eq!(scene.refused().revoked, None);
