@@ -41,8 +41,8 @@ pub enum Cli {
     /// Show whether profiles are warm and fresh.
     ///
     /// A terminal gets a tree with progress bars, other outputs get one line per target. With --target the command
-    /// explains one target: conditions, problems, the missing rule and the next command. Otherwise -o json and yaml
-    /// print the status from the API server.
+    /// explains one target: conditions, problems, the missing rule and the next command. Without --target, -o json
+    /// and yaml print the status from the API server.
     Status(StatusArgs),
     /// Wait for a condition of a profile, in init containers and scripts.
     ///
