@@ -180,7 +180,8 @@ fn document(cluster: Cluster, CurrentContext { user, namespace }: CurrentContext
     }
 }
 
-/// Encodes `text` in standard base64. `ByteString` uses the encoding of Kubernetes for bytes in JSON.
+/// Encodes `text` in standard base64. Kubernetes encodes bytes in JSON the same way, so `ByteString` contains the
+/// needed encoder.
 fn base64(text: String) -> String {
     match serde_json::to_value(ByteString(text.into_bytes())) {
         Ok(serde_json::Value::String(text)) => text,

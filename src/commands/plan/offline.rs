@@ -72,7 +72,7 @@ pub(super) fn outlook(
 
 /// Returns the number of permissions that the profile needs, one per verb, resource and namespace.
 fn needed(profile: &ValidatedProfile, home: &OperatorScope) -> Result<usize, CommandErrorSource> {
-    // Every subject gives the same number of permissions.
+    // The number of permissions does not depend on the subject, so the subject can be any user.
     let subject = Subject::User("user".into());
     let access = ProfilePermissions::of_profile(
         profile,
