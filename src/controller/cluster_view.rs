@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use tokio::sync::watch;
 
 pub struct ControllerSources {
-    /// The stores of all informers, including the informers of profiles and namespaces.
+    /// The stores of all informers, including the informers that watch CacheProfiles and Namespaces.
     pub catalog: StoreCatalog,
     pub discovery: Discovery,
     pub forecasts: Forecaster,

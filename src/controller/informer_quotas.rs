@@ -30,7 +30,8 @@ impl<'a> InformerQuotas<'a> {
     ///
     /// # Errors
     ///
-    /// [`RefusalReason::TooManyInformers`].
+    /// Returns a refusal with [`RefusalReason::TooManyInformers`] if the informers would exceed a
+    /// maximum number.
     pub(super) fn grant(
         &mut self,
         profile: &ProfileRef,

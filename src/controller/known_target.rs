@@ -112,8 +112,8 @@ impl KnownTarget {
         informer: &InformerKey,
         cluster: &ClusterView<'_>,
     ) -> Option<Vec<Arc<str>>> {
-        // `names` can return `None`, because the store can have been emptied since the report was
-        // created.
+        // The store can have been emptied after the report was created. `names` then returns
+        // `None`.
         if cluster.is_synced(informer)
             && let Some(names) = (cluster.names)(informer)
         {

@@ -1,4 +1,5 @@
-//! Publishes the profiles that the controller runs to status, metrics, reads and readiness.
+//! Publishes the controller's profiles to the parts that use them: status, metrics, reads and
+//! readiness.
 
 use crate::status::ObservedProfile;
 use kubewarm_api::model::{DeclaredTarget, InformerKey, ProfileMode};

@@ -1,4 +1,4 @@
-//! What a running target charges to budgets: the objects and memory of its informers.
+//! The budget charges of a running target, for the objects and memory of its informers.
 
 use super::cluster_view::ClusterView;
 use kubewarm_api::model::{Budget, BudgetCharge, InformerKey, InformerSpec, LimitKind, LimitScope};

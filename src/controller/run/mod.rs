@@ -1,4 +1,4 @@
-//! The controller's loop: when the controller reconciles, and how it applies the result.
+//! The controller's loop: it decides when to reconcile, and applies the result.
 
 #[cfg(test)]
 mod tests;

@@ -172,7 +172,7 @@ fn reconciler_within(limits: OperatorLimits) -> Reconciler {
     Reconciler::new(scope, limits, ListPolicy::default(), admission)
 }
 
-/// The default limits with these memory limits in addition.
+/// Returns the default limits with these memory limits in addition.
 fn memory_limits(bytes: Option<u64>, namespace_bytes: Option<u64>) -> OperatorLimits {
     OperatorLimits { bytes, namespace_bytes, ..OperatorLimits::default() }
 }
