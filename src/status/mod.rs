@@ -122,7 +122,7 @@ pub fn compute(
     }
 }
 
-/// Removes the times that another process measured from that process's status: the times to warm,
+/// Removes the times that only the process that wrote `foreign` could measure: the times to warm,
 /// and the times at which its stores were last confirmed.
 #[must_use]
 pub fn adopt(mut foreign: CacheProfileStatus) -> CacheProfileStatus {

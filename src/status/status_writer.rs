@@ -56,7 +56,7 @@ pub enum StatusWriteOutcome {
     Written,
     /// The API server returned 404, or the name now belongs to a profile with another UID.
     NotFound,
-    /// Every other error. The reporter retries the write with backoff.
+    /// Any error except 404 and a changed UID. The reporter retries the write with backoff.
     Failed,
 }
 

@@ -148,7 +148,7 @@ pub(super) fn has_row(condition: &str, status: &str, reason: ConditionReason) ->
     rows().any(|it| row(it) && it.reason == reason)
 }
 
-/// Returns the reasons of the Events that a condition with this reason sends.
+/// Returns the reasons of the Events that kubewarm sends about a condition with this reason.
 pub(super) fn events(condition: &str, reason: &str) -> Option<Events> {
     rows().nth(rank(condition, reason)?)?.events
 }

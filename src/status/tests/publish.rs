@@ -42,7 +42,7 @@ impl Warm {
         let names = (0..profiles).map(|number| format!("p{number}"));
         let all: Vec<_> = names.map(|name| observed(named(&name, "u"), None)).collect();
         move |reporter, leads, clock| {
-            // `advance` moves the clock at the first poll.
+            // One poll of `advance` already moves the clock, so the test drops the future.
             let _rest = advance(cost).now_or_never();
             let informers =
                 |key: &InformerKey| world.informers.get(key).cloned().unwrap_or_default();
