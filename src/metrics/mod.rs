@@ -1,4 +1,4 @@
-//! Prometheus metrics. The code that does the work updates the counters. Gauges of informers and
+//! Prometheus metrics. Each part of kubewarm updates its own counters. Gauges of informers and
 //! profiles are computed at each scrape.
 
 mod build;
