@@ -72,8 +72,9 @@ impl MessageContext<'_> {
         }
     }
 
-    /// Describes the fault that `informers` share, as the first informer with a fault reports it.
-    /// All informers must have the same kind of fault. Returns `None` if no informer has a fault.
+    /// Describes the fault of `informers`. If several informers have faults, these must be of the
+    /// same kind, and the message comes from the first of these faults. Returns `None` if no
+    /// informer has a fault.
     pub(super) fn fault(&self, informers: &[&ObservedInformer<'_>]) -> Option<String> {
         let fault = informers.iter().find_map(|informer| informer.fault())?;
         let what = format!("{} {}", kinds(informers), places(informers));
