@@ -1,5 +1,5 @@
-//! Library of the kubewarm operator and command line. kubewarm keeps declared Kubernetes resources
-//! in memory and reports how complete and fresh they are.
+//! Library of the kubewarm operator and of its command line. kubewarm keeps in memory the resources
+//! that CacheProfiles declare, and reports how complete and fresh its stores are.
 #![allow(missing_docs, reason = "only the programs and tests of this package use the library")]
 
 pub mod access;

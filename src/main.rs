@@ -10,8 +10,8 @@ const FAILED: u8 = 2;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // `Box::pin` keeps the future on the heap, because it is as large as the future of the largest
-    // command.
+    // The future of `app::execute` is as large as the future of the largest command. `Box::pin`
+    // keeps that future on the heap.
     Box::pin(app::execute(Cli::from_env())).await.unwrap_or_else(|error| {
         report(&error);
         ExitCode::from(FAILED)

@@ -20,7 +20,7 @@ use tracing_subscriber::{
     util::{SubscriberInitExt as _, TryInitError},
 };
 
-/// Handle to the active log filter. Clones share it.
+/// Handle to the active log filter. All clones of a handle change the same filter.
 #[derive(Clone, Debug)]
 pub struct LogFilter {
     handle: reload::Handle<EnvFilter, Registry>,
@@ -40,17 +40,17 @@ pub enum TelemetryError {
     /// The process already has a global log subscriber.
     #[error("logging cannot start")]
     Taken(#[from] TryInitError),
-    /// The subscriber no longer exists, because the process ends.
+    /// The log subscriber no longer exists, because the process ends.
     #[error("the log filter cannot be changed any more")]
     Gone(#[from] reload::Error),
 }
 
-/// Starts logging to standard error. It also logs the panics of all threads.
+/// Starts logging to standard error. The panics of all threads are logged too.
 ///
 /// # Errors
 ///
-/// Returns [`TelemetryError::Filter`] for an invalid filter, or [`TelemetryError::Taken`] at the
-/// second call.
+/// Returns [`TelemetryError::Filter`] for an invalid filter. Returns [`TelemetryError::Taken`] if
+/// the process already has a global log subscriber.
 pub fn start(filter: &str, format: LogFormat) -> Result<LogFilter, TelemetryError> {
     let (filter, handle) = reload::Layer::new(parse(filter)?);
     let layer = fmt::layer().with_ansi(io::stderr().is_terminal()).with_writer(io::stderr);
@@ -80,7 +80,8 @@ impl LogFilter {
     ///
     /// # Errors
     ///
-    /// Returns [`TelemetryError::Filter`] or [`TelemetryError::Gone`].
+    /// Returns [`TelemetryError::Filter`] for an invalid filter, or [`TelemetryError::Gone`] if the
+    /// log subscriber no longer exists.
     pub fn set(&self, filter: &str) -> Result<(), TelemetryError> {
         Ok(self.handle.reload(parse(filter)?)?)
     }
@@ -98,8 +99,8 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     tracing::error!(location, thread, message = message(panic.payload()), "panicked");
 }
 
-/// Returns the panic message if it is a literal. For a formatted message it returns a fixed text,
-/// because that message can contain parts of an object, which must not be logged.
+/// Returns the panic message if the message is a literal, or else a fixed text. A formatted message
+/// can contain parts of an object, and kubewarm must not log objects.
 fn message(payload: &(dyn std::any::Any + Send)) -> &'static str {
     payload.downcast_ref::<&'static str>().copied().unwrap_or("withheld: it may quote an object")
 }

@@ -29,8 +29,8 @@ pub struct ExcessPermissions {
     /// The excess rules, sorted by API group and verbs: at most 32 rules with at most 32 resources
     /// and 64 object names each. A rule without names applies to all objects.
     pub rules: Vec<PolicyRule>,
-    /// `Incomplete` if rules exceeded these limits, or if the API server returned only some of the
-    /// identity's rules.
+    /// `Incomplete` if `rules` omits rules beyond the maximum number. Also `Incomplete` if the API
+    /// server did not return all of the identity's rules.
     pub completeness: RulesCompleteness,
 }
 
@@ -42,8 +42,8 @@ pub struct ExcessPermissions {
 ///
 /// # Cost
 ///
-/// A tenant controls the size of its rules. The function therefore stops at the first API group or
-/// resource beyond the limits.
+/// A tenant controls the number of its rules. The function therefore stops when the result has more
+/// than 32 rules or 1,024 resources.
 pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) -> ExcessPermissions {
     let mut found = BTreeMap::<_, BTreeSet<&str>>::new();
     let mut pairs = 0;
@@ -54,7 +54,8 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
         let resources = words(rule.resources.as_ref());
         for group in words(rule.api_groups.as_ref()) {
             let is_surplus = |resource: &&str| {
-                // A resource that is no valid name, for instance `*`, counts as not needed.
+                // A resource that is not a valid resource name, for instance `*`, counts as not
+                // needed.
                 let is_needed =
                     GroupResource::new(group, resource).is_ok_and(|of| needed.contains(&of));
                 !(resource.contains('/') || is_needed || (group, *resource) == GRANTED_TO_ALL_USERS)
@@ -76,7 +77,8 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
     let mut all = Vec::new();
     for ((group, verbs, names), resources) in found {
         let resources: Vec<_> = resources.into_iter().collect();
-        // A rule without names must still produce one rule.
+        // `chunks` returns nothing for an empty list of names, but a rule without names must still
+        // produce one rule.
         let names = names.chunks(MAX_NAMES).chain(names.is_empty().then_some(&[][..]));
         let both =
             resources.chunks(MAX_RESOURCES).flat_map(|of| names.clone().map(move |it| (of, it)));
@@ -175,7 +177,8 @@ mod tests {
             let rules = ReviewedRules { rules, completeness: RulesCompleteness::Complete };
             let began = std::time::Instant::now();
             let found = excess(&rules, &BTreeSet::new());
-            // Without the limits, four million pairs of group and resource would take much longer.
+            // The rules contain four million pairs of group and resource. The function must return
+            // before it visits all of them.
             assert!(began.elapsed() < std::time::Duration::from_millis(500));
             assert_eq!(
                 (found.rules.len(), found.completeness),

@@ -11,18 +11,20 @@ pub enum PermissionState {
     Verifying,
     /// The API server permits list and watch.
     Granted {
-        /// Time at which kubewarm sent the request that the API server permitted.
+        /// Time of the last list or watch that the API server permitted. If `is_by_review` is true,
+        /// the time of the last review that showed the permission.
         verified_at: Timestamp,
         /// Whether only an access review or rules review shows the permission. In this case list
         /// and watch fail for another reason, for instance a kind that is not served.
         is_by_review: bool,
     },
-    /// The API server permitted list and watch before, but no list or watch has confirmed this in
-    /// time. The informer is blocked until a list or watch succeeds.
+    /// The API server permitted list and watch before. No list or watch has succeeded for 10
+    /// minutes, or for 30 seconds after a sign of lost access. The informer is blocked until a list
+    /// or watch succeeds.
     Unverified {
         /// Time at which kubewarm sent the last permitted list or watch.
         verified_at: Timestamp,
-        /// Error of the last check before the informer became `Unverified`.
+        /// Error of the last access check or review before the informer became `Unverified`.
         message: Arc<str>,
     },
     /// The API server rejected a list or watch of an access check.
@@ -54,7 +56,7 @@ pub struct InformerAccess {
     pub overruled: Option<bool>,
     /// Whether limits on rate or concurrency have delayed the informer's checks.
     pub is_late: bool,
-    /// Error of the last check. `None` if the API server answered a check within the expected
-    /// period.
+    /// Error of the last access check or review. `None` unless the API server has answered no check
+    /// of this informer for about 30 seconds.
     pub failed: Option<RequestFault>,
 }

@@ -12,7 +12,8 @@ pub(super) const ANY: &str = "*";
 pub(super) const VERBS: [Verb; 2] = [Verb::List, Verb::Watch];
 
 /// Whether `rules` grant `verb` on the informer's resource. For an informer that selects one object
-/// by name, a grant for that name is enough. `rules` must be complete.
+/// by name, a grant for that name is enough. `rules` must be complete, because a missing rule looks
+/// like a missing grant.
 pub(super) fn grants(rules: &ReviewedRules, key: &InformerKey, verb: Verb) -> bool {
     let (of, name) = (key.resource.group_resource(), key.fields.name());
     rules.rules.iter().any(|rule| rule_grants(rule, verb, of, name))

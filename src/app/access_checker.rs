@@ -1,5 +1,5 @@
-//! Connects the access checker to the profiles. The profiles determine which informers it checks, and which namespace's
-//! rate limit counts each check.
+//! Connects the access checker to the profiles. The profiles determine which informers the checker checks, and
+//! against which namespace's rate limit each check counts.
 
 use crate::{
     access::{

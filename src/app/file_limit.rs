@@ -2,7 +2,7 @@
 
 /// Raises the soft limit to the hard limit.
 ///
-/// The soft limit is often 1,024. By default, the read API alone accepts that number of
+/// The soft limit is often 1,024 files, and by default the read API alone accepts 1,024
 /// connections. Without a free file descriptor, no informer can open a watch.
 #[cfg(target_os = "linux")]
 pub(super) fn raise() {
@@ -28,7 +28,8 @@ mod tests {
     fn the_limit_of_open_files_is_raised_to_the_maximum() {
         let granted = getrlimit(Resource::Nofile);
         let fewer = granted.maximum.map(|most| most - 1);
-        // One file less than the maximum, so that tests in parallel do not run out of files.
+        // The limit is one file less than the maximum, so that tests that run in parallel do not
+        // run out of files.
         setrlimit(Resource::Nofile, Rlimit { current: fewer, ..granted }).unwrap();
         super::raise();
         assert_eq!(getrlimit(Resource::Nofile).current, granted.maximum);

@@ -13,15 +13,15 @@ const STORES: u64 = 75;
 /// Percentage of the memory limit for connections, watches and responses of clients. The remaining
 /// 10 % are for the program itself.
 const READERS: u64 = 15;
-/// Responses that kubewarm has not written yet can use `1/RESPONSES` of the memory for clients. The
-/// other half is for connections and watches.
+/// Responses that kubewarm has not written yet can use `1/RESPONSES` of the memory for clients.
+/// Connections and watches use the rest.
 const RESPONSES: u64 = 2;
 /// Limits from this value on mean "no limit": a v1 cgroup without a limit reports the largest
 /// multiple of the page size.
 const UNLIMITED: u64 = 1 << 60;
 
-/// The parts of the memory limit. They are fixed at the start: stores cannot use the memory of
-/// clients, and clients cannot use the memory of stores.
+/// The parts of the memory limit. Their sizes are fixed at the start: stores cannot use the memory
+/// of clients, and clients cannot use the memory of stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemorySplit {
     /// Bytes for stores and informers; `None` means no limit.
@@ -54,8 +54,8 @@ impl MemorySplit {
         Self { stores: percentage_of(limit, STORES), readers: percentage_of(limit, READERS) }
     }
 
-    /// Returns the limits of profiles: bytes from this split, and numbers of informers from the
-    /// flags.
+    /// Returns the limits of profiles. The limits in bytes come from `self`, the numbers of
+    /// informers come from the flags.
     pub(super) fn operator_limits(self, args: &RunArgs) -> OperatorLimits {
         OperatorLimits {
             bytes: self.stores,

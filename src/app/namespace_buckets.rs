@@ -95,7 +95,7 @@ async fn request_a_token(clients: &dyn ClientProvider, namespace: &str, name: &s
     let _no_such_account = clients.client_for(&account).send(request).await;
 }
 
-/// Sends 20 Events per second without end, each for another profile in namespace `noisy`.
+/// Sends 20 Events per second without end, each about a different profile in namespace `noisy`.
 async fn send_events(sink: StatusWriter) {
     let mut ticks = interval(Duration::from_millis(50));
     for n in 0_u64.. {
@@ -128,7 +128,7 @@ async fn requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_
     let clients: Arc<dyn ClientProvider> = Arc::new(accounts);
     let sink = StatusWriter::new(&client, "me", buckets.clone());
     let tokens = async {
-        // A namespace can have at most 100 profiles. Here each profile reads as its own
+        // A namespace can have at most 100 profiles. In this test each profile reads as its own
         // ServiceAccount.
         let names: Vec<_> = (0..100).map(|n| format!("reader-{n}")).collect();
         for _ in 0..6 {
@@ -165,8 +165,9 @@ async fn requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_
         of("").into_iter().partition(|(_, path)| is_check(path));
     let counts = ["/planned-", "/token", "/events"].map(|part| of(part).len());
     assert!(counts.iter().all(|count| *count > 50), "each kind of request is served: {counts:?}");
-    // Each rate limit permits 20 requests per second after a burst of 40. The margin is 45, because
-    // the limit counts all requests of one access check at once.
+    // Each rate limit permits 20 requests per second after a burst of 40. The test permits 5
+    // requests more, because the limit counts all requests of an access check before kubewarm sends
+    // them.
     for sent in [&checks, &others] {
         let most = most_in(10, sent);
         assert!(most <= 10 * 20 + 45, "{most} in ten seconds");

@@ -116,10 +116,10 @@ struct OperatorContext {
     memory: MemorySplit,
     /// Clients that authenticate as the informers' identities.
     clients: Arc<dyn ClientProvider>,
-    /// Limits of the request rate, one for each namespace.
+    /// Rate limits per namespace for all requests except access checks and the informers' own
+    /// requests.
     buckets: NamespaceBuckets,
     forecasts: Forecaster,
-    /// Registry of the clients that watch through the read API.
     watchers: WatcherRegistry,
 }
 
@@ -136,8 +136,8 @@ fn spawn_controller(
         counted.for_resource(resource).store_decode_errors.inc();
     });
     let OperatorContext { namespace, started, stop, clients, memory, forecasts, .. } = context;
-    // Access checks and informers have rate limits of their own, so that other requests for a
-    // namespace cannot delay the detection of lost access.
+    // Access checks and informers have their own rate limits. Other requests for a namespace
+    // therefore cannot delay the detection of lost access.
     let checks = NamespaceBuckets::default();
     let bounds = RegistryLimits {
         lists: args.max_concurrent_lists.get(),
@@ -153,8 +153,8 @@ fn spawn_controller(
         InformerTiming::default(),
     );
     let admits = admission.clone();
-    // The informers with `is_own` keys watch the profiles. Their sink limits the number of profiles
-    // that kubewarm stores.
+    // An informer whose key is `is_own` watches the profiles. Its sink limits the number of
+    // profiles that kubewarm stores.
     let registry = registry.with_sinks(move |key, writer| {
         if key.is_own() { Box::new(admits.guard(writer, key)) } else { Box::new(writer) }
     });

@@ -53,7 +53,8 @@ impl OperatorView {
         profiles.iter().filter_map(snapshot).collect()
     }
 
-    /// Returns a text with the reason for each failing informer of CacheProfiles.
+    /// Returns a text for each failing informer of CacheProfiles: the informer's key, the reason
+    /// and the error message.
     pub(super) fn list_failing_watches(&self) -> Vec<String> {
         let fault = |key: &InformerKey| Some((key.to_string(), self.reports.get(key)?.fault?));
         let faults = self.own_informers.iter().filter_map(fault);
@@ -62,7 +63,8 @@ impl OperatorView {
 
     /// Returns the informers of all profiles, or `None` before kubewarm has listed the profiles.
     ///
-    /// `complete` is true once the list of namespaces for every selector has succeeded or failed.
+    /// The field `complete` is true once kubewarm has listed the namespaces for every selector, or
+    /// has failed to list them.
     pub(super) fn declared_informers(&self) -> Option<DeclaredInformers> {
         let profiles = self.declarations.borrow().clone()?;
         let known = |informer: &InformerSpec| {

@@ -20,8 +20,8 @@ use std::{path::PathBuf, sync::Arc};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-/// Error for `--auth=delegated` with `--watch-namespaces`. Only a ClusterRole permits the reviews
-/// of readers, and with `--watch-namespaces` kubewarm has no ClusterRole.
+/// Error for `--auth=delegated` with `--watch-namespaces`. Only a ClusterRole permits TokenReviews
+/// and SubjectAccessReviews, and with `--watch-namespaces` kubewarm has no ClusterRole.
 const NO_DELEGATION: &str = "--auth=delegated excludes --watch-namespaces: TokenReviews and \
     SubjectAccessReviews are cluster-scoped, so no Role can grant them; leave the flag out, or set \
     --auth=caller-token, which needs no permission";
@@ -48,7 +48,8 @@ pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     check_audience(args.auth(), &args.api.audience, args.api.forward)
 }
 
-/// Rejects flags with which kubewarm would send tokens for its own audience to the API server.
+/// Rejects `--audience` with `--auth=caller-token` or `--forward`, because kubewarm would then send
+/// tokens for its own audience to the API server.
 fn check_audience(
     auth: CallerAuthMode,
     audience: &[String],
@@ -77,11 +78,10 @@ pub(super) fn new_caller_admission(
     Ok(Arc::new(callers))
 }
 
-/// Parts of the process that the read API shares with other tasks.
+/// Parts of the process that the read API shares with other parts of the operator.
 pub(super) struct ReadRuntime {
     pub(super) callers: Arc<CallerAdmission>,
     pub(super) freshness_checker: FreshnessChecker,
-    /// Registry of the clients that watch through the read API.
     pub(super) watchers: WatcherRegistry,
     /// Cancelled at the shutdown, which ends all watches of clients.
     pub(super) stop: CancellationToken,
@@ -159,8 +159,8 @@ pub(super) fn load_client_authority(
     file.map(|file| ClientCa::of_file(file).map(Arc::new)).transpose()
 }
 
-/// Returns a function that returns the targets that clients can read. The function computes them
-/// again only after the profiles have changed.
+/// Returns a function that returns the targets that clients can read. The function computes these
+/// targets again only after the profiles have changed.
 fn serving_index(
     declarations: ProfileReceiver,
 ) -> Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync> {

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 /// are together shorter than Kubernetes' default grace period of 30 s.
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// Tasks that run as long as the process. Each one returns its own name.
+/// Tasks that run until the shutdown. Each task returns its own name.
 #[derive(Debug, Default)]
 pub(super) struct ServiceTasks(JoinSet<&'static str>);
 

@@ -47,15 +47,15 @@ pub struct ReadApiArgs {
     #[arg(long, value_name = "GROUPS", value_delimiter = ',')]
     pub serve_aggregated_groups: Vec<String>,
 
-    /// Maximum number of concurrent requests, without watches and forwarded requests. Callers above it get 429.
+    /// Maximum number of concurrent requests, without watches and forwarded requests. Further requests get 429.
     #[arg(long, default_value_t = ReaderLimits::default().requests, value_name = "COUNT")]
     pub max_requests_inflight: NonZeroUsize,
 
-    /// Maximum number of open watches. Callers above it get 429.
+    /// Maximum number of open watches. Further watches get 429.
     #[arg(long, default_value_t = ReaderLimits::default().watches, value_name = "COUNT")]
     pub max_watches: NonZeroUsize,
 
-    /// Maximum number of open connections. kubewarm closes connections above it.
+    /// Maximum number of open connections. kubewarm closes further connections.
     #[arg(long, default_value_t = ReaderLimits::default().connections, value_name = "COUNT")]
     pub max_connections: NonZeroUsize,
 
@@ -79,7 +79,7 @@ pub struct ReadApiArgs {
 }
 
 impl ReadApiArgs {
-    /// Returns the limits of readers from the flags. `unwritten_bytes` keeps its default, which applies to a process
+    /// Returns the read API's limits from the flags. `unwritten_bytes` keeps its default, which applies to a process
     /// without a memory limit.
     #[must_use]
     pub fn limits(&self) -> ReaderLimits {

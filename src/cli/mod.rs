@@ -18,7 +18,7 @@ use clap::{Arg, CommandFactory, FromArgMatches, Parser};
 use clap_complete::Shell;
 use std::ffi::OsString;
 
-/// Keep Kubernetes resources in memory and serve reads from there.
+/// Keep Kubernetes resources in memory and serve reads from memory.
 #[derive(Debug, Parser)]
 #[command(name = "kubewarm", version, disable_version_flag = true, arg_required_else_help = true)]
 pub enum Cli {
@@ -27,9 +27,10 @@ pub enum Cli {
     Run(RunArgs),
     /// Print the CRD of this version.
     Crd(CrdArgs),
-    /// Print the RBAC manifests that profiles need, or with --diff the permissions that they change.
+    /// Print the RBAC manifests that profiles need, or with --diff the permissions that the manifests change.
     ///
-    /// With -f alone the command needs no cluster. For a profile in a cluster it reads the spec, not the status.
+    /// With -f alone the command needs no cluster. For a profile in a cluster the command reads the spec, not the
+    /// status.
     Rbac(RbacArgs),
     /// Estimate what profiles cost and which permissions they lack.
     ///
@@ -40,8 +41,8 @@ pub enum Cli {
     /// Show whether profiles are warm and fresh.
     ///
     /// A terminal gets a tree with progress bars, other outputs get one line per target. With --target the command
-    /// explains one target: conditions, problems, the missing rule and the next command. Otherwise -o json and yaml
-    /// print the status from the API server.
+    /// explains one target: conditions, problems, the missing rule and the next command. Without --target, -o json
+    /// and yaml print the status from the API server.
     Status(StatusArgs),
     /// Wait for a condition of a profile, in init containers and scripts.
     ///

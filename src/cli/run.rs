@@ -27,7 +27,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub admin_tls: bool,
 
-    /// PEM certificate chain of --admin-addr, reloaded after changes. It implies --admin-tls.
+    /// PEM certificate chain of --admin-addr, reloaded after changes. This flag implies --admin-tls.
     #[arg(long, value_name = "FILE", requires = "admin_tls_private_key_file")]
     pub admin_tls_cert_file: Option<PathBuf>,
 
@@ -61,8 +61,9 @@ pub struct RunArgs {
     )]
     pub namespace_quota: u8,
 
-    /// Memory limit of kubewarm, such as 512Mi; 0 sets none. Stores and informers (64Ki each) get 75 %, readers get
-    /// 15 %. Targets above the limit of stores stop, in the operator namespace last [default: the cgroup's limit].
+    /// Memory limit of kubewarm, such as 512Mi; 0 means no limit. Stores and informers (64Ki per informer) get 75 %,
+    /// clients of the read API get 15 %. kubewarm stops targets if the stores exceed their limit, and targets of the
+    /// operator namespace last [default: the cgroup's limit].
     #[arg(long, value_name = "SIZE", value_parser = commands::size)]
     pub memory_limit: Option<u64>,
 

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 /// Timeout of discovery, which reads a document for each API group version.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Heading of these flags in help texts. Each flag names the heading, because a heading of the struct would also apply
-/// to the flags after it.
+/// Heading of these flags in help texts. Each flag names the heading, because a heading of the struct would also
+/// apply to the flags after the struct.
 const HEADING: &str = "Cluster";
 
 /// Flags that select a kubeconfig, also for `run`.
@@ -25,7 +25,7 @@ pub struct ClusterArgs {
     #[arg(long, env = "KUBEWARM_KUBECONFIG", value_name = "FILE", help_heading = HEADING)]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Context of the kubeconfig [default: the current one].
+    /// Context of the kubeconfig [default: the current context].
     #[arg(long, env = "KUBEWARM_CONTEXT", value_name = "NAME", help_heading = HEADING)]
     pub context: Option<String>,
 }

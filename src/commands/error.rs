@@ -7,8 +7,8 @@ use kubewarm_api::{
 };
 use kubewarm_client::ConnectError;
 
-/// The error of a failed command. Its texts can contain control characters from the cluster, which the printing code
-/// must escape.
+/// The error of a failed command. The error message can contain control characters from the cluster, which the
+/// printing code must escape.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     #[error(transparent)]
@@ -55,7 +55,7 @@ impl CommandError {
         Self::Refused { what, message: status.message, code: status.code }
     }
 
-    /// Returns the error for a cluster without kubewarm's CRD.
+    /// Returns the error for a cluster in which kubewarm's CRD is not installed.
     pub(super) fn not_installed() -> Self {
         Self::new(format!(
             "this cluster does not serve cacheprofiles.{}/{}; install it with \

@@ -50,8 +50,8 @@ pub fn print(text: &str) -> Result<(), CommandError> {
     }
 }
 
-/// Writes a message for people to standard error, with control characters escaped. It ignores write errors, because the
-/// exit code also contains the result.
+/// Writes a message for people to standard error, with control characters escaped. It ignores write errors, because
+/// the exit code also reports the result.
 pub(super) fn tell(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", escape(line));
 }

@@ -17,8 +17,8 @@ pub(super) struct ProfileDocument {
 ///
 /// # Errors
 ///
-/// Position and cause of the first document that is not YAML, or of the first profile with another API version or an
-/// invalid field.
+/// Returns position and cause of the first invalid document. A document is invalid if it is not YAML. A profile is
+/// also invalid if it has another API version or an invalid field.
 pub(super) fn profiles(text: &str) -> Result<Vec<ProfileDocument>, (String, CommandErrorSource)> {
     let mut found = Vec::new();
     for (index, document) in split(text).iter().enumerate() {
@@ -34,7 +34,7 @@ pub(super) fn profiles(text: &str) -> Result<Vec<ProfileDocument>, (String, Comm
                 }
             }
         } else if is_profile(&value) {
-            // Parses the text again, because errors of the YAML parser contain line and column.
+            // `serde_saphyr` parses the text again, because its errors contain line and column.
             match read(&value, || serde_saphyr::from_str(document)) {
                 Ok(profile) => found.push(ProfileDocument { at, profile }),
                 Err(error) => return Err((at, error)),
@@ -73,17 +73,17 @@ fn read<E: std::error::Error>(
     parse().map_err(|error| unreadable(&error))
 }
 
-/// Converts a parser error to an error that contains only its message. The message has several lines and quotes the
-/// file.
+/// Converts a parser error to an error with the same message and without a cause. The message has several lines and
+/// quotes the file.
 fn unreadable(error: &dyn std::error::Error) -> CommandErrorSource {
     error.to_string().into()
 }
 
-/// Splits `text` into YAML documents. Each document begins with empty lines in place of the text before it, so that
-/// errors contain the line numbers of the file.
+/// Splits `text` into YAML documents. Empty lines at the start of each document replace the text before the document.
+/// Errors therefore contain the line numbers of the file.
 ///
-/// A line that is `---`, or begins with `---` and a space or tab, always separates documents. YAML does not allow it
-/// elsewhere in column 1.
+/// A line that is `---`, or begins with `---` and a space or tab, always separates documents. YAML does not allow
+/// such a line inside a document.
 fn split(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for (number, line) in text.lines().enumerate() {

@@ -21,8 +21,8 @@ pub(super) const NO_STATUS: &str = "no status yet";
 /// Time in which a running operator writes the first status of a profile.
 const FIRST_STATUS: Duration = Duration::from_secs(30);
 
-/// Returns the message for a profile without a status. If the profile is older than 30 s, the message also contains the
-/// question whether the operator runs.
+/// Returns the message for a profile without a status. For a profile older than 30 s, the message also suggests that
+/// the operator does not run.
 pub(super) fn no_status(profile: &CacheProfile, now: Timestamp) -> &'static str {
     let created = profile.metadata.creation_timestamp.as_ref();
     if created.is_some_and(|created| span(created.0, now) > FIRST_STATUS) {
@@ -90,18 +90,18 @@ pub(super) fn stalled_or_unready(status: &CacheProfileStatus) -> Option<&Conditi
 }
 
 /// Returns the first of the conditions `Accepted`, `Warm` and `Fresh` that is not true. Each condition depends on the
-/// one before it.
+/// previous condition.
 pub(super) fn unhealthy(target: &TargetStatus) -> Option<&Condition> {
     ["Accepted", "Warm", "Fresh"].into_iter().find_map(|type_| {
         condition(&target.conditions, type_).filter(|condition| condition.status != "True")
     })
 }
 
-/// Returns the result of [`unhealthy`], or `None` if a problem of the target has the same reason. The problem repeats
-/// the condition with more detail.
+/// Returns the result of [`unhealthy`], or `None` if a problem of the target has the same reason. That problem
+/// already describes the condition with more detail.
 pub(super) fn untold(target: &TargetStatus) -> Option<&Condition> {
-    // `Warm` can report only one reason, but its problems can have both reasons in `DENIED`. So the two reasons count
-    // as equal.
+    // `Warm` can report only one reason, but its problems can have both reasons in `DENIED`. A problem with either
+    // reason therefore repeats the condition.
     let is_same = |reason: &str, problem: &TargetProblem| {
         problem.reason == reason
             || DENIED.contains(&reason) && DENIED.contains(&problem.reason.as_str())
@@ -165,7 +165,7 @@ pub(super) fn is_true(conditions: &[Condition], type_: &str) -> bool {
     condition(conditions, type_).is_some_and(|condition| condition.status == "True")
 }
 
-/// Formats `profile` as `NAME -n NAMESPACE`, as all texts do.
+/// Formats `profile` as `NAME -n NAMESPACE`.
 pub(super) fn name(profile: &CacheProfile) -> String {
     let (name, namespace) = name_and_namespace(profile);
     title(name, namespace)

@@ -33,7 +33,7 @@ pub(super) struct ProfileSelection {
     place: String,
 }
 
-/// The last known state of the followed profiles.
+/// The followed profiles, as of the last successful request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProfileListing {
     /// Sorted by namespace and name.
@@ -43,8 +43,8 @@ pub(super) struct ProfileListing {
 }
 
 impl ProfileSelection {
-    /// Selects the profile `name`, or without a name all profiles of `namespace`. The default namespace is the
-    /// context's. It sends no request.
+    /// Selects the profile `name`, or without a name all profiles of `namespace`. Without `namespace`, the namespace
+    /// of the kubeconfig's context applies. This function sends no request.
     pub(super) fn of(
         cluster: &ApiServerConnection,
         namespace: Option<&str>,
@@ -55,7 +55,7 @@ impl ProfileSelection {
         Self { api, name: name.map(str::to_owned), place: namespace.to_owned() }
     }
 
-    /// Selects all profiles of a cluster. It sends no request.
+    /// Selects all profiles of a cluster. This function sends no request.
     pub(super) fn everywhere(cluster: &ApiServerConnection) -> Self {
         let place = "any namespace".to_owned();
         Self { api: Api::all(cluster.client()), name: None, place }
@@ -104,10 +104,10 @@ impl ProfileSelection {
     ///
     /// # Errors
     ///
-    /// [`CommandError`] if a request fails, or if the cluster has no CRD.
+    /// [`CommandError`] if a request fails, or if kubewarm's CRD is not installed.
     pub(super) async fn fetch(&self) -> Result<Vec<CacheProfile>, CommandError> {
         let failed = |error| {
-            // A list gets 404 only if the API server does not serve the resource.
+            // A list gets 404 only if the API server does not serve CacheProfiles, so the CRD is not installed.
             if is_unknown(&error) {
                 return CommandError::not_installed();
             }
@@ -115,8 +115,8 @@ impl ProfileSelection {
         };
         if let Some(name) = &self.name {
             return match self.api.get_opt(name).await {
-                // 404 for one object means that the object or the CRD is missing. A list gets 404 only if the CRD is
-                // missing.
+                // For one object, 404 means that the object or the CRD is missing. The list distinguishes both cases,
+                // because a list gets 404 only if the CRD is missing.
                 Ok(None) => match self.api.list(&ListParams::default().limit(1)).await {
                     Err(error) if is_unknown(&error) => Err(CommandError::not_installed()),
                     _ => Ok(Vec::new()),
@@ -194,7 +194,7 @@ impl ProfileSelection {
     }
 }
 
-/// Waits for `work`, and calls `each` every second until then. It ends early if `each` returns `Break`.
+/// Waits for `work`, and calls `each` every second until `work` is complete. Returns early if `each` returns `Break`.
 async fn each_second<B, T>(
     work: impl Future<Output = T>,
     seen: &ProfileListing,

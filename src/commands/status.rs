@@ -129,7 +129,7 @@ async fn follow(
     Err(error)
 }
 
-/// Returns the report on `seen`. If the last request failed, a section with the error comes first.
+/// Returns the report on the profiles in `seen`. If the last request failed, a section with the error comes first.
 fn current(seen: &ProfileListing, nothing: &str, now: Timestamp) -> CommandReport {
     let remark = |text: String, key, value: &str| {
         let fact = ReportFact::new(TextTone::Warning, text).named(key, value);
@@ -149,7 +149,7 @@ fn current(seen: &ProfileListing, nothing: &str, now: Timestamp) -> CommandRepor
 fn screen(report: &CommandReport, terminal: TerminalLayout) -> Result<String, CommandError> {
     let drawn = render(report, ReportFormat::Text(terminal))?;
     let count = drawn.lines().count();
-    // The last row stays empty, because a line feed there scrolls the screen.
+    // The last row stays empty, because a line feed in the last row would scroll the screen.
     let rows = terminal.height.saturating_sub(1).max(1);
     let shown = if count > rows { rows - 1 } else { count };
     let mut screen = HOME.to_owned();

@@ -45,8 +45,8 @@ pub(super) fn span(from: Timestamp, to: Timestamp) -> Duration {
     to.duration_since(from).try_into().unwrap_or_default()
 }
 
-/// Wraps `text` at spaces into lines of at most `width` characters. It splits longer words. A width below 20 sets no
-/// limit, because shorter lines are unreadable.
+/// Wraps `text` at spaces into lines of at most `width` characters, and splits words that are longer than a line. A
+/// width below 20 sets no limit, because shorter lines are unreadable.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     if width < 20 {
         return vec![text.to_owned()];
@@ -54,7 +54,8 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = text.trim();
     while let Some((beyond, _)) = rest.char_indices().nth(width) {
-        // The range includes the character after the line, because a space there also ends the line.
+        // The search for a space includes the character after the line: if that character is a space, the whole line
+        // fits.
         let upto = rest.get(..=beyond).or_else(|| rest.get(..beyond)).unwrap_or(rest);
         let at = upto.rfind(' ').filter(|at| *at > 0).unwrap_or(beyond);
         let (line, more) = rest.split_at(at);

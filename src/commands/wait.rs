@@ -86,8 +86,8 @@ fn condition_wait(text: &str) -> Result<AwaitedCondition, String> {
 }
 
 impl AwaitedCondition {
-    /// Returns `Good` if the condition has the status, `Failed` if only an edit of the profile helps, and `Bad` if the
-    /// wait continues.
+    /// Returns `Good` if the condition has the status, and `Failed` if the profile is stalled, so that only an edit
+    /// helps. Otherwise returns `Bad`, and the wait continues.
     fn verdict(self, profile: &CacheProfile) -> CommandExitCode {
         if holds(profile, self.type_, self.status) {
             CommandExitCode::Good
@@ -153,7 +153,8 @@ pub async fn wait(
     conclude(&args, &source, &seen, waited, clock())
 }
 
-/// Prints the outcome. `waited` is the timeout if it has expired. In the text format the reasons go to standard error.
+/// Prints the outcome of the wait. `waited` is the timeout if the timeout has expired, else `None`. In the text
+/// format the reasons go to standard error.
 fn conclude(
     args: &WaitArgs,
     source: &ProfileSelection,

@@ -13,7 +13,8 @@ pub(super) struct RunningTarget<'a> {
     pub(super) state: &'a mut KnownTarget,
 }
 
-/// Compares the usage with the budgets, and stops targets until the usage of all others fits.
+/// Compares the usage with the budgets, and stops targets until the usage of the remaining targets
+/// is within the budgets.
 pub(super) struct BudgetEnforcer<'a> {
     pub(super) operator_namespace: &'a str,
     pub(super) cluster: &'a ClusterView<'a>,

@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use tokio::sync::watch;
 
 pub struct ControllerSources {
-    /// The stores of all informers, including the informers of profiles and namespaces.
+    /// The stores of all informers, including the informers that watch CacheProfiles and Namespaces.
     pub catalog: StoreCatalog,
     pub discovery: Discovery,
     pub forecasts: Forecaster,
@@ -80,8 +80,8 @@ pub(super) struct ClusterView<'a> {
     /// Returns the namespaces in the store of a selector's informer, except namespaces whose
     /// deletion has started. Returns `None` if the store is incomplete.
     pub(super) names: NamespaceLookup<'a>,
-    /// Returns the namespaces that the forecast of a planned profile found. A planned profile has
-    /// no informer that could find them.
+    /// Returns the namespaces that the forecast of a profile in mode `Plan` found. Such a profile has no informer
+    /// that could find the namespaces.
     pub(super) planned_names: NamespaceLookup<'a>,
 }
 

@@ -1,5 +1,5 @@
-//! Computes the targets and informers that a profile would declare on a cluster. It starts no
-//! informer and performs no I/O.
+//! Computes the targets and informers that a profile would declare on a cluster. This module starts
+//! no informer and performs no I/O.
 
 use super::resolve::{OperatorTuning, resolve};
 use kubewarm_api::{

@@ -1,4 +1,5 @@
-//! Combines the requirements of all profiles for one informer into one spec. It performs no I/O.
+//! Combines the requirements of all profiles for one informer into one spec. This module performs
+//! no I/O.
 
 use super::resolve::deletion_timestamp_path;
 use kubewarm_api::model::{
@@ -12,8 +13,8 @@ use std::{
     sync::Arc,
 };
 
-/// The indexes that a store omits because it has its maximum number of indexes, by the profile and
-/// target that declare them.
+/// For each profile and target, the declared indexes that a store omits because it already has the
+/// maximum number of indexes.
 pub(super) type OmittedIndexes = BTreeMap<(ProfileRef, Arc<str>), BTreeSet<FieldPath>>;
 
 #[derive(Debug, Default)]
@@ -24,8 +25,8 @@ pub(super) struct InformerClaims(BTreeMap<InformerKey, Vec<InformerClaim>>);
 struct InformerClaim {
     spec: InformerSpec,
     mode: ProfileMode,
-    /// The target that declares the indexes. `None` for an informer from before an edit that still
-    /// serves, and for a namespace selector's informer.
+    /// The target that declares the indexes. `None` for a namespace selector's informer, and for an
+    /// informer from before an edit that still serves clients.
     target: Option<Arc<str>>,
 }
 
@@ -84,7 +85,8 @@ fn merge_settings<'a>(
     tuned: impl Iterator<Item = &'a InformerSettings>,
 ) -> Option<InformerSettings> {
     let tuned: Vec<_> = tuned.collect();
-    // `min_by_key` returns the first of several equal minima.
+    // Of several targets with the highest priority, `min_by_key` returns the target that was added
+    // first.
     let first = *tuned.iter().min_by_key(|tuning| Reverse(tuning.member_of.priority))?;
     Some(InformerSettings {
         max_staleness: tuned.iter().map(|tuning| tuning.max_staleness).min()?,

@@ -30,7 +30,8 @@ impl<'a> InformerQuotas<'a> {
     ///
     /// # Errors
     ///
-    /// [`RefusalReason::TooManyInformers`].
+    /// Returns a refusal with [`RefusalReason::TooManyInformers`] if the informers would exceed a
+    /// maximum number.
     pub(super) fn grant(
         &mut self,
         profile: &ProfileRef,
@@ -49,8 +50,8 @@ impl<'a> InformerQuotas<'a> {
         let OperatorLimits { informers: total, namespace_informers: most, .. } = self.limits;
         let namespace = &profile.namespace;
         let of_namespace = self.namespaces.entry(Arc::clone(namespace)).or_default();
-        // The operator namespace has no quota, because users who can create profiles there are
-        // trusted like the operator.
+        // The operator namespace has no quota, because users who can create profiles in this
+        // namespace are trusted like the operator.
         if *of_namespace + informers > most && **namespace != *self.operator_namespace {
             return refuse(format!(
                 "targets[{target}]: the profiles of namespace {namespace:?} have {of_namespace} \

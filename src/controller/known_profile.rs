@@ -67,7 +67,7 @@ impl KnownProfile {
 
     /// Keeps the last valid generation running while the newest generation is invalid.
     ///
-    /// The invalid spec must name the same identity as the last valid one. Otherwise the author of
+    /// The invalid spec must name the same identity as the last valid spec. Otherwise the author of
     /// the invalid spec could read with an identity that no admission policy has permitted for this
     /// author.
     ///

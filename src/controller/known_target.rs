@@ -1,5 +1,5 @@
 //! Decides which informers serve a target: the declared informers, or the informers from before an
-//! edit until the declared ones are synced. It performs no I/O.
+//! edit until the declared informers are synced. This module performs no I/O.
 
 use super::{
     cluster_view::ClusterView, informer_claims::InformerClaims, target_charges::TargetCharges,
@@ -45,7 +45,7 @@ pub(super) struct KnownTarget {
     /// The selector's informer, and the namespaces in its store when the store was last complete.
     last_namespaces: Option<(InformerKey, Vec<Arc<str>>)>,
     /// The selector's informer, and the number of namespaces that matched last. For a refused
-    /// planned target, the controller keeps only this number and not the names.
+    /// target in mode `Plan`, the controller keeps this number but not the names.
     last_count: Option<(InformerKey, usize)>,
 }
 
@@ -112,8 +112,8 @@ impl KnownTarget {
         informer: &InformerKey,
         cluster: &ClusterView<'_>,
     ) -> Option<Vec<Arc<str>>> {
-        // `names` can return `None`, because the store can have been emptied since the report was
-        // created.
+        // The store can have been emptied after the report was created. `names` then returns
+        // `None`.
         if cluster.is_synced(informer)
             && let Some(names) = (cluster.names)(informer)
         {
@@ -139,8 +139,9 @@ impl KnownTarget {
         (self.last_namespaces, self.last_count) = (None, None);
     }
 
-    /// Returns the number of informers that a planned `target` would have. Counts namespaces even
-    /// if the controller knows only their number and not their names.
+    /// Returns the number of informers that `target` would have if its profile left the mode
+    /// `Plan`. Counts namespaces even if the controller knows only their number and not their
+    /// names.
     pub(super) fn count_informers(&self, target: &DeclaredTarget) -> usize {
         let last_count = self.last_count.as_ref().filter(|_| target.namespaces.is_some());
         // The sum counts one informer for each namespace, and the selector's informer.
@@ -153,14 +154,16 @@ impl KnownTarget {
         self.kind.as_ref().is_some_and(|(_, since)| since.is_some())
     }
 
-    /// Drops the known informers, charges and limits, because a planned target has none.
+    /// Drops the informers, charges and limits of a target whose profile is in mode `Plan`, because
+    /// such a target runs no informer.
     pub(super) fn forget_informers(&mut self) {
         let Self { kind, last_namespaces, last_count, .. } = std::mem::take(self);
         *self = Self { kind, last_namespaces, last_count, ..Self::default() };
     }
 
-    /// Replaces the serving informers by the last declared ones if those are warm. Then drops the
-    /// serving informers if they must not serve `target`; see [`can_serve`].
+    /// Replaces the serving informers by the last declared informers, if all last declared
+    /// informers are warm. Then drops the serving informers if they must not serve `target`; see
+    /// [`can_serve`].
     pub(super) fn replace_serving(
         &mut self,
         target: &ValidatedTarget,
@@ -173,9 +176,9 @@ impl KnownTarget {
         self.serving.take_if(|old| !can_serve(old, target, identity));
     }
 
-    /// Drops the serving informers of a refused target, so that a removed kind frees its stores. A
-    /// target that was refused for too many informers keeps its serving informers if `fits` accepts
-    /// their number.
+    /// Drops the serving informers of a refused target. If the kind was removed, this frees the
+    /// memory of its stores. A target that was refused for too many informers keeps its serving
+    /// informers if `fits` accepts their number.
     pub(super) fn drop_refused_serving(
         &mut self,
         target: &DeclaredTarget,
@@ -254,14 +257,14 @@ fn can_serve(old: &ServingTarget, target: &ValidatedTarget, identity: &Identity)
     })
 }
 
-/// After this number of consecutive failures of a new version's informer, the old version's
-/// informers no longer represent the target. Fewer failures are normal, because an API server can
+/// Number of consecutive failures of a new API version's informer after which the old API version's
+/// informers no longer serve the target. Fewer failures are normal, because an API server can
 /// reject requests shortly after it accepted a CRD.
 const PASSING_FAILURES: u32 = 3;
 
 /// Adds the target's informers to `claims`, and the informers from before an edit that serve until
-/// the target's informers are synced. Charges both to `budget`. For a target that a limit stopped,
-/// adds no informer and charges nothing.
+/// the target's informers are synced. Charges all of these informers to `budget`. For a target that
+/// a limit stopped, adds no informer and charges nothing.
 pub(super) fn claim_informers(
     mut declared: DeclaredTarget,
     valid: &ValidatedProfile,
@@ -305,8 +308,9 @@ pub(super) fn claim_informers(
         for spec in &*declared.informers {
             claims.add(spec, valid.mode, Some(&declared.name));
         }
-        // `claims` gets no target name for the selector's informer, so the status never reports the
-        // selector's index as omitted: the profile's author did not declare it.
+        // `claims` gets no target name for the selector's informer, because the profile's author
+        // did not declare the selector's index. The status therefore never reports this index as
+        // omitted.
         let selector = declared.namespaces.as_ref();
         if let Some(spec) = selector {
             claims.add(spec, valid.mode, None);
@@ -337,9 +341,9 @@ pub(super) fn claim_informers(
     declared
 }
 
-/// Whether the old informers still represent the target after the API server's preferred version
-/// changed. The profile was not edited, so the target stays warm until the new version's informers
-/// are synced.
+/// Whether the informers of the old API version can serve the target after the API server's
+/// preferred version changed. The profile was not edited, so the target stays warm until the
+/// informers of the new version are synced.
 fn can_stand_in(
     old: &ServingTarget,
     kind: &ResourceInfo,

@@ -17,7 +17,7 @@ pub struct OperatorLimits {
 }
 
 impl Default for OperatorLimits {
-    /// The default values of the flags, but no memory limits. Only tests use this.
+    /// Returns the default values of the flags, without memory limits. Only tests use these limits.
     fn default() -> Self {
         Self { bytes: None, namespace_bytes: None, informers: 10_000, namespace_informers: 1_000 }
     }

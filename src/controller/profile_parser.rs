@@ -393,7 +393,7 @@ mod tests {
             let (before, after) = (before.parsed.as_ref().unwrap(), after.parsed.as_ref().unwrap());
             assert_eq!(Arc::ptr_eq(before, after), at != 500, "{at}");
         }
-        // No store is readable: profiles in `kept` namespaces stay, and all others are dropped.
+        // No store is readable. Only the profiles in the namespaces `kept` stay.
         assert_eq!(intake.read(&[], &["a".into()].into()).len(), count);
         assert!(intake.read(&[], &["b".into()].into()).is_empty());
     }

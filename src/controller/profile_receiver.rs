@@ -1,4 +1,5 @@
-//! Publishes the profiles that the controller runs to status, metrics, reads and readiness.
+//! Publishes the controller's profiles to the parts that use them: status, metrics, reads and
+//! readiness.
 
 use crate::status::ObservedProfile;
 use kubewarm_api::model::{DeclaredTarget, InformerKey, ProfileMode};
@@ -11,8 +12,8 @@ pub type ProfileReceiver = watch::Receiver<Option<Arc<Vec<ObservedProfile>>>>;
 
 /// Returns the informers of all running targets, including the informers of namespace selectors.
 ///
-/// The result excludes the informers of planned profiles and of targets that a limit stopped.
-/// Readiness therefore does not depend on these informers.
+/// The result excludes the informers of profiles in mode `Plan`, and of targets that a limit
+/// stopped. Readiness therefore does not depend on these informers.
 #[must_use]
 pub fn running_informers(profiles: &[ObservedProfile]) -> Vec<InformerKey> {
     let running = running_targets(profiles).flat_map(DeclaredTarget::all_informers);

@@ -1,5 +1,5 @@
-//! Computes the targets and informers of all profiles. It keeps the last valid spec of each
-//! profile, and performs no I/O.
+//! Computes the targets and informers of all profiles. This module keeps the last valid spec of each profile, and
+//! performs no I/O.
 
 use super::{
     admission::ProfileAdmission,
@@ -38,8 +38,8 @@ use std::{
 pub(super) struct Reconciler {
     operator_scope: OperatorScope,
     known: BTreeMap<ProfileRef, KnownProfile>,
-    /// The profiles whose last valid generation was dropped after an invalid edit, each with its
-    /// UID and the reason for the author.
+    /// The profiles whose last valid generation was dropped after an invalid edit. The value contains the profile's
+    /// UID, and a message for the author with the reason.
     dropped: BTreeMap<ProfileRef, (Arc<str>, String)>,
     budgets: BudgetTree,
     limits: OperatorLimits,

@@ -1,4 +1,4 @@
-//! Resolves a target of a profile to its informers on this cluster. It performs no I/O.
+//! Resolves a target of a profile to its informers on this cluster. This module performs no I/O.
 
 use kubewarm_api::model::{
     DeclaredTarget, FieldPath, FieldSelector, GroupResource, InformerKey, InformerScope,

@@ -1,4 +1,4 @@
-//! What a running target charges to budgets: the objects and memory of its informers.
+//! The budget charges of a running target, for the objects and memory of its informers.
 
 use super::cluster_view::ClusterView;
 use kubewarm_api::model::{Budget, BudgetCharge, InformerKey, InformerSpec, LimitKind, LimitScope};
@@ -81,9 +81,9 @@ impl TargetCharges {
     /// Returns how many objects the target's complete lists have, or `None` if the API server does
     /// not report the number.
     ///
-    /// The status message multiplies this number by the memory per object. With a namespace
-    /// selector, the counted bytes include Namespace objects. The result for memory is then `None`
-    /// until the informers are synced.
+    /// The status message multiplies the number by the memory per object. With a namespace
+    /// selector, the measured memory includes Namespace objects, which this number does not count.
+    /// The result for memory is therefore `None` until the informers are synced.
     pub(super) fn expected(&self, measure: LimitKind, cluster: &ClusterView<'_>) -> Option<u64> {
         let has_more = measure == LimitKind::Memory && self.namespaces.is_some();
         // While the namespaces that the selector matches are unknown, `informers` is empty, and the

@@ -6,8 +6,8 @@ use kubewarm_api::model::{DeclaredTarget, FaultReason, InformerKey, Refusal, Ref
 /// Returns the target, refused if `quota` does not grant its number of informers.
 ///
 /// A refused target keeps only its namespace selector's informer, which detects when fewer
-/// namespaces match. If `quota` does not grant one informer either, the target loses the selector's
-/// informer too.
+/// namespaces match. If `quota` does not even grant one informer, the target loses this informer
+/// too.
 pub(super) fn within_quota(
     quota: &mut impl FnMut(usize) -> Result<(), Refusal>,
     informers: usize,
@@ -22,8 +22,7 @@ pub(super) fn within_quota(
 }
 
 /// Returns the refusal of a target whose informer received an error that a retry does not fix, such
-/// as an unsupported field selector. The informer keeps running, so that it detects when the error
-/// ends.
+/// as an unsupported selector. The informer keeps running, and so detects when the error ends.
 pub(super) fn refusal_by_api_server(
     target: &str,
     key: &InformerKey,

@@ -1,4 +1,5 @@
-//! Estimates the cost of a profile from sampled objects of its informers. It performs no I/O.
+//! Estimates the cost of a profile from sampled objects of its informers. This module performs no
+//! I/O.
 
 use super::accepted;
 use jiff::Timestamp;
@@ -162,7 +163,7 @@ impl SurveyResults<'_> {
                 longest = longest.max(took);
                 sum = sum.saturating_add(took);
             } else {
-                // The lists of a target with a namespace selector start only after the list of
+                // With a namespace selector, the lists of the target start only after the list of
                 // namespaces.
                 before = before.max(took);
             }
@@ -305,7 +306,7 @@ mod tests {
         let total = forecast(&order, &found.into(), &BTreeMap::new()).total;
         assert_eq!((total.missing, total.objects), (2, 10));
         assert_eq!(total.certainty, PlanCertainty::LowerBound);
-        // An informer without a survey result also makes the forecast a lower bound.
+        // Without a survey result for each informer, the forecast is only a lower bound.
         let total = forecast(&order, &BTreeMap::new(), &BTreeMap::new()).total;
         assert_eq!((total.informers, total.certainty), (2, PlanCertainty::LowerBound));
     }

@@ -1,4 +1,5 @@
-//! Estimates the cost of a planned profile from a sample, before any informer runs.
+//! Estimates the cost of a profile in mode `Plan` from a sample of objects, before any informer
+//! runs.
 
 mod cost_estimate;
 #[cfg(test)]

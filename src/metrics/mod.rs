@@ -1,4 +1,4 @@
-//! Prometheus metrics. The code that does the work updates the counters. Gauges of informers and
+//! Prometheus metrics. Each part of kubewarm updates its own counters. Gauges of informers and
 //! profiles are computed at each scrape.
 
 mod build;
@@ -160,8 +160,8 @@ impl ProcessMetrics {
 }
 
 struct ScrapeCollector<F> {
-    /// Makes a second registration fail. The name is never exported, because the metrics have their
-    /// own names.
+    /// The registry rejects a second collector with the same name. Scrapes do not contain this
+    /// name, because the metrics have their own names.
     name: Desc,
     gather: F,
 }

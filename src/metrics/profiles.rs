@@ -85,8 +85,9 @@ pub(super) fn profile_families(
             [OTHER, OTHER]
         };
         info.with_label_values(&[namespace, name, profile.mode.as_ref()]).inc();
-        // Paused and planned profiles are never warm. In the series of `_other`, they would look
-        // like active profiles that are not warm.
+        // The shared series `_other` does not contain the conditions of profiles in the modes
+        // `Paused` and `Plan`. Such profiles are never warm, and would look like active profiles
+        // that are not warm.
         let is_counted = at < MAX_PROFILES || profile.mode == ProfileMode::Active;
         let conditions_of = profile.status.conditions.iter().take(MAX_CONDITIONS);
         for condition in conditions_of.filter(|_| is_counted) {

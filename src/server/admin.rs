@@ -73,7 +73,7 @@ pub(super) type CachedExposition = CachedAnswer<Option<Bytes>>;
 
 impl MetricsAccess {
     /// Checks whether `request` may use `path`, a route for clients on this host and for authorized
-    /// callers. Otherwise returns the response to send.
+    /// callers. If not, returns the response that rejects the request.
     pub(super) async fn admit_inside(
         &self,
         request: &HttpRequest,
@@ -86,7 +86,8 @@ impl MetricsAccess {
         }
     }
 
-    /// Checks whether `request` may read `/metrics`. Otherwise returns the response to send.
+    /// Checks whether `request` may read `/metrics`. If not, returns the response that rejects the
+    /// request.
     async fn admit(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
         match self {
             // With reviews, requests from this host need a token, too.

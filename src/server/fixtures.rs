@@ -1,4 +1,4 @@
-//! Informers, admin servers and requests for the tests of this folder. Times are Unix times in
+//! Informers, admin servers and requests for the tests of the admin server. Times are Unix times in
 //! seconds; the current time is 1,000.
 
 use super::{

@@ -21,8 +21,8 @@ fn is_own(peer: IpAddr) -> bool {
     peer == Ipv4Addr::LOCALHOST || peer == Ipv6Addr::LOCALHOST
 }
 
-/// Whether the request names this host: in at least one `Host` header, in every `Host` header, and
-/// in an absolute URI.
+/// Whether the request names only this host. It must have a `Host` header, and every `Host` header
+/// and an absolute URI must name this host.
 fn is_for_this_host(request: &HttpRequest) -> bool {
     let mut hosts = request.headers().get_all(header::HOST).peekable();
     hosts.peek().is_some()

@@ -1,5 +1,5 @@
-//! Decides when `/readyz` succeeds: once every informer that can sync has synced, or after 10 minutes. It then succeeds
-//! until the shutdown.
+//! Decides when `/readyz` succeeds: once every informer that can sync has synced, or after 10 minutes. `/readyz` then
+//! succeeds until the shutdown.
 
 use super::cached_answer::CachedAnswer;
 use jiff::{SignedDuration, Timestamp};
@@ -28,8 +28,7 @@ const MAX_NAMED: usize = 100;
 pub struct DeclaredInformers {
     /// The informers that kubewarm knows so far.
     pub informers: Vec<InformerKey>,
-    /// Whether `informers` contains all informers. It is false while kubewarm has not listed the namespaces of a
-    /// selector.
+    /// Whether `informers` contains all informers; false while kubewarm has not listed the namespaces of a selector.
     pub complete: bool,
 }
 
@@ -42,13 +41,13 @@ pub(super) struct ReadinessReport {
     /// Whether kubewarm has not listed the namespaces of a selector yet. Readiness then waits, because the selector's
     /// informers are still unknown.
     pub(super) selecting: bool,
-    /// Number of declared informers that count. While the replica waits for the first lists, only informers that were
-    /// declared at the start and still are declared count. Later, all declared informers count.
+    /// Number of informers that readiness counts. During the wait for the first lists, readiness counts informers
+    /// that were declared at the start and still are declared. Later it counts all declared informers.
     pub(super) declared: usize,
     /// Number of informers that have synced once or are paused.
     pub(super) synced: usize,
-    /// Number of informers that are blocked, that get no access from the API server, or whose resource the API server
-    /// does not serve.
+    /// Number of informers that are blocked or rejected by the API server, or whose resource the API server does not
+    /// serve.
     pub(super) refused: usize,
     /// Number of informers that have failed for 60 seconds.
     pub(super) failing_long: usize,
@@ -175,7 +174,8 @@ impl ReadinessReport {
         }
     }
 
-    /// Returns the counter for the informer of `report`, or `None` while readiness waits for the informer.
+    /// Returns the field of `self` that counts the informer of `report`. Returns `None` while readiness waits for
+    /// this informer.
     fn final_count(&mut self, report: &InformerReport, now: Timestamp) -> Option<&mut usize> {
         if report.phase == InformerPhase::Blocked {
             return Some(&mut self.refused);
@@ -311,7 +311,7 @@ mod tests {
         let readiness = ReadinessTracker::default();
         let [a, b, c] = ["a", "b", "c"].map(|namespace| key("pods", namespace));
         assert!(!readiness.compute(Some(&all(&[a.clone(), b])), &[], at(1_000)).is_ready());
-        // Informer b disappeared with its profile, and informer c appeared with another profile.
+        // Informer b disappeared with its profile, and another profile declared informer c.
         let look =
             readiness.compute(Some(&all(&[a.clone(), c])), &[snapshot(a, synced())], at(1_000));
         assert_eq!((look.is_ready(), look.declared), (true, 1));

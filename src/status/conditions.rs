@@ -158,7 +158,7 @@ fn authorized(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
 }
 
 /// Returns text about whether an admission policy checks that the profile's authors may act as the
-/// ServiceAccount. The text is empty if the policy does.
+/// ServiceAccount. The text is empty if a policy checks this.
 fn policy_remark(account: &str, authors: AccountPolicyEnforcement) -> String {
     match authors {
         AccountPolicyEnforcement::Enforced => String::new(),

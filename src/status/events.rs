@@ -1,5 +1,5 @@
-//! Decides which status changes send an Event: at most one per reason and target in 10 minutes. It
-//! performs no I/O.
+//! Decides which status changes send an Event: at most one per reason and target in 10 minutes.
+//! This module performs no I/O.
 
 use super::{
     reference::events,
@@ -53,8 +53,8 @@ pub struct ProfileEvent {
 pub(super) struct EventHistory(HashMap<(&'static str, String), Instant>);
 
 impl EventHistory {
-    /// Returns the Events for the change from `old` to `new`. Omits an Event if one with the same
-    /// reason and target was sent less than 10 minutes ago.
+    /// Returns the Events for the change from `old` to `new`. Omits an Event if an Event with the
+    /// same reason and target was sent less than 10 minutes ago.
     ///
     /// `old` is the status that was computed last. After a restart `old` is the status in the
     /// cluster, so that a restart does not repeat Events.
@@ -138,8 +138,8 @@ fn condition_events<'a>(
     })
 }
 
-/// Returns the Event for the change of one condition, if there is one. A missing condition counts
-/// as `Unknown`.
+/// Returns the Event for the change of one condition, or `None` if this change sends no Event. A
+/// missing condition counts as `Unknown`.
 fn condition_event(was: Option<&Condition>, is: &Condition) -> Option<EventTypeAndReason> {
     let (was, old_reason) = was.map_or(("Unknown", ""), |was| (&*was.status, &*was.reason));
     match (&*is.type_, was, &*is.status) {

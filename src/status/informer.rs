@@ -43,7 +43,8 @@ impl InformerView {
     }
 }
 
-/// The time on all clocks, read once for the computation of all statuses.
+/// The time on the wall clock and on the monotonic clock, read once for the computation of all
+/// statuses.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockReading {
     /// Time on the wall clock, for timestamps in the status.
@@ -53,8 +54,8 @@ pub struct ClockReading {
     pub process_start: Instant,
 }
 
-/// The state in which the status counts an informer. If several states apply, the first one in this
-/// order counts.
+/// The state in which the status counts an informer. If several states apply, the state that comes
+/// first in this list counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum InformerState {
     /// A limit stops the informer's target.
@@ -63,8 +64,8 @@ pub(super) enum InformerState {
     Forbidden,
     /// The informer's kind or namespace does not exist.
     Missing,
-    /// Clients cannot read the informer's store, and the informer's last request failed for another
-    /// reason.
+    /// Clients cannot read the informer's store. The informer's last request failed, but not with
+    /// 401, 403 or a missing kind or namespace.
     Failing,
     /// The informer waits for its first list or receives it. Declared informers that do not run
     /// have this state too.

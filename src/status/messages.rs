@@ -72,8 +72,9 @@ impl MessageContext<'_> {
         }
     }
 
-    /// Describes the fault of `informers`. They must all have the same kind of fault; the first one
-    /// that has a fault is described. Returns `None` if no informer has a fault.
+    /// Describes the fault of `informers`. If several informers have faults, these must be of the
+    /// same kind, and the message comes from the first of these faults. Returns `None` if no
+    /// informer has a fault.
     pub(super) fn fault(&self, informers: &[&ObservedInformer<'_>]) -> Option<String> {
         let fault = informers.iter().find_map(|informer| informer.fault())?;
         let what = format!("{} {}", kinds(informers), places(informers));
@@ -147,8 +148,8 @@ pub(super) fn progress(informers: &[ObservedInformer<'_>]) -> String {
         reports.filter(|report| report.phase == InformerPhase::Listing)
     };
     let listed = listing().fold(0_u64, |sum, report| sum.saturating_add(report.listed));
-    // `expected` is `None` if the number of objects in one list is unknown: the API server reports
-    // no number for lists with a selector.
+    // `expected` is `None` if the number of objects in one of the lists is unknown. The API server
+    // reports no number for lists with a selector.
     let expected =
         listing().try_fold(0_u64, |sum, report| Some(sum.saturating_add(report.expected?)));
     let far = match expected.filter(|expected| *expected > 0) {

@@ -69,8 +69,8 @@ pub fn compute(
 ) -> CacheProfileStatus {
     let ObservedProfile { declared, excess, .. } = observed;
     let (access, plan) = (observed.access.as_deref(), observed.plan.as_deref());
-    // A planned profile runs no informer, so the reports of informers that other profiles run do
-    // not count. The profile's access is still checked.
+    // A profile in mode `Plan` runs no informer, so the reports of informers that other profiles
+    // run do not count. The profile's access is still checked.
     let planned = |key: &InformerKey| informers(key).without_report();
     let informers = if declared.mode == ProfileMode::Plan { &planned } else { informers };
     let targets: Vec<_> = declared
@@ -122,7 +122,7 @@ pub fn compute(
     }
 }
 
-/// Removes the times that another process measured from that process's status: the times to warm,
+/// Removes the times that only the process that wrote `foreign` could measure: the times to warm,
 /// and the times at which its stores were last confirmed.
 #[must_use]
 pub fn adopt(mut foreign: CacheProfileStatus) -> CacheProfileStatus {

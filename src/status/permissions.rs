@@ -28,7 +28,7 @@ use std::{
 /// Maximum number of namespaces in `status.access.missing` and `status.access.excess` that the
 /// CRD's schema allows.
 const MAX_NAMESPACES: usize = 128;
-/// Maximum number of rules per namespace that the CRD's schema allows.
+/// Maximum number of rules per namespace in `status.access.missing` that the CRD's schema allows.
 const MAX_RULES: usize = 32;
 
 /// Excess permissions of a profile's identity, by namespace. The empty name means the whole

@@ -74,7 +74,8 @@ fn message(informer: &ObservedInformer<'_>, context: MessageContext<'_>) -> Opti
     let Some(fault) = informer.fault() else {
         return Some(stale(informer.staleness?, &[informer], context));
     };
-    // `ours` contains the next step, but not always the API server's own error message.
+    // `ours` contains the next step. If `ours` does not contain the API server's error message, the
+    // result appends this message.
     let ours = context.fault(&[informer])?;
     let has_words = ours.contains(&*fault.message);
     Some(if has_words { ours } else { format!("{ours} ({})", fault.message) })

@@ -34,9 +34,9 @@ pub(super) fn small(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// Returns the cost of a planned profile. `known` is the plan that the status contains for the same
-/// generation. If the numbers of `known` equal the new numbers, the result keeps the time of
-/// `known`.
+/// Returns the cost of a profile in mode `Plan`. `known` is the plan that the status contains for
+/// the same generation. If the numbers of `known` equal the new numbers, the result keeps the time
+/// of `known`.
 pub(super) fn plan(forecast: &ProfileForecast, known: Option<&PlanStatus>) -> PlanStatus {
     let new = forecast.total.status();
     let timed = known.filter(|known| known.time.is_some());
@@ -46,7 +46,7 @@ pub(super) fn plan(forecast: &ProfileForecast, known: Option<&PlanStatus>) -> Pl
     }
 }
 
-/// Returns the cost of a planned profile as a sentence. The sentence includes the caveats of
+/// Returns the cost of a profile in mode `Plan` as a sentence. The sentence includes the caveats of
 /// `forecast`, which is `None` if this process has not completed a forecast. A `plan` without a
 /// certainty counts as a lower bound.
 pub(super) fn costs(

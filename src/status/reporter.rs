@@ -1,5 +1,5 @@
 //! Computes all statuses, and decides which statuses to write at which time and which Events to
-//! send. It performs no I/O.
+//! send. This module performs no I/O.
 
 use super::{
     ExcessByNamespace, adopt, compute,
@@ -20,14 +20,14 @@ use tokio::time::Instant;
 
 /// Maximum number of writes in flight. A slow API server would only queue further writes.
 const MAX_IN_FLIGHT: usize = 40;
-/// Maximum number of writes in flight for one namespace, so that the namespace's slow webhook does
-/// not delay other namespaces' writes.
+/// Maximum number of writes in flight for one namespace. Slow responses to one namespace's writes
+/// therefore do not delay the writes of other namespaces.
 const NAMESPACE_MAX_IN_FLIGHT: usize = 4;
 /// Delay before the retry after the first failed write, and the maximum delay. The delay doubles
 /// with each failure.
 const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
-/// Delay before the retry of a write that the API server answered with 404. The profile was
-/// deleted, so that the next update removes it, or its CRD is being replaced.
+/// Delay before the retry of a write that the API server answered with 404. Either the profile was
+/// deleted, and the next update cancels the retry, or the CRD is being replaced.
 const NOT_FOUND_DELAY: Duration = Duration::from_mins(5);
 
 /// The input from which the status of one profile is computed.
@@ -38,7 +38,7 @@ pub struct ObservedProfile {
     /// Permissions that the profile's identity has and does not need; `None` if they are unknown or
     /// must not be shown.
     pub excess: Option<ExcessByNamespace>,
-    /// Cost estimate of a planned profile; `None` until the first estimate is complete.
+    /// Cost estimate of a profile in mode `Plan`; `None` until the first estimate is complete.
     pub plan: Option<Arc<ProfileForecast>>,
     /// The status in the profile informer's store, which can lag behind the API server.
     pub in_cluster: Option<Arc<CacheProfileStatus>>,
@@ -116,8 +116,8 @@ impl StatusReporter {
             let DeclaredProfile { profile, uid, .. } = &**declared;
             let own = old.remove(profile).filter(|own| own.uid == *uid);
             if own.is_none() {
-                // The profile was created, or created again under the same name: a queued write for
-                // its predecessor is obsolete.
+                // The profile is new, or was created again under the same name. A write that is
+                // queued for the deleted profile is then obsolete.
                 self.queue.remove(profile);
             }
             let (own, record) = own.map_or((None, None), |own| (Some(own.status), own.record));

@@ -24,8 +24,8 @@ pub(super) fn bounded(mut text: String, max: usize) -> String {
 /// most [`MAX_MESSAGE`] bytes.
 pub(super) fn join_first(sentences: &[String], things: &str) -> String {
     let mut text = String::new();
-    // All sentences have the same maximum length, so that a long sentence displaces neither the
-    // other sentences nor the number.
+    // All sentences have the same maximum length, so that a long sentence displaces neither other
+    // sentences nor the number of further `things`.
     let max = if sentences.len() == 1 { MAX_MESSAGE } else { (MAX_MESSAGE - 64) / SHOWN };
     for sentence in sentences.iter().take(SHOWN) {
         if !text.is_empty() {

@@ -56,7 +56,7 @@ pub enum StatusWriteOutcome {
     Written,
     /// The API server returned 404, or the name now belongs to a profile with another UID.
     NotFound,
-    /// Every other error. The reporter retries the write with backoff.
+    /// Any error except 404 and a changed UID. The reporter retries the write with backoff.
     Failed,
 }
 
@@ -81,8 +81,8 @@ impl std::fmt::Debug for StatusWriter {
 }
 
 impl StatusWriter {
-    /// `instance` identifies this process in Events and is truncated to 128 bytes. Each Event waits
-    /// for its namespace's rate limit in `buckets`.
+    /// Creates a status writer. `instance` identifies this process in Events and is truncated to
+    /// 128 bytes. Each Event waits for its namespace's rate limit in `buckets`.
     #[must_use]
     pub fn new(client: &Client, instance: &str, buckets: NamespaceBuckets) -> Self {
         let instance = bounded(instance.to_owned(), MAX_INSTANCE).into();
@@ -173,7 +173,8 @@ impl StatusWriter {
         json!({
             "apiVersion": Event::api_version(&()),
             "kind": Event::kind(&()),
-            // The API server truncates this name before it appends its random suffix.
+            // A long name needs no truncation, because the API server truncates this prefix before
+            // it appends its random suffix.
             "metadata": { "namespace": &**namespace, "generateName": format!("{name}-") },
             "eventTime": MicroTime(at),
             "action": "Warming",

@@ -83,7 +83,7 @@ impl<'a> ObservedTarget<'a> {
         self.selector.iter().chain(&self.informers)
     }
 
-    /// Returns the last time at which all stores of a stale target were known to be current.
+    /// Returns the last time at which all stores of a stale target were confirmed as current.
     /// Returns `None` if the target is not stale. The time does not change while the same informers
     /// are stale.
     pub(super) fn last_confirmed(&self) -> Option<Timestamp> {

@@ -11,8 +11,8 @@ const DETAIL_CHANGE: Duration = Duration::from_secs(10);
 /// Minimum interval between writes of one profile if only object counts changed.
 const COUNT_CHANGE: Duration = Duration::from_mins(1);
 
-/// Returns the minimum interval between the last write, which wrote `known`, and the write of
-/// `wanted`. Returns `None` if no write is needed.
+/// Returns the minimum interval between the last write and the write of `wanted`. `known` is the
+/// status that was written last. Returns `None` if no write is needed.
 ///
 /// # Cost
 ///

@@ -35,25 +35,25 @@ use tokio_util::sync::CancellationToken;
 /// Namespace in rules reviews of cluster-wide permissions. No namespace can have this name, so the
 /// review returns only permissions from a ClusterRoleBinding.
 const NOWHERE: &str = ":cluster:";
-/// Delay between a changed report and the update of the schedule, so that one update covers changes
-/// that arrive together.
+/// Delay between a notification of changed informer reports and the update of the schedule. One
+/// update then covers all reports that change within the delay.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// Minimum delay before the checker tries again to start checks that a limit prevented from
-/// starting.
+/// Minimum delay before the checker tries again to start a due check, if a limit on rate or
+/// concurrency prevented the start.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Minimum interval between two reads of the declared informers.
+/// Interval between two updates of the schedule while no informer's report changes.
 const UPDATE: Duration = Duration::from_secs(1);
 /// Pause after an update of the schedule or a start of due checks, as a multiple of that work's
 /// duration. The task therefore uses at most about 5% of a core.
 const REST: u32 = 20;
 
 pub struct CheckerDependencies {
-    /// Rate limits per namespace, which all other requests for the namespace share.
+    /// Rate limits per namespace, shared by all checks and the informers' own requests.
     pub buckets: NamespaceBuckets,
     /// Clients that authenticate as the informers' identities.
     pub clients: Arc<dyn ClientProvider>,
-    /// Returns the informers to check. Returns `None` if they are not known yet or have not changed
-    /// since the last call.
+    /// Returns the informers to check. Returns `None` before kubewarm has listed the profiles, or
+    /// if the informers have not changed since the last call.
     pub informers: Box<dyn FnMut() -> Option<BTreeMap<InformerKey, CheckSettings>> + Send>,
     /// The informers that watch CacheProfile objects. The checker does not check these informers,
     /// and never reports their permissions as excess.
@@ -73,8 +73,9 @@ pub struct CheckerDependencies {
 pub struct AccessChecker {
     dependencies: CheckerDependencies,
     reports: AccessReports,
-    /// One client for each checked identity, so that the client keeps its token between two checks.
-    /// For a planned or stopped profile, no informer keeps the client.
+    /// The client of each checked identity. A client keeps its token, so the next check needs no
+    /// new token. A profile in mode `Plan`, or with only stopped targets, has no running informer
+    /// that keeps the client.
     clients: BTreeMap<Identity, Arc<Client>>,
     jobs: JoinSet<(CheckJob, Instant, Result<CheckResult, RequestFault>, KeyedPermit)>,
     /// How long the last update of the schedule took.
@@ -133,8 +134,8 @@ impl AccessChecker {
     /// Updates the schedule from the declared informers and their reports, and blocks or unblocks
     /// informers accordingly.
     ///
-    /// This includes an informer that started after an access check had found that access is
-    /// missing.
+    /// An informer can start after an access check was rejected. The next update then blocks the
+    /// informer.
     fn update_schedule(&mut self) {
         let began = Instant::now();
         let wanted = (self.dependencies.informers)();
@@ -177,7 +178,8 @@ impl AccessChecker {
         }
     }
 
-    /// Returns the future that sends a check's requests with the identity that the check is about.
+    /// Returns the future that sends the requests of the check `job` with the identity of that
+    /// check.
     fn new_check(
         &self,
         job: CheckJob,
@@ -209,7 +211,7 @@ impl AccessChecker {
                     let input = match is_allowed(&client, attributes(&key, verb)).await {
                         Ok(true) => AccessSignal::Reviewed { sent, refused: Vec::new() },
                         Ok(false) => AccessSignal::Reviewed { sent, refused: verbs },
-                        // The API server does not support access reviews, which is no sign of lost
+                        // The API server does not support access reviews. That is no sign of lost
                         // access.
                         Err(fault) if is_permanent(fault.reason()) => {
                             AccessSignal::Answered { sent }
@@ -223,8 +225,8 @@ impl AccessChecker {
         }
     }
 
-    /// Records the result of a check. Only the result of an access check can block or unblock an
-    /// informer here.
+    /// Records the result of a check. After an access check it also blocks or unblocks the
+    /// informer.
     fn record_result(
         &mut self,
         job: &CheckJob,
@@ -259,8 +261,8 @@ impl AccessChecker {
 
     /// Blocks or unblocks an informer.
     ///
-    /// Unblocking also makes an open informer retry at once, if an API server with outdated
-    /// permissions rejected the informer's own request.
+    /// An informer that is not blocked waits before its next try if the API server rejected its own
+    /// list or watch. Unblocking makes this informer retry at once.
     fn change_gate(&self, key: &InformerKey, change: GateChange) {
         let reports = &self.dependencies.reports;
         match (change, reports.get_list_watch_access(key)) {

@@ -21,8 +21,8 @@ fn informer() -> InformerSpec {
     InformerSpec::new(key, ProfileRef { namespace: "shop".into(), name: "p".into() })
 }
 
-/// If `list` is permitted and `watch` is not, the informer's own requests are slow to detect the
-/// missing permission.
+/// If the API server permits `list` and rejects `watch`, the informer's own requests detect this
+/// late. The access check detects it at once.
 #[tokio::test]
 async fn an_informer_that_starts_after_its_refusal_is_blocked() {
     let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {

@@ -1,9 +1,9 @@
 //! The state machine that decides whether clients may read an informer's store, and when the
-//! informer's next access check is due. It performs no I/O.
+//! informer's next access check is due. This module performs no I/O.
 //!
-//! Only list and watch requests with the informer's identity decide. Every other sign of lost
-//! access, for instance a review, triggers an immediate access check. The informer is blocked if no
-//! list or watch confirms access within 30 seconds after such a sign.
+//! Only list and watch requests with the informer's identity show whether the informer has access.
+//! Every other sign of lost access, for instance a review, triggers an immediate access check. The
+//! informer is blocked if no list or watch succeeds within 30 seconds after such a sign.
 //!
 //! After access checks have contradicted a review twice, further reviews with the same result
 //! trigger no access checks. The contradiction then appears in the status.
@@ -35,8 +35,8 @@ const CONFIRM: Duration = Duration::from_secs(3);
 /// enough, because one of several API servers can lag behind the others by seconds.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// A signal about one informer's access. `sent` is the time at which the request behind the signal
-/// was sent.
+/// A signal about one informer's access. `sent` is the time at which kubewarm sent the request that
+/// caused the signal.
 #[derive(Clone, Debug)]
 pub(super) enum AccessSignal {
     /// An access check succeeded: list and watch are permitted.
@@ -45,8 +45,9 @@ pub(super) enum AccessSignal {
     Verified { sent: Instant },
     /// The API server rejected the requests of an access check for `verbs`.
     Refused { sent: Instant, verbs: Vec<Verb>, fault: RequestFault },
-    /// The API server answered a review. `refused` contains the verbs that the review does not
-    /// permit. A review of a single verb counts for all verbs to review.
+    /// The API server answered an access review or a rules review. `refused` contains the verbs
+    /// that the review does not permit. An access review contains only one verb; if it denies that
+    /// verb, `refused` contains all verbs of `verbs_to_review`.
     Reviewed { sent: Instant, refused: Vec<Verb> },
     /// The API server answered that it does not support access reviews.
     Answered { sent: Instant },
@@ -54,20 +55,22 @@ pub(super) enum AccessSignal {
     Suspected { sent: Instant },
     /// A check gave no result. `fault` can be a 401 or 403 for the review itself.
     Undecided { sent: Instant, fault: RequestFault },
-    /// Time has passed. `max_access_age` is the maximum age of the last confirmed access.
+    /// Time has passed since the last signal. `max_access_age` is the maximum age of the last
+    /// confirmed access.
     Tick { max_access_age: Duration },
 }
 
-/// `Ok` means that the informer must be unblocked. `Err` means that it must be blocked, because of
-/// this verb and fault.
+/// `Ok` means that the informer must be unblocked. `Err` means that the informer must be blocked,
+/// and contains the rejected verb and the fault.
 pub(super) type GateChange = Result<(), (Verb, RequestFault)>;
 
 #[derive(Debug)]
 pub(super) struct AccessState {
     state: PermissionState,
-    /// Time at which the last permitted list or watch was sent.
+    /// Time at which kubewarm sent the last permitted list or watch.
     verified: Option<Instant>,
-    /// Time at which the first sign of lost access after `verified` was sent.
+    /// Time at which kubewarm sent the request that gave the first sign of lost access since
+    /// `verified`.
     sign: Option<Instant>,
     /// Time at which an access check of an informer with access was rejected for the first time.
     /// `None` after the second rejection or a permitted access check.
@@ -76,8 +79,8 @@ pub(super) struct AccessState {
     contradiction: Option<ContradictingReview>,
     /// Error of the last check without a result. `None` after a list or watch has confirmed access.
     failed: Option<RequestFault>,
-    /// Time at which the last answered check was sent. Initially the time at which the checks of
-    /// this informer began.
+    /// Time at which kubewarm sent the last answered check. Before the first answer, the time at
+    /// which the checks of this informer began.
     answered: Instant,
 }
 
@@ -89,7 +92,7 @@ struct ContradictingReview {
     /// Time at which the first contradicting access check after the review was sent.
     overruled: Option<Instant>,
     /// Whether a second access check contradicted the review, sent at least [`SETTLED`] after the
-    /// first one.
+    /// first contradicting access check.
     is_settled: bool,
 }
 
@@ -169,8 +172,8 @@ impl AccessState {
             AccessSignal::Undecided { sent, fault } if fault.reason().is_access_denied() => {
                 self.note_answer(sent);
                 let reason = fault.reason();
-                // The status shows why a token is missing, so a changed reason needs an access
-                // check.
+                // The status shows the reason of the last access check. If another reason now
+                // explains the missing token, a new access check updates the status.
                 let is_news =
                     matches!(&self.state, PermissionState::Refused(old) if old.reason != reason);
                 (self.note_sign(sent) || is_news && is_token_missing(reason)).then_some(at_once)?
@@ -183,8 +186,9 @@ impl AccessState {
                 let verified = self.verified?;
                 let is_old = ago(verified) >= max_access_age;
                 let is_suspicious = |sign| ago(sign) >= SIGN_AGE.min(max_access_age);
-                // An informer is not blocked if the API server does not serve its kind. Access
-                // cannot be confirmed then, and the informer reports the missing kind itself.
+                // An informer is not blocked if the API server does not serve its kind. No request
+                // can confirm access to such a kind, and the informer itself reports the missing
+                // kind.
                 let is_served =
                     self.failed.as_ref().is_none_or(|it| it.reason() != FaultReason::NotServed);
                 let may_lapse =
@@ -204,7 +208,7 @@ impl AccessState {
         self.answered = self.answered.max(sent);
     }
 
-    /// Whether a list or watch confirmed access, and no access check has found it lost since.
+    /// Whether a list or watch has confirmed access, and no access check was rejected since then.
     pub(super) fn has_access(&self) -> bool {
         self.verified.is_some() && !matches!(self.state, PermissionState::Refused(_))
     }
@@ -242,9 +246,9 @@ impl AccessState {
         InformerAccess { state: self.state.clone(), overruled, is_late, failed }
     }
 
-    /// Returns the verbs that the next access review covers. The review's request contains only the
-    /// first one. By default this is `watch`, because an open watch continues after the permission
-    /// is lost, whereas each list is authorized again.
+    /// Returns the verbs that the next access review covers. The request contains only the first
+    /// verb. By default this is `watch`: the API server authorizes each list again, but an open
+    /// watch continues after the permission is lost.
     pub(super) fn verbs_to_review(&self) -> Vec<Verb> {
         match &self.state {
             PermissionState::Refused(refused) => refused.verbs.clone(),
@@ -279,7 +283,8 @@ impl AccessState {
         let reason = fault.reason();
         let revoked = match &self.state {
             PermissionState::Refused(old) => old.revoked,
-            // If the Roles were deleted together with their namespace, access was not revoked.
+            // Access does not count as revoked if the Roles were deleted together with their
+            // namespace.
             _ if reason == FaultReason::NamespaceNotFound => None,
             PermissionState::Granted { verified_at, .. }
             | PermissionState::Unverified { verified_at, .. } => Some(*verified_at),
@@ -298,13 +303,14 @@ impl AccessState {
     /// Processes an answered review. Returns whether the review requires an access check.
     fn apply_review(&mut self, sent: Instant, refused: Vec<Verb>, wall: Timestamp) -> bool {
         let (allowed, is_contrary) = (refused.is_empty(), self.contradicts(&refused));
-        // An answered review shows that kubewarm has a token again, so a new access check can
-        // succeed.
+        // An answered review shows that kubewarm has a token again. Another access check can
+        // therefore succeed.
         let has_token =
             matches!(&self.state, PermissionState::Refused(old) if is_token_missing(old.reason));
         let is_news =
             has_token || allowed && matches!(self.state, PermissionState::Unverified { .. });
-        // A review changes the state only while access checks have no result.
+        // A review changes the state only while no access check or list has shown whether access
+        // exists.
         let can_stand_in = match self.state {
             PermissionState::Verifying => self.failed.is_some(),
             PermissionState::Granted { is_by_review, .. } => is_by_review,
@@ -336,8 +342,8 @@ impl AccessState {
         }
     }
 
-    /// Compares an access check with the last review. If the two contradict each other, returns the
-    /// time at which a second access check can confirm the contradiction.
+    /// Compares an access check with the last review. If the access check contradicts the review,
+    /// returns the time at which a second access check can confirm the contradiction.
     fn compare_with_review(&mut self, sent: Instant) -> Option<Instant> {
         let contradiction = self.contradiction.take().filter(|it| self.contradicts(&it.refused));
         self.contradiction = contradiction;

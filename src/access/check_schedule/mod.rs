@@ -1,5 +1,5 @@
-//! The permission states of all checked informers, and the schedule of their checks. It performs no
-//! I/O.
+//! The permission states of all checked informers, and the schedule of their checks. This module
+//! performs no I/O.
 
 mod namespace_checks;
 #[cfg(test)]
@@ -29,22 +29,22 @@ use tokio::time::Instant;
 /// Delay between an access check that permitted or rejected list and watch, and the informer's next
 /// access check.
 const DECIDED: Duration = Duration::from_mins(5);
-/// Delay between two access checks while the informer's namespace does not exist. No review shows
-/// that the namespace was created.
+/// Delay between two access checks while the informer's namespace does not exist. Reviews do not
+/// detect that the namespace was created, so only an access check can.
 const ABSENT: Duration = Duration::from_mins(1);
 /// Delay between an access check without a result and the next access check.
 const RETRY: Duration = Duration::from_secs(20);
-/// How long the first access check waits for a declared informer to start.
+/// Delay of the first access check while the declared informer does not run.
 const NO_INFORMER: Duration = Duration::from_secs(1);
-/// How long the first access check waits for a starting informer's first list and watch, which can
-/// replace the check.
+/// Maximum delay of the first access check while the informer's first list and watch are in
+/// progress. If both succeed, the check is not needed.
 const INFORMER: Duration = Duration::from_secs(10);
 
-/// Period of rules reviews. An informer for which rules reviews are incomplete gets an access
-/// review in the same period.
+/// Period of rules reviews. If the rules reviews of an informer are incomplete, the informer gets
+/// access reviews with the same period.
 const REVIEW: Duration = Duration::from_secs(20);
 /// An informer's checks are late if the API server has answered none of them for the review period
-/// plus this time.
+/// plus this duration.
 const LATE: Duration = Duration::from_secs(10);
 
 /// Maximum number of checks in progress, which limits the load on a slow API server.
@@ -52,16 +52,16 @@ const LATE: Duration = Duration::from_secs(10);
 /// The whole process has no rate limit for checks, because additional ServiceAccounts would then
 /// delay the detection of lost access.
 const MAX_IN_FLIGHT: usize = 64;
-/// Maximum number of checks in progress for one namespace, so that one tenant's slow webhook does
-/// not delay other tenants' checks.
+/// Maximum number of checks in progress for one namespace. Slow responses to one tenant's checks
+/// therefore do not delay other tenants' checks.
 const NAMESPACE_MAX_IN_FLIGHT: usize = MAX_IN_FLIGHT / 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckSettings {
     /// Whether a 403 can mean that the informer's namespace was deleted.
     pub namespace_check: NamespaceCheck,
-    /// A namespace whose profiles declare the informer. The checks' requests count against the rate
-    /// limit of this namespace.
+    /// Namespace of one of the profiles that declare the informer. The requests of the checks count
+    /// against this namespace's rate limit.
     pub payer: Arc<str>,
 }
 
@@ -98,7 +98,7 @@ pub(super) enum CheckResult {
 pub(super) struct CheckSchedule {
     scopes: BTreeMap<RulesScope, NamespaceChecks>,
     queue: WorkQueue<CheckJob>,
-    /// Rate limits per namespace, which all other requests for the namespace share.
+    /// Rate limits per namespace, shared by all checks and the informers' own requests.
     buckets: NamespaceBuckets,
     in_flight: KeyedSemaphore<Arc<str>>,
     /// Returns a random number in `0.0..1.0`, from which the delay of each check is computed.
@@ -157,8 +157,8 @@ impl CheckSchedule {
             needed.entry(rules_scope(key)).or_default().insert(resource);
         }
         for (rules_scope, scope) in &mut self.scopes {
-            // An informer for the whole cluster needs its resource in each namespace, so the
-            // resource is no excess there.
+            // An informer for the whole cluster needs its resource in each namespace. A permission
+            // for this resource in one namespace is therefore no excess.
             let across = (rules_scope.0.clone(), None);
             let both = [rules_scope, &across].into_iter();
             let all = both.filter_map(|it| needed.get(it)).flatten().cloned().collect();
@@ -173,7 +173,7 @@ impl CheckSchedule {
     /// [`CheckSchedule::record_result`] and hold the check's permit until then.
     ///
     /// Urgent access checks start first. Checks of informers without access start last, because a
-    /// planned profile can declare thousands of such informers.
+    /// profile in mode `Plan` can declare thousands of such informers.
     ///
     /// # Cost
     ///
@@ -208,8 +208,8 @@ impl CheckSchedule {
             let permit = self.in_flight.try_acquire(payer);
             let permit = permit.filter(|_| self.buckets.try_take(payer, cost, now).is_ok());
             if permit.is_none() {
-                // No further check of this namespace starts now. Otherwise cheaper checks could
-                // permanently delay an access check, which costs two requests.
+                // No further check of this namespace starts in this call. Otherwise cheaper checks
+                // could permanently delay an access check, which costs two requests.
                 full.insert(Arc::clone(payer));
             }
             permit
@@ -224,7 +224,6 @@ impl CheckSchedule {
         begun
     }
 
-    /// Whether a 403 can mean that the informer's namespace was deleted.
     pub(super) fn namespace_check(&self, key: &InformerKey) -> NamespaceCheck {
         find_informer(&self.scopes, key)
             .map_or(NamespaceCheck::Known, |informer| informer.settings.namespace_check)
@@ -278,7 +277,8 @@ impl CheckSchedule {
         let period = match (job, &input) {
             (CheckJob::AccessCheck(_), AccessSignal::Refused { fault, .. }) => {
                 if *namespace_check == NamespaceCheck::Ask {
-                    // After the 403, the access check sent one more request: it read the namespace.
+                    // After the 403, the access check sent a third request, which read the
+                    // namespace. This request counts against the rate limit too.
                     self.buckets.charge(payer, 1, now);
                 }
                 if fault.reason() == FaultReason::NamespaceNotFound { ABSENT } else { DECIDED }
@@ -293,8 +293,8 @@ impl CheckSchedule {
         informer.apply_signal(input, key, &mut self.queue, now, wall);
     }
 
-    /// Applies the reports of the informers' own requests and the passage of time to the permission
-    /// states. Returns the informers to block or unblock.
+    /// Updates the permission states from the reports of the informers' own requests and from the
+    /// time that has passed. Returns the informers to block or unblock.
     pub(super) fn update(
         &mut self,
         own: impl Fn(&InformerKey) -> Option<ListWatchAccess>,

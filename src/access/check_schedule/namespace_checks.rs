@@ -79,7 +79,8 @@ impl CheckSchedule {
                 let is_over = had_failed && !is_token_missing(fault.reason())
                     || fault.reason() == FaultReason::TooLarge;
                 // Incomplete rules make the schedule send an access review for each informer. The
-                // known rules stay, and with them the known excess permissions.
+                // rules of the last successful review stay, because the excess permissions come
+                // from these rules.
                 let known = || scope.rules.clone().map(|known| known.rules).unwrap_or_default();
                 is_over.then(known).map(incomplete)
             }
@@ -122,7 +123,8 @@ impl NamespaceChecks {
         self.rules.as_ref().map(|rules| rules.completeness)
     }
 
-    /// Whether an informer of this scope has access that it can lose, or the rules are unknown.
+    /// Whether an informer of this scope has access that it can lose, or whether the rules are
+    /// unknown.
     pub(super) fn has_access(&self) -> bool {
         self.rules.is_none() || self.informers.values().any(|informer| informer.access.has_access())
     }
@@ -143,8 +145,8 @@ impl InformerCheck {
         }
     }
 
-    /// Applies a signal to the informer's state. Moves the informer's next access check to an
-    /// earlier time if the state requires this.
+    /// Applies a signal to the informer's state. If the new state requires an access check, the
+    /// informer's next access check runs earlier.
     pub(super) fn apply_signal(
         &mut self,
         input: AccessSignal,

@@ -102,7 +102,7 @@ fn read(path: &Path) -> Result<String, CommandError> {
 }
 
 /// Returns the certificates in a PEM text, without keys and comments. Returns `None` if the text contains no
-/// certificate, or if one is not base64.
+/// certificate, or if a certificate is not valid base64.
 fn certificates(text: &str) -> Option<String> {
     let mut found = String::new();
     let mut rest = text;

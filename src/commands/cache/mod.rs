@@ -136,8 +136,8 @@ fn cluster(args: &CacheArgs, profile: Option<&ProfileRef>, authority: String) ->
     };
     let path =
         profile.map_or_else(String::new, |of| format!("/profiles/{}/{}", of.namespace, of.name));
-    // Only a certificate from the Secret certainly contains the Service's name. A certificate from a file can have any
-    // name.
+    // Only a certificate from the Secret certainly contains the Service's name. A certificate from a file can contain
+    // any name.
     let is_of_secret = args.cache_certificate_authority.is_none();
     let is_forward = args.cache_server.as_ref().is_some_and(is_this_host) && is_of_secret;
     let name = args.cache_tls_server_name.clone().or_else(|| is_forward.then_some(service));
@@ -180,7 +180,8 @@ fn document(cluster: Cluster, CurrentContext { user, namespace }: CurrentContext
     }
 }
 
-/// Encodes `text` in standard base64. `ByteString` uses the encoding of Kubernetes for bytes in JSON.
+/// Encodes `text` in standard base64. Kubernetes encodes bytes in JSON the same way, so `ByteString` contains the
+/// needed encoder.
 fn base64(text: String) -> String {
     match serde_json::to_value(ByteString(text.into_bytes())) {
         Ok(serde_json::Value::String(text)) => text,

@@ -75,8 +75,8 @@ fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
     }
 }
 
-/// Returns the path of the first difference between two versions of a CRD, such as ` schema properties spec`. Another
-/// order of a list is also a difference.
+/// Returns the path of the first difference between two versions of a CRD, such as ` schema properties spec`. A
+/// different order of list items is also a difference.
 fn difference(ours: &Value, theirs: &Value) -> Option<String> {
     let change = json_patch::diff(ours, theirs).0.into_iter().next()?;
     Some(change.path().to_string().replace('/', " "))

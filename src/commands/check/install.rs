@@ -10,8 +10,8 @@ use kubewarm_api::{manifests, model::RequestFault};
 use kubewarm_client::{ApiResponse, dry_run, is_allowed};
 use serde_json::Value;
 
-/// Returns a row for each object of the installation, from a dry run, and a row for the Deployment, from an access
-/// review.
+/// Returns a row for each object of the installation. The result for the Deployment comes from an access review, all
+/// other results come from dry runs.
 pub(super) async fn permitted(
     client: &Client,
     args: &OperatorArgs,
@@ -95,8 +95,8 @@ fn of_object(
                 let found = format!("you may not create {name}: {}", answer.fault());
                 Ok(ReportRow::bad(found).next(remedy(text(object, "/kind"), program)))
             }
-            // The API server checks permissions before it looks up the namespace. So this 404 means that the user may
-            // create the object.
+            // The API server checks permissions before it looks up the namespace. A 404 for the namespace therefore
+            // means that the user may create the object.
             404 if status["details"]["kind"] == "namespaces" => {
                 Ok(ReportRow::good(format!("you may create {name}")))
             }

@@ -155,7 +155,7 @@ async fn all(
         return Err(source.not_found());
     }
     names.extend(found.iter().map(object_name));
-    // If kubewarm could not list the other namespaces, an empty list does not mean that there are no profiles.
+    // If the user can list the profiles of only one namespace, an empty list does not mean that no profile exists.
     if !found.is_empty() || rows.is_empty() {
         rows.extend(profiles::of_profiles(&found, program(), now));
     }

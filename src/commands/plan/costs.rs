@@ -52,7 +52,7 @@ pub(super) struct ProfilePlan {
 }
 
 impl PlanCosts {
-    /// Combines the numbers of a sample with the number of missing permissions.
+    /// Returns the costs in `figures`, the estimate from a sample, together with the number of missing permissions.
     pub(super) fn of(figures: &CostEstimate, missing: CostAmount) -> Self {
         let amount = |number| Some((number, figures.certainty));
         Self {

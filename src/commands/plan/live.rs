@@ -38,7 +38,7 @@ const REVIEWS: usize = 512;
 /// Maximum number of rows that name missing permissions.
 const MAX_NAMED: usize = 16;
 
-/// Returns the user's own client for every identity. So a sample contains only objects that the user can read.
+/// Returns the user's own client for every identity. A sample therefore contains only objects that the user can read.
 struct SingleClientProvider(Arc<Client>);
 
 impl ClientProvider for SingleClientProvider {

@@ -52,8 +52,8 @@ pub struct PlanArgs {
 
 /// Prints the estimated costs of a profile in the cluster, or of the profiles in a file.
 ///
-/// Without `--live`, it estimates a file without a cluster, and takes the estimate of a profile in mode Plan from the
-/// profile's status. In all other cases it samples the cluster.
+/// Without `--live`, a file is estimated without a cluster, and for a profile in mode Plan the status contains the
+/// estimate. In all other cases the command samples the cluster.
 ///
 /// # Errors
 ///

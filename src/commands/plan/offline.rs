@@ -36,7 +36,8 @@ pub(super) fn outlook(
             (Some((count, PlanCertainty::Estimate)), Some((count, PlanCertainty::LowerBound)));
         let costs = PlanCosts { informers, requests, ..PlanCosts::default() };
         outlook.targets.push((Arc::clone(&target.name), costs));
-        // Two targets share an informer if these fields and the extent are equal.
+        // Two targets share an informer if these fields and the `extent` (one namespace or the whole cluster) are
+        // equal.
         let ValidatedTarget { of, version, labels, fields, projection, secret_data, .. } = target;
         let informer = |extent| (of, version, labels, fields, projection, secret_data, extent);
         all.extend(extents.into_iter().map(informer));
@@ -71,7 +72,7 @@ pub(super) fn outlook(
 
 /// Returns the number of permissions that the profile needs, one per verb, resource and namespace.
 fn needed(profile: &ValidatedProfile, home: &OperatorScope) -> Result<usize, CommandErrorSource> {
-    // Every subject gives the same number of permissions.
+    // The number of permissions does not depend on the subject, so the subject can be any user.
     let subject = Subject::User("user".into());
     let access = ProfilePermissions::of_profile(
         profile,

@@ -63,18 +63,19 @@ pub(super) enum RowMark {
     Good,
     /// A remark without a failure.
     Note,
-    /// A check that kubewarm could not run, such as without a permission.
+    /// A check that kubewarm could not run, for instance because of a missing permission.
     Unseen,
     Bad,
     /// A subject gains a permission.
     Gains,
     /// A subject loses a permission.
     Loses,
-    /// A subject keeps a permission that the profile does not need.
+    /// Marks a permission that a subject keeps although the profile does not need it.
     Keeps,
 }
 
-/// A column of a row, a `key=value` pair for programs, or both.
+/// A fact about the object of a row. It appears as a column for people, as a `key=value` pair for programs, or as
+/// both.
 #[derive(Clone, Debug)]
 pub(super) struct ReportFact {
     tone: TextTone,
@@ -158,7 +159,7 @@ impl ReportRow {
         Self::marked(RowMark::Unseen, format!("not checked: {what}: {fault}"))
     }
 
-    /// Returns the row in `found`, or for a fault the row of [`Self::unseen`].
+    /// Returns the row in `found`. If `found` is a fault, returns the row that [`Self::unseen`] creates.
     pub(super) fn or_unseen(found: Result<Self, RequestFault>, what: &str) -> Self {
         found.unwrap_or_else(|fault| Self::unseen(what, &fault))
     }

@@ -16,8 +16,8 @@ use std::{collections::BTreeMap, sync::Arc};
 /// Maximum number of profiles in one namespace that are stored with their specs. The same number of
 /// further profiles can be stored without specs.
 pub(super) const NAMESPACE_PROFILES: u64 = 100;
-/// Maximum size of the stored specs of one namespace as JSON, in MiB. A usual spec has a few KiB;
-/// this limits specs that name thousands of namespaces.
+/// Maximum size of the stored specs of one namespace as JSON, in MiB. The limit stops specs that
+/// name thousands of namespaces; a usual spec has a few KiB.
 pub(super) const NAMESPACE_MEBIBYTES: u64 = 4;
 /// Maximum number of profiles that are stored with their specs, counted over all namespaces except
 /// the operator namespace.
@@ -34,11 +34,11 @@ const MAX_STATUS: usize = 512 << 10;
 /// Counts the specs in the stores of profiles, and the last valid specs that still run after an
 /// invalid edit.
 ///
-/// Clones share one counter. Outside of the operator namespace, it counts at most 10,000 profiles
-/// with specs and 10,000 profiles without.
+/// Clones share one counter. Outside of the operator namespace, the counter admits at most 10,000
+/// profiles with specs and 10,000 profiles without specs.
 ///
-/// The operator namespace has no limit, because users who can create profiles there are trusted
-/// like the operator.
+/// The operator namespace has no limit, because users who can create profiles in the operator
+/// namespace are trusted like the operator.
 #[derive(Clone, Debug)]
 pub struct ProfileAdmission {
     operator_namespace: Arc<str>,
@@ -204,8 +204,8 @@ impl ProfileAdmission {
         self.counter.lock().note_freed();
     }
 
-    /// Returns whether a spec was freed since a profile was left out, so that a relist can store an
-    /// omitted spec. The next call returns `false` unless this happens again.
+    /// Returns whether a spec was freed after a profile had been stored without its spec. A relist
+    /// can then store the omitted spec. The next call returns `false` unless this happens again.
     pub(super) fn take_freed(&self) -> bool {
         let mut counter = self.counter.lock();
         let has_freed = std::mem::take(&mut counter.has_freed);
@@ -214,10 +214,10 @@ impl ProfileAdmission {
     }
 }
 
-/// Writes the profiles of one informer to its store, as far as the counter admits them.
+/// Writes the profiles of one informer to its store, if the counter admits them.
 ///
-/// The sink stores a left-out profile without its resource version, so that the next list counts
-/// and stores the profile again.
+/// A profile that is stored without its spec also has no resource version in the store. The next
+/// list therefore counts and stores this profile again.
 pub(crate) struct ProfileSink {
     admission: ProfileAdmission,
     store: StoreWriter,

@@ -129,8 +129,8 @@ fn the_101st_profile_of_a_namespace_is_left_out() {
     let mut scene = AdmissionFixture::new();
     scene.list("a", 0..101);
     assert_eq!(scene.left_out(), ["a/p100"]);
-    // After a change of an admitted profile, and with profiles in other namespaces, no further
-    // profile is left out.
+    // The admitted profile `a/p007` changes, and other namespaces get profiles. The store still
+    // omits the spec of only one profile.
     scene.put("a", 7, 50);
     for namespace in ["b", "home"] {
         scene.put(namespace, 200, 1);
@@ -150,8 +150,8 @@ fn profiles_beyond_four_mebibytes_of_specs_are_left_out() {
     }
     scene.put("a", 4, 1);
     assert_eq!(scene.left_out(), ["a/p004"]);
-    // A profile that grows beyond the limit is left out, and its former bytes become available to
-    // other profiles.
+    // A profile that grows beyond the limit is stored without its spec. The bytes of its former
+    // spec become available to other profiles.
     scene.put("a", 3, 1 << 20);
     assert_eq!(scene.left_out(), ["a/p003", "a/p004"]);
     scene.put("a", 4, 1);
@@ -172,8 +172,8 @@ fn a_left_out_profile_is_admitted_by_a_relist_after_others_are_deleted() {
     assert!(!scene.admission.take_freed(), "once");
     scene.list("a", (0..102).filter(|at| *at != 7));
     assert_eq!(scene.left_out(), ["a/p101"]);
-    // A spec freed in another namespace causes a relist too, because the limit for all namespaces
-    // can have left the profile out.
+    // A spec freed in another namespace causes a relist too, because the omitted spec can have
+    // exceeded the limit for all namespaces.
     scene.put("b", 0, 1);
     scene.remove("b", 0);
     assert!(scene.admission.take_freed());

@@ -1,4 +1,4 @@
-//! The controller's loop: when the controller reconciles, and how it applies the result.
+//! The controller's loop: it decides when to reconcile, and applies the result.
 
 #[cfg(test)]
 mod tests;
@@ -136,8 +136,8 @@ impl Controller {
 
     /// Starts and stops informers to match the profiles, and publishes the declarations.
     ///
-    /// Running informers do not change before the first list of profiles, and during a relist of
-    /// the profiles after an etcd restore.
+    /// Running informers do not change while the list of profiles is incomplete, for instance
+    /// during a relist after an etcd restore.
     pub fn reconcile(&mut self) {
         self.relist_left_out_profiles();
         let served = self.sources.discovery.served().borrow().clone();
@@ -182,8 +182,8 @@ impl Controller {
         }
     }
 
-    /// Relists the profiles if a spec was freed after the limits had left out the spec of another
-    /// profile.
+    /// Relists the profiles if a spec was freed after the limits had prevented the storage of
+    /// another profile's spec.
     fn relist_left_out_profiles(&mut self) {
         let is_early = self.last_readmission.is_some_and(|at| at.elapsed() < READMIT);
         if !is_early && self.sources.admission.take_freed() {
@@ -194,7 +194,7 @@ impl Controller {
         }
     }
 
-    /// Returns every profile. Returns `None` until the first list of each `own` informer has
+    /// Returns every profile. Returns `None` until the first list of each informer of profiles has
     /// succeeded or failed, and at least one has succeeded.
     ///
     /// A namespace whose profiles cannot be listed delays the other namespaces only until its first

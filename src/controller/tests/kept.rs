@@ -1,4 +1,5 @@
-//! Tests of the limits for last valid specs of profiles that were edited to invalid ones.
+//! Tests of the limits for last valid specs, which still run after an invalid edit of their
+//! profile.
 
 use super::{Tables, desired, profile, reconciler, run, targets};
 use crate::controller::{profile_parser::ClusterProfile, reconcile::ReconcileResult};

@@ -49,8 +49,8 @@ struct Tables {
     faults: BTreeMap<InformerKey, FaultReason>,
     lost: BTreeSet<InformerKey>,
     names: Vec<&'static str>,
-    /// If true, the store of namespaces is empty, as if it was purged after the reports were
-    /// created.
+    /// If true, the store of namespaces is empty, as if kubewarm had purged the store after the
+    /// reports were created.
     are_emptied: bool,
     gauges: Mutex<BTreeMap<InformerKey, Arc<UsageMeter>>>,
 }
@@ -172,7 +172,7 @@ fn reconciler_within(limits: OperatorLimits) -> Reconciler {
     Reconciler::new(scope, limits, ListPolicy::default(), admission)
 }
 
-/// The default limits with these memory limits in addition.
+/// Returns the default limits with these memory limits in addition.
 fn memory_limits(bytes: Option<u64>, namespace_bytes: Option<u64>) -> OperatorLimits {
     OperatorLimits { bytes, namespace_bytes, ..OperatorLimits::default() }
 }

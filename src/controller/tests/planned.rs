@@ -1,4 +1,4 @@
-//! Tests of planned profiles together with their forecasts.
+//! Tests of profiles in mode `Plan`, together with their forecasts.
 
 use super::*;
 use crate::forecast::{self, CostSurveyor, Forecaster, REQUEST_PAUSE};

@@ -24,8 +24,8 @@ fn scopes_that_need_a_cluster_role_are_refused_by_name() {
         assert!(refusal.message.contains(kind) && refusal.message.contains("use type Namespaces"));
         // For a refused namespace selector, no informer watches namespaces.
         assert!(desired(&found).is_empty(), "{scope}");
-        // A tenant's profile may not use this scope even with a ClusterRole, so this reason has
-        // precedence.
+        // Even with a ClusterRole, a tenant's profile may not use this scope. The refusal therefore
+        // names this reason, and not the missing ClusterRole.
         let reason = refused(&outcome("a", &scope)).reason;
         assert_eq!(reason, RefusalReason::CrossNamespaceNotAllowed, "{scope}");
     }

@@ -1,7 +1,8 @@
-//! Keeps the forecasts of all planned profiles up to date.
+//! Keeps the forecasts of all profiles in mode `Plan` up to date.
 //!
-//! The forecaster computes a profile's forecast when the profile is planned or edited, and then
-//! every 10 minutes. It also computes a forecast soon after an informer without access gets access.
+//! The forecaster computes a profile's forecast when the profile enters the mode or is edited, and
+//! then every 10 minutes. It also computes a forecast soon after an informer without access gets
+//! access.
 
 #[cfg(test)]
 mod tests;
@@ -25,10 +26,10 @@ use tokio_util::sync::CancellationToken;
 
 /// Interval between two forecasts of one profile.
 const HOLDS: Duration = Duration::from_mins(10);
-/// Delay before the next survey if the declared informers do not match the namespaces that a
-/// selector matches. The controller declares other informers within this time.
+/// Delay before the next survey of a profile, if its declared informers are not in the namespaces
+/// that its selectors match. Within this delay the controller declares the matching informers.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Minimum interval between two forecasts of one profile if the second one starts because an
+/// Minimum interval between two forecasts of one profile if the second forecast starts because an
 /// informer got access.
 const REGRANTED: Duration = Duration::from_secs(15);
 /// Interval at which the forecaster starts due forecasts.
@@ -41,14 +42,14 @@ const NAMESPACE_AT_ONCE: usize = 1;
 /// forecasts to 20 requests a second, and to 5 for one namespace.
 pub const REQUEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Receives planned profiles and returns their forecasts. Clones share one state.
+/// Receives the profiles in mode `Plan` and returns their forecasts. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Forecaster {
     state: Arc<Mutex<ForecastState>>,
     changed: watch::Sender<()>,
 }
 
-/// The planned profiles with their forecasts, and the namespaces that their selectors match.
+/// The profiles in mode `Plan` with their forecasts, and the namespaces that their selectors match.
 #[derive(Debug)]
 struct ForecastState {
     entries: BTreeMap<ProfileRef, ForecastEntry>,
@@ -74,7 +75,7 @@ impl Default for ForecastState {
 }
 
 impl Forecaster {
-    /// Replaces the set of planned profiles. Drops the forecasts of profiles that are not in
+    /// Replaces the set of profiles in mode `Plan`. Drops the forecasts of profiles that are not in
     /// `planned`.
     pub fn set_planned(&self, planned: impl IntoIterator<Item = Arc<DeclaredProfile>>) {
         let mut state = self.state.lock();
@@ -120,7 +121,8 @@ impl Forecaster {
         self.state.lock().names.get(selector).cloned()
     }
 
-    /// Returns a receiver that is notified when a forecast or the namespaces of a selector are new.
+    /// Returns a receiver that is notified about each new forecast, and about new namespaces of a
+    /// selector.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
@@ -230,8 +232,8 @@ async fn survey_planned(
     for target in &profile.targets {
         let Some(selector) = &target.namespaces else { continue };
         if !listed.contains_key(&selector.key) {
-            // Errors are ignored here, because the survey sends the same request again and reports
-            // its error.
+            // An error is ignored in this loop, because the survey sends the same request again and
+            // then reports the error.
             let Ok(names) = surveyor.names(&selector.key, &mut survey).await else { continue };
             forecasts.set_names(&selector.key, names.clone());
             listed.insert(&selector.key, names);
@@ -243,7 +245,8 @@ async fn survey_planned(
             .iter()
             .filter_map(|informer| informer.key.extent.namespace())
             .collect();
-        // A refused target declares no informers even if namespaces match, so it is not compared.
+        // A refused target declares no informers even if namespaces match, so its informers are not
+        // compared with the namespaces.
         is_current &= declared == matched || !is_accepted(target);
     }
     if !is_current {

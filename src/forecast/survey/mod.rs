@@ -175,7 +175,8 @@ impl CostSurveyor {
                 found.insert(spec.key.clone(), self.informer(spec, &mut survey).await);
             }
         }
-        // The measurement trains compression dictionaries, which would block an async thread.
+        // Measuring the sample trains compression dictionaries. It would block an async thread, so
+        // it runs on a blocking thread.
         let sample = survey.sample;
         let weights = tokio::task::spawn_blocking(move || sample.measure()).await;
         forecast(profile, &found, &weights.unwrap_or_default())

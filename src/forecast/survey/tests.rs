@@ -6,7 +6,8 @@ use kubewarm_api::model::InformerScope;
 use std::{convert::Infallible, sync::atomic::AtomicU32, sync::atomic::Ordering};
 use tower::service_fn;
 
-/// An API server whose lists contain these items. It counts its requests.
+/// A fake API server whose lists contain the items in the first field. The second field counts its
+/// requests.
 struct Holding(&'static str, Arc<AtomicU32>);
 
 impl ClientProvider for Holding {

@@ -105,10 +105,10 @@ impl AdminListener {
         ended.map_err(ServeError::of(ENDED))
     }
 
-    /// Starts the server. It is a function apart from [`Self::serve`], because the server builder
-    /// is not `Send`.
+    /// Starts the server. It is not part of [`Self::serve`], because that future must be `Send` and
+    /// the server builder is not `Send`.
     ///
-    /// It builds the server from actix's parts, because actix-web's own TLS server also offers
+    /// This function combines parts of actix, because actix-web's own TLS server also offers
     /// HTTP/2.
     fn start(self, admin: Arc<AdminState>, tls: Option<&ServerConfig>) -> io::Result<Server> {
         let exposition = Arc::new(CachedExposition::default());

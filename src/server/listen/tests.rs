@@ -166,8 +166,9 @@ async fn requests_without_their_bodies_do_not_block_probes() {
     .await;
 }
 
-/// Returns what a client receives of a 20 MB response, which is larger than all socket buffers. The
-/// client starts to read after `pause`, and the server closes the connection after `most`.
+/// Returns the part of a 20 MB response that a client receives. The response is larger than all
+/// socket buffers. The client starts to read after `pause`, and the server closes the connection
+/// after `most`.
 async fn much(pause: Duration, most: Duration) -> String {
     let informers = Box::new(|| vec![snapshot(key("pods", &"n".repeat(1_000)), synced()); 10_000]);
     let admin = Arc::new(AdminState { informers, ..Arc::into_inner(admin()).unwrap() });

@@ -37,8 +37,8 @@ pub struct Reference {
 }
 
 /// The reasons of two Events about a condition. kubewarm sends a warning with the first reason when
-/// the condition gets its reason. kubewarm sends an Event with the second reason when the condition
-/// becomes true again.
+/// the condition gets the `reason` of its [`ReasonRow`]. kubewarm sends an Event with the second
+/// reason when the condition becomes true again.
 type Events = (&'static str, Option<&'static str>);
 
 /// One reason that a condition can have, with its explanation and its Events.
@@ -148,7 +148,7 @@ pub(super) fn has_row(condition: &str, status: &str, reason: ConditionReason) ->
     rows().any(|it| row(it) && it.reason == reason)
 }
 
-/// Returns the reasons of the Events that a condition with this reason sends.
+/// Returns the reasons of the Events that kubewarm sends about a condition with this reason.
 pub(super) fn events(condition: &str, reason: &str) -> Option<Events> {
     rows().nth(rank(condition, reason)?)?.events
 }

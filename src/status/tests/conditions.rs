@@ -311,7 +311,8 @@ fn omitted_manifests_are_replaced_by_a_command_in_accepted() {
         assert_eq!(accepted.status, "True");
         accepted.message.clone()
     };
-    // The profile needs no elevated permissions, so the status does not miss `manifestsElevated`.
+    // The profile needs no elevated permissions, so an absent `manifestsElevated` does not mean
+    // that manifests are missing.
     let complete = AccessStatus { manifests: Some("kind: Role".into()), ..AccessStatus::default() };
     assert!(!message(&complete).contains("warm rbac"));
     let advice = message(&AccessStatus::default());

@@ -31,7 +31,8 @@ pub(in crate::status) struct World {
 }
 
 impl World {
-    /// Returns a world without running informers, 100 seconds after the start of the process.
+    /// Returns a `World` without running informers. Its current time is 100 seconds after the start
+    /// of the process.
     pub(in crate::status) fn new() -> Self {
         let process_start = Instant::now();
         let clock = ClockReading {
@@ -149,7 +150,8 @@ pub(super) fn spec(key: &InformerKey) -> InformerSpec {
     InformerSpec::new(key.clone(), ProfileRef { namespace: "shop".into(), name: "checkout".into() })
 }
 
-/// Returns a resolved, required target with these `informers`, which do not serve it yet.
+/// Returns a resolved, required target with these `informers`. None of the informers serves the
+/// target yet.
 pub(super) fn target(name: &str, informers: &[InformerKey]) -> DeclaredTarget {
     let resource = informers.first().map_or_else(|| pods("x").resource, |key| key.resource.clone());
     DeclaredTarget {

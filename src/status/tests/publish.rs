@@ -42,7 +42,7 @@ impl Warm {
         let names = (0..profiles).map(|number| format!("p{number}"));
         let all: Vec<_> = names.map(|name| observed(named(&name, "u"), None)).collect();
         move |reporter, leads, clock| {
-            // `advance` moves the clock at the first poll.
+            // One poll of `advance` already moves the clock, so the test drops the future.
             let _rest = advance(cost).now_or_never();
             let informers =
                 |key: &InformerKey| world.informers.get(key).cloned().unwrap_or_default();
@@ -126,8 +126,8 @@ async fn a_hanging_write_times_out_and_is_repeated_and_only_a_leader_writes() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_suspended_before_its_writes_sends_none_of_them() {
     let (server, asked) = (Hanging::default(), AtomicUsize::new(0));
-    // The function returns true only for its first call, as if the lease expired after the first
-    // computation.
+    // `is_leader` returns true only for its first call, as if the lease expired after the first
+    // computation of statuses.
     let is_leader = move || asked.fetch_add(1, Ordering::Relaxed) == 0;
     let (world, stop) = (one_profile(), CancellationToken::new());
     let task = tokio::spawn(run(
@@ -152,7 +152,8 @@ async fn a_slow_computation_does_not_delay_writes() {
     let start = Instant::now();
     let task =
         tokio::spawn(run(world.into_round(), |_| {}, server.sink(), || true, start, stop.clone()));
-    // The next computation of statuses would start ten seconds after the first one.
+    // The next computation of statuses would start ten seconds after the first computation, so it
+    // does not run within these five seconds.
     sleep(Duration::from_secs(5)).await;
     assert_eq!(server.begun.lock().len(), 41);
     stop.cancel();

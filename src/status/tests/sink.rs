@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{convert::Infallible, sync::Arc};
 
-/// An API server that answers the first request with one status code and later requests with
-/// another one. It records the requests.
+/// A fake API server that answers the first request with one status code, and all later requests
+/// with another status code. It records the requests.
 #[derive(Clone, Default)]
 struct Server {
     requests: Arc<Mutex<Vec<ReceivedRequest>>>,

@@ -40,8 +40,8 @@ fn only_a_real_request_confirms_access() {
     scene.pass(20);
     scene.review(true);
     assert!(scene.lapses(), "reviews alone do not keep access");
-    // A permitting review does not unblock the informer. It triggers an access check, and that can
-    // unblock the informer.
+    // A review with a positive result does not unblock the informer. The review triggers an access
+    // check, and the success of that check unblocks the informer.
     assert_eq!(scene.review(true), Some(0));
     assert_eq!(scene.check(THROTTLED, THROTTLED), None);
     assert!(scene.is_unverified());
@@ -55,8 +55,9 @@ fn an_unverified_informer_needs_two_refusals_to_lose_access() {
     let verified_at = scene.wall;
     scene.pass(600);
     assert!(scene.lapses());
-    // One rejection is not enough for a blocked informer either, because an API server that has
-    // just started rejects all requests.
+    // An `Unverified` informer also needs two rejected access checks before it counts as refused.
+    // One rejection is not enough, because an API server that has just started rejects all
+    // requests.
     scene.lose(FaultReason::Forbidden);
     assert_eq!(scene.refused().revoked, Some(verified_at));
     scene.pass(6_000);
@@ -152,7 +153,7 @@ fn a_sign_of_lost_access_shortens_the_time_to_confirm_it_to_30_seconds() {
         scene.pass(1);
         assert!(scene.lapses(), "{what}");
 
-        // After a permitted request, the sign no longer counts.
+        // After a permitted request, the earlier sign of lost access no longer counts.
         let mut scene = AccessStateFixture::verified();
         scene.pass(20);
         give_sign(&mut scene);

@@ -20,7 +20,7 @@ impl AccessStateFixture {
         Self { access: AccessState::new(now), now, wall: Timestamp::UNIX_EPOCH }
     }
 
-    /// Returns a scene with an access check that was permitted at the current time.
+    /// Returns the fixture after an access check that the API server permitted at the current time.
     fn verified() -> Self {
         let mut scene = Self::new();
         assert_eq!(scene.check(ALLOWED, ALLOWED), None);
@@ -200,12 +200,12 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     scene.pass(300);
     scene.lose(FaultReason::Forbidden);
     assert_eq!(scene.refused().revoked, Some(verified_at));
-    // If the Roles were deleted together with their namespace, access was not revoked.
+    // Access does not count as revoked if the Roles were deleted together with their namespace.
     let mut scene = AccessStateFixture::verified();
     scene.lose(FaultReason::NamespaceNotFound);
     assert_eq!(scene.refused().revoked, None);
     // An informer without an access check, but with a permitted list, also loses access only after
-    // two rejections.
+    // two rejected access checks.
     let mut scene = AccessStateFixture::new();
     scene.informer(true);
     scene.pass(1);
@@ -227,7 +227,8 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     assert!(matches!(scene.state(), PermissionState::Granted { .. }));
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.refused();
-    // After a permitted request, the first rejection no longer counts.
+    // After a permitted request, the next rejected access check is again the first of the two that
+    // mean lost access.
     let mut scene = AccessStateFixture::verified();
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.pass(3);
@@ -279,16 +280,16 @@ fn a_wrong_review_is_reported_and_triggers_no_more_checks() {
     for wrong in [true, false] {
         let truth = if wrong { FORBIDDEN } else { ALLOWED };
         let mut scene = AccessStateFixture::new();
-        // The review was sent before the first access check and can have been right at that time,
-        // so it is no contradiction.
+        // The review was sent before the first access check. The review's result can have been
+        // correct at that time, so the review does not contradict the access check.
         scene.review(wrong);
         scene.pass(1);
         assert_eq!((scene.check(truth, truth), scene.overruled()), (None, None));
         scene.pass(20);
         assert_eq!(scene.review(wrong), Some(0));
         scene.pass(1);
-        // The access check can have reached an API server that lags behind, so one contradiction is
-        // not enough.
+        // An API server that lags behind can have answered the access check. One contradicting
+        // access check is therefore not enough.
         assert_eq!((scene.check(truth, truth), scene.overruled()), (Some(10), None));
         scene.pass(9);
         assert_eq!(scene.review(wrong), None, "a check for this review is already scheduled");
@@ -317,7 +318,7 @@ fn one_lagging_server_does_not_discredit_a_review() {
     scene.pass(20);
     assert_eq!(scene.review(false), Some(0));
     scene.pass(1);
-    // The access check reached an API server that lags behind.
+    // An API server that lags behind answered the access check.
     assert_eq!(scene.check(ALLOWED, ALLOWED), Some(10));
     scene.pass(10);
     scene.lose(FaultReason::Forbidden);

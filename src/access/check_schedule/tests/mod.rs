@@ -35,7 +35,7 @@ fn wanted(key: InformerKey) -> (InformerKey, CheckSettings) {
     (key, CheckSettings { namespace_check: NamespaceCheck::Known, payer })
 }
 
-/// A cluster that permits `list` and `watch` of these kinds, and records every request with its
+/// A fake cluster that permits `list` and `watch` of `kinds`, and records every request with its
 /// time.
 struct Cluster {
     kinds: Vec<String>,
@@ -140,7 +140,7 @@ impl Cluster {
     }
 }
 
-/// Applies the passage of time to the schedule, without running informers.
+/// Updates the schedule to the time `now`, as if no informer runs.
 fn advance(schedule: &mut CheckSchedule, now: Instant) {
     assert!(schedule.update(|_| None, MAX_ACCESS_AGE, now, Timestamp::UNIX_EPOCH).is_empty());
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// An informer that has sent no request yet.
+/// Report of an informer that has sent no request yet.
 const STARTING: ListWatchAccess = ListWatchAccess {
     refused_since: None,
     verified_at: None,
@@ -35,7 +35,7 @@ async fn the_informers_first_list_and_watch_are_its_first_access_check() {
     assert!(tries(Some(allowed), 150));
     assert!(!tries(Some(STARTING), 9));
     assert!(tries(Some(STARTING), 10), "the access check does not wait longer for a slow list");
-    // Without a running informer, for instance for a planned profile, the access check runs after a
+    // Without a running informer, for instance in mode `Plan`, the access check runs after a
     // second.
     assert!(!tries(None, 0) && tries(None, 1));
     // A streaming list uses the verb `watch` and does not confirm `list`, so the access check runs

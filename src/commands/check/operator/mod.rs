@@ -92,8 +92,8 @@ async fn leader(client: &Client, namespace: &str, now: Timestamp) -> ReportRow {
     ReportRow::or_unseen(found, "who leads")
 }
 
-/// Returns a row for each permission that the operator's roles contain and that access reviews deny to the operator's
-/// ServiceAccount, or one row if the ServiceAccount has all permissions.
+/// Returns a row for each permission that the operator's roles contain but access reviews deny to the operator's
+/// ServiceAccount. If the ServiceAccount has all permissions, returns one row.
 async fn rights(
     client: &Client,
     settings: &OperatorSettings,
@@ -223,8 +223,8 @@ fn of_lease(lease: &Lease, now: Timestamp, look: String) -> ReportRow {
     ReportRow::good(format!("{holder} leads, and said so {ago} ago"))
 }
 
-/// Returns the time in the `Date` header of the response, because the clock of the user's machine can differ from the
-/// API server's.
+/// Returns the time in the `Date` header of the response. The clock of the user's machine can differ from the API
+/// server's clock.
 fn server_time(answer: &ApiResponse) -> Option<Timestamp> {
     let text = answer.headers.get(DATE)?.to_str().ok()?;
     httpdate::parse_http_date(text).ok()?.try_into().ok()

@@ -22,7 +22,8 @@ fn an_expired_lease_has_no_leader() {
     assert_eq!(mark(&lease("a", "2026-03-01T11:59:44Z")), RowMark::Bad);
     assert_eq!(mark(&lease("", "2026-03-01T11:59:59Z")), RowMark::Bad);
     assert_eq!(mark(&Lease::default()), RowMark::Bad);
-    // The replica's clock is ahead of the API server's, so the lease was renewed 9 s in the future.
+    // The replica's clock is ahead of the API server's clock. The lease was therefore renewed 9 s
+    // in the future.
     assert_eq!(mark(&lease("a", "2026-03-01T12:00:09Z")), RowMark::Good);
 }
 
