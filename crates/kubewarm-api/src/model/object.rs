@@ -72,8 +72,8 @@ impl fmt::Debug for DecodedObject<'_> {
     }
 }
 
-/// A deleted object, without its body. So kubewarm can apply a deletion even if it cannot decode
-/// the body of the deleted object.
+/// A deleted object, without its body. So kubewarm can apply a deletion even if the body of the
+/// deleted object cannot be decoded.
 #[derive(Clone, Debug)]
 pub struct Tombstone<'a> {
     /// `metadata.namespace`; empty for cluster-scoped objects.
@@ -134,8 +134,8 @@ pub enum Delta<'a> {
     /// The stored objects are no longer valid. The store drops all objects and its resource
     /// version.
     Purge,
-    /// Time at which the deltas that follow arrived. The event log keeps their events for a limited
-    /// time after it.
+    /// Arrival time of all deltas after this one. The event log keeps the events of these deltas
+    /// for a limited time after their arrival.
     Arrived(Instant),
 }
 

@@ -1,5 +1,5 @@
-//! The operator namespace, the namespaces whose profiles the operator runs, and the targets that
-//! kubewarm must reject because of them.
+//! The operator namespace, and the namespaces whose profiles the operator runs. Both decide which
+//! targets kubewarm rejects.
 
 use super::{Refusal, RefusalReason, TargetScope, ValidatedProfile, ValidatedTarget};
 use std::{collections::BTreeSet, sync::Arc};
@@ -25,7 +25,7 @@ pub enum WatchedNamespaces {
 }
 
 impl OperatorScope {
-    /// Returns a refusal if the target would read other namespaces than the profile's own with the
+    /// Returns a refusal if the target would read namespaces other than the profile's own with the
     /// operator's permissions. This function never rejects a target if the profile is in the
     /// operator namespace or names a ServiceAccount.
     #[must_use]
@@ -56,7 +56,8 @@ impl OperatorScope {
 }
 
 impl WatchedNamespaces {
-    /// Creates the set of the namespaces `names`. Empty `names` mean all namespaces.
+    /// Creates the set from the namespaces `names`. If `names` is empty, the set contains all
+    /// namespaces.
     #[must_use]
     pub fn of(names: &[String]) -> Self {
         if names.is_empty() {
