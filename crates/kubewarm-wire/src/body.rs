@@ -57,13 +57,13 @@ impl ListEnvelope {
         out.extend_from_slice(br#","items":"#);
     }
 
-    /// Writes an item after the first, with a comma before it.
+    /// Writes a comma and an item that is not the first item of the list.
     pub fn write_next_item(&self, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b',');
         self.write_item(stored, out);
     }
 
-    /// Writes the first item, with the opening bracket of the list.
+    /// Writes the opening bracket of the list and the first item.
     pub fn write_first_item(&self, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b'[');
         self.write_item(stored, out);
@@ -83,7 +83,7 @@ impl ListEnvelope {
         out.extend_from_slice(match (is_empty, self.item_form) {
             (false, _) => b"]}\n".as_slice(),
             (true, ObjectForm::Full) => b"[]}\n",
-            // The API server writes `null` for an empty list of metadata.
+            // For an empty `PartialObjectMetadataList`, the API server writes `items` as `null`.
             (true, ObjectForm::Metadata(_)) => b"null}\n",
         });
     }

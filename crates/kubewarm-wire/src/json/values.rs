@@ -61,7 +61,7 @@ impl JsonCursor<'_> {
             }
             b'"' => {
                 let string = self.string()?;
-                // A path ignores a string with an invalid escape.
+                // A string with an invalid escape is not a value of the path.
                 if let Some(path) = node.end
                     && let Some(text) = unescape(string)
                 {
@@ -262,7 +262,7 @@ mod tests {
         let body = body.to_string();
         let (seen, _) = all_values(body.as_bytes(), &paths(&texts));
         assert!(seen.iter().enumerate().all(|(n, seen)| *seen == [n.to_string()]));
-        // `z` comes last, so this walk visits the complete body.
+        // `z` is the last member of the body, so this walk visits the complete body.
         let one_walk = peeks(&body, &paths(&["z"]));
         let [one, all] = [&texts[63..], &texts[..]].map(|texts| peeks(&body, &paths(texts)));
         assert!(one_walk > 64 * 3, "{one_walk}");
@@ -276,7 +276,7 @@ mod tests {
         let (seen, _) = all_values(body.as_bytes(), &paths(&["a.b.c"]));
         assert_eq!(seen, [["1"]]);
         assert!(peeks(&body, &paths(&["a.b.c"])) < 30);
-        // The walk does not search a list in which a path expects an object.
+        // A path without `[*]` finds nothing in a list, so the walk skips the lists `d` and `e`.
         assert!(
             peeks(&body, &paths(&["a.e.x", "a.b.d.x"])) < 2_500,
             "the walk searches `d` or `e`"
