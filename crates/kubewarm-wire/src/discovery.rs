@@ -1,7 +1,7 @@
 //! Writes the aggregated and the legacy discovery documents.
 //!
 //! The documents list groups, and the versions of each group, in the order of their first resources
-//! in the input. The first version of a group is the preferred one.
+//! in the input. The first version of a group is the preferred version.
 
 use super::{ApiDocument, DiscoveryForm, base64};
 use aws_lc_rs::digest;

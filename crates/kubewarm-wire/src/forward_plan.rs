@@ -28,8 +28,8 @@ pub struct ForwardPlan<'a> {
     /// The objects that the request changes. `None` if the response does not contain the version of
     /// the changed objects, as for reads and dry runs.
     pub writes: Option<WriteTarget>,
-    /// Whether kubewarm waits for response headers without a time limit. For example, followed logs
-    /// send headers only with their first line.
+    /// Whether kubewarm waits for response headers without a time limit. For example, the API
+    /// server sends the headers of a followed log only with the log's first line.
     pub is_long_running: bool,
 }
 

@@ -41,8 +41,8 @@ impl TableEnvelope {
         out.extend_from_slice(br#","rows":"#);
     }
 
-    /// Writes the opening bracket of `rows` and the first row. `cells` is the result of `TablePrinter::row` for the
-    /// object `stored`.
+    /// Writes the opening bracket of `rows` and the first row. `cells` is the result of
+    /// `TablePrinter::row` for the object `stored`.
     pub fn write_first_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b'[');
         self.write_row(cells, stored, out);

@@ -9,8 +9,9 @@ use std::{
     sync::Arc,
 };
 
-/// Maximum number of grants that kubewarm lists for one binding. Bindings that kubewarm generates have about 100
-/// grants. For a binding above the limit, kubewarm lists only one [`GrantObject::Rules`] for each subject.
+/// Maximum number of grants that kubewarm lists for one binding. Bindings that kubewarm generates
+/// have about 100 grants. For a binding above the limit, kubewarm lists only one
+/// [`GrantObject::Rules`] for each subject.
 const GRANTS_PER_BINDING: usize = 16_384;
 
 /// One permission: RBAC permits one subject to use one verb on one resource or URL.
@@ -22,8 +23,8 @@ pub struct Grant {
     pub namespace: Option<Arc<str>>,
     /// The object of the permission: a resource, a URL, or all rules of a role.
     pub object: GrantObject,
-    /// The verb. Empty for [`GrantObject::Role`] and [`GrantObject::Rules`], because the role's rules contain the
-    /// verbs.
+    /// The verb. Empty for [`GrantObject::Role`] and [`GrantObject::Rules`], because the role's
+    /// rules contain the verbs.
     pub verb: String,
 }
 
@@ -41,8 +42,8 @@ pub enum GrantObject {
     },
     /// A URL path of the API server that is not a resource.
     Url(String),
-    /// All rules of a role that kubewarm does not manage, such as `ClusterRole admin`. kubewarm does not read these
-    /// rules.
+    /// All rules of a role that kubewarm does not manage, such as `ClusterRole admin`. kubewarm
+    /// does not read these rules.
     Role(String),
     /// All rules of a role with more than `GRANTS_PER_BINDING` grants.
     Rules(String),
@@ -55,10 +56,11 @@ pub struct GrantDiff {
     pub gained: BTreeMap<Grant, String>,
     /// Grants that the cluster loses, each with the binding that grants it now.
     pub lost: BTreeMap<Grant, String>,
-    /// Grants that remain in the cluster although the manifests do not contain them, each with its binding.
+    /// Grants that remain in the cluster although the manifests do not contain them, each with its
+    /// binding.
     pub kept: BTreeMap<Grant, String>,
-    /// Bindings for which the manifests name another role: the binding, and its role in the cluster. The API server
-    /// rejects this change, because `roleRef` is immutable.
+    /// Bindings for which the manifests name another role: the binding, and its role in the
+    /// cluster. The API server rejects this change, because `roleRef` is immutable.
     pub stuck: Vec<(String, String)>,
 }
 
@@ -72,9 +74,9 @@ impl GrantDiff {
     }
 }
 
-/// Computes how the grants in a cluster change when a user applies `wanted`. `live` must contain the cluster's roles
-/// and bindings that have a name in `wanted` or belong to the same profile. `live` must also contain all other bindings
-/// to these roles.
+/// Computes how the grants in a cluster change when a user applies `wanted`. `live` must contain
+/// the cluster's roles and bindings that have a name in `wanted` or belong to the same profile.
+/// `live` must also contain all other bindings to these roles.
 #[must_use]
 pub fn diff_grants(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
     let id = |document: &RbacObject| {
@@ -106,8 +108,9 @@ pub fn diff_grants(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
     change
 }
 
-/// Returns the grants of `documents`, each with the first binding that grants it. A role without a binding grants
-/// nothing. A binding to a role `kubewarm:…` that `documents` does not contain grants nothing.
+/// Returns the grants of `documents`, each with the first binding that grants it. A role without a
+/// binding grants nothing. A binding to a role `kubewarm:…` that `documents` does not contain
+/// grants nothing.
 #[must_use]
 pub fn list_grants(documents: &[RbacObject]) -> BTreeMap<Grant, String> {
     let mut all = BTreeMap::new();
@@ -141,8 +144,8 @@ pub fn find_token_minter(profile: &ProfileRef, documents: &[RbacObject]) -> Opti
     bindings.flat_map(RbacObject::subjects).next().map(subject)
 }
 
-/// Returns each combination of an object and a verb that a role permits. If there are more than `most` combinations,
-/// returns one entry that stands for all rules of the role.
+/// Returns each combination of an object and a verb that a role permits. If there are more than
+/// `most` combinations, returns one entry that stands for all rules of the role.
 fn powers(
     role: &RoleRef,
     namespace: &str,
@@ -158,8 +161,9 @@ fn powers(
     let title = format!("{} {}", role.kind, role.name);
     let rules = match among.iter().find(is_it) {
         Some(found) => found.rules(),
-        // `among` contains all roles whose names start with `kubewarm:`. So a missing role with such a name does not
-        // exist, and its binding grants nothing. kubewarm does not read other roles, so their rules are unknown.
+        // `among` contains all roles whose names start with `kubewarm:`. So a missing role with
+        // such a name does not exist, and its binding grants nothing. kubewarm does not read other
+        // roles, so their rules are unknown.
         None if role.name.starts_with(super::rbac::PREFIX) => return BTreeSet::new(),
         None => return [(GrantObject::Role(title), String::new())].into(),
     };

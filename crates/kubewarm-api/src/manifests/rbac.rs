@@ -27,7 +27,7 @@ const MAX_NAME: usize = 253;
 /// same limit.
 const MAX_NAMES: usize = 64;
 
-/// The two manifests in `status.access`. Each grant belongs to one of them.
+/// The two manifests in `status.access`. Each grant is in exactly one manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ManifestTier {
     /// `manifests`: all grants that are not in `manifestsElevated`.

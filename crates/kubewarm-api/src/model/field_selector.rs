@@ -178,9 +178,9 @@ impl FieldRequirement {
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] with part `field` if the field is empty or has an invalid character.
-    /// Valid are ASCII letters, digits, `.`, `_`, `-`, `/`, `[` and `]`. The part is `value` if the
-    /// value has control characters.
+    /// [`ValidationError`] with the `part` `field` if the field is empty or has an invalid
+    /// character. Valid characters are ASCII letters, digits, `.`, `_`, `-`, `/`, `[` and `]`. The
+    /// `part` is `value` if the value has control characters.
     pub fn new(field: &str, equals: bool, value: &str) -> Result<Self, ValidationError> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/[]".contains(&b);
         if field.is_empty() || !field.bytes().all(plain) {

@@ -98,8 +98,8 @@ pub struct ObjectIdentity<'a> {
     pub version: Option<ResourceVersion>,
 }
 
-/// Whether the bytes of an object in a new list can differ from the store although its resource
-/// version is unchanged.
+/// Whether the bytes of an object in a new list can differ from the stored bytes although the
+/// object's resource version is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacePolicy {
     /// The bytes cannot differ. The store skips an object in the list if its version is unchanged.

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc};
 /// The operator namespace, and the namespaces whose profiles the operator runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorScope {
-    /// The operator namespace. Profiles in it can name other namespaces.
+    /// The operator namespace. Profiles in this namespace can read other namespaces.
     pub namespace: Arc<str>,
     /// Namespaces whose profiles the operator runs.
     pub watched: WatchedNamespaces,
@@ -20,7 +20,8 @@ pub enum WatchedNamespaces {
     /// namespaces.
     #[default]
     Everywhere,
-    /// Only these namespaces. The operator has Roles in them and no ClusterRole.
+    /// Only these namespaces, in each of which the operator has a Role. The operator has no
+    /// ClusterRole.
     Namespaces(BTreeSet<Arc<str>>),
 }
 

@@ -37,8 +37,8 @@ impl LabelRequirement {
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] if the API server would reject the requirement. Its part is `key` or
-    /// `values`.
+    /// [`ValidationError`] if the API server would reject the requirement. The field `part` of the
+    /// error is `key` or `values`.
     pub fn new<'a>(
         key: &str,
         operator: LabelSelectorOperator,
@@ -107,7 +107,7 @@ impl LabelComparison {
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] with part `key`, if `key` is not a valid label key.
+    /// [`ValidationError`] with the `part` `key`, if `key` is not a valid label key.
     pub fn new(key: &str, order: Ordering, bound: i64) -> Result<Self, ValidationError> {
         if !is_label_key(key) {
             return Err(invalid_key(key));

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Expected cost of warming a profile. The field `certainty` shows whether the numbers are
-/// estimates or lower bounds. The condition `Ready` has the reason for lower bounds.
+/// estimates or lower bounds. The condition `Ready` explains why the numbers are only lower bounds.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]

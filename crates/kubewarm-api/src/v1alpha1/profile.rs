@@ -243,7 +243,7 @@ pub enum ReadConsistency {
     /// Objects are current within `freshness.maxStalenessSeconds`.
     #[default]
     Bounded = 1,
-    /// Objects are at least as new as the time of the request.
+    /// Objects are not older than the request.
     Strict = 2,
     /// Objects can have any age.
     Eventual = 0,

@@ -31,7 +31,7 @@ impl JsonCursor<'_> {
     ///
     /// One walk through the text, up to the last possible value: about 1 ns for each byte, for any
     /// number of paths. If the text is JSON, the walk visits no byte twice. The walk looks up each
-    /// member of an object in a map of the next fields of the paths.
+    /// member of an object in a map of the fields that the paths select.
     pub fn values(
         mut self,
         paths: &FieldPathSet,
@@ -42,9 +42,9 @@ impl JsonCursor<'_> {
     }
 
     /// Finds the values of the paths in `node`, which start at the value at the cursor. Stops as
-    /// soon as no more values are possible, even inside nested lists and objects. Returns how many
-    /// of these lists and objects are still open. To continue behind the value, a caller calls
-    /// `leave` with this number.
+    /// soon as no more values are possible, even inside nested lists and objects. Returns the
+    /// number of lists and objects that the cursor has entered but not left. To move behind the
+    /// value, a caller passes this number to `leave`.
     fn value<E: FnMut(usize, &str)>(
         &mut self,
         node: &FieldPathNode,
@@ -82,8 +82,8 @@ impl JsonCursor<'_> {
         }
     }
 
-    /// Visits the members of an object whose opening brace is consumed. Returns how many lists and
-    /// objects are still open, as [`JsonCursor::value`] does.
+    /// Visits the members of an object whose opening brace is consumed. Like [`JsonCursor::value`],
+    /// returns the number of lists and objects that the cursor has entered but not left.
     fn members<E: FnMut(usize, &str)>(
         &mut self,
         fields: &BTreeMap<Box<[u8]>, FieldPathNode>,
@@ -124,8 +124,8 @@ impl JsonCursor<'_> {
         }
     }
 
-    /// Visits the elements of a list whose opening bracket is consumed. Returns how many lists and
-    /// objects are still open, as [`JsonCursor::value`] does.
+    /// Visits the elements of a list whose opening bracket is consumed. Like [`JsonCursor::value`],
+    /// returns the number of lists and objects that the cursor has entered but not left.
     fn elements<E: FnMut(usize, &str)>(
         &mut self,
         node: &FieldPathNode,
@@ -145,10 +145,10 @@ impl JsonCursor<'_> {
         }
     }
 
-    /// Moves to the end of the value that begins at `start`, in which `open` lists and objects are
-    /// still open. If `open` is `None`, the value is not JSON. The function then skips the value by
-    /// its brackets, as if no path led into it. So later values do not depend on the paths. Returns
-    /// `None` if the brackets do not match.
+    /// Moves to the end of the value that begins at `start`. `open` is the result of
+    /// [`JsonCursor::value`] for this value. If `open` is `None`, the value is not JSON. The
+    /// function then skips the value by its brackets, as if no path led into the value. So later
+    /// values do not depend on the paths. Returns `None` if the brackets do not match.
     fn leave(&mut self, start: Self, open: Option<usize>) -> Option<()> {
         match open {
             Some(0) => return Some(()),

@@ -97,8 +97,8 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> DeclaredPr
     }
 }
 
-/// Returns the permissions of `profile` if kubewarm has no access to a cluster, and the operator runs the profiles of
-/// all namespaces.
+/// Returns the permissions of `profile` if kubewarm has no access to a cluster, and the operator
+/// runs the profiles of all namespaces.
 fn offline(profile: &ValidatedProfile) -> ProfilePermissions {
     ProfilePermissions::of_profile(profile, &[].into(), &account(), &WatchedNamespaces::Everywhere)
         .unwrap()
