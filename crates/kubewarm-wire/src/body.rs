@@ -15,8 +15,8 @@ pub struct ListEnvelope {
     pub kind: Arc<str>,
     /// `kind` of the list: `PodList`, or `listKind` of a `CustomResourceDefinition`.
     pub list_kind: Arc<str>,
-    /// Whether the items are custom resources. If so, the list contains `apiVersion` and `kind` in each item, and
-    /// `continue` even on its last page, as in the API server.
+    /// Whether the items are custom resources. As in the API server, a list of custom resources has
+    /// `apiVersion` and `kind` in each item, and an empty `continue` on its last page.
     pub is_custom: bool,
     /// The part of each item that the list contains.
     pub item_form: ObjectForm,

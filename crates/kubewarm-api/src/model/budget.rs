@@ -284,9 +284,9 @@ impl UsageMeter {
         !self.0.lock().payers.is_empty()
     }
 
-    /// Whether the store can take more objects. This is so if no budget counts this meter, or if
-    /// one such budget and all its ancestors are within their limits. So the limit of one profile
-    /// does not stop an informer that another profile uses.
+    /// Whether the store can take more objects. If budgets count this meter, at least one of these
+    /// budgets and all its ancestors must be within their limits. So the limit of one profile does
+    /// not stop an informer that another profile uses.
     #[must_use]
     pub fn can_grow(&self) -> bool {
         let usage = self.0.lock();

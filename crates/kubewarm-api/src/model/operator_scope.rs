@@ -20,7 +20,7 @@ pub enum WatchedNamespaces {
     /// namespaces.
     #[default]
     Everywhere,
-    /// Only these namespaces, in each of which the operator has a Role. The operator has no
+    /// Only these namespaces. The operator has a Role in each of these namespaces, and no
     /// ClusterRole.
     Namespaces(BTreeSet<Arc<str>>),
 }

@@ -145,8 +145,8 @@ impl Resource {
 }
 
 impl ResourceInfo {
-    /// Creates the description of a namespaced resource without verbs, singular, short names and
-    /// categories.
+    /// Creates the description of a namespaced resource. Verbs, singular name, short names and
+    /// categories are empty.
     #[must_use]
     pub fn new(resource: Resource, kind: &str) -> Self {
         Self {

@@ -14,8 +14,8 @@ const NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', an
 /// the value. So without this limit, an unauthenticated client could request long responses.
 const NAMED: usize = 16;
 
-/// Returns one message for each invalid value, but for at most `NAMED` values. If there are more,
-/// one more message contains the number of omitted values.
+/// Returns one message for each of the first `NAMED` invalid values. If there are more, another
+/// message contains the number of omitted values.
 pub(super) fn wrong_values(key: &str, values: &BTreeSet<&str>) -> Vec<String> {
     let is_wrong =
         |value: &str| LabelRequirement::new("a", LabelSelectorOperator::In, [value]).is_err();
