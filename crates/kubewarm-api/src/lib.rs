@@ -1,5 +1,5 @@
-//! The resource `CacheProfile`, its validated form, and the manifests that it needs. No module does
-//! I/O or reads a clock.
+//! Types of the `CacheProfile` resource, and functions that build its CRD and RBAC objects. No
+//! module does I/O or reads a clock.
 //!
 //! | module | contents |
 //! |---|---|

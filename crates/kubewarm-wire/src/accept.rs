@@ -79,8 +79,8 @@ struct MediaRange<'a> {
     /// Whether the media range is `application/*`.
     is_of_type: bool,
     weight: f32,
-    /// The kind into which the client requests a conversion, with `as`, `g` and `v`. `None`: no
-    /// conversion.
+    /// The kind into which the client requests a conversion, with the parameters `as`, `g` and `v`.
+    /// `None`: the client requests no conversion.
     target: Option<ConversionTarget<'a>>,
 }
 
@@ -123,8 +123,8 @@ pub(super) fn response_form(
         Some(_) => None,
     };
     let ranges = ranges(accept);
-    // The API server's router does not support `application/*`, so at least one other media range
-    // must match JSON.
+    // A media range `application/*` alone is not enough: the API server's router does not support
+    // it. So at least one other media range must match JSON.
     if ranges.iter().all(|range| range.is_of_type) {
         return Err(StatusError::not_acceptable());
     }
@@ -216,7 +216,8 @@ impl<'a> MediaRange<'a> {
     }
 }
 
-/// Returns the text before and after the first `at`.
+/// Splits `text` at the first character `at`. The second part is empty if `text` does not contain
+/// `at`.
 fn split(text: &str, at: char) -> (&str, &str) {
     text.split_once(at).unwrap_or((text, ""))
 }

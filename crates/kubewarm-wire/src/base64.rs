@@ -6,7 +6,7 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 
-/// The engine accepts the same text as Go's `RawURLEncoding`: the unused bits after the last byte
+/// This engine accepts the same text as Go's `RawURLEncoding`. The unused bits after the last byte
 /// can have any value.
 const ENGINE: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
@@ -27,8 +27,8 @@ pub(super) fn encode(bytes: &[u8]) -> String {
 pub(super) fn decode(text: &str) -> Result<Vec<u8>, usize> {
     ENGINE.decode(text).map_err(|_| {
         let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        // If all bytes are valid digits, the last group of four has only one digit. One digit has
-        // six bits, which are less than a byte.
+        // Decoding failed although all bytes are valid digits, so the last group of four has only
+        // one digit. A digit has six bits, which are too few for a byte.
         text.bytes().position(|byte| !is_digit(byte)).unwrap_or(text.len() / 4 * 4)
     })
 }

@@ -15,8 +15,8 @@ pub struct ListEnvelope {
     pub kind: Arc<str>,
     /// `kind` of the list: `PodList`, or `listKind` of a `CustomResourceDefinition`.
     pub list_kind: Arc<str>,
-    /// Whether the items are custom resources. If so, the list contains `apiVersion` and `kind` in each item, and
-    /// `continue` even on its last page, as in the API server.
+    /// Whether the items are custom resources. As in the API server, a list of custom resources has
+    /// `apiVersion` and `kind` in each item, and an empty `continue` on its last page.
     pub is_custom: bool,
     /// The part of each item that the list contains.
     pub item_form: ObjectForm,
@@ -57,13 +57,13 @@ impl ListEnvelope {
         out.extend_from_slice(br#","items":"#);
     }
 
-    /// Writes an item after the first, with a comma before it.
+    /// Writes a comma and an item that is not the first item of the list.
     pub fn write_next_item(&self, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b',');
         self.write_item(stored, out);
     }
 
-    /// Writes the first item, with the opening bracket of the list.
+    /// Writes the opening bracket of the list and the first item.
     pub fn write_first_item(&self, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b'[');
         self.write_item(stored, out);
@@ -83,7 +83,7 @@ impl ListEnvelope {
         out.extend_from_slice(match (is_empty, self.item_form) {
             (false, _) => b"]}\n".as_slice(),
             (true, ObjectForm::Full) => b"[]}\n",
-            // The API server writes `null` for an empty list of metadata.
+            // For an empty `PartialObjectMetadataList`, the API server writes `items` as `null`.
             (true, ObjectForm::Metadata(_)) => b"null}\n",
         });
     }

@@ -1,7 +1,7 @@
 //! Writes the aggregated and the legacy discovery documents.
 //!
 //! The documents list groups, and the versions of each group, in the order of their first resources
-//! in the input. The first version of a group is the preferred one.
+//! in the input. The first version of a group is the preferred version.
 
 use super::{ApiDocument, DiscoveryForm, base64};
 use aws_lc_rs::digest;
@@ -116,7 +116,7 @@ fn resources_document(
     let group_version = group_version(group, version);
     let mut document =
         json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": served});
-    // The API server omits `apiVersion` in the core group's list, which is older than the field.
+    // As in the API server, the resource list of the core group has no field `apiVersion`.
     if !group.is_empty() {
         document["apiVersion"] = "v1".into();
     }
@@ -142,8 +142,8 @@ fn groups<'a>(
     groups
 }
 
-/// Returns the value for `name`, or appends a default value if `name` is absent. The search is
-/// linear, because there are few groups and versions.
+/// Returns the value for `name`. If `list` does not contain `name`, appends `name` with a default
+/// value. The search is linear, because a list of groups or versions is short.
 fn entry<'a, 'b, T: Default>(list: &'b mut Vec<(&'a str, T)>, name: &'a str) -> &'b mut T {
     let at = list.iter().position(|(known, _)| *known == name).unwrap_or(list.len());
     if at == list.len() {

@@ -15,21 +15,21 @@ use std::sync::Arc;
 const PARTS: [&str; 6] =
     ["approval", "ephemeralcontainers", "finalize", "resize", "scale", "status"];
 
-/// Subresources for which kubewarm waits for response headers without a time limit. The list is the
-/// one of `BasicLongRunningRequestCheck` in `k8s.io/apiserver`.
+/// Subresources for which kubewarm waits for response headers without a time limit.
+/// `BasicLongRunningRequestCheck` in `k8s.io/apiserver` has the same list.
 const LASTING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// A request to forward to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardPlan<'a> {
-    /// The path of the request without the prefix of a profile, because the API server does not
-    /// serve this prefix.
+    /// The path of the request without the prefix `/profiles/<namespace>/<name>`, because the API
+    /// server does not serve this prefix.
     pub path: &'a str,
     /// The objects that the request changes. `None` if the response does not contain the version of
     /// the changed objects, as for reads and dry runs.
     pub writes: Option<WriteTarget>,
-    /// Whether kubewarm waits for response headers without a time limit. For example, followed logs
-    /// send headers only with their first line.
+    /// Whether kubewarm waits for response headers without a time limit. For example, the API
+    /// server sends the headers of a followed log only with the log's first line.
     pub is_long_running: bool,
 }
 
@@ -69,9 +69,10 @@ impl<'a> ForwardPlan<'a> {
     }
 }
 
-/// Returns whether the request is a dry run, or its query does not parse. A dry-run create returns
-/// the `resourceVersion` that the client wrote into the object. kubewarm must ignore this version:
-/// with a high version, a client could make all readers of the namespace wait.
+/// Returns whether the request is a dry run. Also returns `true` if the query does not parse. A
+/// dry-run create returns the `resourceVersion` that the client wrote into the object. kubewarm
+/// must ignore this version: with a high version, a client could make all readers of the namespace
+/// wait.
 fn is_dry_run(query: Option<&str>) -> bool {
     QueryParameters::parse(query)
         .map_or(true, |query| query.given(QueryParameter::DryRun).is_some())
@@ -151,8 +152,8 @@ mod tests {
         for query in ["", "fieldManager=x", "pretty=true&fieldValidation=Strict", "dryrun=All"] {
             assert!(is_written(query), "{query}");
         }
-        // The API server drops a pair that does not decode and uses the other pairs. So each of
-        // these queries can be a dry run.
+        // The API server ignores a query parameter that does not decode, and uses the other
+        // parameters. So each of these queries can be a dry run.
         for query in
             ["dryRun=All", "dryRun=", "a=b&dryRun=All", "%64ryRun=All", "a=%&dryRun=All", "a;b"]
         {

@@ -1,5 +1,5 @@
 //! Tests requests that no ordinary client sends. The parser must parse or reject each request at
-//! bounded cost. A parsed request must have only one meaning.
+//! bounded cost. The parser must reject requests that two servers could parse differently.
 
 use super::{request_path::RequestPath, *};
 use kubewarm_api::model::{FieldSelector, LabelSelector};

@@ -2,8 +2,9 @@
 //!
 //! The crate is pure: it performs no I/O, reads no clock, and uses no store and no permissions.
 //!
-//! kubewarm parses a request once, with [`RequestInfo::parse`]. The access review and the query both use its result. An
-//! error has the status code, the reason and the message that the API server sends for the same request.
+//! kubewarm parses a request once, with [`RequestInfo::parse`]. Both the access review and the
+//! query of the store use the parsed request. An error has the status code, the reason and the
+//! message that the API server sends for the same request.
 
 mod accept;
 mod base64;

@@ -59,19 +59,20 @@ pub(super) fn parse_list_options(
             ));
         }
         list.version_match = at;
-        // Version 0 removes the limit, with or without a continue token.
+        // A list with `resourceVersion=0` has no limit, even if it continues an earlier page.
         list.limit = limit.filter(|_| given.is_empty());
         return Ok(());
     }
     (list.version_match, list.limit) =
         match (version(given)?, query.text(QueryParameter::ResourceVersionMatch)) {
             (None, _) => (VersionMatch::Latest, limit),
-            // For version 0, the watch cache of the API server also ignores the limit.
+            // For `resourceVersion=0`, the API server's watch cache also ignores the limit.
             (Some(0), _) => (VersionMatch::Any, None),
             (Some(version), EXACT) => (VersionMatch::Exact(version.into()), limit),
             (Some(version), NOT_OLDER_THAN) => (VersionMatch::NotOlderThan(version.into()), limit),
-            // A limit without `resourceVersionMatch` requires exactly this version. Clients older
-            // than that parameter expect this.
+            // With a limit but without `resourceVersionMatch`, the list must have exactly this
+            // version. Clients that are older than the parameter `resourceVersionMatch` expect
+            // this.
             (Some(version), _) if limit.is_some() => (VersionMatch::Exact(version.into()), limit),
             (Some(version), _) => (VersionMatch::NotOlderThan(version.into()), limit),
         };
@@ -182,7 +183,7 @@ mod tests {
         crate::encode_continue_token(version.as_ref(), &after, Some("ns")).unwrap()
     }
 
-    /// Returns the required version and the limit as text. Limit 0 means no limit.
+    /// Returns the required version and the limit of a parsed list as text. Limit 0 means no limit.
     fn summary(query: &str) -> String {
         let options = list(query).unwrap();
         let limit = options.limit.map_or(0, NonZeroU64::get);

@@ -1,4 +1,4 @@
-//! Parses query parameters. Also decodes percent-encoded text of queries and paths.
+//! Parses query parameters, and decodes percent-encoded text of queries and paths.
 
 use super::{StatusError, status_error::quoted};
 use percent_encoding::percent_decode_str;
@@ -31,8 +31,8 @@ pub(super) enum QueryParameter {
 impl QueryParameters {
     /// Parses a query. The first value of a repeated parameter counts, even if it is empty.
     ///
-    /// Servers in Go drop a pair that does not decode, which can select more objects than the
-    /// client requested. kubewarm rejects the whole query.
+    /// Servers in Go ignore a parameter that does not decode. If this parameter is a selector, the
+    /// server returns too many objects. kubewarm rejects the whole query.
     ///
     /// # Errors
     ///
@@ -90,8 +90,8 @@ impl QueryParameters {
     }
 }
 
-/// Returns the error of Go's `strconv` for `text`. `is_number`: `text` is a number, but out of
-/// range.
+/// Returns the error message of Go's `strconv` for `text`. `is_number` is `true` if `text` is a
+/// number that is out of range.
 pub(super) fn not_a_number(function: &str, text: &str, is_number: bool) -> String {
     let why = if is_number { "value out of range" } else { "invalid syntax" };
     format!("strconv.{function}: parsing {}: {why}", quoted(text))

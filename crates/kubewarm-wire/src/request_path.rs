@@ -10,12 +10,12 @@ pub(super) fn without_profile(path: &str) -> &str {
     slashes.nth(3).and_then(|at| path.get(at..)).unwrap_or("/")
 }
 
-/// First segment of the paths that read from only one profile.
+/// First segment of paths below which kubewarm serves only the objects of one profile.
 const PROFILES: &str = "profiles";
 /// Verbs in deprecated paths, such as `watch` in `/api/v1/watch/pods`.
 const OLD_VERBS: [&str; 2] = ["watch", "proxy"];
-/// Subresources of a Namespace object. `/api/v1/namespaces/a/status` names the Namespace `a`, and
-/// not a resource `status` in it.
+/// Subresources of a Namespace object. `/api/v1/namespaces/a/status` is the status of the Namespace
+/// `a`. It is not a resource `status` in the namespace `a`.
 const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(super) struct ResourcePath {
     pub(super) resource: Resource,
     pub(super) namespace: Option<Arc<str>>,
     pub(super) name: Option<Arc<str>>,
-    /// The segment after the name, such as `status`.
+    /// The segment after the object's name, such as `status`.
     pub(super) subresource: Option<Arc<str>>,
     /// Why kubewarm never serves the path, for the error message. `None`: a profile can declare the
     /// objects, so kubewarm can serve them.

@@ -27,7 +27,7 @@ pub struct TableEnvelope {
     /// Number of objects on later pages (`remainingItemCount`). `Some` only for lists without selectors. The body omits
     /// the number 0.
     pub remaining: Option<u64>,
-    /// Whether `rows` of an empty table is `[]` instead of `null`.
+    /// Whether an empty table has `"rows":[]` instead of `"rows":null`.
     pub has_rows_if_empty: bool,
 }
 
@@ -41,8 +41,8 @@ impl TableEnvelope {
         out.extend_from_slice(br#","rows":"#);
     }
 
-    /// Writes the first row, with the opening bracket of `rows`. `cells` is the result of `TablePrinter::row` for the
-    /// object `stored`.
+    /// Writes the opening bracket of `rows` and the first row. `cells` is the result of
+    /// `TablePrinter::row` for the object `stored`.
     pub fn write_first_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b'[');
         self.write_row(cells, stored, out);
@@ -55,7 +55,7 @@ impl TableEnvelope {
         out.extend_from_slice(b"]}");
     }
 
-    /// Writes a row after the first, with a comma before it.
+    /// Writes a comma and a row that is not the first row of the table.
     pub fn write_next_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b',');
         self.write_row(cells, stored, out);

@@ -63,8 +63,8 @@ pub(super) fn parse(
             (VersionMatch::Any, WatchStart::After(version.into()))
         }
     };
-    // As in the API server, timeout 0 means no timeout, and a watch with a negative timeout ends at
-    // once.
+    // As in the API server, 0 means no timeout, and a watch with a negative timeout ends
+    // immediately.
     let timeout = timeout.filter(|seconds| *seconds != 0);
     let timeout =
         timeout.map(|it| Duration::from_secs(u64::try_from(it).unwrap_or(0).min(LONGEST)));

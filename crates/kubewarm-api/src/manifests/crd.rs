@@ -9,15 +9,15 @@ use serde_json::Value;
 ///
 /// # Errors
 ///
-/// [`ManifestError`] if serialization fails. The tests show that it does not fail.
+/// [`ManifestError`] if serialization fails. A test checks that serialization succeeds.
 pub fn render_crd() -> Result<String, ManifestError> {
     let mut crd = serde_json::to_value(CacheProfile::crd()).map_err(ManifestError::Json)?;
     tidy(&mut crd);
     Ok(format!("{HEADER}{}", yaml(&crd)?))
 }
 
-/// Removes `nullable: true` and titles, and converts float bounds such as `1.0` to integers. The
-/// schema derive writes them, but the API server does not need them.
+/// Removes `nullable: true` and titles: the schema derive writes both, but the API server needs
+/// neither. Converts float bounds such as `1.0` to integers.
 fn tidy(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -36,7 +36,7 @@ fn tidy(value: &mut Value) {
 }
 
 fn whole(number: f64) -> Option<i64> {
-    // Formatting and parsing is exact for integers. A cast from `f64` to `i64` could change a large
+    // The number is formatted and parsed, because a cast from `f64` to `i64` could change a large
     // number.
     (number.fract() == 0.0).then(|| format!("{number:.0}").parse().ok()).flatten()
 }
@@ -83,8 +83,8 @@ mod tests {
         let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
         let excess = crd.pointer(&format!("{status}/access/properties/excess/description"));
         let text = excess.and_then(Value::as_str).unwrap();
-        // The default ClusterRoles permit all users to list and watch this resource, and no other
-        // resource.
+        // By default, Kubernetes permits every user to list and watch `clustertrustbundles`, and no
+        // other resource.
         assert!(text.contains("only `clustertrustbundles`"), "{text}");
     }
 

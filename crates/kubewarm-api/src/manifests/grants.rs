@@ -9,9 +9,9 @@ use std::{
     sync::Arc,
 };
 
-/// Largest number of grants that kubewarm lists for one binding. Bindings that kubewarm generates
-/// have about 100. For a binding above the limit, kubewarm lists one [`GrantObject::Rules`] for
-/// each subject.
+/// Maximum number of grants that kubewarm lists for one binding. Bindings that kubewarm generates
+/// have about 100 grants. For a binding above the limit, kubewarm lists only one
+/// [`GrantObject::Rules`] for each subject.
 const GRANTS_PER_BINDING: usize = 16_384;
 
 /// One permission: RBAC permits one subject to use one verb on one resource or URL.
@@ -21,9 +21,10 @@ pub struct Grant {
     pub subject: Subject,
     /// Namespace in which the grant applies. `None`: it applies in the whole cluster.
     pub namespace: Option<Arc<str>>,
-    /// The resource, URL or role that the grant permits.
+    /// The object of the permission: a resource, a URL, or all rules of a role.
     pub object: GrantObject,
-    /// The verb. Empty for `Role` and `Rules`, because a role contains its own verbs.
+    /// The verb. Empty for [`GrantObject::Role`] and [`GrantObject::Rules`], because the role's
+    /// rules contain the verbs.
     pub verb: String,
 }
 
@@ -42,7 +43,7 @@ pub enum GrantObject {
     /// A URL path of the API server that is not a resource.
     Url(String),
     /// All rules of a role that kubewarm does not manage, such as `ClusterRole admin`. kubewarm
-    /// does not know these rules.
+    /// does not read these rules.
     Role(String),
     /// All rules of a role with more than `GRANTS_PER_BINDING` grants.
     Rules(String),
@@ -55,11 +56,11 @@ pub struct GrantDiff {
     pub gained: BTreeMap<Grant, String>,
     /// Grants that the cluster loses, each with the binding that grants it now.
     pub lost: BTreeMap<Grant, String>,
-    /// Grants in the cluster that the manifests do not contain but also do not remove, each with
-    /// its binding.
+    /// Grants that remain in the cluster although the manifests do not contain them, each with its
+    /// binding.
     pub kept: BTreeMap<Grant, String>,
-    /// Bindings that the API server would not update, because `roleRef` is immutable: the binding,
-    /// and the role that it has now.
+    /// Bindings for which the manifests name another role: the binding, and its role in the
+    /// cluster. The API server rejects this change, because `roleRef` is immutable.
     pub stuck: Vec<(String, String)>,
 }
 
@@ -73,9 +74,9 @@ impl GrantDiff {
     }
 }
 
-/// Computes what happens when a user applies `wanted` to a cluster. `live` must contain these
-/// objects of the cluster: objects with the names in `wanted`, other objects of the same profile,
-/// and all bindings to roles of these objects.
+/// Computes how the grants in a cluster change when a user applies `wanted`. `live` must contain
+/// the cluster's roles and bindings that have a name in `wanted` or belong to the same profile.
+/// `live` must also contain all other bindings to these roles.
 #[must_use]
 pub fn diff_grants(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
     let id = |document: &RbacObject| {
@@ -108,8 +109,8 @@ pub fn diff_grants(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
 }
 
 /// Returns the grants of `documents`, each with the first binding that grants it. A role without a
-/// binding grants nothing. A binding grants nothing if its role has the name prefix of kubewarm and
-/// is not in `documents`.
+/// binding grants nothing. A binding to a role `kubewarm:…` that `documents` does not contain
+/// grants nothing.
 #[must_use]
 pub fn list_grants(documents: &[RbacObject]) -> BTreeMap<Grant, String> {
     let mut all = BTreeMap::new();
@@ -143,8 +144,8 @@ pub fn find_token_minter(profile: &ProfileRef, documents: &[RbacObject]) -> Opti
     bindings.flat_map(RbacObject::subjects).next().map(subject)
 }
 
-/// Returns the objects and verbs that a role permits. Returns only one entry, the role itself, if
-/// there are more than `most`.
+/// Returns each combination of an object and a verb that a role permits. If there are more than
+/// `most` combinations, returns one entry that stands for all rules of the role.
 fn powers(
     role: &RoleRef,
     namespace: &str,
@@ -160,8 +161,9 @@ fn powers(
     let title = format!("{} {}", role.kind, role.name);
     let rules = match among.iter().find(is_it) {
         Some(found) => found.rules(),
-        // kubewarm passes all its roles in `among`, so this role does not exist and permits
-        // nothing. kubewarm does not read roles with other names, so their rules are unknown.
+        // `among` contains all roles whose names start with `kubewarm:`. So a missing role with
+        // such a name does not exist, and its binding grants nothing. kubewarm does not read other
+        // roles, so their rules are unknown.
         None if role.name.starts_with(super::rbac::PREFIX) => return BTreeSet::new(),
         None => return [(GrantObject::Role(title), String::new())].into(),
     };

@@ -4,9 +4,9 @@ use crate::model::ProfileRef;
 
 /// Key of a label that every RBAC object for a profile has.
 ///
-/// The label's value is `<namespace>.<profile>`. A text of more than 63 bytes is cut to 46 bytes,
-/// followed by `-` and 16 hexadecimal digits: the FNV-1a hash of the whole text. kubewarm finds
-/// objects by the label, and identifies them by name.
+/// The label's value is `<namespace>.<profile>`. If this text has more than 63 bytes, the value is
+/// its first 46 bytes, `-`, and 16 hexadecimal digits. The digits are the FNV-1a hash of the whole
+/// text.
 pub const PROFILE_LABEL: &str = "kubewarm.io/profile";
 
 pub(super) fn label_value(profile: &ProfileRef) -> String {

@@ -30,8 +30,8 @@ pub const ACCOUNT_POLICY: &str = include_str!("../../../../deploy/account-policy
 /// Why kubewarm could not write a manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// The name of a role exceeds 253 bytes. It is made from the namespace, the profile and the
-    /// target.
+    /// The name of a role exceeds 253 bytes. kubewarm builds the name from the namespace, the
+    /// profile and the target.
     #[error(
         "the role's name {0} would have {len} bytes and a Kubernetes name has at most 253; shorten \
          metadata.name of the profile",

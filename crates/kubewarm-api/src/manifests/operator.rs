@@ -3,8 +3,8 @@
 use super::ManifestError;
 use serde_json::{Value, json};
 
-/// RBAC objects of an operator that runs the profiles of all namespaces. [`render_operator`]
-/// derives the objects for other operators from this file.
+/// RBAC objects of an operator that is in [`NAMESPACE`] and runs the profiles of all namespaces.
+/// For any other operator, [`render_operator`] changes these objects.
 const SHIPPED: &str = include_str!("../../../../deploy/operator-rbac.yaml");
 /// Additional RBAC objects, with which the operator can authenticate and authorize clients that
 /// read its metrics.
@@ -13,10 +13,11 @@ const METRICS_AUTH: &str = include_str!("../../../../deploy/metrics-auth.yaml");
 const READ_API: &str = include_str!("../../../../deploy/read-api.yaml");
 /// Name of the operator namespace in the files of `deploy/`.
 pub const NAMESPACE: &str = "kubewarm-system";
-/// Name of the Lease. The replica that holds it writes the statuses of profiles.
+/// Name of the Lease. The replica that holds the Lease writes the statuses of profiles.
 pub const LEASE: &str = "kubewarm";
-/// Name of the Role in each watched namespace. The operator namespace already has a Role
-/// `kubewarm`. Names of profiles' roles contain two colons, so they never collide with this name.
+/// Name of the Role in each namespace whose profiles the operator runs. The operator namespace
+/// already has another Role with the name `kubewarm`. Roles of profiles have two colons in their
+/// names, so their names never equal this name.
 const NAME: &str = "kubewarm:operator";
 
 /// Optional features of the operator. Their permissions need a ClusterRole.
@@ -30,7 +31,7 @@ pub enum OperatorFeature {
 }
 
 /// Returns the YAML of the operator's RBAC objects, for an operator in `namespace`. If `watched`
-/// contains namespaces, each of them gets a Role, which replaces the ClusterRole.
+/// contains namespaces, the YAML has a Role in each of these namespaces instead of the ClusterRole.
 ///
 /// # Errors
 ///

@@ -27,7 +27,7 @@ const MAX_NAME: usize = 253;
 /// same limit.
 const MAX_NAMES: usize = 64;
 
-/// The two manifests in `status.access`. Each grant belongs to one of them.
+/// The two manifests in `status.access`. Each grant is in exactly one manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ManifestTier {
     /// `manifests`: all grants that are not in `manifestsElevated`.
@@ -178,10 +178,10 @@ fn rule(resource: &str, names: Vec<String>, verb: &str) -> PolicyRule {
     }
 }
 
-/// Builds the roles and bindings of the manifest `tier` that grant `needs`. They are in this order:
-/// for named namespaces, for the cluster, for namespace selectors.
+/// Builds the roles and bindings of the manifest `tier` that grant `needs`. First come the roles
+/// for named namespaces, then for the cluster, then for namespace selectors.
 ///
-/// With [`ManifestTier::Plain`], they also permit `operator` to create tokens of the profile's
+/// With [`ManifestTier::Plain`], a role also permits `operator` to create tokens of the profile's
 /// ServiceAccount.
 pub(super) fn documents(
     needs: &RequiredPermissions,

@@ -12,8 +12,8 @@ use std::{
 /// Resources that kubewarm must be able to list and watch, in one namespace or in the cluster.
 pub(super) type ResourceSet = BTreeSet<GroupResource>;
 
-/// The namespaces that each namespace selector of a profile matches in the cluster. Selectors that
-/// kubewarm did not look up are absent.
+/// The namespaces that each namespace selector of a profile matches in the cluster. The map omits
+/// selectors that kubewarm did not look up.
 pub type NamespacesBySelector = BTreeMap<LabelSelector, BTreeSet<Arc<str>>>;
 
 /// The minimal permissions that kubewarm needs to list and watch all targets of a profile.
@@ -23,14 +23,15 @@ pub(super) struct RequiredPermissions {
     /// Name of the ServiceAccount, in the profile's namespace, with which kubewarm reads. `None`:
     /// kubewarm reads with the operator's identity.
     pub(super) account: Option<Arc<str>>,
-    /// Resources in namespaces that the spec names, and in the profile's own namespace.
+    /// Resources by namespace, for the namespaces that the spec names and the profile's own
+    /// namespace.
     pub(super) named: BTreeMap<Arc<str>, ResourceSet>,
     /// Resources in namespaces that a namespace selector matches.
     pub(super) selected: Vec<SelectorPermissions>,
     /// Resources in all namespaces, and cluster-scoped resources.
     pub(super) everywhere: ResourceSet,
-    /// Namespaces that kubewarm must be able to `get` by name. After a failed list, the response
-    /// shows whether the namespace is missing or only the permission.
+    /// Namespaces that kubewarm must be able to `get` by name. After a failed list, kubewarm gets
+    /// the namespace to find out whether the namespace exists.
     pub(super) looked_up: BTreeSet<Arc<str>>,
 }
 
@@ -79,8 +80,8 @@ impl RequiredPermissions {
     }
 
     /// Collects the permissions from the spec. Does not check whether the cluster serves the
-    /// resources. The namespaces of a selector come from `found`; they are `None` if `found` does
-    /// not contain the selector.
+    /// resources. For a selector that `found` does not contain, `SelectorPermissions::namespaces`
+    /// is `None`.
     pub(super) fn of_profile(
         profile: &ValidatedProfile,
         found: &NamespacesBySelector,

@@ -16,9 +16,9 @@ const UNLIMITED: u64 = u64::MAX;
 
 /// Limits of a profile, a namespace or the process, and the usage that counts against them.
 ///
-/// The parent of a profile's budget is the budget of its namespace; the parent of that budget is
-/// the budget of the process. A profile's budget counts the memory of stores only. The two budgets
-/// above it also count [`INFORMER_BYTES`] for each informer.
+/// The parent of a profile's budget is the budget of its namespace. The parent of a namespace's
+/// budget is the budget of the process. A profile's budget counts the memory of stores only.
+/// Budgets of namespaces and of the process also count [`INFORMER_BYTES`] for each informer.
 ///
 /// Two budgets compare as equal only if they have the same address.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ struct BudgetCounter {
     used: AtomicU64,
 }
 
-/// Number of objects and memory of one informer. The informer's store sets both values. Each
-/// [`BudgetCharge`] counts them against one budget.
+/// Usage of one informer: its number of objects and its memory. The informer's store sets both
+/// values. Each [`BudgetCharge`] counts both values against one budget.
 #[derive(Debug, Default)]
 pub struct UsageMeter(Mutex<UsageMeterState>);
 
@@ -106,8 +106,8 @@ impl Budget {
         self.bound
     }
 
-    /// The budget of the namespace for a profile's budget, and the budget of the process for a
-    /// namespace's budget. `None` for the budget of the process.
+    /// The parent of a profile's budget is its namespace's budget. The parent of a namespace's
+    /// budget is the process's budget, which has no parent.
     #[must_use]
     pub fn parent(&self) -> Option<&Arc<Self>> {
         self.parent.as_ref()
@@ -137,8 +137,8 @@ impl Budget {
         std::iter::successors(Some(self), |budget| budget.parent())
     }
 
-    /// Whether this budget or one of its ancestors has counted more than a limit permits. A call
-    /// takes a few nanoseconds.
+    /// Whether the usage of this budget or of one of its ancestors exceeds a limit. A call takes a
+    /// few nanoseconds.
     #[must_use]
     pub fn is_exceeded(&self) -> bool {
         let own = self.objects.is_exceeded() || self.bytes.is_exceeded();
@@ -162,7 +162,7 @@ impl PartialEq for Budget {
 impl Eq for Budget {}
 
 impl UsageMeterState {
-    /// Returns the usage that a budget of level `bound` counts, in objects or bytes.
+    /// Returns the usage, in objects or bytes, that a budget with the scope `bound` counts.
     fn size(&self, bound: LimitScope, measure: LimitKind) -> u64 {
         match (measure, bound) {
             (LimitKind::Objects, _) => self.objects,
@@ -183,8 +183,8 @@ impl UsageMeterState {
         budget.bytes.change(self.size(budget.bound, LimitKind::Memory), 0);
     }
 
-    /// Computes `charged` from `payers` again. Adds the usage to budgets that are new in `charged`,
-    /// and subtracts it from budgets that are no longer in `charged`.
+    /// Computes `charged` from `payers` again. Adds the usage to budgets that are new in `charged`.
+    /// Subtracts the usage from budgets that are no longer in `charged`.
     fn settle(&mut self) {
         let mut charged: Vec<Arc<Budget>> = Vec::new();
         for budget in self.payers.iter().flat_map(Budget::self_and_ancestors) {
@@ -248,8 +248,8 @@ impl UsageMeter {
         Self(Mutex::new(UsageMeterState { overhead: INFORMER_BYTES, ..UsageMeterState::default() }))
     }
 
-    /// Sets the number of objects and of bytes in the store, and updates all budgets that count
-    /// them.
+    /// Sets the number of objects and of bytes in the store. Also updates all budgets that count
+    /// this meter.
     pub fn set(&self, objects: u64, bytes: u64) {
         let mut usage = self.0.lock();
         for budget in &usage.charged {
@@ -271,7 +271,7 @@ impl UsageMeter {
         self.0.lock().bytes
     }
 
-    /// Returns the usage that a budget of level `bound` counts, in objects or bytes.
+    /// Returns the usage, in objects or bytes, that a budget with the scope `bound` counts.
     #[must_use]
     pub fn size(&self, bound: LimitScope, measure: LimitKind) -> u64 {
         self.0.lock().size(bound, measure)
@@ -284,9 +284,9 @@ impl UsageMeter {
         !self.0.lock().payers.is_empty()
     }
 
-    /// Whether the store may grow. It may grow if no budget counts it, or if at least one profile
-    /// that declares the informer is within its limits. So the limit of one profile does not stop
-    /// an informer that another profile uses.
+    /// Whether the store can take more objects. If budgets count this meter, at least one of these
+    /// budgets and all its ancestors must be within their limits. So the limit of one profile does
+    /// not stop an informer that another profile uses.
     #[must_use]
     pub fn can_grow(&self) -> bool {
         let usage = self.0.lock();

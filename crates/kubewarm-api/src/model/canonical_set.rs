@@ -8,8 +8,8 @@ use std::{
     sync::Arc,
 };
 
-/// Sorted items and their comma-separated text. Sets are compared by this text, so items with equal
-/// texts must be equal.
+/// Sorted items and their comma-separated text. Two sets are equal if their texts are equal, so
+/// items with equal texts must be equal.
 ///
 /// The keys of informers contain selectors of several KiB, and kubewarm often looks these keys up
 /// in maps. A clone of a set only increments a reference count. A comparison is fast, because

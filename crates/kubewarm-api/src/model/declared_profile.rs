@@ -34,12 +34,14 @@ pub enum RefusalReason {
     UnknownResource,
     /// The resource does not support `list` or `watch`.
     NotListable,
-    /// The target's scope has namespaces but the resource is cluster-scoped, or the reverse.
+    /// The resource is cluster-scoped but the target's scope is not `Cluster`, or the resource is
+    /// namespaced but the scope is `Cluster`.
     ScopeMismatch,
-    /// The scope includes another namespace than the profile's own. Only profiles in the operator
+    /// The scope includes namespaces other than the profile's own. Only profiles in the operator
     /// namespace and profiles with a ServiceAccount can have such a scope.
     CrossNamespaceNotAllowed,
-    /// The scope needs a ClusterRole, and the operator runs without one (`--watch-namespaces`).
+    /// The scope needs a ClusterRole, but the operator has only Roles, because it runs with
+    /// `--watch-namespaces`.
     ScopeNotAvailable,
     /// The ServiceAccount in `spec.serviceAccountName` does not exist now. A user can create it
     /// later.
@@ -48,7 +50,7 @@ pub enum RefusalReason {
     UnsupportedField,
     /// The number of informers exceeds the limit for a profile or the limit for a namespace.
     TooManyInformers,
-    /// The spec has another error, which the schema of the CRD does not detect.
+    /// The spec has an error that neither the CRD's schema detects nor another reason describes.
     InvalidSpec,
 }
 
@@ -59,20 +61,20 @@ pub enum RefusalReason {
 pub struct Refusal {
     /// `reason` of the condition `Accepted`.
     pub reason: RefusalReason,
-    /// Message of the condition `Accepted`: the field as written, the expected value, and what to
-    /// do.
+    /// Message of the condition `Accepted`: the invalid field, the expected value, and how to fix
+    /// the profile.
     pub message: String,
 }
 
-/// Informers whose stores answer the reads of one target's objects.
+/// Informers whose stores kubewarm serves to clients that read one target's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServingTarget {
     /// Generation of the profile that declared these informers.
     pub generation: i64,
     /// The target's resource, as discovery described it when the profile had this generation.
     pub kind: ResourceInfo,
-    /// The newest declared informers that have all been synced. While newer informers warm, these
-    /// informers still answer reads.
+    /// The newest declared informers that have all been synced. While newer informers warm,
+    /// kubewarm continues to serve these informers.
     pub informers: Arc<[InformerSpec]>,
 }
 
@@ -85,31 +87,32 @@ pub struct DeclaredTarget {
     pub requirement: TargetRequirement,
     /// The resource as the spec names it, in the form `<plural>.<group>`, for messages.
     pub declared_as: Arc<str>,
-    /// Discovery's description of the resource, or the reason why kubewarm rejects the target.
-    /// `None`: discovery has not answered yet.
+    /// The API server's description of the resource, from discovery, or the reason why kubewarm
+    /// rejects the target. `None`: kubewarm has no discovery response yet.
     pub resolved: Option<Result<ResourceInfo, Refusal>>,
-    /// The informers that the target needs, one for each namespace or one for all. Empty if
+    /// The informers that the target needs: one for each namespace, or one cluster-wide. Empty if
     /// kubewarm rejects the target, or if the target's namespace selector matches no namespace.
     pub informers: Arc<[InformerSpec]>,
     /// The informer that watches namespaces for the target's namespace selector. `None`: the target
     /// has no selector. While this informer is not synced, `informers` can be incomplete and the
     /// target is not warm.
     pub namespaces: Option<InformerSpec>,
-    /// Informers that answer reads. `None`: no generation of the target has been synced yet.
+    /// The informers that kubewarm serves to clients. `None`: no generation of the target has been
+    /// synced yet.
     pub serving: Option<ServingTarget>,
-    /// All indexes that the spec declares, with their names. Clients can select by each of them,
-    /// even if the store does not keep the index.
+    /// All indexes that the spec declares, with their names. Clients can select by each index, even
+    /// if the store does not keep the index.
     pub named: Arc<[IndexDefinition]>,
-    /// Paths of declared indexes that the store does not keep, because more indexes are declared
-    /// than a store can have. Reads that select by such an index scan all objects.
+    /// Paths of declared indexes that the store does not keep, because their number exceeds the
+    /// limit of a store. Reads that select by such an index scan all objects.
     pub left_out: Arc<[FieldPath]>,
-    /// The limit that the target exceeded. If kubewarm stopped the target for it, `informers` still
-    /// lists the target's informers, although they do not run.
+    /// The limit that the target exceeded. If kubewarm stopped the target because of this limit,
+    /// `informers` still lists the target's informers, although they do not run.
     pub limited: Option<LimitedTarget>,
 }
 
-/// A profile after kubewarm looked up its resources and namespaces in the cluster. The controller
-/// runs its informers, and the profile's status is computed from it.
+/// A profile after kubewarm looked up its resources and namespaces in the cluster. From this
+/// declaration, kubewarm starts the profile's informers and computes the profile's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredProfile {
     /// Namespace and name of the profile.
@@ -125,7 +128,7 @@ pub struct DeclaredProfile {
     /// Name of the ServiceAccount, in the profile's namespace, with which kubewarm reads. `None`:
     /// kubewarm reads with the operator's identity.
     pub service_account: Option<Arc<str>>,
-    /// Whether the admission policy restricted which ServiceAccounts the author could name in
+    /// Whether the admission policy restricts which ServiceAccount the profile's author can name in
     /// `service_account`.
     pub authors: AccountPolicyEnforcement,
     /// Value of `spec.mode`.
@@ -148,8 +151,8 @@ pub struct DeclaredProfile {
 }
 
 impl DeclaredProfile {
-    /// Combines `profile` with its resolved targets. Sets `accepted_at` to zero (the start of the
-    /// process), and `authors` to `Unknown`.
+    /// Creates the declaration of `profile` with `targets`. Sets `accepted_at` to zero (the start
+    /// of the process), and `authors` to `Unknown`.
     #[must_use]
     pub fn of(profile: &ValidatedProfile, targets: Vec<DeclaredTarget>) -> Self {
         Self {
@@ -194,8 +197,8 @@ impl DeclaredProfile {
 }
 
 impl ServingTarget {
-    /// Whether the serving informers and `informers` have the same keys in the same order. Their
-    /// settings can differ.
+    /// Whether `self.informers` and `informers` have the same keys in the same order. The settings
+    /// of these informers can differ.
     #[must_use]
     pub fn is_of(&self, informers: &[InformerSpec]) -> bool {
         self.informers
@@ -239,7 +242,7 @@ impl Refusal {
 }
 
 impl RefusalReason {
-    /// The reason as the condition `Accepted` has it, such as `InvalidSpec`.
+    /// The value of `reason` in the condition `Accepted`, such as `InvalidSpec`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()

@@ -39,9 +39,9 @@ const OWN_LABELS: &[(&str, &str)] = &[
     ("resourceslices.resource.k8s.io", "spec.nodeName spec.driver"),
 ];
 
-/// Further field labels of these resources: labels that are not the path of their field, and labels
-/// whose field has a default value. Columns: resource, label, path of the field, and the value that
-/// the API server uses if the field is absent.
+/// Field labels that `OWN_LABELS` omits. Such a label is not the path of its field, or its field
+/// has a default value. Columns: resource, label, path of the field, and the value that the API
+/// server uses if the field is absent.
 const OTHER_LABELS: &[(&str, &str, &str, &str)] = &[
     ("pods", "spec.host", "spec.nodeName", ""),
     ("pods", "spec.hostNetwork", "spec.hostNetwork", "false"),

@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc};
 
 /// A valid path from the root of an object, as in `targets[].indexes[].fieldPath`.
 ///
-/// Each step is a field name, with `[*]` for every element of a list. A store keeps one index for
-/// each path, even if several declared indexes have the path.
+/// Each step is a field name. A step with `[*]` selects every element of the list in this field. A
+/// store keeps one index for each path, even if several declared indexes have the path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldPath {
     text: Arc<str>,
@@ -44,8 +44,8 @@ impl FieldPath {
         })
     }
 
-    /// Whether the path starts with `metadata.`. Informers with projection `Metadata` store no
-    /// other fields.
+    /// Whether the path starts with `metadata.`. Informers with projection `Metadata` store only
+    /// such fields.
     #[must_use]
     pub fn is_metadata(&self) -> bool {
         self.text.starts_with("metadata.")

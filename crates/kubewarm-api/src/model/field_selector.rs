@@ -53,7 +53,8 @@ pub enum FieldSelectorError {
     /// This text is not one of the escape sequences `\\`, `\,` and `\=`.
     #[error("{0} is not an escape sequence; write a backslash as \\\\")]
     Escape(String),
-    /// A value contains this character, a comma or an equals sign, without an escape.
+    /// A value contains this character without an escape. The character is a comma or an equals
+    /// sign.
     #[error("a value has an unescaped {0}; write \\{0}")]
     Character(char),
     /// A value is longer than the limit.
@@ -86,8 +87,8 @@ impl FieldSelector {
             let (found, limit) = (all.len(), limits.requirements);
             return Err(FieldSelectorError::Count { found, limit });
         }
-        // The API server sorts the terms too. So if several terms are invalid, kubewarm and the API
-        // server report the same one.
+        // The API server also sorts the terms. So if several terms are invalid, kubewarm and the
+        // API server report the same term.
         all.sort_unstable();
         let mut parts = Vec::new();
         for term in all {
@@ -160,7 +161,8 @@ impl FieldRequirement {
         self.field.strip_prefix(INDEX_PREFIX)
     }
 
-    /// Whether the operator is `=`. With `!=` the field must be absent or have another value.
+    /// Whether the operator is `=`. If not, the operator is `!=`, and the field must be absent or
+    /// have another value.
     #[must_use]
     pub fn is_equality(&self) -> bool {
         self.equals
@@ -176,9 +178,9 @@ impl FieldRequirement {
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] with part `field` if the field is empty or has an invalid character.
-    /// Valid are ASCII letters, digits, `.`, `_`, `-`, `/`, `[` and `]`. The part is `value` if the
-    /// value has control characters.
+    /// [`ValidationError`] with the `part` `field` if the field is empty or has an invalid
+    /// character. Valid characters are ASCII letters, digits, `.`, `_`, `-`, `/`, `[` and `]`. The
+    /// `part` is `value` if the value has control characters.
     pub fn new(field: &str, equals: bool, value: &str) -> Result<Self, ValidationError> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/[]".contains(&b);
         if field.is_empty() || !field.bytes().all(plain) {

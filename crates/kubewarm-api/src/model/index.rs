@@ -18,8 +18,8 @@ pub struct IndexDefinition {
     pub path: FieldPath,
 }
 
-/// Checks the declared indexes, which are at the JSON path `path` of the profile, for the target's
-/// resource and projection.
+/// Checks the indexes that a target declares, for the target's resource and projection. `path` is
+/// the JSON path of the indexes in the profile.
 pub(super) fn parse(
     path: &str,
     indexes: &[v1alpha1::IndexSpec],
@@ -51,8 +51,8 @@ fn field_path(
             "with projection Metadata, index paths must start with metadata.; index another field, or set \
              projection.type to Full"
         }
-        // To select by an index, a client sends a value in a field selector. This would reveal
-        // Secret data, so only metadata of Secrets can be indexed.
+        // To select by an index, a client writes the value into the request's URL. Secret data must
+        // not be in a URL, so only metadata of Secrets can be indexed.
         Projection::Full(_) if of.is_secrets() => {
             "the payload of secrets is not indexed; index paths must start with metadata."
         }

@@ -126,7 +126,7 @@ pub struct InformerSpec {
     pub key: InformerKey,
     /// Settings that can change while the informer runs.
     pub tuning: InformerSettings,
-    /// Fields for which the store keeps an index, because the informer's profiles declare one.
+    /// Fields for which the store keeps an index, because a profile declares an index of the field.
     /// Stores always index labels.
     pub indexes: BTreeSet<FieldPath>,
 }
@@ -223,8 +223,8 @@ impl fmt::Display for InformerScope {
 }
 
 impl fmt::Display for InformerKey {
-    /// Writes for example `pods.v1 in namespace shop, labels app=web`, with control characters
-    /// escaped.
+    /// Writes the key for messages, with control characters escaped, for example as `pods.v1 in
+    /// namespace shop, labels app=web`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = format!("{} in {}", self.resource, self.extent);
         if !self.labels.is_empty() {

@@ -5,7 +5,7 @@ use super::{ValidationError, parse_quantity};
 use crate::v1alpha1::{self, mebibytes};
 use std::{fmt, time::Duration};
 
-/// Validated `spec.limits` of a profile. A field is `None` if there is no such limit.
+/// Validated `spec.limits` of a profile. A field is `None` if the profile does not set the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProfileLimits {
     /// Value of `spec.limits.maxObjects`, at least 1.
@@ -25,7 +25,7 @@ pub enum LimitScope {
     Process,
 }
 
-/// What a limit counts, as a value of a metric label.
+/// What a limit counts: objects or memory. The variants are also values of a metric label.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
 )]
@@ -65,8 +65,8 @@ pub struct LimitedTarget {
     /// The limit that the target exceeded.
     pub overrun: LimitOverrun,
     /// Time at which kubewarm starts the stopped target again, measured from the start of the
-    /// process. Free memory or an edit of the profile can start it earlier. `None`: the target runs
-    /// again.
+    /// process. kubewarm starts the target earlier if memory becomes free or a user edits the
+    /// profile. `None`: the target runs again.
     pub retry_at: Option<Duration>,
 }
 
@@ -135,7 +135,8 @@ impl LimitKind {
 }
 
 impl fmt::Display for LimitOverrun {
-    /// Writes for example `60 objects in addition to 50 objects of others, 100 objects allowed`.
+    /// Writes a message, such as `60 objects in addition to 50 objects of others, 100 objects
+    /// allowed`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { measure, limit, reached, others, .. } = self;
         let [reached, others, limit] = [reached, others, limit].map(|it| measure.amount(*it));

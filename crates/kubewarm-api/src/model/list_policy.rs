@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// How the informers of all profiles list resources, as the operator's flags set it.
+/// Settings for the list requests of all informers, from the operator's flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListPolicy {
     /// Which kinds of list request an informer tries, in which order.

@@ -72,8 +72,8 @@ impl fmt::Debug for DecodedObject<'_> {
     }
 }
 
-/// A deleted object, without its body. So kubewarm can apply a deletion even if it cannot decode
-/// the body of the deleted object.
+/// A deleted object, without its body. So kubewarm can apply a deletion even if the body of the
+/// deleted object cannot be decoded.
 #[derive(Clone, Debug)]
 pub struct Tombstone<'a> {
     /// `metadata.namespace`; empty for cluster-scoped objects.
@@ -98,8 +98,8 @@ pub struct ObjectIdentity<'a> {
     pub version: Option<ResourceVersion>,
 }
 
-/// Whether the bytes of an object in a new list can differ from the store although its resource
-/// version is unchanged.
+/// Whether the bytes of an object in a new list can differ from the stored bytes although the
+/// object's resource version is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacePolicy {
     /// The bytes cannot differ. The store skips an object in the list if its version is unchanged.
@@ -134,8 +134,8 @@ pub enum Delta<'a> {
     /// The stored objects are no longer valid. The store drops all objects and its resource
     /// version.
     Purge,
-    /// Time at which the deltas that follow arrived. The event log keeps their events for a limited
-    /// time after it.
+    /// Arrival time of all deltas after this one. The event log keeps the events of these deltas
+    /// for a limited time after their arrival.
     Arrived(Instant),
 }
 

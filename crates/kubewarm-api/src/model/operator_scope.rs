@@ -1,5 +1,5 @@
-//! The operator namespace, the namespaces whose profiles the operator runs, and the targets that
-//! kubewarm must reject because of them.
+//! The operator namespace, and the namespaces whose profiles the operator runs. Both decide which
+//! targets kubewarm rejects.
 
 use super::{Refusal, RefusalReason, TargetScope, ValidatedProfile, ValidatedTarget};
 use std::{collections::BTreeSet, sync::Arc};
@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc};
 /// The operator namespace, and the namespaces whose profiles the operator runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorScope {
-    /// The operator namespace. Profiles in it can name other namespaces.
+    /// The operator namespace. Profiles in this namespace can read other namespaces.
     pub namespace: Arc<str>,
     /// Namespaces whose profiles the operator runs.
     pub watched: WatchedNamespaces,
@@ -20,12 +20,13 @@ pub enum WatchedNamespaces {
     /// namespaces.
     #[default]
     Everywhere,
-    /// Only these namespaces. The operator has Roles in them and no ClusterRole.
+    /// Only these namespaces. The operator has a Role in each of these namespaces, and no
+    /// ClusterRole.
     Namespaces(BTreeSet<Arc<str>>),
 }
 
 impl OperatorScope {
-    /// Returns a refusal if the target would read other namespaces than the profile's own with the
+    /// Returns a refusal if the target would read namespaces other than the profile's own with the
     /// operator's permissions. This function never rejects a target if the profile is in the
     /// operator namespace or names a ServiceAccount.
     #[must_use]
@@ -56,7 +57,8 @@ impl OperatorScope {
 }
 
 impl WatchedNamespaces {
-    /// Creates the set of the namespaces `names`. Empty `names` mean all namespaces.
+    /// Creates the set from the namespaces `names`. If `names` is empty, the set contains all
+    /// namespaces.
     #[must_use]
     pub fn of(names: &[String]) -> Self {
         if names.is_empty() {

@@ -1,5 +1,5 @@
-/// A value of the metric label `outcome`. A metric has a time series only for each outcome that it
-/// can have.
+/// A value of the metric label `outcome`. Each metric has time series only for its possible
+/// outcomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum MetricOutcome {
@@ -7,8 +7,8 @@ pub enum MetricOutcome {
     Success,
     /// kubewarm or the API server failed.
     Error,
-    /// kubewarm rejected a client that lacks permission or has reached its own limit, or the API
-    /// server rejected a request of kubewarm.
+    /// kubewarm rejected a request of a client, for example because the client lacks permission. Or
+    /// the API server rejected a request of kubewarm.
     Rejected,
     /// The operation ended before it had a result.
     Cancelled,

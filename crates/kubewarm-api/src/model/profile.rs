@@ -128,8 +128,8 @@ fn profile_ref(meta: &ObjectMeta) -> Result<ProfileRef, ValidationError> {
     Ok(ProfileRef { namespace, name })
 }
 
-/// Checks an object's name, which is at the JSON path `path`, with `is_valid`. The error message
-/// contains `example` as a valid name.
+/// Checks the object name at the JSON path `path` with `is_valid`. The error message suggests
+/// `example` as a valid name.
 fn named(
     path: &str,
     name: &str,

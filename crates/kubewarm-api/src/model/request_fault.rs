@@ -60,8 +60,9 @@ pub enum FaultReason {
     TokenRequestDenied,
     /// The profile's ServiceAccount does not exist.
     ServiceAccountNotFound,
-    /// For 10 minutes, or for 30 seconds after a sign of lost access, no request has confirmed the
-    /// informer's access.
+    /// No request has confirmed the informer's access for 10 minutes, or for 30 seconds after a
+    /// sign of lost access. Such a sign is, for example, an access review that does not permit the
+    /// list.
     Unverified,
     /// A task of kubewarm panicked, which is a bug.
     #[strum(serialize = "InternalError")]
@@ -140,7 +141,8 @@ impl RequestFault {
         self.reason
     }
 
-    /// The escaped message, from the API server if it sent one.
+    /// The escaped message: the API server's message if the API server sent one, otherwise
+    /// kubewarm's message.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
@@ -161,8 +163,8 @@ impl RequestFault {
 
 impl FaultReason {
     /// Whether the identity of the request has no access: the API server rejects it, or kubewarm
-    /// gets no token for it. kubewarm must then soon stop serving objects that it read with this
-    /// identity.
+    /// gets no token for it. kubewarm then stops serving objects of this identity unless an access
+    /// check confirms access.
     #[must_use]
     pub const fn is_access_denied(self) -> bool {
         matches!(

@@ -42,7 +42,8 @@ impl GroupResource {
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] with the invalid name in its message. Its part is `group` or `resource`.
+    /// [`ValidationError`] with the invalid name in its message. The field `part` of the error is
+    /// `group` or `resource`.
     pub fn new(group: &str, resource: &str) -> Result<Self, ValidationError> {
         if !group.is_empty() && !is_dns_subdomain(group) {
             return Err(ValidationError::part(
@@ -88,7 +89,7 @@ impl Resource {
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] with part `version`, if the version is not a DNS label.
+    /// [`ValidationError`] with the `part` `version`, if the version is not a DNS label.
     pub fn new(of: GroupResource, version: &str) -> Result<Self, ValidationError> {
         if !is_dns_label(version) {
             return Err(ValidationError::part(
@@ -144,8 +145,8 @@ impl Resource {
 }
 
 impl ResourceInfo {
-    /// Creates the description of a namespaced resource without verbs, singular, short names and
-    /// categories.
+    /// Creates the description of a namespaced resource. Verbs, singular name, short names and
+    /// categories are empty.
     #[must_use]
     pub fn new(resource: Resource, kind: &str) -> Self {
         Self {

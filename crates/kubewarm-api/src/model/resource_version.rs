@@ -27,8 +27,8 @@ impl ResourceVersion {
         if text.is_empty() {
             return None;
         }
-        // Rust parses `+1` and `01` as the number 1. They are stored as text, so that kubewarm
-        // writes them unchanged.
+        // Rust parses `+1` and `01` as the number 1. Such versions are stored as text, so that
+        // kubewarm writes them unchanged.
         let canonical = is_decimal(text) && (text == "0" || !text.starts_with('0'));
         Some(Self(match text.parse() {
             Ok(number) if canonical => VersionRepr::Number(number),

@@ -16,8 +16,8 @@ pub struct LabelRequirement {
 
 /// A numeric comparison of a label's value with a number, such as `weight>2`.
 ///
-/// Selectors in requests of clients can contain it; selectors in a `CacheProfile` cannot. No index
-/// of a store supports it.
+/// Selectors in requests of clients can contain such a comparison; selectors in a `CacheProfile`
+/// cannot. The indexes of a store do not support comparisons.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelComparison {
     key: Arc<str>,
@@ -37,8 +37,8 @@ impl LabelRequirement {
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] if the API server would reject the requirement. Its part is `key` or
-    /// `values`.
+    /// [`ValidationError`] if the API server would reject the requirement. The field `part` of the
+    /// error is `key` or `values`.
     pub fn new<'a>(
         key: &str,
         operator: LabelSelectorOperator,
@@ -107,7 +107,7 @@ impl LabelComparison {
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] with part `key`, if `key` is not a valid label key.
+    /// [`ValidationError`] with the `part` `key`, if `key` is not a valid label key.
     pub fn new(key: &str, order: Ordering, bound: i64) -> Result<Self, ValidationError> {
         if !is_label_key(key) {
             return Err(invalid_key(key));
@@ -153,8 +153,8 @@ impl LabelSelector {
         self.requirements.is_empty() && self.comparisons.is_empty()
     }
 
-    /// Iterates over the requirements, sorted by key. A store can find their objects in its label
-    /// index.
+    /// Iterates over the requirements, sorted by key. A store finds the objects that match a
+    /// requirement in its label index.
     pub fn requirements(&self) -> impl Iterator<Item = &LabelRequirement> {
         self.requirements.items()
     }
@@ -216,7 +216,7 @@ fn invalid_key(key: &str) -> ValidationError {
     ValidationError::part("key", format!("label key {key:?} {rule}"))
 }
 
-/// Whether `text` is a valid key of a label. Same result as `validation.IsQualifiedName` in
+/// Whether `text` is a valid key of a label, by the rules of `validation.IsQualifiedName` in
 /// apimachinery.
 fn is_label_key(text: &str) -> bool {
     match text.split_once('/') {
@@ -227,7 +227,7 @@ fn is_label_key(text: &str) -> bool {
     }
 }
 
-/// Whether `text` is a valid value of a label. Same result as `validation.IsValidLabelValue` in
+/// Whether `text` is a valid value of a label, by the rules of `validation.IsValidLabelValue` in
 /// apimachinery.
 fn is_label_value(text: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);

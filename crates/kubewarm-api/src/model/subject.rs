@@ -35,8 +35,8 @@ impl Subject {
 }
 
 impl fmt::Display for Subject {
-    /// Writes a ServiceAccount or user as the user name in messages of the API server, and a group
-    /// as `group:<name>`.
+    /// Writes the user name of a user or ServiceAccount, such as
+    /// `system:serviceaccount:shop:reader`. Writes a group as `group:<name>`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ServiceAccount { namespace, name } => {

@@ -43,7 +43,7 @@ pub struct ValidatedTarget {
     /// Query parameter `labelSelector` of the list and the watch, at most 4 KiB.
     pub labels: LabelSelector,
     /// Query parameter `fieldSelector` of the list and the watch, at most 2 KiB. Only the API
-    /// server checks whether the resource supports its fields.
+    /// server checks whether the resource supports the selected fields.
     pub fields: FieldSelector,
     /// Part of each object to request and to store.
     pub projection: Projection,
@@ -58,8 +58,8 @@ pub enum TargetScope {
     OwnNamespace,
     /// The namespaces that the spec lists, 1 to 64.
     Namespaces(BTreeSet<Arc<str>>),
-    /// Namespaces whose labels match the selector. They change when users create, delete or label
-    /// namespaces.
+    /// Namespaces whose labels match the selector. The matching namespaces change when users
+    /// create, delete or label namespaces.
     NamespaceSelector(LabelSelector),
     /// All namespaces, by one cluster-wide watch.
     AllNamespaces,

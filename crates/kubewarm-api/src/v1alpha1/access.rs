@@ -14,49 +14,52 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct AccessStatus {
-    /// User name of the reader at the API server: kubewarm's own, or that of the ServiceAccount in
-    /// `spec.serviceAccountName`.
+    /// User name with which kubewarm reads for the profile: the operator's user name, or the user
+    /// name of the ServiceAccount in `spec.serviceAccountName`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub subject: Option<String>,
 
-    /// Time of the oldest check that these facts rest on. It is written only along with other
-    /// changes. Absent until every informer has been checked.
+    /// Time at which kubewarm last checked the permissions of every informer: the oldest of these
+    /// times. kubewarm writes a new time only together with another change of the status. Absent
+    /// until kubewarm has checked every informer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_verified_time: Option<Time>,
 
-    /// Permissions that the API server refuses, by namespace: at most 128 namespaces, with 32 rules
-    /// each. Absent while none is refused.
+    /// Permissions that the subject needs and lacks, by namespace: at most 128 namespaces, with 32
+    /// rules each. Absent if the subject lacks no permission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into()]))]
     pub missing: Vec<NamespaceRules>,
 
-    /// Excess permissions: what the subject may list and watch in the profile's namespaces although
-    /// no profile with this subject needs it. At most 128 namespaces, with 32 rules each. Left out is
-    /// only `clustertrustbundles`, which Kubernetes lets every user read. The operator's own excess
-    /// is shown in profiles of its namespace alone.
+    /// Permissions of the subject to list and watch in the profile's namespaces that no profile
+    /// with this subject needs. At most 128 namespaces, with 32 rules each. The list omits only
+    /// `clustertrustbundles`, which every user can list and watch by default. Only profiles in the
+    /// operator namespace show excess permissions of the operator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into()]))]
     pub excess: Vec<NamespaceRules>,
 
-    /// Completeness of `excess`. `Incomplete` where an authorizer, such as a webhook, cannot list its
-    /// rules, and where `excess` is cut. Absent while the rules are not known.
+    /// Completeness of `excess`. `Incomplete`: an authorizer, such as a webhook, cannot list its
+    /// rules, or `excess` is cut at a limit. Absent while kubewarm does not report `excess`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excess_completeness: Option<RulesCompleteness>,
 
-    /// YAML that grants the permissions, for `kubectl apply -f -`: roles and bindings, except those in
-    /// `manifestsElevated`. With `spec.serviceAccountName` it has the Role that lets kubewarm request
-    /// tokens of that account. Absent if both texts have more than 64 KiB together;
-    /// `kubectl warm rbac NAME -n NAMESPACE` prints them.
+    /// Roles and bindings that grant the needed permissions, as YAML for `kubectl apply -f -`.
+    /// `manifestsElevated` contains further grants. With `spec.serviceAccountName`, a Role also
+    /// permits kubewarm to request tokens of this ServiceAccount. Absent if `manifests` and
+    /// `manifestsElevated` together exceed 64 KiB. In this case, `kubectl warm rbac NAME -n
+    /// NAMESPACE` prints the YAML.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65_536))]
     pub manifests: Option<String>,
 
-    /// YAML that grants access to secrets and, with `spec.serviceAccountName`, outside the profile's
-    /// namespace. Review these grants: anyone who may run pods or request tokens in that namespace
-    /// gains them. Absent if there are none, and wherever `manifests` is left out for its size.
+    /// YAML that grants access to secrets and, with `spec.serviceAccountName`, access outside the
+    /// profile's namespace. Review these grants: anyone who may run pods or request tokens in the
+    /// profile's namespace gains this access. Absent if there are no such grants, or if both
+    /// manifests together exceed 64 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65_536))]
     pub manifests_elevated: Option<String>,
@@ -68,8 +71,8 @@ pub struct AccessStatus {
 pub enum RulesCompleteness {
     /// Every authorizer listed the permissions that it grants.
     Complete,
-    /// The list can lack permissions, or contain permissions that an authorizer denies, because
-    /// webhook authorizers list no rules. Or the list is cut at a limit.
+    /// The list can be wrong, because webhook authorizers do not list the permissions that they
+    /// grant or deny. Or the list is cut at a limit.
     Incomplete,
 }
 
@@ -99,7 +102,7 @@ pub struct PolicyRule {
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub api_groups: Vec<String>,
 
-    /// Plural names of the kinds, at most 32.
+    /// Plural names of the resources, at most 32.
     #[schemars(length(max = 32), inner(length(max = 128)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub resources: Vec<String>,

@@ -9,7 +9,7 @@ use std::fmt;
 /// arrive, before memory runs out.
 ///
 /// If a limit is exceeded, kubewarm stops targets and frees their memory, until the other targets
-/// are within the limit. It stops first:
+/// are within the limit. kubewarm stops the targets in this order:
 ///
 /// 1. a target that alone exceeds the limit,
 /// 2. a target whose first list is incomplete,

@@ -6,21 +6,21 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Expected cost of warming a profile. The field `certainty` shows whether the numbers are
-/// estimates or lower bounds. The condition `Ready` has the reason for lower bounds.
+/// estimates or lower bounds. The condition `Ready` explains why the numbers are only lower bounds.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct PlanStatus {
-    /// Number of informers. Each is one list and one watch.
+    /// Number of informers that the profile needs. Each informer is one list and one watch.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub informers: Option<i32>,
-    /// Number of objects that these informers would hold.
+    /// Number of objects that the stores of all informers would contain.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub objects: Option<i64>,
-    /// Memory of these objects, in steps of 1 MiB, such as `24Mi`. kubewarm stores a sample of the
-    /// objects and extrapolates from its size.
+    /// Memory that all objects would need, in steps of 1 MiB, such as `24Mi`. kubewarm stores a
+    /// sample of the objects and extrapolates from the size of the sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub memory: Option<String>,
@@ -28,21 +28,23 @@ pub struct PlanStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub requests: Option<i32>,
-    /// Time until all informers are warm, in milliseconds. It assumes that the API server answers as
-    /// fast as it did for the sample. Absent if no list was answered.
+    /// Time until all informers are warm, in milliseconds, if the API server responds as fast as
+    /// for the sample. Absent if the API server answered no list request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub time_to_warm_milliseconds: Option<i64>,
-    /// Number of missing permissions: refused verbs, by kind and namespace.
+    /// Number of missing permissions. Each combination of verb, resource and namespace counts as
+    /// one permission.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub missing_permissions: Option<i32>,
-    /// Certainty of objects, memory, requests and time. `Estimate`: counted, or extrapolated from a
-    /// sample. `LowerBound`: the real numbers are higher, by an unknown amount.
+    /// Certainty of objects, memory, requests and time. `Estimate`: kubewarm counted the numbers,
+    /// or extrapolated them from a sample. `LowerBound`: kubewarm could not count everything, so
+    /// the actual numbers can be higher.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certainty: Option<PlanCertainty>,
-    /// Time of the first measurement of these numbers. kubewarm measures again every 10 minutes and
-    /// writes only numbers that differ.
+    /// Time at which kubewarm first measured the current numbers. kubewarm measures again every 10
+    /// minutes, and writes the numbers and the time only if a number differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
 }
@@ -56,7 +58,7 @@ pub enum PlanCertainty {
     /// kubewarm counted the numbers, or extrapolated them from a sample.
     #[default]
     Estimate,
-    /// The actual numbers are at least as high, and higher by an unknown amount.
+    /// kubewarm could not count everything, so the actual numbers can be higher.
     LowerBound,
 }
 

@@ -92,10 +92,11 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct CacheProfileSpec {
-    /// ServiceAccount in the profile's namespace that reads the targets. The admission policy
-    /// requires your permission to `use` it, or to `create` its `serviceaccounts/token`. After a
-    /// change, kubewarm drops all objects and lists again. Default: the operator's permissions; a
-    /// profile outside the operator's namespace can then read only its own namespace.
+    /// Name of the ServiceAccount, in the profile's namespace, with which kubewarm reads the
+    /// targets. The admission policy requires your permission to `use` this ServiceAccount, or to
+    /// `create` its `serviceaccounts/token`. After a change, kubewarm drops all objects and lists
+    /// again. Default: kubewarm reads with the operator's permissions. A profile outside the
+    /// operator namespace can then read only its own namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
@@ -110,14 +111,14 @@ pub struct CacheProfileSpec {
     pub mode: ProfileMode,
 
     /// Namespaces to list and watch, for targets without their own scope. Default: type
-    /// `OwnNamespace`. Without a ServiceAccount, a profile outside the operator's namespace can
-    /// name only its own namespace.
+    /// `OwnNamespace`. Without a ServiceAccount, a profile outside the operator namespace can read
+    /// only its own namespace.
     #[serde(default)]
     pub scope: ScopeSpec,
 
-    /// Resources to keep warm, 1 to 32 entries with unique names. An edited target serves its old
-    /// objects until its new list is complete, unless the account changed or Secret data is no
-    /// longer allowed.
+    /// Resources to keep warm, 1 to 32 entries with unique names. After an edit of a target,
+    /// kubewarm serves the old objects until the new list is complete. kubewarm drops the old
+    /// objects at once if `serviceAccountName` changed or `secretData` no longer allows them.
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub targets: Vec<TargetSpec>,
@@ -137,10 +138,10 @@ pub struct CacheProfileSpec {
     #[schemars(extend("default" = {}))]
     pub reads: ReadSettings,
 
-    /// Object and memory limits of all targets together. kubewarm stops a target that does not fit,
-    /// and retries after an edit or about 10 minutes. An edited target's old objects count too;
-    /// kubewarm drops them if both do not fit. Default: only the limits of the namespace and the
-    /// process.
+    /// Object and memory limits of all targets together. kubewarm stops a target that exceeds a
+    /// limit, and starts the target again after an edit or about 10 minutes. While an edited target
+    /// lists again, its old objects count too. kubewarm drops the old objects if old and new
+    /// objects together exceed a limit. Default: only the limits of the namespace and the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsSpec>,
 }
@@ -181,9 +182,9 @@ pub struct WarmupSettings {
     #[schemars(range(min = 1, max = 86400))]
     pub deadline_seconds: Option<i32>,
 
-    /// Largest number of concurrent first lists of the profile, 1 to 64, within the limit of the
-    /// process. Higher values warm many small targets sooner, and load the API server more.
-    /// Default: 4.
+    /// Largest number of concurrent first lists of the profile, 1 to 64. The limit of the process
+    /// can lower this number. Higher values warm many small targets sooner, but increase the load
+    /// of the API server. Default: 4.
     #[schemars(range(min = 1, max = 64))]
     pub max_concurrent_lists: i32,
 }
@@ -193,16 +194,17 @@ pub struct WarmupSettings {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct FreshnessSettings {
-    /// Staleness limit, in seconds, 10 to 3600. After this time without an event or bookmark,
-    /// kubewarm probes the watch, and reconnects it if it is behind. Until then, the condition
-    /// `Fresh` is not `True`. Default: 120.
+    /// Staleness limit, in seconds, 10 to 3600. A store is stale after this time without an event,
+    /// bookmark or successful freshness check. `Fresh` is not `True` while a store is stale.
+    /// kubewarm starts the freshness check shortly before, and reconnects a watch that missed
+    /// changes. Default: 120.
     #[schemars(range(min = 10, max = 3600))]
     pub max_staleness_seconds: i32,
 
     /// Period of consistency checks, in seconds, 1 to 86400. kubewarm compares names, UIDs and
-    /// versions with a list of the same resource version. After a difference, it lists again and
-    /// sends the Event `CacheInconsistent`. Informers with undecodable objects are not checked.
-    /// Default: no checks.
+    /// versions in a store with a list of the same resource version. After a difference, kubewarm
+    /// lists again and sends the Event `CacheInconsistent`. kubewarm does not check informers with
+    /// objects that cannot be decoded. Default: no checks.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub consistency_check_period_seconds: Option<i32>,
@@ -213,11 +215,11 @@ pub struct FreshnessSettings {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct ReadSettings {
-    /// Consistency of reads without a `resourceVersion`. `Bounded` (the default): current within
-    /// `freshness.maxStalenessSeconds`; otherwise kubewarm checks with the API server first.
-    /// `Strict`: not older than the request; each read waits for a shared request to the API
-    /// server. `Eventual`: the stored objects, however old. With several profiles, the strictest
-    /// value applies.
+    /// Consistency of reads without a `resourceVersion`. `Bounded` (the default): kubewarm returns
+    /// objects that were current within `freshness.maxStalenessSeconds`, if necessary after a
+    /// freshness check. `Strict`: kubewarm returns objects that are not older than the request.
+    /// Each read waits for a freshness check, which concurrent reads share. `Eventual`: kubewarm
+    /// returns the stored objects, however old. With several profiles, the strictest value applies.
     pub consistency: ReadConsistency,
 
     /// Longest wait of a read for an informer that is not warm, in seconds, 0 to 60. Then kubewarm
@@ -226,9 +228,9 @@ pub struct ReadSettings {
     pub cold_read_timeout_seconds: i32,
 
     /// Effect of lost access. `Reject` (the default): kubewarm rejects reads and drops the objects.
-    /// After 10 minutes without verified access, it rejects reads and keeps the objects.
-    /// `ServeStale`: kubewarm serves the stored objects in both cases, and they become stale. When
-    /// access returns, kubewarm warms the target again.
+    /// If access is only unconfirmed for 10 minutes, kubewarm rejects reads but keeps the objects.
+    /// `ServeStale`: kubewarm serves the stored objects although access is lost or unconfirmed, and
+    /// the objects become stale. When access returns, kubewarm warms the target again.
     pub on_access_lost: AccessLossPolicy,
 }
 
@@ -241,7 +243,7 @@ pub enum ReadConsistency {
     /// Objects are current within `freshness.maxStalenessSeconds`.
     #[default]
     Bounded = 1,
-    /// Objects are at least as new as the time of the request.
+    /// Objects are not older than the request.
     Strict = 2,
     /// Objects can have any age.
     Eventual = 0,

@@ -3,8 +3,8 @@
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
 
-/// Types of a profile's conditions, in the order of `status.conditions`. The value `True` shows a
-/// problem for `Stalled`, and `False` shows one for all other types.
+/// Types of a profile's conditions, in the order of `status.conditions`. For `Stalled`, the value
+/// `True` shows a problem. For all other types, the value `False` shows a problem.
 pub const CONDITION_TYPES: [&str; 8] = [
     "Ready",
     "Accepted",
@@ -59,8 +59,8 @@ fn without_null(property: &mut Map<String, Value>) {
     if let [Value::Object(only)] = either.as_slice() {
         let only = only.clone();
         property.remove("anyOf");
-        // `or_insert` keeps the description of the property rather than the description of its
-        // type.
+        // If both the property and its type have a description, `or_insert` keeps the property's
+        // description.
         for (key, value) in only {
             property.entry(key).or_insert(value);
         }

@@ -13,12 +13,13 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct CacheProfileStatus {
-    /// Conditions of the profile. `Ready` sums up the others. `Accepted`: kubewarm can carry out the
-    /// spec. `Authorized`: the API server allows every list and watch. `Warm`: every required target
-    /// has a complete list. `Fresh`: the data is known to be current within
-    /// `freshness.maxStalenessSeconds`. `WithinLimits`: no limit stopped a target.
-    /// `WarmupDeadlineMet`: all required targets were warm within `warmup.deadlineSeconds`.
-    /// `Stalled`: only an edit of the spec helps; this one is `True` when something is wrong.
+    /// Conditions of the profile. `Ready` summarizes the other conditions. `Accepted`: kubewarm can
+    /// carry out the spec. `Authorized`: the API server allows every list and watch. `Warm`: every
+    /// required target has a complete list. `Fresh`: kubewarm has confirmed within
+    /// `freshness.maxStalenessSeconds` that the stores are current. `WithinLimits`: no limit
+    /// stopped a target. `WarmupDeadlineMet`: all required targets were warm within
+    /// `warmup.deadlineSeconds`. `Stalled`: the profile has a problem that only an edit of the spec
+    /// resolves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -28,25 +29,26 @@ pub struct CacheProfileStatus {
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
 
-    /// Number of warm targets and of all targets, such as `2/3`.
+    /// Number of warm targets, and number of all targets, such as `2/3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub warm_targets: Option<String>,
 
-    /// Number of objects in the profile's stores, with those that other profiles share. Written at
-    /// most once a minute.
+    /// Number of objects in the profile's stores. Includes objects in stores that other profiles
+    /// share. kubewarm updates the number at most once a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub objects: Option<i64>,
 
-    /// Memory of these objects with their indexes, in steps of 1 MiB, such as `24Mi`. It includes
-    /// memory that other profiles of the namespace share.
+    /// Memory of the profile's objects and indexes, in steps of 1 MiB, such as `24Mi`. Includes
+    /// memory of stores that other profiles of the namespace share.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub memory: Option<String>,
 
-    /// Time until the last required target was warm, in milliseconds. It begins when kubewarm
-    /// accepts this generation, or when the process starts if that is later. Absent until then.
+    /// Time until all required targets were warm, in milliseconds. Measured from the time at which
+    /// kubewarm accepted this generation, or from a later start of the process. Absent until all
+    /// required targets are warm.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub time_to_warm_milliseconds: Option<i64>,
@@ -80,8 +82,9 @@ pub struct TargetStatus {
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 
-    /// `metadata.generation` whose data answers reads. It is older than the profile's own while an
-    /// edited target warms. Absent before the first complete list.
+    /// The profile's `metadata.generation` whose objects kubewarm serves. While an edited target
+    /// warms, kubewarm serves the objects of an older generation. Absent before the first complete
+    /// list.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub serving_generation: Option<i64>,
@@ -91,28 +94,30 @@ pub struct TargetStatus {
     #[schemars(range(min = 0))]
     pub objects: Option<i64>,
 
-    /// Memory of these objects, in steps of 1 MiB, such as `24Mi`.
+    /// Memory of the target's objects and indexes, in steps of 1 MiB, such as `24Mi`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub memory: Option<String>,
 
-    /// Time until the target was warm, in milliseconds, counted as for the profile.
+    /// Time until the target was warm, in milliseconds. Measured from the time at which kubewarm
+    /// accepted the generation, or from a later start of the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub time_to_warm_milliseconds: Option<i64>,
 
-    /// Time at which the target's data was last known to be current. Absent unless `Fresh` is
-    /// `False`.
+    /// Last time at which kubewarm confirmed that the target's stores are current. Absent unless
+    /// the condition `Fresh` is `False`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_confirmed_time: Option<Time>,
 
-    /// Problems of the target, at most 16, the gravest first. The condition's message has the total.
+    /// Problems of the target, at most 16, the most severe problem first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into(), "reason".into(), "object".into()]))]
     pub problems: Vec<TargetProblem>,
 
-    /// Discovery's facts about the kind. Absent while the API server does not serve the kind.
+    /// The API server's description of the target's resource, from discovery. Absent while the API
+    /// server does not serve the resource.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resolved: Option<DiscoveryStatus>,
 
@@ -121,11 +126,12 @@ pub struct TargetStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub informers: Option<InformerCounts>,
 
-    /// Latencies over the last 5 minutes. Absent while nothing was measured.
+    /// Latencies over the last 5 minutes. Absent if kubewarm measured no latency.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_milliseconds: Option<LatencyStatus>,
 
-    /// Last time that a warm informer listed again. Absent if no informer did.
+    /// The most recent list by an informer that was already warm. Absent if no warm informer has
+    /// listed again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_relist: Option<RelistStatus>,
 }
@@ -135,7 +141,8 @@ pub struct TargetStatus {
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct TargetProblem {
-    /// Namespace; empty for a watch across all namespaces or of a cluster-scoped kind.
+    /// Namespace with the problem. Empty for a watch of all namespaces, and for cluster-scoped
+    /// resources.
     #[schemars(length(max = 63))]
     pub namespace: String,
 
@@ -143,16 +150,18 @@ pub struct TargetProblem {
     #[schemars(length(max = 63))]
     pub reason: String,
 
-    /// Object with the problem, as `namespace/name`; empty where the problem is not about one object.
+    /// Object with the problem, as `namespace/name`. Empty if the problem does not concern a single
+    /// object.
     #[schemars(length(max = 253))]
     pub object: String,
 
-    /// Explanation for people: the verb, the kind, the server's words and what to do next.
+    /// Explanation of the problem: the verb, the resource, the API server's message, and what to
+    /// do.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub message: Option<String>,
 
-    /// Time of the next attempt. Absent while an attempt is running.
+    /// Time of kubewarm's next attempt to resolve the problem. Absent while an attempt is running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_retry_time: Option<Time>,
 }
@@ -162,7 +171,8 @@ pub struct TargetProblem {
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct DiscoveryStatus {
-    /// Version in use: the target's own, else the API server's preferred version.
+    /// API version that kubewarm reads: the version in the spec, or by default the API server's
+    /// preferred version.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub version: Option<String>,
@@ -176,8 +186,8 @@ pub struct DiscoveryStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<ResourceScope>,
 
-    /// Number of namespaces that the target reads now. Absent unless its scope names or selects
-    /// namespaces.
+    /// Number of namespaces from which kubewarm reads for the target now. Absent unless the
+    /// target's scope names or selects namespaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub namespace_count: Option<i32>,
@@ -202,13 +212,13 @@ pub struct InformerCounts {
     /// Number of declared informers.
     #[schemars(range(min = 0))]
     pub total: i32,
-    /// Informers with a complete list whose data is known to be current.
+    /// Informers with a complete list whose stores are fresh.
     #[schemars(range(min = 0))]
     pub synced: i32,
     /// Informers before or during their first list.
     #[schemars(range(min = 0))]
     pub syncing: i32,
-    /// Informers with a complete list whose data is not known to be current.
+    /// Informers with a complete list whose stores are stale.
     #[schemars(range(min = 0))]
     pub stale: i32,
     /// Informers without the permission to list or watch.
@@ -220,7 +230,8 @@ pub struct InformerCounts {
     /// Informers that a limit stopped.
     #[schemars(range(min = 0))]
     pub limited: i32,
-    /// Informers without a complete list whose last attempt failed for another reason.
+    /// Informers without a complete list whose last request failed for a reason other than
+    /// `forbidden` or `missing`.
     #[schemars(range(min = 0))]
     pub failing: i32,
 }
@@ -233,10 +244,11 @@ pub struct LatencyStatus {
     /// Latency of a list or of one page, from the request to the last byte.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list_page: Option<QuantilesStatus>,
-    /// Latency of an event, from its last byte until every observer has processed it.
+    /// Latency of a watch event, from its last byte until the store contains the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<QuantilesStatus>,
-    /// Latency of a read, from the permission check to the answer, with all waits.
+    /// Latency of a client's read, from the permission check to the response, including all waiting
+    /// time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read: Option<QuantilesStatus>,
 }
@@ -265,8 +277,8 @@ pub struct RelistStatus {
     /// Reason for the list, as one word, such as `Gone`.
     #[schemars(length(max = 63))]
     pub reason: String,
-    /// Number of objects with a known name and another UID: deleted and created again while no watch
-    /// was open.
+    /// Number of objects that were deleted and created again with the same name while no watch was
+    /// open. The new object has another UID.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub replaced_objects: i64,

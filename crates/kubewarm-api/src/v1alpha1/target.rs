@@ -64,13 +64,13 @@ pub struct TargetSpec {
     #[serde(default)]
     pub secret_data: SecretData,
 
-    /// Labels of the objects; the API server filters. Default: all objects.
+    /// Label selector for the objects. The API server filters the objects. Default: all objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelectorSpec>,
 
     /// Field selector as in `kubectl --field-selector`, such as `status.phase!=Succeeded`: 1 to 8
-    /// requirements, at most 2048 bytes. The API server filters, and accepts only some fields of
-    /// each resource. Default: all objects.
+    /// requirements, at most 2048 bytes. The API server filters the objects, and supports only some
+    /// fields of each resource. Default: all objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2048))]
     pub field_selector: Option<String>,
@@ -99,14 +99,15 @@ pub struct TargetSpec {
 )]
 pub struct ScopeSpec {
     /// Kind of scope. `OwnNamespace`: the profile's namespace. `Namespaces`: the entries of
-    /// `namespaces`. `NamespaceSelector`: namespaces whose labels match `namespaceSelector`, also
-    /// later ones. `AllNamespaces`: all namespaces, by one watch. `Cluster`: for cluster-scoped
-    /// resources, such as `nodes`.
+    /// `namespaces`. `NamespaceSelector`: all current and future namespaces whose labels match
+    /// `namespaceSelector`. `AllNamespaces`: all namespaces, with one watch. `Cluster`: for
+    /// cluster-scoped resources, such as `nodes`.
     #[serde(rename = "type")]
     pub type_: ScopeType,
 
-    /// Namespaces, 1 to 64 names; only for type `Namespaces`. Each has its own watch and needs
-    /// permissions only there. kubewarm reports a namespace that does not exist, and waits for it.
+    /// Names of 1 to 64 namespaces; only for type `Namespaces`. kubewarm opens one watch in each
+    /// namespace, and needs permissions only in these namespaces. kubewarm reports a namespace that
+    /// does not exist, and waits for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(min = 1, max = 64),
@@ -115,9 +116,9 @@ pub struct ScopeSpec {
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub namespaces: Vec<String>,
 
-    /// Labels of the namespaces; only for type `NamespaceSelector`. Each namespace has its own
-    /// watch. Empty: all namespaces. A target whose selector matches no namespace is warm without
-    /// objects.
+    /// Label selector for namespaces; only for type `NamespaceSelector`. kubewarm opens one watch
+    /// in each matching namespace. An empty selector matches all namespaces. A target whose
+    /// selector matches no namespace is warm without objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelectorSpec>,
 }
@@ -247,13 +248,14 @@ pub enum LabelSelectorOperator {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct ProjectionSpec {
-    /// Stored part. `Full` (the default): the whole object. `Metadata`: only `metadata`, which
-    /// kubewarm requests as `PartialObjectMetadata`; it needs less memory and traffic.
+    /// Part of each object to store. `Full` (the default): the whole object. `Metadata`: only
+    /// `metadata`, which needs less memory and traffic. kubewarm requests it as
+    /// `PartialObjectMetadata`.
     #[serde(rename = "type")]
     pub type_: ProjectionType,
 
-    /// Treatment of `metadata.managedFields`. `Drop` (the default): kubewarm does not store them;
-    /// they are often a third of an object. `Keep`: kubewarm stores them.
+    /// Treatment of `metadata.managedFields`, which is often a third of an object. `Drop` (the
+    /// default): kubewarm does not store the field. `Keep`: kubewarm stores the field.
     pub managed_fields: ManagedFieldsPolicy,
 }
 
@@ -292,7 +294,7 @@ pub enum ManagedFieldsPolicy {
     Keep,
 }
 
-/// Field to index, with a name for selectors.
+/// A field to index, and the name by which clients select.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]

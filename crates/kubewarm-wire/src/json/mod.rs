@@ -132,8 +132,8 @@ impl<'a> JsonCursor<'a> {
         self.step_over(0)
     }
 
-    /// Moves behind the end of the innermost `depth` open lists and objects. With depth 0, skips one value. The
-    /// function counts brackets and does not recurse, so deeply nested input cannot overflow the stack.
+    /// Moves behind the end of the innermost `depth` lists and objects that are open at the cursor. With depth 0, skips
+    /// one value. The function counts brackets and does not recurse, so deeply nested input cannot overflow the stack.
     pub(super) fn step_over(&mut self, mut depth: usize) -> Option<()> {
         loop {
             match self.peek()? {

@@ -31,7 +31,7 @@ impl JsonCursor<'_> {
     ///
     /// One walk through the text, up to the last possible value: about 1 ns for each byte, for any
     /// number of paths. If the text is JSON, the walk visits no byte twice. The walk looks up each
-    /// member of an object in a map of the next fields of the paths.
+    /// member of an object in a map of the fields that the paths select.
     pub fn values(
         mut self,
         paths: &FieldPathSet,
@@ -42,9 +42,9 @@ impl JsonCursor<'_> {
     }
 
     /// Finds the values of the paths in `node`, which start at the value at the cursor. Stops as
-    /// soon as no more values are possible, even inside nested lists and objects. Returns how many
-    /// of these lists and objects are still open. To continue behind the value, a caller calls
-    /// `leave` with this number.
+    /// soon as no more values are possible, even inside nested lists and objects. Returns the
+    /// number of lists and objects that the cursor has entered but not left. To move behind the
+    /// value, a caller passes this number to `leave`.
     fn value<E: FnMut(usize, &str)>(
         &mut self,
         node: &FieldPathNode,
@@ -61,7 +61,7 @@ impl JsonCursor<'_> {
             }
             b'"' => {
                 let string = self.string()?;
-                // A path ignores a string with an invalid escape.
+                // A string with an invalid escape is not a value of the path.
                 if let Some(path) = node.end
                     && let Some(text) = unescape(string)
                 {
@@ -82,8 +82,8 @@ impl JsonCursor<'_> {
         }
     }
 
-    /// Visits the members of an object whose opening brace is consumed. Returns how many lists and
-    /// objects are still open, as [`JsonCursor::value`] does.
+    /// Visits the members of an object whose opening brace is consumed. Like [`JsonCursor::value`],
+    /// returns the number of lists and objects that the cursor has entered but not left.
     fn members<E: FnMut(usize, &str)>(
         &mut self,
         fields: &BTreeMap<Box<[u8]>, FieldPathNode>,
@@ -124,8 +124,8 @@ impl JsonCursor<'_> {
         }
     }
 
-    /// Visits the elements of a list whose opening bracket is consumed. Returns how many lists and
-    /// objects are still open, as [`JsonCursor::value`] does.
+    /// Visits the elements of a list whose opening bracket is consumed. Like [`JsonCursor::value`],
+    /// returns the number of lists and objects that the cursor has entered but not left.
     fn elements<E: FnMut(usize, &str)>(
         &mut self,
         node: &FieldPathNode,
@@ -145,10 +145,10 @@ impl JsonCursor<'_> {
         }
     }
 
-    /// Moves to the end of the value that begins at `start`, in which `open` lists and objects are
-    /// still open. If `open` is `None`, the value is not JSON. The function then skips the value by
-    /// its brackets, as if no path led into it. So later values do not depend on the paths. Returns
-    /// `None` if the brackets do not match.
+    /// Moves to the end of the value that begins at `start`. `open` is the result of
+    /// [`JsonCursor::value`] for this value. If `open` is `None`, the value is not JSON. The
+    /// function then skips the value by its brackets, as if no path led into the value. So later
+    /// values do not depend on the paths. Returns `None` if the brackets do not match.
     fn leave(&mut self, start: Self, open: Option<usize>) -> Option<()> {
         match open {
             Some(0) => return Some(()),
@@ -262,7 +262,7 @@ mod tests {
         let body = body.to_string();
         let (seen, _) = all_values(body.as_bytes(), &paths(&texts));
         assert!(seen.iter().enumerate().all(|(n, seen)| *seen == [n.to_string()]));
-        // `z` comes last, so this walk visits the complete body.
+        // `z` is the last member of the body, so this walk visits the complete body.
         let one_walk = peeks(&body, &paths(&["z"]));
         let [one, all] = [&texts[63..], &texts[..]].map(|texts| peeks(&body, &paths(texts)));
         assert!(one_walk > 64 * 3, "{one_walk}");
@@ -276,7 +276,7 @@ mod tests {
         let (seen, _) = all_values(body.as_bytes(), &paths(&["a.b.c"]));
         assert_eq!(seen, [["1"]]);
         assert!(peeks(&body, &paths(&["a.b.c"])) < 30);
-        // The walk does not search a list in which a path expects an object.
+        // A path without `[*]` finds nothing in a list, so the walk skips the lists `d` and `e`.
         assert!(
             peeks(&body, &paths(&["a.e.x", "a.b.d.x"])) < 2_500,
             "the walk searches `d` or `e`"

@@ -12,7 +12,8 @@ use kubewarm_api::model::{
 use std::{cmp::Ordering, collections::BTreeSet};
 
 /// Maximum number of requirements and values of a label selector, counted together. The limit
-/// bounds memory: each watch keeps its selector, and each access review contains one.
+/// bounds memory: each watch keeps its selector, and each access review contains a copy of the
+/// selector.
 const MOST: usize = 1_024;
 /// Maximum number of requirements of a label selector. The limit bounds CPU time: kubewarm compares
 /// each event with all requirements of a watch, and each object with the `<` and `>` requirements
@@ -41,8 +42,8 @@ pub(super) fn parse(text: &str) -> Result<LabelSelector, StatusError> {
     if text.contains('\0') {
         return Err(StatusError::bad_request("found a NUL character in the label selector"));
     }
-    // Commas separate requirements and values, so their number is at most the number of commas plus
-    // one.
+    // Commas separate requirements and values, so the selector has at most one requirement or value
+    // more than commas.
     if text.matches(',').count() >= MOST {
         return Err(StatusError::too_much("label", MOST, "requirements and values"));
     }

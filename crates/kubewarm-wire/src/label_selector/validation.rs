@@ -10,12 +10,12 @@ const NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', an
                     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
 /// Maximum number of invalid values that an error message quotes. If there are more, the message
-/// ends with their number. The text about a value is about 100 times as long as the value, and
-/// clients receive it before they are authenticated.
+/// ends with the number of omitted values. The text about one value is about 100 times as long as
+/// the value. So without this limit, an unauthenticated client could request long responses.
 const NAMED: usize = 16;
 
-/// Returns one message for each invalid value. Above `NAMED` values, one more message contains the
-/// number of the other values.
+/// Returns one message for each of the first `NAMED` invalid values. If there are more, another
+/// message contains the number of omitted values.
 pub(super) fn wrong_values(key: &str, values: &BTreeSet<&str>) -> Vec<String> {
     let is_wrong =
         |value: &str| LabelRequirement::new("a", LabelSelectorOperator::In, [value]).is_err();

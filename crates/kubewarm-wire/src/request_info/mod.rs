@@ -63,7 +63,7 @@ pub struct ObjectRequest {
 pub enum VersionMatch {
     /// At least the newest version at the time of the request: the client set no version.
     Latest,
-    /// Any version that is stored: the client set version 0.
+    /// Any stored version: the client set version 0.
     Any,
     /// This version or a later one.
     NotOlderThan(ResourceVersion),
@@ -73,8 +73,8 @@ pub enum VersionMatch {
     Continue {
         /// The version of the earlier pages of the list. `None`: the newest version.
         version: Option<ResourceVersion>,
-        /// The last object of the previous page. The object can be deleted by now. If the path has a namespace, the
-        /// object is in that namespace.
+        /// The last object of the previous page. The object can have been deleted since then. If the path contains a
+        /// namespace, the object is in that namespace.
         after: ObjectKey,
     },
 }
@@ -128,8 +128,8 @@ impl RequestInfo {
     }
 }
 
-/// Parses a request for objects. The checks have the API server's order, so that the first error is the same as the API
-/// server's: the media type, each option, then combinations of options.
+/// Parses a request for objects. The function checks the media type, each option, then combinations of options. The API
+/// server uses the same order, so kubewarm and the API server report the same first error.
 fn objects(
     method: &str,
     resource_path: ResourcePath,
@@ -181,8 +181,8 @@ fn verb(method: &str, is_named: bool) -> Option<&'static str> {
 }
 
 impl ObjectRequest {
-    /// Returns the only name that objects in the response can have. The name comes from the path of a get, or from the
-    /// selector `metadata.name=`.
+    /// Returns the only name that objects in the response can have, if the request is restricted to one name. The name
+    /// comes from the path of a get, or from a field selector such as `metadata.name=web`.
     #[must_use]
     pub fn single_name(&self) -> Option<&str> {
         self.name.as_deref().or_else(|| self.fields.name())
@@ -195,9 +195,10 @@ impl ObjectRequest {
         self.fields.without_indexes()
     }
 
-    /// Returns the permission that the request needs, by the API server's rules. A list with `metadata.name=` needs
-    /// `list` on that name. A Namespace object counts as part of its own namespace. The access review and the query use
-    /// the same fields, so a caller reads only what the review covers.
+    /// Returns the permission that the request needs, by the API server's rules. A list with the field selector
+    /// `metadata.name=web` needs `list` on the name `web`. A get of the Namespace object `shop` counts as a request in
+    /// the namespace `shop`. The access review and the query use the same fields, so a caller reads only objects that
+    /// the review covers.
     #[must_use]
     pub fn access_attributes(&self) -> AccessAttributes<'_> {
         let name = self.name.as_deref();

@@ -21,8 +21,8 @@ use kubewarm_api::model::{GroupResource, ResourceVersion};
 
 /// The error response to a request, which kubewarm sends as a `Status`.
 ///
-/// Messages, reasons and details match the API server's for the same error, because clients compare
-/// them and people recognize them. Errors that only kubewarm has use the same format.
+/// Messages, reasons and details are the same as in the API server's response for the same error,
+/// because clients compare them. Errors that only kubewarm has use the same format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct StatusError {
@@ -34,7 +34,7 @@ pub struct StatusError {
     token: Option<String>,
     /// Whether the request can succeed at the API server, although it fails in kubewarm.
     is_specific_to_cache: bool,
-    /// Whether the caller or a missing permission causes this error with code 429 or 5xx.
+    /// Whether this 429 or 5xx error is caused by the caller or by a missing permission.
     is_rejection: bool,
 }
 
@@ -79,8 +79,8 @@ impl StatusError {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 400: the kind does not support the field. The message is the API server's for custom
-    /// resources.
+    /// 400: the kind does not support the field. For every kind, the message is the one that the
+    /// API server returns for custom resources.
     #[must_use]
     pub fn unknown_field(field: &str) -> Self {
         Self::bad_request(format!("field label not supported: {field}"))
@@ -120,8 +120,8 @@ impl StatusError {
         Self::new(403, "Forbidden", because(message, reason)).with("", "", "")
     }
 
-    /// 403 for a cause without its own function here, such as impersonation that kubewarm cannot
-    /// check.
+    /// 403 for a cause for which this type has no other function, such as impersonation that
+    /// kubewarm cannot check.
     #[must_use]
     pub fn refused(why: &str) -> Self {
         Self::new(403, "Forbidden", format!("forbidden: {why}")).with("", "", "")
@@ -186,8 +186,8 @@ impl StatusError {
         Self::new(406, "NotAcceptable", message).with("", "", "").specific_to_cache()
     }
 
-    /// 406: the `as=` of the Accept header does not fit the request: `PartialObjectMetadata` for a list, or
-    /// `PartialObjectMetadataList` for one object.
+    /// 406: the parameter `as` in the `Accept` header does not fit the request. It is
+    /// `PartialObjectMetadata` for a list, or `PartialObjectMetadataList` for one object.
     #[must_use]
     pub(super) fn other_shape(requested: &str, is: &str) -> Self {
         let message = format!("you requested {requested}, but the requested object {is}");
@@ -230,7 +230,7 @@ impl StatusError {
         Self { token, ..Self::new(410, "Expired", message) }
     }
 
-    /// 410: the event log contains only the changes after `oldest`, not all since `version`.
+    /// 410: the event log does not contain all changes since `version`, only those after `oldest`.
     #[must_use]
     pub fn too_old(version: &ResourceVersion, oldest: Option<&ResourceVersion>) -> Self {
         let oldest = oldest.map_or_else(|| "0".to_owned(), ToString::to_string);
@@ -244,8 +244,8 @@ impl StatusError {
         Self::new(410, "Expired", "the objects were listed again; list them and watch from there")
     }
 
-    /// 421: no informer serves these objects to this caller, and `why` names the missing part. A
-    /// 404 or an empty list would instead mean that no such objects exist.
+    /// 421: no informer serves these objects to this caller, for the reason `why`. A 404 or an
+    /// empty list would be wrong, because it means that no such objects exist.
     #[must_use]
     pub fn not_cached(resource: &GroupResource, name: &str, why: &str) -> Self {
         let mut message = resource.to_string();
@@ -256,7 +256,7 @@ impl StatusError {
         Self::new(421, "NotCached", message).about(resource, name).specific_to_cache()
     }
 
-    /// Checks the rules about combinations of options. Each item is the cause for a violation.
+    /// Checks combinations of options. Each of the `rules` is a violation, or `None` if satisfied.
     ///
     /// # Errors
     ///
@@ -387,13 +387,13 @@ impl StatusError {
         self
     }
 
-    /// Sets `Retry-After` to at least 1 second, because a client retries at once after 0.
+    /// Sets `Retry-After` to at least 1 second, because a client retries immediately after 0.
     fn after(mut self, seconds: u64) -> Self {
         self.details_mut().retry_after_seconds = u32::try_from(seconds.max(1)).unwrap_or(u32::MAX);
         self
     }
 
-    /// Returns the details of the `Status`. Their `kind` is the plural name, as in the API server.
+    /// Returns the details of the `Status`, whose `kind` is the plural name, as in the API server.
     fn details_mut(&mut self) -> &mut StatusDetails {
         self.details.get_or_insert_with(|| Box::new(no_details()))
     }

@@ -197,7 +197,7 @@ fn admission_policy(object: &PrintInput<'_>, rules: &str) -> Vec<Value> {
 }
 
 /// Prints bindings of validating and mutating admission policies. If a label selector selects the
-/// parameters, the API server prints `<unset>` for them.
+/// parameters, the row contains `<unset>`, as in the API server.
 pub(super) fn policy_bindings(object: &PrintInput<'_>) -> Vec<Value> {
     let parameter = object.at("spec.paramRef");
     let parameter = match parameter.at("name").text() {

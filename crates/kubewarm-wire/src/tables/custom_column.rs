@@ -56,8 +56,8 @@ impl CustomColumn {
         self.path.is_of_metadata()
     }
 
-    /// Returns the value of the column for an object. Returns null if the path finds nothing, or a
-    /// value of another type than the column's.
+    /// Returns the value of the column for an object. Returns null if the path finds nothing, or
+    /// finds a value whose type differs from the column's type.
     pub(super) fn cell(&self, object: &Value, now: Timestamp) -> Value {
         let Some(value) = self.path.first(object) else { return Value::Null };
         let typed = match self.type_.as_str() {

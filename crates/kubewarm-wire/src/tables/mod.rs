@@ -62,8 +62,8 @@ const CREATED_AT: &[&str] = &[
 ];
 
 impl TablePrinter {
-    /// Returns the printer of a kind without a `CustomResourceDefinition`. A kind without a printer in this module,
-    /// such as one of an aggregated API, has the columns name and age.
+    /// Returns the printer of a kind without a `CustomResourceDefinition`. If this module has no printer for the kind,
+    /// the columns are name and age. An example is a kind of an aggregated API.
     #[must_use]
     pub fn built_in(group: &str, version: &str, resource: &str) -> Self {
         let name = qualified(group, resource);

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
 /// Maximum number of addresses, ports or hosts in a column. If there are more, the column ends with
-/// their number.
+/// the number of omitted entries, such as `+ 2 more...`.
 const MAX: usize = 3;
 
 pub(super) fn services(object: &PrintInput<'_>) -> Vec<Value> {
@@ -90,7 +90,7 @@ fn hosts(rules: JsonView<'_>) -> String {
     match (named.is_empty(), has_more) {
         (true, _) => "*".to_owned(),
         (false, false) => all,
-        // The number includes rules without a host, as in the API server.
+        // As in the API server, the number of omitted hosts also counts rules without a host.
         (false, true) => format!("{all} + {} more...", rules.items().len().saturating_sub(MAX)),
     }
 }

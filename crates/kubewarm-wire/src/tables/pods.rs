@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const NONE: &str = "<none>";
 
-/// Number of restarts, and the time of the last one.
+/// Number of restarts, and the time of the last restart.
 #[derive(Clone, Copy, Debug, Default)]
 struct ContainerRestarts {
     count: i64,
@@ -103,8 +103,8 @@ fn sum(object: &PrintInput<'_>, restartable: &[&str]) -> ContainerSummary {
     sum
 }
 
-/// Adds the init containers to `sum`, up to the first one that blocks the next. Returns whether
-/// there is such a container, and the restarts of the sidecars.
+/// Adds the init containers to `sum`, up to the first container that blocks the start of the next
+/// container. Returns whether such a container exists, and the restarts of the sidecars.
 fn initialize(
     object: &PrintInput<'_>,
     restartable: &[&str],

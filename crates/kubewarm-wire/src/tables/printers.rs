@@ -98,7 +98,8 @@ pub(super) static ALL: &[BuiltInPrinter] = all! {
 /// Finds the printer of a resource. `name` consists of the resource and its group, such as
 /// `deployments.apps`.
 pub(super) fn find(name: &str, version: &str) -> Option<&'static BuiltInPrinter> {
-    // Versions of autoscalers other than `v2` have other fields for metrics.
+    // The printer of autoscalers supports only `v2`, because other versions have other fields for
+    // metrics.
     let is_other = name.ends_with(".autoscaling") && version != "v2";
     ALL.iter().find(|known| known.name == name && !is_other)
 }

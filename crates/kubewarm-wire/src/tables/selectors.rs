@@ -46,8 +46,8 @@ pub(super) fn containers(of: JsonView<'_>) -> [String; 2] {
     })
 }
 
-/// Joins at most `max` texts with `between`. If there are more, appends their number, such as
-/// `+ 2 more...`.
+/// Joins at most `max` texts with `between`. If there are more, appends the number of omitted
+/// texts, such as `+ 2 more...`.
 pub(super) fn first_of(all: &[String], max: usize, between: &str) -> String {
     match all.split_at_checked(max) {
         Some((first, rest)) if !rest.is_empty() => {

@@ -21,7 +21,8 @@ fn every_row_has_a_cell_for_each_column() {
         for object in [json!({}), json!({"metadata": null, "spec": [], "status": "x"})] {
             let of = PrintInput { object: JsonView(Some(&object)), now: NOW.parse().unwrap() };
             let cells = (known.print)(&of).len();
-            // For IP addresses, the API server prints one value more than the kind has columns.
+            // For `IPAddress` objects, the API server prints one value more than the kind has
+            // columns.
             let more = usize::from(known.name.starts_with("ipaddresses."));
             assert_eq!(cells, columns + more, "{}", known.name);
         }

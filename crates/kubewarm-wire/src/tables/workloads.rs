@@ -12,7 +12,7 @@ const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
 const UNKNOWN: &str = "<unknown>";
 /// Maximum number of metrics in the column of an autoscaler. If there are more, the column ends
-/// with their number.
+/// with the number of omitted metrics.
 const MAX_METRICS: usize = 2;
 
 pub(super) fn deployments(object: &PrintInput<'_>) -> Vec<Value> {

@@ -15,8 +15,8 @@ use crate::{
     v1alpha1::{AccessStatus, NamespaceRules},
 };
 
-/// Largest total length of the manifests in a status, in bytes. Each client that lists profiles
-/// receives them.
+/// Largest total length of the manifests in a status, in bytes. Every client that lists profiles
+/// receives these manifests.
 const MAX_MANIFESTS: usize = 64 << 10;
 
 /// YAML comment at the top of `manifestsElevated`, if kubewarm reads with the operator's identity.
@@ -41,7 +41,7 @@ const UNBOUND: &str = "\
 ";
 
 /// Minimal permissions of one profile: `list` and `watch` for its informers, and `get` for the
-/// namespaces that it names. If the profile has a ServiceAccount, the operator also gets the
+/// namespaces in its spec. If the profile has a ServiceAccount, the operator also gets the
 /// permission to create tokens of that ServiceAccount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfilePermissions {
@@ -50,11 +50,11 @@ pub struct ProfilePermissions {
     /// Rules for each namespace, sorted by namespace. The empty namespace is the whole cluster. The
     /// number of rules has no limit.
     pub roles: Vec<NamespaceRules>,
-    /// YAML of all grants that are not in `manifests_elevated`. It can have any length. `None`:
+    /// YAML of all grants that are not in `manifests_elevated`. Its length has no limit. `None`:
     /// there are no such grants.
     pub manifests: Option<String>,
     /// YAML of the grants for secrets, and of a ServiceAccount's grants outside the profile's
-    /// namespace. It can have any length. `None`: there are no such grants.
+    /// namespace. Its length has no limit. `None`: there are no such grants.
     pub manifests_elevated: Option<String>,
 }
 
@@ -87,8 +87,9 @@ impl ProfilePermissions {
         Self::of(&RequiredPermissions::for_informers(declared, watched), operator)
     }
 
-    /// Collects the permissions from the spec, without a cluster, so resources are not checked. For
-    /// a namespace selector that `found` does not contain, the manifests have no RoleBindings.
+    /// Collects the permissions from the spec, without access to a cluster. Does not check whether
+    /// a cluster serves the resources. If `found` does not contain a namespace selector, the
+    /// manifests have no RoleBindings for this selector.
     ///
     /// If the cluster serves all resources and `found` contains all selectors, the result is equal
     /// to the result of [`ProfilePermissions::for_informers`].

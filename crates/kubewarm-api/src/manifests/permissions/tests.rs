@@ -49,8 +49,7 @@ fn informer(of: &GroupResource, extent: InformerScope, identity: &Identity) -> I
     }
 }
 
-/// Resolves a profile as the controller does, in a cluster where each namespace selector matches
-/// the namespaces `found`.
+/// Resolves a profile as the controller does. Each namespace selector matches the namespaces `found`.
 pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> DeclaredProfile {
     let within = |name: &str| InformerScope::Namespace(name.into());
     let identity = profile.identity();
@@ -98,7 +97,8 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> DeclaredPr
     }
 }
 
-/// The permissions of `profile` as a file, if the operator watches all namespaces and none has been looked up.
+/// Returns the permissions of `profile` if kubewarm has no access to a cluster, and the operator
+/// runs the profiles of all namespaces.
 fn offline(profile: &ValidatedProfile) -> ProfilePermissions {
     ProfilePermissions::of_profile(profile, &[].into(), &account(), &WatchedNamespaces::Everywhere)
         .unwrap()

@@ -5,7 +5,8 @@ mod tests;
 
 use serde_json::Value;
 
-/// Maximum depth of a recursive descent (`..`), and of paths that are nested in filters.
+/// Maximum depth to which a recursive descent (`..`) searches, and maximum nesting of paths in
+/// filters.
 const MAX_DEPTH: usize = 64;
 /// Maximum number of values that a path can find after each step. The limit is necessary, because a
 /// path can find the same value many times.
@@ -19,7 +20,7 @@ enum JsonPathStep {
     Field(String),
     /// All members of an object, or all elements of a list.
     Any,
-    /// The value itself, and all values below it that contain other values.
+    /// The value itself, and all values below it, except scalars and empty objects and lists.
     Descend,
     Slice(JsonPathSlice),
     Union(Vec<JsonPath>),
@@ -264,7 +265,7 @@ fn within(value: &Value) -> Vec<&Value> {
     }
 }
 
-/// Adds `value` and all values below it to `found`, except those that contain no values.
+/// Adds `value` and all values below it to `found`, except scalars and empty objects and lists.
 fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>, depth: usize) {
     let inner = within(value);
     if inner.is_empty() || depth > MAX_DEPTH || found.len() > MAX_FOUND {
