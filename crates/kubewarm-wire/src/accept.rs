@@ -61,10 +61,11 @@ impl MetaVersion {
 /// The format of the discovery documents at `/api` and `/apis`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DiscoveryForm {
-    /// Groups and versions only. A client requests the resources of each version separately.
+    /// The documents contain only groups and versions. A client requests the resources of each
+    /// version separately.
     #[default]
     Legacy,
-    /// All resources in one document: `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
+    /// One document contains all resources: `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
     Aggregated,
 }
 

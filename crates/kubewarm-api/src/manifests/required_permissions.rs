@@ -38,7 +38,7 @@ pub(super) struct RequiredPermissions {
 /// Resources that kubewarm lists and watches in every namespace that a selector matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SelectorPermissions {
-    /// Name of the first target with this selector. It is part of the role's name.
+    /// Name of the first target with this selector. The role's name contains this name.
     pub(super) target: Arc<str>,
     pub(super) labels: LabelSelector,
     /// Namespaces that the selector matches now. `None`: kubewarm did not look them up in a

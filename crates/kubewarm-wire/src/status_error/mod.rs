@@ -341,7 +341,7 @@ impl StatusError {
         failure
     }
 
-    /// 504: the store is stale. Its last confirmation is older than its profile permits.
+    /// 504: the store is stale: its last confirmation is older than the profile's staleness limit.
     #[must_use]
     pub fn stale(resource: &GroupResource, why: &str, retry_after_seconds: u64) -> Self {
         Self::new(504, "Timeout", format!("Timeout: {resource} not known to be current: {why}"))

@@ -76,8 +76,8 @@ proptest! {
         else { return Ok(()) };
         check(&printed, &objects(&profile, &operator()).unwrap())?;
 
-        // Manifests of `status.access` for a profile whose namespace selector matches two
-        // namespaces.
+        // In this cluster, the profile's namespace selector matches the namespaces `null` and
+        // `west`.
         let declared = declared(&valid, &["null", "west"]);
         let for_informers = ProfilePermissions::for_informers(&declared, &operator(), &WatchedNamespaces::Everywhere).unwrap();
         let needs = RequiredPermissions::for_informers(&declared, &WatchedNamespaces::Everywhere);
