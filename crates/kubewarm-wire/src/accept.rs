@@ -217,8 +217,6 @@ impl<'a> MediaRange<'a> {
     }
 }
 
-/// Splits `text` at the first character `at`. The second part is empty if `text` does not contain
-/// `at`.
 fn split(text: &str, at: char) -> (&str, &str) {
     text.split_once(at).unwrap_or((text, ""))
 }

@@ -167,7 +167,6 @@ impl RequiredPermissions {
     }
 }
 
-/// The resource `namespaces` of the core group.
 pub(super) fn namespaces() -> Option<GroupResource> {
     GroupResource::new("", "namespaces").ok()
 }
