@@ -272,7 +272,7 @@ fn faults_of_profiles_cause_their_alerts() -> Outcome {
             })?;
         }
     }
-    let undeclared = [("pod", "kubewarm"), ("resource", "pods")];
+    let undeclared = [("pod", "kubewarm"), ("resource", "_other")];
     await_alert(prometheus, "KubewarmReadsUndeclared", &undeclared, SOON)?;
     let others = prometheus.alerts()?.into_iter();
     let unanswered: Vec<_> =

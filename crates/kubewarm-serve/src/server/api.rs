@@ -185,9 +185,6 @@ impl ReadApi {
             })
         })?;
         request.connection.accept(|| self.callers.acquire_connection(&caller));
-        if let RequestTarget::Objects(objects) = &target {
-            self.metrics.admit(&objects.resource);
-        }
         let mut accesses = vec![first];
         let mut allowed_at = caller.reviewed_at;
         if let Some(profile) = &profile {
