@@ -185,6 +185,7 @@ default Service/kubewarm /spec/publishNotReadyAddresses null
 default Service/kubewarm /spec/type "ClusterIP"
 default Service/kubewarm /spec/sessionAffinity "None"
 default Service/kubewarm /spec/trafficDistribution null
+default Service/kubewarm /spec/externalTrafficPolicy null
 default Secret /type "kubernetes.io/tls"
 default Deployment POD/containers/0/ports/1 {"name": "api", "containerPort": 8443}
 default Deployment ENV/KUBEWARM_METRICS_AUTH "delegated"
@@ -200,6 +201,7 @@ read-api Deployment ENV/KUBEWARM_FORWARD "true"
 read-api Deployment ENV/KUBEWARM_SERVE_AGGREGATED_GROUPS "metrics.k8s.io"
 read-api Service/kubewarm /spec/ports/0/port 8443
 read-api Service/kubewarm /spec/type "LoadBalancer"
+read-api Service/kubewarm /spec/externalTrafficPolicy "Local"
 read-api Service/kubewarm /spec/sessionAffinity "ClientIP"
 read-api Service/kubewarm /spec/trafficDistribution "PreferClose"
 read-api Service/kubewarm /metadata/labels/example.com~1team "platform"

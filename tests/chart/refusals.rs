@@ -38,6 +38,7 @@ const REFUSED: &[(&str, &[&str])] = &[
         &["/profiles/0/spec/targets/0", "'scop'"],
     ),
     ("readApi: {service: {type: ExternalName}}", &["/readApi/service/type", "'NodePort'"]),
+    ("readApi: {service: {externalTrafficPolicy: Nearby}}", &["externalTrafficPolicy", "'Cluster'"]),
     ("readApi: {service: {sessionAffinity: Cookie}}", &["/sessionAffinity", "'ClientIP'"]),
     ("readApi: {service: {trafficDistribution: Near}}", &["/trafficDistribution", "'PreferClose'"]),
     ("strategy: {type: OnDelete}", &["/strategy/type", "'Recreate'"]),
