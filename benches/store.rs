@@ -31,7 +31,7 @@ const DEPLOYMENTS: u32 = 200;
 
 /// The shape of the pods.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PodShape {
     Alike,
     WithStatus,
 }
@@ -40,8 +40,11 @@ fn main() {
     if std::env::args().any(|arg| arg == "idle") {
         return idle_informers();
     }
-    let kind =
-        if std::env::args().any(|arg| arg == "status") { Kind::WithStatus } else { Kind::Alike };
+    let kind = if std::env::args().any(|arg| arg == "status") {
+        PodShape::WithStatus
+    } else {
+        PodShape::Alike
+    };
     let catalog = StoreCatalog::new();
     let key = informer();
     let base = memory("VmRSS");
@@ -164,7 +167,7 @@ fn memory_line(reader: &StoreReader, base: u64) {
 /// Applies one list of all pods at a version. Returns the bytes of all bodies, and the time in the store.
 fn list(
     writer: &mut StoreWriter,
-    kind: Kind,
+    kind: PodShape,
     version: u64,
     reread: ReplacePolicy,
 ) -> (u64, Duration) {
@@ -198,7 +201,7 @@ fn list(
 
 fn pod(
     to: &mut String,
-    kind: Kind,
+    kind: PodShape,
     n: u32,
     version: u64,
     namespace: &str,
@@ -225,8 +228,8 @@ fn pod(
         mix(n) % 300
     );
     match kind {
-        Kind::Alike => to.push_str(r#""phase":"Pending","qosClass":"Burstable"}}"#),
-        Kind::WithStatus => status(to, n, deployment, &at),
+        PodShape::Alike => to.push_str(r#""phase":"Pending","qosClass":"Burstable"}}"#),
+        PodShape::WithStatus => status(to, n, deployment, &at),
     }
 }
 

@@ -129,7 +129,7 @@ fn enough(overrun: &LimitOverrun) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::tests::fixtures::World;
+    use crate::status::tests::fixtures::StatusWorld;
     use std::time::Duration;
 
     fn overrun(bound: LimitScope, measure: LimitKind) -> LimitOverrun {
@@ -146,7 +146,7 @@ mod tests {
 
     fn exceeded_text(overrun: LimitOverrun, retry_at: Option<Duration>) -> String {
         let limited = LimitedTarget { overrun, retry_at };
-        exceeded(&limited, World::new().clock)
+        exceeded(&limited, StatusWorld::new().clock)
     }
 
     #[test]

@@ -131,7 +131,7 @@ fn reads_match_the_api_servers_answers_and_authorization() -> Outcome {
         (reads, token),
         &scene.a,
     )?;
-    readers::get_what_they_may_read(&readers::Place {
+    readers::get_what_they_may_read(&readers::ComparedServers {
         world: &scene.world,
         api,
         reads,

@@ -3,7 +3,7 @@
 use crate::{
     engine::{Engine, informer, quick, run},
     reply::{Feed, Reply, event, list, object, quiet},
-    server::{Asked, Kind, Server},
+    server::{Kind, ReceivedQuery, ScriptedServer},
 };
 use kubewarm_api::model::{
     AccessLossPolicy, FaultReason, InformerKey, InformerSpec, RequestFault, Verb,
@@ -25,8 +25,8 @@ fn forbidden() -> RequestFault {
 /// `again` answers later lists.
 async fn watched(
     spec: &InformerSpec,
-    again: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
-) -> (Server, Engine, Feeds) {
+    again: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
+) -> (ScriptedServer, Engine, Feeds) {
     let feeds = Feeds::default();
     let noted = Arc::clone(&feeds);
     let (server, engine) = run(quick(), &[spec], move |asked| match (asked.kind, asked.nth) {

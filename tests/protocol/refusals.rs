@@ -3,13 +3,13 @@
 use crate::{
     engine::{informer, quick, run},
     reply::{Reply, end_bookmark, event, list, object, quiet, status},
-    server::{Asked, Kind},
+    server::{Kind, ReceivedQuery},
 };
 use kubewarm_api::model::{FaultReason, ListStrategy};
 use kubewarm_cache::informer::{InformerPhase, InformerTiming, ListMethod, RelistReason, Verb};
 use std::time::{Duration, SystemTime};
 
-fn one(asked: &Asked) -> Reply {
+fn one(asked: &ReceivedQuery) -> Reply {
     match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
         _ => quiet(asked),

@@ -3,7 +3,7 @@
 use crate::{
     engine::{Engine, informer, informer_in, quick, run},
     reply::{Reply, end_bookmark, event, list, object, quiet},
-    server::{Kind, Server},
+    server::{Kind, ScriptedServer},
 };
 use kubewarm_api::model::{
     Delta, DeltaOutcome, DeltaSink, FaultReason, ListStrategy, MetricOutcome, NamespaceCheck,
@@ -27,7 +27,7 @@ fn failed_lists(engine: &Engine) -> u64 {
 
 #[tokio::test]
 async fn concurrent_lists_are_limited_and_high_priorities_come_first() {
-    let server = Server::start(|asked| match asked.kind {
+    let server = ScriptedServer::start(|asked| match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3)])).after(Duration::from_millis(20)),
         _ => quiet(asked),
     })
@@ -139,7 +139,7 @@ impl DeltaSink for Trap {
 
 #[tokio::test]
 async fn a_task_that_panics_is_reported_and_restarted() {
-    let server = Server::start(|asked| match asked.kind {
+    let server = ScriptedServer::start(|asked| match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
         _ => quiet(asked),
     })

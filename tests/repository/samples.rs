@@ -34,14 +34,14 @@ use tokio::time::Instant;
 const CLIENT: &str = "src/commands/warming.json";
 
 /// The informers of a sample, and the identity that reads.
-struct World {
+struct SampleWorld {
     clock: ClockReading,
     identity: Identity,
     subject: &'static str,
     informers: BTreeMap<InformerKey, InformerView>,
 }
 
-impl World {
+impl SampleWorld {
     /// The sample's time: noon, 100 seconds after the start of the process.
     fn new(identity: Identity, subject: &'static str) -> Self {
         let process_start = Instant::now();
@@ -230,7 +230,7 @@ fn profile(declared: &DeclaredProfile, status: &CacheProfileStatus) -> serde_jso
 fn warming() -> serde_json::Value {
     let account =
         Identity::ServiceAccount { namespace: "shop".into(), name: "cache-reader".into() };
-    let mut world = World::new(account, "system:serviceaccount:shop:cache-reader");
+    let mut world = SampleWorld::new(account, "system:serviceaccount:shop:cache-reader");
     let pods: Vec<_> = (1..=12).map(|n| world.key("", "pods", &format!("team-{n}"))).collect();
     for (at, key) in pods.iter().enumerate() {
         let last_relist = (at == 0).then(|| RelistReport {
@@ -279,7 +279,7 @@ fn warming() -> serde_json::Value {
 /// The profile of docs/quick-start.md, with the permissions for deployments only.
 fn checkout() -> CacheProfile {
     let mut world =
-        World::new(Identity::Operator, "system:serviceaccount:kubewarm-system:kubewarm");
+        SampleWorld::new(Identity::Operator, "system:serviceaccount:kubewarm-system:kubewarm");
     let deployments = world.key("apps", "deployments", "shop");
     let configmaps = world.key("", "configmaps", "shop");
     world.runs(&deployments, world.watching(), &[], (12, 90_000));

@@ -27,14 +27,14 @@ use crate::writers::KINDS;
 const EQUAL: Duration = Duration::from_mins(2);
 
 /// An engine that follows the profiles of a cluster and writes nothing.
-pub(crate) struct Engine {
+pub(crate) struct SoakEngine {
     catalog: StoreCatalog,
     reports: InformerReports,
     tasks: JoinSet<()>,
     stop: CancellationToken,
 }
 
-impl Engine {
+impl SoakEngine {
     /// Starts the engine.
     pub(crate) fn start(connection: &ApiServerConnection) -> Result<Self, Failure> {
         let (catalog, stop) = (StoreCatalog::new(), CancellationToken::new());

@@ -24,13 +24,13 @@ pub(super) const SUBJECT: &str = "system:serviceaccount:kubewarm-system:kubewarm
 
 /// The running informers with their reports and permission states, and the current time.
 #[derive(Clone, Debug)]
-pub(in crate::status) struct World {
+pub(in crate::status) struct StatusWorld {
     pub(in crate::status) clock: ClockReading,
     pub(super) informers: HashMap<InformerKey, InformerView>,
     pub(super) excess: Option<ExcessByNamespace>,
 }
 
-impl World {
+impl StatusWorld {
     /// Returns a world without running informers, 100 seconds after the start of the process.
     pub(in crate::status) fn new() -> Self {
         let process_start = Instant::now();
@@ -214,7 +214,7 @@ pub(super) fn message(
 }
 
 /// Returns the status of a profile with the single informer `pods("a")`.
-pub(super) fn one(world: &mut World, report: InformerReport) -> CacheProfileStatus {
+pub(super) fn one(world: &mut StatusWorld, report: InformerReport) -> CacheProfileStatus {
     world.runs(pods("a"), report);
     world.compute(&declared(vec![target("pods", &[pods("a")])]), None)
 }
