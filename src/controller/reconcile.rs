@@ -179,7 +179,7 @@ impl Reconciler {
             let Err(note) = known.keep_last_valid(unrunnable, &self.admission) else {
                 return (Some(known), Some(refusal));
             };
-            tracing::warn!(%profile, %note, "an edited profile runs no longer");
+            tracing::warn!(%profile, %note, "a profile stopped after an edit");
             self.dropped.insert(profile.clone(), (Arc::clone(&found.uid), note));
         }
         if let Some((_, note)) = self.dropped.get(profile).filter(|(uid, _)| *uid == found.uid) {

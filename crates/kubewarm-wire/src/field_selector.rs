@@ -43,7 +43,7 @@ fn failure(text: &str, error: FieldSelectorError) -> StatusError {
         }
         FieldSelectorError::Length { limit } => {
             let message = format!(
-                "a value of a field selector here has at most {limit} bytes; ask the API server for longer ones"
+                "a value of a field selector here has at most {limit} bytes; send longer ones to the API server"
             );
             StatusError::bad_request(message).specific_to_cache()
         }

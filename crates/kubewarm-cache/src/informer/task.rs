@@ -333,7 +333,10 @@ impl InformerTask {
             // Return an error, which the cache does not keep, so that the next caller sends a new
             // request.
             if seen == NamespaceExistence::Unknown {
-                return Err(RequestFault::new(FaultReason::Unreachable, "it does not say"));
+                return Err(RequestFault::new(
+                    FaultReason::Unreachable,
+                    "the namespace's existence is unknown",
+                ));
             }
             Ok(seen)
         };

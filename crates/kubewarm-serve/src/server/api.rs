@@ -286,8 +286,8 @@ impl ReadApi {
 
     async fn version(&self, request: &IncomingRequest) -> Result<OutgoingResponse, StatusError> {
         let body = self.version.document().await.map_err(|fault| {
-            tracing::debug!(%fault, "the API server does not say its version");
-            StatusError::unavailable("the API server does not say its version; try again", 1)
+            tracing::debug!(%fault, "cannot read the API server's version");
+            StatusError::unavailable("the API server's version cannot be read; try again", 1)
         })?;
         Ok(response::json(&request.head.headers, body))
     }
