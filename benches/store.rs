@@ -135,7 +135,7 @@ fn idle_informers() {
         .map(|n| {
             let namespace = format!("namespace-{n}");
             let key = InformerKey {
-                extent: InformerScope::Namespace(namespace.as_str().into()),
+                scope: InformerScope::Namespace(namespace.as_str().into()),
                 ..informer()
             };
             catalog.open(&key, &BTreeSet::new())
@@ -292,7 +292,7 @@ fn informer() -> InformerKey {
     InformerKey {
         resource: Resource::new(GroupResource::new("", "pods").expect("valid"), "v1")
             .expect("valid"),
-        extent: InformerScope::AllNamespaces,
+        scope: InformerScope::AllNamespaces,
         labels: LabelSelector::default(),
         fields: FieldSelector::default(),
         projection: Projection::Full(ManagedFieldsPolicy::Drop),

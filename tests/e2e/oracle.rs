@@ -35,9 +35,9 @@ fn spec(kind: WatchedKind) -> Result<InformerSpec, Failure> {
     );
     let key = InformerKey { declared_in: Some(NAMESPACE.into()), ..of_own };
     let mut spec = InformerSpec::new(key, profile);
-    spec.tuning.lists.strategy = kind.strategy;
-    spec.tuning.lists.page_size = 20;
-    spec.tuning.consistency_check_period = Some(COMPARED);
+    spec.settings.lists.strategy = kind.strategy;
+    spec.settings.lists.page_size = 20;
+    spec.settings.consistency_check_period = Some(COMPARED);
     Ok(spec)
 }
 

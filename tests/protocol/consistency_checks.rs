@@ -12,8 +12,8 @@ use std::time::Duration;
 /// Pods with a consistency check every 200 ms.
 fn compared() -> InformerSpec {
     let mut pods = informer("pods");
-    pods.tuning.consistency_check_period = Some(Duration::from_millis(200));
-    pods.tuning.lists.page_size = 2;
+    pods.settings.consistency_check_period = Some(Duration::from_millis(200));
+    pods.settings.lists.page_size = 2;
     pods
 }
 

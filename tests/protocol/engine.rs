@@ -241,9 +241,9 @@ pub(crate) fn informer_in(resource: &str, namespace: &str) -> InformerSpec {
         Projection::Full(ManagedFieldsPolicy::Drop),
     );
     let mut spec = InformerSpec::new(key, ProfileRef { namespace: "ns".into(), name: "p".into() });
-    spec.tuning.member_of.max_concurrent_lists = 100;
-    spec.tuning.member_of.priority = 0;
-    spec.tuning.lists.watch_list_timeout = Duration::from_secs(20);
-    spec.tuning.max_staleness = Duration::from_mins(10);
+    spec.settings.list_slot_owner.max_concurrent_lists = 100;
+    spec.settings.list_slot_owner.priority = 0;
+    spec.settings.lists.watch_list_timeout = Duration::from_secs(20);
+    spec.settings.max_staleness = Duration::from_mins(10);
     spec
 }

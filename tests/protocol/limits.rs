@@ -57,9 +57,9 @@ fn limited(
     budget: Arc<Budget>,
 ) -> (InformerSpec, BudgetCharge) {
     let mut pods = informer("pods");
-    pods.tuning.lists.strategy = strategy;
-    pods.tuning.gauge = engine.catalog.gauge(&pods.key);
-    let charge = BudgetCharge::new(Arc::clone(&pods.tuning.gauge), budget);
+    pods.settings.lists.strategy = strategy;
+    pods.settings.gauge = engine.catalog.gauge(&pods.key);
+    let charge = BudgetCharge::new(Arc::clone(&pods.settings.gauge), budget);
     (pods, charge)
 }
 
@@ -156,7 +156,7 @@ async fn pages_that_are_smaller_than_a_stride_count_together() {
     let mut engine = Engine::new(&server, quick());
     let (mut pods, charge) = runaway(&engine, ListStrategy::PagedList);
     let gauge = charge.gauge();
-    pods.tuning.lists.page_size = 50;
+    pods.settings.lists.page_size = 50;
     engine.start(&pods);
     until(|| gauge.objects() > LIMIT).await;
     sleep(Duration::from_millis(300)).await;
@@ -171,7 +171,7 @@ async fn a_list_continues_for_a_profile_without_a_limit() {
     let mut engine = Engine::new(&server, quick());
     let (pods, charge) = runaway(&engine, ListStrategy::List);
     let gauge = charge.gauge();
-    let _other = BudgetCharge::new(Arc::clone(&pods.tuning.gauge), budget(None, None));
+    let _other = BudgetCharge::new(Arc::clone(&pods.settings.gauge), budget(None, None));
     engine.start(&pods);
     until(|| gauge.objects() > 3 * LIMIT).await;
     engine.stop(&pods.key);

@@ -39,7 +39,7 @@ async fn the_version_of_a_list_of_custom_resources_stands_behind_its_items() {
         })
         .await;
         let (mut engine, mut pods) = (Engine::new(&server, quick()), informer("pods"));
-        pods.tuning.lists.strategy = strategy;
+        pods.settings.lists.strategy = strategy;
         engine.start(&pods);
         let report = engine.until_watching(&pods.key).await;
         assert_eq!(engine.shown(&pods.key), ["a@3"]);
@@ -60,7 +60,7 @@ async fn a_truncated_page_is_requested_again_and_no_object_is_removed() {
     })
     .await;
     let (mut engine, mut pods) = (Engine::new(&server, quick()), informer("pods"));
-    pods.tuning.lists.strategy = ListStrategy::PagedList;
+    pods.settings.lists.strategy = ListStrategy::PagedList;
     engine.start(&pods);
     engine.until_watching(&pods.key).await;
     assert_eq!(engine.shown(&pods.key), ["a@3", "b@5", "c@6"]);
@@ -78,7 +78,7 @@ async fn a_continue_token_that_expired_ends_in_one_whole_list() {
     })
     .await;
     let (mut engine, mut pods) = (Engine::new(&server, quick()), informer("pods"));
-    pods.tuning.lists.strategy = ListStrategy::PagedList;
+    pods.settings.lists.strategy = ListStrategy::PagedList;
     engine.start(&pods);
     let report = engine.until_watching(&pods.key).await;
     assert_eq!(engine.shown(&pods.key), ["a@3", "b@8"]);

@@ -40,13 +40,13 @@ async fn replay(seed: u64) {
         ..quick()
     };
     let mut spec = informer(if seed.is_multiple_of(2) { "pods" } else { "widgets.example.com" });
-    spec.tuning.lists.strategy = match seed % 3 {
+    spec.settings.lists.strategy = match seed % 3 {
         0 => ListStrategy::List,
         1 => ListStrategy::WatchList,
         _ => ListStrategy::PagedList,
     };
-    spec.tuning.lists.page_size = 10;
-    spec.tuning.max_staleness = Duration::from_millis(600);
+    spec.settings.lists.page_size = 10;
+    spec.settings.max_staleness = Duration::from_millis(600);
     let server = Arc::clone(&world);
     let (_server, mut engine) = run(timing, &[&spec], move |asked| server.answer(asked)).await;
     let mut reader = OracleReader { world: Arc::clone(&world), seed, ..OracleReader::default() };

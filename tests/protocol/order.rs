@@ -211,7 +211,7 @@ async fn a_list_replaces_objects_that_a_restore_reverted() {
 #[tokio::test]
 async fn a_continue_token_that_repeats_ends_the_list() {
     let mut pods = informer("pods");
-    pods.tuning.lists.strategy = ListStrategy::PagedList;
+    pods.settings.lists.strategy = ListStrategy::PagedList;
     let page = r#"{"metadata":{"resourceVersion":"7","continue":"t"},"items":[]}"#;
     let (server, engine) = run(quick(), &[&pods], move |asked| match asked.kind {
         Kind::First | Kind::Next => Reply::json(page.to_owned()),

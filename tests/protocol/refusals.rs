@@ -25,7 +25,7 @@ async fn a_throttled_list_waits_for_retry_after_and_keeps_its_method() {
     ];
     let informers = ways.map(|(resource, strategy, _)| {
         let mut informer = informer(resource);
-        informer.tuning.lists.strategy = strategy;
+        informer.settings.lists.strategy = strategy;
         informer
     });
     let all: Vec<_> = informers.iter().collect();

@@ -54,7 +54,7 @@ async fn run_to_nine(
     relist: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
 ) -> (ScriptedServer, Engine, InformerKey) {
     let mut widgets = informer("widgets.example.com");
-    widgets.tuning.lists.strategy = strategy;
+    widgets.settings.lists.strategy = strategy;
     let gone = event("ERROR", status(410, "Expired")) + "\n";
     let (server, engine) = run(quick(), &[&widgets], move |asked| match (asked.kind, asked.nth) {
         (Kind::List | Kind::First | Kind::Stream, 0) => {

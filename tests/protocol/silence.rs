@@ -19,7 +19,7 @@ fn one(asked: &ReceivedQuery) -> Reply {
 /// Pods that are stale after one second.
 fn short_staleness() -> InformerSpec {
     let mut pods = informer("pods");
-    pods.tuning.max_staleness = Duration::from_secs(1);
+    pods.settings.max_staleness = Duration::from_secs(1);
     pods
 }
 

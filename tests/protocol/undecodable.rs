@@ -27,8 +27,8 @@ fn two(asked: &ReceivedQuery) -> Reply {
 #[tokio::test]
 async fn an_undecodable_object_is_named_and_the_others_are_stored() {
     let (mut whole, mut streamed) = (informer("pods"), informer("services"));
-    whole.tuning.lists.strategy = ListStrategy::List;
-    streamed.tuning.lists.strategy = ListStrategy::WatchList;
+    whole.settings.lists.strategy = ListStrategy::List;
+    streamed.settings.lists.strategy = ListStrategy::WatchList;
     let (_server, engine) = run(quick(), &[&whole, &streamed], |asked| match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3), bad("b", 4), object("c", 3, 5)])),
         Kind::Stream => {

@@ -40,7 +40,7 @@ async fn concurrent_lists_are_limited_and_high_priorities_come_first() {
     let mut engine = Engine::with(&server, quick(), bounds);
     let mut informers: Vec<_> = (0..60).map(|n| informer_in("pods", &format!("ns{n}"))).collect();
     for urgent in &mut informers[40..] {
-        urgent.tuning.member_of.priority = 900;
+        urgent.settings.list_slot_owner.priority = 900;
     }
     for informer in &informers {
         engine.start(informer);
@@ -60,7 +60,7 @@ async fn concurrent_lists_are_limited_and_high_priorities_come_first() {
 #[tokio::test]
 async fn a_list_that_trickles_delays_no_other_and_is_aborted() {
     let (mut slow, other) = (informer("pods"), informer("services"));
-    slow.tuning.lists.strategy = ListStrategy::PagedList;
+    slow.settings.lists.strategy = ListStrategy::PagedList;
     let timing = InformerTiming { list_window: Duration::from_millis(600), ..quick() };
     let (_server, engine) = run(timing, &[&slow, &other], |asked| match (asked.kind, asked.nth) {
         (Kind::First, 0) => {
@@ -104,8 +104,8 @@ async fn after_a_streaming_list_without_an_end_lists_use_pages() {
     for refused in [false, true] {
         let (mut one, mut two) = (informer_in("pods", "one"), informer_in("pods", "two"));
         for informer in [&mut one, &mut two] {
-            informer.tuning.lists.strategy = ListStrategy::WatchList;
-            informer.tuning.lists.watch_list_timeout = Duration::from_millis(300);
+            informer.settings.lists.strategy = ListStrategy::WatchList;
+            informer.settings.lists.watch_list_timeout = Duration::from_millis(300);
         }
         let (server, mut engine) = run(quick(), &[&one], move |asked| match asked.kind {
             Kind::Stream if refused => Reply::refused(422, "Invalid"),
@@ -170,7 +170,7 @@ async fn informers_of_one_namespace_share_one_namespace_lookup() {
     let timing = InformerTiming { namespace_check: pause, ..quick() };
     let mut informers: Vec<_> = (0..20).map(|n| informer(&format!("kind{n}"))).collect();
     for informer in &mut informers {
-        informer.tuning.namespace_check = NamespaceCheck::Ask;
+        informer.settings.namespace_check = NamespaceCheck::Ask;
     }
     let (server, engine) = run(timing, &informers.iter().collect::<Vec<_>>(), quiet).await;
     for informer in &informers {

@@ -77,7 +77,7 @@ impl SampleWorld {
     fn refused(&self, key: &InformerKey, verb: Verb) -> InformerReport {
         let (resource, verb_word) = (key.resource.resource(), verb.as_str());
         let kind = key.resource.group_resource();
-        let namespace = key.extent.namespace().unwrap_or_default();
+        let namespace = key.scope.namespace().unwrap_or_default();
         let message = format!(
             "{kind} is forbidden: User {:?} cannot {verb_word} resource {resource:?} in API group \
              {:?} in the namespace {namespace:?}",
@@ -122,7 +122,7 @@ impl SampleWorld {
         let of = GroupResource::new(group, resource).expect("a name");
         InformerKey {
             resource: Resource::new(of, "v1").expect("a version"),
-            extent: InformerScope::Namespace(namespace.into()),
+            scope: InformerScope::Namespace(namespace.into()),
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
             projection: Projection::Full(ManagedFieldsPolicy::Drop),

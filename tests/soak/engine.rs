@@ -120,7 +120,7 @@ impl SoakEngine {
 
 /// The path of an informer's list.
 fn path(key: &InformerKey) -> String {
-    let of = key.extent.namespace().map(|name| format!("/namespaces/{name}")).unwrap_or_default();
+    let of = key.scope.namespace().map(|name| format!("/namespaces/{name}")).unwrap_or_default();
     let labels: String =
         form_urlencoded::byte_serialize(key.labels.to_string().as_bytes()).collect();
     let resource = &key.resource;

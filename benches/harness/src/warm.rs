@@ -133,7 +133,7 @@ fn pods(strategy: Strategy) -> Result<InformerSpec> {
         Strategy::Auto => ListStrategy::Auto,
     };
     let mut spec = InformerSpec::new(key, profile);
-    spec.tuning.lists.strategy = strategy;
-    spec.tuning.lists.watch_list_timeout = Duration::from_mins(1);
+    spec.settings.lists.strategy = strategy;
+    spec.settings.lists.watch_list_timeout = Duration::from_mins(1);
     Ok(spec)
 }

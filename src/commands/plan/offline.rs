@@ -26,7 +26,7 @@ pub(super) fn outlook(
     let mut all = BTreeSet::new();
     let mut open = Vec::new();
     for target in &profile.targets {
-        let Some(extents) = target.scope.extents(&profile.profile.namespace) else {
+        let Some(extents) = target.scope.informer_scopes(&profile.profile.namespace) else {
             open.push(&*target.name);
             outlook.targets.push((Arc::clone(&target.name), PlanCosts::default()));
             continue;
@@ -36,7 +36,7 @@ pub(super) fn outlook(
             (Some((count, PlanCertainty::Estimate)), Some((count, PlanCertainty::LowerBound)));
         let costs = PlanCosts { informers, requests, ..PlanCosts::default() };
         outlook.targets.push((Arc::clone(&target.name), costs));
-        // Two targets share an informer if these fields and the extent are equal.
+        // Two targets share an informer if these fields and the scope are equal.
         let ValidatedTarget { of, version, labels, fields, projection, secret_data, .. } = target;
         let informer = |extent| (of, version, labels, fields, projection, secret_data, extent);
         all.extend(extents.into_iter().map(informer));

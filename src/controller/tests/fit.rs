@@ -62,8 +62,8 @@ impl BudgetFixture {
             let key = |&(informer, objects): &(&str, u64)| {
                 let key = key(&format!("{namespace}-{informer}"));
                 let mut spec = InformerSpec::new(key, profile.clone());
-                spec.tuning.gauge = self.cluster.gauge(&spec.key);
-                spec.tuning.gauge.set(objects, objects << 10);
+                spec.settings.gauge = self.cluster.gauge(&spec.key);
+                spec.settings.gauge.set(objects, objects << 10);
                 spec
             };
             informers.iter().map(key).collect()

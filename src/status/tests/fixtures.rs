@@ -133,10 +133,10 @@ impl StatusWorld {
     }
 }
 
-pub(super) fn key(resource: &str, extent: InformerScope) -> InformerKey {
+pub(super) fn key(resource: &str, scope: InformerScope) -> InformerKey {
     InformerKey::all(
         Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
-        extent,
+        scope,
         Projection::Full(ManagedFieldsPolicy::Drop),
     )
 }

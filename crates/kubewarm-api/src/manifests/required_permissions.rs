@@ -65,13 +65,13 @@ impl RequiredPermissions {
         for target in &declared.targets {
             let informers = target.informers.iter();
             let informers = informers
-                .map(|informer| (informer.key.resource.group_resource(), &informer.key.extent));
+                .map(|informer| (informer.key.resource.group_resource(), &informer.key.scope));
             let Some(watch) = &target.namespaces else {
-                informers.for_each(|(of, extent)| needs.add(of, extent));
+                informers.for_each(|(of, scope)| needs.add(of, scope));
                 continue;
             };
             needs.everywhere.insert(watch.key.resource.group_resource().clone());
-            let namespaces = informers.clone().filter_map(|(_, extent)| extent.namespace());
+            let namespaces = informers.clone().filter_map(|(_, scope)| scope.namespace());
             let namespaces = Some(namespaces.map(Arc::from).collect());
             needs.select(&target.name, &watch.key.labels, namespaces, informers.map(|(of, _)| of));
         }
@@ -92,8 +92,8 @@ impl RequiredPermissions {
                 needs.everywhere.extend(namespaces());
                 needs.select(&target.name, labels, found.get(labels).cloned(), [&target.of]);
             }
-            for extent in target.scope.extents(&profile.profile.namespace).iter().flatten() {
-                needs.add(&target.of, extent);
+            for scope in target.scope.informer_scopes(&profile.profile.namespace).iter().flatten() {
+                needs.add(&target.of, scope);
             }
         }
         needs.limited(watched)
@@ -122,8 +122,8 @@ impl RequiredPermissions {
         self.named.is_empty() && self.selected.is_empty() && self.everywhere.is_empty()
     }
 
-    fn add(&mut self, of: &GroupResource, extent: &InformerScope) {
-        let InformerScope::Namespace(namespace) = extent else {
+    fn add(&mut self, of: &GroupResource, scope: &InformerScope) {
+        let InformerScope::Namespace(namespace) = scope else {
             self.everywhere.insert(of.clone());
             return;
         };

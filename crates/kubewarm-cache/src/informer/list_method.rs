@@ -46,7 +46,7 @@ impl ListMethodSupport {
     /// Returns the strategy that an informer would try first. `operator` is the client that
     /// requests the API server's version, until a request succeeds.
     pub async fn choose_first(&self, operator: &kube::Client, spec: &InformerSpec) -> ListMethod {
-        let strategy = spec.tuning.lists.strategy;
+        let strategy = spec.settings.lists.strategy;
         let order = self.order(operator, &spec.key, strategy).await;
         order.first().copied().unwrap_or(ListMethod::PagedList)
     }

@@ -284,7 +284,7 @@ impl InformerRegistry {
         self.shared.changes.notify();
     }
 
-    /// Applies new tuning and indexes to an informer without ending its watch. An unknown key has
+    /// Applies new settings and indexes to an informer without ending its watch. An unknown key has
     /// no effect.
     pub fn retune(&mut self, spec: &InformerSpec) {
         let Some(informer) = self.informers.informer(&spec.key) else { return };
@@ -320,7 +320,7 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
         informer.purge_outdated(&now.gate);
         if now.mode != ProfileMode::Active || now.gate.is_closed() {
             was_closed |= now.gate.is_closed();
-            // A change of tuning also ends this wait: if a profile no longer sets `ServeStale`, the
+            // A change of settings also ends this wait: if a profile no longer sets `ServeStale`, the
             // store must be purged.
             let _changed = control.changed().await;
             continue;

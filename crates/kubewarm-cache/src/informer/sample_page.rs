@@ -111,7 +111,7 @@ pub async fn fetch_sample_page(
 /// The cost of [`AccessCheck::run`].
 pub async fn check_access(client: &Arc<kube::Client>, spec: &InformerSpec) -> AccessCheck {
     let key = shallow(&spec.key, SampleDepth::Metadata);
-    AccessCheck::run(client, &key, spec.tuning.namespace_check).await
+    AccessCheck::run(client, &key, spec.settings.namespace_check).await
 }
 
 /// The informer's key, but with a projection to metadata if `depth` is `Metadata` or the resource

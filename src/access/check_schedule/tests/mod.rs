@@ -17,7 +17,7 @@ fn identity(at: usize) -> Identity {
 fn key(identity: Identity, resource: &str, namespace: &str) -> InformerKey {
     InformerKey {
         resource: Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
-        extent: InformerScope::Namespace(namespace.into()),
+        scope: InformerScope::Namespace(namespace.into()),
         labels: LabelSelector::default(),
         fields: FieldSelector::default(),
         projection: Projection::Metadata(ManagedFieldsPolicy::Drop),
@@ -249,10 +249,8 @@ async fn excess_is_what_no_profile_of_the_identity_needs() {
     );
     let pods = wanted(key(Identity::Operator, "pods", "shop"));
     let theirs = wanted(key(identity(0), "secrets", "shop"));
-    let own = InformerKey {
-        extent: InformerScope::AllNamespaces,
-        ..key(Identity::Operator, "nodes", "")
-    };
+    let own =
+        InformerKey { scope: InformerScope::AllNamespaces, ..key(Identity::Operator, "nodes", "") };
     let unchecked = vec![own];
     let more = wanted(key(Identity::Operator, "cacheprofiles", "shop"));
     schedule.set_informers([pods.clone(), theirs, more].into(), &unchecked, Instant::now());

@@ -264,7 +264,7 @@ fn can_answer(
 /// Whether the informer contains every object that the request selects.
 fn contains(key: &InformerKey, request: &ObjectRequest) -> bool {
     let is_list = request.name.is_none();
-    let is_there = match (&key.extent, &request.namespace) {
+    let is_there = match (&key.scope, &request.namespace) {
         (InformerScope::Namespace(own), Some(request)) => own == request,
         (InformerScope::AllNamespaces, None) => is_list,
         (InformerScope::AllNamespaces, Some(_)) | (InformerScope::Cluster, None) => true,
