@@ -262,9 +262,9 @@ mod tests {
                 LabelRequirement::new("a", LabelSelectorOperator::In, ["b", "c"]).unwrap()
             ]);
         pods.fields =
-            FieldSelector::new([
-                FieldRequirement::new("status.phase", false, "x&watch=1#").unwrap()
-            ]);
+            FieldSelector::new(
+                [FieldRequirement::not_equal("status.phase", "x&watch=1#").unwrap()],
+            );
         let uri = InformerEndpoint::new(&pods).unwrap().list(ListPart::Whole).uri().to_string();
         assert_eq!(
             uri,
