@@ -31,7 +31,7 @@ const DEPLOYMENTS: u32 = 200;
 
 /// The shape of the pods.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PodShape {
     Alike,
     WithStatus,
 }
@@ -40,8 +40,11 @@ fn main() {
     if std::env::args().any(|arg| arg == "idle") {
         return idle_informers();
     }
-    let kind =
-        if std::env::args().any(|arg| arg == "status") { Kind::WithStatus } else { Kind::Alike };
+    let kind = if std::env::args().any(|arg| arg == "status") {
+        PodShape::WithStatus
+    } else {
+        PodShape::Alike
+    };
     let catalog = StoreCatalog::new();
     let key = informer();
     let base = memory("VmRSS");
@@ -132,7 +135,7 @@ fn idle_informers() {
         .map(|n| {
             let namespace = format!("namespace-{n}");
             let key = InformerKey {
-                extent: InformerScope::Namespace(namespace.as_str().into()),
+                scope: InformerScope::Namespace(namespace.as_str().into()),
                 ..informer()
             };
             catalog.open(&key, &BTreeSet::new())
@@ -164,7 +167,7 @@ fn memory_line(reader: &StoreReader, base: u64) {
 /// Applies one list of all pods at a version. Returns the bytes of all bodies, and the time in the store.
 fn list(
     writer: &mut StoreWriter,
-    kind: Kind,
+    kind: PodShape,
     version: u64,
     reread: ReplacePolicy,
 ) -> (u64, Duration) {
@@ -198,7 +201,7 @@ fn list(
 
 fn pod(
     to: &mut String,
-    kind: Kind,
+    kind: PodShape,
     n: u32,
     version: u64,
     namespace: &str,
@@ -225,8 +228,8 @@ fn pod(
         mix(n) % 300
     );
     match kind {
-        Kind::Alike => to.push_str(r#""phase":"Pending","qosClass":"Burstable"}}"#),
-        Kind::WithStatus => status(to, n, deployment, &at),
+        PodShape::Alike => to.push_str(r#""phase":"Pending","qosClass":"Burstable"}}"#),
+        PodShape::WithStatus => status(to, n, deployment, &at),
     }
 }
 
@@ -289,7 +292,7 @@ fn informer() -> InformerKey {
     InformerKey {
         resource: Resource::new(GroupResource::new("", "pods").expect("valid"), "v1")
             .expect("valid"),
-        extent: InformerScope::AllNamespaces,
+        scope: InformerScope::AllNamespaces,
         labels: LabelSelector::default(),
         fields: FieldSelector::default(),
         projection: Projection::Full(ManagedFieldsPolicy::Drop),

@@ -55,7 +55,7 @@ struct Permission {
 
 /// A request of the operator in the API server's audit log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Request {
+struct AuditedRequest {
     verb: String,
     /// `None` if the request is not about a resource.
     object: Option<Object>,
@@ -156,7 +156,7 @@ fn text<'a>(of: &'a Value, pointer: &str) -> &'a str {
 }
 
 /// Returns whether the request lists or watches RBAC objects as a trigger for new access checks.
-fn is_hint(Request { verb, object, is_allowed, .. }: &Request) -> bool {
+fn is_hint(AuditedRequest { verb, object, is_allowed, .. }: &AuditedRequest) -> bool {
     let is_hint = |object: &Object| {
         object.api_group == "rbac.authorization.k8s.io" && HINTS.contains(&&*object.resource())
     };
@@ -164,7 +164,9 @@ fn is_hint(Request { verb, object, is_allowed, .. }: &Request) -> bool {
 }
 
 /// Returns whether every authenticated user may send the request.
-fn is_granted_to_all_authenticated(Request { verb, object, path, .. }: &Request) -> bool {
+fn is_granted_to_all_authenticated(
+    AuditedRequest { verb, object, path, .. }: &AuditedRequest,
+) -> bool {
     let Some(object) = object else {
         let is_below = |base: &str| {
             path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -242,7 +244,7 @@ fn permissions(rule: &PolicyRule, namespace: Option<&str>) -> Vec<Permission> {
 
 /// The distinct requests that the operator sent in the last end-to-end run with these rights. The
 /// flag is true if a profile needs the request.
-fn sent(rights: Rights) -> BTreeSet<(Request, bool)> {
+fn sent(rights: OperatorRoles) -> BTreeSet<(AuditedRequest, bool)> {
     const ADVICE: &str = "run `cargo test --test e2e` first, all of it";
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("e2e-requests");
     let entries = fs::read_dir(&folder).map(|all| all.filter_map(Result::ok)).map_err(|_| ADVICE);
@@ -252,14 +254,14 @@ fn sent(rights: Rights) -> BTreeSet<(Request, bool)> {
     assert!(newest >= Some(of_binary), "kubewarm is newer than the audit logs: {ADVICE}");
     let is_of = |file: &&PathBuf| {
         let name = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        name.starts_with("roles-") == (rights == Rights::Roles)
+        name.starts_with("roles-") == (rights == OperatorRoles::Roles)
     };
     files.iter().filter(is_of).flat_map(requests).collect()
 }
 
 /// The operator's roles in one world of `tests/e2e/world.rs`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Rights {
+enum OperatorRoles {
     ClusterWide,
     Roles,
 }
@@ -271,7 +273,7 @@ fn modified(path: &Path) -> SystemTime {
 
 /// The operator's requests to one API server. The flag is true if a profile on that server needs
 /// the request.
-fn requests(file: &PathBuf) -> Vec<(Request, bool)> {
+fn requests(file: &PathBuf) -> Vec<(AuditedRequest, bool)> {
     let text = fs::read_to_string(file).expect("an audit log is text");
     // A killed API server leaves an incomplete last line.
     let entries = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -280,7 +282,7 @@ fn requests(file: &PathBuf) -> Vec<(Request, bool)> {
     let profiles = others.iter().filter_map(|entry| entry.get("responseObject"));
     let profiles = profiles.filter(|written| written["kind"] == "CacheProfile");
     let needed: BTreeSet<_> = profiles.flat_map(needs).collect();
-    let is_needed = |Request { verb, object, .. }: &Request| {
+    let is_needed = |AuditedRequest { verb, object, .. }: &AuditedRequest| {
         let allows = |object: &Object| needed.iter().any(|need| need.allows(verb, object));
         object.as_ref().is_some_and(allows)
     };
@@ -289,7 +291,7 @@ fn requests(file: &PathBuf) -> Vec<(Request, bool)> {
     // `create`.
     let created = mine.iter().filter(|entry| entry["responseStatus"]["code"] == 201);
     let created = created.filter_map(request).filter(|request| request.verb == "update");
-    let created = created.map(|request| Request { verb: "create".to_owned(), ..request });
+    let created = created.map(|request| AuditedRequest { verb: "create".to_owned(), ..request });
     let sent: BTreeSet<_> = sent.into_iter().chain(created).collect();
     let with_need = |request| {
         let is_needed = is_needed(&request);
@@ -298,11 +300,11 @@ fn requests(file: &PathBuf) -> Vec<(Request, bool)> {
     sent.into_iter().map(with_need).collect()
 }
 
-fn request(entry: &Value) -> Option<Request> {
+fn request(entry: &Value) -> Option<AuditedRequest> {
     let text = |pointer| entry.pointer(pointer).and_then(Value::as_str);
     let object = entry.get("objectRef").map(|of| Object::deserialize(of).expect("a reference"));
     let path = text("/requestURI")?.split('?').next()?.to_owned();
-    Some(Request {
+    Some(AuditedRequest {
         verb: text("/verb")?.to_owned(),
         object,
         path,
@@ -313,12 +315,12 @@ fn request(entry: &Value) -> Option<Request> {
 /// Returns the requests that no permission allows, and the permissions that no request used.
 fn compare(
     shipped: &BTreeSet<Permission>,
-    sent: &BTreeSet<(Request, bool)>,
-    is_dispensable: impl Fn(&Request) -> bool,
+    sent: &BTreeSet<(AuditedRequest, bool)>,
+    is_dispensable: impl Fn(&AuditedRequest) -> bool,
 ) -> (Vec<String>, Vec<String>) {
     let (mut unused, mut missing) = (shipped.clone(), BTreeMap::new());
     for (request, is_of_profile) in sent {
-        let Request { verb, object, path, is_allowed } = request;
+        let AuditedRequest { verb, object, path, is_allowed } = request;
         let by = object.as_ref().and_then(|object| {
             let by = shipped.iter().filter(|permission| permission.allows(verb, object));
             by.max_by_key(|permission| permission.narrowness())
@@ -346,7 +348,7 @@ fn compare(
 
 #[test]
 fn the_cluster_roles_grant_exactly_what_the_operator_requests() {
-    let (missing, unused) = compare(&shipped(), &sent(Rights::ClusterWide), |_| false);
+    let (missing, unused) = compare(&shipped(), &sent(OperatorRoles::ClusterWide), |_| false);
     assert!(
         missing.is_empty() && unused.is_empty(),
         "deploy/operator-rbac.yaml, metrics-auth.yaml and read-api.yaml differ from the operator's \
@@ -357,8 +359,8 @@ fn the_cluster_roles_grant_exactly_what_the_operator_requests() {
 
 #[test]
 fn the_roles_for_some_namespaces_grant_exactly_what_the_operator_requests() {
-    let sent = sent(Rights::Roles);
-    let lists_profiles = |(request, _): &(Request, bool)| {
+    let sent = sent(OperatorRoles::Roles);
+    let lists_profiles = |(request, _): &(AuditedRequest, bool)| {
         let of = request.object.as_ref().filter(|of| of.resource == "cacheprofiles")?;
         (request.verb == "list").then(|| of.namespace.clone())
     };
@@ -366,7 +368,7 @@ fn the_roles_for_some_namespaces_grant_exactly_what_the_operator_requests() {
     assert!(watched.len() > 2 && !watched.contains(""), "{watched:?}");
     // The roles of all watched namespaces are equal, and one of them can be the operator's own
     // namespace.
-    let as_watched = |(mut request, is_of_profile): (Request, bool)| {
+    let as_watched = |(mut request, is_of_profile): (AuditedRequest, bool)| {
         if let Some(object) = &mut request.object
             && watched.contains(&object.namespace)
             && !(object.namespace == HOME && object.resource == "leases")
@@ -376,7 +378,7 @@ fn the_roles_for_some_namespaces_grant_exactly_what_the_operator_requests() {
         (request, is_of_profile)
     };
     let sent = sent.into_iter().map(as_watched).collect();
-    let is_dispensable = |request: &Request| {
+    let is_dispensable = |request: &AuditedRequest| {
         let of = request.object.as_ref().map(|object| object.resource.as_str());
         !request.is_allowed && of.is_some_and(|of| DISPENSABLE.contains(&of))
     };

@@ -42,7 +42,7 @@ pub fn attributes(key: &InformerKey, verb: Verb) -> ResourceAttributes {
         verb: Some(verb.as_str().to_owned()),
         group: Some(of.group().to_owned()),
         resource: Some(of.resource().to_owned()),
-        namespace: key.extent.namespace().map(str::to_owned),
+        namespace: key.scope.namespace().map(str::to_owned),
         name: key.fields.name().map(str::to_owned),
         ..ResourceAttributes::default()
     };
@@ -55,7 +55,7 @@ pub(super) type RulesScope = (Identity, Option<Arc<str>>);
 
 /// Returns the scope of the rules review that covers the informer.
 pub(super) fn rules_scope(key: &InformerKey) -> RulesScope {
-    let here = match &key.extent {
+    let here = match &key.scope {
         InformerScope::Namespace(name) => Some(Arc::clone(name)),
         InformerScope::AllNamespaces | InformerScope::Cluster => None,
     };

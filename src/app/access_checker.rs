@@ -53,12 +53,12 @@ fn informers_to_check(profiles: &[ObservedProfile]) -> BTreeMap<InformerKey, Che
     for profile in profiles.iter().map(|observed| &observed.declared) {
         for target in &profile.targets {
             let serving = target.serving.iter().flat_map(|serving| &*serving.informers);
-            for InformerSpec { key, tuning, .. } in target.all_informers().chain(serving) {
+            for InformerSpec { key, settings, .. } in target.all_informers().chain(serving) {
                 let wanted = all.entry(key.clone()).or_insert_with(|| CheckSettings {
-                    namespace_check: tuning.namespace_check,
+                    namespace_check: settings.namespace_check,
                     payer: Arc::clone(&profile.profile.namespace),
                 });
-                wanted.namespace_check = wanted.namespace_check.max(tuning.namespace_check);
+                wanted.namespace_check = wanted.namespace_check.max(settings.namespace_check);
             }
         }
     }

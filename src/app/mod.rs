@@ -45,18 +45,18 @@ pub enum AppError {
     Flags(&'static str),
 
     /// A metric is invalid, which is a bug.
-    #[error("cannot make the metrics")]
+    #[error("cannot register the metrics")]
     Metrics(#[from] metrics::MetricsError),
 
     /// The name of a resource in kubewarm's own code is invalid, which is a bug.
-    #[error("cannot name our own resource")]
+    #[error("the name of a resource in kubewarm's code is invalid")]
     Name(#[from] model::ValidationError),
 
     #[error("cannot listen for signals")]
     Signal(#[source] std::io::Error),
 
     /// A task returned before the shutdown. The field is the task's name.
-    #[error("the {0} ended by itself")]
+    #[error("the task {0} ended before the shutdown")]
     TaskEnded(&'static str),
 
     #[error("a task panicked")]

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     access::PermissionState,
-    cli::RunArgs,
+    cli::{self, RunArgs},
     controller::{Controller, ControllerSources, ProfileAdmission},
     forecast::{self, CostSurveyor, Forecaster},
     metrics::{BuildInfo, OperatorMetrics, ProcessMetrics, TlsListener},
@@ -45,6 +45,12 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     callers::validate_flags(&args)?;
     reads::validate_flags(&args)?;
     let filter = telemetry::start(&args.log, args.log_format)?;
+    for variable in cli::unknown_variables() {
+        tracing::warn!(
+            %variable,
+            "no flag has this environment variable; remove it, or use the name that `kubewarm run --help` prints"
+        );
+    }
     core_dumps::disable();
     file_limit::raise();
     let signal = termination_signal().map_err(AppError::Signal)?;

@@ -93,6 +93,22 @@ fn with_variable(flag: Arg) -> Arg {
     }
 }
 
+/// Returns the environment variables of this process that begin with `KUBEWARM_` but belong to no flag, such as the
+/// variable of a flag that was renamed.
+#[must_use]
+pub fn unknown_variables() -> Vec<String> {
+    unknown_among(std::env::vars_os().map(|(name, _)| name))
+}
+
+fn unknown_among(names: impl Iterator<Item = OsString>) -> Vec<String> {
+    let cli = Cli::command();
+    let flags = cli.get_subcommands().flat_map(clap::Command::get_arguments);
+    let known: Vec<_> = flags.filter_map(Arg::get_env).collect();
+    let is_unknown = |name: &OsString| !known.contains(&name.as_os_str());
+    let unknown = names.filter(is_unknown).filter_map(|name| name.into_string().ok());
+    unknown.filter(|name| name.starts_with("KUBEWARM_")).collect()
+}
+
 /// Returns the completion script of `shell`. The script completes the command with the name of the program file,
 /// `kubewarm` or `kubectl-warm`.
 #[must_use]
@@ -204,6 +220,18 @@ mod tests {
             let error = parse(&line("Ops")).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{}", line("Ops"));
         }
+    }
+
+    #[test]
+    fn only_variables_without_a_flag_are_unknown() {
+        let names = [
+            "KUBEWARM_NAMESPACE_SHARE",
+            "KUBEWARM_NAMESPACE_QUOTA",
+            "KUBEWARM_CACHE_SERVER",
+            "HOME",
+        ];
+        let unknown = unknown_among(names.into_iter().map(OsString::from));
+        assert_eq!(unknown, ["KUBEWARM_NAMESPACE_SHARE"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Computes the targets and informers that a profile would declare on a cluster. This module starts
 //! no informer and performs no I/O.
 
-use super::resolve::{OperatorTuning, resolve};
+use super::resolve::{InformerDefaults, resolve};
 use kubewarm_api::{
     manifests::NamespacesBySelector,
     model::{DeclaredProfile, InformerKey, ListPolicy, OperatorScope, ValidatedProfile},
@@ -24,7 +24,7 @@ pub fn outlook(
     let targets = profile.targets.iter().map(|target| {
         let kind = Some(served.resolve(&target.of, target.version.as_deref()));
         let names = |key: &InformerKey| Some(found.get(&key.labels)?.iter().cloned().collect());
-        let operator = OperatorTuning { lists, gauge: &|_| Arc::default() };
+        let operator = InformerDefaults { lists, gauge: &|_| Arc::default() };
         resolve(profile, target, operator_scope, kind, names, operator)
     });
     DeclaredProfile::of(profile, targets.collect())

@@ -68,14 +68,13 @@ impl InformerClaims {
                 ProfileMode::Paused
             };
             let tuned =
-                claims.iter().filter(|claim| claim.mode == mode).map(|claim| &claim.spec.tuning);
+                claims.iter().filter(|claim| claim.mode == mode).map(|claim| &claim.spec.settings);
             let stale = AccessLossPolicy::ServeStale;
-            let is_kept = claims.iter().any(|claim| claim.spec.tuning.on_access_lost == stale);
+            let is_kept = claims.iter().any(|claim| claim.spec.settings.on_access_lost == stale);
             let on_access_lost = if is_kept { stale } else { AccessLossPolicy::Reject };
-            let settings = merge_settings(tuned)?;
-            let tuning = InformerSettings { on_access_lost, ..settings };
+            let settings = InformerSettings { on_access_lost, ..merge_settings(tuned)? };
             let indexes = merge_indexes(&claims, &mut omitted);
-            Some((key.clone(), (InformerSpec { key, tuning, indexes }, mode)))
+            Some((key.clone(), (InformerSpec { key, settings, indexes }, mode)))
         });
         (merged.collect(), omitted)
     }
@@ -87,14 +86,14 @@ fn merge_settings<'a>(
     let tuned: Vec<_> = tuned.collect();
     // Of several targets with the highest priority, `min_by_key` returns the target that was added
     // first.
-    let first = *tuned.iter().min_by_key(|tuning| Reverse(tuning.member_of.priority))?;
+    let first = *tuned.iter().min_by_key(|settings| Reverse(settings.list_slot_owner.priority))?;
     Some(InformerSettings {
-        max_staleness: tuned.iter().map(|tuning| tuning.max_staleness).min()?,
+        max_staleness: tuned.iter().map(|settings| settings.max_staleness).min()?,
         consistency_check_period: tuned
             .iter()
-            .filter_map(|tuning| tuning.consistency_check_period)
+            .filter_map(|settings| settings.consistency_check_period)
             .min(),
-        namespace_check: tuned.iter().map(|tuning| tuning.namespace_check).max()?,
+        namespace_check: tuned.iter().map(|settings| settings.namespace_check).max()?,
         ..first.clone()
     })
 }
@@ -117,7 +116,7 @@ fn merge_indexes(claims: &[InformerClaim], omitted: &mut OmittedIndexes) -> BTre
             if united.len() < INDEXES_PER_STORE {
                 united.insert(path.clone());
             } else if let Some(target) = target {
-                let by = (spec.tuning.member_of.profile.clone(), Arc::clone(target));
+                let by = (spec.settings.list_slot_owner.profile.clone(), Arc::clone(target));
                 omitted.entry(by).or_default().insert(path.clone());
             }
         }

@@ -61,7 +61,7 @@ impl<'a> InformerQuotas<'a> {
         if self.process + informers > total {
             return refuse(format!(
                 "targets[{target}]: the operator has as many informers as it may (--max-informers); \
-                 ask the operator's administrator for more"
+                 have the operator's administrator raise the limit"
             ));
         }
         for sum in [taken, of_namespace, &mut self.process] {

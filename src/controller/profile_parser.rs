@@ -123,17 +123,17 @@ pub(super) fn own_informers(
     }
 }
 
-fn own_informer(extent: InformerScope) -> Result<InformerSpec, ValidationError> {
+fn own_informer(scope: InformerScope) -> Result<InformerSpec, ValidationError> {
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles")?;
     let profile = ProfileRef { namespace: "".into(), name: "".into() };
     let resource = Resource::new(of, v1alpha1::VERSION)?;
     // Consistency checks are off, because they would report profiles that the store omits beyond
     // its limits.
-    let key = InformerKey::all(resource, extent, Projection::Full(ManagedFieldsPolicy::Drop));
+    let key = InformerKey::all(resource, scope, Projection::Full(ManagedFieldsPolicy::Drop));
     // The informer does not check whether its namespace exists: the Role that permits such a check
     // is deleted together with the namespace.
     let mut informer = InformerSpec::new(key, profile);
-    informer.tuning.member_of.priority = 1_000;
+    informer.settings.list_slot_owner.priority = 1_000;
     Ok(informer)
 }
 

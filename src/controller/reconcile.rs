@@ -12,7 +12,7 @@ use super::{
     known_target::claim_informers,
     operator_limits::OperatorLimits,
     profile_parser::ClusterProfile,
-    resolve::{OperatorTuning, resolve},
+    resolve::{InformerDefaults, resolve},
     target_refusal::within_quota,
 };
 use crate::status::ObservedProfile;
@@ -179,7 +179,7 @@ impl Reconciler {
             let Err(note) = known.keep_last_valid(unrunnable, &self.admission) else {
                 return (Some(known), Some(refusal));
             };
-            tracing::warn!(%profile, %note, "an edited profile runs no longer");
+            tracing::warn!(%profile, %note, "a profile stopped after an edit");
             self.dropped.insert(profile.clone(), (Arc::clone(&found.uid), note));
         }
         if let Some((_, note)) = self.dropped.get(profile).filter(|(uid, _)| *uid == found.uid) {
@@ -215,7 +215,7 @@ impl Reconciler {
                 .map(|answer| state.resolve_kind(target, answer, cluster, now));
             outcome.is_kind_missing |= state.is_kind_missing();
             let names = |key: &InformerKey| state.find_namespaces(key, cluster);
-            let operator = OperatorTuning { lists: self.lists, gauge: &cluster.gauge };
+            let operator = InformerDefaults { lists: self.lists, gauge: &cluster.gauge };
             let resolved = resolve(&valid, target, &self.operator_scope, kind, names, operator);
             let mut quota =
                 |informers| quotas.grant(&found.profile, &mut taken, &target.name, informers);

@@ -14,7 +14,7 @@ const DELETION_TIMESTAMP: &str = "metadata.deletionTimestamp";
 
 /// The settings of informers that do not come from profiles.
 #[derive(Clone, Copy)]
-pub(super) struct OperatorTuning<'a> {
+pub(super) struct InformerDefaults<'a> {
     /// Settings of list requests, from the operator's flags.
     pub(super) lists: ListPolicy,
     /// Returns the gauge that counts the objects and bytes of an informer.
@@ -31,7 +31,7 @@ pub(super) fn resolve(
     operator_scope: &OperatorScope,
     kind: Option<Result<ResourceInfo, Refusal>>,
     names: impl FnOnce(&InformerKey) -> Option<Vec<Arc<str>>>,
-    operator: OperatorTuning<'_>,
+    operator: InformerDefaults<'_>,
 ) -> DeclaredTarget {
     let resolved = resolve_kind(profile, target, operator_scope, kind);
     let (mut informers, mut namespaces) = (Vec::new(), None);
@@ -39,12 +39,13 @@ pub(super) fn resolve(
         if let TargetScope::NamespaceSelector(labels) = &target.scope {
             namespaces = new_selector_informer(profile, labels, operator);
         }
-        let extents = target.scope.extents(&profile.profile.namespace).unwrap_or_else(|| {
-            let names = namespaces.as_ref().and_then(|informer| names(&informer.key));
-            names.unwrap_or_default().into_iter().map(InformerScope::Namespace).collect()
-        });
-        let informer = |extent| new_informer(profile, target, &kind.resource, extent, operator);
-        informers = extents.into_iter().map(informer).collect();
+        let informer_scopes =
+            target.scope.informer_scopes(&profile.profile.namespace).unwrap_or_else(|| {
+                let names = namespaces.as_ref().and_then(|informer| names(&informer.key));
+                names.unwrap_or_default().into_iter().map(InformerScope::Namespace).collect()
+            });
+        let informer = |scope| new_informer(profile, target, &kind.resource, scope, operator);
+        informers = informer_scopes.into_iter().map(informer).collect();
     }
     DeclaredTarget {
         name: Arc::clone(&target.name),
@@ -95,17 +96,17 @@ fn new_informer(
     profile: &ValidatedProfile,
     target: &ValidatedTarget,
     resource: &Resource,
-    extent: InformerScope,
-    operator: OperatorTuning<'_>,
+    scope: InformerScope,
+    operator: InformerDefaults<'_>,
 ) -> InformerSpec {
     let named = matches!(target.scope, TargetScope::Namespaces(_));
-    let away = extent.namespace().is_some_and(|name| *name != *profile.profile.namespace);
+    let away = scope.namespace().is_some_and(|name| *name != *profile.profile.namespace);
     let secret_data = if target.of.is_secrets() { target.secret_data } else { SecretData::Deny };
     let indexes = target.indexes.iter().map(|index| index.path.clone());
     let check = if named && away { NamespaceCheck::Ask } else { NamespaceCheck::Known };
     let key = InformerKey {
         resource: resource.clone(),
-        extent,
+        scope,
         labels: target.labels.clone(),
         fields: target.fields.clone(),
         projection: target.projection,
@@ -113,12 +114,12 @@ fn new_informer(
         identity: profile.identity(),
         declared_in: Some(Arc::clone(&profile.profile.namespace)),
     };
-    let tuning = operator.tuning(profile, &key, target.priority, check);
-    InformerSpec { key, tuning, indexes: indexes.collect() }
+    let settings = operator.settings(profile, &key, target.priority, check);
+    InformerSpec { key, settings, indexes: indexes.collect() }
 }
 
-impl OperatorTuning<'_> {
-    fn tuning(
+impl InformerDefaults<'_> {
+    fn settings(
         self,
         profile: &ValidatedProfile,
         key: &InformerKey,
@@ -126,7 +127,7 @@ impl OperatorTuning<'_> {
         namespace_check: NamespaceCheck,
     ) -> InformerSettings {
         InformerSettings {
-            member_of: ListSlotOwner {
+            list_slot_owner: ListSlotOwner {
                 profile: profile.profile.clone(),
                 max_concurrent_lists: profile.max_concurrent_lists,
                 priority,
@@ -149,12 +150,12 @@ impl OperatorTuning<'_> {
 fn new_selector_informer(
     profile: &ValidatedProfile,
     labels: &LabelSelector,
-    operator: OperatorTuning<'_>,
+    operator: InformerDefaults<'_>,
 ) -> Option<InformerSpec> {
     let of = GroupResource::new("", "namespaces").ok()?;
     let key = InformerKey {
         resource: Resource::new(of, "v1").ok()?,
-        extent: InformerScope::Cluster,
+        scope: InformerScope::Cluster,
         labels: labels.clone(),
         fields: FieldSelector::default(),
         projection: Projection::Metadata(ManagedFieldsPolicy::Drop),
@@ -164,8 +165,8 @@ fn new_selector_informer(
         identity: profile.identity(),
         declared_in: Some(Arc::clone(&profile.profile.namespace)),
     };
-    let tuning = operator.tuning(profile, &key, 1_000, NamespaceCheck::Known);
-    Some(InformerSpec { key, tuning, indexes: deletion_timestamp_path().into_iter().collect() })
+    let settings = operator.settings(profile, &key, 1_000, NamespaceCheck::Known);
+    Some(InformerSpec { key, settings, indexes: deletion_timestamp_path().into_iter().collect() })
 }
 
 /// Returns the path of the field that marks a namespace whose deletion has started. The result is

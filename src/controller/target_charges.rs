@@ -30,7 +30,7 @@ impl TargetCharges {
         namespaces: Option<&InformerSpec>,
     ) -> Self {
         let charge = |informer: &InformerSpec, payer: &Arc<Budget>| {
-            BudgetCharge::new(Arc::clone(&informer.tuning.gauge), Arc::clone(payer))
+            BudgetCharge::new(Arc::clone(&informer.settings.gauge), Arc::clone(payer))
         };
         let namespace = budget.parent().unwrap_or(budget);
         Self {

@@ -150,7 +150,7 @@ impl SurveyResults<'_> {
                 estimate.certainty = PlanCertainty::LowerBound;
                 continue;
             };
-            let place = (key.resource.group_resource(), key.extent.namespace());
+            let place = (key.resource.group_resource(), key.scope.namespace());
             missing.extend(found.refused.iter().map(|verb| (place, *verb)));
             estimate.certainty = estimate.certainty.max(found.certainty);
             let requests = requests(spec, found);
@@ -175,7 +175,7 @@ impl SurveyResults<'_> {
         let lists = informers
             .values()
             .next()
-            .map(|informer| informer.tuning.member_of.max_concurrent_lists);
+            .map(|informer| informer.settings.list_slot_owner.max_concurrent_lists);
         let at_once = lists.unwrap_or(1).clamp(1, informers.len().max(1));
         let at_once = u32::try_from(at_once).unwrap_or(u32::MAX);
         estimate.took = before.saturating_add(longest.max(sum / at_once));
@@ -197,7 +197,7 @@ fn requests(spec: &InformerSpec, found: &InformerSurvey) -> u64 {
     match found.method {
         ListMethod::List | ListMethod::WatchList => 1,
         ListMethod::PagedList => {
-            found.objects.div_ceil(u64::from(spec.tuning.lists.page_size.max(1))).max(1)
+            found.objects.div_ceil(u64::from(spec.settings.lists.page_size.max(1))).max(1)
         }
     }
 }

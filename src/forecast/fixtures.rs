@@ -16,7 +16,7 @@ pub(crate) fn spec(resource: &str, namespace: &str) -> InformerSpec {
         Projection::Full(ManagedFieldsPolicy::Drop),
     );
     let mut spec = InformerSpec::new(key, ProfileRef { namespace: "a".into(), name: "p".into() });
-    spec.tuning.member_of.max_concurrent_lists = 2;
+    spec.settings.list_slot_owner.max_concurrent_lists = 2;
     spec
 }
 

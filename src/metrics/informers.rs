@@ -85,7 +85,7 @@ pub(super) fn informer_families(
     for (key, report) in informers {
         let mut labels = counted.for_resource(&key.resource).labels().to_vec();
         by_resource.entry(labels.clone()).or_default().push(report);
-        labels.push(scope(&key.extent).to_owned());
+        labels.push(scope(&key.scope).to_owned());
         by_scope.entry(labels).or_default().push(report);
     }
     let registry = Registry::new();
@@ -165,8 +165,8 @@ fn wait(report: &InformerReport) -> f64 {
     wait.map_or(0.0, |wait| wait.as_secs_f64().max(0.0))
 }
 
-fn scope(extent: &InformerScope) -> &'static str {
-    match extent {
+fn scope(scope: &InformerScope) -> &'static str {
+    match scope {
         InformerScope::Namespace(_) => "namespaced",
         InformerScope::AllNamespaces | InformerScope::Cluster => "cluster",
     }

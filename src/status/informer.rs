@@ -151,7 +151,7 @@ impl<'a> ObservedInformer<'a> {
     /// The informer's namespace as the status writes it; empty for all namespaces and for
     /// cluster-scoped resources.
     pub(super) fn namespace(&self) -> &'a str {
-        self.key.extent.namespace().unwrap_or_default()
+        self.key.scope.namespace().unwrap_or_default()
     }
 }
 

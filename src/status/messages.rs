@@ -171,8 +171,8 @@ pub(super) fn kinds(informers: &[&ObservedInformer<'_>]) -> String {
 /// Returns `in namespaces "a", "b"`, `in all namespaces` or `across the cluster`.
 pub(super) fn places(informers: &[&ObservedInformer<'_>]) -> String {
     let names: Vec<_> =
-        informers.iter().filter_map(|informer| informer.key.extent.namespace()).collect();
-    match (names.is_empty(), informers.first().map(|informer| &informer.key.extent)) {
+        informers.iter().filter_map(|informer| informer.key.scope.namespace()).collect();
+    match (names.is_empty(), informers.first().map(|informer| &informer.key.scope)) {
         (false, _) => format!("in {}", sentence::namespaces(&names)),
         (true, Some(InformerScope::AllNamespaces)) => "in all namespaces".to_owned(),
         (true, _) => "across the cluster".to_owned(),

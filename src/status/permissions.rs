@@ -249,7 +249,7 @@ pub fn excess(
     if *identity == Identity::Operator && *profile.profile.namespace != *operator_namespace {
         return None;
     }
-    let namespaces: BTreeSet<_> = informers.iter().map(|key| key.extent.namespace()).collect();
+    let namespaces: BTreeSet<_> = informers.iter().map(|key| key.scope.namespace()).collect();
     let of = |namespace: Option<&str>| {
         let namespace: Option<Arc<str>> = namespace.map(Into::into);
         let found = access.excess(identity, namespace.as_ref())?;

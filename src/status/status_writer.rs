@@ -159,7 +159,7 @@ impl StatusWriter {
         if is_forbidden(&answer) {
             self.refused.insert(Arc::clone(namespace), (), Instant::now());
             if !self.warned.swap(true, Ordering::Relaxed) {
-                tracing::warn!(%namespace, error = %fault, "not allowed to create events, going on without");
+                tracing::warn!(%namespace, error = %fault, "cannot create Events: forbidden; grant create on events");
                 return;
             }
         }

@@ -268,11 +268,8 @@ pub(super) fn stale(
 /// Returns `resolved.namespaceCount`, or `None` if the target's scope neither names nor selects
 /// namespaces.
 pub(super) fn namespaces(target: &ObservedTarget<'_>) -> Option<i32> {
-    let named = target
-        .informers
-        .iter()
-        .filter(|informer| informer.key.extent.namespace().is_some())
-        .count();
+    let named =
+        target.informers.iter().filter(|informer| informer.key.scope.namespace().is_some()).count();
     let by_name = named > 0 || (target.informers.is_empty() && target.selector.is_some());
     by_name.then(|| quantities::small(named))
 }

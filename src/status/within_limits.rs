@@ -98,7 +98,7 @@ fn enough(overrun: &LimitOverrun) -> String {
             format!("raise {}, select fewer objects, or hold metadata only", field(measure))
         }
         LimitScope::Namespace | LimitScope::Process => {
-            "select fewer objects, hold metadata only, or ask the operator's administrator for more"
+            "select fewer objects, hold metadata only, or have the operator's administrator raise the limit"
                 .to_owned()
         }
     };
@@ -129,7 +129,7 @@ fn enough(overrun: &LimitOverrun) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::tests::fixtures::World;
+    use crate::status::tests::fixtures::StatusWorld;
     use std::time::Duration;
 
     fn overrun(bound: LimitScope, measure: LimitKind) -> LimitOverrun {
@@ -146,7 +146,7 @@ mod tests {
 
     fn exceeded_text(overrun: LimitOverrun, retry_at: Option<Duration>) -> String {
         let limited = LimitedTarget { overrun, retry_at };
-        exceeded(&limited, World::new().clock)
+        exceeded(&limited, StatusWorld::new().clock)
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(
             exceeded_text(overrun, None),
             "stopped at 5Mi: the operator is at its memory limit; select fewer objects, hold \
-             metadata only, or ask the operator's administrator for more; being tried again"
+             metadata only, or have the operator's administrator raise the limit; being tried again"
         );
     }
 }

@@ -185,6 +185,7 @@ default Service/kubewarm /spec/publishNotReadyAddresses null
 default Service/kubewarm /spec/type "ClusterIP"
 default Service/kubewarm /spec/sessionAffinity "None"
 default Service/kubewarm /spec/trafficDistribution null
+default Service/kubewarm /spec/externalTrafficPolicy null
 default Secret /type "kubernetes.io/tls"
 default Deployment POD/containers/0/ports/1 {"name": "api", "containerPort": 8443}
 default Deployment ENV/KUBEWARM_METRICS_AUTH "delegated"
@@ -200,6 +201,7 @@ read-api Deployment ENV/KUBEWARM_FORWARD "true"
 read-api Deployment ENV/KUBEWARM_SERVE_AGGREGATED_GROUPS "metrics.k8s.io"
 read-api Service/kubewarm /spec/ports/0/port 8443
 read-api Service/kubewarm /spec/type "LoadBalancer"
+read-api Service/kubewarm /spec/externalTrafficPolicy "Local"
 read-api Service/kubewarm /spec/sessionAffinity "ClientIP"
 read-api Service/kubewarm /spec/trafficDistribution "PreferClose"
 read-api Service/kubewarm /metadata/labels/example.com~1team "platform"
@@ -280,7 +282,7 @@ autoscaled VerticalPodAutoscaler /spec/resourcePolicy/containerPolicies/0/maxAll
 autoscaled Deployment POD/dnsPolicy "None"
 autoscaled Deployment POD/dnsConfig/nameservers ["192.0.2.53"]
 autoscaled Deployment /metadata/annotations {"reloader.stakater.com/auto": "true"}
-extra Deployment POD/containers/0/args ["run", "--max-watches=2048", "--log-format", "json"]
+extra Deployment POD/containers/0/args ["run", "--operator-namespace", "kubewarm-system"]
 extra Deployment ENV/SSL_CERT_FILE "/etc/proxy/ca.crt"
 extra Deployment POD/volumes/2 {"name": "proxy", "configMap": {"name": "proxy-ca", "optional": true}}
 extra Deployment POD/containers/0/volumeMounts/2 {"name": "proxy", "mountPath": "/etc/proxy", "readOnly": true}

@@ -38,6 +38,10 @@ const REFUSED: &[(&str, &[&str])] = &[
         &["/profiles/0/spec/targets/0", "'scop'"],
     ),
     ("readApi: {service: {type: ExternalName}}", &["/readApi/service/type", "'NodePort'"]),
+    (
+        "readApi: {service: {externalTrafficPolicy: Nearby}}",
+        &["externalTrafficPolicy", "'Cluster'"],
+    ),
     ("readApi: {service: {sessionAffinity: Cookie}}", &["/sessionAffinity", "'ClientIP'"]),
     ("readApi: {service: {trafficDistribution: Near}}", &["/trafficDistribution", "'PreferClose'"]),
     ("strategy: {type: OnDelete}", &["/strategy/type", "'Recreate'"]),
@@ -68,6 +72,9 @@ const REFUSED: &[(&str, &[&str])] = &[
     ),
     ("readApi: {port: 9090}", &["readApi.port", "operator.adminPort"]),
     ("extraVolumes: [{name: tls, emptyDir: {}}]", &["extraVolumes[0].name", "another name"]),
+    ("extraArgs: [--metrics-auth=none]", &["extraArgs[0]", "metrics.auth.enabled"]),
+    ("extraArgs: [--context=a, --watch-namespaces, b]", &["extraArgs[1]", "watchNamespaces"]),
+    ("extraEnv: [{name: KUBEWARM_FORWARD, value: t}]", &["extraEnv[0].name", "readApi.forward"]),
     ("tls: {source: Secret}", &["tls.secretName", "set the Secret's name"]),
     ("tls: {source: CertManager}", &["tls.issuer.name", "CertManager"]),
     (

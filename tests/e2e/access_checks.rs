@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::authorizer::Authorizer;
+use crate::authorizer::WebhookAuthorizer;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, message};
 use crate::world::{Outcome, World};
@@ -157,7 +157,7 @@ fn checking_thirty_informers_takes_one_extra_request_each() -> Outcome {
 
 #[test]
 fn the_real_request_overrides_a_wrong_review() -> Outcome {
-    let authorizer = Authorizer::start()?;
+    let authorizer = WebhookAuthorizer::start()?;
     let world = World::with_authorizer(&authorizer)?;
     let names = ["boastful".to_owned(), "modest".to_owned()];
     for name in &names {

@@ -40,7 +40,7 @@ pub(crate) struct Server(Client);
 
 /// The answer to one request.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct HttpReply {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
@@ -78,7 +78,7 @@ impl Drop for Watch {
     }
 }
 
-impl Reply {
+impl HttpReply {
     /// The body as JSON, or null if it is no JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_default()
@@ -119,12 +119,17 @@ impl Server {
     }
 
     /// Sends a GET request with a bearer token.
-    pub(crate) fn get(&self, token: &str, path: &str) -> Result<Reply, Failure> {
+    pub(crate) fn get(&self, token: &str, path: &str) -> Result<HttpReply, Failure> {
         self.ask("GET", path, &[("authorization", &format!("Bearer {token}"))])
     }
 
     /// The same, with another `Accept` header.
-    pub(crate) fn get_as(&self, token: &str, path: &str, accept: &str) -> Result<Reply, Failure> {
+    pub(crate) fn get_as(
+        &self,
+        token: &str,
+        path: &str,
+        accept: &str,
+    ) -> Result<HttpReply, Failure> {
         let bearer = format!("Bearer {token}");
         self.ask("GET", path, &[("authorization", &bearer), ("accept", accept)])
     }
@@ -135,7 +140,7 @@ impl Server {
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
-    ) -> Result<Reply, Failure> {
+    ) -> Result<HttpReply, Failure> {
         self.send((method, path), headers, Body::empty())
     }
 
@@ -145,7 +150,7 @@ impl Server {
         token: &str,
         (method, path): (&str, &str),
         body: &Value,
-    ) -> Result<Reply, Failure> {
+    ) -> Result<HttpReply, Failure> {
         let kind =
             if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let bearer = format!("Bearer {token}");
@@ -158,7 +163,7 @@ impl Server {
         (method, path): (&str, &str),
         headers: &[(&str, &str)],
         body: Body,
-    ) -> Result<Reply, Failure> {
+    ) -> Result<HttpReply, Failure> {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -175,7 +180,7 @@ impl Server {
             }
             let body = if is_packed { &*unpacked } else { &*body };
             let text = String::from_utf8_lossy(body).into_owned();
-            Ok(Reply { code: head.status.as_u16(), headers: head.headers, text })
+            Ok(HttpReply { code: head.status.as_u16(), headers: head.headers, text })
         })
     }
 }

@@ -10,11 +10,11 @@ use crate::world::Failure;
 
 /// In the namespace `boastful` it allows `configmaps` only in reviews, in `modest` only in real
 /// requests. It has no opinion on anything else. Its thread ends with the process.
-pub(crate) struct Authorizer {
+pub(crate) struct WebhookAuthorizer {
     kubeconfig: tempfile::NamedTempFile,
 }
 
-impl Authorizer {
+impl WebhookAuthorizer {
     pub(crate) fn start() -> Result<Self, Failure> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let mut kubeconfig = tempfile::NamedTempFile::new()?;

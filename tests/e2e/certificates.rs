@@ -12,7 +12,7 @@ use rcgen::{
 };
 use serde_json::Value;
 
-use crate::api::{Reply, Served, account};
+use crate::api::{HttpReply, Served, account};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
 
@@ -24,19 +24,19 @@ const SHORT: Duration = Duration::from_secs(20);
 const ENDED: Duration = Duration::from_mins(2);
 
 /// A certificate authority of the test.
-struct Authority {
+struct TestAuthority {
     issuer: Issuer<'static, KeyPair>,
     file: PathBuf,
 }
 
 /// What is unusual about a certificate.
-enum Made {
+enum CertificateFlaw {
     Well,
     Until(SystemTime),
     For(ExtendedKeyUsagePurpose),
 }
 
-impl Authority {
+impl TestAuthority {
     fn new(folder: &Path, name: &str) -> Result<Self, Failure> {
         let mut wanted = CertificateParams::default();
         wanted.distinguished_name.push(DnType::CommonName, name);
@@ -48,7 +48,12 @@ impl Authority {
     }
 
     /// Writes a certificate for a user in groups, and its key. Returns both paths.
-    fn sign(&self, user: &str, groups: &[&str], made: Made) -> Result<(PathBuf, PathBuf), Failure> {
+    fn sign(
+        &self,
+        user: &str,
+        groups: &[&str],
+        made: CertificateFlaw,
+    ) -> Result<(PathBuf, PathBuf), Failure> {
         let mut wanted = CertificateParams::default();
         wanted.distinguished_name = DistinguishedName::new();
         wanted.distinguished_name.push(DnType::CommonName, user);
@@ -57,9 +62,9 @@ impl Authority {
         }
         wanted.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         match made {
-            Made::Well => {}
-            Made::Until(end) => wanted.not_after = end.into(),
-            Made::For(usage) => wanted.extended_key_usages = vec![usage],
+            CertificateFlaw::Well => {}
+            CertificateFlaw::Until(end) => wanted.not_after = end.into(),
+            CertificateFlaw::For(usage) => wanted.extended_key_usages = vec![usage],
         }
         let key = KeyPair::generate()?;
         let certificate = wanted.signed_by(&key, &self.issuer)?;
@@ -73,7 +78,7 @@ impl Authority {
 }
 
 /// One request with its credentials, and the expected answer.
-struct Case<'a> {
+struct CertificateCase<'a> {
     name: &'a str,
     pair: Option<&'a (PathBuf, PathBuf)>,
     headers: &'a [(&'a str, &'a str)],
@@ -87,11 +92,11 @@ fn of<'a>(
     headers: &'a [(&'a str, &'a str)],
     code: u16,
     part: &'a str,
-) -> Case<'a> {
-    Case { name, pair, headers, code, part }
+) -> CertificateCase<'a> {
+    CertificateCase { name, pair, headers, code, part }
 }
 
-fn ask(served: &Served, path: &str, case: &Case<'_>) -> Result<Reply, Failure> {
+fn ask(served: &Served, path: &str, case: &CertificateCase<'_>) -> Result<HttpReply, Failure> {
     let client = match case.pair {
         Some(pair) => served.server_for(pair)?,
         None => served.server()?,
@@ -106,7 +111,7 @@ fn ask(served: &Served, path: &str, case: &Case<'_>) -> Result<Reply, Failure> {
 fn a_certificate_identifies_the_reader_and_no_header_does() -> Outcome {
     let world = World::lease()?;
     let folder = world.cluster.folder().to_owned();
-    let made = |name: &str| Authority::new(&folder, name);
+    let made = |name: &str| TestAuthority::new(&folder, name);
     let (people, others) = (made("people")?, made("others")?);
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let flags = ["--forward", "--client-ca-file", &text(&people.file)];
@@ -129,13 +134,14 @@ fn a_certificate_identifies_the_reader_and_no_header_does() -> Outcome {
     ))?;
     let reader = format!("Bearer {reader}");
 
-    let jane = people.sign("jane", &[], Made::Well)?;
-    let john = people.sign("john", &["writers", "readers"], Made::Well)?;
-    let mary = people.sign("mary", &[], Made::Well)?;
-    let strange = others.sign("jane", &["readers"], Made::Well)?;
-    let ended = people.sign("jane", &[], Made::Until(SystemTime::now() - SHORT))?;
-    let unfit = people.sign("jane", &[], Made::For(ExtendedKeyUsagePurpose::ServerAuth))?;
-    let anonymous = people.sign("system:anonymous", &["readers"], Made::Well)?;
+    let jane = people.sign("jane", &[], CertificateFlaw::Well)?;
+    let john = people.sign("john", &["writers", "readers"], CertificateFlaw::Well)?;
+    let mary = people.sign("mary", &[], CertificateFlaw::Well)?;
+    let strange = others.sign("jane", &["readers"], CertificateFlaw::Well)?;
+    let ended = people.sign("jane", &[], CertificateFlaw::Until(SystemTime::now() - SHORT))?;
+    let unfit =
+        people.sign("jane", &[], CertificateFlaw::For(ExtendedKeyUsagePurpose::ServerAuth))?;
+    let anonymous = people.sign("system:anonymous", &["readers"], CertificateFlaw::Well)?;
 
     let own = format!("/api/v1/namespaces/{team}/configmaps");
     let as_jane = ("x-remote-user", "jane");
@@ -182,13 +188,13 @@ fn a_certificate_identifies_the_reader_and_no_header_does() -> Outcome {
 /// rejected.
 fn expired_and_removed_certificates_are_rejected(
     served: &Served,
-    (people, others): (&Authority, &Authority),
+    (people, others): (&TestAuthority, &TestAuthority),
     own: &str,
 ) -> Outcome {
-    let jane = people.sign("jane", &[], Made::Well)?;
-    let strange = others.sign("jane", &["readers"], Made::Well)?;
+    let jane = people.sign("jane", &[], CertificateFlaw::Well)?;
+    let strange = others.sign("jane", &["readers"], CertificateFlaw::Well)?;
     // An expired certificate ends its watch.
-    let short = people.sign("jane", &[], Made::Until(SystemTime::now() + SHORT))?;
+    let short = people.sign("jane", &[], CertificateFlaw::Until(SystemTime::now() + SHORT))?;
     let short = served.server_for(&short)?;
     let watch = short.watch("", &format!("{own}?watch=true"), "application/json")?;
     assert_eq!(watch.code, 200);

@@ -94,3 +94,19 @@ fn status_exits_by_readiness_and_cannot_steer_a_terminal() -> Outcome {
     }
     Ok(())
 }
+
+#[test]
+fn run_warns_of_an_environment_variable_that_no_flag_has() -> Outcome {
+    let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
+        .args(["run", "--kubeconfig", "/nowhere"])
+        .env("KUBEWARM_NAMESPACE_SHARE", "50")
+        .env("KUBEWARM_USER_QUOTA", "50")
+        .output()?;
+    let (code, _, stderr) = result_of(&output);
+    assert_eq!(code, Some(2), "{stderr}");
+    let warning = stderr.lines().find(|line| line.contains("KUBEWARM_NAMESPACE_SHARE"));
+    let warning = warning.ok_or(stderr.as_str())?;
+    assert!(warning.contains("WARN") && warning.contains("`kubewarm run --help`"), "{warning}");
+    assert!(!stderr.contains("KUBEWARM_USER_QUOTA"), "{stderr}");
+    Ok(())
+}

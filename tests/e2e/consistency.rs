@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::{Reply, Served, Server, account, let_read};
+use crate::api::{HttpReply, Served, Server, account, let_read};
 use crate::figures::informer;
 use crate::operator::NAMESPACE;
 use crate::profile::Profile;
@@ -71,7 +71,7 @@ impl ConsistencyFixture {
         ]
     }
 
-    fn list(&self, namespace: &str) -> Result<Reply, Failure> {
+    fn list(&self, namespace: &str) -> Result<HttpReply, Failure> {
         self.reads.get(&self.token, &configmaps(namespace))
     }
 

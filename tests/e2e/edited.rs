@@ -19,13 +19,13 @@ const HALF: (&str, u64) = ("half in (a)", OBJECTS / 2);
 
 /// One version of the target.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct TargetEdit {
     /// The selector, and the number of matching objects.
     part: (&'static str, u64),
     projection: &'static str,
 }
 
-impl Asked {
+impl TargetEdit {
     fn spec(self) -> String {
         let Self { part: (selector, _), projection } = self;
         let labels =
@@ -56,8 +56,8 @@ impl Asked {
 fn see_replaced(
     operator: &Operator,
     namespace: &str,
-    old: Asked,
-    new: Asked,
+    old: TargetEdit,
+    new: TargetEdit,
     method: &str,
 ) -> Result<usize, Failure> {
     let deadline = Instant::now() + PATIENCE;
@@ -67,7 +67,7 @@ fn see_replaced(
         found.retain(|informer| {
             informer["namespace"] == namespace && informer["resource"] == "configmaps"
         });
-        let answers = |by: Asked| found.iter().any(|informer| by.is_answered_by(informer));
+        let answers = |by: TargetEdit| found.iter().any(|informer| by.is_answered_by(informer));
         let is_known = |informer: &Value| old.is(informer) || new.is(informer);
         if !(answers(old) || answers(new)) || found.len() > 2 || !found.iter().all(is_known) {
             return Err(format!("{old:?} becomes {new:?}: {found:#?}").into());
@@ -102,7 +102,7 @@ async fn an_edited_target_is_served_from_its_old_store_until_the_new_one_is_comp
 
 /// Edits a target in every way, and looks at its informers meanwhile.
 fn edit(world: &World, operator: &Operator, namespace: &str, method: &str) -> Outcome {
-    let asked = |part, projection| Asked { part, projection };
+    let asked = |part, projection| TargetEdit { part, projection };
     let mut old = asked(ALL, "Full");
     let profile = Profile::apply(world, namespace, "p", &old.spec())?;
     // The status may still be from the operator before.

@@ -20,7 +20,7 @@ use crate::api::{Served, account, let_read};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
-use crate::writers::{KINDS, Kind, send, write};
+use crate::writers::{KINDS, WatchedKind, send, write};
 
 const SOON: Duration = Duration::from_secs(90);
 const WRITERS: usize = 6;
@@ -33,14 +33,14 @@ const EVERYTHING: &str = "{targets: [
   {name: parts, group: example.com, resource: parts, scope: {type: AllNamespaces}}]}";
 
 /// UID and version of each object, by name.
-type Objects = BTreeMap<String, (String, u64)>;
+type ObjectVersions = BTreeMap<String, (String, u64)>;
 
 /// The state that a client has received.
 #[derive(Default)]
 struct Known {
-    objects: Objects,
+    objects: ObjectVersions,
     /// The objects of a list in progress.
-    listed: Objects,
+    listed: ObjectVersions,
     lists: usize,
     /// The newest version of each object, and the errors found in later events.
     newest: BTreeMap<String, u64>,
@@ -89,13 +89,13 @@ impl Known {
 /// A client that watches one kind in one namespace.
 struct Follower {
     what: String,
-    kind: Kind,
+    kind: WatchedKind,
     known: Arc<Mutex<Known>>,
     task: JoinHandle<()>,
 }
 
 impl Follower {
-    fn start(client: Client, kind: Kind, name: &str, how: watcher::Config) -> Self {
+    fn start(client: Client, kind: WatchedKind, name: &str, how: watcher::Config) -> Self {
         let of = GroupVersionKind::gvk(kind.group, kind.version, name);
         let resource = ApiResource::from_gvk_with_plural(&of, kind.plural);
         let api = Api::<DynamicObject>::namespaced_with(client, WHERE, &resource);
@@ -125,7 +125,7 @@ impl Drop for Follower {
 }
 
 /// The objects on the API server.
-async fn held(client: &Client, kind: Kind) -> Result<Objects, Failure> {
+async fn held(client: &Client, kind: WatchedKind) -> Result<ObjectVersions, Failure> {
     let list = send(client, "GET", &kind.path(WHERE), None).await?;
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     let of = |it: &Value| {

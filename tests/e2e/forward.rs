@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::abuse::Peer;
-use crate::api::{Reply, Served, Server, Watch, account, api_kubectl, let_read};
+use crate::api::{HttpReply, Served, Server, Watch, account, api_kubectl, let_read};
 use crate::figures::informer;
 use crate::operator::NAMESPACE;
 use crate::profile::Profile;
@@ -344,7 +344,7 @@ fn send(
     token: &str,
     (method, path): (&str, &str),
     [first, second]: [(&str, &str); 2],
-) -> Result<Reply, Failure> {
+) -> Result<HttpReply, Failure> {
     let bearer = format!("Bearer {token}");
     server.ask(method, path, &[("authorization", &bearer), first, second])
 }

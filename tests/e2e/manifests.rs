@@ -3,12 +3,12 @@
 use crate::world::{Failure, Outcome, World, file, yaml_files};
 
 /// The expected message of a file, and its documents.
-struct Case {
+struct ManifestCase {
     expected: String,
     documents: Vec<String>,
 }
 
-impl Case {
+impl ManifestCase {
     fn parse(text: &str) -> Result<Self, Failure> {
         let expected = text.lines().find_map(|line| line.strip_prefix("# server: "));
         let expected = expected.ok_or("no line begins with `# server: `")?.to_owned();
@@ -36,7 +36,7 @@ fn invalid_profiles_are_refused_with_the_message_that_their_file_names() -> Outc
     let world = World::shared()?;
     let mut surprises = Vec::new();
     for path in yaml_files("tests/data/invalid")? {
-        let case = Case::parse(&std::fs::read_to_string(&path)?)
+        let case = ManifestCase::parse(&std::fs::read_to_string(&path)?)
             .map_err(|error| format!("{}: {error}", path.display()))?;
         let answer = case.answer(world)?;
         let as_expected = match case.expected.as_str() {
@@ -44,7 +44,7 @@ fn invalid_profiles_are_refused_with_the_message_that_their_file_names() -> Outc
             message => answer.contains(message),
         };
         if !as_expected {
-            let Case { expected, .. } = case;
+            let ManifestCase { expected, .. } = case;
             surprises.push(format!("{}: not {expected:?}, but\n{answer}", path.display()));
         }
     }

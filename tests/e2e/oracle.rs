@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::contents::{difference, held, listed, look, states};
 use crate::world::{Failure, Outcome, PARTS, World, eventually};
-use crate::writers::{KINDS, Kind, write};
+use crate::writers::{KINDS, WatchedKind, write};
 
 const SOON: Duration = Duration::from_mins(1);
 const WRITERS: usize = 16;
@@ -25,7 +25,7 @@ const NAMESPACE: &str = "oracle";
 /// The pause between two consistency checks of a store: the minimum that a profile may set.
 const COMPARED: Duration = Duration::from_secs(1);
 
-fn spec(kind: Kind) -> Result<InformerSpec, Failure> {
+fn spec(kind: WatchedKind) -> Result<InformerSpec, Failure> {
     let of = GroupResource::new(kind.group, kind.plural)?;
     let profile = ProfileRef { namespace: NAMESPACE.into(), name: "all".into() };
     let of_own = InformerKey::all(
@@ -35,9 +35,9 @@ fn spec(kind: Kind) -> Result<InformerSpec, Failure> {
     );
     let key = InformerKey { declared_in: Some(NAMESPACE.into()), ..of_own };
     let mut spec = InformerSpec::new(key, profile);
-    spec.tuning.lists.strategy = kind.strategy;
-    spec.tuning.lists.page_size = 20;
-    spec.tuning.consistency_check_period = Some(COMPARED);
+    spec.settings.lists.strategy = kind.strategy;
+    spec.settings.lists.page_size = 20;
+    spec.settings.consistency_check_period = Some(COMPARED);
     Ok(spec)
 }
 

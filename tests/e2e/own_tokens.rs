@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::api::{Reply, Served, Server, Watch, account, let_read};
+use crate::api::{HttpReply, Served, Server, Watch, account, let_read};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
 
@@ -45,13 +45,13 @@ pub(crate) fn decide(world: &World, served: &Served) -> Outcome {
     for_how_long(&scene)
 }
 
-fn await_code(code: u16, reply: &Reply) -> Outcome {
+fn await_code(code: u16, reply: &HttpReply) -> Outcome {
     if reply.code == code { Ok(()) } else { Err(format!("{reply:?}").into()) }
 }
 
 impl OwnTokenFixture<'_> {
     /// Sends a request that impersonates `user`.
-    fn acting(&self, server: &Server, user: &str, path: &str) -> Result<Reply, Failure> {
+    fn acting(&self, server: &Server, user: &str, path: &str) -> Result<HttpReply, Failure> {
         let bearer = format!("Bearer {}", self.token);
         server.ask("GET", path, &[("authorization", &bearer), ("impersonate-user", user)])
     }

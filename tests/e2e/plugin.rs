@@ -11,9 +11,9 @@ use crate::world::{Failure, Outcome, World};
 const SOON: Duration = Duration::from_mins(1);
 
 /// Exit code, standard output and standard error.
-type Said = (Option<i32>, String, String);
+type PluginOutput = (Option<i32>, String, String);
 
-fn kubewarm(kubeconfig: &Path, args: &[&str]) -> Result<Said, Failure> {
+fn kubewarm(kubeconfig: &Path, args: &[&str]) -> Result<PluginOutput, Failure> {
     let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
         .args(args)
         .arg("--kubeconfig")

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Deserializer, Value};
 
-use crate::api::{Reply, Server, account};
+use crate::api::{HttpReply, Server, account};
 use crate::world::{Failure, Outcome, World, eventually};
 
 /// Timeout for changed decisions: decisions count for 10 s, the rest is for a busy machine.
@@ -22,7 +22,7 @@ const WATCH: &str = "watch=1&timeoutSeconds=1&resourceVersion=0";
 
 /// Both servers and two namespaces with equal contents. `profile` declares every kind that these
 /// tests read.
-pub(crate) struct Place<'a> {
+pub(crate) struct ComparedServers<'a> {
     pub(crate) world: &'a World,
     pub(crate) api: &'a Server,
     pub(crate) reads: &'a Server,
@@ -32,23 +32,23 @@ pub(crate) struct Place<'a> {
 }
 
 /// The permissions of an account, in the namespace `a` or everywhere.
-struct Rights {
+struct AccountRights {
     account: &'static str,
     is_everywhere: bool,
     rules: &'static str,
 }
 
-const fn here(account: &'static str, rules: &'static str) -> Rights {
-    Rights { account, is_everywhere: false, rules }
+const fn here(account: &'static str, rules: &'static str) -> AccountRights {
+    AccountRights { account, is_everywhere: false, rules }
 }
 
-const fn everywhere(account: &'static str, rules: &'static str) -> Rights {
-    Rights { account, is_everywhere: true, rules }
+const fn everywhere(account: &'static str, rules: &'static str) -> AccountRights {
+    AccountRights { account, is_everywhere: true, rules }
 }
 
 const GET: &str = "{apiGroups: ['*'], resources: ['*'], verbs: [get]}";
 const LIST: &str = "{apiGroups: ['*'], resources: ['*'], verbs: [list]}";
-const READERS: &[Rights] = &[
+const READERS: &[AccountRights] = &[
     // Has no permission on objects.
     here("denied", "{apiGroups: [''], resources: [pods/log], verbs: ['*']}"),
     here("getter", GET),
@@ -76,10 +76,10 @@ const READERS: &[Rights] = &[
 ];
 
 /// A path with its query, and the `Accept` header.
-type Request = (String, &'static str);
+type PathAndAccept = (String, &'static str);
 
 /// Requests for which both servers must give the same answer.
-fn requests(a: &str, b: &str) -> Vec<Request> {
+fn requests(a: &str, b: &str) -> Vec<PathAndAccept> {
     let (own, other) = (format!("/api/v1/namespaces/{a}"), format!("/api/v1/namespaces/{b}"));
     let custom = format!("/apis/example.com/v1/namespaces/{a}");
     let mut all = Vec::new();
@@ -147,7 +147,7 @@ fn requests(a: &str, b: &str) -> Vec<Request> {
 }
 
 /// Paths that two parsers could read differently.
-fn oddities(a: &str, b: &str) -> Vec<Request> {
+fn oddities(a: &str, b: &str) -> Vec<PathAndAccept> {
     let (own, other) = (format!("/api/v1/namespaces/{a}"), format!("/api/v1/namespaces/{b}"));
     let parts = "/apis/example.com/v1";
     let paths = [
@@ -226,7 +226,7 @@ impl Shown {
         }
     }
 
-    fn of(reply: &Reply) -> Self {
+    fn of(reply: &HttpReply) -> Self {
         if reply.code != 200 {
             return Self::Said(reply.code, reply.json());
         }
@@ -251,8 +251,8 @@ impl Shown {
 
 /// Creates the accounts with their permissions and returns their tokens. All of them may read
 /// `profile`.
-fn appoint(place: &Place<'_>) -> Result<BTreeMap<&'static str, String>, Failure> {
-    let Place { world, profile, a, .. } = place;
+fn appoint(place: &ComparedServers<'_>) -> Result<BTreeMap<&'static str, String>, Failure> {
+    let ComparedServers { world, profile, a, .. } = place;
     let mut tokens = BTreeMap::new();
     let mut all = Vec::new();
     let authority = "rbac.authorization.k8s.io";
@@ -270,7 +270,7 @@ fn appoint(place: &Place<'_>) -> Result<BTreeMap<&'static str, String>, Failure>
              roleRef: {{apiGroup: {authority}, kind: {kind}Role, name: {name}}}}}"
         ));
     };
-    for Rights { account: name, is_everywhere, rules } in READERS {
+    for AccountRights { account: name, is_everywhere, rules } in READERS {
         // A prefix, because other accounts with these names have other permissions.
         let own = format!("some-{name}");
         let subject = format!("{{kind: ServiceAccount, name: {own}, namespace: {a}}}");
@@ -291,9 +291,9 @@ fn appoint(place: &Place<'_>) -> Result<BTreeMap<&'static str, String>, Failure>
 /// The answers of kubewarm, of kubewarm below the profile's path, and of the API server to one
 /// reader.
 fn all_shown(
-    place: &Place<'_>,
+    place: &ComparedServers<'_>,
     token: &str,
-    requests: &[Request],
+    requests: &[PathAndAccept],
 ) -> Result<[Vec<Shown>; 3], String> {
     let below = format!("/profiles/{}", place.profile);
     let ask = |server: &Server, before: &str| -> Result<Vec<Shown>, String> {
@@ -313,7 +313,7 @@ fn all_shown(
     })
 }
 
-pub(crate) fn get_what_they_may_read(place: &Place<'_>) -> Outcome {
+pub(crate) fn get_what_they_may_read(place: &ComparedServers<'_>) -> Outcome {
     let tokens = appoint(place)?;
     let results: Vec<_> = thread::scope(|scope| {
         let asking = tokens.iter().map(|(name, token)| {
@@ -335,7 +335,10 @@ pub(crate) fn get_what_they_may_read(place: &Place<'_>) -> Outcome {
 }
 
 /// Counts the API server's status codes, and fails if kubewarm's answers differ.
-fn answered_alike(place: &Place<'_>, token: &str) -> Result<BTreeMap<u16, usize>, String> {
+fn answered_alike(
+    place: &ComparedServers<'_>,
+    token: &str,
+) -> Result<BTreeMap<u16, usize>, String> {
     let mut all = requests(place.a, place.b);
     let alike = all.len();
     all.extend(oddities(place.a, place.b));
@@ -364,10 +367,10 @@ fn answered_alike(place: &Place<'_>, token: &str) -> Result<BTreeMap<u16, usize>
 
 /// A refusal reveals neither whether an object exists, nor what is warm, nor others' permissions.
 fn a_caller_without_permission_learns_nothing(
-    place: &Place<'_>,
+    place: &ComparedServers<'_>,
     tokens: &BTreeMap<&'static str, String>,
 ) -> Outcome {
-    let Place { reads, api, a, .. } = place;
+    let ComparedServers { reads, api, a, .. } = place;
     let one = |kind: &str, name: &str| format!("/api/v1/namespaces/{a}/{kind}/{name}");
     for reader in ["denied", "of-hidden", "of-red-everywhere", "lister"] {
         let token = &tokens[reader];

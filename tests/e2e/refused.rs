@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::filling::fill;
 use crate::operator::{NAMESPACE, Operator, Running};
 use crate::profile::{Profile, message};
-use crate::requests::{Request, overlap, requests};
+use crate::requests::{OperatorRequest, overlap, requests};
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_mins(2);
@@ -135,7 +135,7 @@ async fn no_more_lists_run_at_once_than_the_process_may() -> Outcome {
     // The audit log is written after the answers.
     eventually(SOON, || {
         let requests = requests(&std::fs::read_to_string(world.cluster.audit_log())?);
-        let is_one = |it: &&Request| it.is_whole_list() && it.resource == "configmaps";
+        let is_one = |it: &&OperatorRequest| it.is_whole_list() && it.resource == "configmaps";
         let lists: Vec<_> = requests.iter().filter(is_one).collect();
         if lists.len() < LISTS {
             return Err(format!("{} lists", lists.len()).into());

@@ -7,14 +7,14 @@ use serde_json::Value;
 use crate::operator::NAMESPACE;
 
 /// An answered request of the operator.
-pub(crate) struct Request {
+pub(crate) struct OperatorRequest {
     pub(crate) verb: String,
     pub(crate) resource: String,
     received: jiff::Timestamp,
     answered: jiff::Timestamp,
 }
 
-impl Request {
+impl OperatorRequest {
     /// Returns whether the request lists all objects of an informer, unlike the read of one
     /// object's version.
     pub(crate) fn is_whole_list(&self) -> bool {
@@ -23,7 +23,7 @@ impl Request {
 }
 
 /// Parses the operator's requests in a part of the audit log.
-pub(crate) fn requests(log: &str) -> Vec<Request> {
+pub(crate) fn requests(log: &str) -> Vec<OperatorRequest> {
     let entries = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     // Access checks and freshness checks run independently of the test, so they are left out.
     let is_check = |uri: &str| {
@@ -45,7 +45,7 @@ pub(crate) fn requests(log: &str) -> Vec<Request> {
         else {
             continue;
         };
-        let request = Request {
+        let request = OperatorRequest {
             verb: text("/verb").to_owned(),
             resource: text("/objectRef/resource").to_owned(),
             received,
@@ -58,8 +58,8 @@ pub(crate) fn requests(log: &str) -> Vec<Request> {
 }
 
 /// The largest number of `requests` that ran at the same time.
-pub(crate) fn overlap(requests: &[&Request]) -> usize {
-    let at = |one: &&Request| {
+pub(crate) fn overlap(requests: &[&OperatorRequest]) -> usize {
+    let at = |one: &&OperatorRequest| {
         requests.iter().filter(|r| r.received <= one.received && one.received < r.answered).count()
     };
     requests.iter().map(at).max().unwrap_or_default()

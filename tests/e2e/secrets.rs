@@ -69,9 +69,9 @@ fn no_output_of_kubewarm_contains_the_payload_of_a_secret() -> Outcome {
 }
 
 /// A process that ends with the test.
-struct Running(Child);
+struct ChildGuard(Child);
 
-impl Drop for Running {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let _gone = self.0.kill().and_then(|()| self.0.wait());
     }
@@ -100,13 +100,13 @@ fn the_operators_memory_cannot_be_dumped_and_its_process_metrics_work() -> Outco
     open(&kubeconfig)?;
     let log = folder.path().join("log");
     let is_root = folder.path().metadata()?.uid() == 0;
-    let start = |args: &[&str]| -> Result<Running, Failure> {
+    let start = |args: &[&str]| -> Result<ChildGuard, Failure> {
         let mut command = Command::new(&binary);
         command.args(args).stdout(Stdio::null()).stderr(fs::File::create(&log)?);
         if is_root {
             command.uid(UNPRIVILEGED_UID);
         }
-        Ok(Running(command.spawn()?))
+        Ok(ChildGuard(command.spawn()?))
     };
     let kubeconfig = kubeconfig.to_string_lossy().into_owned();
     let address = ["--admin-addr", "127.0.0.1:0", "--api-addr=", "--log-format", "json"];

@@ -20,13 +20,13 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 /// A profile in its own namespace.
-struct Subject {
+struct ProfileInNamespace {
     world: &'static World,
     profile: ProfileRef,
     uid: Arc<str>,
 }
 
-impl Subject {
+impl ProfileInNamespace {
     fn new(prefix: &str) -> Result<Self, Failure> {
         let world = World::shared()?;
         let namespace = world.namespace(prefix)?;
@@ -150,7 +150,7 @@ fn condition_time() -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
 
 #[tokio::test]
 async fn a_status_is_written_once_and_again_only_for_the_same_uid() -> Outcome {
-    let mut subject = Subject::new("status-uid")?;
+    let mut subject = ProfileInNamespace::new("status-uid")?;
     let sink = subject.sink()?;
     let write = subject.write(&subject.first_status());
     assert_eq!(sink.publish(&write).await, StatusWriteOutcome::Written);
@@ -180,7 +180,7 @@ async fn a_status_is_written_once_and_again_only_for_the_same_uid() -> Outcome {
 
 #[tokio::test]
 async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome {
-    let subject = Subject::new("status-large")?;
+    let subject = ProfileInNamespace::new("status-large")?;
     let sink = subject.sink()?;
     let large = subject.largest_status();
     assert_eq!(sink.publish(&subject.write(&large)).await, StatusWriteOutcome::Written);
@@ -203,7 +203,7 @@ async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome
 
 #[tokio::test]
 async fn an_event_is_found_with_its_profile() -> Outcome {
-    let subject = Subject::new("events")?;
+    let subject = ProfileInNamespace::new("events")?;
     let notice = ProfileEvent {
         profile: subject.profile.clone(),
         uid: Arc::clone(&subject.uid),

@@ -162,7 +162,7 @@ fn statuses() -> Vec<(&'static str, &'static str, Value)> {
 }
 
 /// A compared kind.
-struct Kind {
+struct TableKind {
     name: String,
     group: String,
     version: String,
@@ -170,7 +170,7 @@ struct Kind {
     namespaced: bool,
 }
 
-impl Kind {
+impl TableKind {
     fn path(&self) -> String {
         match self.group.as_str() {
             "" => format!("/api/{}/{}", self.version, self.resource),
@@ -197,7 +197,7 @@ fn shipped() -> Result<BTreeMap<String, Value>, Failure> {
 }
 
 /// The kinds with shipped columns and the kinds in `MORE`, from discovery.
-fn kinds(api: &Server, token: &str) -> Result<Vec<Kind>, Failure> {
+fn kinds(api: &Server, token: &str) -> Result<Vec<TableKind>, Failure> {
     let mut names: Vec<_> = shipped()?.into_keys().filter(|name| name != "metadata").collect();
     names.extend(MORE.iter().map(|&name| name.to_owned()));
     let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -215,7 +215,7 @@ fn kinds(api: &Server, token: &str) -> Result<Vec<Kind>, Failure> {
                     };
                     let Some(at) = names.iter().position(|it| *it == name) else { continue };
                     names.remove(at);
-                    kinds.push(Kind {
+                    kinds.push(TableKind {
                         name,
                         group: of_group.to_owned(),
                         version: version["version"].as_str().unwrap_or_default().to_owned(),
@@ -315,7 +315,7 @@ struct TableFixture {
     reads: Server,
     token: String,
     space: String,
-    kinds: Vec<Kind>,
+    kinds: Vec<TableKind>,
 }
 
 impl TableFixture {

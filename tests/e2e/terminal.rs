@@ -17,12 +17,12 @@ const STATUS: &str = r#"{"status": {"observedGeneration": 1, "warmTargets": "WAR
   "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}"#;
 
 /// A program whose output is read while it runs. Dropping the value ends the program.
-struct Running {
+struct InteractiveProgram {
     child: Child,
     output: Arc<Mutex<String>>,
 }
 
-impl Running {
+impl InteractiveProgram {
     fn start(mut command: Command) -> Result<Self, Failure> {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let mut stdout = child.stdout.take().ok_or("no output")?;
@@ -50,7 +50,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for InteractiveProgram {
     fn drop(&mut self) {
         // The program may have ended already.
         let _ = self.child.kill();
@@ -82,10 +82,10 @@ fn a_terminal_is_redrawn_in_place_and_a_pipe_gets_lines() -> Outcome {
     // A pseudo-terminal that is 60 columns wide.
     let inside = format!("stty cols 60 rows 12; exec {watch}");
     on_terminal.args(["-qec", &inside, "/dev/null"]).env("TERM", "xterm").env("NO_COLOR", "1");
-    let terminal = Running::start(on_terminal)?;
+    let terminal = InteractiveProgram::start(on_terminal)?;
     let mut in_pipe = Command::new("sh");
     in_pipe.args(["-c", &format!("exec {watch}")]).env("TERM", "xterm");
-    let pipe = Running::start(in_pipe)?;
+    let pipe = InteractiveProgram::start(in_pipe)?;
     terminal.await_text("0/1 warm")?;
     pipe.await_text("warm=0/1")?;
 

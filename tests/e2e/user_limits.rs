@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::api::{Reply, Served, Watch};
+use crate::api::{HttpReply, Served, Watch};
 use crate::world::{Failure, Outcome, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ const SHORT: &str = "/version";
 
 /// Checks that the answer has the API server's message, which differs from the message for a cold
 /// store.
-fn assert_busy(reply: &Reply) {
+fn assert_busy(reply: &HttpReply) {
     let status = reply.json();
     let error = (reply.code, &status["reason"], &status["message"]);
     let busy = json!("Too many requests, please try again later.");

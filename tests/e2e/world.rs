@@ -11,7 +11,7 @@ use testbed::{Builder, ControlPlane};
 
 pub(crate) use testbed::eventually;
 
-use crate::authorizer::Authorizer;
+use crate::authorizer::WebhookAuthorizer;
 use crate::client::Reader;
 use crate::pool::Plane;
 
@@ -82,7 +82,7 @@ impl World {
     }
 
     /// A control plane whose API server also uses this authorization webhook.
-    pub(crate) fn with_authorizer(authorizer: &Authorizer) -> Result<Self, Failure> {
+    pub(crate) fn with_authorizer(authorizer: &WebhookAuthorizer) -> Result<Self, Failure> {
         let builder = ControlPlane::builder().with_apiserver_args(authorizer.apiserver_args());
         Self::start(builder, Rights::ClusterWide)
     }

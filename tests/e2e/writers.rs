@@ -13,7 +13,7 @@ const NAMES: usize = 60;
 
 /// A kind that is written and watched.
 #[derive(Clone, Copy)]
-pub(crate) struct Kind {
+pub(crate) struct WatchedKind {
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
     pub(crate) plural: &'static str,
@@ -21,22 +21,22 @@ pub(crate) struct Kind {
     pub(crate) strategy: ListStrategy,
 }
 
-pub(crate) const KINDS: [Kind; 3] = [
-    Kind {
+pub(crate) const KINDS: [WatchedKind; 3] = [
+    WatchedKind {
         group: "",
         version: "v1",
         plural: "configmaps",
         name: "ConfigMap",
         strategy: ListStrategy::List,
     },
-    Kind {
+    WatchedKind {
         group: "coordination.k8s.io",
         version: "v1",
         plural: "leases",
         name: "Lease",
         strategy: ListStrategy::WatchList,
     },
-    Kind {
+    WatchedKind {
         group: "example.com",
         version: "v1",
         plural: "parts",
@@ -45,7 +45,7 @@ pub(crate) const KINDS: [Kind; 3] = [
     },
 ];
 
-impl Kind {
+impl WatchedKind {
     fn api_version(self) -> String {
         let separator = if self.group.is_empty() { "" } else { "/" };
         format!("{}{separator}{}", self.group, self.version)

@@ -106,15 +106,15 @@ fn is_ready(process: &Process) -> Outcome {
 }
 
 /// The names in the queries to the DNS server.
-type Asked = Arc<Mutex<BTreeSet<String>>>;
+type DnsQueries = Arc<Mutex<BTreeSet<String>>>;
 
 /// A DNS server that resolves one name. It uses port 53 of its own address and runs until the process ends.
-fn dns() -> Result<(Ipv4Addr, Asked), Failure> {
+fn dns() -> Result<(Ipv4Addr, DnsQueries), Failure> {
     // Concurrent tests have other process ids and so other addresses.
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, 53, high, low.max(1));
     let socket = UdpSocket::bind((address, 53))?;
-    let asked = Asked::default();
+    let asked = DnsQueries::default();
     let heard = Arc::clone(&asked);
     std::thread::spawn(move || {
         let mut query = [0; 512];

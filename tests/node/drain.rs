@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use testbed::{ControlPlane, Process, eventually};
 
-use crate::release::{NAMESPACE, PAIR, Release};
-use crate::world::{Outcome, SOON, World};
+use crate::release::{NAMESPACE, NodeRelease, PAIR};
+use crate::world::{NodeWorld, Outcome, SOON};
 
 /// An evicted pod has 15 s to end. Then the drain stops waiting for the other replica.
 const DRAIN: &str = "drain node --ignore-daemonsets --timeout=15s \
@@ -32,9 +32,9 @@ fn watch_ends(cluster: &ControlPlane) -> Process {
 #[test]
 fn a_drain_takes_one_replica_at_a_time_and_each_ends_by_itself() -> Outcome {
     let test = "a_drain_takes_one_replica_at_a_time_and_each_ends_by_itself";
-    let Some(world) = World::enter(test)? else { return Ok(()) };
+    let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
     let cluster = world.cluster();
-    let release = Release::with(&world, PAIR)?;
+    let release = NodeRelease::with(&world, PAIR)?;
     let before = release.pods()?;
     let watch = watch_ends(cluster);
     watch.start()?;

@@ -10,8 +10,8 @@ use serde_json::Value;
 use testbed::{Process, eventually};
 
 use crate::object::text;
-use crate::release::{NAMESPACE, Release};
-use crate::world::{Failure, Outcome, SOON, World};
+use crate::release::{NAMESPACE, NodeRelease};
+use crate::world::{Failure, NodeWorld, Outcome, SOON};
 
 /// Objects of the test: the caller's ServiceAccount, which has all rights in its namespace, a profile and
 /// three pods. One pod prints changes of the profile, one reads its standard input, and one reads from
@@ -77,7 +77,7 @@ const SPDY: [&str; 2] = ["KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "KUBECTL_PORT_FORW
 
 /// The result of a command.
 #[derive(Debug, PartialEq, Eq)]
-struct Said {
+struct ExecOutput {
     code: Option<i32>,
     out: String,
     err: String,
@@ -85,7 +85,7 @@ struct Said {
 
 /// kubectl with a kubeconfig. It uses a `WebSocket` or SPDY for connections that carry streams.
 struct Client<'a> {
-    world: &'a World,
+    world: &'a NodeWorld,
     kubeconfig: &'a Path,
     is_spdy: bool,
 }
@@ -101,7 +101,7 @@ impl Client<'_> {
     }
 
     /// Runs kubectl to its end, with `input` as standard input.
-    fn say(&self, arguments: &str, input: &str) -> Result<Said, Failure> {
+    fn say(&self, arguments: &str, input: &str) -> Result<ExecOutput, Failure> {
         let mut command = self.command(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
@@ -114,7 +114,7 @@ impl Client<'_> {
             child.wait_with_output()
         })?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok(Said {
+        Ok(ExecOutput {
             code: output.status.code(),
             out: text(&output.stdout),
             err: text(&output.stderr),
@@ -123,7 +123,7 @@ impl Client<'_> {
 
     fn run(&self, arguments: &str) -> Result<String, Failure> {
         match self.say(arguments, "")? {
-            Said { code: Some(0), out, .. } => Ok(out),
+            ExecOutput { code: Some(0), out, .. } => Ok(out),
             said => Err(format!("{arguments}: {said:?}").into()),
         }
     }
@@ -148,7 +148,10 @@ impl Client<'_> {
 }
 
 /// Tests a release with `--forward` and profiles in the namespaces `shop` and `orders`.
-pub(crate) fn pods_are_reached_through_kubewarm(world: &World, release: &Release<'_>) -> Outcome {
+pub(crate) fn pods_are_reached_through_kubewarm(
+    world: &NodeWorld,
+    release: &NodeRelease<'_>,
+) -> Outcome {
     let service = world.get(&format!("service kubewarm --namespace={NAMESPACE}"))?;
     let address = text(&service, "/spec/clusterIP");
     let rights = ["orders", "shop", NAMESPACE].map(|name| RIGHTS.replace("NAMESPACE", name));
@@ -182,7 +185,12 @@ pub(crate) fn pods_are_reached_through_kubewarm(world: &World, release: &Release
 }
 
 /// The kubeconfig that `kubewarm kubeconfig` writes for the user of `own` and for this server.
-fn kubeconfig(world: &World, own: &Path, name: &str, server: &[&str]) -> Result<PathBuf, Failure> {
+fn kubeconfig(
+    world: &NodeWorld,
+    own: &Path,
+    name: &str,
+    server: &[&str],
+) -> Result<PathBuf, Failure> {
     let path = world.cluster().folder().join(name);
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
     command.args(["kubeconfig", "--overwrite", "--cache-server"]).args(server);
@@ -263,7 +271,7 @@ fn output_of_a_container_arrives_at_once(client: &Client<'_>) -> Outcome {
 }
 
 /// Checks the audit log. A request that kubewarm forwards has more than one source address.
-fn requests_reach_the_kubelet_as_the_caller(world: &World) -> Outcome {
+fn requests_reach_the_kubelet_as_the_caller(world: &NodeWorld) -> Outcome {
     let expected: BTreeSet<_> =
         SUBRESOURCES.map(|name| (name.to_owned(), CALLER.to_owned())).into();
     eventually(SOON, || {
@@ -282,7 +290,7 @@ fn requests_reach_the_kubelet_as_the_caller(world: &World) -> Outcome {
 }
 
 /// Reads from the cache in a pod, and from elsewhere through a port-forward of kubectl and of `kubewarm get`.
-fn a_kubeconfig_leads_there(world: &World, direct: &Client<'_>) -> Outcome {
+fn a_kubeconfig_leads_there(world: &NodeWorld, direct: &Client<'_>) -> Outcome {
     let ended = world.await_that("pod inside --namespace=orders", SOON, |pod| {
         ["Succeeded", "Failed"].contains(&text(pod, "/status/phase"))
     })?;

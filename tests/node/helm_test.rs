@@ -1,14 +1,14 @@
 //! Tests `helm test` with both versions of Helm.
 
-use crate::release::{PAIR, Release};
-use crate::world::{Failure, Outcome, World};
+use crate::release::{NodeRelease, PAIR};
+use crate::world::{Failure, NodeWorld, Outcome};
 
 /// The kinds of all objects that `helm test` may create.
 const KINDS: &str = "pods,serviceaccounts,roles,rolebindings";
 const MADE: &str = "--selector=app.kubernetes.io/component=helm-test";
 
 /// The objects of `helm test` that still exist.
-fn left(world: &World) -> Result<String, Failure> {
+fn left(world: &NodeWorld) -> Result<String, Failure> {
     world.run(&format!("get {KINDS} --all-namespaces {MADE} --output=name"))
 }
 
@@ -26,8 +26,8 @@ fn assert_prints(output: &str) {
 #[test]
 fn helm_4_prints_what_the_test_printed_and_leaves_nothing_of_it() -> Outcome {
     let test = "helm_4_prints_what_the_test_printed_and_leaves_nothing_of_it";
-    let Some(world) = World::enter(test)? else { return Ok(()) };
-    assert_prints(&Release::with(&world, PAIR)?.test_from_within()?);
+    let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
+    assert_prints(&NodeRelease::with(&world, PAIR)?.test_from_within()?);
     assert_eq!(left(&world)?, "");
     Ok(())
 }
@@ -35,9 +35,9 @@ fn helm_4_prints_what_the_test_printed_and_leaves_nothing_of_it() -> Outcome {
 #[test]
 fn helm_3_prints_what_the_test_printed_and_leaves_nothing_of_it() -> Outcome {
     let test = "helm_3_prints_what_the_test_printed_and_leaves_nothing_of_it";
-    let Some(world) = World::enter(test)? else { return Ok(()) };
+    let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
     let [helm, _] = &world.helms;
-    let (release, _) = Release::reinstall_with(helm, &world, PAIR)?;
+    let (release, _) = NodeRelease::reinstall_with(helm, &world, PAIR)?;
     release.await_ready()?;
     assert_prints(&release.test_from_within()?);
     assert_eq!(left(&world)?, "");

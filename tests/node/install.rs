@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use testbed::eventually;
 
-use crate::release::{NAMESPACE, PAIR, Release};
-use crate::world::{Failure, Outcome, SOON, World, report};
+use crate::release::{NAMESPACE, NodeRelease, PAIR};
+use crate::world::{Failure, NodeWorld, Outcome, SOON, report};
 
 /// The time limit of an installation: ten times the target in docs/performance.md.
 const INSTALLED: Duration = Duration::from_secs(150);
@@ -14,9 +14,9 @@ const INSTALLED: Duration = Duration::from_secs(150);
 #[test]
 fn a_release_of_two_makes_its_profile_ready_and_reads_well() -> Outcome {
     let test = "a_release_of_two_makes_its_profile_ready_and_reads_well";
-    let Some(world) = World::enter(test)? else { return Ok(()) };
+    let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
     let began = Instant::now();
-    let (release, notes) = Release::reinstall(&world, PAIR)?;
+    let (release, notes) = NodeRelease::reinstall(&world, PAIR)?;
     release.await_ready()?;
     let took = began.elapsed();
     report(&format!(
@@ -44,7 +44,7 @@ fn a_release_of_two_makes_its_profile_ready_and_reads_well() -> Outcome {
 }
 
 /// Runs the commands of Helm's notes, except commands that do not end by themselves.
-fn follow_notes(world: &World, notes: &str) -> Outcome {
+fn follow_notes(world: &NodeWorld, notes: &str) -> Outcome {
     let expected = "is installed in namespace kubewarm-system, for the profiles of all namespaces";
     assert!(notes.replace('\n', " ").contains(expected), "{notes}");
     assert!(!notes.contains("WARNING"), "{notes}");
@@ -84,7 +84,7 @@ fn assert_log(log: &str, leads: bool) {
 }
 
 /// `kubectl describe` shows that the profile became Ready.
-fn assert_event(world: &World) -> Outcome {
+fn assert_event(world: &NodeWorld) -> Outcome {
     eventually(SOON, || {
         let shown = world.run("describe cprof sample --namespace=shop")?;
         let is_event = |line: &&str| {
@@ -97,7 +97,7 @@ fn assert_event(world: &World) -> Outcome {
 }
 
 /// The namespace admits only pods of the restricted standard, so kubewarm's pods meet it.
-fn refuses_what_is_not_restricted(world: &World) -> Outcome {
+fn refuses_what_is_not_restricted(world: &NodeWorld) -> Outcome {
     let root = "run root --image=localhost/root:1 --dry-run=server --namespace";
     let Err(refusal) = world.run(&format!("{root}={NAMESPACE}")) else {
         return Err("a pod that runs as root was admitted".into());

@@ -8,8 +8,8 @@ use serde_json::Value;
 use testbed::eventually;
 
 use crate::object::{Pod, condition, text};
-use crate::release::{PAIR, Release};
-use crate::world::{Failure, Outcome, SOON, World, report};
+use crate::release::{NodeRelease, PAIR};
+use crate::world::{Failure, NodeWorld, Outcome, SOON, report};
 
 /// The limit in values.yaml.
 const TAKEN_OVER: Duration = Duration::from_secs(20);
@@ -26,7 +26,7 @@ spec: {targets: [{name: configmaps, resource: configmaps}]}
 ";
 
 /// The leader and the other replica, if both are ready.
-fn roles(release: &Release<'_>) -> Result<[Pod; 2], Failure> {
+fn roles(release: &NodeRelease<'_>) -> Result<[Pod; 2], Failure> {
     let (leader, mut pods) = (release.leader()?, release.pods()?);
     pods.sort_by_key(|pod| pod.name != leader);
     let found = format!("{leader} leads, of {pods:?}");
@@ -36,7 +36,11 @@ fn roles(release: &Release<'_>) -> Result<[Pod; 2], Failure> {
 }
 
 /// Waits until another process than `holder` leads, and checks how long that took.
-fn await_another(release: &Release<'_>, holder: &str, since: Timestamp) -> Result<String, Failure> {
+fn await_another(
+    release: &NodeRelease<'_>,
+    holder: &str,
+    since: Timestamp,
+) -> Result<String, Failure> {
     let lead = eventually(SOON, || {
         let lead = release.lead()?;
         if lead.holder == holder { Err(format!("{holder} still leads").into()) } else { Ok(lead) }
@@ -48,11 +52,11 @@ fn await_another(release: &Release<'_>, holder: &str, since: Timestamp) -> Resul
 }
 
 /// An additional profile of one test. It is deleted when this value is dropped.
-struct Another<'a>(&'a World);
+struct Another<'a>(&'a NodeWorld);
 
 impl<'a> Another<'a> {
     /// Creates the profile and waits until its status has been written.
-    fn create(world: &'a World) -> Result<Self, Failure> {
+    fn create(world: &'a NodeWorld) -> Result<Self, Failure> {
         world.cluster().apply(ANOTHER)?;
         let created = Self(world);
         world.await_that("cprof another --namespace=shop", SOON, |profile| {
@@ -70,7 +74,7 @@ impl Drop for Another<'_> {
 }
 
 /// A frozen container. It is thawed when this value is dropped.
-struct Frozen<'a>(&'a World, &'a str);
+struct Frozen<'a>(&'a NodeWorld, &'a str);
 
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
@@ -80,7 +84,7 @@ impl Drop for Frozen<'_> {
 }
 
 /// The pods that sent status writes or Events after `since`, one entry per request, successful or not.
-fn writers(world: &World, since: Timestamp) -> Result<Vec<String>, Failure> {
+fn writers(world: &NodeWorld, since: Timestamp) -> Result<Vec<String>, Failure> {
     let mut writers = Vec::new();
     for line in std::fs::read_to_string(world.cluster().audit_log())?.lines() {
         // The last line can be incomplete.
@@ -102,7 +106,7 @@ fn writers(world: &World, since: Timestamp) -> Result<Vec<String>, Failure> {
 }
 
 /// Checks that the leader wrote after `since` and no other pod did.
-fn assert_writes_alone(world: &World, leader: &str, since: Timestamp) -> Outcome {
+fn assert_writes_alone(world: &NodeWorld, leader: &str, since: Timestamp) -> Outcome {
     let writers = writers(world, since)?;
     assert!(!writers.is_empty(), "no status was written");
     assert!(writers.iter().all(|writer| writer == leader), "{leader} leads, but {writers:?}");
@@ -112,8 +116,8 @@ fn assert_writes_alone(world: &World, leader: &str, since: Timestamp) -> Outcome
 #[test]
 fn a_killed_leader_is_followed_within_20_s_by_one_that_writes_alone() -> Outcome {
     let test = "a_killed_leader_is_followed_within_20_s_by_one_that_writes_alone";
-    let Some(world) = World::enter(test)? else { return Ok(()) };
-    let release = Release::with(&world, PAIR)?;
+    let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
+    let release = NodeRelease::with(&world, PAIR)?;
     let [old, _] = eventually(SOON, || roles(&release))?;
     let holder = release.lead()?.holder;
 
@@ -136,8 +140,8 @@ fn a_killed_leader_is_followed_within_20_s_by_one_that_writes_alone() -> Outcome
 #[test]
 fn a_frozen_leader_is_followed_within_20_s_and_writes_nothing_when_it_thaws() -> Outcome {
     let test = "a_frozen_leader_is_followed_within_20_s_and_writes_nothing_when_it_thaws";
-    let Some(world) = World::enter(test)? else { return Ok(()) };
-    let release = Release::with(&world, PAIR)?;
+    let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
+    let release = NodeRelease::with(&world, PAIR)?;
     let [old, new] = eventually(SOON, || roles(&release))?;
     let holder = release.lead()?.holder;
 

@@ -5,8 +5,8 @@ use serde_json::json;
 use testbed::ControlPlane;
 
 use crate::object::condition;
-use crate::release::{PAIR, Release};
-use crate::world::{Outcome, SOON, World};
+use crate::release::{NodeRelease, PAIR};
+use crate::world::{NodeWorld, Outcome, SOON};
 
 /// Less memory than the README requires. The part for everything except the stores is smallest here.
 const SMALL: &str = "replicaCount: 1
@@ -30,12 +30,12 @@ spec: {targets: [{name: configmaps, resource: configmaps}]}
 #[test]
 fn a_profile_larger_than_the_pod_is_stopped_and_the_pod_survives() -> Outcome {
     let test = "a_profile_larger_than_the_pod_is_stopped_and_the_pod_survives";
-    let Some(world) = World::enter(test)? else { return Ok(()) };
+    let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
     let cluster = world.cluster();
     cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: warehouse}}")?;
     fill(cluster)?;
     let profile = PAIR.split_once("profiles:").ok_or("no profile")?.1;
-    let release = Release::with(&world, &format!("{SMALL}profiles:{profile}"))?;
+    let release = NodeRelease::with(&world, &format!("{SMALL}profiles:{profile}"))?;
     let before = release.pods()?;
 
     cluster.apply(BIG)?;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::Value;
 use testbed::eventually;
 
-use crate::world::{Failure, World};
+use crate::world::{Failure, NodeWorld};
 
-impl World {
+impl NodeWorld {
     /// Reads an object.
     pub(crate) fn get(&self, what: &str) -> Result<Value, Failure> {
         Ok(serde_json::from_str(&self.run(&format!("get {what} --output=json"))?)?)

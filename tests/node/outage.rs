@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use testbed::eventually;
 
-use crate::release::{PAIR, Release};
-use crate::world::{Outcome, SOON, World};
+use crate::release::{NodeRelease, PAIR};
+use crate::world::{NodeWorld, Outcome, SOON};
 
 /// Values with short liveness probes: the kubelet ends a container after three failed probes within 6 s.
 const STRICT: &str = "probes:
@@ -19,9 +19,9 @@ const SILENCE: Duration = Duration::from_secs(45);
 #[test]
 fn the_kubelet_restarts_no_pod_while_the_api_server_is_silent() -> Outcome {
     let test = "the_kubelet_restarts_no_pod_while_the_api_server_is_silent";
-    let Some(world) = World::enter(test)? else { return Ok(()) };
+    let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
     let cluster = world.cluster();
-    let release = Release::with(&world, &format!("{PAIR}{STRICT}"))?;
+    let release = NodeRelease::with(&world, &format!("{PAIR}{STRICT}"))?;
     let before = release.pods()?;
     assert_eq!(before.len(), 2, "{before:?}");
 

@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use testbed::{Prometheus, Sample, eventually};
 
 use crate::object::text;
-use crate::release::{NAMESPACE, PAIR, Release};
-use crate::world::{Failure, Outcome, SOON, World, file, report};
+use crate::release::{NAMESPACE, NodeRelease, PAIR};
+use crate::world::{Failure, NodeWorld, Outcome, SOON, file, report};
 
 /// Fewer than docs/metrics.md states for 40 resources and 20 profiles. Each replica must stay below a tenth of it.
 const SERIES: f64 = 7276.0;
 
 /// The endpoints of the chart's Service. Debian's Prometheus has no service discovery for Kubernetes.
-fn targets(world: &World) -> Result<Vec<Value>, Failure> {
+fn targets(world: &NodeWorld) -> Result<Vec<Value>, Failure> {
     let selector = "--selector=kubernetes.io/service-name=kubewarm-metrics";
     let mut targets = Vec::new();
     for slice in world.list(&format!("endpointslices --namespace={NAMESPACE} {selector}"))? {
@@ -31,8 +31,8 @@ fn targets(world: &World) -> Result<Vec<Value>, Failure> {
 #[test]
 fn prometheus_scrapes_both_replicas_within_the_budget() -> Outcome {
     let test = "prometheus_scrapes_both_replicas_within_the_budget";
-    let Some(world) = World::enter(test)? else { return Ok(()) };
-    let pods = Release::with(&world, PAIR)?.pods()?;
+    let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
+    let pods = NodeRelease::with(&world, PAIR)?.pods()?;
     let names: Vec<_> = pods.iter().map(|pod| pod.name.as_str()).collect();
     // Replicas of an earlier test may still be terminating.
     let targets = eventually(SOON, || {

@@ -12,8 +12,8 @@ use tokio::runtime::Builder;
 use tokio::time::sleep;
 
 use crate::object::text;
-use crate::release::{NAMESPACE, PAIR, Release};
-use crate::world::{Failure, Outcome, SOON, World, report};
+use crate::release::{NAMESPACE, NodeRelease, PAIR};
+use crate::world::{Failure, NodeWorld, Outcome, SOON, report};
 
 /// The object that is read. The reader gets this permission like any other account.
 const PATH: &str = "/api/v1/namespaces/shop/configmaps/checkout";
@@ -43,14 +43,14 @@ const READERS: usize = 4;
 
 /// The number of reads, and the number of retries.
 #[derive(Default)]
-struct Load {
+struct ReadLoad {
     reads: AtomicUsize,
     again: AtomicUsize,
     ended: AtomicBool,
 }
 
 /// A kubeconfig for the Service. It uses the Service's address, because the node has no cluster DNS.
-fn kubeconfig(world: &World) -> Result<Kubeconfig, Failure> {
+fn kubeconfig(world: &NodeWorld) -> Result<Kubeconfig, Failure> {
     world.cluster().apply(READER)?;
     let token = world.run("create token reader --namespace=shop --duration=1h")?;
     let service = world.get(&format!("service kubewarm --namespace={NAMESPACE}"))?;
@@ -80,7 +80,7 @@ async fn client(kubeconfig: Kubeconfig) -> Result<Client, Failure> {
 }
 
 /// Reads until the load ends. Returns an error if a read failed.
-async fn read(client: Client, load: &Load) -> Result<(), String> {
+async fn read(client: Client, load: &ReadLoad) -> Result<(), String> {
     while !load.ended.load(Ordering::Relaxed) {
         let mut tries = 0;
         loop {
@@ -105,7 +105,7 @@ async fn read(client: Client, load: &Load) -> Result<(), String> {
 }
 
 /// Runs several readers, each with its own connections.
-fn read_all(kubeconfig: &Kubeconfig, load: &Load) -> Result<(), String> {
+fn read_all(kubeconfig: &Kubeconfig, load: &ReadLoad) -> Result<(), String> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     runtime.block_on(async {
         let readers = (0..READERS).map(|_| async {
@@ -117,8 +117,12 @@ fn read_all(kubeconfig: &Kubeconfig, load: &Load) -> Result<(), String> {
 }
 
 /// Runs `work` during reads, which must all succeed. Returns the number of retries.
-fn under_load(world: &World, what: &str, work: impl FnOnce() -> Outcome) -> Result<usize, Failure> {
-    let (kubeconfig, load) = (kubeconfig(world)?, Load::default());
+fn under_load(
+    world: &NodeWorld,
+    what: &str,
+    work: impl FnOnce() -> Outcome,
+) -> Result<usize, Failure> {
+    let (kubeconfig, load) = (kubeconfig(world)?, ReadLoad::default());
     let done = std::thread::scope(|scope| {
         let reading = scope.spawn(|| world.node.on_network(|| read_all(&kubeconfig, &load)));
         let begun = eventually(SOON, || match load.reads.load(Ordering::Relaxed) {
@@ -141,8 +145,8 @@ fn under_load(world: &World, what: &str, work: impl FnOnce() -> Outcome) -> Resu
 #[test]
 fn no_read_fails_while_replicas_are_replaced_and_killed() -> Outcome {
     let test = "no_read_fails_while_replicas_are_replaced_and_killed";
-    let Some(world) = World::enter(test)? else { return Ok(()) };
-    let release = Release::with(&world, PAIR)?;
+    let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
+    let release = NodeRelease::with(&world, PAIR)?;
     let again = under_load(&world, "a rolling update", || {
         let of = format!("deployment/kubewarm --namespace={NAMESPACE}");
         world.run(&format!("rollout restart {of}"))?;

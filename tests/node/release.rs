@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use testbed::Helm;
 
 use crate::object::{Pod, condition, text};
-use crate::world::{Failure, Outcome, SOON, World, file};
+use crate::world::{Failure, NodeWorld, Outcome, SOON, file};
 
 /// The namespace of the release.
 pub(crate) const NAMESPACE: &str = "kubewarm-system";
@@ -59,28 +59,28 @@ impl Lead {
 }
 
 /// The release.
-pub(crate) struct Release<'a> {
-    world: &'a World,
+pub(crate) struct NodeRelease<'a> {
+    world: &'a NodeWorld,
     helm: &'a Helm,
 }
 
-impl<'a> Release<'a> {
+impl<'a> NodeRelease<'a> {
     /// The release, managed by Helm 4.
-    fn of(world: &'a World) -> Self {
+    fn of(world: &'a NodeWorld) -> Self {
         let [_, helm] = &world.helms;
         Self { world, helm }
     }
 
     /// Uninstalls an earlier release, installs a new one with these values and waits like
     /// `helm install --wait`. Also returns Helm's output.
-    pub(crate) fn reinstall(world: &'a World, values: &str) -> Result<(Self, String), Failure> {
+    pub(crate) fn reinstall(world: &'a NodeWorld, values: &str) -> Result<(Self, String), Failure> {
         Self::reinstall_with(Self::of(world).helm, world, values)
     }
 
     /// Like [`Self::reinstall`], with a given version of Helm.
     pub(crate) fn reinstall_with(
         helm: &'a Helm,
-        world: &'a World,
+        world: &'a NodeWorld,
         values: &str,
     ) -> Result<(Self, String), Failure> {
         let release = Self { world, helm };
@@ -95,7 +95,7 @@ impl<'a> Release<'a> {
 
     /// The release with these values and a Ready sample profile. A release of an earlier test is upgraded
     /// if its values differ.
-    pub(crate) fn with(world: &'a World, values: &str) -> Result<Self, Failure> {
+    pub(crate) fn with(world: &'a NodeWorld, values: &str) -> Result<Self, Failure> {
         let installed = INSTALLED.lock().clone();
         let release = match installed.as_deref() {
             None => Self::reinstall(world, values)?.0,

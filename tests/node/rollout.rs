@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::release::{NAMESPACE, PAIR, Release};
-use crate::world::{Failure, Outcome, World, report};
+use crate::release::{NAMESPACE, NodeRelease, PAIR};
+use crate::world::{Failure, NodeWorld, Outcome, report};
 
 #[test]
 fn a_rolling_update_leaves_a_warm_replica_at_every_moment() -> Outcome {
     let test = "a_rolling_update_leaves_a_warm_replica_at_every_moment";
-    let Some(world) = World::enter(test)? else { return Ok(()) };
-    let release = Release::with(&world, PAIR)?;
+    let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
+    let release = NodeRelease::with(&world, PAIR)?;
     let before = release.pods()?;
     let ended = AtomicBool::new(false);
     let looks = AtomicUsize::new(0);
@@ -42,7 +42,7 @@ fn a_rolling_update_leaves_a_warm_replica_at_every_moment() -> Outcome {
     release.await_ready()
 }
 
-fn roll(world: &World) -> Outcome {
+fn roll(world: &NodeWorld) -> Outcome {
     let of = format!("deployment/kubewarm --namespace={NAMESPACE}");
     world.run(&format!("rollout restart {of}"))?;
     world.run(&format!("rollout status {of} --timeout=2m"))?;

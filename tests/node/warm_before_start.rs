@@ -3,8 +3,8 @@
 use testbed::eventually;
 
 use crate::object::{condition, text};
-use crate::release::{PAIR, Release};
-use crate::world::{Failure, Outcome, SOON, World, file};
+use crate::release::{NodeRelease, PAIR};
+use crate::world::{Failure, NodeWorld, Outcome, SOON, file};
 
 /// The command and the log's beginning, as the page shows them.
 const LOGS: &str = "logs -n billing deploy/billing-controller -c wait-until-warm";
@@ -12,10 +12,10 @@ const TOLD: &str = "waiting: PermissionsMissing: target \"";
 
 #[test]
 fn a_controller_starts_after_its_profile_is_ready() -> Outcome {
-    let Some(world) = World::enter("a_controller_starts_after_its_profile_is_ready")? else {
+    let Some(world) = NodeWorld::enter("a_controller_starts_after_its_profile_is_ready")? else {
         return Ok(());
     };
-    Release::with(&world, PAIR)?;
+    NodeRelease::with(&world, PAIR)?;
     let apply = |path| world.run(&format!("apply -f {}", file(path).display()));
     apply("deploy/examples/warm-before-start.yaml")?;
     eventually(SOON, || {

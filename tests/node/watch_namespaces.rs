@@ -4,20 +4,20 @@ use serde_json::Value;
 
 use crate::forward;
 use crate::object::text;
-use crate::release::{NAMESPACE, PAIR, Release};
-use crate::world::{Outcome, World};
+use crate::release::{NAMESPACE, NodeRelease, PAIR};
+use crate::world::{NodeWorld, Outcome};
 
 #[test]
 fn a_release_for_some_namespaces_works_without_a_cluster_role() -> Outcome {
     let test = "a_release_for_some_namespaces_works_without_a_cluster_role";
-    let Some(world) = World::enter(test)? else { return Ok(()) };
+    let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
     let cluster = world.cluster();
     cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: orders}}")?;
     // Without a ClusterRole kubewarm cannot review tokens, so the network policy decides who can scrape.
     let scrapers = "networkPolicy: {enabled: true, scrapers: [{podSelector: {}}]}";
     let values =
         format!("watchNamespaces: [shop, orders]\nreadApi: {{forward: true}}\n{scrapers}\n{PAIR}");
-    let (release, notes) = Release::reinstall(&world, &values)?;
+    let (release, notes) = NodeRelease::reinstall(&world, &values)?;
     release.await_ready()?;
     assert!(notes.replace('\n', " ").contains("for the profiles of shop, orders."), "{notes}");
     let pods = release.pods()?;

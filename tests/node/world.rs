@@ -26,14 +26,14 @@ const ARCHIVE: &str = "KUBEWARM_IMAGE_ARCHIVE";
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The node, while one test holds the lock.
-pub(crate) struct World {
+pub(crate) struct NodeWorld {
     pub(crate) node: &'static Node,
     /// Helm 3 and Helm 4.
     pub(crate) helms: [Helm; 2],
     _turn: MutexGuard<'static, ()>,
 }
 
-impl World {
+impl NodeWorld {
     /// Waits for the lock. Returns `None` if the user is not root, because a node needs root.
     pub(crate) fn enter(test: &str) -> Result<Option<Self>, Failure> {
         static SHARED: OnceLock<Result<Node, String>> = OnceLock::new();

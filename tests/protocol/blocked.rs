@@ -3,7 +3,7 @@
 use crate::{
     engine::{Engine, informer, quick, run},
     reply::{Feed, Reply, event, list, object, quiet},
-    server::{Asked, Kind, Server},
+    server::{Kind, ReceivedQuery, ScriptedServer},
 };
 use kubewarm_api::model::{
     AccessLossPolicy, FaultReason, InformerKey, InformerSpec, RequestFault, Verb,
@@ -25,8 +25,8 @@ fn forbidden() -> RequestFault {
 /// `again` answers later lists.
 async fn watched(
     spec: &InformerSpec,
-    again: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
-) -> (Server, Engine, Feeds) {
+    again: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
+) -> (ScriptedServer, Engine, Feeds) {
     let feeds = Feeds::default();
     let noted = Arc::clone(&feeds);
     let (server, engine) = run(quick(), &[spec], move |asked| match (asked.kind, asked.nth) {
@@ -58,14 +58,14 @@ async fn send_two(engine: &Engine, key: &InformerKey, feeds: &Feeds) {
 /// An informer whose profile serves stale data after a loss of access.
 fn stale() -> InformerSpec {
     let mut pods = informer("pods");
-    pods.tuning.on_access_lost = AccessLossPolicy::ServeStale;
+    pods.settings.on_access_lost = AccessLossPolicy::ServeStale;
     pods
 }
 
 #[tokio::test]
 async fn a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_stale() {
     for pods in [informer("pods"), stale()] {
-        let is_kept = pods.tuning.on_access_lost == AccessLossPolicy::ServeStale;
+        let is_kept = pods.settings.on_access_lost == AccessLossPolicy::ServeStale;
         let (server, engine, feeds) = watched(&pods, quiet).await;
         send_two(&engine, &pods.key, &feeds).await;
         engine.reports.block(&pods.key, Verb::Watch, &forbidden());
@@ -232,7 +232,7 @@ async fn a_store_is_dropped_when_no_profile_serves_stale_data() {
     reports.block(&pods.key, Verb::List, &forbidden());
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
-    pods.tuning.on_access_lost = AccessLossPolicy::Reject;
+    pods.settings.on_access_lost = AccessLossPolicy::Reject;
     engine.retune(&pods);
     let report = engine.until(&pods.key, |report| report.synced_at.is_none()).await;
     assert_eq!(

@@ -3,7 +3,7 @@
 use crate::{
     engine::{Engine, informer, quick, run, sum},
     reply::{Reply, bookmark, event, list, list_with, object, quiet},
-    server::{Asked, Kind},
+    server::{Kind, ReceivedQuery},
 };
 use kubewarm_api::model::{InformerSpec, MetricOutcome};
 use kubewarm_cache::informer::{CONSISTENCY_OUTCOMES, ConsistencyResult, RelistReason};
@@ -12,8 +12,8 @@ use std::time::Duration;
 /// Pods with a consistency check every 200 ms.
 fn compared() -> InformerSpec {
     let mut pods = informer("pods");
-    pods.tuning.consistency_check_period = Some(Duration::from_millis(200));
-    pods.tuning.lists.page_size = 2;
+    pods.settings.consistency_check_period = Some(Duration::from_millis(200));
+    pods.settings.lists.page_size = 2;
     pods
 }
 
@@ -22,7 +22,7 @@ fn both() -> [String; 2] {
 }
 
 /// Two objects, listed at version 7.
-fn two(asked: &Asked) -> Reply {
+fn two(asked: &ReceivedQuery) -> Reply {
     match asked.kind {
         Kind::List => Reply::json(list(7, &both())),
         _ => quiet(asked),
@@ -51,7 +51,7 @@ fn compared_as(engine: &Engine, result: ConsistencyResult) -> u64 {
 
 /// Waits for two comparisons with the expected result. Returns the number of other results, and of relists.
 async fn ended(
-    script: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+    script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
     expected: ConsistencyResult,
 ) -> (u64, u64) {
     let pods = compared();
@@ -93,7 +93,7 @@ async fn an_object_that_a_watch_missed_is_found_and_relisted() {
 
 #[tokio::test]
 async fn changes_during_a_comparison_are_no_differences() {
-    let script = |asked: &Asked| match asked.kind {
+    let script = |asked: &ReceivedQuery| match asked.kind {
         Kind::First => {
             let at = asked.query("resourceVersion").to_owned();
             let more = r#","continue":"next""#;
@@ -129,7 +129,7 @@ async fn a_comparison_without_a_matching_list_has_no_effect() {
     for gone in [410, 500] {
         let expected =
             if gone == 410 { ConsistencyResult::Skipped } else { ConsistencyResult::Failed };
-        let script = move |asked: &Asked| match asked.kind {
+        let script = move |asked: &ReceivedQuery| match asked.kind {
             Kind::First => {
                 Reply::refused(gone, if gone == 410 { "Expired" } else { "InternalError" })
             }
@@ -138,13 +138,13 @@ async fn a_comparison_without_a_matching_list_has_no_effect() {
         assert_eq!(ended(script, expected).await, (0, 0), "{gone}");
     }
     // A server that ignores the requested version and lists its newest state.
-    let script = |asked: &Asked| match asked.kind {
+    let script = |asked: &ReceivedQuery| match asked.kind {
         Kind::First => Reply::json(list(8, &[])),
         _ => two(asked),
     };
     assert_eq!(ended(script, ConsistencyResult::Skipped).await, (0, 0));
     // An object that cannot be decoded and is therefore not in the store.
-    let script = |asked: &Asked| match asked.kind {
+    let script = |asked: &ReceivedQuery| match asked.kind {
         Kind::List => {
             Reply::json(list(7, &[object("a", 1, 3), r#"{"metadata":{"name":7}}"#.to_owned()]))
         }

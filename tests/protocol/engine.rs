@@ -2,7 +2,7 @@
 
 use crate::{
     reply::Reply,
-    server::{Asked, PROBE_SECONDS, Server},
+    server::{PROBE_SECONDS, ReceivedQuery, ScriptedServer},
 };
 use kubewarm_api::model::{
     DeltaSink, GroupResource, Identity, InformerKey, InformerScope, InformerSpec,
@@ -73,7 +73,7 @@ pub(crate) fn quick() -> InformerTiming {
 
 impl Engine {
     /// An engine that reads from `server`.
-    pub(crate) fn new(server: &Server, timing: InformerTiming) -> Self {
+    pub(crate) fn new(server: &ScriptedServer, timing: InformerTiming) -> Self {
         let bounds = RegistryLimits {
             lists: 8,
             namespace_quota: 100,
@@ -82,7 +82,11 @@ impl Engine {
         Self::with(server, timing, bounds)
     }
 
-    pub(crate) fn with(server: &Server, timing: InformerTiming, bounds: RegistryLimits) -> Self {
+    pub(crate) fn with(
+        server: &ScriptedServer,
+        timing: InformerTiming,
+        bounds: RegistryLimits,
+    ) -> Self {
         let (clients, catalog) = (Arc::new(ByName(server.address)), StoreCatalog::new());
         let metrics = Arc::new(InformerMetrics::new().unwrap());
         let registry =
@@ -212,9 +216,9 @@ pub(crate) fn sum<L: AsRef<str> + Debug>(counters: &IntCounterVec, labels: &[L])
 pub(crate) async fn run(
     timing: InformerTiming,
     informers: &[&InformerSpec],
-    script: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
-) -> (Server, Engine) {
-    let server = Server::start(script).await;
+    script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
+) -> (ScriptedServer, Engine) {
+    let server = ScriptedServer::start(script).await;
     let mut engine = Engine::new(&server, timing);
     for informer in informers {
         engine.start(informer);
@@ -237,9 +241,9 @@ pub(crate) fn informer_in(resource: &str, namespace: &str) -> InformerSpec {
         Projection::Full(ManagedFieldsPolicy::Drop),
     );
     let mut spec = InformerSpec::new(key, ProfileRef { namespace: "ns".into(), name: "p".into() });
-    spec.tuning.member_of.max_concurrent_lists = 100;
-    spec.tuning.member_of.priority = 0;
-    spec.tuning.lists.watch_list_timeout = Duration::from_secs(20);
-    spec.tuning.max_staleness = Duration::from_mins(10);
+    spec.settings.list_slot_owner.max_concurrent_lists = 100;
+    spec.settings.list_slot_owner.priority = 0;
+    spec.settings.lists.watch_list_timeout = Duration::from_secs(20);
+    spec.settings.max_staleness = Duration::from_mins(10);
     spec
 }

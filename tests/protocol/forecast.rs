@@ -140,7 +140,7 @@ async fn seconds(server: Slow, informers: &[InformerSpec], lists: usize) -> (f64
     let clients: Arc<dyn ClientProvider> = Arc::new(server);
     let mut informers = informers.to_vec();
     for informer in &mut informers {
-        informer.tuning.member_of.max_concurrent_lists = lists;
+        informer.settings.list_slot_owner.max_concurrent_lists = lists;
     }
     let surveyor =
         CostSurveyor::new(Arc::clone(&clients), Duration::ZERO, NamespaceBuckets::default());
@@ -180,7 +180,7 @@ async fn a_forecast_matches_the_measured_seconds() {
     let far = Slow { answer: millis(400), object: Duration::from_micros(100) };
     let one = |strategy| {
         let mut informer = pods(12_000, "a");
-        informer.tuning.lists.strategy = strategy;
+        informer.settings.lists.strategy = strategy;
         vec![informer]
     };
     let mut selected = pods(8_000, "a");

@@ -3,7 +3,7 @@
 use crate::{
     engine::{Engine, informer, quick, run},
     reply::{Feed, Reply, bookmark, event, list, list_with, object, quiet},
-    server::{Asked, Kind, Server},
+    server::{Kind, ReceivedQuery, ScriptedServer},
 };
 use futures::future::join_all;
 use kubewarm_api::model::{FaultReason, InformerSpec, ProfileMode, ResourceVersion};
@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 /// One object at version 3, listed at version 7.
-fn one(asked: &Asked) -> Reply {
+fn one(asked: &ReceivedQuery) -> Reply {
     match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
         _ => quiet(asked),
@@ -167,7 +167,7 @@ async fn a_freshness_check_fails_for_older_versions_and_removed_informers() {
 #[tokio::test]
 async fn freshness_checks_use_the_bucket_of_the_profiles_namespace() {
     let pods = informer("pods");
-    let server = Server::start(|asked| match asked.kind {
+    let server = ScriptedServer::start(|asked| match asked.kind {
         Kind::First => Reply::json(list(50, &[object("a", 1, 3)])),
         _ => one(asked),
     })

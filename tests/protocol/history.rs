@@ -2,8 +2,8 @@
 //! its faults.
 
 use crate::{
-    reply::{Reply, Step, bookmark, end_bookmark, event, list_with, object, quiet, status},
-    server::{Asked, Kind},
+    reply::{BodyStep, Reply, bookmark, end_bookmark, event, list_with, object, quiet, status},
+    server::{Kind, ReceivedQuery},
 };
 use bytes::Bytes;
 use fastrand::Rng;
@@ -30,7 +30,7 @@ struct Change {
 }
 
 /// The simulated API server.
-pub(crate) struct World {
+pub(crate) struct SimulatedCluster {
     past: Mutex<Past>,
     moved: watch::Sender<u64>,
 }
@@ -46,7 +46,7 @@ struct Past {
     is_calm: bool,
 }
 
-impl World {
+impl SimulatedCluster {
     pub(crate) fn new(seed: u64) -> Arc<Self> {
         let dice = Rng::with_seed(seed);
         let past = Past { dice, log: Vec::new(), now: 100, floor: 0, uids: 0, is_calm: false };
@@ -94,7 +94,7 @@ impl World {
     }
 
     /// The response to a request.
-    pub(crate) fn answer(self: &Arc<Self>, asked: &Asked) -> Reply {
+    pub(crate) fn answer(self: &Arc<Self>, asked: &ReceivedQuery) -> Reply {
         let mut past = self.past.lock();
         if past.has_trouble(6) && !matches!(asked.kind, Kind::Version | Kind::Namespace) {
             return match past.dice.u8(..5) {
@@ -198,7 +198,7 @@ impl Past {
 
     /// A list or a page of the newest state, which is sometimes truncated. Lists of custom resources end
     /// with their version.
-    fn list(&mut self, asked: &Asked) -> Reply {
+    fn list(&mut self, asked: &ReceivedQuery) -> Reply {
         let mut version = self.now;
         let mut after = String::new();
         if let Some((of, key)) = asked.query("continue").split_once(':') {
@@ -241,7 +241,7 @@ impl Change {
 
 /// One open watch.
 struct Watcher {
-    world: Arc<World>,
+    world: Arc<SimulatedCluster>,
     moved: watch::Receiver<u64>,
     dice: Rng,
     at: u64,
@@ -253,7 +253,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    async fn next(mut self) -> Option<(Step, Self)> {
+    async fn next(mut self) -> Option<(BodyStep, Self)> {
         if self.is_over {
             return None;
         }
@@ -274,7 +274,7 @@ impl Watcher {
             self.ready = self.lines();
         }
         let text = std::mem::take(&mut self.ready);
-        Some((Step::Bytes(Bytes::from(text)), self))
+        Some((BodyStep::Bytes(Bytes::from(text)), self))
     }
 
     /// The next one or two events. Some are swapped, and some follow a replayed event.
@@ -303,11 +303,11 @@ impl Watcher {
     }
 
     /// Ends the watch with a random fault.
-    async fn fail(mut self) -> Option<(Step, Self)> {
+    async fn fail(mut self) -> Option<(BodyStep, Self)> {
         self.is_over = true;
         let line = self.lines();
         let text = match self.dice.u8(..8) {
-            0 => return Some((Step::Cut, self)),
+            0 => return Some((BodyStep::Cut, self)),
             1 => return None,
             // The watch stays open without data.
             2 => return std::future::pending().await,
@@ -318,6 +318,6 @@ impl Watcher {
             // The connection ends normally in the middle of a line.
             _ => line.get(..line.len() / 2).unwrap_or_default().to_owned(),
         };
-        Some((Step::Bytes(Bytes::from(text)), self))
+        Some((BodyStep::Bytes(Bytes::from(text)), self))
     }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 fn read_by(name: &str) -> InformerSpec {
     let mut spec = informer("pods");
-    spec.tuning.namespace_check = NamespaceCheck::Ask;
-    spec.tuning.max_staleness = Duration::from_millis(200);
+    spec.settings.namespace_check = NamespaceCheck::Ask;
+    spec.settings.max_staleness = Duration::from_millis(200);
     let identity = Identity::ServiceAccount { namespace: "ns".into(), name: name.into() };
     InformerSpec { key: InformerKey { identity, ..spec.key }, ..spec }
 }

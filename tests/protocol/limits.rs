@@ -2,8 +2,8 @@
 
 use crate::{
     engine::{Engine, informer, quick},
-    reply::{Reply, Step, event, list, list_with, object, quiet},
-    server::{Kind, Server},
+    reply::{BodyStep, Reply, event, list, list_with, object, quiet},
+    server::{Kind, ScriptedServer},
 };
 use futures::{StreamExt as _, stream};
 use kubewarm_api::model::{
@@ -27,13 +27,13 @@ fn endless(is_list: bool) -> Reply {
             true => format!(",{object}"),
             false => event("ADDED", object) + "\n",
         };
-        Step::Bytes(item.into())
+        BodyStep::Bytes(item.into())
     });
-    Reply::steps(stream::iter([Step::Bytes(head.into())]).chain(items))
+    Reply::steps(stream::iter([BodyStep::Bytes(head.into())]).chain(items))
 }
 
-async fn server() -> Server {
-    Server::start(|asked| match asked.kind {
+async fn server() -> ScriptedServer {
+    ScriptedServer::start(|asked| match asked.kind {
         _ if asked.path.contains("/services") => quiet(asked),
         Kind::List => endless(true),
         Kind::Stream => endless(false),
@@ -57,9 +57,9 @@ fn limited(
     budget: Arc<Budget>,
 ) -> (InformerSpec, BudgetCharge) {
     let mut pods = informer("pods");
-    pods.tuning.lists.strategy = strategy;
-    pods.tuning.gauge = engine.catalog.gauge(&pods.key);
-    let charge = BudgetCharge::new(Arc::clone(&pods.tuning.gauge), budget);
+    pods.settings.lists.strategy = strategy;
+    pods.settings.gauge = engine.catalog.gauge(&pods.key);
+    let charge = BudgetCharge::new(Arc::clone(&pods.settings.gauge), budget);
     (pods, charge)
 }
 
@@ -112,17 +112,17 @@ fn large(n: u32) -> String {
 async fn a_list_of_large_objects_is_paused_after_few_objects() {
     const BYTES: u64 = 8 << 20;
     for strategy in [ListStrategy::List, ListStrategy::WatchList] {
-        let server = Server::start(|asked| match asked.kind {
+        let server = ScriptedServer::start(|asked| match asked.kind {
             Kind::List => {
                 let head = list(7, &[]).trim_end_matches("]}").to_owned();
                 let items = stream::iter(0_u32..).map(|n| {
-                    Step::Bytes(format!("{}{}", if n == 0 { "" } else { "," }, large(n)).into())
+                    BodyStep::Bytes(format!("{}{}", if n == 0 { "" } else { "," }, large(n)).into())
                 });
-                Reply::steps(stream::iter([Step::Bytes(head.into())]).chain(items))
+                Reply::steps(stream::iter([BodyStep::Bytes(head.into())]).chain(items))
             }
             Kind::Stream => Reply::steps(
                 stream::iter(0_u32..)
-                    .map(|n| Step::Bytes((event("ADDED", large(n)) + "\n").into())),
+                    .map(|n| BodyStep::Bytes((event("ADDED", large(n)) + "\n").into())),
             ),
             _ => quiet(asked),
         })
@@ -143,7 +143,7 @@ async fn a_list_of_large_objects_is_paused_after_few_objects() {
 #[tokio::test]
 async fn pages_that_are_smaller_than_a_stride_count_together() {
     let more = r#","continue":"token","remainingItemCount":1000000"#;
-    let server = Server::start(move |asked| match asked.kind {
+    let server = ScriptedServer::start(move |asked| match asked.kind {
         Kind::First | Kind::Next => {
             let name = |at| format!("x{:06}-{}-{at:02}", asked.nth, asked.kind == Kind::First);
             let items: Vec<_> = (0..50).map(|at| object(&name(at), at + 1, 3)).collect();
@@ -156,7 +156,7 @@ async fn pages_that_are_smaller_than_a_stride_count_together() {
     let mut engine = Engine::new(&server, quick());
     let (mut pods, charge) = runaway(&engine, ListStrategy::PagedList);
     let gauge = charge.gauge();
-    pods.tuning.lists.page_size = 50;
+    pods.settings.lists.page_size = 50;
     engine.start(&pods);
     until(|| gauge.objects() > LIMIT).await;
     sleep(Duration::from_millis(300)).await;
@@ -171,7 +171,7 @@ async fn a_list_continues_for_a_profile_without_a_limit() {
     let mut engine = Engine::new(&server, quick());
     let (pods, charge) = runaway(&engine, ListStrategy::List);
     let gauge = charge.gauge();
-    let _other = BudgetCharge::new(Arc::clone(&pods.tuning.gauge), budget(None, None));
+    let _other = BudgetCharge::new(Arc::clone(&pods.settings.gauge), budget(None, None));
     engine.start(&pods);
     until(|| gauge.objects() > 3 * LIMIT).await;
     engine.stop(&pods.key);

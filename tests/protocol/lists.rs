@@ -3,7 +3,7 @@
 use crate::{
     engine::{Engine, informer, quick},
     reply::{Reply, list, list_with, object, quiet},
-    server::{Kind, Server},
+    server::{Kind, ScriptedServer},
 };
 use kubewarm_api::model::{FaultReason, ListStrategy};
 use kubewarm_cache::informer::ListMethod;
@@ -13,7 +13,7 @@ const MORE: &str = r#","continue":"token","remainingItemCount":1"#;
 
 #[tokio::test]
 async fn a_list_fills_the_store() {
-    let server = Server::start(|asked| match asked.kind {
+    let server = ScriptedServer::start(|asked| match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 5)])),
         _ => quiet(asked),
     })
@@ -30,7 +30,7 @@ async fn a_list_fills_the_store() {
 #[tokio::test]
 async fn the_version_of_a_list_of_custom_resources_stands_behind_its_items() {
     for strategy in [ListStrategy::List, ListStrategy::PagedList] {
-        let server = Server::start(|asked| match asked.kind {
+        let server = ScriptedServer::start(|asked| match asked.kind {
             Kind::List | Kind::First => Reply::json(format!(
                 r#"{{"apiVersion":"v1","items":[{}],"kind":"List","metadata":{{"resourceVersion":"7"}}}}"#,
                 object("a", 1, 3)
@@ -39,7 +39,7 @@ async fn the_version_of_a_list_of_custom_resources_stands_behind_its_items() {
         })
         .await;
         let (mut engine, mut pods) = (Engine::new(&server, quick()), informer("pods"));
-        pods.tuning.lists.strategy = strategy;
+        pods.settings.lists.strategy = strategy;
         engine.start(&pods);
         let report = engine.until_watching(&pods.key).await;
         assert_eq!(engine.shown(&pods.key), ["a@3"]);
@@ -49,7 +49,7 @@ async fn the_version_of_a_list_of_custom_resources_stands_behind_its_items() {
 
 #[tokio::test]
 async fn a_truncated_page_is_requested_again_and_no_object_is_removed() {
-    let server = Server::start(|asked| match (asked.kind, asked.nth) {
+    let server = ScriptedServer::start(|asked| match (asked.kind, asked.nth) {
         (Kind::First, _) => Reply::json(list_with(7, MORE, &[object("a", 1, 3)])),
         (Kind::Next, 0) => {
             let whole = list(7, &[object("b", 2, 5), object("c", 3, 6)]);
@@ -60,7 +60,7 @@ async fn a_truncated_page_is_requested_again_and_no_object_is_removed() {
     })
     .await;
     let (mut engine, mut pods) = (Engine::new(&server, quick()), informer("pods"));
-    pods.tuning.lists.strategy = ListStrategy::PagedList;
+    pods.settings.lists.strategy = ListStrategy::PagedList;
     engine.start(&pods);
     engine.until_watching(&pods.key).await;
     assert_eq!(engine.shown(&pods.key), ["a@3", "b@5", "c@6"]);
@@ -70,7 +70,7 @@ async fn a_truncated_page_is_requested_again_and_no_object_is_removed() {
 
 #[tokio::test]
 async fn a_continue_token_that_expired_ends_in_one_whole_list() {
-    let server = Server::start(|asked| match asked.kind {
+    let server = ScriptedServer::start(|asked| match asked.kind {
         Kind::First => Reply::json(list_with(7, MORE, &[object("a", 1, 3), object("gone", 9, 2)])),
         Kind::Next => Reply::refused(410, "Expired"),
         Kind::List => Reply::json(list(9, &[object("a", 1, 3), object("b", 2, 8)])),
@@ -78,7 +78,7 @@ async fn a_continue_token_that_expired_ends_in_one_whole_list() {
     })
     .await;
     let (mut engine, mut pods) = (Engine::new(&server, quick()), informer("pods"));
-    pods.tuning.lists.strategy = ListStrategy::PagedList;
+    pods.settings.lists.strategy = ListStrategy::PagedList;
     engine.start(&pods);
     let report = engine.until_watching(&pods.key).await;
     assert_eq!(engine.shown(&pods.key), ["a@3", "b@8"]);
@@ -88,7 +88,7 @@ async fn a_continue_token_that_expired_ends_in_one_whole_list() {
 
 #[tokio::test]
 async fn an_html_page_is_not_accepted_as_a_list() {
-    let server = Server::start(|asked| match (asked.kind, asked.nth) {
+    let server = ScriptedServer::start(|asked| match (asked.kind, asked.nth) {
         (Kind::List, 0) => Reply::json("<html><body>Welcome</body></html>"),
         (Kind::List, 1) => Reply::status(502, "", "<html>secret</html>".to_owned()),
         (Kind::List | Kind::First, _) => Reply::json(list(7, &[object("a", 1, 3)])),

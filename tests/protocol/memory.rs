@@ -3,7 +3,7 @@
 use crate::{
     alone::{is_alone, kib},
     engine::{informer, quick, run},
-    reply::{Reply, Step, event, list, object, quiet},
+    reply::{BodyStep, Reply, event, list, object, quiet},
     server::Kind,
 };
 use bytes::Bytes;
@@ -22,7 +22,7 @@ fn inflated(text: &str, mark: &str) -> Reply {
     let filling = Bytes::from(vec![b'x'; 1 << 20]);
     let middle = stream::iter(std::iter::repeat_n(filling, MIB));
     let all = stream::iter([before]).chain(middle).chain(stream::iter([after]));
-    Reply::steps(all.map(Step::Bytes))
+    Reply::steps(all.map(BodyStep::Bytes))
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use crate::{
     engine::{Engine, count, informer, quick, run},
-    history::World,
+    history::SimulatedCluster,
 };
 use futures::{StreamExt as _, stream};
 use kubewarm_api::model::{InformerKey, InformerSpec, ListStrategy, ResourceVersion};
@@ -32,7 +32,7 @@ async fn the_store_converges_to_the_api_server_and_never_goes_back() {
 }
 
 async fn replay(seed: u64) {
-    let world = World::new(seed);
+    let world = SimulatedCluster::new(seed);
     let timing = InformerTiming {
         immediate_end: Duration::from_millis(20),
         backoff: Duration::from_millis(2),
@@ -40,16 +40,16 @@ async fn replay(seed: u64) {
         ..quick()
     };
     let mut spec = informer(if seed.is_multiple_of(2) { "pods" } else { "widgets.example.com" });
-    spec.tuning.lists.strategy = match seed % 3 {
+    spec.settings.lists.strategy = match seed % 3 {
         0 => ListStrategy::List,
         1 => ListStrategy::WatchList,
         _ => ListStrategy::PagedList,
     };
-    spec.tuning.lists.page_size = 10;
-    spec.tuning.max_staleness = Duration::from_millis(600);
+    spec.settings.lists.page_size = 10;
+    spec.settings.max_staleness = Duration::from_millis(600);
     let server = Arc::clone(&world);
     let (_server, mut engine) = run(timing, &[&spec], move |asked| server.answer(asked)).await;
-    let mut reader = Reader { world: Arc::clone(&world), seed, ..Reader::default() };
+    let mut reader = OracleReader { world: Arc::clone(&world), seed, ..OracleReader::default() };
 
     let mut dice = fastrand::Rng::with_seed(seed);
     for _ in 0..STEPS {
@@ -72,7 +72,7 @@ async fn replay(seed: u64) {
 }
 
 /// Waits until the store equals the server's objects and is fresh, and checks that it stays equal.
-async fn settle(reader: &mut Reader, engine: &Engine, spec: &InformerSpec, seed: u64) {
+async fn settle(reader: &mut OracleReader, engine: &Engine, spec: &InformerSpec, seed: u64) {
     let until = Instant::now() + Duration::from_secs(30);
     let mut equal_since = None;
     loop {
@@ -93,8 +93,8 @@ async fn settle(reader: &mut Reader, engine: &Engine, spec: &InformerSpec, seed:
 }
 
 /// A reader that reads the store repeatedly and remembers what it read.
-struct Reader {
-    world: Arc<World>,
+struct OracleReader {
+    world: Arc<SimulatedCluster>,
     seed: u64,
     /// The newest version of each object that was read, and whether the object exists now.
     seen: BTreeMap<String, (ResourceVersion, bool)>,
@@ -102,14 +102,14 @@ struct Reader {
     known: BTreeSet<String>,
 }
 
-impl Default for Reader {
+impl Default for OracleReader {
     fn default() -> Self {
-        let world = World::new(0);
+        let world = SimulatedCluster::new(0);
         Self { world, seed: 0, seen: BTreeMap::new(), version: None, known: BTreeSet::new() }
     }
 }
 
-impl Reader {
+impl OracleReader {
     /// Reads all objects if the informer is warm. Returns the bodies by name.
     fn look(&mut self, engine: &Engine, key: &InformerKey) -> Option<BTreeMap<String, String>> {
         let seed = self.seed;

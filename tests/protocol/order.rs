@@ -3,14 +3,14 @@
 use crate::{
     engine::{informer, quick, run},
     reply::{Feed, Reply, bookmark, event, list, object, quiet, status},
-    server::{Asked, Kind},
+    server::{Kind, ReceivedQuery},
 };
 use kubewarm_api::model::{FaultReason, ListStrategy, Uid};
 use kubewarm_cache::informer::{InformerTiming, RelistReason};
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 
-fn two(asked: &Asked) -> Reply {
+fn two(asked: &ReceivedQuery) -> Reply {
     match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 5)])),
         _ => quiet(asked),
@@ -19,11 +19,11 @@ fn two(asked: &Asked) -> Reply {
 
 /// A script whose first watch the test writes through the feed.
 fn fed(
-    otherwise: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
-) -> (Feed, impl Fn(&Asked) -> Reply + Send + Sync + 'static) {
+    otherwise: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
+) -> (Feed, impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static) {
     let (feed, watch) = Reply::fed();
     let watch = Mutex::new(Some(watch));
-    let script = move |asked: &Asked| {
+    let script = move |asked: &ReceivedQuery| {
         let first = (asked.kind == Kind::Watch).then(|| watch.lock().take()).flatten();
         first.unwrap_or_else(|| otherwise(asked))
     };
@@ -211,7 +211,7 @@ async fn a_list_replaces_objects_that_a_restore_reverted() {
 #[tokio::test]
 async fn a_continue_token_that_repeats_ends_the_list() {
     let mut pods = informer("pods");
-    pods.tuning.lists.strategy = ListStrategy::PagedList;
+    pods.settings.lists.strategy = ListStrategy::PagedList;
     let page = r#"{"metadata":{"resourceVersion":"7","continue":"t"},"items":[]}"#;
     let (server, engine) = run(quick(), &[&pods], move |asked| match asked.kind {
         Kind::First | Kind::Next => Reply::json(page.to_owned()),

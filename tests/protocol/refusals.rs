@@ -3,13 +3,13 @@
 use crate::{
     engine::{informer, quick, run},
     reply::{Reply, end_bookmark, event, list, object, quiet, status},
-    server::{Asked, Kind},
+    server::{Kind, ReceivedQuery},
 };
 use kubewarm_api::model::{FaultReason, ListStrategy};
 use kubewarm_cache::informer::{InformerPhase, InformerTiming, ListMethod, RelistReason, Verb};
 use std::time::{Duration, SystemTime};
 
-fn one(asked: &Asked) -> Reply {
+fn one(asked: &ReceivedQuery) -> Reply {
     match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
         _ => quiet(asked),
@@ -25,7 +25,7 @@ async fn a_throttled_list_waits_for_retry_after_and_keeps_its_method() {
     ];
     let informers = ways.map(|(resource, strategy, _)| {
         let mut informer = informer(resource);
-        informer.tuning.lists.strategy = strategy;
+        informer.settings.lists.strategy = strategy;
         informer
     });
     let all: Vec<_> = informers.iter().collect();

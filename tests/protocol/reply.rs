@@ -1,6 +1,6 @@
 //! Responses of the scripted server: a head, and a body that is sent in steps.
 
-use crate::server::{Asked, Kind};
+use crate::server::{Kind, ReceivedQuery};
 use bytes::Bytes;
 use futures::{
     StreamExt as _,
@@ -10,7 +10,7 @@ use std::{fmt::Display, time::Duration};
 use tokio::sync::mpsc;
 
 /// One step of a body.
-pub(crate) enum Step {
+pub(crate) enum BodyStep {
     Bytes(Bytes),
     /// The connection closes here, before the end of the body.
     Cut,
@@ -20,16 +20,16 @@ pub(crate) enum Step {
 pub(crate) struct Reply {
     pub(crate) head: String,
     pub(crate) is_chunked: bool,
-    pub(crate) body: BoxStream<'static, Step>,
+    pub(crate) body: BoxStream<'static, BodyStep>,
 }
 
 /// The sender of a watch's events. Dropping it ends the watch normally.
 #[derive(Clone)]
-pub(crate) struct Feed(mpsc::UnboundedSender<Step>);
+pub(crate) struct Feed(mpsc::UnboundedSender<BodyStep>);
 
 impl Reply {
     /// Status 200 and a chunked body of these steps.
-    pub(crate) fn steps(steps: impl futures::Stream<Item = Step> + Send + 'static) -> Self {
+    pub(crate) fn steps(steps: impl futures::Stream<Item = BodyStep> + Send + 'static) -> Self {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
                     transfer-encoding: chunked\r\n\r\n";
         Self { head: head.to_owned(), is_chunked: true, body: steps.boxed() }
@@ -47,7 +47,7 @@ impl Reply {
 
     /// Status 200 and this text. Then the connection closes in the middle of the body.
     pub(crate) fn cut(text: impl Into<String>) -> Self {
-        Self::steps(stream::iter([bytes(text), Step::Cut]))
+        Self::steps(stream::iter([bytes(text), BodyStep::Cut]))
     }
 
     /// Status 200 and this text. Then the connection stays open without data.
@@ -137,17 +137,17 @@ impl Feed {
 
     /// Sends any bytes.
     pub(crate) fn raw(&self, bytes: &'static [u8]) {
-        let _over = self.0.send(Step::Bytes(Bytes::from_static(bytes)));
+        let _over = self.0.send(BodyStep::Bytes(Bytes::from_static(bytes)));
     }
 
     /// Closes the connection.
     pub(crate) fn cut(&self) {
-        let _over = self.0.send(Step::Cut);
+        let _over = self.0.send(BodyStep::Cut);
     }
 }
 
-fn bytes(text: impl Into<String>) -> Step {
-    Step::Bytes(Bytes::from(text.into()))
+fn bytes(text: impl Into<String>) -> BodyStep {
+    BodyStep::Bytes(Bytes::from(text.into()))
 }
 
 /// The JSON of a Status.
@@ -197,7 +197,7 @@ pub(crate) fn end_bookmark(version: impl Display) -> String {
 
 /// The default response of a healthy server: version 1.36, existing namespaces, high resource versions and
 /// no events.
-pub(crate) fn quiet(asked: &Asked) -> Reply {
+pub(crate) fn quiet(asked: &ReceivedQuery) -> Reply {
     match asked.kind {
         Kind::Version => Reply::json(
             r#"{"major":"1","minor":"36","gitVersion":"v1.36.0","gitCommit":"","gitTreeState":"","buildDate":"","goVersion":"","compiler":"","platform":""}"#,

@@ -6,7 +6,7 @@
 use crate::{
     engine::{Engine, informer, quick, run},
     reply::{Reply, end_bookmark, event, list, object, quiet, status},
-    server::{Asked, Kind, Server},
+    server::{Kind, ReceivedQuery, ScriptedServer},
 };
 use kubewarm_api::model::{InformerKey, ListStrategy};
 use kubewarm_cache::informer::RelistReason;
@@ -17,7 +17,7 @@ const STRATEGIES: [ListStrategy; 3] =
 
 /// The position of a list's version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+enum VersionPosition {
     /// Before the items, as in lists of built-in kinds.
     First,
     /// After the items, as in lists of custom resources.
@@ -25,14 +25,20 @@ enum Version {
 }
 
 /// The complete list, in the form of the requested method. `lines` follow a streaming list.
-fn all(asked: &Asked, at: Version, version: u64, items: &[String], lines: &str) -> Reply {
+fn all(
+    asked: &ReceivedQuery,
+    at: VersionPosition,
+    version: u64,
+    items: &[String],
+    lines: &str,
+) -> Reply {
     match (asked.kind, at) {
         (Kind::Stream, _) => {
             let added: String = items.iter().map(|item| event("ADDED", item) + "\n").collect();
             Reply::held(format!("{added}{}\n{lines}", end_bookmark(version)))
         }
-        (_, Version::First) => Reply::json(list(version, items)),
-        (_, Version::Last) => {
+        (_, VersionPosition::First) => Reply::json(list(version, items)),
+        (_, VersionPosition::Last) => {
             let items = items.join(",");
             let frame = format!(r#""metadata":{{"resourceVersion":"{version}"}}"#);
             Reply::json(format!(r#"{{"items":[{items}],{frame}}}"#))
@@ -44,11 +50,11 @@ fn all(asked: &Asked, at: Version, version: u64, items: &[String], lines: &str) 
 /// later lists.
 async fn run_to_nine(
     strategy: ListStrategy,
-    at: Version,
-    relist: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
-) -> (Server, Engine, InformerKey) {
+    at: VersionPosition,
+    relist: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
+) -> (ScriptedServer, Engine, InformerKey) {
     let mut widgets = informer("widgets.example.com");
-    widgets.tuning.lists.strategy = strategy;
+    widgets.settings.lists.strategy = strategy;
     let gone = event("ERROR", status(410, "Expired")) + "\n";
     let (server, engine) = run(quick(), &[&widgets], move |asked| match (asked.kind, asked.nth) {
         (Kind::List | Kind::First | Kind::Stream, 0) => {
@@ -65,7 +71,7 @@ async fn run_to_nine(
 #[tokio::test]
 async fn an_older_list_purges_the_store_and_is_repeated() {
     for strategy in STRATEGIES {
-        for at in [Version::First, Version::Last] {
+        for at in [VersionPosition::First, VersionPosition::Last] {
             let (server, engine, key) = run_to_nine(strategy, at, move |asked| {
                 // Delayed, so that the test can see the purge.
                 let late = Duration::from_millis(if asked.nth == 1 { 0 } else { 100 });
@@ -87,7 +93,7 @@ async fn an_older_list_purges_the_store_and_is_repeated() {
 #[tokio::test]
 async fn a_newer_list_is_no_rollback_and_adds_missed_changes() {
     for strategy in STRATEGIES {
-        let at = Version::Last;
+        let at = VersionPosition::Last;
         let (server, engine, key) = run_to_nine(strategy, at, move |asked| {
             let items = [object("a", 1, 3), object("m", 7, 4), object("n", 8, 9)];
             all(asked, at, 12, &items, "")

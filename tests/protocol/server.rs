@@ -1,7 +1,7 @@
 //! An API server that answers each request with a scripted response, byte by byte, and records all
 //! requests.
 
-use crate::reply::{Reply, Step};
+use crate::reply::{BodyStep, Reply};
 use futures::StreamExt as _;
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
 
 /// One request.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedQuery {
     pub(crate) at: Instant,
     pub(crate) path: String,
     pub(crate) query: BTreeMap<String, String>,
@@ -53,10 +53,10 @@ pub(crate) struct Asked {
     pub(crate) nth: usize,
 }
 
-type Script = dyn Fn(&Asked) -> Reply + Send + Sync;
+type Script = dyn Fn(&ReceivedQuery) -> Reply + Send + Sync;
 
 /// The server. It runs until it is dropped.
-pub(crate) struct Server {
+pub(crate) struct ScriptedServer {
     pub(crate) address: SocketAddr,
     log: Arc<Log>,
     accepting: AbortHandle,
@@ -64,7 +64,7 @@ pub(crate) struct Server {
 
 #[derive(Default)]
 struct Log {
-    requests: Mutex<Vec<Asked>>,
+    requests: Mutex<Vec<ReceivedQuery>>,
     open: Mutex<Open>,
 }
 
@@ -75,9 +75,11 @@ struct Open {
     most: usize,
 }
 
-impl Server {
+impl ScriptedServer {
     /// Starts a server that answers with `script`. Call it within a runtime.
-    pub(crate) async fn start(script: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(
+        script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let log = Arc::new(Log::default());
@@ -91,12 +93,12 @@ impl Server {
     }
 
     /// All requests so far, in order.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<ReceivedQuery> {
         self.log.requests.lock().clone()
     }
 
     /// The requests of one kind.
-    pub(crate) fn of(&self, kind: Kind) -> Vec<Asked> {
+    pub(crate) fn of(&self, kind: Kind) -> Vec<ReceivedQuery> {
         self.asked().into_iter().filter(|asked| asked.kind == kind).collect()
     }
 
@@ -111,13 +113,13 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ScriptedServer {
     fn drop(&mut self) {
         self.accepting.abort();
     }
 }
 
-impl Asked {
+impl ReceivedQuery {
     fn parse(head: &str, log: &[Self]) -> Self {
         let target = head.split(' ').nth(1).unwrap();
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -170,7 +172,7 @@ async fn serve(mut socket: TcpStream, script: Arc<Script>, log: Arc<Log>) {
     }
     let asked = {
         let mut requests = log.requests.lock();
-        let asked = Asked::parse(&head, &requests);
+        let asked = ReceivedQuery::parse(&head, &requests);
         requests.push(asked.clone());
         asked
     };
@@ -201,15 +203,15 @@ async fn answer(socket: &mut TcpStream, reply: Reply) -> std::io::Result<()> {
         };
         match step {
             // An empty chunk would end the body.
-            Some(Step::Bytes(bytes)) if bytes.is_empty() => {}
-            Some(Step::Bytes(bytes)) if is_chunked => {
+            Some(BodyStep::Bytes(bytes)) if bytes.is_empty() => {}
+            Some(BodyStep::Bytes(bytes)) if is_chunked => {
                 to.write_all(format!("{:x}\r\n", bytes.len()).as_bytes()).await?;
                 to.write_all(&bytes).await?;
                 to.write_all(b"\r\n").await?;
             }
-            Some(Step::Bytes(bytes)) => to.write_all(&bytes).await?,
+            Some(BodyStep::Bytes(bytes)) => to.write_all(&bytes).await?,
             None if is_chunked => return to.write_all(b"0\r\n\r\n").await,
-            Some(Step::Cut) | None => return Ok(()),
+            Some(BodyStep::Cut) | None => return Ok(()),
         }
     }
 }

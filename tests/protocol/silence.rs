@@ -3,13 +3,13 @@
 use crate::{
     engine::{informer, quick, run},
     reply::{Reply, bookmark, event, list, object, quiet},
-    server::{Asked, Kind},
+    server::{Kind, ReceivedQuery},
 };
 use kubewarm_api::model::InformerSpec;
 use kubewarm_cache::informer::UpstreamWatchEnd;
 use std::time::Duration;
 
-fn one(asked: &Asked) -> Reply {
+fn one(asked: &ReceivedQuery) -> Reply {
     match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
         _ => quiet(asked),
@@ -19,7 +19,7 @@ fn one(asked: &Asked) -> Reply {
 /// Pods that are stale after one second.
 fn short_staleness() -> InformerSpec {
     let mut pods = informer("pods");
-    pods.tuning.max_staleness = Duration::from_secs(1);
+    pods.settings.max_staleness = Duration::from_secs(1);
     pods
 }
 

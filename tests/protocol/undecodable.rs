@@ -3,7 +3,7 @@
 use crate::{
     engine::{informer, quick, run},
     reply::{Reply, bookmark, event, list, object, quiet},
-    server::{Asked, Kind},
+    server::{Kind, ReceivedQuery},
 };
 use kubewarm_api::model::ListStrategy;
 use kubewarm_cache::informer::{DecodeStage, InformerReport, RelistReason};
@@ -17,7 +17,7 @@ fn named(report: &InformerReport) -> Vec<&str> {
     report.undecodable.iter().map(|what| &*what.object).collect()
 }
 
-fn two(asked: &Asked) -> Reply {
+fn two(asked: &ReceivedQuery) -> Reply {
     match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 5)])),
         _ => quiet(asked),
@@ -27,8 +27,8 @@ fn two(asked: &Asked) -> Reply {
 #[tokio::test]
 async fn an_undecodable_object_is_named_and_the_others_are_stored() {
     let (mut whole, mut streamed) = (informer("pods"), informer("services"));
-    whole.tuning.lists.strategy = ListStrategy::List;
-    streamed.tuning.lists.strategy = ListStrategy::WatchList;
+    whole.settings.lists.strategy = ListStrategy::List;
+    streamed.settings.lists.strategy = ListStrategy::WatchList;
     let (_server, engine) = run(quick(), &[&whole, &streamed], |asked| match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3), bad("b", 4), object("c", 3, 5)])),
         Kind::Stream => {

@@ -3,7 +3,7 @@
 use crate::{
     engine::{ByName, Engine, informer, quick, run},
     reply::{Feed, Reply, event, list, object, quiet},
-    server::{Kind, Server},
+    server::{Kind, ScriptedServer},
 };
 use kubewarm::access::{
     AccessChecker, AccessReports, CheckSettings, CheckerDependencies, PermissionState,
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// An informer whose identity the API server throttles. Only the first list, the first watch and, once
 /// `released`, the second access check succeed. The list contains `a@3`, and the watch has sent `b@8`.
 struct UnverifiedFixture {
-    server: Server,
+    server: ScriptedServer,
     engine: Engine,
     access: AccessReports,
     pods: InformerSpec,

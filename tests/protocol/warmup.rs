@@ -3,7 +3,7 @@
 use crate::{
     engine::{Engine, informer, informer_in, quick, run},
     reply::{Reply, end_bookmark, event, list, object, quiet},
-    server::{Kind, Server},
+    server::{Kind, ScriptedServer},
 };
 use kubewarm_api::model::{
     Delta, DeltaOutcome, DeltaSink, FaultReason, ListStrategy, MetricOutcome, NamespaceCheck,
@@ -27,7 +27,7 @@ fn failed_lists(engine: &Engine) -> u64 {
 
 #[tokio::test]
 async fn concurrent_lists_are_limited_and_high_priorities_come_first() {
-    let server = Server::start(|asked| match asked.kind {
+    let server = ScriptedServer::start(|asked| match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3)])).after(Duration::from_millis(20)),
         _ => quiet(asked),
     })
@@ -40,7 +40,7 @@ async fn concurrent_lists_are_limited_and_high_priorities_come_first() {
     let mut engine = Engine::with(&server, quick(), bounds);
     let mut informers: Vec<_> = (0..60).map(|n| informer_in("pods", &format!("ns{n}"))).collect();
     for urgent in &mut informers[40..] {
-        urgent.tuning.member_of.priority = 900;
+        urgent.settings.list_slot_owner.priority = 900;
     }
     for informer in &informers {
         engine.start(informer);
@@ -60,7 +60,7 @@ async fn concurrent_lists_are_limited_and_high_priorities_come_first() {
 #[tokio::test]
 async fn a_list_that_trickles_delays_no_other_and_is_aborted() {
     let (mut slow, other) = (informer("pods"), informer("services"));
-    slow.tuning.lists.strategy = ListStrategy::PagedList;
+    slow.settings.lists.strategy = ListStrategy::PagedList;
     let timing = InformerTiming { list_window: Duration::from_millis(600), ..quick() };
     let (_server, engine) = run(timing, &[&slow, &other], |asked| match (asked.kind, asked.nth) {
         (Kind::First, 0) => {
@@ -104,8 +104,8 @@ async fn after_a_streaming_list_without_an_end_lists_use_pages() {
     for refused in [false, true] {
         let (mut one, mut two) = (informer_in("pods", "one"), informer_in("pods", "two"));
         for informer in [&mut one, &mut two] {
-            informer.tuning.lists.strategy = ListStrategy::WatchList;
-            informer.tuning.lists.watch_list_timeout = Duration::from_millis(300);
+            informer.settings.lists.strategy = ListStrategy::WatchList;
+            informer.settings.lists.watch_list_timeout = Duration::from_millis(300);
         }
         let (server, mut engine) = run(quick(), &[&one], move |asked| match asked.kind {
             Kind::Stream if refused => Reply::refused(422, "Invalid"),
@@ -139,7 +139,7 @@ impl DeltaSink for Trap {
 
 #[tokio::test]
 async fn a_task_that_panics_is_reported_and_restarted() {
-    let server = Server::start(|asked| match asked.kind {
+    let server = ScriptedServer::start(|asked| match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
         _ => quiet(asked),
     })
@@ -170,7 +170,7 @@ async fn informers_of_one_namespace_share_one_namespace_lookup() {
     let timing = InformerTiming { namespace_check: pause, ..quick() };
     let mut informers: Vec<_> = (0..20).map(|n| informer(&format!("kind{n}"))).collect();
     for informer in &mut informers {
-        informer.tuning.namespace_check = NamespaceCheck::Ask;
+        informer.settings.namespace_check = NamespaceCheck::Ask;
     }
     let (server, engine) = run(timing, &informers.iter().collect::<Vec<_>>(), quiet).await;
     for informer in &informers {

@@ -3,7 +3,7 @@
 use crate::{
     engine::{informer, informer_in, quick, run},
     reply::{Feed, Reply, bookmark, event, list, object, quiet, status},
-    server::{Asked, Kind},
+    server::{Kind, ReceivedQuery},
 };
 use kubewarm_api::model::FaultReason;
 use kubewarm_cache::informer::{InformerTiming, RelistReason, UpstreamWatchEnd};
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 
 /// `a@3` and `b@5`, at version 7, in response to a list.
-fn two(asked: &Asked) -> Reply {
+fn two(asked: &ReceivedQuery) -> Reply {
     match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 5)])),
         _ => quiet(asked),
@@ -43,7 +43,7 @@ async fn gone_as_a_status_and_as_an_event_each_cost_one_relist() {
         (2, 1, 1)
     );
     assert_eq!((engine.relists(), server.count(Kind::List)), (2, 3));
-    let is_consistent = |list: &Asked| list.query("resourceVersion").is_empty();
+    let is_consistent = |list: &ReceivedQuery| list.query("resourceVersion").is_empty();
     assert!(server.of(Kind::List).iter().all(is_consistent));
     assert_eq!(server.of(Kind::Watch)[2].query("resourceVersion"), "30");
 }
@@ -198,7 +198,7 @@ async fn watches_that_deliver_changes_and_end_early_are_reopened_at_once() {
 async fn a_custom_resource_watch_that_ends_early_causes_a_relist() {
     let (widgets, deployments) = (informer("widgets.example.com"), informer("deployments.apps"));
     let timing = InformerTiming { immediate_end: Duration::ZERO, ..quick() };
-    let script = |asked: &Asked| match (asked.kind, asked.nth) {
+    let script = |asked: &ReceivedQuery| match (asked.kind, asked.nth) {
         (Kind::List, 1..) => {
             let other = object("a", 1, 3).replace(r#""data":{}"#, "").replace(r#"{"at"#, r#"{"to"#);
             Reply::json(list(7, &[other, object("b", 2, 5)]))

@@ -40,14 +40,14 @@ fn profiles(text: &str) -> Vec<CacheProfile> {
 }
 
 /// A case of `tests/data/invalid`: the API server's message, kubewarm's message and the YAML.
-struct Case {
+struct InvalidExample {
     file: String,
     server: String,
     offline: String,
     text: String,
 }
 
-fn cases() -> Vec<Case> {
+fn cases() -> Vec<InvalidExample> {
     let files = fs::read_dir(path("tests/data/invalid")).expect("the folder is there");
     let files = files.map(|entry| entry.expect("the folder can be read").path());
     let yaml = files.filter(|file| file.extension().is_some_and(|name| name == "yaml"));
@@ -57,7 +57,7 @@ fn cases() -> Vec<Case> {
             let line = text.lines().nth(at).and_then(|line| line.strip_prefix(head));
             line.unwrap_or_else(|| panic!("{} lacks {head}", file.display())).to_owned()
         };
-        Case {
+        InvalidExample {
             file: file.display().to_string(),
             server: line(0, "# server: "),
             offline: line(1, "# offline: "),
@@ -69,7 +69,7 @@ fn cases() -> Vec<Case> {
 
 #[test]
 fn every_invalid_profile_is_rejected_with_the_expected_message() {
-    for Case { file, offline, text, .. } in &cases() {
+    for InvalidExample { file, offline, text, .. } in &cases() {
         let profiles = profiles(text);
         let (last, before) = profiles.split_last().expect("a profile");
         for profile in before {

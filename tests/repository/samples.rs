@@ -34,14 +34,14 @@ use tokio::time::Instant;
 const CLIENT: &str = "src/commands/warming.json";
 
 /// The informers of a sample, and the identity that reads.
-struct World {
+struct SampleWorld {
     clock: ClockReading,
     identity: Identity,
     subject: &'static str,
     informers: BTreeMap<InformerKey, InformerView>,
 }
 
-impl World {
+impl SampleWorld {
     /// The sample's time: noon, 100 seconds after the start of the process.
     fn new(identity: Identity, subject: &'static str) -> Self {
         let process_start = Instant::now();
@@ -77,7 +77,7 @@ impl World {
     fn refused(&self, key: &InformerKey, verb: Verb) -> InformerReport {
         let (resource, verb_word) = (key.resource.resource(), verb.as_str());
         let kind = key.resource.group_resource();
-        let namespace = key.extent.namespace().unwrap_or_default();
+        let namespace = key.scope.namespace().unwrap_or_default();
         let message = format!(
             "{kind} is forbidden: User {:?} cannot {verb_word} resource {resource:?} in API group \
              {:?} in the namespace {namespace:?}",
@@ -122,7 +122,7 @@ impl World {
         let of = GroupResource::new(group, resource).expect("a name");
         InformerKey {
             resource: Resource::new(of, "v1").expect("a version"),
-            extent: InformerScope::Namespace(namespace.into()),
+            scope: InformerScope::Namespace(namespace.into()),
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
             projection: Projection::Full(ManagedFieldsPolicy::Drop),
@@ -230,7 +230,7 @@ fn profile(declared: &DeclaredProfile, status: &CacheProfileStatus) -> serde_jso
 fn warming() -> serde_json::Value {
     let account =
         Identity::ServiceAccount { namespace: "shop".into(), name: "cache-reader".into() };
-    let mut world = World::new(account, "system:serviceaccount:shop:cache-reader");
+    let mut world = SampleWorld::new(account, "system:serviceaccount:shop:cache-reader");
     let pods: Vec<_> = (1..=12).map(|n| world.key("", "pods", &format!("team-{n}"))).collect();
     for (at, key) in pods.iter().enumerate() {
         let last_relist = (at == 0).then(|| RelistReport {
@@ -279,7 +279,7 @@ fn warming() -> serde_json::Value {
 /// The profile of docs/quick-start.md, with the permissions for deployments only.
 fn checkout() -> CacheProfile {
     let mut world =
-        World::new(Identity::Operator, "system:serviceaccount:kubewarm-system:kubewarm");
+        SampleWorld::new(Identity::Operator, "system:serviceaccount:kubewarm-system:kubewarm");
     let deployments = world.key("apps", "deployments", "shop");
     let configmaps = world.key("", "configmaps", "shop");
     world.runs(&deployments, world.watching(), &[], (12, 90_000));

@@ -107,7 +107,7 @@ fn known_attacks_on_other_projects_are_covered_by_rules() {
 }
 
 #[test]
-fn each_threat_has_rules_and_each_rule_has_a_threat() {
+fn each_threat_is_explained_and_has_rules_and_each_rule_has_a_threat() {
     let page = fs::read_to_string(root().join("docs/security.md")).expect("it is readable");
     let model = fs::read_to_string(root().join("THREAT_MODEL.md")).expect("it is readable");
     let rules = rules(&page);
@@ -117,7 +117,10 @@ fn each_threat_has_rules_and_each_rule_has_a_threat() {
     let table = threats.split("\n## ").next().unwrap_or_default();
     let mut answered = BTreeSet::new();
     for row in table.lines().filter(|line| line.starts_with("| ")).skip(1) {
-        let controls = row.trim_end_matches(" |").rsplit_once(" | ").expect("it has two columns").1;
+        let columns = row.trim_start_matches("| ").trim_end_matches(" |").split_once(" | ");
+        let (promise, controls) = columns.expect("it has two columns");
+        let words = promise.split_whitespace().count();
+        assert!((8..=25).contains(&words), "{words} words: {promise}");
         for control in controls.split(", ") {
             assert!(known.contains(control), "{control:?} is no rule: {row}");
             answered.insert(control);

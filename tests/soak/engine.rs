@@ -27,14 +27,14 @@ use crate::writers::KINDS;
 const EQUAL: Duration = Duration::from_mins(2);
 
 /// An engine that follows the profiles of a cluster and writes nothing.
-pub(crate) struct Engine {
+pub(crate) struct SoakEngine {
     catalog: StoreCatalog,
     reports: InformerReports,
     tasks: JoinSet<()>,
     stop: CancellationToken,
 }
 
-impl Engine {
+impl SoakEngine {
     /// Starts the engine.
     pub(crate) fn start(connection: &ApiServerConnection) -> Result<Self, Failure> {
         let (catalog, stop) = (StoreCatalog::new(), CancellationToken::new());
@@ -120,7 +120,7 @@ impl Engine {
 
 /// The path of an informer's list.
 fn path(key: &InformerKey) -> String {
-    let of = key.extent.namespace().map(|name| format!("/namespaces/{name}")).unwrap_or_default();
+    let of = key.scope.namespace().map(|name| format!("/namespaces/{name}")).unwrap_or_default();
     let labels: String =
         form_urlencoded::byte_serialize(key.labels.to_string().as_bytes()).collect();
     let resource = &key.resource;

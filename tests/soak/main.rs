@@ -39,7 +39,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::contents::look;
-use crate::engine::Engine;
+use crate::engine::SoakEngine;
 use crate::scene::{Figures, NAMESPACES, SoakFixture};
 use crate::world::{Failure, Outcome};
 use crate::writers::write;
@@ -75,7 +75,7 @@ async fn soak() -> Outcome {
     let scene = SoakFixture::set()?;
     let connection = ApiServerConnection::load(&ConnectionOptions::of_file(scene.kubeconfig()))?;
     let client = connection.client();
-    let engine = Engine::start(&connection)?;
+    let engine = SoakEngine::start(&connection)?;
     engine.compare(&client, SoakFixture::expected_informers(None)).await?;
 
     let stop = CancellationToken::new();
@@ -96,7 +96,7 @@ async fn soak() -> Outcome {
 /// Runs one round per minute. Returns the operator's resource use at the end of each round.
 async fn rounds(
     scene: &SoakFixture,
-    engine: &Engine,
+    engine: &SoakEngine,
     client: &Client,
     minutes: u32,
 ) -> Result<Vec<Figures>, Failure> {

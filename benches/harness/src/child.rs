@@ -15,14 +15,14 @@ const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A process whose cache has synced. Dropping it kills the process.
 #[derive(Debug)]
-pub struct Asked {
+pub struct CacheProcess {
     name: String,
     child: Child,
     commands: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
 }
 
-impl Asked {
+impl CacheProcess {
     /// Starts `command` and waits until its cache has synced.
     ///
     /// # Errors

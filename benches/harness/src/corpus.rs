@@ -30,7 +30,7 @@ pub struct Corpus {
 
 /// One pod before its creation.
 #[derive(Clone, Debug)]
-pub struct Pod {
+pub struct NewPod {
     /// `metadata.namespace`.
     pub namespace: String,
     /// `metadata.name`.
@@ -70,7 +70,7 @@ impl Corpus {
 
     /// Pod `index`.
     #[must_use]
-    pub fn pod(self, index: u32) -> Pod {
+    pub fn pod(self, index: u32) -> NewPod {
         let (namespace, name) = self.name(index);
         let mut rng = Rng::with_seed(u64::from(index) ^ 0x5eed_0000_0000);
         let app = self.app_of(index);
@@ -125,7 +125,7 @@ impl Corpus {
             annotations["prometheus.io/port"] = "8080".into();
         }
         let status = (self.shape == Shape::Status).then(|| running(index, &mut rng));
-        Pod { namespace, name, object, status }
+        NewPod { namespace, name, object, status }
     }
 
     /// Of 50,000 pods, each 250 in a row belong to one application.

@@ -18,7 +18,7 @@ pub enum Source {
 
 /// The target of a figure, in the figure's unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Target {
+pub enum FigureTarget {
     /// The figure must be at most this.
     AtMost(f64),
     /// The figure must be at least this.
@@ -33,9 +33,9 @@ pub struct Figure {
     /// The text of the first column.
     pub name: &'static str,
     /// The target for plain pods.
-    pub target: Target,
+    pub target: FigureTarget,
     /// The target for pods with status, if it differs.
-    pub target_with_status: Option<Target>,
+    pub target_with_status: Option<FigureTarget>,
     /// The unit behind the number; empty for ratios.
     pub unit: &'static str,
     /// The computation from samples.
@@ -44,7 +44,7 @@ pub struct Figure {
     pub command: &'static str,
 }
 
-use Target::{AtLeast, AtMost};
+use FigureTarget::{AtLeast, AtMost};
 
 const DRAINS: [&str; 3] = ["drain.whole.seconds", "drain.streaming.seconds", "drain.paged.seconds"];
 
@@ -182,7 +182,7 @@ pub const FIGURES: [Figure; 48] = [
     ),
     read(
         "the same: part of decisions that were cached",
-        Target::None,
+        FigureTarget::None,
         " %",
         Source::Median("reads.get.cached_share", 100.0),
     ),
@@ -218,7 +218,7 @@ pub const FIGURES: [Figure; 48] = [
     ),
     read(
         "the same ÷ API server",
-        Target::None,
+        FigureTarget::None,
         "",
         Source::Ratio("reads.cpu_seconds_per_gb", "reads.api.cpu_seconds_per_gb"),
     ),
@@ -236,61 +236,61 @@ pub const FIGURES: [Figure; 48] = [
     ),
     read(
         "GET one of 1,000 pods, with managedFields: requests a second ÷ API server",
-        Target::None,
+        FigureTarget::None,
         "",
         Source::Ratio("reads.keep.get.per_second", "reads.keep.api.get.per_second"),
     ),
     read(
         "the same, with managedFields: p99 ÷ API server",
-        Target::None,
+        FigureTarget::None,
         "",
         Source::Ratio("reads.keep.get.p99_seconds", "reads.keep.api.get.p99_seconds"),
     ),
     read(
         "LIST 250 of 50,000 by label, with managedFields: requests a second ÷ API server",
-        Target::None,
+        FigureTarget::None,
         "",
         Source::Ratio("reads.keep.by_label.per_second", "reads.keep.api.by_label.per_second"),
     ),
     read(
         "LIST one namespace of 2,500, with managedFields: requests a second ÷ API server",
-        Target::None,
+        FigureTarget::None,
         "",
         Source::Ratio("reads.keep.namespace.per_second", "reads.keep.api.namespace.per_second"),
     ),
     read(
         "LIST everything, with managedFields ÷ API server",
-        Target::None,
+        FigureTarget::None,
         "",
         Source::Ratio("reads.keep.everything.seconds", "reads.keep.api.everything.seconds"),
     ),
     read(
         "streaming list of everything, with managedFields ÷ API server",
-        Target::None,
+        FigureTarget::None,
         "",
         Source::Ratio("reads.keep.streaming.seconds", "reads.keep.api.streaming.seconds"),
     ),
     read(
         "processor time for a GB of lists, with managedFields",
-        Target::None,
+        FigureTarget::None,
         " s",
         Source::Median("reads.keep.cpu_seconds_per_gb", 1.0),
     ),
     read(
         "the same, with managedFields ÷ API server",
-        Target::None,
+        FigureTarget::None,
         "",
         Source::Ratio("reads.keep.cpu_seconds_per_gb", "reads.keep.api.cpu_seconds_per_gb"),
     ),
     read(
         "more memory while 8 clients list everything, with managedFields",
-        Target::None,
+        FigureTarget::None,
         " MiB",
         Source::Median("reads.keep.crowd.more_mib", 1.0),
     ),
     read(
         "client-go's dynamic informer, with managedFields, time to synced ÷ API server",
-        Target::None,
+        FigureTarget::None,
         "",
         Source::Ratio("reads.keep.informer.seconds", "reads.keep.api.informer.seconds"),
     ),
@@ -302,13 +302,13 @@ pub const FIGURES: [Figure; 48] = [
     ),
     watchers(
         "the same: p50 ÷ API server",
-        Target::None,
+        FigureTarget::None,
         "",
         Source::Ratio("watchers.lag.p50_seconds", "watchers.api.lag.p50_seconds"),
     ),
     watchers(
         "the same: p99 ÷ API server",
-        Target::None,
+        FigureTarget::None,
         "",
         Source::Ratio("watchers.lag.p99_seconds", "watchers.api.lag.p99_seconds"),
     ),
@@ -379,13 +379,18 @@ const fn ratio(
     Figure { name, target: AtMost(target), target_with_status: None, unit: "", source, command }
 }
 
-const fn read(name: &'static str, target: Target, unit: &'static str, source: Source) -> Figure {
+const fn read(
+    name: &'static str,
+    target: FigureTarget,
+    unit: &'static str,
+    source: Source,
+) -> Figure {
     Figure { name, target, target_with_status: None, unit, source, command: "reads" }
 }
 
 const fn watchers(
     name: &'static str,
-    target: Target,
+    target: FigureTarget,
     unit: &'static str,
     source: Source,
 ) -> Figure {

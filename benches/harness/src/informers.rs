@@ -4,7 +4,7 @@ use crate::{
     call,
     cluster::Cluster,
     exposition, load,
-    operator::{self, Operator},
+    operator::{self, OperatorProcess},
     programs::Programs,
     samples::Samples,
 };
@@ -52,13 +52,13 @@ pub async fn measure_start(
     programs: &Programs,
     samples: &mut Samples,
 ) -> Result<()> {
-    let mut empty = Operator::start(programs, cluster.kubeconfig(), "start")?;
+    let mut empty = OperatorProcess::start(programs, cluster.kubeconfig(), "start")?;
     samples.push("start.seconds", empty.ready().await?.as_secs_f64());
     empty.end().await?;
 
     let client = cluster.client();
     operator::declare(client, "few", &targets(&[full(0)])).await?;
-    let mut operator = Operator::start(programs, cluster.kubeconfig(), "start")?;
+    let mut operator = OperatorProcess::start(programs, cluster.kubeconfig(), "start")?;
     operator.ready().await?;
     sleep(SETTLE).await;
     samples.push("start.rss_mib", operator.usage()?.rss_kib / 1024.0);
@@ -108,7 +108,7 @@ pub async fn measure_full(
     let client = cluster.client();
     operator::declare(client, "full", &targets(&(0..FULL).map(full).collect::<Vec<_>>())).await?;
     let before = requests(client).await?;
-    let mut operator = Operator::start(programs, cluster.kubeconfig(), "informers")?;
+    let mut operator = OperatorProcess::start(programs, cluster.kubeconfig(), "informers")?;
     let took = operator.ready().await?;
     let after = requests(client).await?;
     samples.push("informers.seconds", took.as_secs_f64());
@@ -128,7 +128,7 @@ pub async fn measure_idle(
     programs: &Programs,
     samples: &mut Samples,
 ) -> Result<()> {
-    let mut empty = Operator::start(programs, cluster.kubeconfig(), "informers")?;
+    let mut empty = OperatorProcess::start(programs, cluster.kubeconfig(), "informers")?;
     empty.ready().await?;
     sleep(SETTLE).await;
     let base = empty.usage()?;
@@ -140,7 +140,7 @@ pub async fn measure_idle(
         let namespaces: Vec<_> = (*first..first + NAMESPACES_A_PROFILE).map(idle).collect();
         operator::declare(client, &format!("idle-{first}"), &targets(&namespaces)).await?;
     }
-    let mut operator = Operator::start(programs, cluster.kubeconfig(), "informers")?;
+    let mut operator = OperatorProcess::start(programs, cluster.kubeconfig(), "informers")?;
     samples.push("idle.seconds_to_ready", operator.ready().await?.as_secs_f64());
     sleep(SETTLE).await;
     let before = operator.usage()?;

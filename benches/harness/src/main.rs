@@ -21,7 +21,7 @@ use tracing_subscriber::EnvFilter;
 
 /// Measures kubewarm, its peers and the lower bound of the API server.
 #[derive(Debug, Parser)]
-struct Cli {
+struct BenchCli {
     #[command(subcommand)]
     command: Command,
 }
@@ -150,7 +150,7 @@ async fn main() -> Result<()> {
     let filter = EnvFilter::new("kubewarm_bench=info,kubewarm_cache::informer=info,kubewarm=warn");
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let programs = Programs::next_to_this_one()?;
-    match Cli::parse().command {
+    match BenchCli::parse().command {
         Command::All { pods, rounds, out } => {
             all::run(&Plan { pods, rounds, out }, &programs).await
         }

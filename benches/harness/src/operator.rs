@@ -91,20 +91,20 @@ pub async fn withdraw(client: &Client, name: &str) -> Result<()> {
 }
 
 /// The process of the operator. Dropping it kills the process.
-pub struct Operator {
+pub struct OperatorProcess {
     child: Child,
     pid: u32,
     admin: Client,
     started: Instant,
 }
 
-impl fmt::Debug for Operator {
+impl fmt::Debug for OperatorProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Operator").field("pid", &self.pid).finish_non_exhaustive()
+        f.debug_struct("OperatorProcess").field("pid", &self.pid).finish_non_exhaustive()
     }
 }
 
-impl Operator {
+impl OperatorProcess {
     /// Starts the operator. Its log is `<name>.log` in the folder of logs.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use crate::{
     corpus::{APP_LABEL, APPS, Corpus, NAMESPACES, app, namespace},
     fire::{Fired, Gun, Load},
     load,
-    operator::{self, Operator},
+    operator::{self, OperatorProcess},
     programs::Programs,
     samples::Samples,
     subject::Synced,
@@ -134,7 +134,7 @@ impl<'a> Reading<'a> {
             ManagedFields::Dropped => "reads",
             ManagedFields::Kept => "reads.keep",
         };
-        let served = Served::start(self, managed).await?;
+        let served = MeasuredServer::start(self, managed).await?;
         for _ in 0..rounds {
             self.round(&served, prefix, samples).await?;
         }
@@ -148,7 +148,12 @@ impl<'a> Reading<'a> {
         Ok(version.context("a list without a version")?.to_owned())
     }
 
-    async fn round(&self, served: &Served, prefix: &str, samples: &mut Samples) -> Result<()> {
+    async fn round(
+        &self,
+        served: &MeasuredServer,
+        prefix: &str,
+        samples: &mut Samples,
+    ) -> Result<()> {
         for (way, connections, paths) in ways(self.corpus) {
             let load = Load { paths: paths.into(), connections, lasts: LASTS };
             let api = self.api.fire(load.clone()).await.context("at the API server")?;
@@ -167,7 +172,12 @@ impl<'a> Reading<'a> {
     }
 
     /// Measures a complete list and a streaming list.
-    async fn whole(&self, served: &Served, prefix: &str, samples: &mut Samples) -> Result<()> {
+    async fn whole(
+        &self,
+        served: &MeasuredServer,
+        prefix: &str,
+        samples: &mut Samples,
+    ) -> Result<()> {
         let before = self.cluster.apiserver_usage()?;
         let api = self.api.once(EVERYTHING).await?;
         let cpu = self.cluster.apiserver_usage()?.cpu_seconds - before.cpu_seconds;
@@ -196,7 +206,12 @@ impl<'a> Reading<'a> {
     }
 
     /// Measures the memory while several clients list all pods.
-    async fn crowd(&self, served: &Served, prefix: &str, samples: &mut Samples) -> Result<()> {
+    async fn crowd(
+        &self,
+        served: &MeasuredServer,
+        prefix: &str,
+        samples: &mut Samples,
+    ) -> Result<()> {
         sleep(SETTLE).await;
         let before = served.operator.usage()?;
         served.operator.reset_peak()?;
@@ -210,7 +225,12 @@ impl<'a> Reading<'a> {
     }
 
     /// Measures an unmodified informer of client-go at either server.
-    async fn informer(&self, served: &Served, prefix: &str, samples: &mut Samples) -> Result<()> {
+    async fn informer(
+        &self,
+        served: &MeasuredServer,
+        prefix: &str,
+        samples: &mut Samples,
+    ) -> Result<()> {
         let (address, authority) = self.cluster.apiserver()?;
         let at = [
             ("api.informer", address, authority.as_path()),
@@ -224,7 +244,8 @@ impl<'a> Reading<'a> {
             )?;
             let mut command = Command::new(&self.programs.go);
             command.arg("dynamic").arg(&kubeconfig);
-            let (peer, synced): (_, Synced) = child::Asked::start(name, &mut command).await?;
+            let (peer, synced): (_, Synced) =
+                child::CacheProcess::start(name, &mut command).await?;
             let expected = u64::from(self.corpus.count);
             ensure!(synced.objects == expected, "{name} holds {} objects", synced.objects);
             samples.push(&format!("{prefix}.{name}.seconds"), synced.seconds);
@@ -254,8 +275,8 @@ fn kubeconfig_of(address: SocketAddr, authority: &Path, token: &str) -> Value {
 }
 
 /// An operator with all pods in its store, and its read address.
-pub(crate) struct Served {
-    pub(crate) operator: Operator,
+pub(crate) struct MeasuredServer {
+    pub(crate) operator: OperatorProcess,
     address: SocketAddr,
     authority: PathBuf,
     pub(crate) gun: Gun,
@@ -274,7 +295,7 @@ impl Decisions {
     }
 }
 
-impl Served {
+impl MeasuredServer {
     pub(crate) async fn start(reading: &Reading<'_>, managed: ManagedFields) -> Result<Self> {
         let programs = reading.programs;
         let pair = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
@@ -309,7 +330,7 @@ impl Served {
             "100",
         ];
         let kubeconfig = reading.cluster.kubeconfig();
-        let mut operator = Operator::start_with(programs, kubeconfig, "reads", &more)?;
+        let mut operator = OperatorProcess::start_with(programs, kubeconfig, "reads", &more)?;
         operator.ready().await?;
         sleep(SETTLE).await;
         let gun = Gun::new(address, &authority, &reading.token)?;

@@ -1,7 +1,7 @@
 //! Writes the table of figures and all medians as Markdown.
 
 use crate::{
-    figures::{FIGURES, Figure, Target},
+    figures::{FIGURES, Figure, FigureTarget},
     quantile::median,
     samples::Samples,
 };
@@ -182,10 +182,10 @@ impl fmt::Display for Origin {
 }
 
 fn target_text(figure: &Figure) -> String {
-    let text = |target: Target| match target {
-        Target::AtMost(most) => format!("≤ {most}{}", figure.unit),
-        Target::AtLeast(least) => format!("≥ {least}{}", figure.unit),
-        Target::None => "–".to_owned(),
+    let text = |target: FigureTarget| match target {
+        FigureTarget::AtMost(most) => format!("≤ {most}{}", figure.unit),
+        FigureTarget::AtLeast(least) => format!("≥ {least}{}", figure.unit),
+        FigureTarget::None => "–".to_owned(),
     };
     match figure.target_with_status {
         Some(status) => format!("{}; with status {}", text(figure.target), text(status)),
@@ -193,14 +193,14 @@ fn target_text(figure: &Figure) -> String {
     }
 }
 
-fn informer(figure: &Figure, target: Target, samples: &Samples) -> String {
+fn informer(figure: &Figure, target: FigureTarget, samples: &Samples) -> String {
     let Some(seen) = figure.seen(samples) else { return "–".to_owned() };
     let text = format!("{}{}", number(seen), figure.unit);
     // The comparison uses the rounded value, as printed.
     let is_met = match target {
-        Target::AtMost(most) => rounded(seen) <= most,
-        Target::AtLeast(least) => rounded(seen) >= least,
-        Target::None => return text,
+        FigureTarget::AtMost(most) => rounded(seen) <= most,
+        FigureTarget::AtLeast(least) => rounded(seen) >= least,
+        FigureTarget::None => return text,
     };
     if is_met { format!("{text} ✓") } else { format!("**{text} ✗**") }
 }

@@ -1,17 +1,17 @@
 //! One round: measures each cache once, one after another, on the same pods.
 
 use crate::{
-    child::{self, Asked},
+    child::{self, CacheProcess},
     cluster::Cluster,
     corpus::{APP_LABEL, APPS, Corpus, app},
     drain::Drained,
     lag::Lag,
     load,
-    operator::{self, Operator},
+    operator::{self, OperatorProcess},
     programs::Programs,
     samples::Samples,
     subject::{Listed, Synced},
-    write::Written,
+    write::WriteResult,
 };
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -114,7 +114,7 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    async fn warm(&self, strategy: &str, samples: &mut Samples) -> Result<Asked> {
+    async fn warm(&self, strategy: &str, samples: &mut Samples) -> Result<CacheProcess> {
         let name = format!("warm.{strategy}");
         let mut subject = self.peer(self.bench(&["warm", strategy]), &name, samples).await?;
         if strategy == "auto" {
@@ -123,8 +123,14 @@ impl Rounds<'_> {
         Ok(subject)
     }
 
-    async fn peer(&self, mut command: Command, name: &str, samples: &mut Samples) -> Result<Asked> {
-        let (mut asked, synced): (Asked, Synced) = Asked::start(name, &mut command).await?;
+    async fn peer(
+        &self,
+        mut command: Command,
+        name: &str,
+        samples: &mut Samples,
+    ) -> Result<CacheProcess> {
+        let (mut asked, synced): (CacheProcess, Synced) =
+            CacheProcess::start(name, &mut command).await?;
         let expected = u64::from(self.corpus.count);
         ensure!(synced.objects == expected, "{name} holds {} objects", synced.objects);
         samples.push(&format!("{name}.seconds"), synced.seconds);
@@ -137,7 +143,12 @@ impl Rounds<'_> {
         Ok(asked)
     }
 
-    async fn list(&self, subject: &mut Asked, name: &str, samples: &mut Samples) -> Result<()> {
+    async fn list(
+        &self,
+        subject: &mut CacheProcess,
+        name: &str,
+        samples: &mut Samples,
+    ) -> Result<()> {
         let apps: Vec<_> = (0..APPS).step_by(2).map(app).collect();
         let listed: Listed = subject.ask(&format!("list {APP_LABEL} {}", apps.join(","))).await?;
         let expected = u64::from(self.corpus.count / APPS);
@@ -149,7 +160,11 @@ impl Rounds<'_> {
 
     /// Measures the lag of all followers. An overloaded API server can end the watch of any slow client,
     /// and then the results of all followers are invalid. Such a pass is counted and repeated.
-    async fn lag(&self, followers: &mut [(&str, Asked)], samples: &mut Samples) -> Result<()> {
+    async fn lag(
+        &self,
+        followers: &mut [(&str, CacheProcess)],
+        samples: &mut Samples,
+    ) -> Result<()> {
         for pass in 0..LAG_PASSES {
             let seen = self.lag_pass(followers, samples).await?;
             if let Some((name, events)) = seen.cut_short {
@@ -168,7 +183,7 @@ impl Rounds<'_> {
 
     async fn lag_pass(
         &self,
-        followers: &mut [(&str, Asked)],
+        followers: &mut [(&str, CacheProcess)],
         samples: &mut Samples,
     ) -> Result<LagPass> {
         for (_, follower) in &mut *followers {
@@ -177,7 +192,7 @@ impl Rounds<'_> {
         let (rate, seconds) = (RATE.to_string(), LAG_SECONDS.to_string());
         let mut writer = self.bench(&["write", "--rate", &rate, "--seconds", &seconds]);
         writer.args(corpus_arguments(self.corpus));
-        let written: Written = child::once("write", &mut writer).await?;
+        let written: WriteResult = child::once("write", &mut writer).await?;
         #[expect(clippy::cast_precision_loss, reason = "some 5,000")]
         samples.push("lag.updates_per_second", written.updates as f64 / written.seconds);
         // On a busy machine events arrive seconds late. This wait is not measured.
@@ -226,7 +241,8 @@ impl Rounds<'_> {
         });
         operator::declare(client, "pods", &[target]).await?;
         self.forecast(samples).await?;
-        let mut operator = Operator::start(self.programs, self.cluster.kubeconfig(), "operator")?;
+        let mut operator =
+            OperatorProcess::start(self.programs, self.cluster.kubeconfig(), "operator")?;
         samples.push("operator.seconds", operator.ready().await?.as_secs_f64());
         samples.push("operator.cpu_seconds", operator.usage()?.cpu_seconds);
         sleep(SETTLE).await;
@@ -244,7 +260,7 @@ impl Rounds<'_> {
     }
 
     /// Forces a relist with 410 and returns the peak memory during the relist, in KiB.
-    async fn relist(&self, operator: &Operator) -> Result<f64> {
+    async fn relist(&self, operator: &OperatorProcess) -> Result<f64> {
         operator.reset_peak()?;
         operator.freeze()?;
         // These writes happen while the operator is frozen, so the version of its watch is too old

@@ -58,7 +58,7 @@ pub struct Listed {
 }
 
 /// A synced cache of all pods.
-pub trait Subject {
+pub trait SyncedCache {
     /// The number of objects.
     fn objects(&self) -> u64;
 
@@ -79,7 +79,7 @@ pub trait Subject {
 /// # Errors
 ///
 /// Unknown commands, failed reads, and a closed standard output.
-pub async fn serve(subject: &impl Subject, took: Duration) -> Result<()> {
+pub async fn serve(subject: &impl SyncedCache, took: Duration) -> Result<()> {
     let at_sync = Usage::of_this_process()?;
     tokio::time::sleep(SETTLE).await;
     let synced = Synced {
@@ -124,7 +124,7 @@ fn memory() -> Result<Memory> {
     Ok(Memory { rss_kb: usage.rss_kib, peak_kb: usage.peak_kib })
 }
 
-fn time_lists(subject: &impl Subject, key: &str, values: &str) -> Result<Listed> {
+fn time_lists(subject: &impl SyncedCache, key: &str, values: &str) -> Result<Listed> {
     let mut took = Vec::new();
     let mut objects = 0;
     for value in values.split(',') {

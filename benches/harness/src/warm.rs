@@ -3,7 +3,7 @@
 use crate::{
     drain::Strategy,
     lag::LagRecorder,
-    subject::{self, Subject},
+    subject::{self, SyncedCache},
 };
 use anyhow::{Context, Result};
 use kubewarm_api::model::{
@@ -36,7 +36,7 @@ pub async fn serve(kubeconfig: &Path, strategy: Strategy) -> Result<()> {
     let clients = Arc::new(connection.new_account_clients(NamespaceBuckets::default()));
     let spec = pods(strategy)?;
     let (catalog, lag) = (StoreCatalog::new(), Arc::new(LagRecorder::default()));
-    let warm = Warm { catalog: catalog.clone(), lag: Arc::clone(&lag), key: spec.key.clone() };
+    let warm = WarmStore { catalog: catalog.clone(), lag: Arc::clone(&lag), key: spec.key.clone() };
 
     let started = Instant::now();
     let bounds =
@@ -60,19 +60,19 @@ pub async fn serve(kubeconfig: &Path, strategy: Strategy) -> Result<()> {
     Ok(())
 }
 
-struct Warm {
+struct WarmStore {
     catalog: StoreCatalog,
     lag: Arc<LagRecorder>,
     key: InformerKey,
 }
 
-impl Warm {
+impl WarmStore {
     fn reader(&self) -> Result<StoreReader> {
         self.catalog.reader(&self.key).context("the informer has no table")
     }
 }
 
-impl Subject for Warm {
+impl SyncedCache for WarmStore {
     fn objects(&self) -> u64 {
         self.reader().map_or(0, |reader| reader.usage().objects)
     }
@@ -133,7 +133,7 @@ fn pods(strategy: Strategy) -> Result<InformerSpec> {
         Strategy::Auto => ListStrategy::Auto,
     };
     let mut spec = InformerSpec::new(key, profile);
-    spec.tuning.lists.strategy = strategy;
-    spec.tuning.lists.watch_list_timeout = Duration::from_mins(1);
+    spec.settings.lists.strategy = strategy;
+    spec.settings.lists.watch_list_timeout = Duration::from_mins(1);
     Ok(spec)
 }

@@ -3,7 +3,7 @@
 use crate::{
     fire::Gun,
     lag::{Lag, LagRecorder},
-    reads::{ManagedFields, Reading, SETTLE, Served},
+    reads::{ManagedFields, MeasuredServer, Reading, SETTLE},
     samples::Samples,
     write,
 };
@@ -41,16 +41,16 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// About a minute a round.
 pub async fn measure(reading: &Reading<'_>, rounds: u32, samples: &mut Samples) -> Result<()> {
     for _ in 0..rounds {
-        let served = Served::start(reading, ManagedFields::Dropped).await?;
+        let served = MeasuredServer::start(reading, ManagedFields::Dropped).await?;
         let before = served.operator.usage()?;
-        let audience = Audience::gather(reading, &served.gun).await.context("at kubewarm")?;
+        let audience = WatchClients::gather(reading, &served.gun).await.context("at kubewarm")?;
         sleep(SETTLE).await;
         let more = served.operator.usage()?.rss_kib - before.rss_kib;
         samples.push("watchers.kib_per_watch", more / f64::from(WATCHERS));
         push(samples, "watchers", &audience.hear(reading).await.context("at kubewarm")?);
         served.end(reading.cluster).await?;
         let audience =
-            Audience::gather(reading, &reading.api).await.context("at the API server")?;
+            WatchClients::gather(reading, &reading.api).await.context("at the API server")?;
         sleep(SETTLE).await;
         push(samples, "watchers.api", &audience.hear(reading).await.context("at the API server")?);
     }
@@ -63,14 +63,14 @@ fn push(samples: &mut Samples, name: &str, lag: &Lag) {
 }
 
 /// The clients of the watches, on a separate thread.
-struct Audience {
+struct WatchClients {
     lag: Arc<LagRecorder>,
     /// Closes the watches when it is dropped.
     stay: oneshot::Sender<()>,
     listening: JoinHandle<Result<()>>,
 }
 
-impl Audience {
+impl WatchClients {
     /// Opens all watches from the newest version.
     async fn gather(reading: &Reading<'_>, gun: &Gun) -> Result<Self> {
         let since = reading.newest_version().await?;

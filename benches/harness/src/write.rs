@@ -15,12 +15,12 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, task::JoinSet, time};
 
 /// The number of concurrent updates. If the server is too slow, the rate falls and the lag does not grow
-/// without limit. [`Written`] contains the rate.
+/// without limit. [`WriteResult`] contains the rate.
 const IN_FLIGHT: usize = 32;
 
 /// The result of the writer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Written {
+pub struct WriteResult {
     /// The number of confirmed updates.
     pub updates: u64,
     /// The duration.
@@ -32,7 +32,12 @@ pub struct Written {
 /// # Errors
 ///
 /// If more than one update in a hundred fails.
-pub async fn updates(client: &Client, corpus: Corpus, rate: u32, seconds: u32) -> Result<Written> {
+pub async fn updates(
+    client: &Client,
+    corpus: Corpus,
+    rate: u32,
+    seconds: u32,
+) -> Result<WriteResult> {
     let slots = Arc::new(Semaphore::new(IN_FLIGHT));
     let mut tick = time::interval(Duration::from_secs(1) / rate.max(1));
     let mut under_way = JoinSet::new();
@@ -57,7 +62,7 @@ pub async fn updates(client: &Client, corpus: Corpus, rate: u32, seconds: u32) -
     }
     let sent = u64::from(rate) * u64::from(seconds);
     ensure!(confirmed * 100 >= sent * 99, "only {confirmed} of {sent} updates succeeded");
-    Ok(Written { updates: confirmed, seconds: started.elapsed().as_secs_f64() })
+    Ok(WriteResult { updates: confirmed, seconds: started.elapsed().as_secs_f64() })
 }
 
 async fn update(client: &Client, corpus: Corpus, index: u32) -> Result<()> {

@@ -12,16 +12,16 @@ use kube::{
 use kubewarm_bench::{
     call,
     lag::{LagRecorder, WRITTEN_AT},
-    subject::{self, Subject},
+    subject::{self, SyncedCache},
 };
 use std::{path::PathBuf, sync::Arc, time::Instant};
 
-struct Reflector {
+struct PeerReflector {
     store: reflector::Store<DynamicObject>,
     lag: Arc<LagRecorder>,
 }
 
-impl Subject for Reflector {
+impl SyncedCache for PeerReflector {
     fn objects(&self) -> u64 {
         self.store.len() as u64
     }
@@ -65,7 +65,7 @@ async fn main() -> Result<()> {
     let following = tokio::spawn(follow);
     store.wait_until_ready().await?;
     let took = started.elapsed();
-    subject::serve(&Reflector { store, lag }, took).await?;
+    subject::serve(&PeerReflector { store, lag }, took).await?;
     following.abort();
     Ok(())
 }

@@ -55,6 +55,19 @@
 {{- end -}}
 {{- end -}}
 
+{{- $values := .Files.Get "files/flags.yaml" | fromYaml -}}
+{{- range $index, $argument := .Values.extraArgs -}}
+{{- $flag := regexFind "^--[a-z-]+" $argument -}}
+{{- with get $values ($flag | trimPrefix "--" | replace "-" "_" | upper | printf "KUBEWARM_%s") -}}
+{{- fail (printf "extraArgs[%d]: %s would override a value of the chart; set the value %s instead" $index $flag .) -}}
+{{- end -}}
+{{- end -}}
+{{- range $index, $variable := .Values.extraEnv -}}
+{{- with get $values $variable.name -}}
+{{- fail (printf "extraEnv[%d].name: %s would override a value of the chart; set the value %s instead" $index $variable.name .) -}}
+{{- end -}}
+{{- end -}}
+
 {{- range $index, $volume := .Values.extraVolumes -}}
 {{- if has $volume.name (list "api-access" "tls" "client-ca") -}}
 {{- fail (printf "extraVolumes[%d].name: the chart itself uses the name %s; use another name" $index $volume.name) -}}

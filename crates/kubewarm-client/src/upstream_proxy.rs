@@ -74,7 +74,8 @@ impl UpstreamProxy {
         let below = self.server.path().trim_end_matches('/');
         let suffix = path.path_and_query().map_or("/", |path| path.as_str());
         let mut parts = self.server.clone().into_parts();
-        let unreadable = |_| RequestFault::new(FaultReason::Internal, "the path cannot be sent on");
+        let unreadable =
+            |_| RequestFault::new(FaultReason::Internal, "the path cannot be forwarded");
         parts.path_and_query = Some(format!("{below}{suffix}").parse().map_err(unreadable)?);
         Uri::from_parts(parts).map_err(|_| {
             RequestFault::new(FaultReason::Internal, "the server's URL cannot be used")

@@ -213,8 +213,8 @@ impl ReadMetrics {
         self.waits.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// Gives `resource` its own series, up to 200 resources. Call this only for callers with permission to read
-    /// the resource, so that other callers create no series.
+    /// Gives `resource` its own series, up to 200 resources. Call this only for resources with an informer, so
+    /// that callers with a wildcard Role create no series of invented resources.
     pub fn admit(&self, resource: &Resource) {
         if self.resources.read().contains(resource) {
             return;

@@ -69,8 +69,7 @@ mod tests {
             wanted("app", LabelSelectorOperator::In, &["a", "b"]),
             wanted("old", LabelSelectorOperator::DoesNotExist, &[]),
         ]);
-        let fields =
-            FieldSelector::new([FieldRequirement::new("metadata.name", true, "web").unwrap()]);
+        let fields = FieldSelector::new([FieldRequirement::equal("metadata.name", "web").unwrap()]);
         let expected = json!({
             "resourceAttributes": {
                 "verb": "list", "group": "apps", "version": "v1", "resource": "deployments",

@@ -61,10 +61,11 @@ impl MetaVersion {
 /// The format of the discovery documents at `/api` and `/apis`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DiscoveryForm {
-    /// Groups and versions only. A client requests the resources of each version separately.
+    /// The documents contain only groups and versions. A client requests the resources of each
+    /// version separately.
     #[default]
     Legacy,
-    /// All resources in one document: `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
+    /// One document contains all resources: `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
     Aggregated,
 }
 
@@ -216,8 +217,6 @@ impl<'a> MediaRange<'a> {
     }
 }
 
-/// Splits `text` at the first character `at`. The second part is empty if `text` does not contain
-/// `at`.
 fn split(text: &str, at: char) -> (&str, &str) {
     text.split_once(at).unwrap_or((text, ""))
 }

@@ -185,7 +185,6 @@ fn aggregated_resource(described: &ResourceInfo) -> Value {
     with_names(served, described)
 }
 
-/// Adds the short names and the categories of the resource.
 fn with_names(mut document: Value, resource: &ResourceInfo) -> Value {
     let members = [("shortNames", &resource.short_names), ("categories", &resource.categories)];
     for (member, names) in members.into_iter().filter(|(_, names)| !names.is_empty()) {

@@ -15,6 +15,15 @@ pub enum EventType {
     Deleted,
 }
 
+/// The purpose of a bookmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BookmarkKind {
+    /// Marks the end of the initial events, with the annotation `k8s.io/initial-events-end`.
+    InitialEnd,
+    /// Contains only a newer version.
+    Progress,
+}
+
 impl EventType {
     /// Returns the value of `type`, such as `ADDED`.
     #[must_use]
@@ -53,13 +62,12 @@ fn write_line(of: &str, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
 }
 
 /// Returns the object of a bookmark in the format of stored objects. The object contains only a
-/// version. `is_initial_end` adds the annotation `k8s.io/initial-events-end`, which marks the end
-/// of the initial events.
+/// version, and at the end of the initial events an annotation.
 #[must_use]
-pub fn bookmark_object(version: &ResourceVersion, is_initial_end: bool) -> Vec<u8> {
+pub fn bookmark_object(version: &ResourceVersion, kind: BookmarkKind) -> Vec<u8> {
     let mut out = br#"{"metadata":{"resourceVersion":"#.to_vec();
     write_string(&version.to_string(), &mut out);
-    if is_initial_end {
+    if kind == BookmarkKind::InitialEnd {
         out.extend_from_slice(br#","annotations":{"k8s.io/initial-events-end":"true"}"#);
     }
     out.extend_from_slice(b"}}");
@@ -134,14 +142,17 @@ mod tests {
     #[test]
     fn a_bookmark_has_the_kind_of_the_watched_resource() {
         let line = written(|out| {
-            write_bookmark(pod(&bookmark_object(&9.into(), false), ObjectForm::Full), out);
+            write_bookmark(
+                pod(&bookmark_object(&9.into(), BookmarkKind::Progress), ObjectForm::Full),
+                out,
+            );
         });
         assert_eq!(
             line,
             "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":\
              {\"resourceVersion\":\"9\"}}}\n"
         );
-        let end = bookmark_object(&9.into(), true);
+        let end = bookmark_object(&9.into(), BookmarkKind::InitialEnd);
         let line =
             written(|out| write_bookmark(pod(&end, ObjectForm::Metadata(MetaVersion::V1)), out));
         assert!(line.contains(r#""kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1""#));

@@ -17,7 +17,7 @@ const MOST_BYTES: usize = 1 << 10;
 ///
 /// 400 with the API server's message. For a field name that no kind can have, the message reports
 /// an unsupported field. 400 also for a selector above the limits of this file. The API server can
-/// accept such a selector, so its error is `StatusError::is_specific_to_cache`.
+/// accept such a selector, so this error permits kubewarm to forward the request.
 pub(super) fn parse(text: &str) -> Result<FieldSelector, StatusError> {
     let limits = FieldSelectorLimits { requirements: MOST, value_bytes: MOST_BYTES };
     FieldSelector::parse(text, limits).map_err(|error| failure(text, error))
@@ -43,7 +43,7 @@ fn failure(text: &str, error: FieldSelectorError) -> StatusError {
         }
         FieldSelectorError::Length { limit } => {
             let message = format!(
-                "a value of a field selector here has at most {limit} bytes; ask the API server for longer ones"
+                "a value of a field selector here has at most {limit} bytes; send longer ones to the API server"
             );
             StatusError::bad_request(message).specific_to_cache()
         }

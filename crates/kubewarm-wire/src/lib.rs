@@ -36,8 +36,8 @@ pub use self::{
     continue_tokens::encode_continue_token,
     discovery::{AGGREGATED_DISCOVERY, DiscoveryResponse, is_known, render_discovery_document},
     event::{
-        EventType, bookmark_object, with_end_version, write_bookmark, write_error_event,
-        write_event,
+        BookmarkKind, EventType, bookmark_object, with_end_version, write_bookmark,
+        write_error_event, write_event,
     },
     forward_plan::{ForwardPlan, WriteTarget},
     request_info::{AccessAttributes, ObjectRequest, RequestInfo, RequestTarget, VersionMatch},

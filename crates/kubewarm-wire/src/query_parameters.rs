@@ -54,7 +54,6 @@ impl QueryParameters {
         Ok(parsed)
     }
 
-    /// Returns the value; `None` if the parameter is absent.
     pub(super) fn given(&self, parameter: QueryParameter) -> Option<&str> {
         self.0.get(&parameter).map(String::as_str)
     }

@@ -23,11 +23,11 @@ pub struct WatchOptions {
 /// The first events of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchStart {
-    /// The current objects as `ADDED` events, followed by changes.
+    /// The watch sends the current objects as `ADDED` events, then changes.
     State,
-    /// Changes after the start of the watch, without the current objects.
+    /// The watch sends only changes after its start, and not the current objects.
     Now,
-    /// Changes after this version. The version can be newer than the store.
+    /// The watch sends the changes after this version. The version can be newer than the store.
     After(ResourceVersion),
 }
 

@@ -76,9 +76,9 @@ async fn an_informer_that_starts_after_its_refusal_is_blocked() {
 
 /// A client provider that records every client that it creates.
 #[derive(Default)]
-struct Made(Mutex<Vec<(Identity, Weak<Client>)>>);
+struct ClientRecorder(Mutex<Vec<(Identity, Weak<Client>)>>);
 
-impl ClientProvider for Made {
+impl ClientProvider for ClientRecorder {
     fn client_for(&self, identity: &Identity) -> Arc<Client> {
         let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
             pending::<Result<http::Response<kube::client::Body>, Infallible>>()
@@ -94,7 +94,7 @@ async fn an_identity_has_one_client_while_any_profile_uses_it() {
     let account =
         |name: &str| Identity::ServiceAccount { namespace: "shop".into(), name: name.into() };
     let (a, b) = (account("a"), account("b"));
-    let made = Arc::new(Made::default());
+    let made = Arc::new(ClientRecorder::default());
     let wanted = Arc::new(Mutex::new(None));
     let next = Arc::clone(&wanted);
     let mut checker = AccessChecker::new(CheckerDependencies {

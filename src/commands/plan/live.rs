@@ -158,7 +158,7 @@ fn keys(profile: &DeclaredProfile) -> impl Iterator<Item = &InformerKey> {
 
 fn need(key: &InformerKey, verb: Verb) -> RequiredAccess {
     let of = key.resource.group_resource().clone();
-    (of, key.extent.clone(), key.labels.clone(), key.fields.clone(), verb)
+    (of, key.scope.clone(), key.labels.clone(), key.fields.clone(), verb)
 }
 
 /// Results of the access reviews, at most [`REVIEWS`].
@@ -179,7 +179,7 @@ impl AccessReviewCache {
                     Some(true) => {}
                     Some(false) => {
                         let of = key.resource.group_resource();
-                        missing.insert((of, key.extent.namespace(), verb));
+                        missing.insert((of, key.scope.namespace(), verb));
                     }
                     None => is_all = false,
                 }

@@ -26,7 +26,7 @@ pub(super) fn outlook(
     let mut all = BTreeSet::new();
     let mut open = Vec::new();
     for target in &profile.targets {
-        let Some(extents) = target.scope.extents(&profile.profile.namespace) else {
+        let Some(extents) = target.scope.informer_scopes(&profile.profile.namespace) else {
             open.push(&*target.name);
             outlook.targets.push((Arc::clone(&target.name), PlanCosts::default()));
             continue;

@@ -187,7 +187,7 @@ impl ProfileAdmission {
     /// Returns a sink that counts each profile before it writes the profile to `store`, the store
     /// of the informer `key`.
     pub(crate) fn guard(&self, store: StoreWriter, key: &InformerKey) -> ProfileSink {
-        let namespace = key.extent.namespace().map(Arc::from);
+        let namespace = key.scope.namespace().map(Arc::from);
         ProfileSink { admission: self.clone(), store, namespace, is_listing: false }
     }
 

@@ -210,7 +210,7 @@ impl Controller {
             } else if self.listed_informers.contains(key) {
                 // Profiles that cannot be read now can still exist, so the parser returns them as
                 // last read.
-                kept.extend(key.extent.namespace().map(Arc::from));
+                kept.extend(key.scope.namespace().map(Arc::from));
             } else if report.fault.is_none() {
                 return None;
             }

@@ -18,7 +18,7 @@ fn a_store_is_kept_if_any_profile_serves_stale_data() {
     ] {
         let outcome = run(&mut reconciler(), &profiles, &Tables::default());
         let (informer, _) = outcome.desired.values().next().unwrap();
-        assert_eq!(informer.tuning.on_access_lost, expected);
+        assert_eq!(informer.settings.on_access_lost, expected);
     }
 }
 

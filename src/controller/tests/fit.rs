@@ -15,7 +15,7 @@ use kubewarm_api::model::{
 const MIB: u64 = 1 << 20;
 
 /// A target and its profile. A longer profile name means an earlier time of creation.
-struct Target {
+struct BudgetedTarget {
     profile: ProfileRef,
     name: Arc<str>,
     budget: Arc<Budget>,
@@ -27,7 +27,7 @@ struct BudgetFixture {
     cluster: Tables,
     budgets: BudgetTree,
     max_objects: Option<u64>,
-    targets: Vec<Target>,
+    targets: Vec<BudgetedTarget>,
 }
 
 fn key(name: &str) -> InformerKey {
@@ -62,8 +62,8 @@ impl BudgetFixture {
             let key = |&(informer, objects): &(&str, u64)| {
                 let key = key(&format!("{namespace}-{informer}"));
                 let mut spec = InformerSpec::new(key, profile.clone());
-                spec.tuning.gauge = self.cluster.gauge(&spec.key);
-                spec.tuning.gauge.set(objects, objects << 10);
+                spec.settings.gauge = self.cluster.gauge(&spec.key);
+                spec.settings.gauge.set(objects, objects << 10);
                 spec
             };
             informers.iter().map(key).collect()
@@ -73,7 +73,7 @@ impl BudgetFixture {
         let charges = TargetCharges::new(&budget, priority, &informers, &old, None);
         let mut state = KnownTarget::default();
         state.charges = Some(charges);
-        self.targets.push(Target { profile, name: target.into(), budget, state });
+        self.targets.push(BudgetedTarget { profile, name: target.into(), budget, state });
         self.targets.sort_by(|a, b| a.profile.cmp(&b.profile));
     }
 
@@ -87,11 +87,12 @@ impl BudgetFixture {
     }
 
     fn enforce(&mut self) -> Vec<String> {
-        let running = self.targets.iter_mut().map(|Target { profile, name, budget, state }| {
-            let age = i64::try_from(profile.name.len()).unwrap();
-            let created = Timestamp::from_second(-age).ok();
-            RunningTarget { profile, created, target: name, budget, state }
-        });
+        let running =
+            self.targets.iter_mut().map(|BudgetedTarget { profile, name, budget, state }| {
+                let age = i64::try_from(profile.name.len()).unwrap();
+                let created = Timestamp::from_second(-age).ok();
+                RunningTarget { profile, created, target: name, budget, state }
+            });
         let (operator_namespace, now) = ("kubewarm-system", Duration::ZERO);
         let cluster = &self.cluster.cluster();
         let mut limiter = BudgetEnforcer { operator_namespace, cluster, now, exceeded: Vec::new() };

@@ -93,7 +93,7 @@ fn a_stopped_target_is_retried_after_ten_minutes_and_after_an_edit() {
     let outcome = run(&mut reconciler, &found(1, 10), &cluster);
     assert!(target(&outcome, 1).is_stopped());
     for informer in &*target(&outcome, 1).informers {
-        informer.tuning.gauge.set(0, 0);
+        informer.settings.gauge.set(0, 0);
     }
     assert!(target(&at(&mut reconciler, &found(1, 10), &cluster, 9), 1).is_stopped());
     let outcome = at(&mut reconciler, &found(1, 10), &cluster, 13);
@@ -129,7 +129,7 @@ fn a_full_process_stops_a_tenant_before_the_operator_namespace() {
     found.push(profile("kubewarm-system", "p", 1, pods()));
     let outcome = run(&mut reconciler, &found, &cluster);
     let own = outcome.desired.iter().find(|(key, _)| !cluster.synced.contains(*key)).unwrap();
-    let gauge = &own.1.0.tuning.gauge;
+    let gauge = &own.1.0.settings.gauge;
     gauge.set(2_000, 2 << 20);
     assert!(!gauge.can_grow(), "the list is paused until another target has stopped");
     let outcome = run(&mut reconciler, &found, &cluster);

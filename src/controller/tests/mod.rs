@@ -213,8 +213,11 @@ fn equal_informers_of_two_profiles_are_one_with_the_strictest_settings() {
     assert_eq!(desired(&outcome), ["pods.v1 in namespace a"]);
     let (informer, mode) = outcome.desired.values().next().unwrap();
     assert_eq!(*mode, ProfileMode::Active);
-    assert_eq!(informer.tuning.max_staleness, Duration::from_secs(30));
-    assert_eq!(&*informer.tuning.member_of.profile.name, "two", "it has the higher priority");
+    assert_eq!(informer.settings.max_staleness, Duration::from_secs(30));
+    assert_eq!(
+        &*informer.settings.list_slot_owner.profile.name, "two",
+        "it has the higher priority"
+    );
 }
 
 #[test]

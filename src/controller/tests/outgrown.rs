@@ -32,7 +32,7 @@ fn pods(outcome: &ReconcileResult) -> &DeclaredTarget {
 fn is_held_back(outcome: &ReconcileResult, informer: &str) -> bool {
     let mut informers = outcome.desired.values().map(|(spec, _)| spec);
     let found = informers.find(|spec| spec.key.to_string().contains(informer));
-    !found.unwrap().tuning.gauge.can_grow()
+    !found.unwrap().settings.gauge.can_grow()
 }
 
 /// Runs profile `a/p` with 60 pods, and edits it to select other pods that are not synced.

@@ -50,7 +50,7 @@ fn only_named_namespaces_of_others_need_a_namespace_check() {
     let outcome =
         run(&mut reconciler(), &[profile("kubewarm-system", "p", 1, spec)], &Tables::default());
     let checks: Vec<_> =
-        outcome.desired.values().map(|(informer, _)| informer.tuning.namespace_check).collect();
+        outcome.desired.values().map(|(informer, _)| informer.settings.namespace_check).collect();
     assert_eq!(checks, [NamespaceCheck::Ask, NamespaceCheck::Known]);
 }
 

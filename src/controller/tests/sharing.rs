@@ -94,7 +94,10 @@ fn tuned(namespace: &str, name: &str, mode: &str, priority: u16, seconds: u64) -
 fn governed(profiles: &[ClusterProfile]) -> (String, u64) {
     let outcome = run(&mut reconciler(), profiles, &Tables::default());
     let (informer, _) = outcome.desired.values().next().unwrap();
-    (informer.tuning.member_of.profile.to_string(), informer.tuning.max_staleness.as_secs())
+    (
+        informer.settings.list_slot_owner.profile.to_string(),
+        informer.settings.max_staleness.as_secs(),
+    )
 }
 
 #[test]
@@ -106,12 +109,12 @@ fn profiles_of_different_namespaces_share_no_informer() {
         .desired
         .values()
         .map(|(informer, mode)| {
-            let tuning = &informer.tuning;
+            let settings = &informer.settings;
             assert_eq!(
                 informer.key.declared_in.as_ref(),
-                Some(&tuning.member_of.profile.namespace)
+                Some(&settings.list_slot_owner.profile.namespace)
             );
-            (tuning.member_of.profile.to_string(), tuning.max_staleness.as_secs(), *mode)
+            (settings.list_slot_owner.profile.to_string(), settings.max_staleness.as_secs(), *mode)
         })
         .collect();
     let expected = [

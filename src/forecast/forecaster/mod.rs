@@ -240,11 +240,8 @@ async fn survey_planned(
         }
         let names = listed.get(&selector.key).into_iter().flatten();
         let matched: BTreeSet<_> = names.map(|name| &**name).collect();
-        let declared: BTreeSet<_> = target
-            .informers
-            .iter()
-            .filter_map(|informer| informer.key.extent.namespace())
-            .collect();
+        let declared: BTreeSet<_> =
+            target.informers.iter().filter_map(|informer| informer.key.scope.namespace()).collect();
         // A refused target declares no informers even if namespaces match, so its informers are not
         // compared with the namespaces.
         is_current &= declared == matched || !is_accepted(target);

@@ -89,7 +89,7 @@ async fn surveys_send_five_requests_a_second_per_namespace_and_twenty_in_total()
         let informers = (0..12).map(|informer| {
             let mut spec = spec("pods", &namespace);
             let value = format!("x{n}-{informer}");
-            let field = FieldRequirement::new("spec.nodeName", true, &value).unwrap();
+            let field = FieldRequirement::equal("spec.nodeName", &value).unwrap();
             spec.key.fields = FieldSelector::new([field]);
             spec
         });

@@ -145,7 +145,7 @@ impl CostSurveyor {
                 return Ok(names);
             }
         }
-        Err(RequestFault::new(FaultReason::TooLarge, "the selector finds too many namespaces"))
+        Err(RequestFault::new(FaultReason::TooLarge, "the selector matches too many namespaces"))
     }
 
     /// Samples the objects of every informer of `profile`. The caveats of the forecast name

@@ -42,7 +42,7 @@ async fn a_selector_ignores_namespaces_that_are_being_deleted() {
         {"metadata":{"name":"b","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
     let clients = Arc::new(Holding(items, Arc::default()));
     let surveyor = CostSurveyor::new(clients, Duration::ZERO, NamespaceBuckets::default());
-    let key = InformerKey { extent: InformerScope::Cluster, ..spec("namespaces", "").key };
+    let key = InformerKey { scope: InformerScope::Cluster, ..spec("namespaces", "").key };
     let mut survey = ProfileSurvey::of(&order(Vec::new()));
     let names = surveyor.names(&key, &mut survey).await.unwrap();
     assert_eq!(names, ["a".into()]);

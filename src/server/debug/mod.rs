@@ -81,7 +81,9 @@ async fn log_level(
 async fn read(body: web::Payload) -> Result<Bytes, HttpResponse> {
     match timeout(BODY_TIMEOUT, body.to_bytes_limited(MAX_BODY)).await {
         Ok(Ok(Ok(body))) => Ok(body),
-        Ok(Ok(Err(_broken))) => Err(text(StatusCode::BAD_REQUEST, "the body broke off\n")),
+        Ok(Ok(Err(_broken))) => {
+            Err(text(StatusCode::BAD_REQUEST, "the request body is incomplete\n"))
+        }
         Ok(Err(_longer)) => {
             let most = format!("a log filter has {MAX_BODY} bytes at most\n");
             Err(text(StatusCode::PAYLOAD_TOO_LARGE, most))

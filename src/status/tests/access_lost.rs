@@ -1,7 +1,7 @@
 //! Tests of a profile's status after one of its informers lost access, for both `onAccessLost`
 //! policies.
 
-use super::fixtures::{World, declared, message, pods, state, target};
+use super::fixtures::{StatusWorld, declared, message, pods, state, target};
 use jiff::SignedDuration;
 use kubewarm_api::{
     model::{AccessLossPolicy, DeclaredProfile, FaultReason},
@@ -11,7 +11,7 @@ use kubewarm_cache::informer::{AccessLoss, InformerPhase, InformerReport, Verb};
 use std::time::Duration;
 
 /// Returns the report of a synced informer that lost access `seconds` ago.
-fn lost(world: &World, seconds: u64) -> InformerReport {
+fn lost(world: &StatusWorld, seconds: u64) -> InformerReport {
     let at = world.clock.mono.checked_sub(Duration::from_secs(seconds)).unwrap();
     let ago = SignedDuration::from_secs(i64::try_from(seconds).unwrap());
     let report = world.failing(world.watching(), FaultReason::Forbidden, Verb::Watch);
@@ -19,7 +19,7 @@ fn lost(world: &World, seconds: u64) -> InformerReport {
     InformerReport { phase: InformerPhase::Blocked, lost, ..report }
 }
 
-fn status(world: &World, policy: AccessLossPolicy) -> CacheProfileStatus {
+fn status(world: &StatusWorld, policy: AccessLossPolicy) -> CacheProfileStatus {
     let profile = declared(vec![target("pods", &[pods("a")])]);
     world.compute(&DeclaredProfile { on_access_lost: policy, ..profile }, None)
 }
@@ -32,7 +32,7 @@ fn summary(status: &CacheProfileStatus) -> (String, String, Option<i64>) {
 
 #[test]
 fn each_profile_of_a_shared_informer_has_its_own_access_loss_policy() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let report = lost(&world, 30);
     world.runs(pods("a"), report);
     let cold = ("False/Forbidden".to_owned(), "Unknown/NotWarm".to_owned(), Some(0));
@@ -56,7 +56,7 @@ fn each_profile_of_a_shared_informer_has_its_own_access_loss_policy() {
 
 #[test]
 fn access_that_cannot_be_checked_is_lost_without_a_missing_permission() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let report = world.failing(lost(&world, 30), FaultReason::Unverified, Verb::List);
     world.runs(pods("a"), InformerReport { phase: InformerPhase::Blocked, ..report });
     let rejecting = status(&world, AccessLossPolicy::default());
@@ -76,7 +76,7 @@ fn access_that_cannot_be_checked_is_lost_without_a_missing_permission() {
 
 #[test]
 fn access_counts_as_lost_until_the_list_after_its_return_is_complete() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let report =
         InformerReport { phase: InformerPhase::Relisting, fault: None, ..lost(&world, 30) };
     world.runs(pods("a"), report);
@@ -90,7 +90,7 @@ fn access_counts_as_lost_until_the_list_after_its_return_is_complete() {
 
 #[test]
 fn an_unconfirmed_refusal_counts_as_lost_access() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let report = world.failing(world.watching(), FaultReason::Forbidden, Verb::Watch);
     world.runs(pods("a"), report);
     let warm = |policy| state(&status(&world, policy).conditions, "Warm");

@@ -1,11 +1,11 @@
 //! Tests of the status of profiles that name a ServiceAccount.
 
-use super::fixtures::{World, declared, one, pods, target};
+use super::fixtures::{StatusWorld, declared, one, pods, target};
 use kubewarm_api::model::{AccountPolicyEnforcement, DeclaredProfile, FaultReason, Verb};
 
 #[test]
 fn a_profile_reports_that_no_policy_checks_its_author() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
     let message = |account: Option<&str>, authors| {
         let declared = DeclaredProfile {
@@ -33,7 +33,7 @@ fn a_profile_reports_that_no_policy_checks_its_author() {
 #[test]
 fn an_account_without_a_token_is_not_authorized() {
     for reason in [FaultReason::TokenRequestDenied, FaultReason::ServiceAccountNotFound] {
-        let mut world = World::new();
+        let mut world = StatusWorld::new();
         let report = world.failing(world.listing(), reason, Verb::List);
         let informers = one(&mut world, report).targets[0].informers.clone().unwrap();
         assert_eq!((informers.forbidden, informers.failing), (1, 0), "{reason}");

@@ -1,7 +1,7 @@
 //! Tests of the conditions that the status derives from informers' reports.
 
 use super::fixtures::{
-    World, declared, key, message, one, pods, serving, spec, state, summary, target,
+    StatusWorld, declared, key, message, one, pods, serving, spec, state, summary, target,
 };
 use crate::status::{ObservedProfile, compute};
 use kubewarm_api::{
@@ -33,7 +33,7 @@ fn refused(reason: RefusalReason) -> DeclaredTarget {
 #[test]
 fn before_discovery_everything_is_unknown() {
     let undiscovered = DeclaredTarget { resolved: None, ..target("pods", &[]) };
-    let status = World::new().compute(&declared(vec![undiscovered]), None);
+    let status = StatusWorld::new().compute(&declared(vec![undiscovered]), None);
     let state: Vec<_> = TYPES.iter().map(|type_| state(&status.conditions, type_)).collect();
     let expected = [
         "Unknown/Pending",
@@ -52,7 +52,7 @@ fn before_discovery_everything_is_unknown() {
 #[test]
 fn a_profile_without_running_informers_is_not_synced() {
     let targets = vec![target("pods", &[pods("a"), pods("b")])];
-    let status = World::new().compute(&declared(targets), None);
+    let status = StatusWorld::new().compute(&declared(targets), None);
     assert_eq!(summary(&status), ["False/TargetsNotWarm", "False/Syncing", "Unknown/NotWarm"]);
     assert_eq!(status.warm_targets.as_deref(), Some("0/1"));
     let informers = InformerCounts { total: 2, syncing: 2, ..InformerCounts::default() };
@@ -61,7 +61,7 @@ fn a_profile_without_running_informers_is_not_synced() {
 
 #[test]
 fn one_declared_informer_that_does_not_run_keeps_its_target_cold() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
     let targets = vec![target("pods", &[pods("a"), pods("b")])];
     let status = world.compute(&declared(targets), None);
@@ -75,7 +75,7 @@ fn one_declared_informer_that_does_not_run_keeps_its_target_cold() {
 
 #[test]
 fn a_profile_with_synced_and_open_watches_is_ready() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let report = world.watching();
     let status = one(&mut world, report);
     assert_eq!(summary(&status), ["True/Ready", "True/Synced", "True/WatchesCurrent"]);
@@ -91,7 +91,7 @@ fn a_profile_with_synced_and_open_watches_is_ready() {
 
 #[test]
 fn optional_targets_never_change_a_condition() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
     let optional = |target| DeclaredTarget { requirement: TargetRequirement::Optional, ..target };
     world.runs(pods("b"), world.failing(world.listing(), FaultReason::Forbidden, Verb::List));
@@ -125,7 +125,7 @@ fn only_refusals_that_need_an_edit_set_stalled() {
         (RefusalReason::InvalidSpec, "False/InvalidSpec", "True/InvalidSpec"),
     ];
     for (reason, ready, stalled) in table {
-        let mut world = World::new();
+        let mut world = StatusWorld::new();
         world.runs(pods("a"), world.watching());
         let targets = vec![target("good", &[pods("a")]), refused(reason)];
         let status = world.compute(&declared(targets), None);
@@ -147,7 +147,7 @@ fn only_refusals_that_need_an_edit_set_stalled() {
 
 #[test]
 fn a_refused_generation_is_reported_while_the_last_valid_one_serves() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
     let declared = DeclaredProfile {
         refused: Some(Refusal::new(RefusalReason::InvalidSpec, "spec.targets[0] is odd")),
@@ -165,7 +165,7 @@ fn a_profile_that_runs_nothing_is_neither_warm_nor_authorized() {
         warmup_deadline: Some(Duration::from_hours(1)),
         ..declared(Vec::new())
     };
-    let status = World::new().compute(&declared, None);
+    let status = StatusWorld::new().compute(&declared, None);
     assert_eq!(summary(&status), ["False/InvalidSpec", "Unknown/Pending", "Unknown/NotWarm"]);
     for (type_, expected) in [
         ("Authorized", "Unknown/Verifying"),
@@ -185,7 +185,7 @@ fn a_profile_that_runs_nothing_is_neither_warm_nor_authorized() {
 
 #[test]
 fn paused_is_neither_ready_nor_failed_and_keeps_what_it_has() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let paused = InformerReport { phase: InformerPhase::Paused, ..world.watching() };
     world.runs(pods("a"), paused);
     let pause = |targets| DeclaredProfile { mode: ProfileMode::Paused, ..declared(targets) };
@@ -197,7 +197,7 @@ fn paused_is_neither_ready_nor_failed_and_keeps_what_it_has() {
 
 #[test]
 fn a_selector_without_matches_is_warm_and_reports_it() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let namespaces = key("namespaces", InformerScope::Cluster);
     let by_selector = DeclaredTarget { namespaces: Some(spec(&namespaces)), ..target("pods", &[]) };
     let profile = declared(vec![by_selector]);
@@ -219,7 +219,7 @@ fn a_selector_without_matches_is_warm_and_reports_it() {
 
 #[test]
 fn an_edited_target_reports_its_new_informers_and_the_serving_generation() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     world.runs(pods("old"), world.watching());
     world.runs(pods("new"), world.listing());
     let edited = serving(target("pods", &[pods("new")]), 2, &[pods("old")]);
@@ -246,7 +246,7 @@ fn an_edited_target_reports_its_new_informers_and_the_serving_generation() {
 #[test]
 fn the_deadline_is_met_missed_or_unknown() {
     let status = |seconds, warm: bool| {
-        let mut world = World::new();
+        let mut world = StatusWorld::new();
         if warm {
             world.runs(pods("a"), world.watching());
         }
@@ -264,7 +264,7 @@ fn the_deadline_is_met_missed_or_unknown() {
 
 #[test]
 fn transition_times_change_only_with_the_status() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let report = world.watching();
     let first = one(&mut world, report.clone());
     world.pass(Duration::from_secs(50));
@@ -288,7 +288,7 @@ fn an_omitted_index_is_reported_by_its_target() {
     let paths = ["spec.a", "spec.b", "spec.c", "spec.d"];
     let left_out = paths.iter().map(|path| FieldPath::parse(path).unwrap()).collect();
     let target = DeclaredTarget { left_out, ..target("pods", &[pods("a")]) };
-    let status = World::new().compute(&declared(vec![target]), None);
+    let status = StatusWorld::new().compute(&declared(vec![target]), None);
     let conditions = &status.targets[0].conditions;
     assert_eq!(state(conditions, "Accepted"), "True/Resolved");
     let message = message(conditions, "Accepted");
@@ -297,7 +297,7 @@ fn an_omitted_index_is_reported_by_its_target() {
 
 #[test]
 fn omitted_manifests_are_replaced_by_a_command_in_accepted() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
     let profile = declared(vec![target("pods", &[pods("a")])]);
     let message = |access: &AccessStatus| {

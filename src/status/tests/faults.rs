@@ -1,6 +1,8 @@
 //! Tests of the conditions that the status derives from informers' faults.
 
-use super::fixtures::{SUBJECT, World, declared, key, message, one, pods, state, summary, target};
+use super::fixtures::{
+    SUBJECT, StatusWorld, declared, key, message, one, pods, state, summary, target,
+};
 use crate::status::{ObservedProfile, compute};
 use jiff::SignedDuration;
 use kubewarm_api::{
@@ -25,7 +27,7 @@ fn each_fault_before_the_first_sync_has_a_reason() {
         (FaultReason::Malformed, "False/TargetsNotWarm", "False/Syncing"),
     ];
     for (reason, ready, warm) in table {
-        let mut world = World::new();
+        let mut world = StatusWorld::new();
         let report = world.failing(world.listing(), reason, Verb::List);
         let status = one(&mut world, report);
         assert_eq!(summary(&status), [ready, warm, "Unknown/NotWarm"], "{reason}");
@@ -38,7 +40,7 @@ fn each_fault_before_the_first_sync_has_a_reason() {
 #[test]
 fn only_lost_access_and_removed_kinds_make_a_synced_informer_cold() {
     for &reason in FaultReason::VARIANTS {
-        let mut world = World::new();
+        let mut world = StatusWorld::new();
         let report = world.failing(world.watching(), reason, Verb::Watch);
         let status = one(&mut world, report);
         let cold = reason.is_access_denied()
@@ -51,7 +53,7 @@ fn only_lost_access_and_removed_kinds_make_a_synced_informer_cold() {
 
 #[test]
 fn a_forbidden_informer_names_target_verb_namespace_subject_and_next_step() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     world.runs(pods("team-a"), world.watching());
     world.runs(pods("team-b"), world.failing(world.listing(), FaultReason::Forbidden, Verb::Watch));
     let targets = vec![target("pods", &[pods("team-a"), pods("team-b")])];
@@ -70,7 +72,7 @@ fn a_forbidden_informer_names_target_verb_namespace_subject_and_next_step() {
 
 #[test]
 fn refused_secrets_name_the_same_command() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let secrets = key("secrets", InformerScope::AllNamespaces);
     world.runs(secrets.clone(), world.failing(world.listing(), FaultReason::Forbidden, Verb::List));
     let status = world.compute(&declared(vec![target("secrets", &[secrets])]), None);
@@ -83,7 +85,7 @@ fn refused_secrets_name_the_same_command() {
 fn each_cause_of_staleness_has_a_reason() {
     use InformerPhase::{Failing, Paused, Reconnecting, Relisting, Silent};
 
-    let world = World::new();
+    let world = StatusWorld::new();
     let watching = world.watching();
     let late = world.clock.mono - Duration::from_secs(121);
     let long_ago = world.clock.wall - SignedDuration::from_secs(6);
@@ -124,7 +126,7 @@ fn each_cause_of_staleness_has_a_reason() {
 
 #[test]
 fn only_an_interruption_of_five_seconds_is_reported() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let mut report = world.failing(world.watching(), FaultReason::Unreachable, Verb::Watch);
     if let Some(fault) = &mut report.fault {
         fault.since = world.clock.wall;
@@ -138,7 +140,7 @@ fn only_an_interruption_of_five_seconds_is_reported() {
 
 #[test]
 fn the_command_is_named_before_the_manifests_are_known() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     world.runs(pods("a"), world.failing(world.listing(), FaultReason::Forbidden, Verb::List));
     let profile = declared(vec![target("pods", &[pods("a")])]);
     let observed = ObservedProfile::new(Arc::new(profile));

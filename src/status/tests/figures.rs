@@ -1,6 +1,6 @@
 //! Tests of counts, durations and problems in a status.
 
-use super::fixtures::{World, declared, message, one, pods, serving, spec, state, target};
+use super::fixtures::{StatusWorld, declared, message, one, pods, serving, spec, state, target};
 use crate::status::adopt;
 use kubewarm_api::{
     model::{DeclaredProfile, FaultReason, TargetRequirement},
@@ -16,7 +16,7 @@ use strum::VariantArray as _;
 
 #[test]
 fn time_to_warm_is_set_once_per_generation() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let report = world.watching();
     let first = one(&mut world, report);
     let mut profile = declared(vec![target("pods", &[pods("a")])]);
@@ -34,7 +34,7 @@ fn time_to_warm_is_set_once_per_generation() {
 
 #[test]
 fn wrong_list_lengths_from_the_api_server_do_not_overflow() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     for namespace in ["a", "b"] {
         let report = InformerReport { listed: 1, expected: Some(u64::MAX), ..world.listing() };
         world.runs(pods(namespace), report);
@@ -47,7 +47,7 @@ fn wrong_list_lengths_from_the_api_server_do_not_overflow() {
 #[test]
 fn an_informer_of_two_targets_counts_once_and_old_serving_informers_count_too() {
     const MIB: u64 = 1 << 20;
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
     let informer = world.informers.get_mut(&pods("a")).unwrap();
     informer.report.as_mut().unwrap().usage.bytes = 60 * MIB;
@@ -64,7 +64,7 @@ fn an_informer_of_two_targets_counts_once_and_old_serving_informers_count_too() 
 
 #[test]
 fn time_to_warm_comes_from_the_slowest_required_target() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let mut slow = world.watching();
     if let Some(warmed) = &mut slow.warmed {
         warmed.took = Duration::from_millis(7_300);
@@ -84,7 +84,7 @@ fn time_to_warm_comes_from_the_slowest_required_target() {
 
 #[test]
 fn the_newest_relist_and_the_slowest_latency_are_shown() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let relisted = |second, replaced, p99| InformerReport {
         last_relist: Some(RelistReport {
             at: jiff::Timestamp::from_second(second).unwrap(),
@@ -116,7 +116,7 @@ fn the_newest_relist_and_the_slowest_latency_are_shown() {
 
 #[test]
 fn a_stale_target_says_when_its_data_was_last_confirmed() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let confirmed = world.clock.wall;
     world.runs(pods("a"), world.watching());
     world.pass(Duration::from_secs(20));
@@ -152,7 +152,7 @@ fn a_stale_target_says_when_its_data_was_last_confirmed() {
 
 #[test]
 fn a_target_that_is_not_warm_confirms_nothing() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
     world.runs(pods("b"), world.listing());
     world.pass(Duration::from_mins(5));
@@ -163,7 +163,7 @@ fn a_target_that_is_not_warm_confirms_nothing() {
 
 #[test]
 fn each_object_that_does_not_decode_is_a_problem() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let undecodable = |name: &str| UndecodableObject {
         object: name.into(),
         problem: "metadata.name is missing".into(),
@@ -185,7 +185,7 @@ fn each_object_that_does_not_decode_is_a_problem() {
 
 #[test]
 fn objects_whose_cut_names_agree_are_one_problem() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let undecodable = |end: &str| UndecodableObject {
         object: format!("a/{}{end}", "x".repeat(253)).into(),
         problem: "metadata.name is missing".into(),
@@ -200,7 +200,7 @@ fn objects_whose_cut_names_agree_are_one_problem() {
 
 #[test]
 fn many_problems_are_bounded_everywhere() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let names: Vec<_> = (0..300).map(|number| format!("{number:0>63}")).collect();
     let informers: Vec<_> = names.iter().map(|name| pods(name)).collect();
     for (number, informer) in informers.iter().enumerate() {
@@ -229,7 +229,7 @@ fn many_problems_are_bounded_everywhere() {
 
 #[test]
 fn informers_that_targets_share_are_counted_once() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
     let targets = vec![target("one", &[pods("a")]), target("two", &[pods("a")])];
     let status = world.compute(&declared(targets), None);
@@ -237,7 +237,13 @@ fn informers_that_targets_share_are_counted_once() {
     assert_eq!(status.memory.as_deref(), Some("3Mi"));
 }
 
-fn any_report(world: &World, phase: u8, reason: usize, warmed: bool, age: u64) -> InformerReport {
+fn any_report(
+    world: &StatusWorld,
+    phase: u8,
+    reason: usize,
+    warmed: bool,
+    age: u64,
+) -> InformerReport {
     const PHASES: [InformerPhase; 9] = [
         InformerPhase::Queued,
         InformerPhase::Listing,
@@ -268,7 +274,7 @@ proptest! {
             proptest::option::of((0_u8..9, 0_usize..30, any::<bool>(), 0_u64..200)), 0..12,
         ),
     ) {
-        let mut world = World::new();
+        let mut world = StatusWorld::new();
         let keys: Vec<_> = (0..informers.len()).map(|number| pods(&format!("n{number}"))).collect();
         for (key, informer) in keys.iter().zip(&informers) {
             if let Some((phase, reason, warmed, age)) = *informer {

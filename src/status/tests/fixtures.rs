@@ -24,15 +24,15 @@ pub(super) const SUBJECT: &str = "system:serviceaccount:kubewarm-system:kubewarm
 
 /// The running informers with their reports and permission states, and the current time.
 #[derive(Clone, Debug)]
-pub(in crate::status) struct World {
+pub(in crate::status) struct StatusWorld {
     pub(in crate::status) clock: ClockReading,
     pub(super) informers: HashMap<InformerKey, InformerView>,
     pub(super) excess: Option<ExcessByNamespace>,
 }
 
-impl World {
-    /// Returns a `World` without running informers. Its current time is 100 seconds after the start
-    /// of the process.
+impl StatusWorld {
+    /// Returns a `StatusWorld` without running informers. Its current time is 100 seconds after the
+    /// start of the process.
     pub(in crate::status) fn new() -> Self {
         let process_start = Instant::now();
         let clock = ClockReading {
@@ -134,10 +134,10 @@ impl World {
     }
 }
 
-pub(super) fn key(resource: &str, extent: InformerScope) -> InformerKey {
+pub(super) fn key(resource: &str, scope: InformerScope) -> InformerKey {
     InformerKey::all(
         Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
-        extent,
+        scope,
         Projection::Full(ManagedFieldsPolicy::Drop),
     )
 }
@@ -216,7 +216,7 @@ pub(super) fn message(
 }
 
 /// Returns the status of a profile with the single informer `pods("a")`.
-pub(super) fn one(world: &mut World, report: InformerReport) -> CacheProfileStatus {
+pub(super) fn one(world: &mut StatusWorld, report: InformerReport) -> CacheProfileStatus {
     world.runs(pods("a"), report);
     world.compute(&declared(vec![target("pods", &[pods("a")])]), None)
 }

@@ -1,6 +1,6 @@
 //! Tests of the status of targets that a limit stops, and of `WithinLimits` in general.
 
-use super::fixtures::{World, declared, message, pods, spec, state, target};
+use super::fixtures::{StatusWorld, declared, message, pods, spec, state, target};
 use crate::status::events::EventHistory;
 use kubewarm_api::{
     model::{
@@ -27,7 +27,7 @@ fn limited() -> DeclaredTarget {
     DeclaredTarget { limited, ..target("big", &[pods("a")]) }
 }
 
-fn compute(world: &World, targets: Vec<DeclaredTarget>) -> CacheProfileStatus {
+fn compute(world: &StatusWorld, targets: Vec<DeclaredTarget>) -> CacheProfileStatus {
     let limits = ProfileLimits { max_objects: Some(10), ..ProfileLimits::default() };
     world.compute(&DeclaredProfile { limits, ..declared(targets) }, None)
 }
@@ -38,7 +38,7 @@ fn summary(status: &CacheProfileStatus) -> [String; 3] {
 
 #[test]
 fn a_stopped_target_reports_no_objects_even_if_another_profile_keeps_the_informer() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
     world.runs(pods("b"), world.watching());
     let small = target("small", &[pods("b")]);
@@ -61,7 +61,7 @@ fn a_stopped_target_reports_no_objects_even_if_another_profile_keeps_the_informe
 
 #[test]
 fn a_target_with_a_stopped_selector_is_not_warm() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
     let by_selector = |limited| DeclaredTarget {
         namespaces: Some(spec(&pods("a"))),
@@ -78,14 +78,14 @@ fn a_target_with_a_stopped_selector_is_not_warm() {
 
 #[test]
 fn a_stopped_optional_target_leaves_the_profile_ready() {
-    let world = World::new();
+    let world = StatusWorld::new();
     let optional = DeclaredTarget { requirement: TargetRequirement::Optional, ..limited() };
     assert_eq!(summary(&compute(&world, vec![optional]))[0], "True/Ready");
 }
 
 #[test]
 fn an_unfinished_list_is_measuring_only_with_limits() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     world.runs(pods("a"), world.listing());
     let targets = || vec![target("big", &[pods("a")])];
     assert_eq!(summary(&compute(&world, targets()))[2], "Unknown/Measuring");
@@ -95,9 +95,9 @@ fn an_unfinished_list_is_measuring_only_with_limits() {
 
 #[test]
 fn limits_are_unknown_before_the_list_and_without_access() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let targets = || vec![target("big", &[pods("a")])];
-    let text = |world: &World| {
+    let text = |world: &StatusWorld| {
         let unlimited = world.compute(&declared(targets()), None);
         [&compute(world, targets()), &unlimited]
             .map(|it| message(&it.targets[0].conditions, "WithinLimits"))
@@ -119,7 +119,7 @@ fn limits_are_unknown_before_the_list_and_without_access() {
 
 #[test]
 fn an_event_reports_that_a_limit_is_exceeded_and_that_it_is_not() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
     let fits = compute(&world, vec![target("big", &[pods("a")])]);
     let exceeds = compute(&world, vec![limited()]);

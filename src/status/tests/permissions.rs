@@ -1,4 +1,4 @@
-use super::fixtures::{SUBJECT, World, declared, key, message, pods, state, target};
+use super::fixtures::{SUBJECT, StatusWorld, declared, key, message, pods, state, target};
 use crate::{
     access::{ExcessPermissions, InformerAccess, PermissionDenial, PermissionState},
     status::write_delay::write_delay,
@@ -14,8 +14,8 @@ use std::{sync::Arc, time::Duration};
 
 /// Returns a profile with two warm targets: the first target has two informers, and the second
 /// target has one.
-fn scene() -> (World, DeclaredProfile, [InformerKey; 3]) {
-    let mut world = World::new();
+fn scene() -> (StatusWorld, DeclaredProfile, [InformerKey; 3]) {
+    let mut world = StatusWorld::new();
     let keys = [pods("a"), pods("b"), key("secrets", InformerScope::AllNamespaces)];
     for key in &keys {
         world.runs(key.clone(), world.watching());
@@ -24,7 +24,7 @@ fn scene() -> (World, DeclaredProfile, [InformerKey; 3]) {
     (world, declared(targets), keys)
 }
 
-fn refused(world: &World, reason: FaultReason, verbs: &[Verb]) -> InformerAccess {
+fn refused(world: &StatusWorld, reason: FaultReason, verbs: &[Verb]) -> InformerAccess {
     let refused = PermissionDenial {
         verbs: verbs.to_vec(),
         reason,

@@ -9,7 +9,7 @@ fn planned() -> DeclaredProfile {
 }
 
 fn status(
-    world: &World,
+    world: &StatusWorld,
     plan: Option<&ProfileForecast>,
     previous: Option<&CacheProfileStatus>,
 ) -> CacheProfileStatus {
@@ -18,7 +18,7 @@ fn status(
 
 fn status_of(
     profile: DeclaredProfile,
-    world: &World,
+    world: &StatusWorld,
     plan: Option<&ProfileForecast>,
     previous: Option<&CacheProfileStatus>,
 ) -> CacheProfileStatus {
@@ -40,7 +40,7 @@ fn forecast() -> ProfileForecast {
 
 #[test]
 fn a_planned_profile_is_not_warm_even_if_another_profile_runs_its_informers() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
     let status = status(&world, None, None);
     assert_eq!(state(&status.conditions, "Ready"), "Unknown/Plan");
@@ -53,7 +53,7 @@ fn a_planned_profile_is_not_warm_even_if_another_profile_runs_its_informers() {
 
 #[test]
 fn the_forecast_is_reported_until_the_next_one_replaces_it() {
-    let world = World::new();
+    let world = StatusWorld::new();
     let first = status(&world, Some(&forecast()), None);
     let plan = first.plan.clone().unwrap();
     assert_eq!((plan.informers, plan.objects), (Some(1), Some(7)));
@@ -73,7 +73,7 @@ fn the_forecast_is_reported_until_the_next_one_replaces_it() {
 
 #[test]
 fn equal_numbers_keep_the_time_of_their_first_measurement() {
-    let world = World::new();
+    let world = StatusWorld::new();
     let at =
         |seconds| ProfileForecast { time: Timestamp::from_second(seconds).unwrap(), ..forecast() };
     let time = |status: &CacheProfileStatus| {

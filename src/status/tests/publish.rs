@@ -1,7 +1,7 @@
 //! Tests of the publishing loop with an API server that answers late or never.
 
 use super::{
-    fixtures::World,
+    fixtures::StatusWorld,
     round::{named, observed, warm},
 };
 use crate::status::{ClockReading, ProfileEvent, StatusReporter, StatusWriter, run};
@@ -23,18 +23,18 @@ use tokio::time::{Instant, advance, sleep};
 use tokio_util::sync::CancellationToken;
 
 /// Profiles whose only informer is warm.
-struct Warm {
-    world: World,
+struct WarmProfiles {
+    world: StatusWorld,
     profiles: usize,
     /// How long one computation of all statuses takes.
     cost: Duration,
 }
 
-fn one_profile() -> Warm {
-    Warm { world: warm(), profiles: 1, cost: Duration::ZERO }
+fn one_profile() -> WarmProfiles {
+    WarmProfiles { world: warm(), profiles: 1, cost: Duration::ZERO }
 }
 
-impl Warm {
+impl WarmProfiles {
     fn into_round(
         self,
     ) -> impl FnMut(&mut StatusReporter, bool, ClockReading) -> Vec<ProfileEvent> {
@@ -148,7 +148,7 @@ async fn a_leader_suspended_before_its_writes_sends_none_of_them() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_computation_does_not_delay_writes() {
     let (server, stop) = (Hanging::default(), CancellationToken::new());
-    let world = Warm { profiles: 41, cost: Duration::from_millis(200), ..one_profile() };
+    let world = WarmProfiles { profiles: 41, cost: Duration::from_millis(200), ..one_profile() };
     let start = Instant::now();
     let task =
         tokio::spawn(run(world.into_round(), |_| {}, server.sink(), || true, start, stop.clone()));
@@ -169,7 +169,7 @@ async fn a_write_aborted_by_a_lost_lease_is_repeated_when_the_lease_is_back() {
     };
     let stop = CancellationToken::new();
     // Without the change of leadership, the next computation would start after 51 s.
-    let world = Warm { cost: Duration::from_secs(1), ..one_profile() };
+    let world = WarmProfiles { cost: Duration::from_secs(1), ..one_profile() };
     let start = Instant::now();
     let task = tokio::spawn(run(
         world.into_round(),

@@ -1,6 +1,6 @@
 //! Tests of leaders, followers, restarts, and of created and deleted profiles.
 
-use super::fixtures::{World, declared, pods, state, target};
+use super::fixtures::{StatusWorld, declared, pods, state, target};
 use crate::status::{
     ObservedProfile, ProfileEvent, StatusReporter, StatusWrite, StatusWriteOutcome,
 };
@@ -39,7 +39,7 @@ struct Round {
 
 fn look(
     reporter: &mut StatusReporter,
-    world: &World,
+    world: &StatusWorld,
     profiles: &[ObservedProfile],
     leads: bool,
 ) -> Round {
@@ -52,7 +52,7 @@ fn look(
 /// Starts all due writes and ends each write with `outcome`, until no write is due.
 fn end(
     reporter: &mut StatusReporter,
-    world: &World,
+    world: &StatusWorld,
     outcome: StatusWriteOutcome,
 ) -> Vec<StatusWrite> {
     let mut writes = Vec::new();
@@ -68,8 +68,8 @@ fn end(
     }
 }
 
-pub(super) fn warm() -> World {
-    let mut world = World::new();
+pub(super) fn warm() -> StatusWorld {
+    let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
     world
 }
@@ -173,7 +173,7 @@ fn an_unchanged_profile_is_written_once() {
 fn each_kind_of_change_waits_for_its_own_interval() {
     let mut world = warm();
     let mut reporter = StatusReporter::default();
-    let mut writes = |world: &World, generation| {
+    let mut writes = |world: &StatusWorld, generation| {
         let declared = DeclaredProfile { generation, ..named("p", "u") };
         look(&mut reporter, world, &[observed(declared, None)], LEADER).writes.len()
     };
@@ -207,7 +207,7 @@ fn each_kind_of_change_waits_for_its_own_interval() {
 fn a_change_during_a_write_is_written_after_it() {
     let mut world = warm();
     let (mut reporter, profiles) = (StatusReporter::default(), [observed(named("p", "u"), None)]);
-    let informers = |world: &World| {
+    let informers = |world: &StatusWorld| {
         let informers = world.informers.clone();
         move |key: &InformerKey| informers.get(key).cloned().unwrap_or_default()
     };
@@ -247,7 +247,7 @@ fn a_404_is_dropped_and_results_of_an_old_uid_are_ignored() {
     let mut world = warm();
     let mut reporter = StatusReporter::default();
     let informers = world.informers.clone();
-    let mut due = |world: &World, uid, outcome| {
+    let mut due = |world: &StatusWorld, uid, outcome| {
         let profiles = [observed(named("p", uid), None)];
         reporter.update(
             &profiles,

@@ -16,7 +16,7 @@ use std::{convert::Infallible, sync::Arc};
 /// A fake API server that answers the first request with one status code, and all later requests
 /// with another status code. It records the requests.
 #[derive(Clone, Default)]
-struct Server {
+struct StatusServer {
     requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
@@ -27,7 +27,7 @@ struct ReceivedRequest {
     body: Value,
 }
 
-impl Server {
+impl StatusServer {
     fn answering(code: u16) -> (Self, StatusWriter) {
         Self::answering_first(code, code)
     }
@@ -84,7 +84,7 @@ fn notice(note: &str) -> ProfileEvent {
 
 #[tokio::test]
 async fn a_status_is_applied_with_force() {
-    let (server, sink) = Server::answering(200);
+    let (server, sink) = StatusServer::answering(200);
     assert_eq!(sink.publish(&write()).await, StatusWriteOutcome::Written);
     let requests = server.requests.lock()[0].clone();
     assert_eq!(
@@ -114,14 +114,14 @@ async fn only_a_404_ends_the_retries() {
         (500, StatusWriteOutcome::Failed),
         (503, StatusWriteOutcome::Failed),
     ] {
-        let (_server, sink) = Server::answering(code);
+        let (_server, sink) = StatusServer::answering(code);
         assert_eq!(sink.publish(&write()).await, outcome, "{code}");
     }
 }
 
 #[tokio::test]
 async fn a_status_written_to_another_uid_is_not_retried() {
-    let (_server, sink) = Server::answering(200);
+    let (_server, sink) = StatusServer::answering(200);
     assert_eq!(
         sink.publish(&StatusWrite { uid: "u-0".into(), ..write() }).await,
         StatusWriteOutcome::NotFound
@@ -130,7 +130,7 @@ async fn a_status_written_to_another_uid_is_not_retried() {
 
 #[tokio::test]
 async fn an_oversized_status_omits_the_parts_that_a_command_prints() {
-    let (server, sink) = Server::answering(200);
+    let (server, sink) = StatusServer::answering(200);
     let access = AccessStatus {
         subject: Some("reader".into()),
         manifests: Some("m".repeat(2 << 20)),
@@ -144,7 +144,7 @@ async fn an_oversized_status_omits_the_parts_that_a_command_prints() {
 
 #[tokio::test]
 async fn an_event_refers_to_the_profile() {
-    let (server, sink) = Server::answering(201);
+    let (server, sink) = StatusServer::answering(201);
     sink.send_event(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
     let requests = server.requests.lock()[0].clone();
     assert_eq!(requests.line, "POST /apis/events.k8s.io/v1/namespaces/shop/events");
@@ -171,7 +171,7 @@ async fn an_event_refers_to_the_profile() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_refused_once_is_sent_again() {
-    let (server, sink) = Server::answering_first(403, 201);
+    let (server, sink) = StatusServer::answering_first(403, 201);
     for _ in 0..2 {
         sink.send_event(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
     }
@@ -184,7 +184,7 @@ async fn an_event_refused_once_is_sent_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_refuses_an_event_twice_gets_no_more() {
-    let (server, sink) = Server::answering(403);
+    let (server, sink) = StatusServer::answering(403);
     for _ in 0..3 {
         sink.send_event(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
     }

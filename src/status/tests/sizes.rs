@@ -1,6 +1,6 @@
 //! Tests of the size of statuses, because every client that lists profiles receives the statuses.
 
-use super::fixtures::{World, declared, key, message, target};
+use super::fixtures::{StatusWorld, declared, key, message, target};
 use crate::status::{ObservedProfile, compute};
 use kubewarm_api::{
     manifests::ProfilePermissions,
@@ -33,7 +33,7 @@ fn profile(targets: impl IntoIterator<Item = (String, Vec<InformerKey>)>) -> Dec
 }
 
 /// Returns the status as kubewarm writes it, with the RBAC manifests of all informers.
-fn status(world: &World, profile: &DeclaredProfile) -> CacheProfileStatus {
+fn status(world: &StatusWorld, profile: &DeclaredProfile) -> CacheProfileStatus {
     let operator =
         Subject::ServiceAccount { namespace: "kubewarm-system".into(), name: "kubewarm".into() };
     let access =
@@ -53,7 +53,7 @@ fn bytes(status: &CacheProfileStatus) -> usize {
 
 #[test]
 fn a_typical_status_has_less_than_16_kib() {
-    let mut world = World::new();
+    let mut world = StatusWorld::new();
     let quantiles =
         Some(LatencyQuantiles { p50: Duration::from_millis(12), p99: Duration::from_millis(345) });
     let report = InformerReport {
@@ -86,7 +86,7 @@ fn manifests_of_many_namespaces_are_left_out_and_the_command_is_named() {
         let informers = namespaces.iter().map(|namespace| informer(kind, namespace));
         (format!("target-{number}"), informers.collect())
     };
-    let status = status(&World::new(), &profile((0..32).map(target)));
+    let status = status(&StatusWorld::new(), &profile((0..32).map(target)));
     let access = status.access.as_ref().unwrap();
     assert_eq!((&access.manifests, &access.manifests_elevated), (&None, &None));
     let told = message(&status.conditions, "Accepted");

@@ -28,7 +28,7 @@ pub(crate) struct Peer {
 
 /// The head of an answer, and the part of the body that arrived.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct RawResponse {
     pub(crate) code: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
@@ -70,18 +70,18 @@ impl Peer {
         &self,
         bytes: &[u8],
         within: Duration,
-    ) -> Result<Option<Answer>, Fault> {
+    ) -> Result<Option<RawResponse>, Fault> {
         let mut stream = self.tls(TcpStream::connect(self.address).await?, "http/1.1").await?;
         // The server may answer and close the connection before it has read everything.
         let _said = stream.write_all(bytes).await;
         let mut received = Vec::new();
         // The connection may end with an error. The bytes that arrived before count.
         let _end = timeout(within, stream.read_to_end(&mut received)).await;
-        Answer::of(&received)
+        RawResponse::of(&received)
     }
 }
 
-impl Answer {
+impl RawResponse {
     fn of(bytes: &[u8]) -> Result<Option<Self>, Fault> {
         if bytes.is_empty() {
             return Ok(None);

@@ -12,7 +12,7 @@ use testbed::{Request, changed, corpus};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::peer::{Answer, Peer};
+use super::peer::{Peer, RawResponse};
 use super::{Fault, PATIENCE};
 use crate::world::{Failure, Outcome};
 
@@ -110,8 +110,8 @@ fn written(Request { method, target, accept }: &Request, token: &str) -> Vec<u8>
 }
 
 /// Returns what is wrong with an answer, if anything is.
-fn fault(request: &Request, answer: &Answer) -> Option<&'static str> {
-    let Answer { code, head, body } = answer;
+fn fault(request: &Request, answer: &RawResponse) -> Option<&'static str> {
+    let RawResponse { code, head, body } = answer;
     let is_of_the_future = *code == 504 && request.target.contains("esourceVersion=");
     if !CODES.contains(code) && !is_of_the_future {
         return Some("an unexpected status code");

@@ -11,29 +11,37 @@ use crate::world::{Failure, Outcome, eventually};
 
 /// Exit code and output of a command.
 #[derive(Debug, PartialEq, Eq)]
-struct Said {
+struct CommandOutput {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
-fn output_of(command: &mut Command) -> Result<Said, Failure> {
+fn output_of(command: &mut Command) -> Result<CommandOutput, Failure> {
     Ok(said_by(&command.output()?))
 }
 
-fn said_by(output: &Output) -> Said {
+fn said_by(output: &Output) -> CommandOutput {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    CommandOutput {
+        code: output.status.code(),
+        out: text(&output.stdout),
+        err: text(&output.stderr),
+    }
 }
 
 /// Runs kubewarm with this kubeconfig.
-fn kubewarm(who: &Path, arguments: &[&str]) -> Result<Said, Failure> {
+fn kubewarm(who: &Path, arguments: &[&str]) -> Result<CommandOutput, Failure> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
     output_of(command.args(arguments).arg("--kubeconfig").arg(who))
 }
 
 /// Runs kubectl with this kubeconfig.
-fn kubectl(scene: &ClientsFixture, with: &Path, arguments: &[&str]) -> Result<Said, Failure> {
+fn kubectl(
+    scene: &ClientsFixture,
+    with: &Path,
+    arguments: &[&str],
+) -> Result<CommandOutput, Failure> {
     output_of(kubectl_with(scene, with).args(arguments))
 }
 
@@ -205,7 +213,7 @@ pub(super) fn kubectl_wait_ends_when_the_condition_holds(scene: &ClientsFixture)
         Ok(())
     };
     eventually(SOON, || match kubectl(scene, &through, &["get", "cm/deleted", "-n", team])? {
-        Said { code: Some(0), .. } => Ok(()),
+        CommandOutput { code: Some(0), .. } => Ok(()),
         result => Err(result.err.into()),
     })?;
     let (long, short) = ("--timeout=300s", "--timeout=2s");

@@ -18,11 +18,11 @@ use tokio::runtime::Runtime;
 use crate::world::{Failure, Outcome, eventually};
 
 /// States by object name.
-type Objects = BTreeMap<String, State>;
+type ObjectStates = BTreeMap<String, ObjectContent>;
 
 /// UID, version and contents of an object.
 #[derive(Clone, Debug, PartialEq)]
-struct State {
+struct ObjectContent {
     version: u64,
     /// The body without `managedFields`, which profiles drop, and without the kind, which items of
     /// lists lack.
@@ -40,19 +40,19 @@ struct Reflector {
     kind: ApiResource,
     labels: Option<&'static str>,
     api: Api<DynamicObject>,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<ReflectorObservations>>,
 }
 
 #[derive(Default)]
-struct Seen {
-    objects: Objects,
+struct ReflectorObservations {
+    objects: ObjectStates,
     /// The objects of a list in progress.
-    coming: Objects,
+    coming: ObjectStates,
     newest: BTreeMap<String, u64>,
     faults: Vec<String>,
 }
 
-impl Seen {
+impl ReflectorObservations {
     fn on(&mut self, event: Event<DynamicObject>) {
         match event {
             Event::Init => self.coming.clear(),
@@ -74,7 +74,7 @@ impl Seen {
 
     /// Returns name and state of the object, and records an error if the state is older than an
     /// earlier one.
-    fn state(&mut self, object: DynamicObject) -> (String, State) {
+    fn state(&mut self, object: DynamicObject) -> (String, ObjectContent) {
         let (name, state) = state(object);
         let newest = self.newest.entry(name.clone()).or_default();
         if state.version < *newest {
@@ -85,12 +85,12 @@ impl Seen {
     }
 }
 
-fn state(mut object: DynamicObject) -> (String, State) {
+fn state(mut object: DynamicObject) -> (String, ObjectContent) {
     (object.types, object.metadata.managed_fields) = (None, None);
     let text = |it: &Option<String>| it.clone().unwrap_or_default();
     let name = text(&object.metadata.name);
     let version = text(&object.metadata.resource_version).parse().unwrap_or_default();
-    (name, State { version, body: json!(object) })
+    (name, ObjectContent { version, body: json!(object) })
 }
 
 impl Reflectors {
@@ -112,7 +112,7 @@ impl Reflectors {
                 let own = runtime.block_on(client(through))?;
                 let config = labels.iter().fold(config, |config, labels| config.labels(labels));
                 let followed = Api::namespaced_with(own, namespace, &kind);
-                let seen = Arc::new(Mutex::new(Seen::default()));
+                let seen = Arc::new(Mutex::new(ReflectorObservations::default()));
                 let into = Arc::clone(&seen);
                 runtime.spawn(watcher(followed, config).default_backoff().for_each(move |event| {
                     if let Ok(event) = event {
@@ -136,13 +136,13 @@ impl Reflectors {
                 one.labels.iter().fold(ListParams::default(), |it, labels| it.labels(labels));
             eventually(limit, || {
                 let listed = self.runtime.block_on(one.api.list(&selected))?;
-                let truth: Objects = listed.items.into_iter().map(state).collect();
+                let truth: ObjectStates = listed.items.into_iter().map(state).collect();
                 let seen = one.seen.lock();
                 if seen.objects == truth {
                     return Ok(());
                 }
                 let held = |name: &String| seen.objects.get(name);
-                let differs = |(name, is): &(&String, &State)| held(name) != Some(is);
+                let differs = |(name, is): &(&String, &ObjectContent)| held(name) != Some(is);
                 let lost: Vec<_> = truth.iter().filter(differs).take(5).collect();
                 let lost: Vec<_> = lost.into_iter().map(|(name, is)| (held(name), is)).collect();
                 let title = &one.title;

@@ -22,14 +22,14 @@ const ACCOUNT: &str = "settings-controller";
 const DECLARED: &str = "secretData: Allow";
 
 /// The controller's program, and its kubeconfigs for the API server and the cache.
-struct Controller<'a> {
+struct ManagerProgram<'a> {
     world: &'a World,
     program: PathBuf,
     api: PathBuf,
     cache: PathBuf,
 }
 
-impl<'a> Controller<'a> {
+impl<'a> ManagerProgram<'a> {
     fn of(world: &'a World, served: &Served) -> Result<Self, Failure> {
         let program = GoClients::locate_or_build()?.program("manager");
         let api = world.cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT)?;
@@ -79,7 +79,7 @@ fn a_manager_reads_from_the_cache_and_writes_to_the_api_server() -> Outcome {
         scene.world.cluster.apply(manifests)?;
     }
     let ClientsFixture { world, served, .. } = scene;
-    let controller = Controller::of(&world, &served)?;
+    let controller = ManagerProgram::of(&world, &served)?;
     declared_kinds_come_from_the_cache(&controller, &served)?;
     an_undeclared_kind_is_refused(&controller, &page)?;
     a_second_cluster_watches_it(&controller)?;
@@ -88,7 +88,7 @@ fn a_manager_reads_from_the_cache_and_writes_to_the_api_server() -> Outcome {
     kubewarm_forwards_it(&world)
 }
 
-fn declared_kinds_come_from_the_cache(controller: &Controller<'_>, served: &Served) -> Outcome {
+fn declared_kinds_come_from_the_cache(controller: &ManagerProgram<'_>, served: &Served) -> Outcome {
     let world = controller.world;
     let process = controller.start("read")?;
     is_written(world, "EUR")?;
@@ -102,7 +102,7 @@ fn declared_kinds_come_from_the_cache(controller: &Controller<'_>, served: &Serv
 }
 
 /// The controller's log must contain the lines that the page shows.
-fn an_undeclared_kind_is_refused(controller: &Controller<'_>, page: &str) -> Outcome {
+fn an_undeclared_kind_is_refused(controller: &ManagerProgram<'_>, page: &str) -> Outcome {
     let process = controller.start("owned")?;
     let status = process.wait(Duration::from_mins(2))?;
     let log = process.log();
@@ -116,7 +116,7 @@ fn an_undeclared_kind_is_refused(controller: &Controller<'_>, page: &str) -> Out
     Ok(())
 }
 
-fn a_second_cluster_watches_it(controller: &Controller<'_>) -> Outcome {
+fn a_second_cluster_watches_it(controller: &ManagerProgram<'_>) -> Outcome {
     let process = controller.start("cluster")?;
     is_written(controller.world, "CHF")?;
     is_written_again(controller.world, "CHF")?;
@@ -125,7 +125,7 @@ fn a_second_cluster_watches_it(controller: &Controller<'_>) -> Outcome {
 }
 
 /// The refused program works after a profile declares the kind.
-fn a_profile_declares_it(controller: &Controller<'_>, profiles: &[&str]) -> Outcome {
+fn a_profile_declares_it(controller: &ManagerProgram<'_>, profiles: &[&str]) -> Outcome {
     let world = controller.world;
     let [manifests] = profiles else {
         return Err("docs/controllers.md must have one profile of Secrets".into());
@@ -145,7 +145,7 @@ fn a_profile_declares_it(controller: &Controller<'_>, profiles: &[&str]) -> Outc
 /// declares.
 fn kubewarm_forwards_it(world: &World) -> Outcome {
     let served = Served::start(world, &["--forward"])?;
-    let controller = Controller::of(world, &served)?;
+    let controller = ManagerProgram::of(world, &served)?;
     let process = controller.start("owned")?;
     is_written(world, "JPY")?;
     is_written_again(world, "JPY")?;

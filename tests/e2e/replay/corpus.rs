@@ -22,7 +22,7 @@ const AGGREGATED_FIRST: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=A
 
 /// One request.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct ReplayRequest {
     pub(super) method: &'static str,
     /// Contains the query.
     pub(super) path: String,
@@ -34,7 +34,7 @@ pub(super) struct Request {
 }
 
 /// Kinds for which the replay sends every kind of read.
-struct Kind {
+struct ReplayKind {
     /// A path below `/api/v1` or `/apis/…`.
     group: &'static str,
     resource: &'static str,
@@ -45,8 +45,8 @@ struct Kind {
     fields: &'static [&'static str],
 }
 
-const KINDS: &[Kind] = &[
-    Kind {
+const KINDS: &[ReplayKind] = &[
+    ReplayKind {
         group: "/api/v1",
         resource: "pods",
         is_namespaced: true,
@@ -69,7 +69,7 @@ const KINDS: &[Kind] = &[
             "spec.unknown%3Dx",
         ],
     },
-    Kind {
+    ReplayKind {
         group: "/api/v1",
         resource: "configmaps",
         is_namespaced: true,
@@ -84,7 +84,7 @@ const KINDS: &[Kind] = &[
             "metadata.name",
         ],
     },
-    Kind {
+    ReplayKind {
         group: "/api/v1",
         resource: "events",
         is_namespaced: true,
@@ -101,7 +101,7 @@ const KINDS: &[Kind] = &[
             "message%3Dx",
         ],
     },
-    Kind {
+    ReplayKind {
         group: "/api/v1",
         resource: "services",
         is_namespaced: true,
@@ -113,21 +113,21 @@ const KINDS: &[Kind] = &[
             "spec.ports%3D1",
         ],
     },
-    Kind {
+    ReplayKind {
         group: "/apis/apps/v1",
         resource: "deployments",
         is_namespaced: true,
         name: "web",
         fields: &["metadata.name%3Dweb", "spec.replicas%3D1"],
     },
-    Kind {
+    ReplayKind {
         group: "/apis/example.com/v1",
         resource: "parts",
         is_namespaced: true,
         name: "bolt",
         fields: &["metadata.name%3Dnut", "spec.size%3D3"],
     },
-    Kind {
+    ReplayKind {
         group: "/apis/example.com/v1",
         resource: "widgets",
         is_namespaced: true,
@@ -141,14 +141,14 @@ const KINDS: &[Kind] = &[
             "spec.other%3Dx",
         ],
     },
-    Kind {
+    ReplayKind {
         group: "/api/v1",
         resource: "nodes",
         is_namespaced: false,
         name: "n1",
         fields: &["spec.unschedulable%3Dtrue", "spec.unschedulable%3Dfalse", "spec.podCIDR%3D"],
     },
-    Kind {
+    ReplayKind {
         group: "/api/v1",
         resource: "namespaces",
         is_namespaced: false,
@@ -160,14 +160,14 @@ const KINDS: &[Kind] = &[
             "status.other%3Dx",
         ],
     },
-    Kind {
+    ReplayKind {
         group: "/apis/rbac.authorization.k8s.io/v1",
         resource: "clusterroles",
         is_namespaced: false,
         name: "view",
         fields: &["metadata.name%3Dview", "rules%3Dx"],
     },
-    Kind {
+    ReplayKind {
         group: "/apis/example.com/v1",
         resource: "planets",
         is_namespaced: false,
@@ -301,7 +301,7 @@ pub(crate) const TARGETS: &str = "
   {name: slices, group: resource.k8s.io, resource: resourceslices, scope: {type: Cluster}, projection: {managedFields: Keep}},
   {name: requests, group: certificates.k8s.io, resource: certificatesigningrequests, scope: {type: Cluster}, projection: {managedFields: Keep}}";
 
-impl Kind {
+impl ReplayKind {
     /// The path for all namespaces.
     fn all(&self) -> String {
         format!("{}/{}", self.group, self.resource)
@@ -317,8 +317,8 @@ impl Kind {
     }
 }
 
-pub(super) fn get(path: String, accept: &'static str, but: &[Difference]) -> Request {
-    Request { method: "GET", path, accept, gzip: false, but: but.to_vec() }
+pub(super) fn get(path: String, accept: &'static str, but: &[Difference]) -> ReplayRequest {
+    ReplayRequest { method: "GET", path, accept, gzip: false, but: but.to_vec() }
 }
 
 /// Differences that every list may have.
@@ -326,8 +326,8 @@ const LISTED: &[Difference] = &[ListVersion, ContinueToken];
 const PRINTED: &[Difference] = &[ListVersion, ContinueToken, Ages];
 
 /// Every request. `a` is the namespace of most objects.
-pub(super) fn requests(a: &str) -> Vec<Request> {
-    let mut all: Vec<Request> = KINDS.iter().flat_map(|kind| of_kind(kind, a)).collect();
+pub(super) fn requests(a: &str) -> Vec<ReplayRequest> {
+    let mut all: Vec<ReplayRequest> = KINDS.iter().flat_map(|kind| of_kind(kind, a)).collect();
     let settings = format!("/api/v1/namespaces/{a}/configmaps");
     let widgets = format!("/apis/example.com/v1/namespaces/{a}/widgets");
     let planets = "/apis/example.com/v1/planets".to_owned();
@@ -361,7 +361,7 @@ pub(super) fn requests(a: &str) -> Vec<Request> {
 }
 
 /// Lists and gets of one kind in every form, and with field selectors.
-fn of_kind(kind: &Kind, a: &str) -> Vec<Request> {
+fn of_kind(kind: &ReplayKind, a: &str) -> Vec<ReplayRequest> {
     let (all, own) = (kind.all(), kind.own(a));
     let mut requests = Vec::new();
     let mut lists = vec![own.clone()];
@@ -388,7 +388,7 @@ fn of_kind(kind: &Kind, a: &str) -> Vec<Request> {
 }
 
 /// Combinations of selectors, and selectors with an `Accept` header.
-fn selections(a: &str, settings: &str, everywhere: &str) -> Vec<Request> {
+fn selections(a: &str, settings: &str, everywhere: &str) -> Vec<ReplayRequest> {
     let pods = format!("/api/v1/namespaces/{a}/pods");
     vec![
         get(format!("{settings}?fieldSelector=metadata.namespace%3D{a}"), ANY, LISTED),
@@ -415,7 +415,7 @@ fn selections(a: &str, settings: &str, everywhere: &str) -> Vec<Request> {
 }
 
 /// Resource versions of an object and of a list.
-fn versions(settings: &str, widgets: &str) -> Vec<Request> {
+fn versions(settings: &str, widgets: &str) -> Vec<ReplayRequest> {
     let mut all = Vec::new();
     for base in [settings, widgets] {
         let name = if base == settings { "red" } else { "wheel" };
@@ -439,7 +439,7 @@ fn versions(settings: &str, widgets: &str) -> Vec<Request> {
 }
 
 /// Values of the `Accept` header.
-fn forms(a: &str, settings: &str, widgets: &str) -> Vec<Request> {
+fn forms(a: &str, settings: &str, widgets: &str) -> Vec<ReplayRequest> {
     let (red, wheel) = (format!("{settings}/red"), format!("{widgets}/wheel"));
     let secrets = format!("/api/v1/namespaces/{a}/secrets");
     let mut all = Vec::new();
@@ -495,7 +495,7 @@ fn forms(a: &str, settings: &str, widgets: &str) -> Vec<Request> {
 }
 
 /// Discovery and version documents.
-fn documents() -> Vec<Request> {
+fn documents() -> Vec<ReplayRequest> {
     let mut all = vec![get("/version".to_owned(), ANY, &[])];
     for path in ["/api", "/apis"] {
         for accept in [AGGREGATED, AGGREGATED_FIRST] {
@@ -523,7 +523,7 @@ fn documents() -> Vec<Request> {
 }
 
 /// Requests whose answers may be compressed. Both servers compress only long answers.
-fn compressed() -> Vec<Request> {
+fn compressed() -> Vec<ReplayRequest> {
     let zone = "/api/v1/namespaces/zone/configmaps";
     let requests = [
         get(format!("{zone}/long"), ANY, &[]),
@@ -537,22 +537,22 @@ fn compressed() -> Vec<Request> {
         get("/apis/rbac.authorization.k8s.io/v1/clusterroles".to_owned(), KUBECTL, PRINTED),
         get("/api/v1".to_owned(), ANY, &[WarmKinds]),
     ];
-    requests.into_iter().map(|request| Request { gzip: true, ..request }).collect()
+    requests.into_iter().map(|request| ReplayRequest { gzip: true, ..request }).collect()
 }
 
 /// Requests that are no reads.
-fn refusals(settings: &str, planets: &str) -> Vec<Request> {
+fn refusals(settings: &str, planets: &str) -> Vec<ReplayRequest> {
     let mut all = Vec::new();
     for method in ["POST", "PUT", "PATCH", "DELETE"] {
         for path in [format!("{settings}/red"), settings.to_owned(), planets.to_owned()] {
-            all.push(Request { method, ..get(path, ANY, &[OnlyReads]) });
+            all.push(ReplayRequest { method, ..get(path, ANY, &[OnlyReads]) });
         }
     }
     all
 }
 
 /// Lists whose second page has more parameters than the continue token.
-pub(super) fn continued(a: &str) -> Vec<Request> {
+pub(super) fn continued(a: &str) -> Vec<ReplayRequest> {
     let settings = format!("/api/v1/namespaces/{a}/configmaps?limit=2");
     let mut all = Vec::new();
     for more in [
@@ -575,7 +575,7 @@ pub(super) fn continued(a: &str) -> Vec<Request> {
 
 /// Lists at the newest version of kubewarm's store. The version is appended when the request is
 /// sent.
-pub(super) fn of_now(a: &str) -> Vec<Request> {
+pub(super) fn of_now(a: &str) -> Vec<ReplayRequest> {
     let settings = format!("/api/v1/namespaces/{a}/configmaps?");
     let widgets = format!("/apis/example.com/v1/namespaces/{a}/widgets?");
     let mut all = Vec::new();
@@ -602,7 +602,7 @@ pub(super) fn of_now(a: &str) -> Vec<Request> {
 }
 
 /// Lists that are read page by page to the end.
-pub(super) fn walks(a: &str) -> Vec<Request> {
+pub(super) fn walks(a: &str) -> Vec<ReplayRequest> {
     let page = |path: &str, limit: usize, accept, but: &[Difference]| {
         get(format!("{path}?limit={limit}"), accept, but)
     };

@@ -12,9 +12,9 @@ use serde_json::Value;
 
 pub(crate) use self::corpus::{DEFINITIONS, TARGETS};
 
-use self::corpus::{LONG, OBJECTS, Request, continued, of_now, requests, walks};
+use self::corpus::{LONG, OBJECTS, ReplayRequest, continued, of_now, requests, walks};
 use self::difference::Difference;
-use crate::api::{Reply, Server};
+use crate::api::{HttpReply, Server};
 use crate::world::{Failure, Outcome, eventually, file};
 
 /// The minimum number of requests.
@@ -62,8 +62,8 @@ struct Found {
     unnamed: Vec<String>,
 }
 
-impl From<&Reply> for Answer {
-    fn from(reply: &Reply) -> Self {
+impl From<&HttpReply> for Answer {
+    fn from(reply: &HttpReply) -> Self {
         let headers = HEADERS.iter().map(|&name| (name, reply.header(name).to_owned()));
         Self { code: reply.code, headers: headers.collect(), body: reply.json() }
     }
@@ -71,7 +71,7 @@ impl From<&Reply> for Answer {
 
 impl Players<'_> {
     /// Returns kubewarm's and the API server's answer to one request.
-    fn ask(&self, request: &Request, more: &str) -> Result<[Answer; 2], Failure> {
+    fn ask(&self, request: &ReplayRequest, more: &str) -> Result<[Answer; 2], Failure> {
         let bearer = format!("Bearer {}", self.token);
         let path = format!("{}{more}", request.path);
         let mut headers = vec![("authorization", &*bearer), ("accept", request.accept)];
@@ -125,7 +125,7 @@ pub(crate) fn replay(players: &Players<'_>, a: &str) -> Outcome {
 }
 
 /// Reads all pages of a list, with each server's own continue tokens.
-fn walk(players: &Players<'_>, request: &Request) -> Result<BTreeSet<Difference>, Failure> {
+fn walk(players: &Players<'_>, request: &ReplayRequest) -> Result<BTreeSet<Difference>, Failure> {
     let mut met = BTreeSet::new();
     let mut tokens = [String::new(), String::new()];
     for _ in 0..MOST_PAGES {
@@ -147,7 +147,7 @@ fn walk(players: &Players<'_>, request: &Request) -> Result<BTreeSet<Difference>
 
 /// Reads the second page of a list with each server's own continue token and the other parameters
 /// of the request.
-fn go_on(players: &Players<'_>, request: &Request) -> Result<BTreeSet<Difference>, Failure> {
+fn go_on(players: &Players<'_>, request: &ReplayRequest) -> Result<BTreeSet<Difference>, Failure> {
     let (first, _) = request.path.split_once('&').ok_or("no options")?;
     let bearer = format!("Bearer {}", players.token);
     let page = |server: &Server| -> Result<Answer, Failure> {
@@ -164,9 +164,9 @@ fn go_on(players: &Players<'_>, request: &Request) -> Result<BTreeSet<Difference
 /// differs.
 fn watches(
     players: &Players<'_>,
-    requests: Vec<Request>,
+    requests: Vec<ReplayRequest>,
 ) -> Vec<Result<BTreeSet<Difference>, String>> {
-    let try_once = |request: &Request| {
+    let try_once = |request: &ReplayRequest| {
         let path = request.path.split('?').next().unwrap_or_default();
         let path = request.path.replace("NOW", &players.now(path)?);
         let read = |server: &Server| -> Result<Answer, Failure> {
@@ -179,7 +179,7 @@ fn watches(
         compare(request, [read(players.reads)?, read(players.api)?])
     };
     std::thread::scope(|scope| {
-        let run = |request: Request| {
+        let run = |request: ReplayRequest| {
             let same = eventually(EVENT_DEADLINE, || try_once(&request));
             same.map_err(|error| error.to_string())
         };
@@ -192,7 +192,7 @@ fn watches(
 
 /// Compares two answers and returns the permitted differences that occurred.
 fn compare(
-    request: &Request,
+    request: &ReplayRequest,
     [ours, theirs]: [Answer; 2],
 ) -> Result<BTreeSet<Difference>, Failure> {
     let without = |left_out: Option<Difference>| {

@@ -1,6 +1,6 @@
 //! Watches of the replay: every way to select the start, and invalid requests.
 
-use super::corpus::{ANY, METADATA, Request, get};
+use super::corpus::{ANY, METADATA, ReplayRequest, get};
 use super::difference::Difference::{self, *};
 
 /// The end of each watch: more than ten times what both servers need to send the events.
@@ -46,7 +46,7 @@ pub(super) fn refused() -> Vec<(String, &'static [Difference])> {
 }
 
 /// Valid watches, which end by themselves.
-pub(super) fn begun(a: &str) -> Vec<Request> {
+pub(super) fn begun(a: &str) -> Vec<ReplayRequest> {
     let settings = format!("/api/v1/namespaces/{a}/configmaps");
     let mut all = Vec::new();
     for (path, accept) in

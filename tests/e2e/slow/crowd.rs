@@ -18,14 +18,14 @@ const PATIENCE: Duration = Duration::from_mins(15);
 const CALM: Duration = Duration::from_mins(1);
 /// The kinds of counted requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Asked {
+enum CountedRequest {
     Token,
     Check,
     Review,
 }
 
 /// The requests for tokens and for access checks in the audit log.
-fn sent(world: &World) -> Result<Vec<Asked>, Failure> {
+fn sent(world: &World) -> Result<Vec<CountedRequest>, Failure> {
     let log = std::fs::read_to_string(world.cluster.audit_log())?;
     let mut found = Vec::new();
     for line in log.lines() {
@@ -36,16 +36,16 @@ fn sent(world: &World) -> Result<Vec<Asked>, Failure> {
             continue;
         }
         let what = if uri.contains("/serviceaccounts/") && uri.contains("/token") {
-            Asked::Token
+            CountedRequest::Token
         } else if uri.contains("/selfsubjectrulesreviews")
             || uri.contains("/selfsubjectaccessreviews")
         {
-            Asked::Review
+            CountedRequest::Review
         } else if uri.contains("limit=1&")
             || uri.ends_with("limit=1")
             || uri.ends_with("&timeoutSeconds=1")
         {
-            Asked::Check
+            CountedRequest::Check
         } else {
             continue;
         };
@@ -130,25 +130,26 @@ fn three_hundred_profiles_send_no_more_requests_than_documented() -> Outcome {
         some => Err(format!("{some} of {PROFILES} are authorized").into()),
     })?;
     let before = sent(&world)?;
-    let count = |sent: &[Asked], what| sent.iter().filter(|it| **it == what).count();
-    let summary = |sent: &[Asked]| {
+    let count = |sent: &[CountedRequest], what| sent.iter().filter(|it| **it == what).count();
+    let summary = |sent: &[CountedRequest]| {
         let [tokens, checks, reviews] =
-            [Asked::Token, Asked::Check, Asked::Review].map(|what| count(sent, what));
+            [CountedRequest::Token, CountedRequest::Check, CountedRequest::Review]
+                .map(|what| count(sent, what));
         format!("{tokens} tokens, {checks} requests of access checks, {reviews} reviews")
     };
     let counts = summary(&before);
-    assert_eq!(count(&before, Asked::Token), NAMESPACES * ACCOUNTS, "one each: {counts}");
+    assert_eq!(count(&before, CountedRequest::Token), NAMESPACES * ACCOUNTS, "one each: {counts}");
     // An access check takes at most three requests. Each profile has one informer.
-    assert!(count(&before, Asked::Check) <= 3 * PROFILES, "{counts}");
+    assert!(count(&before, CountedRequest::Check) <= 3 * PROFILES, "{counts}");
 
     std::thread::sleep(CALM);
     let after: Vec<_> = sent(&world)?.split_off(before.len());
     let counts = summary(&after);
-    assert_eq!(count(&after, Asked::Token), 0, "{counts}");
+    assert_eq!(count(&after, CountedRequest::Token), 0, "{counts}");
     // Three reviews a minute for each account, and one that began before.
-    assert!(count(&after, Asked::Review) <= 4 * NAMESPACES * ACCOUNTS, "{counts}");
+    assert!(count(&after, CountedRequest::Review) <= 4 * NAMESPACES * ACCOUNTS, "{counts}");
     // The first access checks are repeated after five minutes.
-    assert!(count(&after, Asked::Check) <= 2 * PROFILES, "{counts}");
-    assert!(count(&after, Asked::Review) > 0, "{counts}");
+    assert!(count(&after, CountedRequest::Check) <= 2 * PROFILES, "{counts}");
+    assert!(count(&after, CountedRequest::Review) > 0, "{counts}");
     Ok(())
 }

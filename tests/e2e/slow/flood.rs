@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Observations while a limit is exceeded.
 #[derive(Debug, Default)]
-struct Seen {
+struct FloodObservations {
     /// The most objects in an informer of the large kind.
     most: u64,
     /// States of other kinds' informers that were not watching.
@@ -36,11 +36,11 @@ struct Seen {
 fn watching<T>(
     operator: &Operator,
     act: impl FnOnce() -> Result<T, Failure>,
-) -> Result<(T, Seen), Failure> {
+) -> Result<(T, FloodObservations), Failure> {
     let is_over = AtomicBool::new(false);
     let (done, seen) = thread::scope(|scope| {
         let looking = scope.spawn(|| {
-            let mut seen = Seen::default();
+            let mut seen = FloodObservations::default();
             while !is_over.load(Ordering::Relaxed) {
                 for informer in informers(operator).unwrap_or_default() {
                     if informer["resource"] == "configmaps" {

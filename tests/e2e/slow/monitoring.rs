@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::picture;
-use super::prometheus::Prometheus;
+use super::prometheus::ScrapeServer;
 use crate::api::Served;
 use crate::cutter;
 use crate::operator::Operator;
@@ -69,7 +69,7 @@ fn granted<'a>(
 
 /// Waits until an alert with this name and these labels is pending or firing.
 fn await_alert(
-    prometheus: &Prometheus,
+    prometheus: &ScrapeServer,
     name: &str,
     labels: &[(&str, &str)],
     limit: Duration,
@@ -123,7 +123,7 @@ fn read(served: &Served, token: &str, times: usize, path: &str, code: u16) -> Ou
 #[test]
 fn every_query_of_the_dashboards_has_an_answer() -> Outcome {
     let world = World::alone()?;
-    let prometheus = Prometheus::start(&world)?;
+    let prometheus = ScrapeServer::start(&world)?;
     // A set limit, because not every machine has a memory limit.
     let served = Served::start(&world, &["--memory-limit", "512Mi"])?;
     prometheus.scrape(&[("kubewarm", &served.operator)])?;
@@ -172,7 +172,7 @@ fn every_query_of_the_dashboards_has_an_answer() -> Outcome {
 /// A Prometheus, an operator that it scrapes, and a profile that stays unchanged.
 struct MonitoringFixture {
     world: World,
-    prometheus: Prometheus,
+    prometheus: ScrapeServer,
     served: Served,
     /// The token of a reader.
     token: String,
@@ -185,7 +185,7 @@ impl MonitoringFixture {
 
     fn start() -> Result<Self, Failure> {
         let world = World::alone()?;
-        let prometheus = Prometheus::start(&world)?;
+        let prometheus = ScrapeServer::start(&world)?;
         let began = Instant::now();
         await_alert(&prometheus, "KubewarmAbsent", &[], SOON)?;
         let served = Served::start(&world, &[])?;
@@ -272,7 +272,7 @@ fn faults_of_profiles_cause_their_alerts() -> Outcome {
             })?;
         }
     }
-    let undeclared = [("pod", "kubewarm"), ("resource", "pods")];
+    let undeclared = [("pod", "kubewarm"), ("resource", "_other")];
     await_alert(prometheus, "KubewarmReadsUndeclared", &undeclared, SOON)?;
     let others = prometheus.alerts()?.into_iter();
     let unanswered: Vec<_> =

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::prometheus::{Prometheus, Series};
+use super::prometheus::{ScrapeServer, Series};
 use crate::world::{Failure, file};
 
 /// Pixels of a column and of a line of Grafana's grid.
@@ -32,7 +32,7 @@ struct Area {
 
 /// Draws every panel with the data of the last `span`. `choose` replaces the variables in a query.
 pub(crate) fn draw(
-    prometheus: &Prometheus,
+    prometheus: &ScrapeServer,
     dashboard: &Value,
     span: Duration,
     choose: impl Fn(&str) -> String,

@@ -13,7 +13,7 @@ use crate::world::{Failure, World, file};
 
 const RULES: &str = "charts/kubewarm/files/rules.yaml";
 
-pub(crate) struct Prometheus {
+pub(crate) struct ScrapeServer {
     server: testbed::Prometheus,
     targets: PathBuf,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Series {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-impl Prometheus {
+impl ScrapeServer {
     /// Starts a Prometheus without targets. It ends with the control plane at the latest.
     pub(crate) fn start(world: &World) -> Result<Self, Failure> {
         let targets = world.cluster.folder().join("targets.json");

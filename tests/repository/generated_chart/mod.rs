@@ -131,10 +131,20 @@ fn every_flag_can_be_set_by_a_value() {
     // No value sets these flags: in a pod, kubewarm reads them from its ServiceAccount's files.
     let not_set = ["KUBEWARM_OPERATOR_NAMESPACE", "KUBEWARM_KUBECONFIG", "KUBEWARM_CONTEXT"];
     let deployment = read("templates/deployment.yaml");
+    let (values, value_of) = (yaml("values.yaml"), yaml("files/flags.yaml"));
     for (name, _) in flags() {
         let is_set = deployment.contains(&format!("- name: {name}\n"));
         assert!(is_set != not_set.contains(&name.as_str()), "{name}");
+        // The chart rejects the flag in `extraArgs` and names this value.
+        let value = value_of[&name].as_str().map(|path| values::at(&values, path));
+        assert_eq!(
+            value.is_some_and(|value| !value.is_null()),
+            is_set,
+            "{name} in files/flags.yaml"
+        );
     }
+    let set = flags().into_iter().filter(|(name, _)| !not_set.contains(&name.as_str()));
+    assert_eq!(value_of.as_object().map(serde_json::Map::len), Some(set.count()));
 }
 
 #[test]

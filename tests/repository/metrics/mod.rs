@@ -168,7 +168,7 @@ fn full(kinds: usize, profiles: usize) -> String {
         .iter()
         .flat_map(|resource| {
             [namespace("shop"), InformerScope::AllNamespaces]
-                .map(|extent| snapshot(resource, extent, synced(1_000)))
+                .map(|scope| snapshot(resource, scope, synced(1_000)))
         })
         .collect();
     metrics.observe_informers(move || informers.clone()).expect("once");
@@ -300,11 +300,11 @@ fn at(second: i64) -> Timestamp {
 
 fn snapshot(
     resource: &Resource,
-    extent: InformerScope,
+    scope: InformerScope,
     report: InformerReport,
 ) -> (InformerKey, InformerReport) {
     let key =
-        InformerKey::all(resource.clone(), extent, Projection::Full(ManagedFieldsPolicy::Drop));
+        InformerKey::all(resource.clone(), scope, Projection::Full(ManagedFieldsPolicy::Drop));
     let usage = StoreUsage { objects: 3, bytes: 4_096 };
     (key, InformerReport { usage, ..report })
 }

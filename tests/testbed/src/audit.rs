@@ -12,14 +12,14 @@ pub(crate) enum Audited {
     AllUsers,
     Group {
         name: String,
-        written: Written,
+        written: AuditedResource,
         file: PathBuf,
     },
 }
 
 /// A resource. The audit log contains its objects after each write, by any user.
 #[derive(Debug, Clone)]
-pub(crate) struct Written {
+pub(crate) struct AuditedResource {
     pub(crate) group: String,
     pub(crate) resource: String,
 }
@@ -34,12 +34,12 @@ impl Audited {
     }
 
     /// The audit policy, or `None` without an audit log. It records each complete response, with a body
-    /// only for the objects of [`Written`].
+    /// only for the objects of [`AuditedResource`].
     pub(crate) fn policy(&self) -> Option<String> {
         let (written, users) = match self {
             Self::NoUsers => return None,
             Self::AllUsers => (String::new(), String::new()),
-            Self::Group { name, written: Written { group, resource }, .. } => (
+            Self::Group { name, written: AuditedResource { group, resource }, .. } => (
                 format!(
                     "- level: RequestResponse
   verbs: [create, update, patch]

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::audit::{Audited, Written};
+use crate::audit::{Audited, AuditedResource};
 use crate::error::{Action, Result};
 use crate::guard::Guard;
 use crate::kubeconfig::{self, Credential};
@@ -53,7 +53,7 @@ impl Builder {
         (group, resource): (&str, &str),
         file: impl Into<PathBuf>,
     ) -> Self {
-        let written = Written { group: group.to_owned(), resource: resource.to_owned() };
+        let written = AuditedResource { group: group.to_owned(), resource: resource.to_owned() };
         self.audited = Audited::Group { name: users.to_owned(), written, file: file.into() };
         self
     }

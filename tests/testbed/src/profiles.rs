@@ -79,7 +79,7 @@ pub fn every_string() -> [Value; 2] {
 
 /// The position of a string that a tenant can write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum StringPosition {
     /// The value at a JSON pointer.
     Value(String),
     /// This key of the map at a JSON pointer.
@@ -87,10 +87,10 @@ pub enum Place {
 }
 
 /// Collects the strings of `value`, except enum values.
-fn places(value: &Value, at: &str, found: &mut Vec<Place>) {
+fn places(value: &Value, at: &str, found: &mut Vec<StringPosition>) {
     match value {
         Value::String(_) if !at.ends_with("/type") && !at.ends_with("/operator") => {
-            found.push(Place::Value(at.to_owned()));
+            found.push(StringPosition::Value(at.to_owned()));
         }
         Value::Array(items) => {
             items.iter().enumerate().for_each(|(n, it)| places(it, &format!("{at}/{n}"), found));
@@ -98,7 +98,7 @@ fn places(value: &Value, at: &str, found: &mut Vec<Place>) {
         Value::Object(members) => {
             for (name, member) in members {
                 if at.ends_with("/matchLabels") {
-                    found.push(Place::Key(at.to_owned(), name.clone()));
+                    found.push(StringPosition::Key(at.to_owned(), name.clone()));
                 }
                 places(member, &format!("{at}/{name}"), found);
             }
@@ -109,7 +109,7 @@ fn places(value: &Value, at: &str, found: &mut Vec<Place>) {
 
 /// All string positions in the metadata and spec of [`every_string`], except enum values and the annotation.
 #[must_use]
-pub fn all_places() -> Vec<Place> {
+pub fn all_places() -> Vec<StringPosition> {
     let mut found = Vec::new();
     for profile in every_string() {
         for part in ["/spec", "/metadata"] {
@@ -118,19 +118,19 @@ pub fn all_places() -> Vec<Place> {
     }
     found.sort();
     found.dedup();
-    found.retain(|place| !matches!(place, Place::Value(at) if at.ends_with("ions/a")));
+    found.retain(|place| !matches!(place, StringPosition::Value(at) if at.ends_with("ions/a")));
     found
 }
 
 /// Writes `word` at `place`. Does nothing if the profile does not have that position.
-pub fn write(profile: &mut Value, place: &Place, word: &str) {
+pub fn write(profile: &mut Value, place: &StringPosition, word: &str) {
     match place {
-        Place::Value(at) => {
+        StringPosition::Value(at) => {
             if let Some(value) = profile.pointer_mut(at) {
                 *value = word.into();
             }
         }
-        Place::Key(at, key) => {
+        StringPosition::Key(at, key) => {
             if let Some(map) = profile.pointer_mut(at).and_then(Value::as_object_mut)
                 && let Some(value) = map.remove(key)
             {
@@ -157,7 +157,7 @@ pub fn hostile() -> impl Strategy<Value = Value> {
             profile["spec"].as_object_mut().map(|spec| spec.remove("serviceAccountName"));
         }
         for (place, word) in changes {
-            if is_account || place != Place::Value("/spec/serviceAccountName".to_owned()) {
+            if is_account || place != StringPosition::Value("/spec/serviceAccountName".to_owned()) {
                 write(&mut profile, &place, &word);
             }
         }

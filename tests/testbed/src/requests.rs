@@ -131,7 +131,7 @@ fn lines() -> impl Iterator<Item = &'static str> {
 
 /// One change of a request.
 #[derive(Clone, Debug)]
-enum Change {
+enum RequestChange {
     /// Adds a parameter with this value, in front of an existing one.
     Parameter { name: &'static str, value: String },
     /// Replaces a segment of the path.
@@ -158,21 +158,21 @@ pub fn changed() -> impl Strategy<Value = Request> {
     })
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = RequestChange> {
     let index = any::<Index>;
     let parameter = (proptest::sample::select(&PARAMETERS[..]), value())
-        .prop_map(|(name, value)| Change::Parameter { name, value });
+        .prop_map(|(name, value)| RequestChange::Parameter { name, value });
     let methods = ["GET", "HEAD", "OPTIONS", "TRACE", "CONNECT", "POST", "get", "WATCH", ""];
     prop_oneof![
         8 => parameter,
-        2 => (index(), value()).prop_map(|(at, text)| Change::Segment { at, text }),
+        2 => (index(), value()).prop_map(|(at, text)| RequestChange::Segment { at, text }),
         3 => (index(), 0_usize..8, SIGNS)
-            .prop_map(|(at, length, text)| Change::Splice { at, length, text }),
+            .prop_map(|(at, length, text)| RequestChange::Splice { at, length, text }),
         1 => (index(), 1_usize..40, 1_usize..400)
-            .prop_map(|(at, length, times)| Change::Repeat { at, length, times }),
-        1 => index().prop_map(|of| Change::Query { of }),
-        1 => proptest::sample::select(methods.to_vec()).prop_map(Change::Method),
-        2 => option::of(prop_oneof![Just("*/*".to_owned()), SIGNS]).prop_map(Change::Accept),
+            .prop_map(|(at, length, times)| RequestChange::Repeat { at, length, times }),
+        1 => index().prop_map(|of| RequestChange::Query { of }),
+        1 => proptest::sample::select(methods.to_vec()).prop_map(RequestChange::Method),
+        2 => option::of(prop_oneof![Just("*/*".to_owned()), SIGNS]).prop_map(RequestChange::Accept),
     ]
 }
 
@@ -213,7 +213,7 @@ fn token() -> impl Strategy<Value = String> {
     })
 }
 
-impl Change {
+impl RequestChange {
     fn apply(self, mut request: Request, all: &[Request]) -> Request {
         match self {
             Self::Parameter { name, value } => {

@@ -83,8 +83,7 @@ mod tests {
         let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
         let excess = crd.pointer(&format!("{status}/access/properties/excess/description"));
         let text = excess.and_then(Value::as_str).unwrap();
-        // By default, Kubernetes permits every user to list and watch `clustertrustbundles`, and no
-        // other resource.
+        // By default, Kubernetes permits every user to list and watch only `clustertrustbundles`.
         assert!(text.contains("only `clustertrustbundles`"), "{text}");
     }
 

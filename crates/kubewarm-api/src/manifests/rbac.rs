@@ -69,7 +69,7 @@ pub enum RbacParseError {
         #[source]
         source: serde_json::Error,
     },
-    /// An object is neither a role nor a binding. The value is its kind.
+    /// An object is neither a role nor a binding. The value is the object's kind.
     #[error("it contains a {0:?}, which is neither a role nor a binding")]
     Kind(String),
 }
@@ -291,7 +291,7 @@ struct RbacBuilder<'a> {
 }
 
 impl RbacBuilder<'_> {
-    /// Builds a role with `rules` and its binding: in `namespace`, or in the cluster if it is
+    /// Builds a role with `rules`, and its binding. Both are cluster-scoped if `namespace` is
     /// `None`.
     fn granted(
         &self,

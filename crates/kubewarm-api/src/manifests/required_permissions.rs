@@ -38,7 +38,7 @@ pub(super) struct RequiredPermissions {
 /// Resources that kubewarm lists and watches in every namespace that a selector matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SelectorPermissions {
-    /// Name of the first target with this selector. It is part of the role's name.
+    /// Name of the first target with this selector. The role's name contains this name.
     pub(super) target: Arc<str>,
     pub(super) labels: LabelSelector,
     /// Namespaces that the selector matches now. `None`: kubewarm did not look them up in a
@@ -66,13 +66,13 @@ impl RequiredPermissions {
         for target in &declared.targets {
             let informers = target.informers.iter();
             let informers = informers
-                .map(|informer| (informer.key.resource.group_resource(), &informer.key.extent));
+                .map(|informer| (informer.key.resource.group_resource(), &informer.key.scope));
             let Some(watch) = &target.namespaces else {
-                informers.for_each(|(of, extent)| needs.add(of, extent));
+                informers.for_each(|(of, scope)| needs.add(of, scope));
                 continue;
             };
             needs.everywhere.insert(watch.key.resource.group_resource().clone());
-            let namespaces = informers.clone().filter_map(|(_, extent)| extent.namespace());
+            let namespaces = informers.clone().filter_map(|(_, scope)| scope.namespace());
             let namespaces = Some(namespaces.map(Arc::from).collect());
             needs.select(&target.name, &watch.key.labels, namespaces, informers.map(|(of, _)| of));
         }
@@ -93,8 +93,8 @@ impl RequiredPermissions {
                 needs.everywhere.extend(namespaces());
                 needs.select(&target.name, labels, found.get(labels).cloned(), [&target.of]);
             }
-            for extent in target.scope.extents(&profile.profile.namespace).iter().flatten() {
-                needs.add(&target.of, extent);
+            for scope in target.scope.informer_scopes(&profile.profile.namespace).iter().flatten() {
+                needs.add(&target.of, scope);
             }
         }
         needs.limited(watched)
@@ -123,8 +123,8 @@ impl RequiredPermissions {
         self.named.is_empty() && self.selected.is_empty() && self.everywhere.is_empty()
     }
 
-    fn add(&mut self, of: &GroupResource, extent: &InformerScope) {
-        let InformerScope::Namespace(namespace) = extent else {
+    fn add(&mut self, of: &GroupResource, scope: &InformerScope) {
+        let InformerScope::Namespace(namespace) = scope else {
             self.everywhere.insert(of.clone());
             return;
         };
@@ -167,7 +167,6 @@ impl RequiredPermissions {
     }
 }
 
-/// The resource `namespaces` of the core group.
 pub(super) fn namespaces() -> Option<GroupResource> {
     GroupResource::new("", "namespaces").ok()
 }

@@ -162,7 +162,6 @@ impl PartialEq for Budget {
 impl Eq for Budget {}
 
 impl UsageMeterState {
-    /// Returns the usage, in objects or bytes, that a budget with the scope `bound` counts.
     fn size(&self, bound: LimitScope, measure: LimitKind) -> u64 {
         match (measure, bound) {
             (LimitKind::Objects, _) => self.objects,

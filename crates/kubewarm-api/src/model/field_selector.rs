@@ -68,7 +68,7 @@ pub enum FieldSelectorError {
     Requirement {
         /// Name of the field, as in the selector.
         field: String,
-        /// Error of [`FieldRequirement::new`].
+        /// Error of [`FieldRequirement::equal`].
         invalid: ValidationError,
     },
 }
@@ -174,14 +174,27 @@ impl FieldRequirement {
         &self.value
     }
 
-    /// Creates the requirement `field=value`, or `field!=value` if `equals` is false.
+    /// Creates the requirement `field=value`.
     ///
     /// # Errors
     ///
     /// [`ValidationError`] with the `part` `field` if the field is empty or has an invalid
     /// character. Valid characters are ASCII letters, digits, `.`, `_`, `-`, `/`, `[` and `]`. The
     /// `part` is `value` if the value has control characters.
-    pub fn new(field: &str, equals: bool, value: &str) -> Result<Self, ValidationError> {
+    pub fn equal(field: &str, value: &str) -> Result<Self, ValidationError> {
+        Self::new(field, true, value)
+    }
+
+    /// Creates the requirement `field!=value`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`FieldRequirement::equal`].
+    pub fn not_equal(field: &str, value: &str) -> Result<Self, ValidationError> {
+        Self::new(field, false, value)
+    }
+
+    fn new(field: &str, equals: bool, value: &str) -> Result<Self, ValidationError> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/[]".contains(&b);
         if field.is_empty() || !field.bytes().all(plain) {
             let message = format!("field {field:?} is not a field path such as \"status.phase\"");
@@ -283,16 +296,16 @@ mod tests {
 
     #[test]
     fn fields_and_values_that_the_api_server_rejects_are_rejected() {
-        assert!(FieldRequirement::new("a,b", true, "c").is_err());
+        assert!(FieldRequirement::equal("a,b", "c").is_err());
         for value in ["a\nb", "\u{1b}[31m", "\0", "\u{85}"] {
-            let error = FieldRequirement::new("a", true, value).unwrap_err();
+            let error = FieldRequirement::equal("a", value).unwrap_err();
             assert_eq!(error.part, "value", "{error}");
         }
     }
 
     #[test]
     fn values_are_escaped_as_in_apimachinery() {
-        let requirement = FieldRequirement::new("status.phase", false, r"a,b=c\d").unwrap();
+        let requirement = FieldRequirement::not_equal("status.phase", r"a,b=c\d").unwrap();
         assert_eq!(requirement.to_string(), r"status.phase!=a\,b\=c\\d");
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// One declared index of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexDefinition {
-    /// DNS label, unique within the target. Clients select with the field
+    /// Name of the index: a DNS label, unique within the target. Clients select with the field
     /// `index.kubewarm.io/<name>`.
     pub name: Arc<str>,
     /// Field whose values are indexed.

@@ -38,7 +38,7 @@ pub struct InformerKey {
     /// Resource to list and watch.
     pub resource: Resource,
     /// Namespaces to list and watch.
-    pub extent: InformerScope,
+    pub scope: InformerScope,
     /// `labelSelector` of the list and the watch.
     pub labels: LabelSelector,
     /// `fieldSelector` of the list and the watch.
@@ -84,7 +84,7 @@ pub struct ListSlotOwner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InformerSettings {
     /// The profile whose limit on concurrent first lists applies to this informer.
-    pub member_of: ListSlotOwner,
+    pub list_slot_owner: ListSlotOwner,
     /// Which list requests the informer sends, with which page size and timeout.
     pub lists: ListPolicy,
     /// Staleness limit: the store is stale after this time without an event or a bookmark. Shortly
@@ -125,7 +125,7 @@ pub struct InformerSpec {
     /// Key that identifies the informer.
     pub key: InformerKey,
     /// Settings that can change while the informer runs.
-    pub tuning: InformerSettings,
+    pub settings: InformerSettings,
     /// Fields for which the store keeps an index, because a profile declares an index of the field.
     /// Stores always index labels.
     pub indexes: BTreeSet<FieldPath>,
@@ -138,8 +138,8 @@ impl InformerSpec {
     pub fn new(key: InformerKey, profile: ProfileRef) -> Self {
         Self {
             key,
-            tuning: InformerSettings {
-                member_of: ListSlotOwner { profile, max_concurrent_lists: 4, priority: 500 },
+            settings: InformerSettings {
+                list_slot_owner: ListSlotOwner { profile, max_concurrent_lists: 4, priority: 500 },
                 lists: ListPolicy::default(),
                 max_staleness: Duration::from_mins(2),
                 consistency_check_period: None,
@@ -177,10 +177,10 @@ impl InformerKey {
     /// Creates the key of an informer that kubewarm itself needs. The key has the operator's
     /// identity, no selectors and no access to Secret data.
     #[must_use]
-    pub fn all(resource: Resource, extent: InformerScope, projection: Projection) -> Self {
+    pub fn all(resource: Resource, scope: InformerScope, projection: Projection) -> Self {
         Self {
             resource,
-            extent,
+            scope,
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
             projection,
@@ -226,7 +226,7 @@ impl fmt::Display for InformerKey {
     /// Writes the key for messages, with control characters escaped, for example as `pods.v1 in
     /// namespace shop, labels app=web`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = format!("{} in {}", self.resource, self.extent);
+        let mut out = format!("{} in {}", self.resource, self.scope);
         if !self.labels.is_empty() {
             write!(out, ", labels {}", self.labels)?;
         }

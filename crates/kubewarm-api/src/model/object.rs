@@ -1,5 +1,4 @@
-//! Objects of the API server as an informer sends them to its store, and the events that contain
-//! them.
+//! Objects that an informer sends to its store, and the events that contain these objects.
 
 use super::ResourceVersion;
 use std::{borrow::Cow, cmp::Ordering, fmt, iter::once, time::Instant};
@@ -80,8 +79,8 @@ pub struct Tombstone<'a> {
     pub namespace: Cow<'a, str>,
     /// `metadata.name`, never empty.
     pub name: Cow<'a, str>,
-    /// Resource version of the deletion. It is newer than the resource version that the object had
-    /// before the deletion.
+    /// Resource version of the deletion, which is newer than the object's resource version before
+    /// the deletion.
     pub version: Option<ResourceVersion>,
 }
 
@@ -102,10 +101,11 @@ pub struct ObjectIdentity<'a> {
 /// object's resource version is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacePolicy {
-    /// The bytes cannot differ. The store skips an object in the list if its version is unchanged.
+    /// The bytes of an object cannot differ if its version is unchanged. The store skips such an
+    /// object in the list.
     Changed,
-    /// The bytes can differ, for example after a CRD has new defaults or a new conversion. The
-    /// store replaces every object in the list.
+    /// The bytes of an object can differ although its version is unchanged, for example after a CRD
+    /// has new defaults. The store replaces every object in the list.
     Everything,
 }
 

@@ -16,7 +16,8 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 ///
 /// Code that uses this type does not read or check the raw spec again. The controller still checks
 /// what only the cluster shows: whether the API server serves a resource, the scope of the resource
-/// and its selectable fields. It also compares the profile's namespace with the operator namespace.
+/// and its selectable fields. The controller also compares the profile's namespace with the
+/// operator namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidatedProfile {
     /// Namespace and name of the profile.
@@ -50,8 +51,8 @@ pub struct ValidatedProfile {
 }
 
 impl ValidatedProfile {
-    /// Checks every field of `profile`, also what the schema of the CRD checks. The API server has
-    /// not checked profiles in files, and it checked older profiles with an older CRD.
+    /// Checks every field of `profile`, and repeats the checks of the CRD's schema. The API server
+    /// has not checked profiles in files, and it checked older profiles with an older CRD.
     ///
     /// # Errors
     ///

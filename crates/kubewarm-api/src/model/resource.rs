@@ -28,7 +28,7 @@ pub struct ResourceInfo {
     pub namespaced: bool,
     /// Verbs that the API server supports for the resource, sorted.
     pub verbs: Arc<[Arc<str>]>,
-    /// Singular name in lower case; empty if discovery has none.
+    /// Singular name in lower case; empty if discovery reports no singular name.
     pub singular: Arc<str>,
     /// Short names that `kubectl` accepts, such as `deploy`.
     pub short_names: Arc<[Arc<str>]>,

@@ -72,7 +72,7 @@ impl TargetScope {
     /// `own`. Returns `None` for a namespace selector, because only the cluster shows which
     /// namespaces match.
     #[must_use]
-    pub fn extents(&self, own: &Arc<str>) -> Option<Vec<InformerScope>> {
+    pub fn informer_scopes(&self, own: &Arc<str>) -> Option<Vec<InformerScope>> {
         Some(match self {
             Self::OwnNamespace => vec![InformerScope::Namespace(Arc::clone(own))],
             Self::Namespaces(names) => {

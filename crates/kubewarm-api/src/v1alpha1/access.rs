@@ -20,9 +20,9 @@ pub struct AccessStatus {
     #[schemars(length(max = 512))]
     pub subject: Option<String>,
 
-    /// Time at which kubewarm last checked the permissions of every informer: the oldest of these
-    /// times. kubewarm writes a new time only together with another change of the status. Absent
-    /// until kubewarm has checked every informer.
+    /// Oldest of the times at which kubewarm last checked the permissions of each informer.
+    /// kubewarm writes a new time only together with another change of the status. Absent until
+    /// kubewarm has checked every informer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_verified_time: Option<Time>,
 

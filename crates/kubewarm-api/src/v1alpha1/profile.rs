@@ -222,8 +222,8 @@ pub struct ReadSettings {
     /// returns the stored objects, however old. With several profiles, the strictest value applies.
     pub consistency: ReadConsistency,
 
-    /// Longest wait of a read for an informer that is not warm, in seconds, 0 to 60. Then kubewarm
-    /// returns 429. With several profiles, the shortest timeout applies. Default: 5.
+    /// Longest wait of a read for an informer that is not warm, in seconds, 0 to 60. After this
+    /// time, kubewarm returns 429. With several profiles, the shortest timeout applies. Default: 5.
     #[schemars(range(min = 0, max = 60))]
     pub cold_read_timeout_seconds: i32,
 

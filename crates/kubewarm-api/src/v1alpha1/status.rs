@@ -77,7 +77,8 @@ pub struct TargetStatus {
     #[schemars(length(max = 63))]
     pub name: String,
 
-    /// Conditions of the target: `Accepted`, `Warm`, `Fresh` and `WithinLimits`, as for the profile.
+    /// Conditions of the target: `Accepted`, `Warm`, `Fresh` and `WithinLimits`, with the same
+    /// meaning as for the profile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -282,7 +283,7 @@ pub struct RelistStatus {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub replaced_objects: i64,
-    /// Number of objects that were deleted while no watch was open. Replaced objects are not counted.
+    /// Number of objects that were deleted while no watch was open, without the replaced objects.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub deleted_objects: i64,

@@ -34,7 +34,7 @@ pub struct TargetSpec {
     pub group: String,
 
     /// API version of the resource, such as `v1`. Immutable. Default: the version that the API
-    /// server prefers; kubewarm follows its changes.
+    /// server prefers. If the preferred version changes, kubewarm uses the new version.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub version: Option<String>,

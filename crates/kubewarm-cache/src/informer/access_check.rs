@@ -88,11 +88,11 @@ impl AccessCheck {
         };
         let mut access_check = Self { sent, requests: 2, list, watch };
         if let (Some(_), NamespaceCheck::Ask, Some(name)) =
-            (access_check.refusal(), check, key.extent.namespace())
+            (access_check.refusal(), check, key.scope.namespace())
         {
             access_check.requests += 1;
             if let Some(fault) =
-                missing_namespace(&key.extent, fetch_namespace_existence(client, name).await)
+                missing_namespace(&key.scope, fetch_namespace_existence(client, name).await)
             {
                 access_check.refuse_for(&fault);
             }

@@ -76,7 +76,7 @@ impl InformerTask {
     }
 
     fn gauge(&self) -> Arc<UsageMeter> {
-        self.informer.tuning(|tuning| Arc::clone(&tuning.gauge))
+        self.informer.settings(|settings| Arc::clone(&settings.gauge))
     }
 
     /// Notifies the controller each time that the usage of one of the informer's profiles begins to

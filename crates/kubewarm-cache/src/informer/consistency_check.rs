@@ -36,7 +36,7 @@ impl InformerTask {
     /// Waits until the next consistency check is due. If the profile disables the checks, the
     /// future never completes. Cancel safe.
     pub(super) fn consistency_check_due(&self) -> impl Future<Output = ()> + use<> {
-        let period = self.informer.tuning(|tuning| tuning.consistency_check_period);
+        let period = self.informer.settings(|settings| settings.consistency_check_period);
         let due = period.and_then(|period| {
             self.consistency_checked_at.checked_add(period.mul_f64(self.consistency_check_jitter))
         });
@@ -65,7 +65,7 @@ impl InformerTask {
             return Fuse::terminated();
         };
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
-        let limit = self.informer.tuning(|tuning| tuning.lists.page_size);
+        let limit = self.informer.settings(|settings| settings.lists.page_size);
         let namespace = self.namespace_of_profile();
         let check = async move {
             let _permit = shared.consistency_checks.acquire(&namespace).await;

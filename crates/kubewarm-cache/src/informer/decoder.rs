@@ -149,7 +149,7 @@ mod tests {
     fn key(resource: &str, projection: Projection) -> InformerKey {
         InformerKey {
             resource: Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
-            extent: InformerScope::AllNamespaces,
+            scope: InformerScope::AllNamespaces,
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
             projection,

@@ -67,7 +67,7 @@ impl InformerEndpoint {
             return forbidden(message.to_owned());
         }
         let (root, plural) = (key.resource.api_path(), key.resource.resource());
-        let path = match &key.extent {
+        let path = match &key.scope {
             InformerScope::Namespace(name) if !is_dns_label(name) => {
                 return forbidden(format!("{name:?} is not the name of a namespace"));
             }
@@ -249,7 +249,7 @@ mod tests {
     fn a_namespace_cannot_change_the_path() {
         let mut pods = key("", "pods", Projection::Full(ManagedFieldsPolicy::Drop));
         for name in ["", "a/../b", "..", "a?watch=1", "A", "a%2Fb"] {
-            pods.extent = InformerScope::Namespace(name.into());
+            pods.scope = InformerScope::Namespace(name.into());
             let fault = InformerEndpoint::new(&pods).unwrap_err();
             assert_eq!(fault.reason(), FaultReason::Forbidden);
             assert_eq!(fault.message(), format!("{name:?} is not the name of a namespace"));
@@ -264,9 +264,9 @@ mod tests {
                 LabelRequirement::new("a", LabelSelectorOperator::In, ["b", "c"]).unwrap()
             ]);
         pods.fields =
-            FieldSelector::new([
-                FieldRequirement::new("status.phase", false, "x&watch=1#").unwrap()
-            ]);
+            FieldSelector::new(
+                [FieldRequirement::not_equal("status.phase", "x&watch=1#").unwrap()],
+            );
         let uri = InformerEndpoint::new(&pods).unwrap().list(ListPart::Whole).uri().to_string();
         assert_eq!(
             uri,

@@ -53,15 +53,15 @@ impl InformerTask {
         if is_synced {
             self.informer.enter(TaskState::Queued);
         }
-        let tuning = self.informer.tuning(InformerSettings::clone);
+        let settings = self.informer.settings(InformerSettings::clone);
         let shared = Arc::clone(&self.shared);
         // Choose the strategies before taking a list slot. `order` can request the API server's
         // version, and a slow response must not occupy a slot.
         let mut order = shared
             .list_methods
-            .order(&shared.operator, &self.informer.key, tuning.lists.strategy)
+            .order(&shared.operator, &self.informer.key, settings.lists.strategy)
             .await;
-        let slot = shared.lists.acquire(&tuning.member_of).await;
+        let slot = shared.lists.acquire(&settings.list_slot_owner).await;
         self.informer.enter(TaskState::Listing);
         let replace_policy = match why {
             Some(
@@ -178,7 +178,7 @@ impl InformerTask {
         &mut self,
         replace_policy: ReplacePolicy,
     ) -> Result<AppliedList, ListError> {
-        let limit = self.informer.tuning(|tuning| tuning.lists.page_size);
+        let limit = self.informer.settings(|settings| settings.lists.page_size);
         let mut meta = self.page(ListPart::Page { limit, token: "" }).await?;
         while !meta.token.is_empty() {
             let token = std::mem::take(&mut meta.token);

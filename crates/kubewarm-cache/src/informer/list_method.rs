@@ -46,7 +46,7 @@ impl ListMethodSupport {
     /// Returns the strategy that an informer would try first. `operator` requests the API server's
     /// version, unless an earlier request has succeeded.
     pub async fn choose_first(&self, operator: &kube::Client, spec: &InformerSpec) -> ListMethod {
-        let strategy = spec.tuning.lists.strategy;
+        let strategy = spec.settings.lists.strategy;
         let order = self.order(operator, &spec.key, strategy).await;
         order.first().copied().unwrap_or(ListMethod::PagedList)
     }

@@ -112,7 +112,7 @@ pub async fn fetch_sample_page(
 /// The cost of [`AccessCheck::run`].
 pub async fn check_access(client: &Arc<kube::Client>, spec: &InformerSpec) -> AccessCheck {
     let key = shallow(&spec.key, SampleDepth::Metadata);
-    AccessCheck::run(client, &key, spec.tuning.namespace_check).await
+    AccessCheck::run(client, &key, spec.settings.namespace_check).await
 }
 
 /// Returns the informer's key. The key requests only metadata if `depth` is `Metadata` or the

@@ -144,11 +144,11 @@ impl SharedInformer {
         self.changes.notify();
     }
 
-    /// Replaces the informer's settings without ending its watch. Only a change of `tuning` wakes
+    /// Replaces the informer's settings without ending its watch. Only a change of `settings` wakes
     /// the task.
     pub(super) fn retune(&self, spec: &InformerSpec) {
         self.control.send_if_modified(|control| {
-            let is_new = control.spec.tuning != spec.tuning;
+            let is_new = control.spec.settings != spec.settings;
             control.spec.clone_from(spec);
             is_new
         });
@@ -187,7 +187,7 @@ impl SharedInformer {
         let control = self.control.borrow();
         let (mut report, listed_in) = {
             let status = self.status();
-            (status.get_summary(control.spec.tuning.max_staleness), status.listed_in())
+            (status.get_summary(control.spec.settings.max_staleness), status.listed_in())
         };
         report.lost = control.gate.loss(listed_in);
         report.losses = control.gate.losses;
@@ -246,12 +246,12 @@ impl SharedInformer {
     }
 
     /// Reads a value of the current settings. `of` runs under the lock of `control`.
-    pub(super) fn tuning<T>(&self, of: impl FnOnce(&InformerSettings) -> T) -> T {
-        of(&self.control.borrow().spec.tuning)
+    pub(super) fn settings<T>(&self, of: impl FnOnce(&InformerSettings) -> T) -> T {
+        of(&self.control.borrow().spec.settings)
     }
 
     fn serves_stale(&self) -> bool {
-        self.tuning(|tuning| tuning.on_access_lost) == AccessLossPolicy::ServeStale
+        self.settings(|settings| settings.on_access_lost) == AccessLossPolicy::ServeStale
     }
 
     /// Changes the task's state to `step`. An illegal transition is a bug: kubewarm logs it and

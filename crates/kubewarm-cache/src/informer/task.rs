@@ -203,7 +203,7 @@ impl InformerTask {
             FaultReason::Forbidden | FaultReason::Unauthorized | FaultReason::NotServed
         ) {
             let existence = self.look_up_namespace(failed_at).await;
-            fault = missing_namespace(&self.informer.key.extent, existence).unwrap_or(fault);
+            fault = missing_namespace(&self.informer.key.scope, existence).unwrap_or(fault);
         }
         if matches!(fault.reason(), FaultReason::NamespaceNotFound | FaultReason::NotServed) {
             self.purge();
@@ -292,7 +292,7 @@ impl InformerTask {
     /// Namespace of the profile that determines the informer's settings. The informer's requests
     /// count against the limits of this namespace.
     pub(super) fn namespace_of_profile(&self) -> Arc<str> {
-        self.informer.tuning(|tuning| Arc::clone(&tuning.member_of.profile.namespace))
+        self.informer.settings(|settings| Arc::clone(&settings.list_slot_owner.profile.namespace))
     }
 
     /// The newest resource version that a list, an event or a bookmark delivered.
@@ -319,7 +319,7 @@ impl InformerTask {
     /// sent after `since`.
     pub(super) async fn absent_namespace(&self, since: Instant) -> Option<RequestFault> {
         let existence = self.look_up_namespace(since).await;
-        missing_namespace(&self.informer.key.extent, existence)
+        missing_namespace(&self.informer.key.scope, existence)
             .filter(|_| existence == NamespaceExistence::Absent)
     }
 
@@ -327,8 +327,8 @@ impl InformerTask {
     /// `Unknown` if the profiles disable the lookup.
     async fn look_up_namespace(&self, since: Instant) -> NamespaceExistence {
         let key = &self.informer.key;
-        let check = self.informer.tuning(|tuning| tuning.namespace_check);
-        let (InformerScope::Namespace(name), NamespaceCheck::Ask) = (&key.extent, check) else {
+        let check = self.informer.settings(|settings| settings.namespace_check);
+        let (InformerScope::Namespace(name), NamespaceCheck::Ask) = (&key.scope, check) else {
             return NamespaceExistence::Unknown;
         };
         let (list_watch, namespace) = (self.list_watch.clone(), Arc::clone(name));
@@ -337,7 +337,10 @@ impl InformerTask {
             // Return an error, which the cache does not keep, so that the next caller sends a new
             // request.
             if seen == NamespaceExistence::Unknown {
-                return Err(RequestFault::new(FaultReason::Unreachable, "it does not say"));
+                return Err(RequestFault::new(
+                    FaultReason::Unreachable,
+                    "the namespace's existence is unknown",
+                ));
             }
             Ok(seen)
         };
@@ -358,7 +361,7 @@ fn is_followed(key: &InformerKey) -> bool {
 /// Returns a fault if the namespace does not exist or is being deleted. During a deletion, Roles
 /// disappear first, so a 403 does not show that a permission is missing.
 pub(super) fn missing_namespace(
-    extent: &InformerScope,
+    scope: &InformerScope,
     existence: NamespaceExistence,
 ) -> Option<RequestFault> {
     let what = match existence {
@@ -368,5 +371,5 @@ pub(super) fn missing_namespace(
         | NamespaceExistence::NotAllowed
         | NamespaceExistence::Unknown => return None,
     };
-    Some(RequestFault::new(FaultReason::NamespaceNotFound, format!("{extent} {what}")))
+    Some(RequestFault::new(FaultReason::NamespaceNotFound, format!("{scope} {what}")))
 }

@@ -287,7 +287,7 @@ impl InformerTask {
     /// Returns the time at which the store becomes stale, and the latest start of a probe that
     /// keeps the store fresh. A probe is a second, short watch.
     fn staleness(&self) -> (Instant, Instant) {
-        let bound = self.informer.tuning(|tuning| tuning.max_staleness);
+        let bound = self.informer.settings(|settings| settings.max_staleness);
         let margin = self.shared.timing.probe_margin.min(bound / 2);
         let current = self.informer.status().report.current_at.unwrap_or_else(Instant::now);
         (current + bound, current + bound - margin)

@@ -31,7 +31,7 @@ impl InformerTask {
 
     async fn receive_initial(&mut self) -> Result<AppliedList, ListError> {
         let timing = self.shared.timing.clone();
-        let deadline = self.informer.tuning(|tuning| tuning.lists.watch_list_timeout);
+        let deadline = self.informer.settings(|settings| settings.lists.watch_list_timeout);
         let timeout = random_timeout(&timing).max(deadline * 10);
         let started = Instant::now();
         let within = timing.list_headers;

@@ -221,7 +221,7 @@ mod tests {
     use std::{collections::BTreeSet, sync::Arc};
 
     fn namespace(name: &str) -> InformerKey {
-        InformerKey { extent: InformerScope::Namespace(name.into()), ..informer_key("pods") }
+        InformerKey { scope: InformerScope::Namespace(name.into()), ..informer_key("pods") }
     }
 
     fn pod(n: u32) -> String {

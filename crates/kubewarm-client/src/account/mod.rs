@@ -168,7 +168,7 @@ async fn send_once(
     mut request: Request<Body>,
 ) -> Result<(Arc<token::AccountToken>, Response<Body>), BoxError> {
     let token = keeper.token().await?;
-    let header = token.header().ok_or("the token is not one that a header can hold")?;
+    let header = token.header().ok_or("the token has characters that a header cannot contain")?;
     request.headers_mut().insert(AUTHORIZATION, header);
     let response = anonymous.send(request).await?;
     Ok((token, response))

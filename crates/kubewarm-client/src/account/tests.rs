@@ -13,7 +13,7 @@ const HOUR: u64 = 3_600;
 /// A fake API server that issues the tokens `t1`, `t2` and so on. The server rejects tokens with a number below
 /// `accepts_from`.
 #[derive(Default)]
-struct Server {
+struct TokenServer {
     minted: AtomicU32,
     /// The responses to the next token requests. When the queue is empty, the server issues tokens.
     refusals: Mutex<VecDeque<(u16, &'static str)>>,
@@ -22,7 +22,7 @@ struct Server {
     seen: Mutex<Vec<String>>,
 }
 
-impl Server {
+impl TokenServer {
     fn count(&self) -> u32 {
         self.minted.load(Ordering::SeqCst)
     }
@@ -69,8 +69,8 @@ fn client(respond: impl Fn(&Request<Body>) -> Response<Body> + Send + Sync + 'st
 }
 
 /// Returns a server and a client that authenticates to it as ServiceAccount `shop/reader`.
-fn reader() -> (Arc<Server>, Client) {
-    let server = Arc::new(Server::default());
+fn reader() -> (Arc<TokenServer>, Client) {
+    let server = Arc::new(TokenServer::default());
     let account = ServiceAccountRef { namespace: "shop".into(), name: "reader".into() };
     let (mints, reads) = (Arc::clone(&server), Arc::clone(&server));
     let operator = Arc::new(client(move |request| mints.mint(request)));

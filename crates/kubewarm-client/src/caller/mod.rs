@@ -177,7 +177,7 @@ impl CallerReviewer {
             Self::Operator { client, .. } => access_review(client, spec).await,
             Self::Caller(client) => {
                 let no_token =
-                    || RequestFault::new(FaultReason::Internal, "there is no token to ask with");
+                    || RequestFault::new(FaultReason::Internal, "no token to send the review with");
                 let presented = presented.ok_or_else(no_token)?;
                 self_access_review(client, presented, spec).await
             }
@@ -274,7 +274,10 @@ fn verdict(status: SubjectAccessReviewStatus) -> AuthorizationResult {
 fn headers_of(presented: &BearerCredentials) -> Result<HeaderMap, RequestFault> {
     let bearer = Zeroizing::new(format!("Bearer {}", presented.token.as_str()));
     let mut token = HeaderValue::from_str(&bearer).map_err(|_| {
-        RequestFault::new(FaultReason::Internal, "the token is not one that a header can hold")
+        RequestFault::new(
+            FaultReason::Internal,
+            "the token has characters that a header cannot contain",
+        )
     })?;
     token.set_sensitive(true);
     let mut headers = HeaderMap::new();

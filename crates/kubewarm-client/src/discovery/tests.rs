@@ -12,16 +12,16 @@ use tower::service_fn;
 
 /// A fake API server with one response for each path, which counts the requests and the 304 responses.
 #[derive(Clone, Default)]
-struct Fake(Arc<Mutex<State>>);
+struct FakeDiscoveryServer(Arc<Mutex<FakeDiscoveryState>>);
 
 #[derive(Default)]
-struct State {
+struct FakeDiscoveryState {
     bodies: BTreeMap<String, (u16, String)>,
     paths: Vec<String>,
     not_modified: usize,
 }
 
-impl Fake {
+impl FakeDiscoveryServer {
     fn set(&self, path: &str, code: u16, body: &str) {
         self.0.lock().bodies.insert(path.to_owned(), (code, body.to_owned()));
     }
@@ -70,7 +70,7 @@ fn serves(discovery: &Discovery, group: &str, plural: &str) -> bool {
 }
 
 /// Starts discovery and advances the paused clock by 0.5 s.
-async fn started(fake: &Fake) -> Discovery {
+async fn started(fake: &FakeDiscoveryServer) -> Discovery {
     let discovery = Discovery::new(fake.client());
     let running = discovery.clone();
     tokio::spawn(async move { running.run(CancellationToken::new()).await });
@@ -80,7 +80,7 @@ async fn started(fake: &Fake) -> Discovery {
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_document_is_published_and_an_unchanged_one_is_not() {
-    let fake = Fake::default();
+    let fake = FakeDiscoveryServer::default();
     fake.set_group("", "pods");
     fake.set_group("a.example", "ones");
     let discovery = started(&fake).await;
@@ -98,7 +98,7 @@ async fn a_changed_document_is_published_and_an_unchanged_one_is_not() {
 
 #[tokio::test(start_paused = true)]
 async fn hurried_discovery_polls_every_5_s_and_refreshes_at_most_once_a_second() {
-    let fake = Fake::default();
+    let fake = FakeDiscoveryServer::default();
     fake.set_group("", "pods");
     fake.set_group("a.example", "ones");
     let discovery = started(&fake).await;
@@ -117,7 +117,7 @@ async fn hurried_discovery_polls_every_5_s_and_refreshes_at_most_once_a_second()
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_keeps_the_snapshot_and_is_reported() {
-    let fake = Fake::default();
+    let fake = FakeDiscoveryServer::default();
     fake.set_group("", "pods");
     fake.set_group("a.example", "ones");
     let discovery = started(&fake).await;
@@ -141,7 +141,7 @@ async fn a_server_without_aggregated_discovery_is_reported_as_unsupported() {
     let legacy = r#"{"kind":"APIVersions","versions":["v1"]}"#;
     let refusal = r#"{"kind":"Status","reason":"NotAcceptable","message":"only JSON"}"#;
     for (code, body) in [(200, legacy), (406, refusal)] {
-        let fake = Fake::default();
+        let fake = FakeDiscoveryServer::default();
         fake.set("/api", code, body);
         fake.set_group("a.example", "ones");
         let discovery = started(&fake).await;

@@ -23,10 +23,10 @@ enum Link {
 
 /// A fake API server with one lease, which rejects conflicting writes as Kubernetes does.
 #[derive(Clone, Default)]
-struct Fake(Arc<Mutex<State>>);
+struct FakeLeaseServer(Arc<Mutex<FakeLeaseState>>);
 
 #[derive(Default)]
-struct State {
+struct FakeLeaseState {
     lease: Option<Value>,
     version: u64,
     requests: u64,
@@ -39,7 +39,7 @@ struct Candidate {
     running: tokio::task::JoinHandle<()>,
 }
 
-impl Fake {
+impl FakeLeaseServer {
     fn handle(&self, method: &Method, body: &[u8]) -> (u16, Value) {
         let mut state = self.0.lock();
         state.requests += 1;
@@ -132,7 +132,7 @@ impl Candidate {
 async fn at_most_one_of_three_candidates_leads_while_links_break() {
     for seed in 0..4 {
         fastrand::seed(seed);
-        let fake = Fake::default();
+        let fake = FakeLeaseServer::default();
         let candidates = ["a", "b", "c"].map(|identity| fake.start(identity));
         let mut leaders = BTreeSet::new();
         let (mut samples, mut without) = (0, 0);
@@ -166,7 +166,7 @@ async fn at_most_one_of_three_candidates_leads_while_links_break() {
 
 #[tokio::test(start_paused = true)]
 async fn one_of_two_candidates_leads_and_keeps_leading() {
-    let fake = Fake::default();
+    let fake = FakeLeaseServer::default();
     let first = fake.start("a");
     sleep(SECOND).await;
     let second = fake.start("b");
@@ -185,7 +185,7 @@ async fn one_of_two_candidates_leads_and_keeps_leading() {
 async fn a_released_lease_is_acquired_at_the_next_attempt() {
     for seed in 0..40 {
         fastrand::seed(seed);
-        let fake = Fake::default();
+        let fake = FakeLeaseServer::default();
         let first = fake.start("a");
         sleep(SECOND).await;
         let second = fake.start("b");
@@ -207,7 +207,7 @@ async fn a_killed_leader_is_replaced_within_20_s_and_not_before_its_deadline() {
     let mut followed_by = [0, 0];
     for seed in 0..300 {
         fastrand::seed(seed);
-        let fake = Fake::default();
+        let fake = FakeLeaseServer::default();
         let first = fake.start("pod-a_1");
         sleep(SECOND).await;
         let other = fake.start("pod-b_2");
@@ -246,7 +246,7 @@ async fn a_killed_leader_is_replaced_within_20_s_and_not_before_its_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn a_follower_does_not_release_the_lease() {
-    let fake = Fake::default();
+    let fake = FakeLeaseServer::default();
     let first = fake.start("a");
     sleep(SECOND).await;
     let second = fake.start("b");
@@ -259,7 +259,7 @@ async fn a_follower_does_not_release_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_during_a_request_still_releases_the_lease() {
-    let fake = Fake::default();
+    let fake = FakeLeaseServer::default();
     let first = fake.start("a");
     // The server creates the lease within 450 ms. The candidate might not have received the response when `stop` is
     // cancelled.
@@ -274,7 +274,7 @@ async fn a_stop_during_a_request_still_releases_the_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_without_responses_steps_down_at_its_deadline() {
     for link in [Link::Cut, Link::Deaf, Link::Refused] {
-        let fake = Fake::default();
+        let fake = FakeLeaseServer::default();
         let only = fake.start("a");
         sleep(SECOND * 3).await;
         assert!(only.leads());
@@ -294,7 +294,7 @@ async fn a_leader_without_responses_steps_down_at_its_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn a_suspended_process_does_not_lead_when_it_resumes() {
-    let fake = Fake::default();
+    let fake = FakeLeaseServer::default();
     let only = fake.start("a");
     sleep(SECOND * 3).await;
     assert!(only.leads());
@@ -305,7 +305,7 @@ async fn a_suspended_process_does_not_lead_when_it_resumes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_permission_is_reported_and_retried() {
-    let fake = Fake::default();
+    let fake = FakeLeaseServer::default();
     let only = fake.start("a");
     only.set(Link::Refused);
     sleep(SECOND * 120).await;
@@ -321,7 +321,7 @@ async fn a_missing_permission_is_reported_and_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_lease_is_written_again_and_an_edited_holder_is_accepted() {
-    let fake = Fake::default();
+    let fake = FakeLeaseServer::default();
     let only = fake.start("a");
     sleep(SECOND * 3).await;
     fake.0.lock().lease = None;

@@ -28,7 +28,7 @@ type CredentialParts<'p> = (&'p str, Vec<(&'p str, &'p [u8])>);
 /// [`ServeError`] if the kernel returns no random numbers.
 pub fn random_key() -> Result<hmac::Key, ServeError> {
     let key = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new());
-    key.map_err(ServeError::of("the kernel gives no random numbers to make a key of"))
+    key.map_err(ServeError::of("cannot create a random key"))
 }
 
 impl DigestKey {

@@ -25,7 +25,7 @@ use tokio::{runtime::Handle, time::sleep};
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// The scripted result of a review.
-pub(crate) enum Said {
+pub(crate) enum ReviewAnswer {
     /// The token belongs to this user, and access is allowed.
     Allowed(&'static str),
     /// The token belongs to this user, and access is denied.
@@ -50,10 +50,10 @@ pub(crate) struct Count {
 }
 
 /// Selects the result of a review by token and verb. The verb is empty for a token review.
-pub(crate) type Say = fn(&str, &str) -> Said;
+pub(crate) type Say = fn(&str, &str) -> ReviewAnswer;
 
 /// A fake API server with scripted results, each after `delay`.
-pub(super) struct Fake {
+pub(super) struct FakeReviews {
     pub(super) say: Arc<Mutex<Say>>,
     pub(super) count: Count,
     pub(super) delay: Duration,
@@ -61,7 +61,7 @@ pub(super) struct Fake {
     pub(crate) now: Arc<AtomicUsize>,
 }
 
-impl Fake {
+impl FakeReviews {
     pub(super) fn new(say: Say) -> Self {
         Self {
             say: Arc::new(Mutex::new(say)),
@@ -87,7 +87,7 @@ impl Fake {
     }
 }
 
-impl ReviewClient for Fake {
+impl ReviewClient for FakeReviews {
     fn can_forward_impersonation(&self) -> bool {
         self.passes_on
     }
@@ -101,17 +101,17 @@ impl ReviewClient for Fake {
             asked.fetch_add(1, Ordering::Relaxed);
             let say = *say.lock();
             match say(&presented.token, "") {
-                Said::Allowed(name) | Said::Denied(name) => {
+                ReviewAnswer::Allowed(name) | ReviewAnswer::Denied(name) => {
                     // Each token has its own `credential-id`, like bound tokens of a ServiceAccount.
                     let extra = [(CREDENTIAL.to_owned(), vec![presented.token.to_string()])].into();
                     let user = CallerInfo { name: name.to_owned(), extra, ..CallerInfo::default() };
                     Ok(AuthenticationResult::Known(Arc::new(user)))
                 }
-                Said::Unknown => Ok(AuthenticationResult::Unknown),
-                Said::NotAnother(message) => {
+                ReviewAnswer::Unknown => Ok(AuthenticationResult::Unknown),
+                ReviewAnswer::NotAnother(message) => {
                     Ok(AuthenticationResult::Refused { message: message.to_owned() })
                 }
-                Said::Nothing(fault) => Err(fault),
+                ReviewAnswer::Nothing(fault) => Err(fault),
             }
         })
     }
@@ -133,14 +133,14 @@ impl ReviewClient for Fake {
             let say = *say.lock();
             let (token, verb) = (shown.as_ref().unwrap_or(&user), verb.unwrap_or_default());
             match say(token, &verb) {
-                Said::Allowed(name) => {
+                ReviewAnswer::Allowed(name) => {
                     assert_eq!(user, name, "the review names the user of the token");
                     Ok(AuthorizationResult::Allowed)
                 }
-                Said::Denied(_) | Said::Unknown | Said::NotAnother(_) => {
+                ReviewAnswer::Denied(_) | ReviewAnswer::Unknown | ReviewAnswer::NotAnother(_) => {
                     Ok(AuthorizationResult::Denied { reason: None })
                 }
-                Said::Nothing(fault) => Err(fault),
+                ReviewAnswer::Nothing(fault) => Err(fault),
             }
         })
     }
@@ -149,16 +149,20 @@ impl ReviewClient for Fake {
 /// A `CallerAdmission` with the limits of the read address, and the script of its fake API server. A test can
 /// replace the script at any time.
 pub(crate) fn changing(say: Say) -> (CallerAdmission, Arc<Mutex<Say>>) {
-    let fake = Fake::new(say);
+    let fake = FakeReviews::new(say);
     let say = Arc::clone(&fake.say);
     (of(fake, &CallerLimits::for_reads(ReaderLimits::default())), say)
 }
 
-pub(super) fn of(fake: Fake, limits: &CallerLimits) -> CallerAdmission {
+pub(super) fn of(fake: FakeReviews, limits: &CallerLimits) -> CallerAdmission {
     noted(fake, limits, Box::new(|_, _, _| ()))
 }
 
-pub(super) fn noted(fake: Fake, limits: &CallerLimits, note: DecisionObserver) -> CallerAdmission {
+pub(super) fn noted(
+    fake: FakeReviews,
+    limits: &CallerLimits,
+    note: DecisionObserver,
+) -> CallerAdmission {
     CallerAdmission::new(Arc::new(fake), limits, Handle::current(), note).unwrap()
 }
 

@@ -203,9 +203,9 @@ mod tests {
         (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem())
     }
 
-    struct Folder(tempfile::TempDir);
+    struct CertificateFolder(tempfile::TempDir);
 
-    impl Folder {
+    impl CertificateFolder {
         fn with(certificate: &str, key: &str) -> Self {
             let folder = Self(tempfile::tempdir().unwrap());
             folder.write(certificate, key);
@@ -236,7 +236,7 @@ mod tests {
     fn a_changed_pair_is_used_and_a_broken_pair_is_ignored() {
         let (first, first_key) = made("first");
         let (second, second_key) = made("second");
-        let folder = Folder::with(&first, &first_key);
+        let folder = CertificateFolder::with(&first, &first_key);
         let certificate = folder.certificate().unwrap();
         let shown = certificate.fingerprint();
         certificate.refresh();
@@ -266,7 +266,7 @@ mod tests {
         };
         let expiry = |text: &str| Some(text.parse::<Timestamp>().unwrap());
         let (first, key) = made(2031);
-        let folder = Folder::with(&first, &key);
+        let folder = CertificateFolder::with(&first, &key);
         let certificate = folder.certificate().unwrap();
         assert_eq!(certificate.expiry(), expiry("2031-01-02T00:00:00Z"));
         let (second, key) = made(2032);
@@ -284,7 +284,7 @@ mod tests {
             (&*first, "", "tls.key holds no key"),
             (&*first, &*other, "cannot be used together"),
         ] {
-            let folder = Folder::with(certificate, key);
+            let folder = CertificateFolder::with(certificate, key);
             let error = folder.certificate().unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }

@@ -40,14 +40,14 @@ pub(super) fn informer(namespace: &str, labels: &str, fields: &str) -> InformerK
     };
     let selected = query(labels, fields);
     let (labels, fields) = (selected.labels, selected.fields);
-    let extent = if namespace == "all" {
+    let scope = if namespace == "all" {
         InformerScope::AllNamespaces
     } else {
         InformerScope::Namespace(namespace.into())
     };
     InformerKey {
         resource: core("pods"),
-        extent,
+        scope,
         labels,
         fields,
         projection: Projection::Full(ManagedFieldsPolicy::Drop),

@@ -152,8 +152,8 @@ async fn fetch(
         Ok(found) => Ok(found.map(Arc::new)),
         Err(fault) if fault.reason() == FaultReason::Forbidden => {
             tracing::warn!(
-                %resource, %fault, "kubewarm may not see whether this is a custom resource, so it counts \
-                 as an aggregated API's and is not served"
+                %resource, %fault, "kubewarm may not read the CustomResourceDefinition, so it treats the kind as \
+                 one of an aggregated API and does not serve it; name the group in --serve-aggregated-groups"
             );
             Ok(None)
         }

@@ -162,11 +162,8 @@ impl ReadService {
     /// Looks up a kind; `None` if kubewarm does not serve this kind.
     async fn kind(&self, resource: &Resource) -> Result<Option<KindInfo>, StatusError> {
         self.dependencies.kinds.resolve(resource).await.map_err(|fault| {
-            tracing::debug!(%fault, "a kind could not be looked up");
-            StatusError::unavailable(
-                "the API server cannot be asked what this kind is; try again",
-                1,
-            )
+            tracing::debug!(%fault, "cannot look up a kind");
+            StatusError::unavailable("the kind cannot be looked up at the API server; try again", 1)
         })
     }
 

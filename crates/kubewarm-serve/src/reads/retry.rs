@@ -84,6 +84,7 @@ impl ReadService {
             loop {
                 changes.mark_unchanged();
                 let serving_index = self.serving_index()?;
+                serving_index.admit_to_metrics(&request.resource, &self.dependencies.metrics);
                 let covering = CoveringInformers::find(
                     &serving_index,
                     request,

@@ -1,5 +1,6 @@
 //! The informers from which each profile serves reads.
 
+use crate::metrics::ReadMetrics;
 use kubewarm_api::model::{
     DeclaredProfile, FieldPath, IndexDefinition, InformerKey, ProfileMode, ProfileRef, Resource,
 };
@@ -75,6 +76,13 @@ impl ServingIndex {
         self.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// Gives `resource` its own series in `metrics` if it has an informer. All other resources share series.
+    pub(super) fn admit_to_metrics(&self, resource: &Resource, metrics: &ReadMetrics) {
+        if self.by_resource.contains_key(resource) {
+            metrics.admit(resource);
+        }
+    }
+
     /// The resources of all informers, or of the informers of `profile`.
     pub fn resources(&self, profile: Option<&ProfileRef>) -> impl Iterator<Item = &Resource> {
         let is_of = move |informers: &[ServingInformer]| {
@@ -92,10 +100,11 @@ impl ServingIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::fixtures::{declared, informer};
+    use crate::reads::fixtures::{core, declared, informer};
     use kubewarm_api::model::{
         DeclaredTarget, InformerSpec, ResourceInfo, ServingTarget, TargetRequirement,
     };
+    use prometheus::Registry;
 
     fn index(name: &str) -> IndexDefinition {
         IndexDefinition { name: name.into(), path: FieldPath::parse(name).unwrap() }
@@ -151,5 +160,28 @@ mod tests {
             })
             .collect();
         assert_eq!(names, [vec!["app", "tier", "node"], vec![], vec!["app", "tier"]]);
+    }
+
+    #[test]
+    fn only_resources_with_an_informer_have_their_own_metric_series() {
+        let pods = informer("a", "", "");
+        let mut serving_index = ServingIndex::default();
+        serving_index.add("a", &pods);
+        let registry = Registry::new();
+        let metrics = ReadMetrics::register(&registry).unwrap();
+        let invented = (0..250).map(|number| core(&format!("invented{number}")));
+        for resource in invented.chain([pods.resource]) {
+            serving_index.admit_to_metrics(&resource, &metrics);
+            metrics.response_bytes(Some(&resource)).inc();
+        }
+        let families = registry.gather();
+        let bytes = families.iter().find(|it| it.name() == "kubewarm_read_response_bytes_total");
+        let series = bytes.unwrap().get_metric().iter();
+        let resource_of = |labels: &[prometheus::proto::LabelPair]| {
+            labels.iter().find(|it| it.name() == "resource").map(|it| it.value().to_owned())
+        };
+        let mut found: Vec<_> = series.filter_map(|it| resource_of(it.get_label())).collect();
+        found.sort();
+        assert_eq!(found, ["_other", "pods"]);
     }
 }

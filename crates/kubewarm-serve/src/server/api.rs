@@ -188,9 +188,6 @@ impl ReadApi {
             })
         })?;
         request.connection.accept(|| self.callers.acquire_connection(&caller));
-        if let RequestTarget::Objects(objects) = &target {
-            self.metrics.admit(&objects.resource);
-        }
         let mut accesses = vec![first];
         let mut allowed_at = caller.reviewed_at;
         if let Some(profile) = &profile {
@@ -292,8 +289,8 @@ impl ReadApi {
 
     async fn version(&self, request: &IncomingRequest) -> Result<OutgoingResponse, StatusError> {
         let body = self.version.document().await.map_err(|fault| {
-            tracing::debug!(%fault, "the API server does not say its version");
-            StatusError::unavailable("the API server does not say its version; try again", 1)
+            tracing::debug!(%fault, "cannot read the API server's version");
+            StatusError::unavailable("the API server's version cannot be read; try again", 1)
         })?;
         Ok(response::json(&request.head.headers, body))
     }

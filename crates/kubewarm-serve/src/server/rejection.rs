@@ -27,7 +27,7 @@ pub(super) fn refusal(refused: CallerRejection) -> StatusError {
         CallerRejection::Limited(_) => StatusError::too_many_requests(1),
         CallerRejection::Undecided(fault) => {
             tracing::debug!(%fault, "the caller could not be reviewed");
-            StatusError::unavailable("the API server does not say whether you may; try again", 1)
+            StatusError::unavailable("the API server did not review your permission; try again", 1)
         }
     }
 }

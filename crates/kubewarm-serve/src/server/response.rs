@@ -289,7 +289,7 @@ mod tests {
         let informers = [
             informer("pods", "decade"),
             informer("secrets", "facade"),
-            InformerKey { extent: InformerScope::AllNamespaces, ..whole.clone() },
+            InformerKey { scope: InformerScope::AllNamespaces, ..whole.clone() },
             InformerKey { projection: metadata, ..whole.clone() },
             InformerKey { secret_data: SecretData::Allow, ..whole.clone() },
             InformerKey { identity: owner, ..whole.clone() },

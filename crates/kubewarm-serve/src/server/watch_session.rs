@@ -171,7 +171,7 @@ impl WatchReview {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::callers::fake_reviews::{Said, Say, changing, pods};
+    use crate::callers::fake_reviews::{ReviewAnswer, Say, changing, pods};
     use kubewarm_api::model::{FaultReason, RequestFault};
     use std::net::Ipv4Addr;
 
@@ -181,8 +181,8 @@ mod tests {
         CallerCredentials::from_headers([("authorization", &b"Bearer t0k3n"[..])]).unwrap()
     }
 
-    fn may(_: &str, _: &str) -> Said {
-        Said::Allowed("jane")
+    fn may(_: &str, _: &str) -> ReviewAnswer {
+        ReviewAnswer::Allowed("jane")
     }
 
     async fn begun(callers: &Arc<CallerAdmission>) -> WatchReview {
@@ -203,7 +203,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_revoked_caller_is_disconnected_within_20_seconds() {
-        for no in [(|_, _| Said::Denied("jane")) as Say, |_, _| Said::Unknown] {
+        for no in [(|_, _| ReviewAnswer::Denied("jane")) as Say, |_, _| ReviewAnswer::Unknown] {
             let (callers, say) = changing(may);
             let callers = Arc::new(callers);
             let mut review = begun(&callers).await;
@@ -224,7 +224,8 @@ mod tests {
         // The second watch begins with a cached review that is 9 s old.
         sleep_until(reviewed_at + Duration::from_secs(9)).await;
         let mut review = begun(&callers).await;
-        *say.lock() = |_, _| Said::Nothing(RequestFault::new(FaultReason::Unreachable, "refused"));
+        *say.lock() =
+            |_, _| ReviewAnswer::Nothing(RequestFault::new(FaultReason::Unreachable, "refused"));
         go_on(&mut review, Duration::from_hours(1)).await;
         let late = reviewed_at.elapsed().saturating_sub(MAX_REVIEW_AGE);
         assert!(

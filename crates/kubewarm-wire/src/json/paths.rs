@@ -23,7 +23,7 @@ pub(super) struct FieldPathNode {
     /// path are the scalars at this position.
     pub(super) end: Option<usize>,
     /// The nodes of the members that the paths select, by member name, if the value at this
-    /// position is an object. There are at most as many as there are paths.
+    /// position is an object. There are at most as many nodes as paths.
     pub(super) fields: BTreeMap<Box<[u8]>, Self>,
     /// The node of each element, if the value at this position is a list.
     pub(super) elements: Option<Box<Self>>,

@@ -13,8 +13,8 @@ struct JsonWalk<'w, E> {
     each: &'w mut E,
     /// Number of objects visited so far.
     objects: usize,
-    /// For each field number, the number of the object that last contained the field. The walk
-    /// detects duplicate members of an object with it.
+    /// For each field number, the number of the object that last contained the field. With these
+    /// numbers, the walk detects duplicate members of an object.
     found_in: Vec<usize>,
 }
 

@@ -35,7 +35,7 @@ struct LabelSelectorParser<'a> {
 /// # Errors
 ///
 /// 400 with the API server's message; 400 also for a selector above the limits of this file. The
-/// API server can accept such a selector, so its error is `StatusError::is_specific_to_cache`.
+/// API server can accept such a selector, so this error permits kubewarm to forward the request.
 pub(super) fn parse(text: &str) -> Result<LabelSelector, StatusError> {
     // The API server stops at a NUL and ignores the requirements after it. kubewarm rejects the
     // whole selector.

@@ -61,11 +61,11 @@ pub struct ObjectRequest {
 /// The required version of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionMatch {
-    /// At least the newest version at the time of the request: the client set no version.
+    /// The client set no version: the response must contain all changes before the request.
     Latest,
-    /// Any stored version: the client set version 0.
+    /// The client set version 0: the response can have any version.
     Any,
-    /// This version or a later one.
+    /// This version or a later version.
     NotOlderThan(ResourceVersion),
     /// Exactly this version.
     Exact(ResourceVersion),

@@ -131,8 +131,8 @@ impl StatusError {
     /// only with the caller's own token.
     #[must_use]
     pub fn cannot_forward() -> Self {
-        let message = "this is not served from the cache, and is sent on to the API server with the caller's \
-                       own bearer token alone; send one in one Authorization header, or ask the API server";
+        let message = "the cache does not serve this request, and kubewarm forwards requests only with a bearer \
+                       token; send one Authorization header with a token, or send the request to the API server";
         Self::new(403, "CannotForward", message).with("", "", "")
     }
 
@@ -198,8 +198,8 @@ impl StatusError {
     #[must_use]
     pub fn only_metadata(resource: &GroupResource) -> Self {
         let message = format!(
-            "of {resource} only metadata is kept warm: ask for {MEDIA_TYPE};as=PartialObjectMetadata;\
-             g=meta.k8s.io;v=v1, or PartialObjectMetadataList, or ask the API server"
+            "kubewarm keeps only metadata of {resource}; accept {MEDIA_TYPE};as=PartialObjectMetadata;\
+             g=meta.k8s.io;v=v1, or PartialObjectMetadataList, or send the request to the API server"
         );
         Self::new(406, "NotAcceptable", message).about(resource, "").specific_to_cache()
     }
@@ -252,7 +252,7 @@ impl StatusError {
         if !name.is_empty() {
             push(&mut message, format_args!(" {}", quoted(name)));
         }
-        push(&mut message, format_args!(" not cached: {why}; ask the API server"));
+        push(&mut message, format_args!(" not cached: {why}; send the request to the API server"));
         Self::new(421, "NotCached", message).about(resource, name).specific_to_cache()
     }
 
@@ -316,7 +316,7 @@ impl StatusError {
     #[must_use]
     pub fn unreachable() -> Self {
         Self::unavailable(
-            "the API server, which this is sent on to, cannot be reached; try again",
+            "the request cannot be forwarded: no connection to the API server; try again",
             1,
         )
     }
@@ -325,8 +325,7 @@ impl StatusError {
     /// because a retry could repeat a write.
     #[must_use]
     pub fn unanswered() -> Self {
-        let message =
-            "Timeout: the API server did not answer what was sent on to it, and may have done it";
+        let message = "Timeout: the API server did not answer the forwarded request, but may have executed it";
         Self::new(504, "Timeout", message)
     }
 
@@ -341,7 +340,7 @@ impl StatusError {
         failure
     }
 
-    /// 504: the store is stale. Its last confirmation is older than its profile permits.
+    /// 504: the store is stale: its last confirmation is older than the profile's staleness limit.
     #[must_use]
     pub fn stale(resource: &GroupResource, why: &str, retry_after_seconds: u64) -> Self {
         Self::new(504, "Timeout", format!("Timeout: {resource} not known to be current: {why}"))
@@ -365,7 +364,7 @@ impl StatusError {
     /// `label` or `field`.
     #[must_use]
     pub(super) fn too_much(sort: &str, most: usize, what: &str) -> Self {
-        let ask = "ask for parts of it one after the other, or the API server";
+        let ask = "split the request, or send it to the API server";
         let message = format!("a {sort} selector here has at most {most} {what}; {ask}");
         Self::bad_request(message).specific_to_cache()
     }

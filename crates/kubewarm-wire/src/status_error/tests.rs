@@ -72,7 +72,7 @@ fn errors_that_only_a_cache_has_use_the_same_format() {
     let failure = StatusError::not_cached(&of("", "pods"), "", "no CacheProfile declares it");
     assert_eq!(
         body(&failure),
-        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods not cached: no CacheProfile declares it; ask the API server","reason":"NotCached","details":{"kind":"pods"},"code":421}"#
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods not cached: no CacheProfile declares it; send the request to the API server","reason":"NotCached","details":{"kind":"pods"},"code":421}"#
     );
     assert_eq!(
         body(&StatusError::not_warm(&of("", "pods"), 2)),

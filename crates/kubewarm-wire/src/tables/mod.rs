@@ -43,8 +43,8 @@ enum PrinterKind {
     Custom(Arc<[CustomColumn]>),
 }
 
-/// The API server's `columnDefinitions` by `resource.group`. `tests/e2e/tables.rs` compares them with the definitions
-/// that a running API server sends.
+/// The API server's `columnDefinitions` for each resource, such as `deployments.apps`. `tests/e2e/tables.rs` compares
+/// them with the definitions that a running API server sends.
 static COLUMNS: LazyLock<BTreeMap<&'static str, &'static RawValue>> =
     LazyLock::new(|| serde_json::from_str(include_str!("columns.json")).unwrap_or_default());
 

@@ -17,7 +17,7 @@ fn identity(at: usize) -> Identity {
 fn key(identity: Identity, resource: &str, namespace: &str) -> InformerKey {
     InformerKey {
         resource: Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
-        extent: InformerScope::Namespace(namespace.into()),
+        scope: InformerScope::Namespace(namespace.into()),
         labels: LabelSelector::default(),
         fields: FieldSelector::default(),
         projection: Projection::Metadata(ManagedFieldsPolicy::Drop),
@@ -37,7 +37,7 @@ fn wanted(key: InformerKey) -> (InformerKey, CheckSettings) {
 
 /// A fake cluster that permits `list` and `watch` of `kinds`, and records every request with its
 /// time.
-struct Cluster {
+struct FakeCluster {
     kinds: Vec<String>,
     completeness: RulesCompleteness,
     /// The error of every rules review; `None` if rules reviews succeed.
@@ -47,7 +47,7 @@ struct Cluster {
     requests: Vec<(Instant, CheckJob)>,
 }
 
-impl Cluster {
+impl FakeCluster {
     fn allowing(kinds: &[&str]) -> Self {
         let kinds = kinds.iter().map(|&kind| kind.to_owned()).collect();
         Self {
@@ -175,7 +175,7 @@ fn thirty_informers() -> BTreeMap<InformerKey, CheckSettings> {
 #[tokio::test(start_paused = true)]
 async fn with_incomplete_rules_each_informer_gets_its_own_access_review() {
     let (mut schedule, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), FakeCluster::allowing(&["pods"]));
     cluster.completeness = RulesCompleteness::Incomplete;
     let informers = (0..4).map(|n| wanted(key(Identity::Operator, &format!("kind{n}"), "shop")));
     schedule.set_informers(informers.collect(), &[], Instant::now());
@@ -189,8 +189,10 @@ async fn with_incomplete_rules_each_informer_gets_its_own_access_review() {
 async fn without_an_answered_rules_review_each_informer_gets_its_own_access_review() {
     for (rules_fault, lost_within) in [(FaultReason::TooLarge, 50), (FaultReason::ServerError, 70)]
     {
-        let (mut schedule, mut cluster) =
-            (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
+        let (mut schedule, mut cluster) = (
+            CheckSchedule::new(NamespaceBuckets::default(), || 0.0),
+            FakeCluster::allowing(&["pods"]),
+        );
         schedule.set_informers(thirty_informers(), &[], Instant::now());
         cluster.run(&mut schedule, Duration::from_secs(30)).await;
         assert_eq!(cluster.reviews(), 0);
@@ -207,7 +209,7 @@ async fn without_an_answered_rules_review_each_informer_gets_its_own_access_revi
         assert_eq!(cluster.reviews(), 0, "{rules_fault}");
     }
     let (mut schedule, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&[]));
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), FakeCluster::allowing(&[]));
     cluster.rules_fault = Some(FaultReason::TokenRequestDenied);
     schedule.set_informers(thirty_informers(), &[], Instant::now());
     cluster.run(&mut schedule, Duration::from_mins(2)).await;
@@ -218,7 +220,7 @@ async fn without_an_answered_rules_review_each_informer_gets_its_own_access_revi
 #[tokio::test(start_paused = true)]
 async fn a_thousand_accounts_detect_lost_access_within_thirty_seconds() {
     let (mut schedule, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 1.0), Cluster::allowing(&["pods"]));
+        (CheckSchedule::new(NamespaceBuckets::default(), || 1.0), FakeCluster::allowing(&["pods"]));
     let informers = (0..1_000).map(|at| wanted(key(identity(at), "pods", "shop")));
     schedule.set_informers(informers.collect(), &[], Instant::now());
     cluster.run(&mut schedule, Duration::from_mins(1)).await;
@@ -230,7 +232,7 @@ async fn a_thousand_accounts_detect_lost_access_within_thirty_seconds() {
 #[tokio::test(start_paused = true)]
 async fn a_new_grant_is_detected_within_25_seconds() {
     let (mut schedule, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 1.0), Cluster::allowing(&[]));
+        (CheckSchedule::new(NamespaceBuckets::default(), || 1.0), FakeCluster::allowing(&[]));
     schedule.set_informers(thirty_informers(), &[], Instant::now());
     cluster.run(&mut schedule, Duration::from_mins(1)).await;
     cluster.kinds = vec!["pods".to_owned()];
@@ -243,14 +245,12 @@ async fn a_new_grant_is_detected_within_25_seconds() {
 async fn excess_is_what_no_profile_of_the_identity_needs() {
     let (mut schedule, mut cluster) = (
         CheckSchedule::new(NamespaceBuckets::default(), || 0.0),
-        Cluster::allowing(&["pods", "secrets", "cacheprofiles", "nodes"]),
+        FakeCluster::allowing(&["pods", "secrets", "cacheprofiles", "nodes"]),
     );
     let pods = wanted(key(Identity::Operator, "pods", "shop"));
     let theirs = wanted(key(identity(0), "secrets", "shop"));
-    let own = InformerKey {
-        extent: InformerScope::AllNamespaces,
-        ..key(Identity::Operator, "nodes", "")
-    };
+    let own =
+        InformerKey { scope: InformerScope::AllNamespaces, ..key(Identity::Operator, "nodes", "") };
     let unchecked = vec![own];
     let more = wanted(key(Identity::Operator, "cacheprofiles", "shop"));
     schedule.set_informers([pods.clone(), theirs, more].into(), &unchecked, Instant::now());
@@ -278,7 +278,7 @@ async fn excess_is_what_no_profile_of_the_identity_needs() {
 #[tokio::test(start_paused = true)]
 async fn a_throttled_account_becomes_unverified_and_other_accounts_do_not() {
     let (mut schedule, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), Cluster::allowing(&["pods"]));
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), FakeCluster::allowing(&["pods"]));
     let informers = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
     schedule.set_informers(informers.collect(), &[], Instant::now());
     cluster.run(&mut schedule, Duration::from_mins(30)).await;
@@ -306,7 +306,7 @@ async fn a_throttled_account_becomes_unverified_and_other_accounts_do_not() {
 #[tokio::test(start_paused = true)]
 async fn a_short_outage_blocks_no_informer_and_the_first_check_after_a_long_one_unblocks_it() {
     let (mut schedule, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), Cluster::allowing(&["pods"]));
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), FakeCluster::allowing(&["pods"]));
     let informers = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
     schedule.set_informers(informers.collect(), &[], Instant::now());
     cluster.run(&mut schedule, Duration::from_mins(5)).await;

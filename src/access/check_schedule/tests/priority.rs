@@ -53,7 +53,7 @@ async fn an_access_gate_in_the_wrong_state_is_reported_until_it_changes() {
         (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Instant::now());
     let informer = key(Identity::Operator, "pods", "shop");
     schedule.set_informers([wanted(informer.clone())].into(), &[], now);
-    let mut orders = |cluster: &Cluster, is_open: bool, seconds: u64| {
+    let mut orders = |cluster: &FakeCluster, is_open: bool, seconds: u64| {
         let at = now + Duration::from_secs(seconds);
         let found = cluster.answer(&schedule, &CheckJob::AccessCheck(informer.clone()), at);
         schedule.record_result(
@@ -67,7 +67,7 @@ async fn an_access_gate_in_the_wrong_state_is_reported_until_it_changes() {
         let orders = schedule.update(|_| Some(own), MAX_ACCESS_AGE, at, Timestamp::UNIX_EPOCH);
         orders.into_iter().map(|(_, order)| order.is_ok()).collect::<Vec<_>>()
     };
-    let (nothing, pods) = (Cluster::allowing(&[]), Cluster::allowing(&["pods"]));
+    let (nothing, pods) = (FakeCluster::allowing(&[]), FakeCluster::allowing(&["pods"]));
     assert_eq!(
         orders(&nothing, true, 0),
         [false],
@@ -84,7 +84,7 @@ async fn urgent_checks_and_informers_with_access_go_before_those_without() {
     let mut schedule = CheckSchedule::new(buckets.clone(), || 0.0);
     let kinds = ["urgent", "granted", "never"].map(|kind| key(Identity::Operator, kind, "shop"));
     schedule.set_informers(kinds.clone().map(wanted).into(), &[], now);
-    let allowed = Cluster::allowing(&["urgent", "granted"]);
+    let allowed = FakeCluster::allowing(&["urgent", "granted"]);
     for key in &kinds {
         let job = CheckJob::AccessCheck(key.clone());
         let found = allowed.answer(&schedule, &job, now);
@@ -144,7 +144,7 @@ async fn an_informer_that_no_profile_declares_is_no_longer_checked() {
     schedule.set_informers(thirty_informers(), &[], now);
     let begun = schedule.start_due(now);
     schedule.set_informers(BTreeMap::new(), &[], now);
-    let cluster = Cluster::allowing(&["pods"]);
+    let cluster = FakeCluster::allowing(&["pods"]);
     for (job, _) in begun {
         let found = cluster.answer(&schedule, &job, now);
         schedule.record_result(&job, now, found, now, Timestamp::UNIX_EPOCH);

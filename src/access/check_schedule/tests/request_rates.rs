@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn thirty_informers_take_three_requests_each_and_few_after_that() {
     let (mut schedule, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), FakeCluster::allowing(&["pods"]));
     schedule.set_informers(thirty_informers(), &[], Instant::now());
     cluster.run(&mut schedule, Duration::from_secs(15)).await;
     assert_eq!((cluster.access_checks(), cluster.rules(), cluster.reviews()), (30, 30, 0));
@@ -28,7 +28,7 @@ async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_re
     for spread in [(|| 0.0) as fn() -> f64, || 0.5, || 0.99] {
         let (mut schedule, mut cluster) = (
             CheckSchedule::new(NamespaceBuckets::default(), spread),
-            Cluster::allowing(&["pods", "secrets"]),
+            FakeCluster::allowing(&["pods", "secrets"]),
         );
         let scopes = (0..5).flat_map(|at| [(at, "shop"), (at, "bank")]);
         let kinds = ["configmaps", "pods", "secrets"];
@@ -73,7 +73,7 @@ async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_re
 #[tokio::test(start_paused = true)]
 async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
     let (mut schedule, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), Cluster::allowing(&["pods"]));
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), FakeCluster::allowing(&["pods"]));
     let informers = (0..100).flat_map(|at| {
         let namespace = format!("team-{at}");
         ["a", "b", "c", "d", "e", "pods"].map(|kind| wanted(key(identity(at), kind, &namespace)))
@@ -95,7 +95,7 @@ async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
 #[tokio::test(start_paused = true)]
 async fn checks_beyond_the_namespaces_rate_limit_are_reported_as_late() {
     let (mut schedule, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), FakeCluster::allowing(&["pods"]));
     let one = || wanted(key(identity(1_000), "pods", "team-1000"));
     let informers = (0..900).map(|at| wanted(key(identity(0), "pods", &format!("n{at}"))));
     schedule.set_informers(informers.chain([one()]).collect(), &[], Instant::now());

@@ -7,7 +7,7 @@ use kube::CustomResourceExt as _;
 use proptest::prelude::*;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use testbed::profiles::{AMBIGUOUS, Place, all_places, every_string, hostile, write};
+use testbed::profiles::{AMBIGUOUS, StringPosition, all_places, every_string, hostile, write};
 
 fn valid(profile: &Value) -> Option<ValidatedProfile> {
     let profile: CacheProfile = serde_json::from_value(profile.clone()).unwrap();
@@ -76,8 +76,8 @@ proptest! {
         else { return Ok(()) };
         check(&printed, &objects(&profile, &operator()).unwrap())?;
 
-        // Manifests of `status.access` for a profile whose namespace selector matches two
-        // namespaces.
+        // In this cluster, the profile's namespace selector matches the namespaces `null` and
+        // `west`.
         let declared = declared(&valid, &["null", "west"]);
         let for_informers = ProfilePermissions::for_informers(&declared, &operator(), &WatchedNamespaces::Everywhere).unwrap();
         let needs = RequiredPermissions::for_informers(&declared, &WatchedNamespaces::Everywhere);
@@ -93,7 +93,7 @@ fn names_that_yaml_would_parse_as_other_types_stay_strings() {
     for place in named.into_iter().map(str::to_owned).chain(target) {
         let cases = AMBIGUOUS.into_iter().flat_map(|word| every_string().map(|it| (word, it)));
         for (word, mut profile) in cases {
-            write(&mut profile, &Place::Value(place.clone()), word);
+            write(&mut profile, &StringPosition::Value(place.clone()), word);
             let valid =
                 valid(&profile).unwrap_or_else(|| panic!("kubewarm rejects {word} at {place}"));
             let access = ProfilePermissions::of_profile(
@@ -134,8 +134,8 @@ fn the_hostile_profiles_cover_every_string_of_the_spec() {
     of_schema(spec, "/spec", &mut wanted);
     let written = all_places().into_iter().map(|place| {
         let (at, end) = match place {
-            Place::Value(at) => (at, ""),
-            Place::Key(at, _) => (at, "{}"),
+            StringPosition::Value(at) => (at, ""),
+            StringPosition::Key(at, _) => (at, "{}"),
         };
         let parts: Vec<_> = at.split('/').collect();
         let is_key = |n: usize| n > 0 && parts[n - 1] == "matchLabels";

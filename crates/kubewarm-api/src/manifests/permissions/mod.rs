@@ -64,9 +64,7 @@ pub struct ProfilePermissions {
 pub fn is_elevated(informer: &InformerKey) -> bool {
     let away = match &informer.identity {
         Identity::Operator => false,
-        Identity::ServiceAccount { namespace, .. } => {
-            informer.extent.namespace() != Some(namespace)
-        }
+        Identity::ServiceAccount { namespace, .. } => informer.scope.namespace() != Some(namespace),
     };
     away || informer.resource.group_resource().is_secrets()
 }

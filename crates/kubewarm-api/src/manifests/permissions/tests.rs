@@ -36,10 +36,10 @@ fn profile(spec: &str) -> ValidatedProfile {
     ValidatedProfile::parse(&profile).unwrap()
 }
 
-fn informer(of: &GroupResource, extent: InformerScope, identity: &Identity) -> InformerKey {
+fn informer(of: &GroupResource, scope: InformerScope, identity: &Identity) -> InformerKey {
     InformerKey {
         resource: Resource::new(of.clone(), "v1").unwrap(),
-        extent,
+        scope,
         labels: crate::model::LabelSelector::default(),
         fields: crate::model::FieldSelector::default(),
         projection: Projection::Metadata(ManagedFieldsPolicy::Drop),
@@ -53,11 +53,11 @@ fn informer(of: &GroupResource, extent: InformerScope, identity: &Identity) -> I
 pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> DeclaredProfile {
     let within = |name: &str| InformerScope::Namespace(name.into());
     let identity = profile.identity();
-    let spec = |of: &GroupResource, extent| {
-        InformerSpec::new(informer(of, extent, &identity), profile.profile.clone())
+    let spec = |of: &GroupResource, scope| {
+        InformerSpec::new(informer(of, scope, &identity), profile.profile.clone())
     };
     let targets = profile.targets.iter().map(|target| {
-        let extents: Vec<_> = match &target.scope {
+        let informer_scopes: Vec<_> = match &target.scope {
             TargetScope::OwnNamespace => vec![within("shop")],
             TargetScope::Namespaces(names) => names.iter().map(|name| within(name)).collect(),
             TargetScope::NamespaceSelector(_) => found.iter().map(|name| within(name)).collect(),
@@ -79,7 +79,7 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> DeclaredPr
             requirement: TargetRequirement::Required,
             declared_as: target.of.to_string().into(),
             resolved: None,
-            informers: extents.into_iter().map(|extent| spec(&target.of, extent)).collect(),
+            informers: informer_scopes.into_iter().map(|scope| spec(&target.of, scope)).collect(),
             namespaces,
             serving: None,
             named: [].into(),

@@ -78,9 +78,9 @@ mod tests {
     use crate::callers::identity::sample::signed;
     use std::fs;
 
-    struct Folder(tempfile::TempDir);
+    struct BundleFolder(tempfile::TempDir);
 
-    impl Folder {
+    impl BundleFolder {
         fn with(text: &str) -> Self {
             let folder = Self(tempfile::tempdir().unwrap());
             folder.write(text);
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_changed_file_is_used_and_a_broken_file_keeps_the_previous_cas() {
         let [(first, of_first), (second, of_second)] = [signed("jane"), signed("jane")];
-        let folder = Folder::with(&first);
+        let folder = BundleFolder::with(&first);
         let authority = ClientCa::of_file(folder.file()).unwrap();
         let vouches = || {
             authority.refresh();
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_broken_file_at_the_start_is_an_error_that_names_the_file() {
         for text in ["", "no certificate"] {
-            let folder = Folder::with(text);
+            let folder = BundleFolder::with(text);
             let error = ClientCa::of_file(folder.file()).unwrap_err().to_string();
             assert!(error.contains("ca.crt"), "{error}");
         }

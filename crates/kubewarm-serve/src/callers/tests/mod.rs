@@ -1,7 +1,7 @@
 mod quotas;
 
 use super::{
-    fake_reviews::{Count, Fake, Said, Say, noted, of, pods as action},
+    fake_reviews::{Count, FakeReviews, ReviewAnswer, Say, noted, of, pods as action},
     review_queue::REVIEW_TIMEOUT,
     *,
 };
@@ -14,13 +14,15 @@ use tokio::time::{advance, sleep, timeout};
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
 /// The results of reviews by token and verb. Any token that this function does not list is invalid.
-fn said(token: &str, verb: &str) -> Said {
+fn said(token: &str, verb: &str) -> ReviewAnswer {
     match (token, verb) {
-        ("good", "" | "get") => Said::Allowed("jane"),
-        ("good" | "weak", _) => Said::Denied("jane"),
-        ("pretender", _) => Said::NotAnother("jane cannot impersonate john"),
-        ("lost", _) => Said::Nothing(RequestFault::new(FaultReason::Unreachable, "refused")),
-        _ => Said::Unknown,
+        ("good", "" | "get") => ReviewAnswer::Allowed("jane"),
+        ("good" | "weak", _) => ReviewAnswer::Denied("jane"),
+        ("pretender", _) => ReviewAnswer::NotAnother("jane cannot impersonate john"),
+        ("lost", _) => {
+            ReviewAnswer::Nothing(RequestFault::new(FaultReason::Unreachable, "refused"))
+        }
+        _ => ReviewAnswer::Unknown,
     }
 }
 
@@ -32,7 +34,7 @@ fn credentials(token: &str, more: &[(&'static str, &'static str)]) -> CallerCred
 }
 
 /// A `CallerAdmission` with the limits of the read address, and the counts of its reviews.
-fn reading(fake: Fake) -> (CallerAdmission, Count) {
+fn reading(fake: FakeReviews) -> (CallerAdmission, Count) {
     let count = fake.count.clone();
     (of(fake, &CallerLimits::for_reads(ReaderLimits::default())), count)
 }
@@ -43,7 +45,7 @@ fn counts(count: &Count) -> (usize, usize) {
 
 #[tokio::test(start_paused = true)]
 async fn each_rejection_has_its_reason() {
-    let (callers, _) = reading(Fake::new(said));
+    let (callers, _) = reading(FakeReviews::new(said));
     let get = action("get", Some("web"));
     let forbidden = |user: &str, reason: Option<&str>| {
         Err(CallerRejection::Forbidden {
@@ -78,7 +80,7 @@ async fn each_decision_is_reported_with_its_source() {
         Box::new(move |by, outcome, took| notes.lock().push((by, outcome, took)));
     let delay = Duration::from_secs(1);
     let callers = noted(
-        Fake { delay, ..Fake::new(said) },
+        FakeReviews { delay, ..FakeReviews::new(said) },
         &CallerLimits::for_reads(ReaderLimits::default()),
         note,
     );
@@ -110,16 +112,16 @@ async fn each_decision_is_reported_with_its_source() {
 
 #[tokio::test(start_paused = true)]
 async fn a_revoked_right_or_token_ends_within_10_seconds() {
-    let fake = Fake::new(said);
+    let fake = FakeReviews::new(said);
     let say = Arc::clone(&fake.say);
     let (callers, count) = reading(fake);
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
     let admit = async || callers.admit(&good, &get, PEER).await;
     assert!(admit().await.is_ok());
     for (now, expected) in [
-        ((|_, _| Said::Unknown) as Say, CallerRejection::Unauthorized),
+        ((|_, _| ReviewAnswer::Unknown) as Say, CallerRejection::Unauthorized),
         (
-            (|_, _| Said::Denied("jane")) as Say,
+            (|_, _| ReviewAnswer::Denied("jane")) as Say,
             CallerRejection::Forbidden { user: "jane".to_owned(), reason: None },
         ),
     ] {
@@ -137,7 +139,7 @@ async fn a_revoked_right_or_token_ends_within_10_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn a_decision_about_all_names_never_answers_a_named_get() {
-    let (callers, count) = reading(Fake::new(|_, _| Said::Allowed("jane")));
+    let (callers, count) = reading(FakeReviews::new(|_, _| ReviewAnswer::Allowed("jane")));
     let good = credentials("good", &[]);
     for (action, asked) in [
         (action("list", None), 1),
@@ -154,7 +156,7 @@ async fn a_decision_about_all_names_never_answers_a_named_get() {
 #[tokio::test(start_paused = true)]
 async fn concurrent_equal_reviews_share_one_request_even_if_the_first_caller_leaves() {
     let delay = Duration::from_secs(1);
-    let (callers, count) = reading(Fake { delay, ..Fake::new(said) });
+    let (callers, count) = reading(FakeReviews { delay, ..FakeReviews::new(said) });
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
     let leaving = timeout(delay / 2, callers.admit(&good, &get, PEER));
     assert!(leaving.await.is_err());
@@ -165,7 +167,7 @@ async fn concurrent_equal_reviews_share_one_request_even_if_the_first_caller_lea
 
 #[tokio::test(start_paused = true)]
 async fn impersonation_that_cannot_be_checked_is_rejected_without_a_review() {
-    let (callers, count) = reading(Fake::new(said));
+    let (callers, count) = reading(FakeReviews::new(said));
     let acting = credentials("good", &[("impersonate-user", "john")]);
     let found = callers.admit(&acting, &action("get", None), PEER).await;
     assert_eq!(found.unwrap_err(), CallerRejection::Impersonation);
@@ -174,7 +176,7 @@ async fn impersonation_that_cannot_be_checked_is_rejected_without_a_review() {
 
 #[tokio::test(start_paused = true)]
 async fn forwarded_impersonation_is_never_answered_as_the_tokens_owner() {
-    let (callers, count) = reading(Fake { passes_on: true, ..Fake::new(said) });
+    let (callers, count) = reading(FakeReviews { passes_on: true, ..FakeReviews::new(said) });
     let get = action("get", Some("web"));
     for (more, asked) in [
         (vec![], 1),
@@ -191,14 +193,14 @@ async fn forwarded_impersonation_is_never_answered_as_the_tokens_owner() {
 #[tokio::test(start_paused = true)]
 async fn an_unanswered_review_decides_nothing_and_is_not_cached() {
     let delay = Duration::from_hours(1);
-    let (callers, _) = reading(Fake { delay, ..Fake::new(said) });
+    let (callers, _) = reading(FakeReviews { delay, ..FakeReviews::new(said) });
     let began = Instant::now();
     let found = callers.admit(&credentials("good", &[]), &action("get", None), PEER).await;
     assert!(
         matches!(&found, Err(CallerRejection::Undecided(fault)) if fault.reason() == FaultReason::TimedOut)
     );
     assert!(began.elapsed() >= REVIEW_TIMEOUT, "{:?}", began.elapsed());
-    let (callers, count) = reading(Fake::new(said));
+    let (callers, count) = reading(FakeReviews::new(said));
     for asked in [1, 2] {
         let found = callers.admit(&credentials("lost", &[]), &action("get", None), PEER).await;
         assert!(matches!(found, Err(CallerRejection::Undecided(_))));
@@ -208,7 +210,7 @@ async fn an_unanswered_review_decides_nothing_and_is_not_cached() {
 
 #[tokio::test(start_paused = true)]
 async fn an_open_watch_is_reviewed_again_starting_with_authentication() {
-    let fake = Fake::new(said);
+    let fake = FakeReviews::new(said);
     let say = Arc::clone(&fake.say);
     let (callers, _) = reading(fake);
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
@@ -216,9 +218,9 @@ async fn an_open_watch_is_reviewed_again_starting_with_authentication() {
     let asked = Instant::now();
     assert_eq!(recheck().await, Ok(asked));
     for (now, expected) in [
-        ((|_, _| Said::Unknown) as Say, CallerRejection::Unauthorized),
+        ((|_, _| ReviewAnswer::Unknown) as Say, CallerRejection::Unauthorized),
         (
-            (|_, _| Said::Denied("jane")) as Say,
+            (|_, _| ReviewAnswer::Denied("jane")) as Say,
             CallerRejection::Forbidden { user: "jane".to_owned(), reason: None },
         ),
     ] {

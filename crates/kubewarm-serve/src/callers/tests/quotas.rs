@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
     let delay = Duration::from_secs(1);
-    let (callers, _) = reading(Fake { delay, ..Fake::new(said) });
+    let (callers, _) = reading(FakeReviews { delay, ..FakeReviews::new(said) });
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
     let leaves = async |token: &CallerCredentials, action: &SelfSubjectAccessReviewSpec| {
         // The timeout drops the call, but the review in progress continues.
@@ -48,10 +48,10 @@ async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
 async fn one_address_sends_few_token_reviews_at_once_and_the_rest_wait_or_fail() {
     let delay = Duration::from_secs(1);
     let say = |token: &str, _: &str| match token {
-        "other" => Said::Allowed("john"),
-        _ => Said::Allowed("jane"),
+        "other" => ReviewAnswer::Allowed("john"),
+        _ => ReviewAnswer::Allowed("jane"),
     };
-    let (callers, count) = reading(Fake { delay, ..Fake::new(say) });
+    let (callers, count) = reading(FakeReviews { delay, ..FakeReviews::new(say) });
     let tokens: Vec<_> = (0..100).map(|n| credentials(&n.to_string(), &[])).collect();
     let get = action("get", Some("web"));
     let asking = tokens.iter().map(|token| callers.admit(token, &get, PEER));
@@ -76,7 +76,7 @@ async fn one_address_sends_few_token_reviews_at_once_and_the_rest_wait_or_fail()
 #[tokio::test(start_paused = true)]
 async fn one_user_has_few_access_reviews_at_once_from_all_addresses() {
     let delay = Duration::from_secs(1);
-    let (callers, count) = reading(Fake { delay, ..Fake::new(said) });
+    let (callers, count) = reading(FakeReviews { delay, ..FakeReviews::new(said) });
     let good = credentials("good", &[]);
     let ask = async |n: u8| {
         let (get, peer) = (action("get", Some(&n.to_string())), Ipv4Addr::new(10, 0, 2, n));
@@ -87,14 +87,14 @@ async fn one_user_has_few_access_reviews_at_once_from_all_addresses() {
     assert_eq!(count.most.load(Ordering::Relaxed), 16);
 }
 
-fn known(token: &str, _: &str) -> Said {
-    if token.starts_with("new") { Said::Allowed("jane") } else { Said::Unknown }
+fn known(token: &str, _: &str) -> ReviewAnswer {
+    if token.starts_with("new") { ReviewAnswer::Allowed("jane") } else { ReviewAnswer::Unknown }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_guesses_tokens_does_not_delay_readers_with_new_tokens() {
     let delay = Duration::from_millis(5);
-    let (callers, count) = reading(Fake { delay, ..Fake::new(known) });
+    let (callers, count) = reading(FakeReviews { delay, ..FakeReviews::new(known) });
     let get = action("get", Some("web"));
     let began = Instant::now();
     let most = Duration::from_secs(4);
@@ -123,7 +123,7 @@ async fn a_client_that_guesses_tokens_does_not_delay_readers_with_new_tokens() {
 
 #[tokio::test(start_paused = true)]
 async fn an_accepted_token_is_not_delayed_by_failed_tokens_of_its_address() {
-    let (callers, _) = reading(Fake::new(known));
+    let (callers, _) = reading(FakeReviews::new(known));
     let (reader, get) = (credentials("new", &[]), action("get", Some("web")));
     assert!(callers.admit(&reader, &get, PEER).await.is_ok());
     advance(Duration::from_secs(10)).await;
@@ -146,8 +146,10 @@ async fn an_accepted_token_is_not_delayed_by_failed_tokens_of_its_address() {
 
 #[tokio::test(start_paused = true)]
 async fn one_user_writes_at_most_a_quarter_of_the_large_responses_at_once() {
-    let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
-    let (callers, _) = reading(Fake::new(say));
+    let say = |token: &str, _: &str| {
+        ReviewAnswer::Allowed(if token == "other" { "john" } else { "jane" })
+    };
+    let (callers, _) = reading(FakeReviews::new(say));
     let get = action("get", Some("web"));
     let taken = async |token| {
         let (caller, _) = callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
@@ -166,8 +168,10 @@ async fn one_user_writes_at_most_a_quarter_of_the_large_responses_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn one_user_has_at_most_its_quota_of_connections_and_forwarded_requests() {
-    let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
-    let (callers, _) = reading(Fake::new(say));
+    let say = |token: &str, _: &str| {
+        ReviewAnswer::Allowed(if token == "other" { "john" } else { "jane" })
+    };
+    let (callers, _) = reading(FakeReviews::new(say));
     let forward = async |token| callers.admit_forwarded(&credentials(token, &[]), PEER).await;
     let (mut held, mut connections) = (Vec::new(), Vec::new());
     for n in 0..300 {
@@ -186,8 +190,10 @@ async fn one_user_has_at_most_its_quota_of_connections_and_forwarded_requests() 
 
 #[tokio::test(start_paused = true)]
 async fn one_user_has_at_most_its_quota_of_requests_with_any_number_of_tokens() {
-    let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
-    let (callers, _) = reading(Fake::new(say));
+    let say = |token: &str, _: &str| {
+        ReviewAnswer::Allowed(if token == "other" { "john" } else { "jane" })
+    };
+    let (callers, _) = reading(FakeReviews::new(say));
     let get = action("get", Some("web"));
     let mut held = Vec::new();
     for n in 0..100 {
@@ -203,8 +209,10 @@ async fn one_user_has_at_most_its_quota_of_requests_with_any_number_of_tokens() 
 
 #[tokio::test(start_paused = true)]
 async fn one_user_has_at_most_its_quota_of_watches_and_keeps_its_request_quota() {
-    let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
-    let (callers, _) = reading(Fake::new(say));
+    let say = |token: &str, _: &str| {
+        ReviewAnswer::Allowed(if token == "other" { "john" } else { "jane" })
+    };
+    let (callers, _) = reading(FakeReviews::new(say));
     let get = action("watch", None);
     let admit = async |token| callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
     let mut held = Vec::new();

@@ -268,7 +268,7 @@ fn can_answer(
 /// Whether the scope and the selectors of the informer include every object that the request selects.
 fn contains(key: &InformerKey, request: &ObjectRequest) -> bool {
     let is_list = request.name.is_none();
-    let is_there = match (&key.extent, &request.namespace) {
+    let is_there = match (&key.scope, &request.namespace) {
         (InformerScope::Namespace(own), Some(request)) => own == request,
         (InformerScope::AllNamespaces, None) => is_list,
         (InformerScope::AllNamespaces, Some(_)) | (InformerScope::Cluster, None) => true,

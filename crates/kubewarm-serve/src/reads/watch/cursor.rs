@@ -10,7 +10,7 @@ use kubewarm_api::model::ResourceVersion;
 use kubewarm_cache::store::{
     EventLogFollower, FollowerEvent, ObjectQuery, ObjectSnapshot, ScanBudget, StoreChange,
 };
-use kubewarm_wire::{EventType, ObjectRequest, StatusError};
+use kubewarm_wire::{BookmarkKind, EventType, ObjectRequest, StatusError};
 use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
 use tokio::sync::Notify;
@@ -110,7 +110,7 @@ impl WatchCursor {
             if self.needs_initial_bookmark { self.position.lock().clone() } else { None };
         if let Some(version) = complete {
             self.needs_initial_bookmark = false;
-            return WatchStep::Piece(self.bookmark(&version, true));
+            return WatchStep::Piece(self.bookmark(&version, BookmarkKind::InitialEnd));
         }
         self.next_changes(shared)
     }
@@ -190,14 +190,14 @@ impl WatchCursor {
         if is_behind || self.follower.is_ahead_of_store(&version) {
             return None;
         }
-        let bookmark = self.bookmark(&version, false);
+        let bookmark = self.bookmark(&version, BookmarkKind::Progress);
         *self.position.lock() = Some(version);
         Some(bookmark)
     }
 
-    fn bookmark(&mut self, version: &ResourceVersion, is_initial_end: bool) -> WatchChunk {
+    fn bookmark(&mut self, version: &ResourceVersion, kind: BookmarkKind) -> WatchChunk {
         let mut out = Vec::new();
-        self.lines.bookmark(version, is_initial_end, self.is_first, &mut out);
+        self.lines.bookmark(version, kind, self.is_first, &mut out);
         self.is_first = false;
         WatchChunk { lines: out.into(), events: 1 }
     }

@@ -4,7 +4,8 @@ use crate::reads::kind_info::KindInfo;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_wire::{
-    EventType, ObjectForm, ResponseForm, TableEnvelope, TableForm, tables::TablePrinter,
+    BookmarkKind, EventType, ObjectForm, ResponseForm, TableEnvelope, TableForm,
+    tables::TablePrinter,
 };
 use std::sync::Arc;
 
@@ -49,22 +50,22 @@ impl EventEncoder {
         row.map(|row| kubewarm_wire::write_event(of, row, out)).is_some()
     }
 
-    /// Writes a bookmark for `version`. `is_initial_end` adds the mark that ends the initial objects. As in the
-    /// API server, a bookmark of a table is the row of an object that has only a version.
+    /// Writes a bookmark for `version`. As in the API server, a bookmark of a table is the row of an object that
+    /// has only a version.
     pub(super) fn bookmark(
         &self,
         version: &ResourceVersion,
-        is_initial_end: bool,
+        bookmark: BookmarkKind,
         is_first: bool,
         out: &mut Vec<u8>,
     ) {
-        let stored = kubewarm_wire::bookmark_object(version, is_initial_end);
+        let stored = kubewarm_wire::bookmark_object(version, bookmark);
         let Some((form, printer)) = &self.rows else {
             return kubewarm_wire::write_bookmark(|out| self.object(&stored, out), out);
         };
         let mut form = *form;
-        if is_initial_end {
-            // The mark of `is_initial_end` is an annotation, so the row contains metadata even if the client
+        if bookmark == BookmarkKind::InitialEnd {
+            // The mark of the end is an annotation, so the row contains metadata even if the client
             // wants no objects.
             form.object.get_or_insert(ObjectForm::Metadata(form.version));
         }
@@ -165,7 +166,7 @@ mod tests {
             (Some(ObjectForm::Full), "Pod"),
         ] {
             let lines = rows(object);
-            let end = written(|out| lines.bookmark(&9.into(), true, true, out));
+            let end = written(|out| lines.bookmark(&9.into(), BookmarkKind::InitialEnd, true, out));
             let row = &end["object"]["rows"][0];
             assert_eq!(end["type"], "BOOKMARK");
             assert!(
@@ -173,7 +174,8 @@ mod tests {
                 "the first event of a watch has columns"
             );
             assert_eq!((&row["object"]["kind"], &row["object"]["metadata"]), (&json!(kind), &mark));
-            let later = written(|out| lines.bookmark(&9.into(), false, false, out));
+            let later =
+                written(|out| lines.bookmark(&9.into(), BookmarkKind::Progress, false, out));
             let object_of = &later["object"]["rows"][0]["object"];
             assert_eq!(object_of.is_null(), object.is_none(), "{later}");
             assert_eq!(later["object"]["metadata"]["resourceVersion"], "9");

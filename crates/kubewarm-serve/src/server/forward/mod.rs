@@ -186,7 +186,8 @@ fn build_request(
         return Err(StatusError::too_large_body(MAX_BODY as u64));
     }
     let uri = head.uri.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
-    let uri = uri.parse().map_err(|_| StatusError::bad_request("the request cannot be sent on"))?;
+    let uri =
+        uri.parse().map_err(|_| StatusError::bad_request("the request cannot be forwarded"))?;
     let is_too_large = Arc::new(AtomicBool::new(false));
     let noted = Arc::clone(&is_too_large);
     let body = Limited::new(body, MAX_BODY).map_err(move |error| {

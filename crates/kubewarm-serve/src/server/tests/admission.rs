@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_slow_request_head_closes_the_connection_each_time() {
-    let served = Served::new(|limits| limits.head_timeout = Duration::from_millis(500));
+    let served = TestServer::new(|limits| limits.head_timeout = Duration::from_millis(500));
     let began = Instant::now();
     let mut silent = served.tcp().await;
     let mut first = served.tls("http/1.1").await.unwrap();
@@ -37,7 +37,7 @@ async fn a_slow_request_head_closes_the_connection_each_time() {
 
 #[tokio::test]
 async fn a_head_is_at_most_32_kib() {
-    let served = Served::new(|_| ());
+    let served = TestServer::new(|_| ());
     let with = |bytes: usize| {
         let value = "x".repeat(bytes);
         format!("GET /ok HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Long: {value}\r\n\r\n")
@@ -64,7 +64,7 @@ async fn a_head_is_at_most_32_kib() {
 
 #[tokio::test]
 async fn a_flood_from_one_address_leaves_connections_for_others() {
-    let served = Served::limited(connections(12, 8), |_| ());
+    let served = TestServer::limited(connections(12, 8), |_| ());
     let flood = join_all((0..40).map(|_| served.tls("http/1.1"))).await;
     let mut open: Vec<_> = flood.into_iter().filter_map(Result::ok).collect();
     assert_eq!(open.len(), 8);
@@ -90,7 +90,7 @@ async fn a_flood_from_one_address_leaves_connections_for_others() {
 
 #[tokio::test]
 async fn accepted_connections_free_their_address_slot_and_others_are_closed_in_time() {
-    let served = Served::limited(connections(4, 2), |limits| {
+    let served = TestServer::limited(connections(4, 2), |limits| {
         (limits.head_timeout, limits.check_interval) =
             (Duration::from_secs(2), Duration::from_millis(100));
     });
@@ -136,7 +136,7 @@ async fn accepted_connections_free_their_address_slot_and_others_are_closed_in_t
 
 #[tokio::test]
 async fn no_part_of_a_request_body_is_parsed_as_a_request() {
-    let served = Served::new(|_| ());
+    let served = TestServer::new(|_| ());
     for (request, code) in [
         ("GET /ok HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody", 413),
         ("GET /ok HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),

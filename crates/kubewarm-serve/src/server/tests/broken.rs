@@ -5,11 +5,11 @@ use crate::callers::fake_reviews::user_permits;
 use crate::server::pending_response::ResponsePermit;
 use std::future::ready;
 
-type Permits = KeyedSemaphore<()>;
+type BrokenRoutePermits = KeyedSemaphore<()>;
 
 /// The routes of the other tests, and two routes that panic. `/breaks` panics in its handler, `/breaks-off`
 /// while kubewarm sends the response. Each of them acquires one of `permits`.
-fn breaking(permits: Permits) -> RequestHandler {
+fn breaking(permits: BrokenRoutePermits) -> RequestHandler {
     Box::new(move |request| {
         let permits = permits.clone();
         Box::pin(async move {
@@ -25,7 +25,7 @@ fn breaking(permits: Permits) -> RequestHandler {
     })
 }
 
-fn breaks_off(permits: &Permits) -> OutgoingResponse {
+fn breaks_off(permits: &BrokenRoutePermits) -> OutgoingResponse {
     let permit = permits.try_acquire(&()).unwrap();
     let begun = stream::once(ready(Ok::<_, io::Error>(Bytes::from_static(b"part"))));
     let rest = stream::poll_fn(|_| panic!("a body that a test breaks"));
@@ -35,7 +35,7 @@ fn breaks_off(permits: &Permits) -> OutgoingResponse {
     response
 }
 
-async fn released(permits: &Permits) {
+async fn released(permits: &BrokenRoutePermits) {
     let released = async {
         while (0..PERMITS).map_while(|_| permits.try_acquire(&())).collect::<Vec<_>>().len()
             < PERMITS
@@ -53,7 +53,7 @@ const BROKEN: [&str; 4] = ["/breaks", "/breaks-off", "/breaks", "/breaks-off"];
 /// The body of a response over HTTP/2, or `None` if the stream fails.
 async fn whole(
     sender: &mut http2::SendRequest<Empty<Bytes>>,
-    to: &Served,
+    to: &TestServer,
     path: &str,
 ) -> Option<Bytes> {
     let answer = timeout(MOST, sender.send_request(h2_get(to.address, path)));
@@ -65,8 +65,8 @@ async fn whole(
 
 #[tokio::test]
 async fn a_panic_ends_only_its_http2_stream_and_releases_its_permit() {
-    let permits = Permits::new(PERMITS, PERMITS);
-    let served = Served::by(breaking(permits.clone()), |_| ());
+    let permits = BrokenRoutePermits::new(PERMITS, PERMITS);
+    let served = TestServer::by(breaking(permits.clone()), |_| ());
     let mut open = served.tls("http/1.1").await.unwrap();
     let (mut sender, connection) = served.h2().await;
     let goes_on = sender.send_request(h2_get(served.address, "/slow"));
@@ -86,8 +86,8 @@ async fn a_panic_ends_only_its_http2_stream_and_releases_its_permit() {
 
 #[tokio::test]
 async fn a_panic_ends_only_its_http1_connection_and_releases_its_permit() {
-    let permits = Permits::new(PERMITS, PERMITS);
-    let served = Served::by(breaking(permits.clone()), |_| ());
+    let permits = BrokenRoutePermits::new(PERMITS, PERMITS);
+    let served = TestServer::by(breaking(permits.clone()), |_| ());
     // With 16 connections, each server thread has several connections.
     let open = join_all((0..16).map(|_| served.tls("http/1.1"))).await;
     let mut open: Vec<_> = open.into_iter().map(Result::unwrap).collect();

@@ -91,7 +91,7 @@ fn much() -> OutgoingResponse {
 }
 
 /// A read address on the loopback interface.
-pub(super) struct Served {
+pub(super) struct TestServer {
     address: SocketAddr,
     certificate: Arc<ServingCertificate>,
     registry: Registry,
@@ -99,7 +99,7 @@ pub(super) struct Served {
     serving: JoinHandle<Result<(), ServeError>>,
 }
 
-impl Served {
+impl TestServer {
     fn with(certificate: ServingCertificate, change: impl FnOnce(&mut ConnectionLimits)) -> Self {
         let handler: RequestHandler = Box::new(|request| Box::pin(routes(request)));
         Self::start(handler, certificate, ReaderLimits::default(), change)
@@ -237,7 +237,7 @@ const OK: &[u8] = b"GET /ok HTTP/1.1\r\nHost: x\r\n\r\n";
 
 #[tokio::test]
 async fn a_client_that_does_not_read_is_disconnected_in_both_protocols() {
-    let served = Served::new(|limits| {
+    let served = TestServer::new(|limits| {
         limits.part_timeout = Duration::from_millis(500);
         limits.check_interval = Duration::from_millis(100);
     });
@@ -259,7 +259,7 @@ async fn a_client_that_does_not_read_is_disconnected_in_both_protocols() {
 
 #[tokio::test]
 async fn an_unused_connection_is_closed() {
-    let served = Served::new(|limits| {
+    let served = TestServer::new(|limits| {
         limits.idle_timeout = Duration::from_millis(500);
         limits.check_interval = Duration::from_millis(100);
     });
@@ -277,7 +277,7 @@ async fn an_unused_connection_is_closed() {
 
 #[tokio::test]
 async fn a_stop_waits_for_requests_in_progress_and_accepts_no_connection() {
-    let served = Served::new(|_| ());
+    let served = TestServer::new(|_| ());
     let mut stream = served.tls("http/1.1").await.unwrap();
     let mut idle = served.tls("http/1.1").await.unwrap();
     stream.write_all(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();

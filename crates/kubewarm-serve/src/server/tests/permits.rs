@@ -20,14 +20,14 @@ const USERS: [&str; 5] = ["jane", "a", "b", "c", "d"];
 
 /// The permits for requests, by user, and the permits for unwritten bytes of each of `USERS`.
 #[derive(Clone)]
-struct Permits {
+struct RequestPermits {
     requests: KeyedSemaphore<String>,
     bytes: [UserPermits; 5],
 }
 
 /// Answers the path `/USER/WHAT`. `some` has 60 KiB, `pieces` has 60 KiB in six pieces, `whole` has 2 MiB, and
 /// `much` exceeds the socket buffers. Each response holds one request permit.
-fn answer(request: &IncomingRequest, permits: &Permits) -> OutgoingResponse {
+fn answer(request: &IncomingRequest, permits: &RequestPermits) -> OutgoingResponse {
     let (user, what) = request.head.uri.path()[1..].split_once('/').unwrap();
     let bytes =
         USERS.iter().position(|it| *it == user).map(|at| permits.bytes[at].clone()).unwrap();
@@ -87,7 +87,10 @@ impl AsyncWrite for Deaf {
 }
 
 /// A server with `permits` request permits. One user can have a quarter of these permits.
-fn served(permits: usize, change: impl FnOnce(&mut ConnectionLimits)) -> (Served, Permits) {
+fn served(
+    permits: usize,
+    change: impl FnOnce(&mut ConnectionLimits),
+) -> (TestServer, RequestPermits) {
     with_bytes(permits, 64 << 20, change)
 }
 
@@ -96,23 +99,23 @@ fn with_bytes(
     permits: usize,
     bytes: usize,
     change: impl FnOnce(&mut ConnectionLimits),
-) -> (Served, Permits) {
+) -> (TestServer, RequestPermits) {
     let requests = KeyedSemaphore::new(permits, permits.div_ceil(4));
-    let permits = Permits { requests, bytes: user_permits(bytes / UNWRITTEN_UNIT, USERS) };
+    let permits = RequestPermits { requests, bytes: user_permits(bytes / UNWRITTEN_UNIT, USERS) };
     let of_threads = permits.clone();
     let handler: RequestHandler = Box::new(move |request| {
         let answer = answer(&request, &of_threads);
         Box::pin(async move { answer })
     });
-    (Served::by(handler, change), permits)
+    (TestServer::by(handler, change), permits)
 }
 
-fn is_taken(permits: &Permits) -> bool {
+fn is_taken(permits: &RequestPermits) -> bool {
     permits.requests.try_acquire(&"jane".to_owned()).is_none()
 }
 
 /// Waits until the server releases jane's request permit.
-async fn released(permits: &Permits) {
+async fn released(permits: &RequestPermits) {
     let released = async {
         while is_taken(permits) {
             sleep(Duration::from_millis(20)).await;
@@ -123,7 +126,7 @@ async fn released(permits: &Permits) {
 
 /// Connects over HTTP/2. The client's flow-control window for each response has one byte.
 async fn taking_a_byte(
-    served: &Served,
+    served: &TestServer,
 ) -> (http2::SendRequest<Empty<Bytes>>, JoinHandle<hyper::Result<()>>) {
     let io = TokioIo::new(served.tls("h2").await.unwrap());
     let mut builder = http2::Builder::new(TokioExecutor::new());

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn the_servers_own_certificate_works_with_both_protocols() {
-    let served = Served::new(|_| ());
+    let served = TestServer::new(|_| ());
     let mut stream = served.tls("http/1.1").await.unwrap();
     // The client prefers AES-256, but the server must select AES-128, which needs less processor time.
     let suite = stream.get_ref().1.negotiated_cipher_suite().unwrap().suite();
@@ -37,7 +37,7 @@ async fn the_servers_own_certificate_works_with_both_protocols() {
 
 #[tokio::test]
 async fn without_tls_nothing_is_answered() {
-    let served = Served::new(|_| ());
+    let served = TestServer::new(|_| ());
     let mut stream = served.tcp().await;
     stream.write_all(OK).await.unwrap();
     let mut answer = Vec::new();
@@ -58,7 +58,7 @@ async fn a_new_certificate_applies_to_new_connections_and_not_to_open_ones() {
         fs::write(&key_file, key.serialize_pem()).unwrap();
     };
     write("kubewarm.ops.svc");
-    let served = Served::with(
+    let served = TestServer::with(
         ServingCertificate::of_files(certificate_file.clone(), key_file.clone()).unwrap(),
         |_| (),
     );

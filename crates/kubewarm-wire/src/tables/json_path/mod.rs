@@ -57,7 +57,6 @@ enum JsonPathOperator {
 type JsonPathValues<'a> = Option<Vec<&'a Value>>;
 
 impl JsonPath {
-    /// Parses a path; returns `None` if the path is invalid.
     pub(super) fn parse(text: &str) -> Option<Self> {
         Self::nested(text, 0)
     }
@@ -256,7 +255,6 @@ impl JsonPathSlice {
     }
 }
 
-/// Returns the members of an object, or the elements of a list.
 fn within(value: &Value) -> Vec<&Value> {
     match value {
         Value::Object(fields) => fields.values().collect(),

@@ -5,7 +5,7 @@ use super::{
     super::{
         listen::{ConnectionLimits, RequestHandler},
         response,
-        tests::{MOST, Served, rest},
+        tests::{MOST, TestServer, rest},
     },
     *,
 };
@@ -38,16 +38,16 @@ struct Handlers {
 
 /// A read address that forwards all requests to a fake API server, whose responses the test writes.
 struct ForwardFixture {
-    served: Served,
+    served: TestServer,
     server: TcpListener,
     told: Told,
     handlers: Arc<Handlers>,
 }
 
-fn said(token: &str, _: &str) -> fake_reviews::Said {
+fn said(token: &str, _: &str) -> fake_reviews::ReviewAnswer {
     match token {
-        "of-the-caller" | "a" | "b" => fake_reviews::Said::Denied("jane"),
-        _ => fake_reviews::Said::Unknown,
+        "of-the-caller" | "a" | "b" => fake_reviews::ReviewAnswer::Denied("jane"),
+        _ => fake_reviews::ReviewAnswer::Unknown,
     }
 }
 
@@ -89,7 +89,7 @@ impl ForwardFixture {
                 sent.unwrap_or_else(|failure| response::failure(&failure))
             })
         });
-        let reading = Served::by(handler, change);
+        let reading = TestServer::by(handler, change);
         Self { served: reading, server, told, handlers }
     }
 
