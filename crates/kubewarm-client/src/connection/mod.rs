@@ -129,11 +129,7 @@ impl ApiServerConnection {
                 from_kubeconfig(&source, merged(&source, paths, options)?)?
             }
         };
-        if let Some(user) = &options.impersonated_user {
-            let groups = &options.impersonated_groups;
-            config.auth_info.impersonate = Some(user.clone());
-            config.auth_info.impersonate_groups = (!groups.is_empty()).then(|| groups.clone());
-        }
+        impersonate(&mut config, options);
         Self::new(config, source, options.request_timeout)
     }
 
@@ -280,6 +276,18 @@ impl ApiServerConnection {
     pub fn server(&self) -> &Uri {
         &self.config.cluster_url
     }
+}
+
+/// Replaces the impersonated user of `config` by the one of `options`, with all its groups. The UID and the extra fields
+/// belong to the replaced user, so the function removes them.
+fn impersonate(config: &mut Config, options: &ConnectionOptions) {
+    let Some(user) = &options.impersonated_user else { return };
+    let groups = &options.impersonated_groups;
+    let of = &mut config.auth_info;
+    of.impersonate = Some(user.clone());
+    of.impersonate_groups = (!groups.is_empty()).then(|| groups.clone());
+    of.impersonate_uid = None;
+    of.impersonate_user_extra = None;
 }
 
 fn unusable(source: &ConfigSource, error: kube::Error) -> ConnectError {
