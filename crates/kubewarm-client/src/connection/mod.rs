@@ -5,7 +5,10 @@ use super::{
     account::{AccountClients, AnonymousConfig},
     caller::CallerReviewer,
     config_source::{ConfigEnvironment, ConfigSource, choose, from_kubeconfig, merged},
-    proxy, transport,
+    current_context::CurrentContext,
+    proxy,
+    stream_connector::StreamConnector,
+    transport,
     upstream_proxy::UpstreamProxy,
 };
 use http::{
@@ -130,11 +133,12 @@ impl ApiServerConnection {
             }
         };
         impersonate(&mut config, options);
-        Self::new(config, source, options.request_timeout)
+        Self::new(config, source, options.request_timeout, None)
     }
 
     /// Creates a connection from the current context of `kubeconfig`, which exists in memory only. `kubewarm get`
-    /// connects to the cache this way.
+    /// connects to the cache this way. With `streams`, the clients of [`Self::client`] and [`Self::informer_client`]
+    /// connect through these streams, without a proxy.
     ///
     /// # Errors
     ///
@@ -146,16 +150,18 @@ impl ApiServerConnection {
     pub fn from_kubeconfig(
         kubeconfig: Kubeconfig,
         request_timeout: Option<Duration>,
+        streams: Option<StreamConnector>,
     ) -> Result<Self, ConnectError> {
         let source = ConfigSource::Files { flag: "the flags for the cache", paths: Vec::new() };
         let config = from_kubeconfig(&source, kubeconfig)?;
-        Self::new(config, source, request_timeout)
+        Self::new(config, source, request_timeout, streams)
     }
 
     fn new(
         mut config: Config,
         source: ConfigSource,
         request_timeout: Option<Duration>,
+        streams: Option<StreamConnector>,
     ) -> Result<Self, ConnectError> {
         if config.accept_invalid_certs {
             let (origin, server) = (source.to_string(), config.cluster_url);
@@ -174,7 +180,11 @@ impl ApiServerConnection {
         }
         config.headers.push(agent());
         let anonymous = AnonymousConfig::of(&config);
-        let plain = transport::plain(config.clone()).map_err(|error| unusable(&source, error))?;
+        let plain = match streams {
+            Some(StreamConnector(streams)) => transport::direct(streams, &config),
+            None => transport::plain(config.clone()),
+        };
+        let plain = plain.map_err(|error| unusable(&source, error))?;
         let plain = match request_timeout {
             Some(limit) => transport::limited(&plain, limit),
             None => plain,
@@ -260,6 +270,13 @@ impl ApiServerConnection {
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.plain.default_namespace()
+    }
+
+    /// Returns the user's credentials and the namespace, for a kubeconfig of another server.
+    #[must_use]
+    pub fn context(&self) -> CurrentContext {
+        let namespace = Some(self.namespace().to_owned());
+        CurrentContext { user: self.config.auth_info.clone(), namespace }
     }
 
     /// Returns the pod's namespace; `None` if the connection does not use the pod's ServiceAccount.
