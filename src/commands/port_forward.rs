@@ -177,8 +177,8 @@ mod tests {
         ApiServerConnection::from_kubeconfig(kubeconfig, None, streams).unwrap()
     }
 
-    /// A fake API server with a Service and a pod, which is an HTTP server. In the namespace `closed`, the server forbids
-    /// port-forwards.
+    /// A fake API server with a Service and a pod, which is an HTTP server. In the namespace `closed`, the API server
+    /// forbids port-forwards.
     async fn api_server() -> ApiServerConnection {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());

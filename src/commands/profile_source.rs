@@ -140,7 +140,8 @@ impl ProfileSourceArgs {
         Ok(ProfileDocument { at: format!("CacheProfile {}", source.title()), profile })
     }
 
-    /// Validates a profile. The operator namespace and the watched namespaces of `operator` limit the scopes of targets.
+    /// Validates a profile. The operator namespace and the watched namespaces in `operator` limit the scopes of
+    /// targets.
     pub(super) fn check(
         &self,
         mut profile: CacheProfile,

@@ -19,8 +19,8 @@ const END: &str = "-----END CERTIFICATE-----";
 ///
 /// # Errors
 ///
-/// [`CommandError`] if there is no CA, or if the CA would come from a namespace that the user did not name: the owner of
-/// that namespace could choose the server and the CA, and so receive the user's credentials.
+/// [`CommandError`] if there is no CA, or if the CA would come from a namespace that the user did not name. The owner
+/// of that namespace could choose the server and the CA, and so receive the user's credentials.
 pub(super) async fn authority(
     args: &CacheArgs,
     connect: impl FnOnce() -> Result<ApiServerConnection, ConnectError>,

@@ -6,9 +6,7 @@ use super::{CommandError, flag_values, profile_source::OperatorNamespaceArgs};
 use clap::Args;
 use http::Uri;
 use k8s_openapi::ByteString;
-use kube::config::{
-    AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
-};
+use kube::config::{Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
 use kubewarm_api::model::{ProfileRef, is_dns_label};
 use kubewarm_client::{ApiServerConnection, ConnectError, CurrentContext};
 use std::path::PathBuf;
@@ -85,8 +83,8 @@ fn dns_name(text: &str) -> Result<String, String> {
 /// Name of cluster, user and context in the kubeconfig.
 const NAME: &str = "kubewarm";
 
-/// Returns a kubeconfig for the read API with the user of `context`. The second value is a warning if the CA comes from a
-/// `ConfigMap`. It calls `connect` to read the CA from the cluster.
+/// Returns a kubeconfig for the read API with the user of `context`. The second value is a warning if the CA comes from
+/// a `ConfigMap`. The function calls `connect` to read the CA from the cluster.
 ///
 /// # Errors
 ///
@@ -187,6 +185,9 @@ mod tests {
         let found = of("");
         assert_eq!(found.server.as_deref(), Some("https://kubewarm.kubewarm-system.svc"));
         assert_eq!((found.tls_server_name, found.certificate_authority_data), (None, ca));
+        let found = of("--cache-tls-server-name cache.example");
+        assert_eq!(found.server.as_deref(), Some("https://kubewarm.kubewarm-system.svc"));
+        assert_eq!(found.tls_server_name.as_deref(), Some("cache.example"));
 
         let found =
             of("--cache-server https://localhost:8443 --cache-service kw --operator-namespace ops");

@@ -128,8 +128,8 @@ impl OperatorSettings {
     ///
     /// # Errors
     ///
-    /// The reason, if `deployments` is empty, if its Deployments have different settings, or if a setting cannot be read
-    /// exactly.
+    /// The reason, if `deployments` is empty, if the Deployments have different settings, or if a setting cannot be
+    /// read exactly.
     pub(super) fn of(deployments: &[Deployment], args: &OperatorArgs) -> Result<Self, String> {
         let all: Result<Vec<_>, _> =
             deployments.iter().map(|one| Self::of_deployment(one, args)).collect();

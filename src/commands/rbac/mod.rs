@@ -197,7 +197,7 @@ fn reviewed(profile: &CacheProfile, args: &RbacArgs) -> Result<(), CommandError>
 /// Fails if the status names another subject than `subject`. kubewarm does not trust the status: users other than
 /// kubewarm can write it, and such a write does not change the generation that the user reviewed.
 ///
-/// If neither the operator namespace nor the subject `is_named` by the user, a status without a subject is an error too:
+/// `is_named` is whether the user named the operator namespace. Otherwise a status without a subject is an error too:
 /// nothing then shows that kubewarm runs in the default namespace.
 fn expected(profile: &CacheProfile, subject: &Subject, is_named: bool) -> Result<(), CommandError> {
     match said_operator(profile) {

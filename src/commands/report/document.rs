@@ -99,8 +99,8 @@ fn escape_json(text: &str) -> String {
     safe
 }
 
-/// Escapes the invisible characters that the YAML writer does not escape, such as direction marks. In keys it also escapes
-/// control characters.
+/// Escapes the invisible characters that the YAML writer does not escape, such as direction marks. In keys it also
+/// escapes control characters.
 fn show_marks(value: &mut Value) {
     match value {
         Value::String(text) if text.contains(|c: char| is_unsafe(c) && !c.is_control()) => {
