@@ -11,7 +11,10 @@ use crate::{
         StatusesByProfile, excess,
     },
 };
-use kubewarm_api::model::{DeclaredProfile, InformerKey, InformerSpec};
+use kubewarm_api::{
+    manifests::NAMESPACE,
+    model::{DeclaredProfile, InformerKey, InformerSpec},
+};
 use kubewarm_cache::{
     informer::{ChangeNotifier, InformerReports},
     store::StoreCatalog,
@@ -86,7 +89,9 @@ impl OperatorView {
         let declared = self.declarations.borrow().clone().unwrap_or_default();
         let with_excess = |observed: &ObservedProfile| {
             let excess = excess(&self.access, &self.operator_namespace, &observed.declared);
-            ObservedProfile { excess, ..observed.clone() }
+            let operator_namespace = Some(Arc::clone(&self.operator_namespace));
+            let operator_namespace = operator_namespace.filter(|name| **name != *NAMESPACE);
+            ObservedProfile { excess, operator_namespace, ..observed.clone() }
         };
         let profiles: Vec<_> = declared.iter().map(with_excess).collect();
         // An informer that does not run has no report, but it can have a permission state.

@@ -30,7 +30,7 @@ const NO_DELEGATION: &str = "--auth=delegated excludes --watch-namespaces: Token
 const NO_TOKEN: &str = "--client-ca-file excludes --auth=caller-token, the default with \
     --watch-namespaces: kubewarm sends access reviews with the caller's token, and a client with a certificate \
     has no token; leave it out, or set --auth=delegated, which needs the permissions that `kubewarm rbac --operator \
-    --read-api` prints";
+    --read-api --operator-namespace NAMESPACE` prints";
 /// Error for `--audience` with `--auth=caller-token` or `--forward`: the API server rejects tokens
 /// for kubewarm's audience.
 const FOREIGN_AUDIENCE: &str = "--audience excludes --auth=caller-token and --forward: both send \

@@ -207,7 +207,12 @@ mod tests {
         }
         assert!(parse("kubewarm status --as jane --as-group a --as-group b").is_ok());
         assert!(parse("kubewarm status --request-timeout 30s --cluster a --user b").is_ok());
-        for line in ["status --as-group a", "status --request-timeout soon", "run --as jane"] {
+        for line in [
+            "status --as-group a",
+            "status --as=",
+            "status --request-timeout soon",
+            "run --as jane",
+        ] {
             assert!(parse(&format!("kubewarm {line}")).is_err(), "{line}");
         }
     }

@@ -38,10 +38,10 @@ pub(super) fn address(profile: &CacheProfile) -> String {
 }
 
 /// Returns commands that show and then grant the permissions of `profile`. Both commands fail if the profile was edited
-/// after this call.
-pub(super) fn grant(profile: &CacheProfile) -> [String; 2] {
+/// after this call. `operator` is the flag `--operator-namespace` with a leading space, or empty.
+pub(super) fn grant(profile: &CacheProfile, operator: &str) -> [String; 2] {
     let generation = profile.metadata.generation.unwrap_or_default();
-    let rbac = format!("{} rbac {}", program(), address(profile));
+    let rbac = format!("{} rbac {}{operator}", program(), address(profile));
     [
         format!("{rbac} --diff --generation={generation} &&"),
         format!("  {rbac} --generation={generation} | kubectl apply -f -"),

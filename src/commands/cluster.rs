@@ -1,7 +1,7 @@
 //! Connection flags, and discovery of the resources that a server serves.
 
 use super::{CommandError, flag_values};
-use clap::Args;
+use clap::{Args, builder::NonEmptyStringValueParser};
 use kube::Client;
 use kubewarm_api::model::{FaultReason, RequestFault};
 use kubewarm_client::{
@@ -46,7 +46,13 @@ pub struct ConnectionArgs {
 
     /// User to impersonate at the API server, such as system:serviceaccount:shop:reader. Not with `get` and
     /// `kubeconfig`.
-    #[arg(id = "as", long = "as", value_name = "USER", help_heading = HEADING)]
+    #[arg(
+        id = "as",
+        long = "as",
+        value_name = "USER",
+        value_parser = NonEmptyStringValueParser::new(),
+        help_heading = HEADING
+    )]
     pub impersonated_user: Option<String>,
 
     /// Group to impersonate; repeat the flag for more groups.

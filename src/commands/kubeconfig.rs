@@ -11,9 +11,10 @@ use super::{
 };
 use clap::Args;
 use kube::config::{AuthInfo, Kubeconfig};
+use kubewarm_client::load_current_context;
 use std::{
     io::{self, Write as _},
-    path::{Path, PathBuf},
+    path::{Path, PathBuf, absolute},
 };
 use tempfile::NamedTempFile;
 use zeroize::Zeroizing;
@@ -57,8 +58,17 @@ pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<CommandExitCode, Comman
             return Err(CommandError::new("a kubeconfig is YAML or JSON; use -o yaml or -o json"));
         }
     };
-    let token_file = args.token_file.as_deref();
-    let (made, remark) = cache::kubeconfig(&args.cache, &args.connection, token_file).await?;
+    args.connection.refuse_impersonation()?;
+    let mut context = load_current_context(&args.connection.options())?;
+    if let Some(path) = &args.token_file {
+        let path = absolute(path).map_err(|error| {
+            CommandError::caused(format!("cannot read {}", path.display()), error)
+        })?;
+        let token_file = Some(path.display().to_string());
+        context.user = AuthInfo { token_file, ..AuthInfo::default() };
+    }
+    let connect = || args.connection.connect();
+    let (made, remark) = cache::kubeconfig(&args.cache, context, connect).await?;
     let warning = certificate_warning(&made, args).await;
     for remark in remark.into_iter().chain(warning).chain(profile_remark(args)) {
         tell(&remark);
@@ -93,8 +103,10 @@ async fn certificate_warning(made: &Kubeconfig, args: &KubeconfigArgs) -> Option
         return None;
     }
     let client = args.connection.connect().ok()?.client();
-    let found = deployments(&client, &args.cache.home.operator_namespace).await.ok()?;
-    let is_accepted = found.is_empty() || found.iter().any(accepts_certificates);
+    let found = deployments(&client, args.cache.operator_namespace.name()).await.ok()?;
+    // An unreadable setting causes no warning.
+    let is_accepted =
+        found.is_empty() || found.iter().any(|one| accepts_certificates(one).unwrap_or(true));
     (!is_accepted).then(|| {
         "the user of the context has only a client certificate, and the read API accepts none: reads get 401; \
          pass --token-file, or set readApi.clientCA.configMap of the chart"

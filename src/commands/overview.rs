@@ -5,7 +5,7 @@ use super::{
     profile_readiness::{
         NO_STATUS, PERMISSIONS_MISSING, condition, is_permission_missing, is_true, name,
         name_and_namespace, no_status, object_name, own_message, sentence, stalled_or_unready,
-        unhealthy, untold, verdict, worst,
+        unhealthy, unreported, verdict, worst,
     },
     report::{
         CommandExitCode, CommandReport, ReportFact, ReportRow, ReportSection, RowMark, TextTone,
@@ -199,7 +199,7 @@ fn details(
 ) -> Vec<ReportRow> {
     let remark = |tone, text: String| ReportRow::of(vec![ReportFact::new(tone, text)]);
     let mut details = Vec::new();
-    if let Some(found) = untold(target) {
+    if let Some(found) = unreported(target) {
         let message = own_message(target, found);
         details
             .extend((!message.is_empty()).then(|| remark(TextTone::Warning, message.to_owned())));

@@ -1,80 +1,61 @@
 //! A port-forward to a pod of the read API, for users outside the cluster.
 
-use super::{CommandError, print::tell};
-use http::Uri;
+use super::CommandError;
 use k8s_openapi::{
     api::core::v1::{Pod, Service, ServicePort},
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use kube::{Api, ResourceExt as _, api::ListParams};
-use kubewarm_client::ApiServerConnection;
-use std::{io, time::Duration};
-use tokio::{
-    io::{DuplexStream, copy_bidirectional},
-    net::TcpListener,
-    task::{JoinHandle, JoinSet},
-    time::timeout,
-};
+use kubewarm_client::{ApiServerConnection, StreamConnector};
+use parking_lot::Mutex;
+use std::{io, sync::Arc, time::Duration};
+use tokio::{io::DuplexStream, time::timeout};
 
-/// Maximum number of concurrent connections. kubewarm accepts a further connection only after one has ended.
-const MAX_CONNECTIONS: usize = 8;
 /// Maximum number of pods in which kubewarm looks for a ready pod.
 const MAX_PODS: u32 = 100;
 /// Timeout for the kubelet to open a stream.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A port-forward: a listener on this host, and a stream to the pod for each connection. The listener and all streams
-/// end when this value is dropped.
-#[derive(Debug)]
-pub(super) struct PortForward {
-    /// URL of the listener, `https://127.0.0.1:PORT`.
-    pub(super) url: Uri,
-    task: JoinHandle<io::Error>,
-}
-
-impl PortForward {
-    /// Opens a port-forward to the first ready pod of `service`. It also opens the first stream, so that a missing
-    /// permission is an error of this function.
-    ///
-    /// # Errors
-    ///
-    /// [`CommandError`] with the missing permission or object, and the flag for another address.
-    pub(super) async fn open(
-        connection: &ApiServerConnection,
-        namespace: &str,
-        service: &str,
-    ) -> Result<Self, CommandError> {
-        let client = connection.client();
-        let place = format!("in namespace {namespace:?}");
-        let found = Api::<Service>::namespaced(client.clone(), namespace).get(service).await;
-        let found =
-            found.map_err(|error| unopened(&format!("get service {service} {place}"), error))?;
-        let query = ListParams::default().limit(MAX_PODS).labels(&selector(&found));
-        let pods = Api::<Pod>::namespaced(client, namespace).list(&query).await;
-        let pods = pods.map_err(|error| unopened(&format!("list pods {place}"), error))?.items;
-        let (pod, port) = destination(&found, &pods).ok_or_else(|| {
-            let what = format!("find a pod of service {service} {place}");
-            unopened(&what, io::Error::other("none is ready"))
-        })?;
-        // The informer client has no timeout for responses, because a stream can last for any time.
-        let target =
-            Target { pods: Api::namespaced(connection.informer_client(), namespace), pod, port };
-        let first = target.stream().await;
-        let first =
-            first.map_err(|error| unopened(&format!("create pods/portforward {place}"), error))?;
-        let failed = |error| CommandError::caused("cannot listen on 127.0.0.1", error);
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let url = format!("https://{address}").parse();
-        let url = url.map_err(|error| CommandError::caused("cannot listen on 127.0.0.1", error))?;
-        Ok(Self { url, task: tokio::spawn(serve(listener, target, first)) })
-    }
-}
-
-impl Drop for PortForward {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+/// Opens a port-forward to the first ready pod of `service`, with one stream per connection. No other process can use
+/// the streams. The function opens the first stream itself, so that a missing permission is an error of this function.
+///
+/// # Errors
+///
+/// [`CommandError`] with the missing permission or object, and the flag for another address.
+pub(super) async fn open(
+    connection: &ApiServerConnection,
+    namespace: &str,
+    service: &str,
+) -> Result<StreamConnector, CommandError> {
+    let client = connection.client();
+    let of_service = format!("service {service} in namespace {namespace:?}");
+    let found = Api::<Service>::namespaced(client.clone(), namespace).get(service).await;
+    let found = found.map_err(|error| unopened(&format!("get {of_service}"), error))?;
+    let pods_of_service = format!("find a pod of {of_service}");
+    let selector = selector(&found)
+        .ok_or_else(|| unopened(&pods_of_service, io::Error::other("it has no selector")))?;
+    let query = ListParams::default().limit(MAX_PODS).labels(&selector);
+    let pods = Api::<Pod>::namespaced(client, namespace).list(&query).await;
+    let pods =
+        pods.map_err(|error| unopened(&format!("list pods in namespace {namespace:?}"), error))?;
+    let (pod, port) = destination(&found, &pods.items)
+        .ok_or_else(|| unopened(&pods_of_service, io::Error::other("none is ready")))?;
+    // The informer client has no timeout for responses, because a stream can last for any time.
+    let pods = Api::namespaced(connection.informer_client(), namespace);
+    let pod = Arc::new(PodPort { pods, pod, port });
+    let first = pod.stream().await.map_err(|error| {
+        unopened(&format!("create pods/portforward in namespace {namespace:?}"), error)
+    })?;
+    let first = Arc::new(Mutex::new(Some(first)));
+    Ok(StreamConnector::new(move || {
+        let (pod, first) = (Arc::clone(&pod), first.lock().take());
+        async move {
+            match first {
+                Some(stream) => Ok(stream),
+                None => pod.stream().await,
+            }
+        }
+    }))
 }
 
 fn unopened(what: &str, error: impl Into<super::error::CommandErrorSource>) -> CommandError {
@@ -84,13 +65,13 @@ fn unopened(what: &str, error: impl Into<super::error::CommandErrorSource>) -> C
     CommandError::caused(text, error)
 }
 
-struct Target {
+struct PodPort {
     pods: Api<Pod>,
     pod: String,
     port: u16,
 }
 
-impl Target {
+impl PodPort {
     async fn stream(&self) -> io::Result<DuplexStream> {
         let Self { pods, pod, port } = self;
         let opened = timeout(STREAM_TIMEOUT, pods.portforward(pod, &[*port])).await?;
@@ -99,38 +80,12 @@ impl Target {
     }
 }
 
-/// Serves connections until the listener fails. `first` is the stream of the first connection.
-async fn serve(listener: TcpListener, target: Target, first: DuplexStream) -> io::Error {
-    let mut first = Some(first);
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        if connections.len() == MAX_CONNECTIONS {
-            connections.join_next().await;
-        }
-        let mut socket = match listener.accept().await {
-            Ok((socket, _)) => socket,
-            Err(error) => return error,
-        };
-        let stream = match first.take() {
-            Some(stream) => Ok(stream),
-            None => target.stream().await,
-        };
-        match stream {
-            Ok(mut stream) => {
-                connections
-                    .spawn(async move { copy_bidirectional(&mut socket, &mut stream).await });
-            }
-            Err(error) => tell(&format!("the port-forward to pod {} failed: {error}", target.pod)),
-        }
-    }
-}
-
-/// The label selector of the pods of `service`.
-fn selector(service: &Service) -> String {
-    let labels = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-    let labels = labels.into_iter().flatten().map(|(key, value)| format!("{key}={value}"));
-    labels.collect::<Vec<_>>().join(",")
+/// Returns the label selector of the pods of `service`; `None` for a Service without a selector, because an empty label
+/// selector matches all pods.
+fn selector(service: &Service) -> Option<String> {
+    let labels = service.spec.as_ref()?.selector.as_ref().filter(|labels| !labels.is_empty())?;
+    let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
+    Some(labels.collect::<Vec<_>>().join(","))
 }
 
 /// Returns the name of the first ready pod, and a port of that pod. The port is the target of the port `api` of
@@ -164,11 +119,11 @@ mod tests {
     use super::*;
     use futures::{SinkExt as _, StreamExt as _};
     use kube::config::Kubeconfig;
+    use kubewarm_client::get;
     use serde_json::{Value, json};
-    use std::net::SocketAddr;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
-        net::TcpStream,
+        net::{TcpListener, TcpStream},
     };
     use tokio_tungstenite::{
         WebSocketStream,
@@ -210,8 +165,20 @@ mod tests {
         assert_eq!(found(&api, &[leaving]), None);
     }
 
-    /// A fake API server with a Service and a pod. The pod sends back each byte that it receives. In the namespace
-    /// `closed`, the server forbids port-forwards.
+    /// A connection to `server`, or to any server through `streams`.
+    fn connection(server: &str, streams: Option<StreamConnector>) -> ApiServerConnection {
+        let kubeconfig: Kubeconfig = serde_json::from_value(json!({
+            "clusters": [{ "name": "a", "cluster": { "server": server } }],
+            "users": [{ "name": "a", "user": {} }],
+            "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
+            "current-context": "a",
+        }))
+        .unwrap();
+        ApiServerConnection::from_kubeconfig(kubeconfig, None, streams).unwrap()
+    }
+
+    /// A fake API server with a Service and a pod, which is an HTTP server. In the namespace `closed`, the API server
+    /// forbids port-forwards.
     async fn api_server() -> ApiServerConnection {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
@@ -220,14 +187,7 @@ mod tests {
                 tokio::spawn(answer(socket));
             }
         });
-        let kubeconfig: Kubeconfig = serde_json::from_value(json!({
-            "clusters": [{ "name": "a", "cluster": { "server": server } }],
-            "users": [{ "name": "a", "user": {} }],
-            "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
-            "current-context": "a",
-        }))
-        .unwrap();
-        ApiServerConnection::from_kubeconfig(kubeconfig, None).unwrap()
+        connection(&server, None)
     }
 
     async fn answer(mut socket: TcpStream) {
@@ -238,13 +198,16 @@ mod tests {
         let head = String::from_utf8(head).unwrap();
         let path = head.split(' ').nth(1).unwrap();
         let (code, body) = match path.split('?').next().unwrap() {
-            "/api/v1/namespaces/open/pods/b/portforward" => return echo(socket, &head).await,
+            "/api/v1/namespaces/open/pods/b/portforward" => return serve(socket, &head).await,
             "/api/v1/namespaces/closed/pods/b/portforward" => {
                 let message = "pods \"b\" is forbidden";
                 (
                     403,
                     json!({ "kind": "Status", "status": "Failure", "message": message, "code": 403 }),
                 )
+            }
+            path if path.ends_with("/services/unselected") => {
+                (200, json!({ "metadata": {}, "spec": { "selector": {} } }))
             }
             path if path.ends_with("/services/kubewarm") => {
                 (200, service(&json!({ "name": "api", "port": 443, "targetPort": "api" })))
@@ -261,9 +224,9 @@ mod tests {
         socket.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
     }
 
-    /// Answers as the kubelet does: the first message of each channel is the port number. Then it sends back each
-    /// message.
-    async fn echo(mut socket: TcpStream, head: &str) {
+    /// Answers as the kubelet does: the first message of each channel is the port number. Then it answers each HTTP
+    /// request on the data channel.
+    async fn serve(mut socket: TcpStream, head: &str) {
         let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: ")).unwrap();
         let accept = derive_accept_key(key.as_bytes());
         let head = format!(
@@ -277,32 +240,38 @@ mod tests {
             streams.send(Message::binary(vec![channel, low, high])).await.unwrap();
         }
         while let Some(Ok(message)) = streams.next().await {
-            if message.is_binary() {
-                streams.send(message).await.unwrap();
+            if message.into_data().ends_with(b"\r\n\r\n") {
+                let response = b"\0HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+                streams.send(Message::binary(response.to_vec())).await.unwrap();
             }
         }
     }
 
     #[tokio::test]
-    async fn each_connection_has_a_stream_until_the_forward_is_dropped() {
-        let forward = PortForward::open(&api_server().await, "open", "kubewarm").await.unwrap();
-        let address: SocketAddr = forward.url.authority().unwrap().as_str().parse().unwrap();
-        let mut sockets = Vec::new();
-        for number in 0..3_u8 {
-            let mut socket = TcpStream::connect(address).await.unwrap();
-            socket.write_u8(number).await.unwrap();
-            sockets.push(socket);
+    async fn concurrent_requests_travel_through_streams_without_a_listener() {
+        let streams = open(&api_server().await, "open", "kubewarm").await.unwrap();
+        // The name has no address, so only the streams can reach a server.
+        let client = connection("http://read-api.invalid", Some(streams)).client();
+        let (one, two) = tokio::join!(get(&client, "/one"), get(&client, "/two"));
+        for response in [one, two] {
+            assert_eq!(response.unwrap().status, 200);
         }
-        for (number, socket) in sockets.iter_mut().enumerate() {
-            assert_eq!(usize::from(socket.read_u8().await.unwrap()), number);
-        }
-        drop(forward);
-        assert!(sockets[0].read_u8().await.is_err(), "the connection has ended");
+    }
+
+    #[tokio::test]
+    async fn a_service_without_a_selector_has_no_port_forward() {
+        let error = open(&api_server().await, "open", "unselected").await.unwrap_err();
+        assert!(
+            error.to_string().starts_with("cannot find a pod of service unselected"),
+            "{error}"
+        );
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert_eq!(cause, "it has no selector");
     }
 
     #[tokio::test]
     async fn a_missing_permission_is_named_with_the_flag_for_another_address() {
-        let error = PortForward::open(&api_server().await, "closed", "kubewarm").await.unwrap_err();
+        let error = open(&api_server().await, "closed", "kubewarm").await.unwrap_err();
         let text = error.to_string();
         assert!(
             text.starts_with("cannot create pods/portforward in namespace \"closed\""),

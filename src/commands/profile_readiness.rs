@@ -7,8 +7,9 @@ use super::{
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
-use kubewarm_api::v1alpha1::{
-    CacheProfile, CacheProfileStatus, GROUP, TargetProblem, TargetStatus,
+use kubewarm_api::{
+    model::without_next_step,
+    v1alpha1::{CacheProfile, CacheProfileStatus, GROUP, TargetProblem, TargetStatus},
 };
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ pub(super) fn lacking(profile: &CacheProfile, now: Timestamp) -> Vec<String> {
     lines.extend(unready.map(sentence));
     let is_denied = unready.is_some_and(|found| found.reason == PERMISSIONS_MISSING);
     for target in status.targets.iter().filter(|target| unhealthy(target).is_some()) {
-        if let Some(condition) = untold(target) {
+        if let Some(condition) = unreported(target) {
             let message = own_message(target, condition);
             lines.push(format!("{}: {}: {message}", target.name, condition.reason));
         }
@@ -99,7 +100,7 @@ pub(super) fn unhealthy(target: &TargetStatus) -> Option<&Condition> {
 
 /// Returns the result of [`unhealthy`], or `None` if a problem of the target has the same reason. That problem
 /// already describes the condition with more detail.
-pub(super) fn untold(target: &TargetStatus) -> Option<&Condition> {
+pub(super) fn unreported(target: &TargetStatus) -> Option<&Condition> {
     // `Warm` can report only one reason, but its problems can have both reasons in `DENIED`. A problem with either
     // reason therefore repeats the condition.
     let is_same = |reason: &str, problem: &TargetProblem| {
@@ -119,7 +120,7 @@ pub(super) fn is_permission_missing(target: &TargetStatus) -> bool {
 /// `None` for other problems.
 pub(super) fn missing_permission(found: &TargetProblem) -> Option<&str> {
     let message = found.message.as_deref().filter(|_| DENIED.contains(&found.reason.as_str()))?;
-    Some(message.split_once("; run `").map_or(message, |(permission, _)| permission))
+    Some(without_next_step(message))
 }
 
 /// Returns the message of `condition` without the prefix that names `target`, because the output already contains the

@@ -9,6 +9,7 @@ use super::{
 };
 use clap::{ArgGroup, Args};
 use kubewarm_api::{
+    manifests::NAMESPACE,
     model::{OperatorScope, ValidatedProfile},
     v1alpha1::{self, CacheProfile},
 };
@@ -20,15 +21,49 @@ use std::{
 
 #[derive(Clone, Debug, Args)]
 pub struct OperatorNamespaceArgs {
-    /// Namespace of the operator. Commands that use a cluster read the operator's settings from its Deployment.
+    /// Operator namespace [default: kubewarm-system]. Commands that use a cluster read the operator's settings from its
+    /// Deployment. `get`, `kubeconfig` and `rbac` need the flag where they would trust this namespace unchecked.
     #[arg(
         long,
         env = "KUBEWARM_OPERATOR_NAMESPACE",
-        default_value = "kubewarm-system",
         value_name = "NAMESPACE",
         value_parser = flag_values::namespace
     )]
-    pub operator_namespace: String,
+    pub operator_namespace: Option<String>,
+}
+
+impl OperatorNamespaceArgs {
+    /// Returns the operator namespace, by default `kubewarm-system`.
+    pub(super) fn name(&self) -> &str {
+        self.operator_namespace.as_deref().unwrap_or(NAMESPACE)
+    }
+
+    /// Whether the user named the operator namespace, by the flag or by the environment.
+    pub(super) fn is_explicit(&self) -> bool {
+        self.operator_namespace.is_some()
+    }
+
+    /// Fails unless the user named the operator namespace. Where kubewarm runs in another namespace, any user could own
+    /// the default namespace.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError`] with `flags`, which the user can pass, and with `reason`.
+    pub(super) fn require(&self, flags: &str, reason: &str) -> Result<(), CommandError> {
+        if self.is_explicit() {
+            return Ok(());
+        }
+        Err(CommandError::new(format!(
+            "pass {flags}: {reason}, and {NAMESPACE} is only the default namespace; \
+             KUBEWARM_OPERATOR_NAMESPACE sets it for all commands"
+        )))
+    }
+
+    /// Returns ` --operator-namespace NAME` for printed commands; empty if the user relied on the default.
+    pub(super) fn flag(&self) -> String {
+        let name = self.operator_namespace.as_deref();
+        name.map(|name| format!(" --operator-namespace {name}")).unwrap_or_default()
+    }
 }
 
 #[derive(Clone, Debug, Args)]
@@ -54,7 +89,7 @@ pub struct ProfileSourceArgs {
 #[derive(Clone, Debug, Args)]
 pub struct OperatorArgs {
     #[command(flatten)]
-    pub home: OperatorNamespaceArgs,
+    pub operator_namespace: OperatorNamespaceArgs,
 
     /// Namespaces whose profiles the operator runs, separated by commas [default: as in its Deployment, else all].
     #[arg(
@@ -105,12 +140,12 @@ impl ProfileSourceArgs {
         Ok(ProfileDocument { at: format!("CacheProfile {}", source.title()), profile })
     }
 
-    /// Validates a profile. `home` contains the operator namespace and the watched namespaces, which limit the scopes
-    /// of targets.
+    /// Validates a profile. The operator namespace and the watched namespaces in `operator` limit the scopes of
+    /// targets.
     pub(super) fn check(
         &self,
         mut profile: CacheProfile,
-        home: &OperatorScope,
+        operator: &OperatorScope,
     ) -> Result<ValidatedProfile, CommandErrorSource> {
         let namespace = &mut profile.metadata.namespace;
         if namespace.as_deref().unwrap_or_default().is_empty() {
@@ -118,11 +153,11 @@ impl ProfileSourceArgs {
         }
         let checked = ValidatedProfile::parse(&profile)?;
         let targets = || checked.targets.iter();
-        let refusal = targets().find_map(|target| home.scope_refusal(&checked, target));
+        let refusal = targets().find_map(|target| operator.scope_refusal(&checked, target));
         if let Some(refusal) = refusal {
             return Err(format!("{}, or correct --operator-namespace", refusal.message).into());
         }
-        let watched = &home.watched;
+        let watched = &operator.watched;
         let namespace = &checked.profile.namespace;
         if !watched.includes(namespace) {
             let text = format!(

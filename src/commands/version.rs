@@ -36,7 +36,7 @@ pub struct VersionArgs {
     pub output: OutputArgs,
 
     #[command(flatten)]
-    pub home: OperatorNamespaceArgs,
+    pub operator_namespace: OperatorNamespaceArgs,
 
     #[command(flatten)]
     pub connection: ConnectionArgs,
@@ -77,7 +77,7 @@ pub(super) fn of_client() -> Version {
 
 async fn connect(args: &VersionArgs) -> Result<Vec<Version>, CommandError> {
     let client = args.connection.connect()?.client();
-    let found = of_servers(&client, &args.home.operator_namespace).await;
+    let found = of_servers(&client, args.operator_namespace.name()).await;
     found.map_err(|fault| CommandError::caused("the API server did not answer", fault))
 }
 

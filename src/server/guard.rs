@@ -90,7 +90,7 @@ fn undecided(fault: &RequestFault) -> HttpResponse {
     let reason = fault.reason();
     let body = if reason == FaultReason::Forbidden {
         "kubewarm may not create TokenReviews or SubjectAccessReviews; `kubewarm rbac --operator \
-         --metrics-auth` prints the permissions that it needs\n"
+         --metrics-auth --operator-namespace NAMESPACE` prints the permissions that it needs\n"
             .to_owned()
     } else {
         format!(

@@ -2,7 +2,6 @@
 
 use super::{
     condition_update::{ConditionUpdate, rollup},
-    messages::rbac_command,
     permissions,
     reasons::ConditionReason,
     sentence,
@@ -15,7 +14,8 @@ use kubewarm_api::{
 };
 use std::{fmt::Write as _, time::Duration};
 
-/// Computes the profile's conditions, in the order of [`CONDITION_TYPES`].
+/// Computes the profile's conditions, in the order of [`CONDITION_TYPES`]. `rbac` is the command that
+/// prints the needed permissions.
 pub(super) fn conditions(
     declared: &DeclaredProfile,
     targets: &[ObservedTarget<'_>],
@@ -23,8 +23,9 @@ pub(super) fn conditions(
     costs: Option<String>,
     time_to_warm: Option<Duration>,
     since_accepted: Duration,
+    rbac: &str,
 ) -> impl Iterator<Item = (&'static str, ConditionUpdate)> {
-    let accepted = accepted(declared, targets, access);
+    let accepted = accepted(declared, targets, access, rbac);
     let authorized = authorized(targets);
     let warm = warm(targets);
     let healthy = met(
@@ -112,6 +113,7 @@ fn accepted(
     declared: &DeclaredProfile,
     targets: &[ObservedTarget<'_>],
     access: Option<&AccessStatus>,
+    rbac: &str,
 ) -> ConditionUpdate {
     if let Some(refusal) = &declared.refused {
         let runs = match targets {
@@ -123,10 +125,9 @@ fn accepted(
     }
     let mut healthy = format!("{} resolved", required_targets(targets));
     if access.is_some_and(|access| has_no_manifests(declared, access)) {
-        let command = rbac_command(&declared.profile);
         let _infallible = write!(
             healthy,
-            "; its permissions are too many for status.access, print them with `{command}`"
+            "; its permissions are too many for status.access, print them with `{rbac}`"
         );
     }
     if let Some(account) = &declared.service_account {

@@ -6,7 +6,7 @@ use super::{
 };
 use jiff::Timestamp;
 use kubewarm_api::{
-    model::{FaultReason, InformerScope, ProfileRef},
+    model::{FaultReason, InformerScope, ProfileRef, with_next_step},
     v1alpha1::AccessStatus,
 };
 use kubewarm_cache::informer::InformerPhase;
@@ -19,6 +19,8 @@ pub(super) struct MessageContext<'a> {
     /// The `status.access` of the profile. Its `subject` is the identity that reads from the API
     /// server.
     pub(super) access: Option<&'a AccessStatus>,
+    /// The operator namespace; `None` for the default namespace.
+    pub(super) operator_namespace: Option<&'a str>,
 }
 
 impl MessageContext<'_> {
@@ -37,12 +39,6 @@ impl MessageContext<'_> {
         self.access.and_then(|access| access.subject.as_deref()).unwrap_or("kubewarm")
     }
 
-    /// Returns the next step after a missing permission: the command that shows which permissions
-    /// to grant.
-    fn review(&self) -> String {
-        format!("run `{} --diff`", rbac_command(self.profile))
-    }
-
     /// Explains why the subject cannot do `what`, and what the user can do. `revoked` is the time
     /// at which the subject was last permitted, or `None` if it never was.
     pub(super) fn refusal(
@@ -52,24 +48,29 @@ impl MessageContext<'_> {
         revoked: Option<Timestamp>,
     ) -> String {
         let subject = self.subject();
-        let next = self.review();
-        match (reason, revoked) {
-            (FaultReason::Unauthorized, _) => format!(
-                "the API server does not accept the credentials of {subject} to {what}; check that its \
-                 token is valid and that the account exists"
-            ),
-            (FaultReason::TokenRequestDenied, _) => {
-                format!("kubewarm may not request tokens of {subject} to {what}; {next}")
+        let missing = match (reason, revoked) {
+            (FaultReason::Unauthorized, _) => {
+                return format!(
+                    "the API server does not accept the credentials of {subject} to {what}; check that its \
+                     token is valid and that the account exists"
+                );
             }
-            (FaultReason::ServiceAccountNotFound, _) => format!(
-                "{subject} does not exist, as which to {what}; create it, and the target starts by itself"
-            ),
+            (FaultReason::ServiceAccountNotFound, _) => {
+                return format!(
+                    "{subject} does not exist, as which to {what}; create it, and the target starts by itself"
+                );
+            }
+            (FaultReason::TokenRequestDenied, _) => {
+                format!("kubewarm may not request tokens of {subject} to {what}")
+            }
             (_, Some(until)) => format!(
-                "no longer allowed to {what} as {subject} (it was at {}); {next}",
+                "no longer allowed to {what} as {subject} (it was at {})",
                 quantities::seconds(until).0
             ),
-            (_, None) => format!("not allowed to {what} as {subject}; {next}"),
-        }
+            (_, None) => format!("not allowed to {what} as {subject}"),
+        };
+        let command = rbac_command(self.profile, self.operator_namespace);
+        with_next_step(&missing, &format!("{command} --diff"))
     }
 
     /// Describes the fault of `informers`. If several informers have faults, these must be of the
@@ -133,10 +134,15 @@ impl MessageContext<'_> {
     }
 }
 
-/// Returns the command that prints the RBAC manifests of `profile`. The command needs no shell
-/// quoting, because both names are DNS names.
-pub(super) fn rbac_command(profile: &ProfileRef) -> String {
-    format!("kubectl warm rbac {} -n {}", profile.name, profile.namespace)
+/// Returns the command that prints the RBAC manifests of `profile`. It names the operator namespace
+/// if that is not the default. The command needs no shell quoting, because all names are DNS names.
+pub(super) fn rbac_command(profile: &ProfileRef, operator_namespace: Option<&str>) -> String {
+    let mut command = format!("kubectl warm rbac {} -n {}", profile.name, profile.namespace);
+    if let Some(namespace) = operator_namespace {
+        command.push_str(" --operator-namespace ");
+        command.push_str(namespace);
+    }
+    command
 }
 
 /// Describes the progress of the first lists: the finished informers, and the objects received so

@@ -34,7 +34,11 @@ pub use self::{
 
 pub(crate) use self::publish::{StatusesByProfile, run};
 
-use self::{conditions::conditions, messages::MessageContext, target::ObservedTarget};
+use self::{
+    conditions::conditions,
+    messages::{MessageContext, rbac_command},
+    target::ObservedTarget,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kubewarm_api::{
     model::{AccessLossPolicy, DeclaredProfile, InformerKey, ProfileMode},
@@ -101,8 +105,9 @@ pub fn compute(
     let known = same_generation.and_then(|previous| previous.plan.as_ref());
     let status = plan.map(|plan| quantities::plan(plan, known)).or_else(|| known.cloned());
     let status = status.filter(|_| declared.mode == ProfileMode::Plan);
-    let costs = status.as_ref().map(|status| quantities::costs(status, plan, &declared.profile));
-    let verdicts = conditions(declared, &targets, access, costs, took, since_accepted);
+    let rbac = rbac_command(&declared.profile, observed.operator_namespace.as_deref());
+    let costs = status.as_ref().map(|status| quantities::costs(status, plan, &rbac));
+    let verdicts = conditions(declared, &targets, access, costs, took, since_accepted, &rbac);
     let old = previous.map_or(&[][..], |previous| &previous.conditions);
     let total = total(&all);
     CacheProfileStatus {
@@ -236,8 +241,12 @@ fn render(
     let kept = kept.and_then(|old| old.time_to_warm_milliseconds);
     let took = || target.time_to_warm(declared.accepted_at, clock).map(quantities::millis);
     let conditions = old.map_or(&[][..], |old| &old.conditions);
-    let (profile, access) = (&declared.profile, access.as_deref());
-    let context = MessageContext { profile, target: &target.declared.name, access };
+    let context = MessageContext {
+        profile: &declared.profile,
+        target: &target.declared.name,
+        access: access.as_deref(),
+        operator_namespace: observed.operator_namespace.as_deref(),
+    };
     let verdicts = [
         ("Accepted", target.accepted.clone()),
         ("Warm", target.warm.clone()),

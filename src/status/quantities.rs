@@ -1,17 +1,11 @@
 //! Converts sizes, counts and latencies to the units of the status.
 
-use super::{
-    informer::{InformerState, ObservedInformer},
-    messages::rbac_command,
-};
+use super::informer::{InformerState, ObservedInformer};
 use crate::forecast::ProfileForecast;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubewarm_api::{
-    model::ProfileRef,
-    v1alpha1::{
-        InformerCounts, LatencyStatus, PlanCertainty, PlanStatus, QuantilesStatus, RelistStatus,
-    },
+use kubewarm_api::v1alpha1::{
+    InformerCounts, LatencyStatus, PlanCertainty, PlanStatus, QuantilesStatus, RelistStatus,
 };
 use kubewarm_cache::informer::{InformerReport, LatencyQuantiles};
 use std::{fmt::Write as _, time::Duration};
@@ -48,12 +42,8 @@ pub(super) fn plan(forecast: &ProfileForecast, known: Option<&PlanStatus>) -> Pl
 
 /// Returns the cost of a profile in mode `Plan` as a sentence. The sentence includes the caveats of
 /// `forecast`, which is `None` if this process has not completed a forecast. A `plan` without a
-/// certainty counts as a lower bound.
-pub(super) fn costs(
-    plan: &PlanStatus,
-    forecast: Option<&ProfileForecast>,
-    profile: &ProfileRef,
-) -> String {
+/// certainty counts as a lower bound. `rbac` is the command that prints the needed permissions.
+pub(super) fn costs(plan: &PlanStatus, forecast: Option<&ProfileForecast>, rbac: &str) -> String {
     let PlanStatus {
         informers,
         objects,
@@ -82,9 +72,7 @@ pub(super) fn costs(
         requests.unwrap_or_default(),
     );
     if let Some(missing @ 1..) = missing_permissions {
-        let command = rbac_command(profile);
-        let _infallible =
-            write!(text, "; {missing} permissions are missing, run `{command} --diff`");
+        let _infallible = write!(text, "; {missing} permissions are missing, run `{rbac} --diff`");
     }
     for caveat in forecast.into_iter().flat_map(|forecast| &forecast.caveats) {
         let _infallible = write!(text, "; {caveat}");

@@ -42,12 +42,21 @@ pub struct ObservedProfile {
     pub plan: Option<Arc<ProfileForecast>>,
     /// The status in the profile informer's store, which can lag behind the API server.
     pub in_cluster: Option<Arc<CacheProfileStatus>>,
+    /// The operator namespace, which messages name in commands; `None` for the default namespace.
+    pub operator_namespace: Option<Arc<str>>,
 }
 
 impl ObservedProfile {
     #[must_use]
     pub fn new(declared: Arc<DeclaredProfile>) -> Self {
-        Self { declared, access: None, excess: None, plan: None, in_cluster: None }
+        Self {
+            declared,
+            access: None,
+            excess: None,
+            plan: None,
+            in_cluster: None,
+            operator_namespace: None,
+        }
     }
 }
 

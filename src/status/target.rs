@@ -53,8 +53,12 @@ impl<'a> ObservedTarget<'a> {
         let informers: Vec<_> =
             declared.informers.iter().map(|informer| own(&informer.key)).collect();
         let selector = declared.namespaces.as_ref().map(|informer| own(&informer.key));
-        let (of, access) = (&profile.profile, access.as_deref());
-        let context = MessageContext { profile: of, target: &declared.name, access };
+        let context = MessageContext {
+            profile: &profile.profile,
+            target: &declared.name,
+            access: access.as_deref(),
+            operator_namespace: observed.operator_namespace.as_deref(),
+        };
         let accepted = accepted(declared, context);
         let warm = warm(declared, &informers, selector.as_ref(), profile.mode, context);
         let fresh = fresh(&warm, &informers, selector.as_ref(), context);

@@ -97,8 +97,9 @@ fn profiles_outlive_upgrade_rollback_and_uninstall() -> Outcome {
 fn live(release: &Release<'_>) -> Outcome {
     let chart = chart();
     let notes = release.run(&["install", "kubewarm", &chart, "--wait"], Some(VALUES))?;
-    let review = "kubectl warm rbac sample -n shop --diff\n";
-    for command in ["rollout status deployment/kubewarm", review, "get cprof sample -n shop"] {
+    let rbac = format!("kubectl warm rbac sample -n shop --operator-namespace {NAMESPACE}");
+    let review = format!("{rbac} --diff\n");
+    for command in ["rollout status deployment/kubewarm", &review, "get cprof sample -n shop"] {
         assert!(notes.contains(command), "{notes}");
     }
     assert!(!notes.contains(".status."), "no command applies a status: {notes}");

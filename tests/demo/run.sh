@@ -97,8 +97,8 @@ kubectl wait --for=condition=Authorized=False cprof/parts -n factory --timeout=6
 run kubewarm status parts -n factory || true
 
 headline 'Grant it'
-printf '\e[1m$ kubewarm rbac parts -n factory | kubectl apply -f -\e[0m\n'
-kubewarm rbac parts -n factory | kubectl apply -f -
+printf '\e[1m$ kubewarm rbac parts -n factory --operator-namespace kubewarm-system | kubectl apply -f -\e[0m\n'
+kubewarm rbac parts -n factory --operator-namespace kubewarm-system | kubectl apply -f -
 run kubectl wait --for=condition=Ready cprof/parts -n factory --timeout=120s || give_up 'the profile is not Ready'
 
 read -r objects memory < <(kubectl get cprof parts -n factory -o jsonpath='{.status.objects} {.status.memory}{"\n"}')

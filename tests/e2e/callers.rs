@@ -37,7 +37,7 @@ fn metrics_are_served_to_callers_that_the_api_server_authorizes() -> Outcome {
     // While kubewarm has no permission to send reviews, its answer names what is missing.
     let (code, body) = metrics(&operator, token)?;
     assert_eq!(code, 503, "{body}");
-    assert!(body.contains("`kubewarm rbac --operator --metrics-auth`"), "{body}");
+    assert!(body.contains("`kubewarm rbac --operator --metrics-auth "), "{body}");
     assert!(
         operator.process.log().contains("reviews of callers fail; requests for metrics get 503")
     );

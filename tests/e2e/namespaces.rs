@@ -43,7 +43,8 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 /// Applies the shipped Roles for these namespaces.
 fn grant_roles(world: &World, namespaces: &str) -> Result<(), Failure> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
-    command.args(["rbac", "--operator", "--watch-namespaces", namespaces]);
+    command.args(["rbac", "--operator", "--operator-namespace", NAMESPACE]);
+    command.args(["--watch-namespaces", namespaces]);
     let printed = command.output()?;
     assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
     world.cluster.apply(&String::from_utf8(printed.stdout)?)?;

@@ -61,7 +61,7 @@ fn check_before_installation_reports_what_the_user_can_create() -> Outcome {
             "✗ you may not create CustomResourceDefinition cacheprofiles.kubewarm.io: ",
             "    kubewarm crd | kubectl apply --server-side -f - # as an administrator",
             "✗ you may not create ClusterRole kubewarm: ",
-            "    kubewarm check --pre --watch-namespaces NAMESPACE # without them",
+            "    kubewarm check --pre --operator-namespace nowhere --watch-namespaces NAMESPACE # without them",
             "? not checked: whether it streams lists: ",
         ],
     );
@@ -132,10 +132,14 @@ fn problems_are_found_explained_and_fixed_by_the_printed_commands() -> Outcome {
 
     explained(&world, &profile)?;
 
-    let (code, diff, stderr) =
-        kubewarm(admin, &["rbac", "web", "-n", &namespace, "--diff", "--generation=1"])?;
+    let review = ["rbac", "web", "-n", &namespace, "--generation=1"];
+    let (code, _, stderr) = kubewarm(admin, &review)?;
+    assert_eq!(code, Some(2), "the default namespace has no Deployment: {stderr}");
+    assert!(stderr.contains("--operator-namespace"), "{stderr}");
+    let review = [&review[..], &["--operator-namespace", NAMESPACE]].concat();
+    let (code, diff, stderr) = kubewarm(admin, &[&review[..], &["--diff"]].concat())?;
     assert_eq!(code, Some(0), "{diff}{stderr}");
-    let (_, manifests, _) = kubewarm(admin, &["rbac", "web", "-n", &namespace, "--generation=1"])?;
+    let (_, manifests, _) = kubewarm(admin, &review)?;
     world.cluster.apply(&manifests)?;
     profile.await_condition("Ready", "True", None, SOON)?;
     let (code, stdout, stderr) = kubewarm(admin, &["check", "web", "-n", &namespace])?;
@@ -165,7 +169,7 @@ fn problems_are_found_explained_and_fixed_by_the_printed_commands() -> Outcome {
             "    kubewarm crd | kubectl apply --server-side -f -",
             "✗ system:serviceaccount:kubewarm-system:kubewarm may not update leases.coordination.k8s.io in \
              namespace kubewarm-system",
-            "    kubewarm rbac --operator | kubectl apply -f -",
+            "    kubewarm rbac --operator --operator-namespace kubewarm-system | kubectl apply -f -",
             "✗ no replica leads: kubewarm did last, ",
         ],
     );

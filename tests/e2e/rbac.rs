@@ -16,6 +16,7 @@ const PODS_AND_SECRETS: &str = "{targets: [{name: pods, resource: pods},
 fn rbac(kubeconfig: &Path, args: &[&str]) -> Result<(Option<i32>, String, String), Failure> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
     command.arg("rbac").args(args).arg("--kubeconfig").arg(kubeconfig);
+    command.args(["--operator-namespace", NAMESPACE]);
     let output = command.output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok((output.status.code(), text(&output.stdout), text(&output.stderr)))

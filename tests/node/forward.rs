@@ -50,7 +50,7 @@ spec:
   initContainers:
   - name: kubeconfig
     image: localhost/kubewarm:dev
-    args: [kubeconfig, --output-file, /shared/in-cluster.kubeconfig]
+    args: [kubeconfig, --operator-namespace, kubewarm-system, --output-file, /shared/in-cluster.kubeconfig]
     volumeMounts: [{name: shared, mountPath: /shared}]
   containers:
   - name: c
@@ -194,6 +194,7 @@ fn kubeconfig(
     let path = world.cluster().folder().join(name);
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
     command.args(["kubeconfig", "--overwrite", "--cache-server"]).args(server);
+    command.args(["--operator-namespace", NAMESPACE]);
     command.arg("--output-file").arg(&path).arg("--kubeconfig").arg(own);
     let output = world.node.command(&command).output()?;
     if output.status.success() {
@@ -311,6 +312,7 @@ fn a_kubeconfig_leads_there(world: &NodeWorld, direct: &Client<'_>) -> Outcome {
     // Without an address, `kubewarm get` opens a port-forward of its own.
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
     command.args(read.split(' ')).arg("--kubeconfig").arg(direct.kubeconfig);
+    command.args(["--operator-namespace", NAMESPACE]);
     let output = world.node.command(&command).output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(String::from_utf8_lossy(&output.stdout), direct.run(read)?, "{stderr}");

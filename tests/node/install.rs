@@ -48,9 +48,9 @@ fn follow_notes(world: &NodeWorld, notes: &str) -> Outcome {
     let expected = "is installed in namespace kubewarm-system, for the profiles of all namespaces";
     assert!(notes.replace('\n', " ").contains(expected), "{notes}");
     assert!(!notes.contains("WARNING"), "{notes}");
-    let review = "kubectl warm rbac sample -n shop --diff\n";
-    let grant = "kubectl warm rbac sample -n shop | kubectl apply -f -\n";
-    let positions = (notes.find(review), notes.find(grant));
+    let rbac = "kubectl warm rbac sample -n shop --operator-namespace kubewarm-system";
+    let (review, grant) = (format!("{rbac} --diff\n"), format!("{rbac} | kubectl apply -f -\n"));
+    let positions = (notes.find(&review), notes.find(&grant));
     assert!(positions.0.is_some() && positions.0 < positions.1, "the review comes first: {notes}");
     assert!(!notes.contains(".status."), "no command applies a status: {notes}");
     // Commands with a pipe, a file or a variable need a shell.

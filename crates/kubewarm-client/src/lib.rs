@@ -20,6 +20,7 @@ mod namespace;
 mod options;
 mod proxy;
 mod review;
+mod stream_connector;
 mod transport;
 mod upstream_proxy;
 mod work_queue;
@@ -46,6 +47,7 @@ pub use self::{
     review::{
         ReviewedRules, fetch_own_subject, is_allowed, is_permitted, review_rules, with_selectors,
     },
+    stream_connector::StreamConnector,
     transport::StreamingBody,
     upstream_proxy::{UpstreamError, UpstreamProxy},
     work_queue::WorkQueue,

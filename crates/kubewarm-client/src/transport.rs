@@ -77,7 +77,7 @@ pub(super) fn plain(mut config: Config) -> kube::Result<Client> {
         // HTTP stack, which sets no keepalive.
         return Ok(ClientBuilder::try_from(config)?.build());
     }
-    direct(&config)
+    direct(tcp(), &config)
 }
 
 /// Creates a service for forwarded requests, with the same TCP and TLS settings as [`plain`]. The service adds no
@@ -135,14 +135,20 @@ where
         .build(connector)
 }
 
-fn direct(config: &Config) -> kube::Result<Client> {
-    let tcp = tcp();
+/// Creates a client like [`plain`] that opens its connections with `connector`, and uses no proxy.
+pub(super) fn direct<C>(connector: C, config: &Config) -> kube::Result<Client>
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: Connection + Read + Write + Unpin + Send + 'static,
+    C::Future: Send + Unpin + 'static,
+    C::Error: Into<BoxError>,
+{
     // An `http` server needs no TLS connector. In kubewarm's image without CA certificates, creating a TLS connector
     // would fail.
     if config.cluster_url.scheme_str() == Some("http") {
-        return over(tcp, config);
+        return over(connector, config);
     }
-    over(config.rustls_https_connector_with_connector(tcp)?, config)
+    over(config.rustls_https_connector_with_connector(connector)?, config)
 }
 
 fn tcp() -> HttpConnector {

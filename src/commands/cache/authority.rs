@@ -16,6 +16,11 @@ const END: &str = "-----END CERTIFICATE-----";
 
 /// Returns the CA certificates that `args` select, as PEM without keys or comments. The second value is a warning if
 /// the CA comes from a `ConfigMap`.
+///
+/// # Errors
+///
+/// [`CommandError`] if there is no CA, or if the CA would come from a namespace that the user did not name. The owner
+/// of that namespace could choose the server and the CA, and so receive the user's credentials.
 pub(super) async fn authority(
     args: &CacheArgs,
     connect: impl FnOnce() -> Result<ApiServerConnection, ConnectError>,
@@ -27,8 +32,12 @@ pub(super) async fn authority(
         let found = certificates(&text).ok_or_else(|| CommandError::new(empty()))?;
         return Ok((found, None));
     }
+    args.operator_namespace.require(
+        "--operator-namespace or --cache-certificate-authority",
+        "the CA in the operator namespace decides which server gets your credentials",
+    )?;
     let config_map = format!("{}-ca", args.cache_service);
-    read_secret(&connect()?, &args.home.operator_namespace, &args.cache_secret, &config_map).await
+    read_secret(&connect()?, args.operator_namespace.name(), &args.cache_secret, &config_map).await
 }
 
 async fn read_secret(
@@ -120,7 +129,7 @@ fn certificates(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::super::fixtures::parse, *};
 
     #[test]
     fn a_key_next_to_the_certificates_is_not_copied() {
@@ -132,6 +141,15 @@ mod tests {
         );
         let found = certificates(&text).unwrap();
         assert_eq!(found, certificate.repeat(2));
+    }
+
+    #[tokio::test]
+    async fn a_ca_from_a_namespace_that_the_user_did_not_name_is_rejected() {
+        let args = parse::<CacheArgs>("").unwrap();
+        let found = authority(&args, || panic!("the command must not read the CA")).await;
+        let error = found.unwrap_err().to_string();
+        let flags = "pass --operator-namespace or --cache-certificate-authority: ";
+        assert!(error.starts_with(flags), "{error}");
     }
 
     #[test]

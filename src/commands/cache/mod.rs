@@ -2,18 +2,14 @@
 
 mod authority;
 
-use super::{
-    CommandError, cluster::ConnectionArgs, flag_values, profile_source::OperatorNamespaceArgs,
-};
+use super::{CommandError, flag_values, profile_source::OperatorNamespaceArgs};
 use clap::Args;
 use http::Uri;
 use k8s_openapi::ByteString;
-use kube::config::{
-    AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
-};
+use kube::config::{Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
 use kubewarm_api::model::{ProfileRef, is_dns_label};
-use kubewarm_client::{CurrentContext, load_current_context};
-use std::path::{Path, PathBuf, absolute};
+use kubewarm_client::{ApiServerConnection, ConnectError, CurrentContext};
+use std::path::PathBuf;
 
 /// Address of the read API and the CA that verifies it. No flag disables verification.
 #[derive(Clone, Debug, Args)]
@@ -56,20 +52,13 @@ pub struct CacheArgs {
     pub cache_tls_server_name: Option<String>,
 
     #[command(flatten)]
-    pub home: OperatorNamespaceArgs,
+    pub operator_namespace: OperatorNamespaceArgs,
 }
 
 impl CacheArgs {
-    /// Returns a copy of these flags for a port-forward at `url`. Clients then expect the Service's host name in the
-    /// certificate, unless `--cache-tls-server-name` is set.
-    pub(super) fn forwarded(&self, url: Uri) -> Self {
-        let name = self.cache_tls_server_name.clone().unwrap_or_else(|| self.host());
-        Self { cache_server: Some(url), cache_tls_server_name: Some(name), ..self.clone() }
-    }
-
     /// Returns the host name of the read API's Service in the cluster.
     fn host(&self) -> String {
-        format!("{}.{}.svc", self.cache_service, self.home.operator_namespace)
+        format!("{}.{}.svc", self.cache_service, self.operator_namespace.name())
     }
 }
 
@@ -94,29 +83,20 @@ fn dns_name(text: &str) -> Result<String, String> {
 /// Name of cluster, user and context in the kubeconfig.
 const NAME: &str = "kubewarm";
 
-/// Returns a kubeconfig for the read API with the user of the current context, or with the token in `token_file`. The
-/// second value is a warning if the CA comes from a `ConfigMap`.
+/// Returns a kubeconfig for the read API with the user of `context`. The second value is a warning if the CA comes from
+/// a `ConfigMap`. The function calls `connect` to read the CA from the cluster.
 ///
 /// # Errors
 ///
-/// [`CommandError`] for `--as`, or if there is no configuration or no CA.
+/// [`CommandError`] if there is no CA, or if `connect` fails.
 pub(super) async fn kubeconfig(
     args: &CacheArgs,
-    connection: &ConnectionArgs,
-    token_file: Option<&Path>,
+    context: CurrentContext,
+    connect: impl FnOnce() -> Result<ApiServerConnection, ConnectError>,
 ) -> Result<(Kubeconfig, Option<String>), CommandError> {
-    connection.refuse_impersonation()?;
-    let mut found = load_current_context(&connection.options())?;
-    if let Some(path) = token_file {
-        let path = absolute(path).map_err(|error| {
-            CommandError::caused(format!("cannot read {}", path.display()), error)
-        })?;
-        let token_file = Some(path.display().to_string());
-        found.user = AuthInfo { token_file, ..AuthInfo::default() };
-    }
-    let (certificates, remark) = authority::authority(args, || connection.connect()).await?;
-    let profile = profile(args, found.namespace.as_deref());
-    Ok((document(cluster(args, profile.as_ref(), certificates), found), remark))
+    let (certificates, remark) = authority::authority(args, connect).await?;
+    let profile = profile(args, context.namespace.as_deref());
+    Ok((document(cluster(args, profile.as_ref(), certificates), context), remark))
 }
 
 /// Returns the profile of `--cache-profile`. Its default namespace is `namespace`, the namespace of the kubeconfig's
@@ -206,6 +186,9 @@ mod tests {
         let found = of("");
         assert_eq!(found.server.as_deref(), Some("https://kubewarm.kubewarm-system.svc"));
         assert_eq!((found.tls_server_name, found.certificate_authority_data), (None, ca));
+        let found = of("--cache-tls-server-name cache.example");
+        assert_eq!(found.server.as_deref(), Some("https://kubewarm.kubewarm-system.svc"));
+        assert_eq!(found.tls_server_name.as_deref(), Some("cache.example"));
 
         let found =
             of("--cache-server https://localhost:8443 --cache-service kw --operator-namespace ops");
@@ -216,21 +199,6 @@ mod tests {
              --cache-profile b --cache-profile-namespace a");
         assert_eq!(found.server.as_deref(), Some("https://[::1]:8443/profiles/a/b"));
         assert_eq!(found.tls_server_name.as_deref(), Some("cache.example"));
-    }
-
-    #[test]
-    fn a_port_forward_keeps_the_services_name_and_a_chosen_name() {
-        let url = || Uri::from_static("https://127.0.0.1:1");
-        for (line, name) in [
-            ("", "kubewarm.kubewarm-system.svc"),
-            ("--cache-certificate-authority ca.crt", "kubewarm.kubewarm-system.svc"),
-            ("--cache-tls-server-name cache.example", "cache.example"),
-        ] {
-            let args = parse::<CacheArgs>(line).unwrap().forwarded(url());
-            let found = cluster(&args, None, "pem".to_owned());
-            assert_eq!(found.server.as_deref(), Some("https://127.0.0.1:1"), "{line}");
-            assert_eq!(found.tls_server_name.as_deref(), Some(name), "{line}");
-        }
     }
 
     #[test]

@@ -16,11 +16,11 @@ pub(super) async fn permitted(
     client: &Client,
     args: &OperatorArgs,
 ) -> Result<Vec<ReportRow>, manifests::ManifestError> {
-    let namespace = args.home.operator_namespace.as_str();
+    let namespace = args.operator_namespace.name();
     let mut findings = Vec::new();
     for object in objects(namespace, &args.watch_namespaces)? {
         let answer = dry_run(client, &path(&object), &object).await;
-        findings.push(of_object(&object, answer, program()));
+        findings.push(of_object(&object, answer, args));
     }
     let attributes = ResourceAttributes {
         verb: Some("create".to_owned()),
@@ -83,7 +83,7 @@ fn title(object: &Value) -> String {
 fn of_object(
     object: &Value,
     answer: Result<ApiResponse, RequestFault>,
-    program: &str,
+    args: &OperatorArgs,
 ) -> ReportRow {
     let name = title(object);
     let found = answer.and_then(|answer| {
@@ -93,7 +93,7 @@ fn of_object(
             409 => Ok(ReportRow::good(format!("{name} is there already"))),
             403 => {
                 let found = format!("you may not create {name}: {}", answer.fault());
-                Ok(ReportRow::bad(found).next(remedy(text(object, "/kind"), program)))
+                Ok(ReportRow::bad(found).next(remedy(text(object, "/kind"), args)))
             }
             // The API server checks permissions before it looks up the namespace. A 404 for the namespace therefore
             // means that the user may create the object.
@@ -125,24 +125,39 @@ fn is_policy(kind: &str) -> bool {
 }
 
 /// Returns the command to run next if the user cannot create an object of the kind `kind`.
-fn remedy(kind: &str, program: &str) -> String {
+fn remedy(kind: &str, args: &OperatorArgs) -> String {
+    let program = program();
     match kind {
         "CustomResourceDefinition" => {
             format!("{program} crd | kubectl apply --server-side -f - # as an administrator")
         }
         "ClusterRole" | "ClusterRoleBinding" => {
-            format!("{program} check --pre --watch-namespaces NAMESPACE # without them")
+            let operator = args.operator_namespace.flag();
+            format!("{program} check --pre{operator} --watch-namespaces NAMESPACE # without them")
         }
         kind if is_policy(kind) => {
             "kubectl apply -f deploy/account-policy.yaml # as an administrator".to_owned()
         }
-        _ => format!("{program} rbac --operator | kubectl apply -f - # as an administrator"),
+        _ => {
+            let mut rbac = format!(
+                "{program} rbac --operator --operator-namespace {}",
+                args.operator_namespace.name()
+            );
+            if !args.watch_namespaces.is_empty() {
+                rbac.push_str(" --watch-namespaces ");
+                rbac.push_str(&args.watch_namespaces.join(","));
+            }
+            format!("{rbac} | kubectl apply -f - # as an administrator")
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::super::report::RowMark, *};
+    use super::{
+        super::super::{fixtures::parse, report::RowMark},
+        *,
+    };
     use serde_json::json;
 
     fn answer(code: u16, body: &Value) -> ApiResponse {
@@ -184,7 +199,8 @@ mod tests {
         });
         let status =
             |details: Value| json!({"kind": "Status", "message": "no", "details": details});
-        let found = |code, body: &Value| of_object(&role, Ok(answer(code, body)), "kubectl warm");
+        let args = parse::<OperatorArgs>("--operator-namespace ops").unwrap();
+        let found = |code, body: &Value| of_object(&role, Ok(answer(code, body)), &args);
         assert_eq!(found(201, &json!({})).text(), "you may create ClusterRole kubewarm");
         assert_eq!(found(409, &status(json!({}))).mark, RowMark::Good);
         assert_eq!(found(404, &status(json!({"kind": "namespaces"}))).mark, RowMark::Good);
@@ -193,7 +209,15 @@ mod tests {
         assert_eq!(refused.text(), "you may not create ClusterRole kubewarm: no");
         assert_eq!(
             refused.next,
-            ["kubectl warm check --pre --watch-namespaces NAMESPACE # without them"]
+            [
+                "kubewarm check --pre --operator-namespace ops --watch-namespaces NAMESPACE # without them"
+            ]
+        );
+        let args = parse::<OperatorArgs>("--watch-namespaces a,b").unwrap();
+        assert_eq!(
+            remedy("Role", &args),
+            "kubewarm rbac --operator --operator-namespace kubewarm-system --watch-namespaces a,b | kubectl \
+             apply -f - # as an administrator"
         );
     }
 
@@ -204,7 +228,7 @@ mod tests {
             "metadata": {"name": "kubewarm-accounts"},
         });
         assert_eq!(
-            of_object(&policy, Ok(answer(404, &json!("x"))), "kubewarm").mark,
+            of_object(&policy, Ok(answer(404, &json!("x"))), &parse("").unwrap()).mark,
             RowMark::Note
         );
     }

@@ -10,19 +10,21 @@ use super::super::{
 use jiff::Timestamp;
 use kubewarm_api::{model::is_dns_label, v1alpha1::CacheProfile};
 
+/// Returns a row for each profile. `operator` is the flag `--operator-namespace` of printed commands, or empty.
 pub(super) fn of_profiles(
     profiles: &[CacheProfile],
     program: &str,
+    operator: &str,
     now: Timestamp,
 ) -> Vec<ReportRow> {
     if profiles.is_empty() {
         let found = ReportRow::note("there is no CacheProfile: nothing is kept warm");
         return vec![found.next("kubectl explain cacheprofile.spec")];
     }
-    profiles.iter().map(|profile| of_profile(profile, program, now)).collect()
+    profiles.iter().map(|profile| of_profile(profile, program, operator, now)).collect()
 }
 
-fn of_profile(profile: &CacheProfile, program: &str, now: Timestamp) -> ReportRow {
+fn of_profile(profile: &CacheProfile, program: &str, operator: &str, now: Timestamp) -> ReportRow {
     let title = name(profile);
     let of_it = address(profile);
     let Some(status) = &profile.status else {
@@ -48,7 +50,7 @@ fn of_profile(profile: &CacheProfile, program: &str, now: Timestamp) -> ReportRo
                 .next(format!("{program} status {of_it} --watch"))
         }
         (_, PERMISSIONS_MISSING) => {
-            let [review, apply] = grant(profile);
+            let [review, apply] = grant(profile, operator);
             ReportRow::bad(format!("{title}: {message}")).next(review).next(apply)
         }
         (_, "LimitExceeded" | "InvalidSpec") => ReportRow::bad(format!("{title}: {message}"))
@@ -72,7 +74,7 @@ mod tests {
     };
 
     fn found(profile: &CacheProfile) -> (RowMark, Vec<String>) {
-        let ReportRow { mark, next, .. } = of_profile(profile, "kubewarm", fixtures::now());
+        let ReportRow { mark, next, .. } = of_profile(profile, "kubewarm", "", fixtures::now());
         (mark, next)
     }
 
@@ -104,11 +106,19 @@ mod tests {
     }
 
     #[test]
+    fn the_printed_commands_repeat_the_operator_namespace() {
+        let (profile, now) = (because(PERMISSIONS_MISSING), fixtures::now());
+        let row = of_profile(&profile, "kubewarm", " --operator-namespace ops", now);
+        let expected = "kubewarm rbac orders -n shop --operator-namespace ops --";
+        assert!(row.next.iter().all(|line| line.trim_start().starts_with(expected)), "{row:?}");
+    }
+
+    #[test]
     fn a_paused_or_planned_profile_is_only_a_remark() {
         for reason in ["Paused", "Plan"] {
             assert_eq!(found(&because(reason)), (RowMark::Note, vec![]), "{reason}");
         }
-        assert_eq!(of_profiles(&[], "kubewarm", fixtures::now())[0].mark, RowMark::Note);
+        assert_eq!(of_profiles(&[], "kubewarm", "", fixtures::now())[0].mark, RowMark::Note);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::{
     cluster::{ConnectionArgs, served},
     flag_values,
     output::OutputArgs,
-    port_forward::PortForward,
+    port_forward,
     print::{show, show_as, tell},
     profile_readiness::title,
     report::CommandExitCode,
@@ -128,7 +128,7 @@ pub async fn get(
     args: &GetArgs,
     now: impl Fn() -> Timestamp,
 ) -> Result<CommandExitCode, CommandError> {
-    let (connection, _forward) = connect(args).await?;
+    let (connection, api_server) = connect(args).await?;
     let cache = NamedClient { client: connection.client(), name: "the cache" };
     let kinds = served(cache.client.clone()).await;
     let kinds = kinds.map_err(|fault| undiscovered(connection.server(), fault))?;
@@ -137,8 +137,11 @@ pub async fn get(
         .then(|| args.namespace.as_deref().unwrap_or_else(|| connection.namespace()));
     let path = |page: &[(&str, &str)]| path(&kind.resource, namespace, args, page);
     if args.compare {
-        let client = args.connection.connect()?.client();
-        let server = NamedClient { client, name: "the API server" };
+        let api_server = match api_server {
+            Some(connection) => connection,
+            None => args.connection.connect()?,
+        };
+        let server = NamedClient { client: api_server.client(), name: "the API server" };
         return compare(&cache, &server, &path(&[]), args).await;
     }
     let pages = pages(&cache, path, accept(args.output.format)).await?;
@@ -191,47 +194,47 @@ fn not_warm(kind: &str) -> CommandError {
 
 /// Connects to the read API by `--cache-kubeconfig`, or else by the other `--cache-*` flags. Outside of a pod and
 /// without `--cache-server`, it opens a port-forward to the read API.
+///
+/// The second value is the connection to the API server, unless `--cache-kubeconfig` made it unnecessary.
 async fn connect(
     args: &GetArgs,
-) -> Result<(ApiServerConnection, Option<PortForward>), CommandError> {
+) -> Result<(ApiServerConnection, Option<ApiServerConnection>), CommandError> {
     args.connection.refuse_impersonation()?;
     let request_timeout = args.connection.request_timeout();
     if let Some(file) = &args.cache_kubeconfig {
         let options = ConnectionOptions { request_timeout, ..ConnectionOptions::of_file(file) };
         return Ok((ApiServerConnection::load(&options)?, None));
     }
-    let forward = forward(args).await?;
-    let cache = forward.as_ref().map(|open| args.cache.forwarded(open.url.clone()));
-    let cache = cache.as_ref().unwrap_or(&args.cache);
-    let (described, _) = cache::kubeconfig(cache, &args.connection, None).await?;
-    Ok((ApiServerConnection::from_kubeconfig(described, request_timeout)?, forward))
-}
-
-/// Opens a port-forward to the read API's Service. Returns `None` with `--cache-server`, and in a pod, which can reach
-/// the Service directly.
-async fn forward(args: &GetArgs) -> Result<Option<PortForward>, CommandError> {
-    if args.cache.cache_server.is_some() {
-        return Ok(None);
+    let api_server = args.connection.connect()?;
+    let load = || Ok(api_server.clone());
+    let (kubeconfig, remark) = cache::kubeconfig(&args.cache, api_server.context(), load).await?;
+    if let Some(remark) = remark {
+        tell(&remark);
     }
-    let connection = args.connection.connect()?;
-    if connection.service_account_namespace().is_some() {
-        return Ok(None);
-    }
-    let CacheArgs { cache_service, home, .. } = &args.cache;
-    PortForward::open(&connection, &home.operator_namespace, cache_service).await.map(Some)
+    // A pod can reach the Service directly.
+    let is_pod = api_server.service_account_namespace().is_some();
+    let streams = if args.cache.cache_server.is_some() || is_pod {
+        None
+    } else {
+        let CacheArgs { cache_service, operator_namespace, .. } = &args.cache;
+        let namespace = operator_namespace.name();
+        Some(port_forward::open(&api_server, namespace, cache_service).await?)
+    };
+    let cache = ApiServerConnection::from_kubeconfig(kubeconfig, request_timeout, streams)?;
+    Ok((cache, Some(api_server)))
 }
 
 /// Reads an object, or all pages of a list.
 async fn pages(
-    asked: &NamedClient,
+    server: &NamedClient,
     path: impl Fn(&[(&str, &str)]) -> String,
     accept: &'static str,
 ) -> Result<Vec<Value>, CommandError> {
     let mut pages = Vec::new();
     let mut next = path(&[("limit", PAGE)]);
     loop {
-        let answer = asked.ask(&next, accept).await?;
-        let page: Value = answer.json().map_err(|fault| asked.failed(&fault))?;
+        let response = server.request(&next, accept).await?;
+        let page: Value = response.json().map_err(|fault| server.failed(&fault))?;
         let token = page.pointer("/metadata/continue").and_then(Value::as_str);
         let token = token.filter(|token| !token.is_empty()).map(str::to_owned);
         pages.push(page);
@@ -249,8 +252,8 @@ async fn compare(
     args: &GetArgs,
 ) -> Result<CommandExitCode, CommandError> {
     // These requests open both connections, so that the measured latencies contain no handshake.
-    for asked in [cache, server] {
-        asked.ask("/version", WHOLE).await?;
+    for target in [cache, server] {
+        target.request("/version", WHOLE).await?;
     }
     let theirs = server.read(path, args).await?;
     let ours = cache.read(path, args).await?;
@@ -266,7 +269,7 @@ async fn compare(
 
 impl NamedClient {
     /// Sends a request. It returns an error for a status other than 2xx.
-    async fn ask(&self, path: &str, accept: &'static str) -> Result<ApiResponse, CommandError> {
+    async fn request(&self, path: &str, accept: &'static str) -> Result<ApiResponse, CommandError> {
         let answer = self.send(path, accept).await?;
         if !answer.status.is_success() {
             return Err(self.failed(&answer.fault()));

@@ -86,7 +86,7 @@ impl LiveCluster {
             Err(error) => return Err(error),
         };
         let declared =
-            controller::outlook(profile, &settings.home(), &self.served, &found, settings.lists);
+            controller::outlook(profile, &settings.scope(), &self.served, &found, settings.lists);
         let refusals =
             declared.targets.iter().filter_map(|it| it.resolved.as_ref()?.as_ref().err());
         outlook.faults.extend(refusals.map(|refusal| refusal.message.clone()));

@@ -8,7 +8,7 @@ mod reported;
 use self::{costs::ProfilePlan, live::LiveCluster};
 use super::{
     CommandError,
-    operator_settings::OperatorSettings,
+    operator_settings::{DeploymentRequirement, OperatorSettings},
     output::OutputArgs,
     print::show,
     profile_documents::ProfileDocument,
@@ -65,20 +65,22 @@ pub struct PlanArgs {
 pub async fn plan(args: &PlanArgs) -> Result<CommandExitCode, CommandError> {
     let settings = if args.spec.name.is_some() || args.live {
         let client = args.spec.connection.connect()?.client();
-        OperatorSettings::discover(&client, &args.spec.operator).await
+        let optional = DeploymentRequirement::Optional;
+        OperatorSettings::discover(&client, &args.spec.operator, optional).await?
     } else {
         OperatorSettings::of_flags(&args.spec.operator)
     };
-    let home = settings.home();
+    let operator = settings.scope();
     let cluster = OnceCell::new();
     let (mut outlooks, mut names) = (Vec::new(), Vec::new());
     for ProfileDocument { at, profile } in args.spec.read().await? {
         let refused = |error| CommandError::unusable(&at, error);
-        let checked = args.spec.check(profile.clone(), &home).map_err(refused)?;
+        let checked = args.spec.check(profile.clone(), &operator).map_err(refused)?;
         let has_reported_plan = args.spec.name.is_some() && profile.spec.mode == ProfileMode::Plan;
         let outlook = match &args.spec.file {
             Some(file) if !args.live => {
-                offline::outlook(&checked, &home, &file.display().to_string()).map_err(refused)?
+                offline::outlook(&checked, &operator, &file.display().to_string())
+                    .map_err(refused)?
             }
             _ if has_reported_plan && !args.live => reported::outlook(&profile)?,
             _ => {

@@ -19,7 +19,7 @@ use std::{collections::BTreeSet, sync::Arc};
 /// An error if a role name of the profile is too long.
 pub(super) fn outlook(
     profile: &ValidatedProfile,
-    home: &OperatorScope,
+    operator: &OperatorScope,
     file: &str,
 ) -> Result<ProfilePlan, CommandErrorSource> {
     let mut outlook = ProfilePlan::of(&profile.profile);
@@ -62,23 +62,27 @@ pub(super) fn outlook(
          ask it with --live, or apply the profile with mode: Plan"
             .to_owned(),
     );
-    let needed = needed(profile, home)?;
+    let needed = needed(profile, operator)?;
     outlook.notes.push(format!(
-        "{needed} permissions are needed{}; kubewarm rbac -f {file} prints them",
-        if open.is_empty() { "" } else { ", not counting those" }
+        "{needed} permissions are needed{}; kubewarm rbac -f {file} --operator-namespace {} prints them",
+        if open.is_empty() { "" } else { ", not counting those" },
+        operator.namespace
     ));
     Ok(outlook)
 }
 
 /// Returns the number of permissions that the profile needs, one per verb, resource and namespace.
-fn needed(profile: &ValidatedProfile, home: &OperatorScope) -> Result<usize, CommandErrorSource> {
+fn needed(
+    profile: &ValidatedProfile,
+    operator: &OperatorScope,
+) -> Result<usize, CommandErrorSource> {
     // The number of permissions does not depend on the subject, so the subject can be any user.
     let subject = Subject::User("user".into());
     let access = ProfilePermissions::of_profile(
         profile,
         &NamespacesBySelector::new(),
         &subject,
-        &home.watched,
+        &operator.watched,
     )?;
     let rules = access.roles.iter().flat_map(|role| &role.rules);
     Ok(rules.map(|rule| rule.resources.len() * rule.verbs.len()).sum())
@@ -98,8 +102,9 @@ mod tests {
             "spec": {"targets": targets},
         });
         let profile = serde_json::from_value(profile).unwrap();
-        let home = OperatorScope { namespace: "ops".into(), watched: WatchedNamespaces::default() };
-        outlook(&ValidatedProfile::parse(&profile).unwrap(), &home, "p.yaml").unwrap()
+        let operator =
+            OperatorScope { namespace: "ops".into(), watched: WatchedNamespaces::default() };
+        outlook(&ValidatedProfile::parse(&profile).unwrap(), &operator, "p.yaml").unwrap()
     }
 
     #[test]
@@ -118,7 +123,9 @@ mod tests {
         assert_eq!(outlook.total.objects, None);
         let notes = outlook.notes.join("\n");
         // The 5 permissions are list and watch in two namespaces, and get on the namespace b.
-        assert!(notes.contains("5 permissions are needed; kubewarm rbac -f p.yaml"), "{notes}");
+        let expected =
+            "5 permissions are needed; kubewarm rbac -f p.yaml --operator-namespace ops prints";
+        assert!(notes.contains(expected), "{notes}");
     }
 
     #[test]

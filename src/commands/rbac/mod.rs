@@ -9,7 +9,7 @@ pub(super) use self::live::namespaces;
 
 use super::{
     CommandError,
-    operator_settings::OperatorSettings,
+    operator_settings::{DeploymentRequirement, OperatorSettings},
     output::{OutputArgs, manifests},
     print::{print, show},
     profile_documents::ProfileDocument,
@@ -62,7 +62,8 @@ pub struct RbacArgs {
     pub generation: Option<i64>,
 
     /// Subject of the permissions: system:serviceaccount:NAMESPACE:NAME, a user name or group:NAME. Without the flag, a
-    /// status with another subject is an error [default: the operator's ServiceAccount].
+    /// status with another subject is an error [default: the operator's ServiceAccount]. Without this flag and
+    /// --operator-namespace, the operator's Deployment and the status must both name that ServiceAccount.
     #[arg(long, value_parser = subject)]
     pub subject: Option<Subject>,
 
@@ -87,6 +88,8 @@ pub(super) fn subject(text: &str) -> Result<Subject, String> {
         .to_owned())
 }
 
+/// Reason why the user must name the operator namespace.
+const GRANTED: &str = "the manifests grant permissions to the operator's ServiceAccount";
 const UNTRUSTED: &str = "do not apply status.access: it grants more than the spec needs, being of an older \
      generation or not kubewarm's; apply what `kubewarm rbac` prints";
 
@@ -104,8 +107,9 @@ pub async fn rbac(args: &RbacArgs) -> Result<CommandExitCode, CommandError> {
         let metrics_auth = args.metrics_auth.then_some(OperatorFeature::MetricsAuth);
         let read_api = args.read_api.then_some(OperatorFeature::ReadApi);
         let more: Vec<_> = metrics_auth.into_iter().chain(read_api).collect();
-        let OperatorArgs { home, watch_namespaces } = &args.spec.operator;
-        let text = render_operator(&home.operator_namespace, watch_namespaces, &more)?;
+        let OperatorArgs { operator_namespace, watch_namespaces } = &args.spec.operator;
+        operator_namespace.require("--operator-namespace", GRANTED)?;
+        let text = render_operator(operator_namespace.name(), watch_namespaces, &more)?;
         print(&manifests(text, args.output.format)?)?;
         return Ok(CommandExitCode::Good);
     }
@@ -125,26 +129,38 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, CommandReport), Command
     } else {
         None
     };
+    let operator_namespace = &args.spec.operator.operator_namespace;
+    let is_named = args.subject.is_some() || operator_namespace.is_explicit();
+    if args.spec.file.is_some() && !is_named {
+        operator_namespace.require("--operator-namespace or --subject", GRANTED)?;
+    }
     let settings = match &client {
-        Some(client) => OperatorSettings::discover(client, &args.spec.operator).await,
+        Some(client) => {
+            let requirement = if is_named {
+                DeploymentRequirement::Optional
+            } else {
+                DeploymentRequirement::Required
+            };
+            OperatorSettings::discover(client, &args.spec.operator, requirement).await?
+        }
         None => OperatorSettings::of_flags(&args.spec.operator),
     };
-    let home = settings.home();
+    let operator = settings.scope();
     let (mut text, mut report, mut names) = (String::new(), CommandReport::default(), Vec::new());
     for ProfileDocument { at, profile } in args.spec.read().await? {
         reviewed(&profile, args)?;
         names.push(object_name(&profile));
         let subject = args.subject.clone().unwrap_or_else(|| settings.subject());
         if args.subject.is_none() && args.spec.name.is_some() {
-            expected(&profile, &subject)?;
+            expected(&profile, &subject, is_named)?;
         }
         let refused = |error| CommandError::unusable(&at, error);
-        let checked = args.spec.check(profile.clone(), &home).map_err(refused)?;
+        let checked = args.spec.check(profile.clone(), &operator).map_err(refused)?;
         let found = match &client {
             Some(client) => live::namespaces(client, &checked).await?,
             None => NamespacesBySelector::new(),
         };
-        let access = ProfilePermissions::of_profile(&checked, &found, &subject, &home.watched)
+        let access = ProfilePermissions::of_profile(&checked, &found, &subject, &operator.watched)
             .map_err(|error| refused(error.into()))?;
         let Some(client) = client.as_ref().filter(|_| args.diff) else {
             text.push_str(&access.to_yaml());
@@ -180,11 +196,19 @@ fn reviewed(profile: &CacheProfile, args: &RbacArgs) -> Result<(), CommandError>
 
 /// Fails if the status names another subject than `subject`. kubewarm does not trust the status: users other than
 /// kubewarm can write it, and such a write does not change the generation that the user reviewed.
-fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), CommandError> {
+///
+/// `is_named` is whether the user named the operator namespace. Otherwise a status without a subject is an error too:
+/// nothing then shows that kubewarm runs in the default namespace.
+fn expected(profile: &CacheProfile, subject: &Subject, is_named: bool) -> Result<(), CommandError> {
     match said_operator(profile) {
         Some(named) if named != *subject => Err(CommandError::new(format!(
             "the status of CacheProfile {} names {named} as who reads, not {subject}; if that is how kubewarm \
-             runs, say so with --subject",
+             runs, pass its namespace with --operator-namespace, or {named} with --subject",
+            name(profile)
+        ))),
+        None if !is_named => Err(CommandError::new(format!(
+            "the status of CacheProfile {} does not confirm that {subject} reads; pass --operator-namespace or \
+             --subject",
             name(profile)
         ))),
         Some(_) | None => Ok(()),

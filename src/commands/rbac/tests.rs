@@ -1,7 +1,7 @@
 //! Tests of the flags of `rbac`, and of the manifests that it prints for profiles in files.
 
 use super::*;
-use crate::commands::fixtures::parse;
+use crate::commands::fixtures::{self, parse};
 use futures::FutureExt as _;
 use kubewarm_api::{
     manifests::ProfilePermissions,
@@ -100,6 +100,44 @@ fn a_profile_that_kubewarm_would_reject_is_an_error() {
     assert!(error.starts_with("cannot use document 1 of FILE: spec.targets[0]."), "{error}");
 
     assert!(run("kind: Pod\n", None).unwrap_err().contains("holds no CacheProfile"));
+}
+
+#[test]
+fn a_file_is_granted_to_a_named_operator_only() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(PROFILE.as_bytes()).unwrap();
+    let answer = |more: &str| {
+        let line = format!("-f {} {more}", file.path().display());
+        answer(&parse::<RbacArgs>(&line).unwrap())
+    };
+    let error = answer("").unwrap_err().to_string();
+    assert!(error.starts_with("pass --operator-namespace or --subject: "), "{error}");
+    assert!(answer("--subject jane").unwrap().contains("name: jane"));
+    assert!(answer("--operator-namespace kubewarm-system").is_ok());
+}
+
+#[test]
+fn the_operators_own_permissions_need_a_named_operator() {
+    let run = |line: &str| rbac(&parse(line).unwrap()).now_or_never().unwrap();
+    let error = run("--operator").unwrap_err().to_string();
+    assert!(error.starts_with("pass --operator-namespace: "), "{error}");
+}
+
+#[test]
+fn a_default_operator_is_granted_only_what_the_status_confirms() {
+    let operator = Subject::from_username("system:serviceaccount:kubewarm-system:kubewarm");
+    let mut profile = fixtures::ready();
+    assert!(expected(&profile, &operator, true).is_ok());
+    let error = expected(&profile, &operator, false).unwrap_err().to_string();
+    assert!(error.contains("--operator-namespace"), "{error}");
+    let mut confirm = |subject: &str| {
+        let subject = Some(subject.to_owned());
+        let access = AccessStatus { subject, ..AccessStatus::default() };
+        profile.status.as_mut().unwrap().access = Some(access);
+        [false, true].map(|is_named| expected(&profile, &operator, is_named).is_ok())
+    };
+    assert_eq!(confirm("system:serviceaccount:kubewarm-system:kubewarm"), [true, true]);
+    assert_eq!(confirm("system:serviceaccount:ops:kubewarm"), [false, false]);
 }
 
 #[test]

@@ -99,7 +99,8 @@ fn escape_json(text: &str) -> String {
     safe
 }
 
-/// Escapes the invisible characters that the YAML writer does not escape, such as direction marks.
+/// Escapes the invisible characters that the YAML writer does not escape, such as direction marks. In keys it also
+/// escapes control characters.
 fn show_marks(value: &mut Value) {
     match value {
         Value::String(text) if text.contains(|c: char| is_unsafe(c) && !c.is_control()) => {
@@ -107,7 +108,13 @@ fn show_marks(value: &mut Value) {
             *text = lines.join("\n");
         }
         Value::Array(items) => items.iter_mut().for_each(show_marks),
-        Value::Object(fields) => fields.values_mut().for_each(show_marks),
+        Value::Object(fields) => {
+            let shown = std::mem::take(fields).into_iter().map(|(key, mut value)| {
+                show_marks(&mut value);
+                (escape(&key).into_owned(), value)
+            });
+            fields.extend(shown);
+        }
         Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

@@ -87,7 +87,7 @@ fn control_characters_in_a_report_are_escaped() {
         head: row(RowMark::Plain),
         rows: vec![row(RowMark::Bad), row(RowMark::Branch)],
     };
-    let data = serde_json::json!({ "a": [evil] });
+    let data = serde_json::json!({ "a": [evil], (evil): 1 });
     let names = Some(vec![evil.to_owned()]);
     let report = CommandReport { sections: vec![section], data, names, ..CommandReport::default() };
     let text = |width| ReportFormat::Text(TerminalLayout { width, ..TerminalLayout::default() });

@@ -5,7 +5,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use kubewarm_api::{
     manifests::RbacObject,
     model::GroupResource,
-    v1alpha1::{AccessStatus, PolicyRule as Told},
+    v1alpha1::{AccessStatus, PolicyRule as StatusRule},
 };
 
 /// Maximum number of rules in the output. A selector can match hundreds of namespaces, each with a rule.
@@ -13,7 +13,7 @@ const MAX_RULES: usize = 4;
 
 /// Returns the missing verbs on the resource `of`, each with its namespace. An empty namespace means the whole cluster.
 pub(super) fn refused(access: &AccessStatus, of: &GroupResource) -> Vec<(String, String)> {
-    let is_it = |rule: &&Told| {
+    let is_it = |rule: &&StatusRule| {
         rule.api_groups.iter().any(|group| group == of.group())
             && rule.resources.iter().any(|resource| resource == of.resource())
     };
@@ -94,11 +94,11 @@ rules:
 ";
 
     fn access() -> AccessStatus {
-        let rule = Told {
+        let rule = StatusRule {
             api_groups: vec![String::new()],
             resources: vec!["configmaps".to_owned(), "services".to_owned()],
             verbs: vec!["watch".to_owned()],
-            ..Told::default()
+            ..StatusRule::default()
         };
         AccessStatus {
             missing: vec![NamespaceRules { namespace: "shop".to_owned(), rules: vec![rule] }],

@@ -1,7 +1,7 @@
 use super::fixtures::{SUBJECT, StatusWorld, declared, key, message, pods, state, target};
 use crate::{
     access::{ExcessPermissions, InformerAccess, PermissionDenial, PermissionState},
-    status::write_delay::write_delay,
+    status::{ObservedProfile, compute, write_delay::write_delay},
 };
 use kubewarm_api::{
     model::{
@@ -122,6 +122,25 @@ fn lost_access_is_reported_as_revoked() {
     assert!(text.contains("no longer allowed to list and watch pods"), "{text}");
     assert!(text.contains("(it was at 1970-01-12T13:46:40Z)"), "{text}");
     assert!(text.contains("not allowed to list and watch pods"), "{text}");
+}
+
+#[test]
+fn the_next_step_names_the_operator_namespace_unless_it_is_the_default() {
+    let (mut world, profile, keys) = scene();
+    world.set_access(&keys[1], refused(&world, FaultReason::Forbidden, BOTH));
+    let text = |operator_namespace: Option<&str>| {
+        let observed = ObservedProfile {
+            operator_namespace: operator_namespace.map(Arc::from),
+            ..ObservedProfile::new(Arc::new(profile.clone()))
+        };
+        let status = compute(&observed, None, world.clock, &|key| {
+            world.informers.get(key).cloned().unwrap_or_default()
+        });
+        message(&status.conditions, "Authorized")
+    };
+    assert!(text(None).ends_with("rbac checkout -n shop --diff`"), "{}", text(None));
+    let text = text(Some("ops"));
+    assert!(text.ends_with("-n shop --operator-namespace ops --diff`"), "{text}");
 }
 
 #[test]

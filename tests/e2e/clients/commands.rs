@@ -91,7 +91,15 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &ClientsFixture) 
     fs::write(&path, made.out)?;
     reads(&path)?;
 
-    // From the Secret, whose certificate is for the Service.
+    // From the Secret, whose certificate is for the Service. Only a namespace that the user names is trusted.
+    let unnamed = kubewarm(world.cluster.kubeconfig(), &server)?;
+    assert!(
+        unnamed.code == Some(2) && unnamed.err.contains("pass --operator-namespace"),
+        "{}",
+        unnamed.err
+    );
+    let operator = ["--operator-namespace", NAMESPACE];
+    let server = [&server[..], &operator].concat();
     let none = kubewarm(world.cluster.kubeconfig(), &server)?;
     assert!(
         none.code == Some(2) && none.err.contains("kubewarm-system/kubewarm-tls"),
@@ -109,7 +117,7 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &ClientsFixture) 
     );
     fs::write(&path, &by_secret.out)?;
     reads(&path)?;
-    let inside = kubewarm(world.cluster.kubeconfig(), &with_token[..1])?;
+    let inside = kubewarm(world.cluster.kubeconfig(), &[&with_token[..1], &operator].concat())?;
     assert!(inside.out.contains("https://kubewarm.kubewarm-system.svc"), "{}", inside.out);
 
     // From the ConfigMap, for a user who may not read the Secret with the key.
@@ -130,6 +138,9 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &ClientsFixture) 
     let notice = "took the CA of ConfigMap kubewarm-system/kubewarm-ca";
     assert!(by_config_map.err.contains(notice), "{}", by_config_map.err);
     assert!(!by_secret.err.contains("ConfigMap"), "{}", by_secret.err);
+    let read = [&["get", "configmaps", "-n", team][..], &server[1..]].concat();
+    let read = kubewarm(&clerk, &read)?;
+    assert!(read.err.contains(notice), "{}", read.err);
 
     // The kubeconfig of one profile.
     let title = format!("{NAMESPACE}/{profile}");

@@ -19,7 +19,7 @@ const NAMESPACE: &str = "shop";
 /// Service in the kubeconfig for pods.
 const SERVICE: &str = "kubewarm.kubewarm-system.svc";
 /// Removes the permissions and the profile that controllers.md grants and declares.
-const UNDO: &str = "kubewarm rbac settings --namespace shop | kubectl delete --filename -
+const UNDO: &str = "kubewarm rbac settings --namespace shop --operator-namespace kubewarm-system | kubectl delete --filename -
 kubectl delete cacheprofile settings --namespace shop";
 
 /// Programs that README.md and controllers.md quote.

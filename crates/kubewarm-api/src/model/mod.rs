@@ -14,6 +14,7 @@ mod index;
 mod informer;
 mod limits;
 mod list_policy;
+mod next_step;
 mod object;
 mod operator_scope;
 mod outcome;
@@ -46,6 +47,7 @@ pub use self::{
     },
     limits::{LimitKind, LimitOverrun, LimitScope, LimitedTarget, ProfileLimits},
     list_policy::{ListPolicy, ListStrategy},
+    next_step::{with_next_step, without_next_step},
     object::{
         DecodedObject, Delta, DeltaOutcome, DeltaSink, ObjectIdentity, ObjectKey, ReplacePolicy,
         Tombstone, Uid, namespace_order,

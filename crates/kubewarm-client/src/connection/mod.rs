@@ -5,7 +5,10 @@ use super::{
     account::{AccountClients, AnonymousConfig},
     caller::CallerReviewer,
     config_source::{ConfigEnvironment, ConfigSource, choose, from_kubeconfig, merged},
-    proxy, transport,
+    current_context::CurrentContext,
+    proxy,
+    stream_connector::StreamConnector,
+    transport,
     upstream_proxy::UpstreamProxy,
 };
 use http::{
@@ -129,16 +132,13 @@ impl ApiServerConnection {
                 from_kubeconfig(&source, merged(&source, paths, options)?)?
             }
         };
-        if let Some(user) = &options.impersonated_user {
-            let groups = &options.impersonated_groups;
-            config.auth_info.impersonate = Some(user.clone());
-            config.auth_info.impersonate_groups = (!groups.is_empty()).then(|| groups.clone());
-        }
-        Self::new(config, source, options.request_timeout)
+        impersonate(&mut config, options);
+        Self::new(config, source, options.request_timeout, None)
     }
 
     /// Creates a connection from the current context of `kubeconfig`, which exists in memory only. `kubewarm get` uses
-    /// such a connection to kubewarm's read API.
+    /// such a connection to kubewarm's read API. With `streams`, the clients of [`Self::client`] and
+    /// [`Self::informer_client`] connect through these streams, without a proxy.
     ///
     /// # Errors
     ///
@@ -150,16 +150,18 @@ impl ApiServerConnection {
     pub fn from_kubeconfig(
         kubeconfig: Kubeconfig,
         request_timeout: Option<Duration>,
+        streams: Option<StreamConnector>,
     ) -> Result<Self, ConnectError> {
         let source = ConfigSource::Files { flag: "the flags for the cache", paths: Vec::new() };
         let config = from_kubeconfig(&source, kubeconfig)?;
-        Self::new(config, source, request_timeout)
+        Self::new(config, source, request_timeout, streams)
     }
 
     fn new(
         mut config: Config,
         source: ConfigSource,
         request_timeout: Option<Duration>,
+        streams: Option<StreamConnector>,
     ) -> Result<Self, ConnectError> {
         if config.accept_invalid_certs {
             let (origin, server) = (source.to_string(), config.cluster_url);
@@ -179,7 +181,11 @@ impl ApiServerConnection {
         }
         config.headers.push(agent());
         let anonymous = AnonymousConfig::of(&config);
-        let plain = transport::plain(config.clone()).map_err(|error| unusable(&source, error))?;
+        let plain = match streams {
+            Some(StreamConnector(streams)) => transport::direct(streams, &config),
+            None => transport::plain(config.clone()),
+        };
+        let plain = plain.map_err(|error| unusable(&source, error))?;
         let plain = match request_timeout {
             Some(limit) => transport::limited(&plain, limit),
             None => plain,
@@ -267,6 +273,13 @@ impl ApiServerConnection {
         self.plain.default_namespace()
     }
 
+    /// Returns the user's credentials and the namespace, for a kubeconfig of another server.
+    #[must_use]
+    pub fn context(&self) -> CurrentContext {
+        let namespace = Some(self.namespace().to_owned());
+        CurrentContext { user: self.config.auth_info.clone(), namespace }
+    }
+
     /// Returns the pod's namespace; `None` if the connection does not use the pod's ServiceAccount.
     #[must_use]
     pub fn service_account_namespace(&self) -> Option<&str> {
@@ -281,6 +294,18 @@ impl ApiServerConnection {
     pub fn server(&self) -> &Uri {
         &self.config.cluster_url
     }
+}
+
+/// Replaces the impersonated user of `config` by the one of `options`, with all its groups. The UID and the extra fields
+/// belong to the replaced user, so the function removes them.
+fn impersonate(config: &mut Config, options: &ConnectionOptions) {
+    let Some(user) = &options.impersonated_user else { return };
+    let groups = &options.impersonated_groups;
+    let of = &mut config.auth_info;
+    of.impersonate = Some(user.clone());
+    of.impersonate_groups = (!groups.is_empty()).then(|| groups.clone());
+    of.impersonate_uid = None;
+    of.impersonate_user_extra = None;
 }
 
 fn unusable(source: &ConfigSource, error: kube::Error) -> ConnectError {

@@ -30,6 +30,27 @@ async fn a_context_selects_server_and_namespace() {
 }
 
 #[tokio::test]
+async fn an_impersonated_user_has_neither_uid_nor_extra_fields_of_the_kubeconfig() {
+    let user = "{token: t, as: old, as-uid: '7', as-groups: [a], as-user-extra: {scope: [all]}}";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let users = format!("users:\n- {{name: '', user: {user}}}\n");
+    fs::write(file.path(), KUBECONFIG.to_owned() + &users).unwrap();
+    let auth_info = |name: Option<&str>| {
+        let impersonated_user = name.map(str::to_owned);
+        let options =
+            ConnectionOptions { impersonated_user, ..ConnectionOptions::of_file(file.path()) };
+        ApiServerConnection::load(&options).unwrap().config.auth_info
+    };
+    let found = auth_info(None);
+    assert_eq!(found.impersonate.as_deref(), Some("old"));
+    assert!(found.impersonate_uid.is_some() && found.impersonate_user_extra.is_some());
+    let found = auth_info(Some("jane"));
+    assert_eq!(found.impersonate.as_deref(), Some("jane"));
+    assert_eq!((found.impersonate_uid, found.impersonate_groups), (None, None));
+    assert_eq!(found.impersonate_user_extra, None);
+}
+
+#[tokio::test]
 async fn a_review_is_sent_with_the_token_of_the_operator_or_of_the_caller_but_never_both() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = listener.local_addr().unwrap();

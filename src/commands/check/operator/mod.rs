@@ -30,10 +30,16 @@ pub(super) async fn works(
     args: &OperatorArgs,
     now: Timestamp,
 ) -> Result<Vec<ReportRow>, manifests::ManifestError> {
-    let namespace = args.home.operator_namespace.as_str();
+    let namespace = args.operator_namespace.name();
     let (mut findings, settings) = replicas(client, args).await;
     findings.push(leader(client, namespace, now).await);
-    findings.extend(rights(client, &settings).await?);
+    match settings {
+        Ok(settings) => findings.extend(rights(client, &settings).await?),
+        Err(reason) => {
+            let fault = RequestFault::new(FaultReason::Malformed, reason);
+            findings.push(ReportRow::unseen("what the operator may do", &fault));
+        }
+    }
     findings.push(match fetch_account_policy_enforcement(client).await {
         Ok(AccountPolicyEnforcement::Enforced) => ReportRow::good(
             "authors of profiles are held to the ServiceAccounts that they may act as",
@@ -55,9 +61,13 @@ pub(super) async fn works(
     Ok(findings)
 }
 
-/// Returns a row for each Deployment of the operator, and the operator's settings.
-async fn replicas(client: &Client, args: &OperatorArgs) -> (Vec<ReportRow>, OperatorSettings) {
-    let namespace = args.home.operator_namespace.as_str();
+/// Returns a row for each Deployment of the operator, and the operator's settings. Without a Deployment the settings are
+/// the defaults. The error is the reason why a setting cannot be read exactly.
+async fn replicas(
+    client: &Client,
+    args: &OperatorArgs,
+) -> (Vec<ReportRow>, Result<OperatorSettings, String>) {
+    let namespace = args.operator_namespace.name();
     let (rows, found) = match deployments(client, namespace).await {
         Ok(found) if found.is_empty() => {
             let text = format!(
@@ -71,8 +81,10 @@ async fn replicas(client: &Client, args: &OperatorArgs) -> (Vec<ReportRow>, Oper
             (vec![ReportRow::unseen("whether its replicas are ready", &fault)], Vec::new())
         }
     };
-    let settings = OperatorSettings::of(&found, args);
-    (rows, settings.unwrap_or_else(|_| OperatorSettings::of_flags(args)))
+    if found.is_empty() {
+        return (rows, Ok(OperatorSettings::of_flags(args)));
+    }
+    (rows, OperatorSettings::of(&found, args))
 }
 
 async fn leader(client: &Client, namespace: &str, now: Timestamp) -> ReportRow {
@@ -118,10 +130,7 @@ async fn rights(
         let text = format!("{subject} may do the {allowed} things it must");
         return Ok(vec![ReportRow::good(text)]);
     }
-    let mut grant = format!("{} rbac --operator", program());
-    if namespace != "kubewarm-system" {
-        let _infallible = write!(grant, " --operator-namespace {namespace}");
-    }
+    let mut grant = format!("{} rbac --operator --operator-namespace {namespace}", program());
     if !watched.is_empty() {
         let _infallible = write!(grant, " --watch-namespaces {}", watched.join(","));
     }

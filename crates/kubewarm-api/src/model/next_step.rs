@@ -1,0 +1,32 @@
+//! The next step in a message about a missing permission. The operator appends it, and the command line removes it.
+
+/// Text between a missing permission and the command that shows what to grant.
+const SEPARATOR: &str = "; run `";
+
+/// Appends the next step to the message `permission`: `command`, which shows what to grant.
+#[must_use]
+pub fn with_next_step(permission: &str, command: &str) -> String {
+    format!("{permission}{SEPARATOR}{command}`")
+}
+
+/// Returns `message` without the next step and everything after it.
+#[must_use]
+pub fn without_next_step(message: &str) -> &str {
+    message.split_once(SEPARATOR).map_or(message, |(permission, _)| permission)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_next_step_is_removed_with_everything_after_it() {
+        let message = with_next_step("not allowed to list pods", "kubectl warm rbac a -n b --diff");
+        assert_eq!(message, "not allowed to list pods; run `kubectl warm rbac a -n b --diff`");
+        assert_eq!(
+            without_next_step(&format!("{message} (forbidden)")),
+            "not allowed to list pods"
+        );
+        assert_eq!(without_next_step("no next step"), "no next step");
+    }
+}

@@ -1,0 +1,185 @@
+//! Tests of the settings that are read from Deployments and flags.
+
+use super::{super::fixtures::parse, *};
+use http::{Request, Response};
+use kube::client::Body;
+use kubewarm_api::model::ListStrategy;
+use serde_json::{Value, json};
+use std::{convert::Infallible, time::Duration};
+
+fn deployment(container: &Value) -> Value {
+    let pod = json!({"serviceAccountName": "warm", "containers": [container]});
+    json!({"spec": {"selector": {}, "template": {"spec": pod}}})
+}
+
+fn settings(container: &Value) -> OperatorSettings {
+    let found = serde_json::from_value(deployment(container)).unwrap();
+    OperatorSettings::of(&[found], &parse::<OperatorArgs>("").unwrap()).unwrap()
+}
+
+#[test]
+fn settings_come_from_the_operators_container() {
+    let with = |env: Value, args: Value| {
+        let found = settings(&json!({"name": "kubewarm", "env": env, "args": args}));
+        assert_eq!(found.account, "warm");
+        found.more
+    };
+    let (api, metrics) = ("KUBEWARM_API_ADDR", "KUBEWARM_METRICS_AUTH");
+    assert_eq!(with(json!([]), json!(["run"])), [OperatorFeature::ReadApi]);
+    assert_eq!(
+        with(json!([{"name": api, "value": "[::]:8443"}]), json!([])),
+        [OperatorFeature::ReadApi]
+    );
+    assert_eq!(with(json!([{"name": api}]), json!(["run"])), []);
+    assert_eq!(with(json!([]), json!(["run", "--api-addr="])), []);
+    assert_eq!(with(json!([]), json!(["run", "--api-addr", ""])), []);
+    assert_eq!(
+        with(json!([{"name": api}]), json!(["--api-addr=[::]:8443"])),
+        [OperatorFeature::ReadApi]
+    );
+    let both = [OperatorFeature::MetricsAuth, OperatorFeature::ReadApi];
+    assert_eq!(with(json!([{"name": metrics, "value": "delegated"}]), json!([])), both);
+    assert_eq!(with(json!([]), json!(["--metrics-auth"])), both);
+    assert_eq!(with(json!([]), json!(["--metrics-auth", "--api-addr=a"])), both);
+    let loopback = json!([{"name": metrics, "value": "loopback"}]);
+    assert_eq!(with(loopback, json!([])), [OperatorFeature::ReadApi]);
+}
+
+#[test]
+fn namespaces_are_read_from_arguments_and_environment() {
+    let watched = |container: Value| settings(&container).watched;
+    let name = "kubewarm";
+    assert_eq!(watched(json!({"name": name})), [""; 0]);
+    for args in [json!(["--watch-namespaces=a,b"]), json!(["--watch-namespaces", "a,b"])] {
+        assert_eq!(watched(json!({"name": name, "args": args})), ["a", "b"]);
+    }
+    let env = json!([{"name": "KUBEWARM_WATCH_NAMESPACES", "value": "c"}]);
+    assert_eq!(watched(json!({"name": name, "env": env})), ["c"]);
+    let found: Deployment =
+        serde_json::from_value(deployment(&json!({"name": name, "env": env}))).unwrap();
+    let args = parse::<OperatorArgs>("--watch-namespaces d").unwrap();
+    assert_eq!(
+        OperatorSettings::of(&[found], &args).unwrap().watched,
+        ["d"],
+        "flags come before the Deployment"
+    );
+}
+
+#[test]
+fn list_settings_are_read_from_arguments_and_environment() {
+    let lists = |args: Value, env: Value| {
+        settings(&json!({"name": "kubewarm", "args": args, "env": env})).lists
+    };
+    assert_eq!(lists(json!(["run"]), json!([])), ListPolicy::default());
+    let args = json!(["--list-strategy=paged-list", "--watch-list-timeout", "10s"]);
+    let env = json!([{"name": "KUBEWARM_LIST_PAGE_SIZE", "value": "50"}]);
+    let expected = ListPolicy {
+        strategy: ListStrategy::PagedList,
+        page_size: 50,
+        watch_list_timeout: Duration::from_secs(10),
+    };
+    assert_eq!(lists(args, env), expected);
+}
+
+#[test]
+fn client_certificates_need_a_file_with_cas() {
+    let accepts = |args: Value| {
+        let container = json!({"name": "kubewarm", "args": args});
+        accepts_certificates(&serde_json::from_value(deployment(&container)).unwrap()).unwrap()
+    };
+    assert!(accepts(json!(["run", "--client-ca-file=/etc/ca.crt"])));
+    assert!(!accepts(json!(["run"])) && !accepts(json!(["--client-ca-file="])));
+}
+
+#[test]
+fn missing_and_differing_deployments_have_no_settings() {
+    let args = parse::<OperatorArgs>("").unwrap();
+    let of = |name: &str| -> Deployment {
+        let container = json!({"name": "kubewarm", "args": ["--watch-namespaces", name]});
+        serde_json::from_value(deployment(&container)).unwrap()
+    };
+    assert!(OperatorSettings::of(&[], &args).is_err());
+    assert!(OperatorSettings::of(&[of("a"), of("b")], &args).is_err());
+    assert!(OperatorSettings::of(&[of("a"), of("a")], &args).is_ok());
+    let empty = serde_json::from_value(json!({"spec": {"selector": {}, "template": {}}}));
+    assert!(OperatorSettings::of(&[empty.unwrap()], &args).is_err());
+}
+
+#[test]
+fn settings_that_only_the_running_container_knows_are_errors_with_the_reason() {
+    let args = parse::<OperatorArgs>("").unwrap();
+    let reason = |container: Value| {
+        let found = serde_json::from_value(deployment(&container)).unwrap();
+        OperatorSettings::of(&[found], &args).unwrap_err()
+    };
+    let name = "KUBEWARM_WATCH_NAMESPACES";
+    let key = json!({"configMapKeyRef": {"name": "a", "key": "b"}});
+    let value = |value: &str| json!({"name": name, "value": value});
+    for (field, content, expected) in [
+        ("env", json!([{"name": name, "valueFrom": key}]), "comes from another object"),
+        ("env", json!([value("a"), value("b")]), "KUBEWARM_WATCH_NAMESPACES is set more than"),
+        ("env", json!([value("$(OTHER)")]), "refers to another variable"),
+        ("env", json!([value("a,B")]), "--watch-namespaces has the value \"B\""),
+        ("envFrom", json!([{"configMapRef": {"name": "a"}}]), "can come from another object"),
+        ("args", json!(["--api-addr=a", "--api-addr", "b"]), "--api-addr is set more than once"),
+        ("args", json!(["--list-page-size=many"]), "--list-page-size has the value \"many\""),
+    ] {
+        let mut container = json!({"name": "kubewarm"});
+        container[field] = content;
+        let reason = reason(container);
+        assert!(reason.contains(expected), "{reason}");
+    }
+    let prefixed = json!([{"prefix": "PROXY_", "configMapRef": {"name": "a"}}]);
+    assert_eq!(settings(&json!({"name": "kubewarm", "envFrom": prefixed})).watched, [""; 0]);
+}
+
+#[test]
+fn a_sidecar_is_not_mistaken_for_the_operator() {
+    let args = parse::<OperatorArgs>("").unwrap();
+    let of = |name: &str| {
+        let mut found = deployment(&json!({"name": "proxy", "args": ["--watch-namespaces=a"]}));
+        let containers = &mut found["spec"]["template"]["spec"]["containers"];
+        let operator = json!({"name": name, "args": ["run", "--watch-namespaces=b"]});
+        containers.as_array_mut().unwrap().push(operator);
+        OperatorSettings::of(&[serde_json::from_value(found).unwrap()], &args)
+    };
+    assert_eq!(of("kubewarm").unwrap().watched, ["b"]);
+    assert!(of("other").unwrap_err().contains("no container kubewarm"));
+}
+
+/// A fake API server with the operator's Deployment in namespace `ops`. It returns 403 for the Deployments of
+/// namespace `hidden` and panics for other paths.
+fn api_server() -> Client {
+    let service = tower::service_fn(|request: Request<Body>| async move {
+        let path = request.uri().path().to_owned();
+        let (code, body) = match path.as_str() {
+            "/apis/apps/v1/namespaces/ops/deployments" => {
+                let args = json!(["run", "--watch-namespaces=ops"]);
+                let one = deployment(&json!({"name": "kubewarm", "args": args}));
+                (200_u16, json!({"metadata": {}, "items": [one]}))
+            }
+            "/apis/apps/v1/namespaces/hidden/deployments" => (403, json!({})),
+            _ => panic!("unexpected request for {path}"),
+        };
+        let response =
+            Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+        Ok::<_, Infallible>(response.unwrap())
+    });
+    Client::new(service, "default")
+}
+
+#[tokio::test]
+async fn only_the_deployment_in_the_operators_namespace_is_read() {
+    let args = parse::<OperatorArgs>("--operator-namespace ops").unwrap();
+    let discover = async |args: &OperatorArgs, requirement| {
+        OperatorSettings::discover(&api_server(), args, requirement).await
+    };
+    let found = discover(&args, DeploymentRequirement::Required).await.unwrap();
+    assert_eq!(found.subject().to_string(), "system:serviceaccount:ops:warm");
+    assert_eq!(found.watched, ["ops"]);
+    let args = parse::<OperatorArgs>("--operator-namespace hidden").unwrap();
+    let found = discover(&args, DeploymentRequirement::Optional).await.unwrap();
+    assert_eq!(found, OperatorSettings::of_flags(&args));
+    let error = discover(&args, DeploymentRequirement::Required).await.unwrap_err();
+    assert!(error.to_string().contains("--operator-namespace"), "{error}");
+}
