@@ -7,7 +7,7 @@ use crate::{
         self, CostSurveyor, Forecaster,
         fixtures::{declared, spec, target},
     },
-    status::{ProfileEvent, StatusWriter},
+    status::{EventRecorder, ProfileEvent},
 };
 use futures::future::join_all;
 use http::{Request, Response, Uri};
@@ -96,7 +96,7 @@ async fn request_a_token(clients: &dyn ClientProvider, namespace: &str, name: &s
 }
 
 /// Sends 20 Events per second without end, each about a different profile in namespace `noisy`.
-async fn send_events(sink: StatusWriter) {
+async fn send_events(recorder: EventRecorder) {
     let mut ticks = interval(Duration::from_millis(50));
     for n in 0_u64.. {
         ticks.tick().await;
@@ -108,7 +108,7 @@ async fn send_events(sink: StatusWriter) {
             reason: "Ready",
             note: String::new(),
         };
-        sink.send_event(&notice, Timestamp::UNIX_EPOCH).await;
+        recorder.send(&notice, Timestamp::UNIX_EPOCH).await;
     }
 }
 
@@ -126,7 +126,7 @@ async fn requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_
     let nowhere = Config::new(Uri::from_static("http://127.0.0.1:1"));
     let accounts = AccountClients::of(&nowhere, client.clone(), buckets.clone());
     let clients: Arc<dyn ClientProvider> = Arc::new(accounts);
-    let sink = StatusWriter::new(&client, "me", buckets.clone());
+    let recorder = EventRecorder::new(&client, "me", buckets.clone());
     let tokens = async {
         // A namespace can have at most 100 profiles. In this test each profile reads as its own
         // ServiceAccount.
@@ -148,7 +148,7 @@ async fn requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_
         tokio::join!(
             checker(Arc::clone(&clients), NamespaceBuckets::default()).run(stop.clone()),
             plan(Arc::clone(&clients), buckets.clone(), stop.clone()),
-            send_events(sink),
+            send_events(recorder),
             tokens,
             quiet,
         )

@@ -17,7 +17,7 @@ use crate::{
     forecast::{self, CostSurveyor, Forecaster},
     metrics::{BuildInfo, OperatorMetrics, ProcessMetrics, TlsListener},
     server::{self, AdminState, MetricsAccess, ReadinessTracker},
-    status::{self, StatusWriter},
+    status::{self, EventRecorder, StatusWriter},
     telemetry,
 };
 use jiff::Timestamp;
@@ -285,13 +285,14 @@ fn spawn_status(
     tasks.spawn("forecaster", forecasting);
     let written = CancellationToken::new();
     tasks.spawn("leader election", elector.run(written.clone()));
-    let sink = StatusWriter::new(&connection.client(), &identity, buckets);
+    let writer = StatusWriter::new(&connection.client());
+    let recorder = EventRecorder::new(&connection.client(), &identity, buckets);
     let view = view.clone();
     let round = move |reporter: &mut _, leads, clock| view.update_statuses(reporter, leads, clock);
     let count = move |outcome| metrics.count_status_write(outcome);
     let leads = move || lease.borrow().is_leader();
     tasks.spawn("status writer", async move {
-        status::run(round, count, sink, leads, started, stop).await;
+        status::run(round, count, writer, recorder, leads, started, stop).await;
         written.cancel();
     });
 }

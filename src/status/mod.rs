@@ -5,6 +5,7 @@
 
 mod condition_update;
 mod conditions;
+mod event_recorder;
 mod events;
 mod informer;
 mod messages;
@@ -24,6 +25,7 @@ mod within_limits;
 mod write_delay;
 
 pub use self::{
+    event_recorder::EventRecorder,
     events::ProfileEvent,
     informer::{ClockReading, InformerView},
     permissions::{ExcessByNamespace, excess},

@@ -1,6 +1,7 @@
 //! The loop that writes statuses and sends Events.
 
 use super::{
+    event_recorder::EventRecorder,
     events::ProfileEvent,
     informer::ClockReading,
     reporter::StatusReporter,
@@ -52,7 +53,8 @@ pub(crate) type StatusesByProfile = HashMap<ProfileRef, Arc<CacheProfileStatus>>
 pub(crate) async fn run(
     mut update: impl FnMut(&mut StatusReporter, bool, ClockReading) -> Vec<ProfileEvent>,
     count: impl Fn(MetricOutcome),
-    sink: StatusWriter,
+    writer: StatusWriter,
+    recorder: EventRecorder,
     leads: impl Fn() -> bool + Send + Sync + 'static,
     process_start: Instant,
     stop: CancellationToken,
@@ -92,12 +94,12 @@ pub(crate) async fn run(
             update_at = clock.mono + clock.mono.elapsed().saturating_mul(1 + REST).max(ROUND);
         }
         for (write, permit) in reporter.start_due_writes(Instant::now()) {
-            writes.spawn(publish(sink.clone(), Arc::clone(&leads), write, permit));
+            writes.spawn(write_status(writer.clone(), Arc::clone(&leads), write, permit));
         }
         for event in events {
             if let Some(permit) = event_permits.try_acquire(&event.profile.namespace) {
                 sends.spawn(send_event(
-                    sink.clone(),
+                    recorder.clone(),
                     Arc::clone(&leads),
                     event,
                     clock.wall,
@@ -108,8 +110,8 @@ pub(crate) async fn run(
     }
 }
 
-async fn publish(
-    sink: StatusWriter,
+async fn write_status(
+    writer: StatusWriter,
     leads: Arc<impl Fn() -> bool>,
     write: StatusWrite,
     _permit: KeyedPermit,
@@ -117,18 +119,18 @@ async fn publish(
     if !leads() {
         return (write, StatusWriteOutcome::Failed);
     }
-    let outcome = timeout(REQUEST, sink.publish(&write)).await;
+    let outcome = timeout(REQUEST, writer.write(&write)).await;
     (write, outcome.unwrap_or(StatusWriteOutcome::Failed))
 }
 
 async fn send_event(
-    sink: StatusWriter,
+    recorder: EventRecorder,
     leads: Arc<impl Fn() -> bool>,
     event: ProfileEvent,
     at: Timestamp,
     _permit: KeyedPermit,
 ) {
     if leads() {
-        let _late = timeout(REQUEST, sink.send_event(&event, at)).await;
+        let _late = timeout(REQUEST, recorder.send(&event, at)).await;
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::world::{Failure, Outcome, World};
 use jiff::Timestamp;
+use kube::Client;
 use kubewarm::status::{
-    ClockReading, InformerView, ObservedProfile, ProfileEvent, StatusWrite, StatusWriteOutcome,
-    StatusWriter, compute,
+    ClockReading, EventRecorder, InformerView, ObservedProfile, ProfileEvent, StatusWrite,
+    StatusWriteOutcome, StatusWriter, compute,
 };
 use kubewarm_api::{
     model::{AccountPolicyEnforcement, DeclaredProfile, ProfileRef},
@@ -57,11 +58,11 @@ impl ProfileInNamespace {
         StatusWrite { profile, uid, status: Arc::new(status.clone()) }
     }
 
-    fn sink(&self) -> Result<StatusWriter, Failure> {
+    fn client(&self) -> Result<Client, Failure> {
         let connection = ApiServerConnection::load(&ConnectionOptions::of_file(
             self.world.cluster.kubeconfig(),
         ))?;
-        Ok(StatusWriter::new(&connection.client(), "kubewarm-0", NamespaceBuckets::default()))
+        Ok(connection.client())
     }
 
     /// The status of this profile before anything runs.
@@ -151,9 +152,9 @@ fn condition_time() -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
 #[tokio::test]
 async fn a_status_is_written_once_and_again_only_for_the_same_uid() -> Outcome {
     let mut subject = ProfileInNamespace::new("status-uid")?;
-    let sink = subject.sink()?;
+    let writer = StatusWriter::new(&subject.client()?);
     let write = subject.write(&subject.first_status());
-    assert_eq!(sink.publish(&write).await, StatusWriteOutcome::Written);
+    assert_eq!(writer.write(&write).await, StatusWriteOutcome::Written);
     let first = subject.object()?;
     assert_eq!(first["status"], serde_json::to_value(&*write.status)?, "a field was pruned");
     // Before the operator runs, the conditions are Unknown.
@@ -162,28 +163,28 @@ async fn a_status_is_written_once_and_again_only_for_the_same_uid() -> Outcome {
     let namespace: &str = &subject.profile.namespace;
     subject.world.cluster.run(wait.into_iter().chain([namespace]))?;
 
-    assert_eq!(sink.publish(&write).await, StatusWriteOutcome::Written);
+    assert_eq!(writer.write(&write).await, StatusWriteOutcome::Written);
     let again = subject.object()?;
     let version = |object: &serde_json::Value| object["metadata"]["resourceVersion"].clone();
     assert_eq!(version(&again), version(&first), "an equal status was written");
 
     subject.world.cluster.run(["delete", "cprof", "sample", "-n", namespace])?;
     assert_eq!(
-        sink.publish(&write).await,
+        writer.write(&write).await,
         StatusWriteOutcome::NotFound,
         "a status created an object"
     );
     subject.create()?;
-    assert_eq!(sink.publish(&write).await, StatusWriteOutcome::NotFound, "another UID");
+    assert_eq!(writer.write(&write).await, StatusWriteOutcome::NotFound, "another UID");
     Ok(())
 }
 
 #[tokio::test]
 async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome {
     let subject = ProfileInNamespace::new("status-large")?;
-    let sink = subject.sink()?;
+    let writer = StatusWriter::new(&subject.client()?);
     let large = subject.largest_status();
-    assert_eq!(sink.publish(&subject.write(&large)).await, StatusWriteOutcome::Written);
+    assert_eq!(writer.write(&subject.write(&large)).await, StatusWriteOutcome::Written);
     let stored = &subject.object()?["status"];
     assert_eq!(stored["targets"], serde_json::to_value(&large.targets)?, "a field was pruned");
     assert_eq!(
@@ -196,7 +197,7 @@ async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome
         "for which there is a command"
     );
     let small = subject.first_status();
-    assert_eq!(sink.publish(&subject.write(&small)).await, StatusWriteOutcome::Written);
+    assert_eq!(writer.write(&subject.write(&small)).await, StatusWriteOutcome::Written);
     assert_eq!(subject.object()?["status"], serde_json::to_value(&small)?, "an old field was left");
     Ok(())
 }
@@ -212,7 +213,9 @@ async fn an_event_is_found_with_its_profile() -> Outcome {
         reason: "NotReady",
         note: "é".repeat(512),
     };
-    subject.sink()?.send_event(&notice, Timestamp::now()).await;
+    let recorder =
+        EventRecorder::new(&subject.client()?, "kubewarm-0", NamespaceBuckets::default());
+    recorder.send(&notice, Timestamp::now()).await;
     let namespace: &str = &subject.profile.namespace;
     let events = subject.world.cluster.run(["events", "--for=cprof/sample", "-n", namespace])?;
     assert!(events.contains("NotReady") && events.contains("Warning"), "{events}");

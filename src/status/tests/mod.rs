@@ -10,6 +10,6 @@ mod limits;
 mod permissions;
 mod planned;
 mod publish;
+mod requests;
 mod round;
-mod sink;
 mod sizes;

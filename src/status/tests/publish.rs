@@ -4,7 +4,7 @@ use super::{
     fixtures::StatusWorld,
     round::{named, observed, warm},
 };
-use crate::status::{ClockReading, ProfileEvent, StatusReporter, StatusWriter, run};
+use crate::status::{ClockReading, EventRecorder, ProfileEvent, StatusReporter, StatusWriter, run};
 use futures::FutureExt as _;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
@@ -61,7 +61,7 @@ struct Hanging {
 }
 
 impl Hanging {
-    fn sink(&self) -> StatusWriter {
+    fn clients(&self) -> (StatusWriter, EventRecorder) {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let server = server.clone();
@@ -71,7 +71,9 @@ impl Hanging {
                 Ok::<_, std::convert::Infallible>(Response::new(body))
             }
         });
-        StatusWriter::new(&Client::new(service, "default"), "me", NamespaceBuckets::default())
+        let client = Client::new(service, "default");
+        let recorder = EventRecorder::new(&client, "me", NamespaceBuckets::default());
+        (StatusWriter::new(&client), recorder)
     }
 
     async fn answer(&self, request: Request<Body>) {
@@ -102,10 +104,12 @@ async fn a_hanging_write_times_out_and_is_repeated_and_only_a_leader_writes() {
         move || leads.load(Ordering::Relaxed)
     };
     let world = one_profile();
+    let (writer, recorder) = server.clients();
     let task = tokio::spawn(run(
         world.into_round(),
         |_| {},
-        server.sink(),
+        writer,
+        recorder,
         is_leader,
         start,
         stop.clone(),
@@ -130,10 +134,12 @@ async fn a_leader_suspended_before_its_writes_sends_none_of_them() {
     // computation of statuses.
     let is_leader = move || asked.fetch_add(1, Ordering::Relaxed) == 0;
     let (world, stop) = (one_profile(), CancellationToken::new());
+    let (writer, recorder) = server.clients();
     let task = tokio::spawn(run(
         world.into_round(),
         |_| {},
-        server.sink(),
+        writer,
+        recorder,
         is_leader,
         Instant::now(),
         stop.clone(),
@@ -150,8 +156,16 @@ async fn a_slow_computation_does_not_delay_writes() {
     let (server, stop) = (Hanging::default(), CancellationToken::new());
     let world = WarmProfiles { profiles: 41, cost: Duration::from_millis(200), ..one_profile() };
     let start = Instant::now();
-    let task =
-        tokio::spawn(run(world.into_round(), |_| {}, server.sink(), || true, start, stop.clone()));
+    let (writer, recorder) = server.clients();
+    let task = tokio::spawn(run(
+        world.into_round(),
+        |_| {},
+        writer,
+        recorder,
+        || true,
+        start,
+        stop.clone(),
+    ));
     // The next computation of statuses would start ten seconds after the first computation, so it
     // does not run within these five seconds.
     sleep(Duration::from_secs(5)).await;
@@ -171,10 +185,12 @@ async fn a_write_aborted_by_a_lost_lease_is_repeated_when_the_lease_is_back() {
     // Without the change of leadership, the next computation would start after 51 s.
     let world = WarmProfiles { cost: Duration::from_secs(1), ..one_profile() };
     let start = Instant::now();
+    let (writer, recorder) = server.clients();
     let task = tokio::spawn(run(
         world.into_round(),
         |_| {},
-        server.sink(),
+        writer,
+        recorder,
         is_leader,
         start,
         stop.clone(),

@@ -1,6 +1,6 @@
-//! Tests of the requests that the status writer sends, and of its reaction to responses.
+//! Tests of the requests that the status writer and the event recorder send, and of their reactions to responses.
 
-use crate::status::{ProfileEvent, StatusWrite, StatusWriteOutcome, StatusWriter};
+use crate::status::{EventRecorder, ProfileEvent, StatusWrite, StatusWriteOutcome, StatusWriter};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
@@ -28,11 +28,11 @@ struct ReceivedRequest {
 }
 
 impl StatusServer {
-    fn answering(code: u16) -> (Self, StatusWriter) {
+    fn answering(code: u16) -> (Self, Client) {
         Self::answering_first(code, code)
     }
 
-    fn answering_first(first: u16, then: u16) -> (Self, StatusWriter) {
+    fn answering_first(first: u16, then: u16) -> (Self, Client) {
         let server = Self::default();
         let requests = Arc::clone(&server.requests);
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -57,8 +57,7 @@ impl StatusServer {
                 Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
             }
         });
-        let client = Client::new(service, "default");
-        (server, StatusWriter::new(&client, "kubewarm-0", NamespaceBuckets::default()))
+        (server, Client::new(service, "default"))
     }
 }
 
@@ -69,6 +68,10 @@ fn profile() -> ProfileRef {
 fn write() -> StatusWrite {
     let status = CacheProfileStatus { objects: Some(5), ..CacheProfileStatus::default() };
     StatusWrite { profile: profile(), uid: "u-1".into(), status: Arc::new(status) }
+}
+
+fn recorder(client: &Client) -> EventRecorder {
+    EventRecorder::new(client, "kubewarm-0", NamespaceBuckets::default())
 }
 
 fn notice(note: &str) -> ProfileEvent {
@@ -84,8 +87,8 @@ fn notice(note: &str) -> ProfileEvent {
 
 #[tokio::test]
 async fn a_status_is_applied_with_force() {
-    let (server, sink) = StatusServer::answering(200);
-    assert_eq!(sink.publish(&write()).await, StatusWriteOutcome::Written);
+    let (server, client) = StatusServer::answering(200);
+    assert_eq!(StatusWriter::new(&client).write(&write()).await, StatusWriteOutcome::Written);
     let requests = server.requests.lock()[0].clone();
     assert_eq!(
         requests.line,
@@ -114,38 +117,39 @@ async fn only_a_404_ends_the_retries() {
         (500, StatusWriteOutcome::Failed),
         (503, StatusWriteOutcome::Failed),
     ] {
-        let (_server, sink) = StatusServer::answering(code);
-        assert_eq!(sink.publish(&write()).await, outcome, "{code}");
+        let (_server, client) = StatusServer::answering(code);
+        assert_eq!(StatusWriter::new(&client).write(&write()).await, outcome, "{code}");
     }
 }
 
 #[tokio::test]
 async fn a_status_written_to_another_uid_is_not_retried() {
-    let (_server, sink) = StatusServer::answering(200);
+    let (_server, client) = StatusServer::answering(200);
     assert_eq!(
-        sink.publish(&StatusWrite { uid: "u-0".into(), ..write() }).await,
+        StatusWriter::new(&client).write(&StatusWrite { uid: "u-0".into(), ..write() }).await,
         StatusWriteOutcome::NotFound
     );
 }
 
 #[tokio::test]
 async fn an_oversized_status_omits_the_parts_that_a_command_prints() {
-    let (server, sink) = StatusServer::answering(200);
+    let (server, client) = StatusServer::answering(200);
     let access = AccessStatus {
         subject: Some("reader".into()),
         manifests: Some("m".repeat(2 << 20)),
         ..AccessStatus::default()
     };
     let status = CacheProfileStatus { access: Some(access), ..CacheProfileStatus::default() };
-    sink.publish(&StatusWrite { status: Arc::new(status), ..write() }).await;
+    StatusWriter::new(&client).write(&StatusWrite { status: Arc::new(status), ..write() }).await;
     let expected = json!({"access": {"subject": "reader"}});
     assert_eq!(server.requests.lock()[0].body["status"], expected);
 }
 
 #[tokio::test]
 async fn an_event_refers_to_the_profile() {
-    let (server, sink) = StatusServer::answering(201);
-    sink.send_event(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
+    let (server, client) = StatusServer::answering(201);
+    let recorder = recorder(&client);
+    recorder.send(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
     let requests = server.requests.lock()[0].clone();
     assert_eq!(requests.line, "POST /apis/events.k8s.io/v1/namespaces/shop/events");
     assert_eq!(
@@ -171,9 +175,10 @@ async fn an_event_refers_to_the_profile() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_refused_once_is_sent_again() {
-    let (server, sink) = StatusServer::answering_first(403, 201);
+    let (server, client) = StatusServer::answering_first(403, 201);
+    let recorder = recorder(&client);
     for _ in 0..2 {
-        sink.send_event(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
+        recorder.send(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
     }
     assert_eq!(
         server.requests.lock().len(),
@@ -184,15 +189,16 @@ async fn an_event_refused_once_is_sent_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_refuses_an_event_twice_gets_no_more() {
-    let (server, sink) = StatusServer::answering(403);
+    let (server, client) = StatusServer::answering(403);
+    let recorder = recorder(&client);
     for _ in 0..3 {
-        sink.send_event(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
+        recorder.send(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
     }
     assert_eq!(server.requests.lock().len(), 2);
     let elsewhere = ProfileEvent {
         profile: ProfileRef { namespace: "other".into(), name: "checkout".into() },
         ..notice("why")
     };
-    sink.send_event(&elsewhere, jiff::Timestamp::UNIX_EPOCH).await;
+    recorder.send(&elsewhere, jiff::Timestamp::UNIX_EPOCH).await;
     assert_eq!(server.requests.lock().len(), 4, "another namespace can accept Events");
 }

@@ -1,0 +1,136 @@
+//! Sends Events about profiles to the API server.
+
+use super::{events::ProfileEvent, sentence::bounded};
+use http::StatusCode;
+use jiff::Timestamp;
+use k8s_openapi::{api::events::v1::Event, apimachinery::pkg::apis::meta::v1::MicroTime};
+use kube::{Client, Resource as _};
+use kubewarm_api::{
+    model::{ProfileRef, RequestFault},
+    v1alpha1::CacheProfile,
+};
+use kubewarm_client::{ApiClient, ApiResponse, ExpiringCache, NamespaceBuckets};
+use serde_json::{Value, json};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// The field `reportingController` of kubewarm's Events.
+const CONTROLLER: &str = "kubewarm.io/kubewarm";
+/// Delay before kubewarm sends an Event again that the API server rejected with 403. For some
+/// seconds after its start, an API server rejects requests that RBAC permits.
+const CONFIRM: Duration = Duration::from_secs(4);
+/// How long kubewarm sends no Events to a namespace after the second 403 in a row.
+const REFUSED: Duration = Duration::from_mins(10);
+/// Maximum number of remembered namespaces that rejected Events. A namespace that is forgotten
+/// early costs two rejected requests for its next Event.
+const MAX_REFUSED: u64 = 4_096;
+/// Timeout of one request, including the client's own retries.
+const TIME: Duration = Duration::from_secs(30);
+/// Maximum length of `reportingInstance`, in bytes.
+const MAX_INSTANCE: usize = 128;
+
+/// Client that sends Events with the operator's identity.
+#[derive(Clone)]
+pub struct EventRecorder {
+    client: ApiClient,
+    /// Rate limits per namespace. Each Event takes one request from its namespace's limit.
+    buckets: NamespaceBuckets,
+    /// The field `reportingInstance` of Events, for instance the pod's name.
+    instance: Arc<str>,
+    /// Namespaces that get no Events for 10 minutes, because the API server rejected an Event twice
+    /// with 403.
+    refused: ExpiringCache<Arc<str>, ()>,
+    warned: Arc<AtomicBool>,
+}
+
+impl std::fmt::Debug for EventRecorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventRecorder").field("instance", &self.instance).finish_non_exhaustive()
+    }
+}
+
+impl EventRecorder {
+    /// `instance` identifies this process in Events and is truncated to 128 bytes. Each Event waits
+    /// for its namespace's rate limit in `buckets`.
+    #[must_use]
+    pub fn new(client: &Client, instance: &str, buckets: NamespaceBuckets) -> Self {
+        let instance = bounded(instance.to_owned(), MAX_INSTANCE).into();
+        let client = ApiClient::new(client);
+        let refused = ExpiringCache::new(MAX_REFUSED, REFUSED);
+        Self { client, buckets, instance, refused, warned: Arc::default() }
+    }
+
+    /// Waits for the namespace's rate limit, and then sends an Event. Failures are only logged.
+    pub async fn send(&self, event: &ProfileEvent, at: Timestamp) {
+        let namespace = &event.profile.namespace;
+        if self.refused.get(namespace).is_some() {
+            return;
+        }
+        self.buckets.take(namespace, 1).await;
+        let mut answer = self.create(event, at).await;
+        if is_forbidden(&answer) {
+            tokio::time::sleep(CONFIRM).await;
+            answer = self.create(event, at).await;
+        }
+        let fault = match &answer {
+            Ok(answer) if answer.status.is_success() => return,
+            Ok(answer) => answer.fault(),
+            Err(fault) => fault.clone(),
+        };
+        if is_forbidden(&answer) {
+            self.refused.insert(Arc::clone(namespace), (), Instant::now());
+            if !self.warned.swap(true, Ordering::Relaxed) {
+                tracing::warn!(%namespace, error = %fault, "cannot create Events: forbidden; grant create on events");
+                return;
+            }
+        }
+        tracing::debug!(profile = %event.profile, error = %fault, "event not sent");
+    }
+
+    async fn create(
+        &self,
+        event: &ProfileEvent,
+        at: Timestamp,
+    ) -> Result<ApiResponse, RequestFault> {
+        let collection = Event::url_path(&(), Some(&event.profile.namespace));
+        let event = self.event(event, at).to_string();
+        self.client.post(collection, event).within(TIME).send().await
+    }
+
+    fn event(&self, event: &ProfileEvent, at: Timestamp) -> Value {
+        let ProfileEvent {
+            profile: ProfileRef { namespace, name }, uid, type_, reason, note, ..
+        } = event;
+        json!({
+            "apiVersion": Event::api_version(&()),
+            "kind": Event::kind(&()),
+            // A long name needs no truncation, because the API server truncates this prefix before
+            // it appends its random suffix.
+            "metadata": { "namespace": &**namespace, "generateName": format!("{name}-") },
+            "eventTime": MicroTime(at),
+            "action": "Warming",
+            "reason": reason,
+            "note": note,
+            "type": type_,
+            "regarding": {
+                "apiVersion": CacheProfile::api_version(&()),
+                "kind": CacheProfile::kind(&()),
+                "namespace": &**namespace,
+                "name": &**name,
+                "uid": &**uid,
+            },
+            "reportingController": CONTROLLER,
+            "reportingInstance": &*self.instance,
+        })
+    }
+}
+
+fn is_forbidden(answer: &Result<ApiResponse, RequestFault>) -> bool {
+    answer.as_ref().is_ok_and(|answer| answer.status == StatusCode::FORBIDDEN)
+}
