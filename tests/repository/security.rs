@@ -95,13 +95,13 @@ fn each_promise_names_its_attackers_in_at_most_25_words() {
 fn known_attacks_on_other_projects_are_covered_by_rules() {
     let page = fs::read_to_string(root().join("docs/security.md")).expect("it is readable");
     let known: BTreeSet<_> = rules(&page).into_iter().collect();
-    let table = page.split_once("| What happened | Where | Promises |").expect("a table").1;
-    let rows: Vec<_> = table.lines().skip(2).take_while(|line| line.starts_with("| ")).collect();
-    assert!(rows.len() > 10, "{rows:?}");
-    for row in rows {
-        let named = row.trim_end_matches(" |").rsplit_once(" | ").expect("it has columns").1;
+    let list = page.split_once("\n## Precedents\n").expect("a list").1;
+    let items: Vec<_> = list.lines().filter(|line| line.starts_with("- ")).collect();
+    assert!(items.len() > 10, "{items:?}");
+    for item in items {
+        let named = item.rsplit_once(": ").expect("it names rules").1;
         for rule in named.split(", ") {
-            assert!(known.contains(rule), "{rule:?} is no rule: {row}");
+            assert!(known.contains(rule), "{rule:?} is no rule: {item}");
         }
     }
 }
