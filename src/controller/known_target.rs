@@ -42,10 +42,12 @@ pub(super) struct KnownTarget {
     /// The kind that discovery returned last, and the time since which discovery omits it. The time
     /// is `None` while discovery lists the kind.
     kind: Option<(ResourceInfo, Option<Duration>)>,
-    /// The selector's informer, and the namespaces in its store when the store was last complete.
+    /// The informer that watches the Namespaces of the target's selector, and the namespaces that
+    /// its last complete store contained.
     last_namespaces: Option<(InformerKey, Vec<Arc<str>>)>,
-    /// The selector's informer, and the number of namespaces that matched last. For a refused
-    /// target in mode `Plan`, the controller keeps this number but not the names.
+    /// The informer that watches the Namespaces of the target's selector, and the number of
+    /// namespaces that matched last. For a refused target in mode `Plan`, the controller keeps this
+    /// number but not the names.
     last_count: Option<(InformerKey, usize)>,
 }
 
@@ -88,9 +90,10 @@ impl KnownTarget {
 
     /// Returns the namespaces that the target's selector matches, or `None` before they are known.
     ///
-    /// The last known namespaces stay valid after the selector's store was emptied, for instance
-    /// because access to Namespace objects was lost. This is safe, because each informer in these
-    /// namespaces checks its own access.
+    /// The last known namespaces stay valid after kubewarm has emptied the store of the selector's
+    /// informer. kubewarm empties the store, for instance, after it lost access to Namespace
+    /// objects. The use of these namespaces is safe, because each informer in these namespaces
+    /// checks its own access.
     ///
     /// The namespaces also stay valid while the selector's informer does not run, so that a stopped
     /// target still declares its informers.
@@ -112,8 +115,8 @@ impl KnownTarget {
         informer: &InformerKey,
         cluster: &ClusterView<'_>,
     ) -> Option<Vec<Arc<str>>> {
-        // The store can have been emptied after the report was created. `names` then returns
-        // `None`.
+        // kubewarm can have emptied the informer's store after the informer reported that it is
+        // synced. `names` then returns `None`.
         if cluster.is_synced(informer)
             && let Some(names) = (cluster.names)(informer)
         {

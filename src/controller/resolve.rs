@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Selectors skip such a namespace, because its Roles can be deleted before its objects.
 const DELETION_TIMESTAMP: &str = "metadata.deletionTimestamp";
 
-/// The settings of informers that do not come from profiles.
+/// Settings of informers that the operator determines instead of a profile.
 #[derive(Clone, Copy)]
 pub(super) struct InformerDefaults<'a> {
     /// Settings of list requests, from the operator's flags.

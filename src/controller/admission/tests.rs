@@ -5,7 +5,7 @@ use kubewarm_cache::store::{StoreCatalog, StoreReader};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A store of profiles with the sink that limits its specs.
+/// A store of profiles, and the [`ProfileSink`] that limits the specs in this store.
 struct AdmissionFixture {
     sink: ProfileSink,
     store: StoreReader,

@@ -126,7 +126,7 @@ async fn a_relist_of_the_profiles_forgets_no_profile() {
     let declared = Arc::new(Vec::new());
     controller.declarations.send_replace(Some(Arc::clone(&declared)));
 
-    // The store of profiles is incomplete, as after a purge, so the controller keeps its
+    // The store of profiles is incomplete, as after a purge, so the controller sends no new
     // declarations.
     controller.reconcile();
     assert!(Arc::ptr_eq(controller.declarations.borrow().as_ref().unwrap(), &declared));
