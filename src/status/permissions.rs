@@ -175,7 +175,8 @@ pub(super) fn remarks(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
     remarks
 }
 
-/// Describes failing access checks of informers that are not `Unverified` yet.
+/// Describes failing access checks of informers that kubewarm does not block yet.
+/// [`describe_unverified`] describes the blocked informers.
 fn describe_failing_checks(informers: &[&ObservedInformer<'_>]) -> Option<String> {
     let failing: Vec<_> = informers
         .iter()
@@ -194,8 +195,9 @@ fn describe_failing_checks(informers: &[&ObservedInformer<'_>]) -> Option<String
     ))
 }
 
-/// Returns the error of the informer's overdue access checks. Returns `None` if no check is
-/// overdue, or if the informer is already `Unverified`.
+/// Returns the error of the informer's last access check if no check has had a result for about 30
+/// seconds. Otherwise returns `None`, and also if the informer's permission state is already
+/// `Unverified`.
 fn check_error<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c RequestFault> {
     let InformerAccess { state, failed, .. } = informer.access()?;
     failed.as_ref().filter(|_| !matches!(state, PermissionState::Unverified { .. }))

@@ -31,7 +31,8 @@ pub(super) fn named(name: &str, uid: &str) -> DeclaredProfile {
 const LEADER: bool = true;
 const FOLLOWER: bool = false;
 
-/// The writes that start in one round, and the Events to send.
+/// The writes that start after one call of [`StatusReporter::update`], and the Events that this
+/// call returns.
 struct Round {
     writes: Vec<StatusWrite>,
     notices: Vec<ProfileEvent>,
