@@ -60,8 +60,8 @@ pub struct CacheArgs {
 }
 
 impl CacheArgs {
-    /// Returns a copy of these flags for a port-forward at `url`. Clients then expect the Service's host name in the
-    /// certificate, unless `--cache-tls-server-name` is set.
+    /// Returns a copy of these flags for a port-forward at `url`. Clients then expect the host name of the read API's
+    /// Service in the certificate, unless `--cache-tls-server-name` is set.
     pub(super) fn forwarded(&self, url: Uri) -> Self {
         let name = self.cache_tls_server_name.clone().unwrap_or_else(|| self.host());
         Self { cache_server: Some(url), cache_tls_server_name: Some(name), ..self.clone() }

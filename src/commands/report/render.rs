@@ -8,7 +8,8 @@ use super::{
 use kubewarm_api::{model::escape, v1alpha1::InformerCounts};
 use std::{borrow::Cow, fmt::Write as _};
 
-/// Minimum width of a terminal with bars of 20 columns. In narrower terminals, bars have 10 columns.
+/// Minimum width in columns of a terminal that gets progress bars of 20 columns. Narrower terminals get progress bars
+/// of 10 columns.
 const WIDE: usize = 80;
 /// Space between facts.
 const GAP: &str = "  ";
@@ -233,7 +234,7 @@ impl ReportFact {
 }
 
 impl RowMark {
-    /// Returns the tone and the text before the first line of a row, and the text before each further line.
+    /// Returns the tone, the text before the first line of a row, and the text before each later line of the row.
     const fn signs(self, is_last: bool, indent: &str) -> (TextTone, &str, &str) {
         match self {
             Self::Plain => (TextTone::Plain, indent, indent),
@@ -250,7 +251,7 @@ impl RowMark {
     }
 }
 
-/// A line of text without line feed, in pieces that each have a tone.
+/// A line of text without line feed, as texts that each have a [`TextTone`].
 #[derive(Clone, Debug, Default)]
 struct StyledLine {
     pieces: Vec<(TextTone, String)>,
@@ -318,8 +319,8 @@ impl StyledLine {
 }
 
 impl TextTone {
-    /// Returns the ANSI code of the tone. The codes use only the 16 standard colours, which follow the palette of the
-    /// user's terminal.
+    /// Returns the ANSI escape code that starts this tone. The codes use only the 16 standard colours, which follow the
+    /// palette of the user's terminal.
     const fn code(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,
