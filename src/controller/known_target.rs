@@ -164,9 +164,8 @@ impl KnownTarget {
         *self = Self { kind, last_namespaces, last_count, ..Self::default() };
     }
 
-    /// Replaces the serving informers by the last declared informers, if all last declared
-    /// informers are warm. Then drops the serving informers if they must not serve `target`; see
-    /// [`can_serve`].
+    /// Lets the last declared informers serve reads, if all of them are warm. Then drops the
+    /// informers that serve reads if they must not serve `target`; see [`can_serve`].
     pub(super) fn replace_serving(
         &mut self,
         target: &ValidatedTarget,
@@ -179,8 +178,8 @@ impl KnownTarget {
         self.serving.take_if(|old| !can_serve(old, target, identity));
     }
 
-    /// Drops the serving informers of a refused target. If the kind was removed, this frees the
-    /// memory of its stores. A target that was refused for too many informers keeps its serving
+    /// Drops the informers that serve reads of a refused target. For a kind that was removed, this
+    /// frees the memory of the stores. A target that was refused for too many informers keeps these
     /// informers if `fits` accepts their number.
     pub(super) fn drop_refused_serving(
         &mut self,
@@ -238,7 +237,8 @@ impl KnownTarget {
     }
 }
 
-/// Returns up to a fifth of [`RETRY_DELAY`], with the same result for the same target.
+/// Returns an additional delay of up to a fifth of [`RETRY_DELAY`], which is always the same for
+/// one target.
 fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
     let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((profile, target));
     RETRY_DELAY / 5 * u32::from(u8::try_from(hash % 256).unwrap_or(0)) / 256

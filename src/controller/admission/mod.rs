@@ -13,8 +13,8 @@ use kubewarm_cache::store::StoreWriter;
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Maximum number of profiles in one namespace that are stored with their specs. The same number of
-/// further profiles can be stored without specs.
+/// Maximum number of profiles in one namespace that are stored with their specs. In addition, the
+/// same number of profiles can be stored without their specs.
 pub(super) const NAMESPACE_PROFILES: u64 = 100;
 /// Maximum size of the stored specs of one namespace as JSON, in MiB. The limit stops specs that
 /// name thousands of namespaces; a usual spec has a few KiB.
@@ -27,7 +27,7 @@ pub(super) const PROCESS_PROFILES: u64 = 10_000;
 pub(super) const PROCESS_MEBIBYTES: u64 = 64;
 
 /// Maximum size of a stored status, in bytes. kubewarm writes only smaller statuses: their
-/// manifests have at most 64 KiB, and the other fields of 32 targets fit into the rest. kubewarm
+/// manifests have at most 64 KiB, and all other fields of 32 targets fit into 448 KiB. kubewarm
 /// therefore ignores a larger status, because another client wrote it.
 const MAX_STATUS: usize = 512 << 10;
 
