@@ -143,9 +143,9 @@ fn total(held: &BTreeMap<&InformerKey, StoreUsage>) -> StoreUsage {
 
 /// Returns the informers that count against the target's limits, even if other profiles share them.
 ///
-/// If the target's declared informers are warm, or no informers serve the target, the result
-/// contains the declared informers. Otherwise it contains the informers that serve the target. Each
-/// informer comes with its usage.
+/// After an edit, the result contains the informers from before the edit until the target is warm.
+/// In all other cases it contains the target's declared informers. The values are the usage of each
+/// informer.
 fn held<'a>(
     target: &ObservedTarget<'a>,
     informers: &dyn Fn(&InformerKey) -> InformerView,

@@ -57,7 +57,8 @@ pub(super) fn authorized(
         return context.verdict(None, ConditionReason::Verifying, text);
     }
     let verified = informers.iter().filter(|informer| is_granted(informer)).count();
-    // Informers in a deleted namespace do not count: their Roles were deleted with the namespace.
+    // Informers in a deleted namespace do not count as refused: their Roles were deleted with the
+    // namespace.
     let is_absent = |found: &PermissionDenial| found.reason == FaultReason::NamespaceNotFound;
     let absent =
         informers.iter().filter(|informer| refused(informer).is_some_and(is_absent)).count();
@@ -148,8 +149,8 @@ fn describe_unverified(
     )
 }
 
-/// Returns remarks for the message: about access reviews that contradict list and watch requests,
-/// about late access checks, and about failing access checks.
+/// Returns remarks for the message of `Authorized`: about access reviews that contradict list and
+/// watch requests, and about late or failing access checks.
 pub(super) fn remarks(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
     let with = |is: &dyn Fn(&InformerAccess) -> bool| -> Vec<_> {
         informers.iter().copied().filter(|informer| informer.access().is_some_and(is)).collect()
