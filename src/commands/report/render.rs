@@ -30,7 +30,7 @@ pub enum ReportFormat {
     Yaml,
 }
 
-/// Layout of text for people. The default layout is for files and pipes: it has no limit of the width and no colours.
+/// Layout of text for people. The default layout is for files and pipes: it has no maximum width and no colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TerminalLayout {
     /// Width in columns; 0 means no limit. Longer lines are wrapped, or cut if they cannot be wrapped.
@@ -129,8 +129,8 @@ fn columns(rows: &[ReportRow]) -> Vec<usize> {
     widths
 }
 
-/// Returns the lines of a row. The first line begins with `line`, and each further line begins with `rail`. The last
-/// text is wrapped within its column.
+/// Returns the lines of a row. The first line begins with `line`, and each later line begins with `rail`. The last text
+/// is wrapped within its column.
 fn row_lines(
     row: &ReportRow,
     mut line: StyledLine,
