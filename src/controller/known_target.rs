@@ -37,7 +37,7 @@ pub(super) struct KnownTarget {
     warming: Option<ServingTarget>,
     /// The limit that the target exceeded. `None` after the target has synced within the limit.
     pub(super) limited: Option<LimitedTarget>,
-    /// The charges of the target's informers; `None` unless the target runs.
+    /// The charges of the target's informers; `None` if the target runs no informer.
     pub(super) charges: Option<TargetCharges>,
     /// The kind that discovery returned last, and the time since which discovery omits it. The time
     /// is `None` while discovery lists the kind.
@@ -193,8 +193,7 @@ impl KnownTarget {
         }
     }
 
-    /// Drops the informers from before an edit that still serve a running target, and their
-    /// charges.
+    /// Drops the informers from before an edit that still serve a target, and their charges.
     pub(super) fn drop_old_charges(&mut self) {
         if self.charges.as_mut().is_some_and(TargetCharges::drop_old_charges) {
             self.serving = None;

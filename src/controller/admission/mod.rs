@@ -31,8 +31,8 @@ pub(super) const PROCESS_MEBIBYTES: u64 = 64;
 /// therefore ignores a larger status, because another client wrote it.
 const MAX_STATUS: usize = 512 << 10;
 
-/// Counts the specs in the stores of profiles, and the last valid specs that still run after an
-/// invalid edit.
+/// Counts the specs in the stores of profiles, and the last valid specs that stay in effect after
+/// an invalid edit.
 ///
 /// Clones share one counter. Outside of the operator namespace, the counter admits at most 10,000
 /// profiles with specs and 10,000 profiles without specs.

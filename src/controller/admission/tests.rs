@@ -42,7 +42,7 @@ impl AdmissionFixture {
         }))
     }
 
-    /// Applies a complete list of profiles with small specs.
+    /// Applies to the sink a complete list of profiles with small specs.
     fn list(&mut self, namespace: &str, profiles: impl Iterator<Item = usize>) -> DeltaOutcome {
         self.sink.apply(Delta::ListStarted(ReplacePolicy::Changed));
         for at in profiles {
