@@ -60,7 +60,7 @@ pub struct ConnectionArgs {
     pub impersonated_groups: Vec<String>,
 
     /// Timeout of each request except watches, in seconds or such as 500ms or 1m; 0 sets none. kubewarm's own timeouts
-    /// of at most 1m remain.
+    /// of at most 1m still apply.
     #[arg(
         long,
         value_name = "DURATION",

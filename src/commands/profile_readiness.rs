@@ -176,7 +176,7 @@ pub(super) fn title(name: &str, namespace: &str) -> String {
     format!("{name} -n {namespace}")
 }
 
-/// Returns name and namespace of `profile`. A missing part is an empty text.
+/// Returns name and namespace of `profile`. A missing name or namespace is an empty text.
 pub(super) fn name_and_namespace(profile: &CacheProfile) -> (&str, &str) {
     let ObjectMeta { name, namespace, .. } = &profile.metadata;
     (name.as_deref().unwrap_or_default(), namespace.as_deref().unwrap_or_default())
