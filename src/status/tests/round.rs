@@ -146,7 +146,8 @@ fn a_leader_that_regains_the_lease_compares_with_the_status_in_the_cluster() {
     world.pass(Duration::from_secs(20));
     assert_eq!(look(&mut reporter, &world, &profiles, LEADER).writes.len(), 0);
     assert_eq!(look(&mut reporter, &world, &profiles, FOLLOWER).writes.len(), 0);
-    // The other leader wrote nothing, so the profile in the cluster still has no status.
+    // The replica that led in the meantime wrote nothing, so the profile in the cluster still has
+    // no status.
     assert_eq!(look(&mut reporter, &world, &profiles, LEADER).writes.len(), 1);
 }
 
