@@ -78,8 +78,8 @@ impl TargetCharges {
         self.informers.iter().any(|informer| cluster.is_denied(&informer.key))
     }
 
-    /// Returns how many objects the target's complete lists have, or `None` if the API server does
-    /// not report the number.
+    /// Returns the target's number of objects after its lists are complete. Returns `None` if the
+    /// API server does not report the number.
     ///
     /// The status message multiplies the number by the memory per object. With a namespace
     /// selector, the measured memory includes Namespace objects, which this number does not count.

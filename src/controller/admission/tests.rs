@@ -234,7 +234,7 @@ fn separately_listed_namespaces_share_the_process_limit() {
     assert!(admission.take_freed());
     scenes[101].list("n101", 0..100);
     assert_eq!(scenes[101].left_out().len(), 99);
-    // The purge of a store frees the specs in the store.
+    // A purge removes all specs of namespace `n007`, so that the omitted spec fits.
     scenes[7].sink.apply(Delta::Purge);
     assert!(admission.take_freed());
     scenes[101].list("n101", 0..100);
