@@ -18,7 +18,7 @@ pub struct CommandReport {
     pub(super) verdict: CommandExitCode,
     /// Content of the JSON and YAML formats. If `data` is null, these formats contain the sections.
     pub(super) data: Value,
-    /// Kinds and names of the objects, such as `pod/a`. `None` makes the names format an error.
+    /// Kinds and names of the objects that `-o name` prints, such as `pod/a`. If `None`, `-o name` is an error.
     pub(super) names: Option<Vec<String>>,
 }
 

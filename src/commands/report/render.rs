@@ -24,7 +24,7 @@ pub enum ReportFormat {
     Wide(TerminalLayout),
     /// A line of `key=value` pairs per row, for logs, pipes and programs.
     Lines,
-    /// Kinds and names of the objects, one per line.
+    /// Kinds and names of the report's objects, one per line.
     Names,
     Json,
     Yaml,
