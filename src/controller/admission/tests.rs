@@ -234,7 +234,7 @@ fn separately_listed_namespaces_share_the_process_limit() {
     assert!(admission.take_freed());
     scenes[101].list("n101", 0..100);
     assert_eq!(scenes[101].left_out().len(), 99);
-    // A purge removes all specs of namespace `n007`, so that the omitted spec fits.
+    // A purge removes all specs of namespace `n007`, so that the omitted specs of `n101` fit.
     scenes[7].sink.apply(Delta::Purge);
     assert!(admission.take_freed());
     scenes[101].list("n101", 0..100);
