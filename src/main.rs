@@ -5,7 +5,8 @@ use kubewarm::{app, cli::Cli, commands::as_called};
 use kubewarm_api::model::escape;
 use std::{error::Error, iter::successors, process::ExitCode};
 
-/// Exit code of a command that failed. Exit code 1 means "not ready".
+/// Exit code of a command that returned an error. Exit code 1 belongs to a command that ran and
+/// found a problem, for instance a profile that is not ready.
 const FAILED: u8 = 2;
 
 #[tokio::main]

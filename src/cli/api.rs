@@ -7,23 +7,24 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Read API")]
 pub struct ReadApiArgs {
-    /// Address of the read API, which serves get, list and watch over TLS; '' disables it. The read API needs more
-    /// permissions (`kubewarm rbac --operator --read-api`).
+    /// Address of the read API, which serves get, list and watch over TLS; '' disables it. For the read API, the
+    /// operator needs additional permissions (`kubewarm rbac --operator --read-api`).
     #[arg(long, default_value = "[::]:8443", value_name = "ADDRESS", value_parser = api_addr)]
     pub api_addr: ReadApiAddress,
 
-    /// API reviews with which kubewarm authenticates and authorizes callers [default: delegated, or caller-token with
-    /// --watch-namespaces].
+    /// API reviews with which kubewarm authenticates and authorizes clients of the read API [default: delegated, or
+    /// caller-token with --watch-namespaces].
     #[arg(long, value_name = "HOW")]
     pub auth: Option<CallerAuthMode>,
 
-    /// Audiences of callers' tokens, separated by commas. A token needs one of them (`kubectl create token
-    /// --audience`). Not with --auth=caller-token or --forward [default: the API server].
+    /// Audiences of the tokens that clients send to the read API, separated by commas. A token needs one of these
+    /// audiences (`kubectl create token --audience`). Not with --auth=caller-token or --forward [default: the API
+    /// server].
     #[arg(long, value_name = "AUDIENCES", value_delimiter = ',')]
     pub audience: Vec<String>,
 
-    /// Forward requests that the cache cannot answer to the API server, with the caller's token: other kinds, writes,
-    /// logs, exec, discovery.
+    /// Forward requests that the cache cannot answer, such as writes, logs, exec and discovery, to the API server with
+    /// the caller's token. kubewarm also forwards reads of kinds that no profile lists.
     #[arg(long)]
     pub forward: bool,
 
@@ -41,9 +42,9 @@ pub struct ReadApiArgs {
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
 
-    /// API groups of aggregated API servers to serve, separated by commas. Name only groups whose server shows
-    /// every caller the same objects. If kubewarm cannot get CustomResourceDefinitions, it treats all groups except
-    /// Kubernetes' own as aggregated.
+    /// API groups of aggregated API servers to serve, separated by commas. Name only groups whose server shows every
+    /// user the same objects. If kubewarm cannot get CustomResourceDefinitions, it treats all groups except Kubernetes'
+    /// own as aggregated.
     #[arg(long, value_name = "GROUPS", value_delimiter = ',')]
     pub serve_aggregated_groups: Vec<String>,
 
@@ -109,6 +110,7 @@ fn api_addr(text: &str) -> Result<ReadApiAddress, String> {
 pub enum CallerAuthMode {
     /// TokenReview and SubjectAccessReview with kubewarm's permissions; not with --watch-namespaces.
     Delegated,
-    /// SelfSubjectReview and SelfSubjectAccessReview with the caller's token, without permissions of kubewarm.
+    /// SelfSubjectReview and SelfSubjectAccessReview with the client's token. kubewarm needs no permission for these
+    /// reviews.
     CallerToken,
 }

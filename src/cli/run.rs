@@ -51,8 +51,8 @@ pub struct RunArgs {
     #[arg(long, default_value = "16", value_name = "COUNT")]
     pub max_concurrent_lists: NonZeroUsize,
 
-    /// Limit of the profiles in one namespace, in percent of concurrent lists, concurrent checks and memory for
-    /// stores. The operator namespace has no such memory limit.
+    /// Limit of the profiles in one namespace, in percent of concurrent lists, freshness checks and consistency checks,
+    /// and of memory for stores. The operator namespace has no such memory limit.
     #[arg(
         long,
         default_value = "25",
@@ -67,7 +67,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE", value_parser = commands::size)]
     pub memory_limit: Option<u64>,
 
-    /// Maximum number of informers of all profiles. kubewarm rejects a target that needs more.
+    /// Maximum number of informers of all profiles. kubewarm rejects a target whose informers would exceed this number.
     #[arg(long, default_value = "10000", value_name = "COUNT")]
     pub max_informers: NonZeroUsize,
 

@@ -30,8 +30,8 @@ pub(crate) fn variable(flag: &str) -> String {
     format!("KUBEWARM_{}", flag.to_uppercase().replace('-', "_"))
 }
 
-/// Returns `NAME -n NAMESPACE` of `profile`, for printed commands. A part that is not a DNS name becomes `NAME`. So
-/// no object in the cluster can add shell code to a command.
+/// Returns `NAME -n NAMESPACE` of `profile`, for printed commands. A name or namespace that is not a DNS name becomes
+/// `NAME`. So no object in the cluster can add shell code to a command.
 pub(super) fn address(profile: &CacheProfile) -> String {
     let metadata = &profile.metadata;
     format!("{} -n {}", plain(metadata.name.as_deref()), plain(metadata.namespace.as_deref()))

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 /// Timeout of discovery, which reads a document for each API group version.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Heading of these flags in help texts. Each flag names the heading, because a heading of the struct would also
-/// apply to the flags after the struct.
+/// Heading of the connection flags in help texts. Each flag names the heading, because clap would also apply a heading
+/// of the struct to all later flags.
 const HEADING: &str = "Cluster";
 
 /// Flags that select a kubeconfig, also for `run`.
@@ -66,7 +66,7 @@ pub struct ConnectionArgs {
     pub impersonated_groups: Vec<String>,
 
     /// Timeout of each request except watches, in seconds or such as 500ms or 1m; 0 sets none. kubewarm's own timeouts
-    /// of at most 1m remain.
+    /// of at most 1m still apply.
     #[arg(
         long,
         value_name = "DURATION",

@@ -12,7 +12,7 @@ pub(super) fn parse<A: clap::Args>(line: &str) -> Result<A, clap::Error> {
     A::from_arg_matches(&command.try_get_matches_from(words)?)
 }
 
-/// The current time in these tests, shortly after the times in the test profiles.
+/// The current time in the tests of the commands: one minute after the transition times in the test profiles.
 pub(super) fn now() -> Timestamp {
     "2026-03-01T12:00:00Z".parse().unwrap()
 }

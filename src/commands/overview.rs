@@ -161,7 +161,7 @@ fn row(
     ReportRow { mark: RowMark::Branch, details, ..ReportRow::of(facts) }
 }
 
-/// Returns the facts that identify `target` in `key=value` lines.
+/// Returns the names of `target` and its profile as `key=value` pairs, for programs.
 fn keys(profile: &CacheProfile, target: &TargetStatus) -> Vec<ReportFact> {
     let (name, namespace) = name_and_namespace(profile);
     let keys = [("profile", name), ("namespace", namespace), ("target", &*target.name)];
@@ -190,7 +190,8 @@ fn bar(target: &TargetStatus) -> InformerCounts {
     }
 }
 
-/// Returns the remarks below the row of a target: its condition, problems, serving generation and a recent relist.
+/// Returns the remarks below a target's row: its condition, its problems and its recent relist. If an edited target
+/// still serves the objects of an earlier profile generation, a remark names that generation.
 fn details(
     profile: &CacheProfile,
     target: &TargetStatus,

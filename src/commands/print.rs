@@ -59,7 +59,7 @@ pub(super) fn tell(line: &str) {
 /// Returns the size and the colours of the terminal. Returns `None` if standard output is not a terminal, or if `TERM`
 /// is empty or `dumb`.
 ///
-/// A `NO_COLOR` that is not empty disables colours.
+/// The environment variable `NO_COLOR` disables colours if it is not empty.
 pub(super) fn terminal() -> Option<TerminalLayout> {
     let is_dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     if is_dumb || !io::stdout().is_terminal() {

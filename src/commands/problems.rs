@@ -8,9 +8,9 @@ use super::{
 use jiff::Timestamp;
 use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, TargetProblem, TargetStatus};
 
-/// Returns a row for each problem of `target`, with the facts `keys` for programs. Missing permissions that differ only
-/// in their namespace share one visible text. If `target` is the last target with a missing permission, a further row
-/// contains the command that shows what to grant.
+/// Returns a row for each problem of `target`. Each row contains `keys`, the `key=value` pairs that name the target for
+/// programs. Missing permissions that differ only in their namespace share one visible text. If `target` is the last
+/// target with a missing permission, one more row contains the command that shows which permissions to grant.
 pub(super) fn problem_rows(
     profile: &CacheProfile,
     status: &CacheProfileStatus,

@@ -13,12 +13,13 @@ pub(super) struct ProfileDocument {
     pub(super) profile: CacheProfile,
 }
 
-/// Returns the profiles in `text`, in file order, including the items of lists. It skips documents of other kinds.
+/// Returns the profiles in `text`, in file order, including the items of lists. It skips documents that are not
+/// CacheProfiles.
 ///
 /// # Errors
 ///
-/// Returns position and cause of the first invalid document. A document is invalid if it is not YAML. A profile is
-/// also invalid if it has another API version or an invalid field.
+/// Returns position and cause of the first invalid document. A document is invalid if it is not YAML. A profile is also
+/// invalid if it has an API version other than `v1alpha1` or an invalid field.
 pub(super) fn profiles(text: &str) -> Result<Vec<ProfileDocument>, (String, CommandErrorSource)> {
     let mut found = Vec::new();
     for (index, document) in split(text).iter().enumerate() {
@@ -52,7 +53,7 @@ fn group_of(value: &Value) -> Option<&str> {
     value["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group)
 }
 
-/// Returns the items of a list, such as the output of `kubectl get -o yaml`. Returns `None` for other kinds.
+/// Returns the items of a list, such as the output of `kubectl get -o yaml`. Returns `None` if `value` is not a list.
 fn items(value: &Value) -> Option<&Vec<Value>> {
     let kind = value["kind"].as_str()?;
     (kind == "List" || kind == "CacheProfileList").then(|| value["items"].as_array()).flatten()

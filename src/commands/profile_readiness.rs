@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Reason of the condition `Ready` if the profile lacks a permission.
 pub(super) const PERMISSIONS_MISSING: &str = "PermissionsMissing";
-/// Reasons of problems that more permissions can fix.
+/// Reasons of the problems that a missing permission causes.
 const DENIED: [&str; 2] = ["Forbidden", "TokenRequestDenied"];
 
 pub(super) const NO_STATUS: &str = "no status yet";
@@ -52,8 +52,8 @@ pub(super) fn holds(profile: &CacheProfile, type_: &str, status: &str) -> bool {
     })
 }
 
-/// Returns the worst verdict of `profiles`. For no profiles it is [`CommandExitCode::Bad`], because missing profiles
-/// must not look ready.
+/// Returns the worst exit code of `profiles`. Returns [`CommandExitCode::Bad`] if `profiles` is empty, because missing
+/// profiles must not look ready.
 pub(super) fn worst(profiles: &[CacheProfile]) -> CommandExitCode {
     profiles.iter().map(verdict).max().unwrap_or(CommandExitCode::Bad)
 }
@@ -101,8 +101,8 @@ pub(super) fn unhealthy(target: &TargetStatus) -> Option<&Condition> {
 /// Returns the result of [`unhealthy`], or `None` if a problem of the target has the same reason. That problem
 /// already describes the condition with more detail.
 pub(super) fn unreported(target: &TargetStatus) -> Option<&Condition> {
-    // `Warm` can report only one reason, but its problems can have both reasons in `DENIED`. A problem with either
-    // reason therefore repeats the condition.
+    // A target can have problems with both reasons in `DENIED`, but its condition `Warm` reports only one reason. A
+    // problem with either reason therefore repeats the condition.
     let is_same = |reason: &str, problem: &TargetProblem| {
         problem.reason == reason
             || DENIED.contains(&reason) && DENIED.contains(&problem.reason.as_str())
@@ -177,7 +177,7 @@ pub(super) fn title(name: &str, namespace: &str) -> String {
     format!("{name} -n {namespace}")
 }
 
-/// Returns name and namespace of `profile`. A missing part is an empty text.
+/// Returns name and namespace of `profile`. A missing name or namespace is an empty text.
 pub(super) fn name_and_namespace(profile: &CacheProfile) -> (&str, &str) {
     let ObjectMeta { name, namespace, .. } = &profile.metadata;
     (name.as_deref().unwrap_or_default(), namespace.as_deref().unwrap_or_default())

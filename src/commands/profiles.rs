@@ -33,7 +33,7 @@ pub(super) struct ProfileSelection {
     place: String,
 }
 
-/// The followed profiles, as of the last successful request.
+/// The profiles that [`ProfileSelection::follow`] keeps current, as of the last successful request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProfileListing {
     /// Sorted by namespace and name.

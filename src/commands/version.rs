@@ -51,7 +51,8 @@ pub(super) struct Version {
 
 /// # Errors
 ///
-/// [`CommandError`] if the output cannot be written. An API server that does not answer is [`CommandExitCode::Bad`].
+/// [`CommandError`] if the output cannot be written. If the API server does not answer, the function returns
+/// [`CommandExitCode::Bad`] instead of an error.
 pub async fn version(args: &VersionArgs) -> Result<CommandExitCode, CommandError> {
     let of_servers = if args.client { Ok(Vec::new()) } else { connect(args).await };
     let mut versions = vec![of_client()];

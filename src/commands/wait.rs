@@ -86,8 +86,8 @@ fn condition_wait(text: &str) -> Result<AwaitedCondition, String> {
 }
 
 impl AwaitedCondition {
-    /// Returns `Good` if the condition has the status, and `Failed` if the profile is stalled, so that only an edit
-    /// helps. Otherwise returns `Bad`, and the wait continues.
+    /// Returns `Good` if the condition has the status that `--for` names. Returns `Failed` if the profile is stalled,
+    /// because only an edit can fix the profile. Otherwise returns `Bad`, and `wait` continues.
     fn verdict(self, profile: &CacheProfile) -> CommandExitCode {
         if holds(profile, self.type_, self.status) {
             CommandExitCode::Good
@@ -107,8 +107,8 @@ impl AwaitedCondition {
     }
 }
 
-/// Waits until the condition has the status, the profile needs an edit, or the timeout expires. It prints the outcome.
-/// `clock` returns the current time.
+/// Waits until the condition has the status that `--for` names, the profile needs an edit, or the timeout expires. Then
+/// prints which of these occurred. `clock` returns the current time.
 ///
 /// # Errors
 ///

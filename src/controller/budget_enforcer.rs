@@ -38,7 +38,8 @@ impl BudgetEnforcer<'_> {
         self.enforce(&mut running, LimitScope::Process);
     }
 
-    /// Stops targets until the rest of `targets` fits into their common budget of scope `bound`.
+    /// Stops targets until the usage of all others in `targets` fits into their common budget of
+    /// scope `bound`.
     ///
     /// First drops informers from before an edit, which serve a target until its new informers are
     /// synced. Then stops targets in the order of [`stop_order`](Self::stop_order).

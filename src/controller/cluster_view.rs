@@ -39,7 +39,7 @@ impl fmt::Debug for ControllerSources {
 }
 
 impl ControllerSources {
-    /// Returns a view of the cluster, from the discovery result `served` and the informers'
+    /// Returns a snapshot of the cluster, from the discovery result `served` and the informers'
     /// `reports`.
     pub(super) fn snapshot<'a>(
         &'a self,

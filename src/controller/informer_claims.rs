@@ -25,8 +25,8 @@ pub(super) struct InformerClaims(BTreeMap<InformerKey, Vec<InformerClaim>>);
 struct InformerClaim {
     spec: InformerSpec,
     mode: ProfileMode,
-    /// The target that declares the indexes. `None` for a namespace selector's informer, and for an
-    /// informer from before an edit that still serves clients.
+    /// The target that declares the indexes in `spec`. `None` for a namespace selector's informer,
+    /// and for an informer from before an edit that still serves clients.
     target: Option<Arc<str>>,
 }
 

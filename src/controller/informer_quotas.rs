@@ -4,8 +4,8 @@ use super::operator_limits::OperatorLimits;
 use kubewarm_api::model::{ProfileRef, Refusal, RefusalReason};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Maximum number of informers of one profile. For more namespaces, one informer for all namespaces
-/// costs less.
+/// Maximum number of informers of one profile. For more than 2,048 namespaces, one informer for all
+/// namespaces costs less.
 pub(super) const PER_PROFILE: usize = 2_048;
 
 /// Counts the informers that one reconciliation has granted to targets.

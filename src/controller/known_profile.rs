@@ -15,8 +15,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 #[derive(Debug)]
 pub(super) struct KnownProfile {
     pub(super) created: Option<Timestamp>,
-    /// The newest valid generation, which runs. It stops if a newer, invalid generation names
-    /// another identity, or if the limits for last valid specs are reached.
+    /// The profile's newest valid generation, from which the controller derives the informers.
+    /// These informers stop if a newer, invalid generation names another identity. They also stop
+    /// if a limit for last valid specs is reached.
     pub(super) valid: Arc<ValidatedProfile>,
     spec_bytes: u64,
     /// Charge for the spec of `valid` while the newest generation is invalid.
@@ -48,7 +49,7 @@ impl KnownProfile {
         }
     }
 
-    /// Replaces the generation that runs by the newest generation, which is `valid`.
+    /// Uses `valid`, the newest generation of the profile, instead of the generation used before.
     pub(super) fn accept(
         &mut self,
         found: &ClusterProfile,

@@ -37,15 +37,17 @@ pub(super) struct KnownTarget {
     warming: Option<ServingTarget>,
     /// The limit that the target exceeded. `None` after the target has synced within the limit.
     pub(super) limited: Option<LimitedTarget>,
-    /// The charges of the target's informers; `None` unless the target runs.
+    /// The charges of the target's informers; `None` if the target runs no informer.
     pub(super) charges: Option<TargetCharges>,
     /// The kind that discovery returned last, and the time since which discovery omits it. The time
     /// is `None` while discovery lists the kind.
     kind: Option<(ResourceInfo, Option<Duration>)>,
-    /// The selector's informer, and the namespaces in its store when the store was last complete.
+    /// The informer that watches the Namespaces of the target's selector, and the namespaces that
+    /// its last complete store contained.
     last_namespaces: Option<(InformerKey, Vec<Arc<str>>)>,
-    /// The selector's informer, and the number of namespaces that matched last. For a refused
-    /// target in mode `Plan`, the controller keeps this number but not the names.
+    /// The informer that watches the Namespaces of the target's selector, and the number of
+    /// namespaces that matched last. For a refused target in mode `Plan`, the controller keeps this
+    /// number but not the names.
     last_count: Option<(InformerKey, usize)>,
 }
 
@@ -88,9 +90,10 @@ impl KnownTarget {
 
     /// Returns the namespaces that the target's selector matches, or `None` before they are known.
     ///
-    /// The last known namespaces stay valid after the selector's store was emptied, for instance
-    /// because access to Namespace objects was lost. This is safe, because each informer in these
-    /// namespaces checks its own access.
+    /// The last known namespaces stay valid after kubewarm has emptied the store of the selector's
+    /// informer. kubewarm empties the store, for instance, after it lost access to Namespace
+    /// objects. The use of these namespaces is safe, because each informer in these namespaces
+    /// checks its own access.
     ///
     /// The namespaces also stay valid while the selector's informer does not run, so that a stopped
     /// target still declares its informers.
@@ -112,8 +115,8 @@ impl KnownTarget {
         informer: &InformerKey,
         cluster: &ClusterView<'_>,
     ) -> Option<Vec<Arc<str>>> {
-        // The store can have been emptied after the report was created. `names` then returns
-        // `None`.
+        // kubewarm can have emptied the informer's store after the informer reported that it is
+        // synced. `names` then returns `None`.
         if cluster.is_synced(informer)
             && let Some(names) = (cluster.names)(informer)
         {
@@ -161,9 +164,8 @@ impl KnownTarget {
         *self = Self { kind, last_namespaces, last_count, ..Self::default() };
     }
 
-    /// Replaces the serving informers by the last declared informers, if all last declared
-    /// informers are warm. Then drops the serving informers if they must not serve `target`; see
-    /// [`can_serve`].
+    /// Lets the last declared informers serve reads, if all of them are warm. Then drops the
+    /// informers that serve reads if they must not serve `target`; see [`can_serve`].
     pub(super) fn replace_serving(
         &mut self,
         target: &ValidatedTarget,
@@ -176,8 +178,8 @@ impl KnownTarget {
         self.serving.take_if(|old| !can_serve(old, target, identity));
     }
 
-    /// Drops the serving informers of a refused target. If the kind was removed, this frees the
-    /// memory of its stores. A target that was refused for too many informers keeps its serving
+    /// Drops the informers that serve reads of a refused target. For a kind that was removed, this
+    /// frees the memory of the stores. A target that was refused for too many informers keeps these
     /// informers if `fits` accepts their number.
     pub(super) fn drop_refused_serving(
         &mut self,
@@ -191,8 +193,7 @@ impl KnownTarget {
         }
     }
 
-    /// Drops the informers from before an edit that still serve a running target, and their
-    /// charges.
+    /// Drops the informers from before an edit that still serve a target, and their charges.
     pub(super) fn drop_old_charges(&mut self) {
         if self.charges.as_mut().is_some_and(TargetCharges::drop_old_charges) {
             self.serving = None;
@@ -235,7 +236,8 @@ impl KnownTarget {
     }
 }
 
-/// Returns up to a fifth of [`RETRY_DELAY`], with the same result for the same target.
+/// Returns an additional delay of up to a fifth of [`RETRY_DELAY`], which is always the same for
+/// one target.
 fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
     let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((profile, target));
     RETRY_DELAY / 5 * u32::from(u8::try_from(hash % 256).unwrap_or(0)) / 256

@@ -21,8 +21,8 @@ use std::{
     sync::Arc,
 };
 
-/// Number of keys that the parser copies from the store at a time. The parser reads the bodies one
-/// by one, because a body can have 1 MiB.
+/// Number of profile names that the parser copies from the store at a time. The parser reads the
+/// JSON of one profile at a time, because this JSON can have 1 MiB.
 const PAGE: usize = 500;
 
 /// A profile as the API server stores it, together with its parsed spec.

@@ -1,5 +1,5 @@
-//! Publishes the controller's profiles to the parts that use them: status, metrics, reads and
-//! readiness.
+//! The profiles that the controller sends to the status, the metrics, the read API and `/readyz`
+//! after each reconciliation.
 
 use crate::status::ObservedProfile;
 use kubewarm_api::model::{DeclaredTarget, InformerKey, ProfileMode};
@@ -10,10 +10,11 @@ use tokio::sync::watch;
 /// the first list of profiles and the first discovery are complete.
 pub type ProfileReceiver = watch::Receiver<Option<Arc<Vec<ObservedProfile>>>>;
 
-/// Returns the informers of all running targets, including the informers of namespace selectors.
+/// Returns the informers of all targets that [`running_targets`] returns, including the informers
+/// of namespace selectors.
 ///
-/// The result excludes the informers of profiles in mode `Plan`, and of targets that a limit
-/// stopped. Readiness therefore does not depend on these informers.
+/// Of all informers that profiles declare, `/readyz` waits only for these. It does not wait for
+/// informers of profiles in mode `Plan`, or of targets that a limit stopped.
 #[must_use]
 pub fn running_informers(profiles: &[ObservedProfile]) -> Vec<InformerKey> {
     let running = running_targets(profiles).flat_map(DeclaredTarget::all_informers);

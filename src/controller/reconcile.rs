@@ -314,8 +314,8 @@ fn set_omitted_indexes(declared: &mut DeclaredProfile, omitted: &OmittedIndexes)
     }
 }
 
-/// Declares a profile without a generation that can run. The declaration has no targets, and
-/// contains the refusal.
+/// Returns the declaration of a profile that has no valid generation. The declaration has no
+/// targets, and contains the refusal.
 fn unrunnable(found: &ClusterProfile, refused: Option<Refusal>, now: Duration) -> DeclaredProfile {
     let (profile, uid) = (found.profile.clone(), Arc::clone(&found.uid));
     DeclaredProfile {

@@ -12,7 +12,8 @@ use std::sync::Arc;
 /// Selectors skip such a namespace, because its Roles can be deleted before its objects.
 const DELETION_TIMESTAMP: &str = "metadata.deletionTimestamp";
 
-/// The settings of informers that do not come from profiles.
+/// Settings of a profile's informers that the operator chooses, because no field of a profile sets
+/// them.
 #[derive(Clone, Copy)]
 pub(super) struct InformerDefaults<'a> {
     /// Settings of list requests, from the operator's flags.

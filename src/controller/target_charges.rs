@@ -1,10 +1,10 @@
-//! The budget charges of a running target, for the objects and memory of its informers.
+//! The budget charges of a target, for the objects and memory of the informers that it runs.
 
 use super::cluster_view::ClusterView;
 use kubewarm_api::model::{Budget, BudgetCharge, InformerKey, InformerSpec, LimitKind, LimitScope};
 use std::sync::Arc;
 
-/// The budget charges of one running target. Dropping this value ends the charges.
+/// The budget charges of one target that runs informers. Dropping this value ends the charges.
 #[derive(Debug)]
 pub(super) struct TargetCharges {
     informers: Arc<[InformerSpec]>,
@@ -78,8 +78,8 @@ impl TargetCharges {
         self.informers.iter().any(|informer| cluster.is_denied(&informer.key))
     }
 
-    /// Returns how many objects the target's complete lists have, or `None` if the API server does
-    /// not report the number.
+    /// Returns the target's number of objects after its lists are complete. Returns `None` if the
+    /// API server does not report the number.
     ///
     /// The status message multiplies the number by the memory per object. With a namespace
     /// selector, the measured memory includes Namespace objects, which this number does not count.

@@ -1,5 +1,5 @@
-//! A computed condition without its transition time, and the combination of several conditions into
-//! one.
+//! A computed condition without its transition time, and the combination of several such conditions
+//! into one.
 
 use super::{
     reasons::{ConditionReason, gravity},
@@ -25,8 +25,8 @@ impl ConditionUpdate {
     }
 }
 
-/// Combines several verdicts about one condition. `things` is the plural noun for the subjects of
-/// the verdicts, for instance "targets".
+/// Combines `verdicts`, the updates of one condition from several subjects, into one update.
+/// `things` is the plural noun for the subjects, for instance "targets".
 ///
 /// The result is `False` if any verdict is `False`, and otherwise `Unknown` if any verdict is
 /// `Unknown`. The result's reason is the most severe reason of the verdicts with this status.

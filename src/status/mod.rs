@@ -52,12 +52,13 @@ use std::{collections::BTreeMap, time::Duration};
 /// Computes the status of a profile. Performs no I/O; equal inputs give equal statuses.
 ///
 /// `previous` is the last status of the profile with the same UID. The result keeps the
-/// `lastTransitionTime` of unchanged conditions, and within one generation
-/// `timeToWarmMilliseconds`. If `observed` has no plan, the result also keeps the plan of the same
-/// generation. A `previous` status from another process must first go through [`adopt`].
+/// `lastTransitionTime` of unchanged conditions, and keeps `timeToWarmMilliseconds` if the
+/// profile's generation is the same. If `observed` has no cost estimate, the result also keeps the
+/// estimate (`plan`) of the same generation. A `previous` status from another process must first go
+/// through [`adopt`].
 ///
-/// `informers` returns the view of a declared informer. An informer without a report does not run
-/// and counts as not synced.
+/// `informers` returns the report and the permission state of a declared informer. An informer
+/// without a report does not run and counts as not synced.
 ///
 /// A target is *warm* if clients can read the stores of all its informers. A target is *fresh* if
 /// the last confirmation of each store is younger than `maxStaleness`. A watch that was interrupted
@@ -149,9 +150,9 @@ fn total(held: &BTreeMap<&InformerKey, StoreUsage>) -> StoreUsage {
 
 /// Returns the informers that count against the target's limits, even if other profiles share them.
 ///
-/// If the target's declared informers are warm, or no informers serve the target, the result
-/// contains the declared informers. Otherwise it contains the informers that serve the target. Each
-/// informer comes with its usage.
+/// After an edit, the result contains the informers from before the edit until the target is warm.
+/// In all other cases it contains the target's declared informers. The values are the usage of each
+/// informer.
 fn held<'a>(
     target: &ObservedTarget<'a>,
     informers: &dyn Fn(&InformerKey) -> InformerView,
@@ -171,11 +172,11 @@ fn held<'a>(
     }
 }
 
-/// Returns the generation that serves reads.
+/// Returns the generation of the profile whose informers serve reads of `target`.
 ///
 /// Newly synced informers serve reads after the controller's next reconciliation. The status
-/// already reports the new generation, so that a warm target never shows the generation from before
-/// an edit.
+/// already reports the new generation, so that a warm target never shows the generation that an
+/// edit replaced.
 fn serving_generation(target: &ObservedTarget<'_>, declared: &DeclaredProfile) -> Option<i64> {
     let serving = target.declared.serving.as_ref();
     let is_new = serving.is_none_or(|serving| !serving.is_of(&target.declared.informers));

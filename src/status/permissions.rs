@@ -57,7 +57,8 @@ pub(super) fn authorized(
         return context.verdict(None, ConditionReason::Verifying, text);
     }
     let verified = informers.iter().filter(|informer| is_granted(informer)).count();
-    // Informers in a deleted namespace do not count: their Roles were deleted with the namespace.
+    // Informers in a deleted namespace do not count as refused: their Roles were deleted with the
+    // namespace.
     let is_absent = |found: &PermissionDenial| found.reason == FaultReason::NamespaceNotFound;
     let absent =
         informers.iter().filter(|informer| refused(informer).is_some_and(is_absent)).count();
@@ -148,8 +149,8 @@ fn describe_unverified(
     )
 }
 
-/// Returns remarks for the message: about access reviews that contradict list and watch requests,
-/// about late access checks, and about failing access checks.
+/// Returns remarks for the message of `Authorized`: about access reviews that contradict list and
+/// watch requests, and about late or failing access checks.
 pub(super) fn remarks(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
     let with = |is: &dyn Fn(&InformerAccess) -> bool| -> Vec<_> {
         informers.iter().copied().filter(|informer| informer.access().is_some_and(is)).collect()
@@ -175,7 +176,8 @@ pub(super) fn remarks(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
     remarks
 }
 
-/// Describes failing access checks of informers that are not `Unverified` yet.
+/// Describes failing access checks of informers that kubewarm does not block yet.
+/// [`describe_unverified`] describes the blocked informers.
 fn describe_failing_checks(informers: &[&ObservedInformer<'_>]) -> Option<String> {
     let failing: Vec<_> = informers
         .iter()
@@ -194,8 +196,9 @@ fn describe_failing_checks(informers: &[&ObservedInformer<'_>]) -> Option<String
     ))
 }
 
-/// Returns the error of the informer's overdue access checks. Returns `None` if no check is
-/// overdue, or if the informer is already `Unverified`.
+/// Returns the error of the informer's last access check if no check has had a result for about 30
+/// seconds. Otherwise returns `None`, and also if the informer's permission state is already
+/// `Unverified`.
 fn check_error<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c RequestFault> {
     let InformerAccess { state, failed, .. } = informer.access()?;
     failed.as_ref().filter(|_| !matches!(state, PermissionState::Unverified { .. }))

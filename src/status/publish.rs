@@ -30,8 +30,8 @@ const REST: u32 = 50;
 const TICK: Duration = Duration::from_millis(100);
 /// Timeout of one status write or Event.
 const REQUEST: Duration = Duration::from_secs(10);
-/// Maximum number of Events in flight. Further Events are dropped, because no part of kubewarm
-/// needs them.
+/// Maximum number of Events in flight. kubewarm drops all Events above this number, because only
+/// users read Events.
 const EVENTS: usize = 50;
 /// Maximum number of Events in flight for one namespace.
 const NAMESPACE_EVENTS: usize = EVENTS / 4;

@@ -28,9 +28,9 @@ pub(super) fn small(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// Returns the cost of a profile in mode `Plan`. `known` is the plan that the status contains for
-/// the same generation. If the numbers of `known` equal the new numbers, the result keeps the time
-/// of `known`.
+/// Returns the cost of a profile in mode `Plan`. `known` is the cost that the status already
+/// contains for the same generation of the profile. If the new numbers equal the numbers in
+/// `known`, the function returns `known` with its earlier time.
 pub(super) fn plan(forecast: &ProfileForecast, known: Option<&PlanStatus>) -> PlanStatus {
     let new = forecast.total.status();
     let timed = known.filter(|known| known.time.is_some());

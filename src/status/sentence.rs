@@ -20,12 +20,12 @@ pub(super) fn bounded(mut text: String, max: usize) -> String {
     text
 }
 
-/// Joins the first three sentences, and appends the number of further `things`. The result has at
-/// most [`MAX_MESSAGE`] bytes.
+/// Joins the first three sentences. If there are more, appends a text such as `And 4 more targets`,
+/// in which `things` is "targets". The result has at most [`MAX_MESSAGE`] bytes.
 pub(super) fn join_first(sentences: &[String], things: &str) -> String {
     let mut text = String::new();
-    // All sentences have the same maximum length, so that a long sentence displaces neither other
-    // sentences nor the number of further `things`.
+    // All sentences have the same maximum length, so that a long sentence displaces neither the
+    // next sentences nor the number of omitted sentences.
     let max = if sentences.len() == 1 { MAX_MESSAGE } else { (MAX_MESSAGE - 64) / SHOWN };
     for sentence in sentences.iter().take(SHOWN) {
         if !text.is_empty() {

@@ -64,7 +64,7 @@ impl StatusWriter {
         let profile = &write.profile;
         let fault = match self.apply(write).await {
             // The API server ignores a UID in a status patch (seen with 1.36), so the writer
-            // compares the UID in the response. The next round replaces a status that reached a
+            // compares the UID in the response. kubewarm later replaces a status that reached a
             // profile with another UID.
             Ok(answer) if answer.status.is_success() => {
                 let applied = answer.json::<PartialObjectMeta<CacheProfile>>();

@@ -23,8 +23,8 @@ pub(super) fn within_limits(
         let reason = limited.overrun.measure.into();
         return context.verdict(Some(false), reason, &exceeded(limited, clock));
     }
-    // Whether an informer lost access after its first list was complete. In this case the list was
-    // complete, but its objects are no longer readable and must be measured again.
+    // Whether an informer lost access after its first list was complete. The size of its objects is
+    // then unknown until the next complete list.
     let is_lost = || {
         let mut reports = informers.iter().filter_map(|informer| informer.report());
         reports.any(|report| report.lost.is_some() && report.synced_at.is_some())

@@ -12,8 +12,8 @@ use serde_json::Value;
 const CRD: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cacheprofiles.kubewarm.io";
 
-/// Returns the row of this check, and false if the API server does not serve CacheProfiles. `check` then skips its
-/// further checks.
+/// Returns the row about the CRD, and false if the API server does not serve CacheProfiles. `check` then skips all
+/// checks that need CacheProfiles.
 pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifests::ManifestError> {
     let apply = format!("{} crd | kubectl apply --server-side -f -", program());
     let missing = || {

@@ -123,7 +123,7 @@ async fn sections(
 }
 
 /// Returns a row for each selected profile, and adds the names of the profiles to `names`. If the user cannot list the
-/// profiles of all namespaces, it reads only the context's namespace.
+/// profiles of all namespaces, the function reads only the profiles in the context's namespace.
 async fn all(
     connection: &ApiServerConnection,
     args: &CheckArgs,

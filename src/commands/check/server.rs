@@ -16,7 +16,8 @@ const STREAM: &str = "/api/v1/namespaces?watch=true&allowWatchBookmarks=true\
     &sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1\
     &fieldSelector=metadata.name%3Ddefault";
 
-/// Returns the rows of the checks, and false if the API server is unreachable. `check` then skips its further checks.
+/// Returns the rows about the API server, and false if the API server is unreachable. `check` then skips all remaining
+/// checks.
 pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, bool) {
     let answer = match get(client, "/version").await.and_then(answered) {
         Ok(answer) => answer,

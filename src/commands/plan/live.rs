@@ -38,7 +38,8 @@ const REVIEWS: usize = 512;
 /// Maximum number of rows that name missing permissions.
 const MAX_NAMED: usize = 16;
 
-/// Returns the user's own client for every identity. A sample therefore contains only objects that the user can read.
+/// Provides the user's own client for every identity that reads for a profile. A sample therefore contains only objects
+/// that the user can read.
 struct SingleClientProvider(Arc<Client>);
 
 impl ClientProvider for SingleClientProvider {
@@ -69,7 +70,8 @@ impl LiveCluster {
         Ok(Self { client, served, surveyor })
     }
 
-    /// Samples the objects of `profile` for an operator with `settings`, and reviews the permissions of `reader`.
+    /// Samples the objects that an operator with `settings` would store for `profile`, and reviews the permissions of
+    /// `reader`.
     pub(super) async fn outlook(
         &self,
         profile: &ValidatedProfile,
@@ -151,7 +153,8 @@ impl LiveCluster {
     }
 }
 
-/// Returns the keys of the informers of all targets, including informers of Namespaces for namespace selectors.
+/// Returns the keys of the informers of all targets, including the informers that watch Namespaces for a namespace
+/// selector.
 fn keys(profile: &DeclaredProfile) -> impl Iterator<Item = &InformerKey> {
     accepted(profile).flat_map(DeclaredTarget::all_informers).map(|informer| &informer.key)
 }

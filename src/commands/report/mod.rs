@@ -18,7 +18,7 @@ pub struct CommandReport {
     pub(super) verdict: CommandExitCode,
     /// Content of the JSON and YAML formats. If `data` is null, these formats contain the sections.
     pub(super) data: Value,
-    /// Kinds and names of the objects, such as `pod/a`. `None` makes the names format an error.
+    /// Kinds and names of the objects that `-o name` prints, such as `pod/a`. If `None`, `-o name` is an error.
     pub(super) names: Option<Vec<String>>,
 }
 
@@ -27,7 +27,7 @@ pub struct CommandReport {
 pub enum CommandExitCode {
     #[default]
     Good = 0,
-    /// Something is not ready, wrong, missing or different.
+    /// The command found a problem: something is missing, wrong, different or not ready yet.
     Bad = 1,
     /// The profile needs an edit to become ready.
     Failed = 2,
@@ -174,7 +174,7 @@ impl ReportRow {
         Self::of(vec![ReportFact::new(TextTone::Quiet, label), ReportFact::new(tone, text)])
     }
 
-    /// Returns the visible texts of the row in one line, without bars.
+    /// Returns the visible texts of the row in one line, without progress bars.
     pub(super) fn text(&self) -> String {
         let shown = self.facts.iter().filter_map(|fact| match fact.shown.as_ref()? {
             FactDisplay::Text(text) | FactDisplay::Number(text) => Some(text.as_str()),
@@ -208,7 +208,7 @@ impl ReportFact {
         Self { tone: TextTone::Plain, shown: None, key, value: value.into(), is_wide: false }
     }
 
-    /// Adds a key and a value for programs.
+    /// Adds a `key=value` pair to the fact, for programs.
     pub(super) fn named(self, key: &'static str, value: impl Into<String>) -> Self {
         Self { key, value: value.into(), ..self }
     }

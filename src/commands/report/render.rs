@@ -8,7 +8,8 @@ use super::{
 use kubewarm_api::{model::escape, v1alpha1::InformerCounts};
 use std::{borrow::Cow, fmt::Write as _};
 
-/// Minimum width of a terminal with bars of 20 columns. In narrower terminals, bars have 10 columns.
+/// Minimum width in columns of a terminal that gets progress bars of 20 columns. Narrower terminals get progress bars
+/// of 10 columns.
 const WIDE: usize = 80;
 /// Space between facts.
 const GAP: &str = "  ";
@@ -23,13 +24,13 @@ pub enum ReportFormat {
     Wide(TerminalLayout),
     /// A line of `key=value` pairs per row, for logs, pipes and programs.
     Lines,
-    /// Kinds and names of the objects, one per line.
+    /// Kinds and names of the report's objects, one per line.
     Names,
     Json,
     Yaml,
 }
 
-/// Layout of text for people. The default layout is for files and pipes: it has no limit of the width and no colours.
+/// Layout of text for people. The default layout is for files and pipes: it has no maximum width and no colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TerminalLayout {
     /// Width in columns; 0 means no limit. Longer lines are wrapped, or cut if they cannot be wrapped.
@@ -128,8 +129,8 @@ fn columns(rows: &[ReportRow]) -> Vec<usize> {
     widths
 }
 
-/// Returns the lines of a row. The first line begins with `line`, and each further line begins with `rail`. The last
-/// text is wrapped within its column.
+/// Returns the lines of a row. The first line begins with `line`, and each later line begins with `rail`. The last text
+/// is wrapped within its column.
 fn row_lines(
     row: &ReportRow,
     mut line: StyledLine,
@@ -233,7 +234,7 @@ impl ReportFact {
 }
 
 impl RowMark {
-    /// Returns the tone and the text before the first line of a row, and the text before each further line.
+    /// Returns the tone, the text before the first line of a row, and the text before each later line of the row.
     const fn signs(self, is_last: bool, indent: &str) -> (TextTone, &str, &str) {
         match self {
             Self::Plain => (TextTone::Plain, indent, indent),
@@ -250,7 +251,7 @@ impl RowMark {
     }
 }
 
-/// A line of text without line feed, in pieces that each have a tone.
+/// A line of text without line feed, as texts that each have a [`TextTone`].
 #[derive(Clone, Debug, Default)]
 struct StyledLine {
     pieces: Vec<(TextTone, String)>,
@@ -318,8 +319,8 @@ impl StyledLine {
 }
 
 impl TextTone {
-    /// Returns the ANSI code of the tone. The codes use only the 16 standard colours, which follow the palette of the
-    /// user's terminal.
+    /// Returns the ANSI escape code that starts this tone. The codes use only the 16 standard colours, which follow the
+    /// palette of the user's terminal.
     const fn code(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,

@@ -1,4 +1,4 @@
-//! The missing permissions of a target, and the rules in the status that grant them.
+//! The missing permissions of a target, and the RBAC rules that grant these permissions.
 
 use super::super::report::{ReportRow, TextTone};
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -8,7 +8,8 @@ use kubewarm_api::{
     v1alpha1::{AccessStatus, PolicyRule as StatusRule},
 };
 
-/// Maximum number of rules in the output. A selector can match hundreds of namespaces, each with a rule.
+/// Maximum number of RBAC rules in the output. A namespace selector can match hundreds of namespaces, and each
+/// namespace needs a rule.
 const MAX_RULES: usize = 4;
 
 /// Returns the missing verbs on the resource `of`, each with its namespace. An empty namespace means the whole cluster.
@@ -26,9 +27,10 @@ pub(super) fn refused(access: &AccessStatus, of: &GroupResource) -> Vec<(String,
     refused
 }
 
-/// Returns at most four rules in the status that grant the missing permissions, each with its role.
+/// Returns at most four RBAC rules that grant the missing permissions, each with its role. The rules come from the
+/// manifests in `access`, a part of the profile's status.
 ///
-/// It returns only rules for the resource `of`, because users other than kubewarm can write the status.
+/// The function returns only rules for the resource `of`, because users other than kubewarm can write the status.
 pub(super) fn granting(access: &AccessStatus, of: &GroupResource) -> Vec<ReportRow> {
     let places: Vec<_> = refused(access, of).into_iter().map(|(_, place)| place).collect();
     let mut found = Vec::new();

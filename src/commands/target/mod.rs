@@ -78,8 +78,8 @@ pub(super) fn target(
     })
 }
 
-/// Returns rows for the conditions and problems in the status. The rows `missing` of the missing permissions replace
-/// the message of the condition `Warm`.
+/// Returns rows for the conditions and problems in the target's status. If `missing`, the rows of the missing
+/// permissions, is not empty, the row of the condition `Warm` omits the message about permissions.
 fn details(target: &TargetStatus, missing: &[ReportRow], now: Timestamp) -> Vec<ReportRow> {
     let mut rows = vec![ReportRow::labelled("informers", TextTone::Plain, informers_text(target))];
     for found in &target.conditions {

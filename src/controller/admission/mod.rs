@@ -13,8 +13,8 @@ use kubewarm_cache::store::StoreWriter;
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Maximum number of profiles in one namespace that are stored with their specs. The same number of
-/// further profiles can be stored without specs.
+/// Maximum number of profiles in one namespace that are stored with their specs. In addition, the
+/// same number of profiles can be stored without their specs.
 pub(super) const NAMESPACE_PROFILES: u64 = 100;
 /// Maximum size of the stored specs of one namespace as JSON, in MiB. The limit stops specs that
 /// name thousands of namespaces; a usual spec has a few KiB.
@@ -27,12 +27,12 @@ pub(super) const PROCESS_PROFILES: u64 = 10_000;
 pub(super) const PROCESS_MEBIBYTES: u64 = 64;
 
 /// Maximum size of a stored status, in bytes. kubewarm writes only smaller statuses: their
-/// manifests have at most 64 KiB, and the other fields of 32 targets fit into the rest. kubewarm
+/// manifests have at most 64 KiB, and all other fields of 32 targets fit into 448 KiB. kubewarm
 /// therefore ignores a larger status, because another client wrote it.
 const MAX_STATUS: usize = 512 << 10;
 
-/// Counts the specs in the stores of profiles, and the last valid specs that still run after an
-/// invalid edit.
+/// Counts the specs in the stores of profiles, and the last valid specs that stay in effect after
+/// an invalid edit.
 ///
 /// Clones share one counter. Outside of the operator namespace, the counter admits at most 10,000
 /// profiles with specs and 10,000 profiles without specs.
@@ -54,8 +54,8 @@ struct SpecCounter {
     /// Whether a profile was stored without its spec, or not at all, since
     /// [`ProfileAdmission::take_freed`] last returned `true`.
     has_left_out: bool,
-    /// Whether a spec was freed while `has_left_out` was set, so that a relist can store an omitted
-    /// spec.
+    /// Whether a spec was removed from memory while `has_left_out` was set, so that a relist can
+    /// store an omitted spec.
     has_freed: bool,
 }
 
@@ -148,8 +148,8 @@ impl SpecCounter {
         part
     }
 
-    /// Stops counting the profiles for which `stays` returns `false`. Looks only at the namespace
-    /// `within`, or at all namespaces if that is `None`.
+    /// Stops counting the profiles for which `stays` returns `false`. Considers only profiles of
+    /// the namespace `within`, or profiles of all namespaces if `within` is `None`.
     fn retain(&mut self, within: Option<&str>, stays: impl Fn(&str, &str) -> bool) {
         let mut has_freed = false;
         self.namespaces.retain(|namespace, here| {
@@ -159,8 +159,8 @@ impl SpecCounter {
             let NamespaceSpecUsage { budgets, profiles } = here;
             let gone = profiles.extract_if(.., |name, _| !stays(namespace, name));
             has_freed |= gone.filter(|(_, it)| *it.budget() == budgets.specs).count() > 0;
-            // The namespace's entry stays while a last valid spec is charged to its budget, even if
-            // all its profiles were removed.
+            // The map keeps a namespace without profiles while a last valid spec is charged to the
+            // budget of this namespace.
             !profiles.is_empty() || budgets.specs.used(LimitKind::Memory) > 0
         });
         if has_freed {
@@ -184,8 +184,8 @@ impl ProfileAdmission {
         Self { operator_namespace, counter: Arc::new(Mutex::new(counter)) }
     }
 
-    /// Returns a sink that counts each profile before it writes the profile to `store`, the store
-    /// of the informer `key`.
+    /// Returns a sink that counts each profile and then writes the profile to `store`, the store of
+    /// the informer `key`.
     pub(crate) fn guard(&self, store: StoreWriter, key: &InformerKey) -> ProfileSink {
         let namespace = key.scope.namespace().map(Arc::from);
         ProfileSink { admission: self.clone(), store, namespace, is_listing: false }
@@ -204,8 +204,9 @@ impl ProfileAdmission {
         self.counter.lock().note_freed();
     }
 
-    /// Returns whether a spec was freed after a profile had been stored without its spec. A relist
-    /// can then store the omitted spec. The next call returns `false` unless this happens again.
+    /// Returns whether a profile was stored without its spec, and another spec was then removed
+    /// from memory. A relist can then store the omitted spec. After `true`, the next call returns
+    /// `false` unless both happen again.
     pub(super) fn take_freed(&self) -> bool {
         let mut counter = self.counter.lock();
         let has_freed = std::mem::take(&mut counter.has_freed);
@@ -214,7 +215,8 @@ impl ProfileAdmission {
     }
 }
 
-/// Writes the profiles of one informer to its store, if the counter admits them.
+/// Writes the profiles of one informer to its store. [`ProfileAdmission`] decides whether the store
+/// gets a profile with spec, without spec, or not at all.
 ///
 /// A profile that is stored without its spec also has no resource version in the store. The next
 /// list therefore counts and stores this profile again.
@@ -227,8 +229,8 @@ pub(crate) struct ProfileSink {
 }
 
 impl ProfileSink {
-    /// Stores the fields that the controller reads, if the counter admits the profile. Drops all
-    /// other fields, for instance labels and annotations, which can have 1 MiB.
+    /// Stores only the fields of a profile that the controller reads, and omits the spec if a limit
+    /// for specs is reached. Drops labels and annotations, which can have 1 MiB.
     fn upsert(&mut self, item: DecodedObject<'_>) -> DeltaOutcome {
         let stored = serde_json::from_slice::<StoredProfile<'_>>(item.body);
         // A profile that cannot be parsed is stored as received, and counts with the size of its
@@ -287,8 +289,8 @@ impl DeltaSink for ProfileSink {
             Delta::ListDone(_) | Delta::Purge => {
                 self.is_listing = false;
                 let outcome = self.store.apply(delta);
-                // The store no longer contains profiles that were missing in the list, so the
-                // counter drops them too. After a purge the counter drops all profiles, and the
+                // The store no longer contains profiles that were missing in the list, so `retain`
+                // stops counting them too. After a purge it stops counting all profiles, and the
                 // next list counts them again.
                 let store = self.store.reader();
                 let stays = |namespace: &str, name: &str| store.contains(namespace, name);

@@ -5,7 +5,7 @@ use kubewarm_cache::store::{StoreCatalog, StoreReader};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A store of profiles with the sink that limits its specs.
+/// A store of profiles, and the [`ProfileSink`] that limits the specs in this store.
 struct AdmissionFixture {
     sink: ProfileSink,
     store: StoreReader,
@@ -42,7 +42,7 @@ impl AdmissionFixture {
         }))
     }
 
-    /// Applies a complete list of profiles with small specs.
+    /// Applies to the sink a complete list of profiles with small specs.
     fn list(&mut self, namespace: &str, profiles: impl Iterator<Item = usize>) -> DeltaOutcome {
         self.sink.apply(Delta::ListStarted(ReplacePolicy::Changed));
         for at in profiles {
@@ -234,7 +234,7 @@ fn separately_listed_namespaces_share_the_process_limit() {
     assert!(admission.take_freed());
     scenes[101].list("n101", 0..100);
     assert_eq!(scenes[101].left_out().len(), 99);
-    // The purge of a store frees the specs in the store.
+    // A purge removes all specs of namespace `n007`, so that the omitted specs of `n101` fit.
     scenes[7].sink.apply(Delta::Purge);
     assert!(admission.take_freed());
     scenes[101].list("n101", 0..100);

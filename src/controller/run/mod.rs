@@ -27,9 +27,9 @@ const REST: u32 = 10;
 /// Maximum delay between two reconciliations. The controller would otherwise miss changes without a
 /// notification, for instance an informer's fault for which it refuses the target.
 const RESYNC: Duration = Duration::from_secs(10);
-/// Minimum interval between relists whose only purpose is to load specs that the store omitted
-/// because of its limits. A tenant can trigger such a relist by deleting a profile, and each relist
-/// transfers all profiles.
+/// Minimum interval between relists whose only purpose is to load profile specs that the store
+/// omitted because of its limits. A tenant can trigger such a relist by deleting a profile, and
+/// each relist transfers all profiles.
 const READMIT: Duration = Duration::from_mins(2);
 
 pub struct Controller {
@@ -42,12 +42,13 @@ pub struct Controller {
     started: Instant,
     /// The informers that watch CacheProfile objects.
     own: Vec<InformerSpec>,
-    /// The charges of the `own` informers to the process budget, as long as the controller exists.
-    /// No limit pauses the lists of these informers.
+    /// Charges of the informers in `own`, which count their memory against the budget of the
+    /// process. No limit pauses the lists of these informers.
     _own_charges: Vec<BudgetCharge>,
     /// The informers in `own` that have been warm at least once.
     listed_informers: BTreeSet<InformerKey>,
-    /// Time of the last relist whose only purpose was to load omitted specs; see [`READMIT`].
+    /// Time of the last relist whose only purpose was to load omitted profile specs; see
+    /// [`READMIT`].
     last_readmission: Option<Instant>,
     parser: ProfileParser,
 }
@@ -57,8 +58,8 @@ impl Controller {
     ///
     /// # Errors
     ///
-    /// Never fails in practice, because the resource names of the `own` informers are valid
-    /// constants.
+    /// Never fails in practice: the only cause is an invalid resource name, and the resource names
+    /// of CacheProfiles are valid constants.
     pub fn new(
         sources: ControllerSources,
         informers: InformerRegistry,
@@ -94,7 +95,8 @@ impl Controller {
         })
     }
 
-    /// Returns a receiver that remains valid after the controller stops.
+    /// Returns a receiver of the profiles that each reconciliation declares. The receiver remains
+    /// valid after the controller stops.
     #[must_use]
     pub fn declarations(&self) -> ProfileReceiver {
         self.declarations.subscribe()
@@ -134,7 +136,8 @@ impl Controller {
         }
     }
 
-    /// Starts and stops informers to match the profiles, and publishes the declarations.
+    /// Starts and stops informers to match the profiles, and then sends the declared profiles to
+    /// all receivers.
     ///
     /// Running informers do not change while the list of profiles is incomplete, for instance
     /// during a relist after an etcd restore.
@@ -144,7 +147,7 @@ impl Controller {
         let running = self.informers.running_informers();
         let profiles = self.read_profiles();
         if profiles.is_none() && !running.is_empty() {
-            // Without the profiles, the controller cannot decide which last valid specs are still
+            // Without the list of profiles, the controller cannot decide which informers are still
             // needed.
             return;
         }
@@ -182,8 +185,8 @@ impl Controller {
         }
     }
 
-    /// Relists the profiles if a spec was freed after the limits had prevented the storage of
-    /// another profile's spec.
+    /// Relists the profiles if the store omits a spec because of its limits, and the removal of
+    /// another spec has freed capacity.
     fn relist_left_out_profiles(&mut self) {
         let is_early = self.last_readmission.is_some_and(|at| at.elapsed() < READMIT);
         if !is_early && self.sources.admission.take_freed() {

@@ -126,8 +126,8 @@ async fn a_relist_of_the_profiles_forgets_no_profile() {
     let declared = Arc::new(Vec::new());
     controller.declarations.send_replace(Some(Arc::clone(&declared)));
 
-    // The store of profiles is incomplete, as after a purge, so the controller keeps its
-    // declarations.
+    // The store of profiles is incomplete, as after a purge, so the controller does not replace the
+    // profiles that it has sent.
     controller.reconcile();
     assert!(Arc::ptr_eq(controller.declarations.borrow().as_ref().unwrap(), &declared));
     found.generation = 2;

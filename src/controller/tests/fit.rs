@@ -22,7 +22,7 @@ struct BudgetedTarget {
     state: KnownTarget,
 }
 
-/// Running targets. Each object of their informers has 1 KiB.
+/// Targets that run informers. Each object of these informers has 1 KiB.
 struct BudgetFixture {
     cluster: Tables,
     budgets: BudgetTree,

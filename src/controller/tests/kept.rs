@@ -1,4 +1,4 @@
-//! Tests of the limits for last valid specs, which still run after an invalid edit of their
+//! Tests of the limits for last valid specs, which stay in effect after an invalid edit of their
 //! profile.
 
 use super::{Tables, desired, profile, reconciler, run, targets};

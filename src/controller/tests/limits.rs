@@ -174,7 +174,7 @@ fn idle_informers_count_and_informers_beyond_the_limit_never_start() {
         let last = targets.rfind(|target| target.limited.is_some()).unwrap();
         let overrun = last.limited.unwrap().overrun;
         assert_eq!((overrun.reached, overrun.others), (INFORMER_BYTES, bytes));
-        // Readiness depends only on the informers of running targets.
+        // `/readyz` waits only for the informers of targets that no limit has stopped.
         assert_eq!(running_informers(&outcome.observed).len(), outcome.desired.len());
         // A second reconciliation keeps the running targets.
         let again = run(&mut reconciler, &found, &cluster);

@@ -31,7 +31,8 @@ pub(super) fn named(name: &str, uid: &str) -> DeclaredProfile {
 const LEADER: bool = true;
 const FOLLOWER: bool = false;
 
-/// The writes that start in one round, and the Events to send.
+/// The writes that start after one call of [`StatusReporter::update`], and the Events that this
+/// call returns.
 struct Round {
     writes: Vec<StatusWrite>,
     notices: Vec<ProfileEvent>,
@@ -145,7 +146,8 @@ fn a_leader_that_regains_the_lease_compares_with_the_status_in_the_cluster() {
     world.pass(Duration::from_secs(20));
     assert_eq!(look(&mut reporter, &world, &profiles, LEADER).writes.len(), 0);
     assert_eq!(look(&mut reporter, &world, &profiles, FOLLOWER).writes.len(), 0);
-    // The other leader wrote nothing, so the profile in the cluster still has no status.
+    // The replica that led in the meantime wrote nothing, so the profile in the cluster still has
+    // no status.
     assert_eq!(look(&mut reporter, &world, &profiles, LEADER).writes.len(), 1);
 }
 

@@ -23,8 +23,8 @@ use std::fmt::Write as _;
 /// Maximum number of access reviews for the operator's permissions. The operator needs about 12 permissions.
 const REVIEWS: usize = 128;
 
-/// Returns rows for the replicas, the leader, the permissions and the admission policy for authors of profiles. `now`
-/// is the current time if the API server sends no `Date` header.
+/// Returns rows for the replicas, the leader, the permissions and the admission policy that restricts which
+/// ServiceAccounts authors can name in profiles. `now` is the current time if the API server sends no `Date` header.
 pub(super) async fn works(
     client: &Client,
     args: &OperatorArgs,
@@ -112,8 +112,8 @@ async fn rights(
 ) -> Result<Vec<ReportRow>, manifests::ManifestError> {
     let OperatorSettings { namespace, watched, more, .. } = settings;
     let subject = settings.subject();
-    // With `--watch-namespaces`, optional features need no further permissions: the operator reviews callers with the
-    // callers' own tokens.
+    // With `--watch-namespaces`, optional features need no additional permissions: the operator sends access reviews
+    // with the tokens of the read API's clients.
     let more = if watched.is_empty() { &**more } else { &[] };
     let (mut missing, mut allowed) = (Vec::new(), 0_usize);
     for needed in needed(namespace, watched, more)?.into_iter().take(REVIEWS) {
@@ -183,8 +183,8 @@ fn of_lack(subject: &Subject, lacked: &Grant, grant: &str) -> ReportRow {
     };
     let place = place(lacked.namespace.as_deref());
     let found = format!("{subject} may not {} {what} in {place}", lacked.verb);
-    // The operator also works without permissions on admission policies. It reads them only to report whether the
-    // policy for authors exists.
+    // The operator also works without permissions on admission policies. It reads admission policies only to report
+    // whether one restricts the ServiceAccounts in profiles.
     let is_needed = group != "admissionregistration.k8s.io";
     let row = if is_needed { ReportRow::bad(found) } else { ReportRow::note(found) };
     row.next(format!("{grant} | kubectl apply -f -"))
@@ -219,7 +219,7 @@ fn of_lease(lease: &Lease, now: Timestamp, look: String) -> ReportRow {
     let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
         return ReportRow::bad("no replica leads: the last one gave the lease back").next(look);
     };
-    // The holder is the pod's name, `_` and a number that distinguishes restarts of the pod.
+    // The Lease's `holderIdentity` is the pod's name, `_` and a number that distinguishes restarts of the pod.
     let holder = holder.rsplit_once('_').map_or(&*holder, |(pod, _)| pod);
     let renewed = spec.renew_time.map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     let age = now.duration_since(renewed).max(SignedDuration::ZERO);
