@@ -245,7 +245,7 @@ mod tests {
             assert_eq!(body, format!(r#"{{"metadata":{{"name":"a","annotations":{kept}}}}}"#));
         }
         // If the annotations have a duplicate key or are an array, the decoder cannot find the
-        // payload and rejects the object.
+        // annotation that repeats the Secret's payload. So the decoder rejects the object.
         for annotations in [format!(r#"{{"{REPEATED}":"x","{REPEATED}":"y"}}"#), "[1]".to_owned()] {
             let rejected = metadata_of_a_secret(&json(&annotations)).unwrap_err();
             assert_eq!(&*rejected.object, "a");

@@ -234,7 +234,7 @@ mod tests {
             assert!(accept.starts_with("application/json;as=PartialObject"), "{accept}");
             assert!(!accept.contains(','), "{accept}");
         }
-        // A resource with the same name in another group is not a Secret.
+        // A resource named `secrets` in another API group does not contain Kubernetes Secrets.
         assert!(
             InformerEndpoint::new(&key(
                 "x.io",

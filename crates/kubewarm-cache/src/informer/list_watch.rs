@@ -64,8 +64,8 @@ impl ListWatch {
     /// Lists one object with a consistent read.
     ///
     /// A success shows that the identity is permitted to list. The result contains the current
-    /// resource version and the number of remaining objects. If the response cannot be parsed or
-    /// exceeds 8 MiB, the result contains neither value.
+    /// resource version and the number of objects after the listed object. If the response cannot
+    /// be parsed or exceeds 8 MiB, the result contains neither value.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ fn parse_first_event(item: &SplitItem<'_>) -> Result<ShortWatchResult, RequestFa
             tombstone(event.object).and_then(|object| object.version).map(ShortWatchResult::Event)
         }
     };
-    // Return `Nothing` for an unreadable event, because it does not show whether an object changed.
+    // An unreadable event does not show whether an object changed, so return `Nothing`.
     Ok(result.unwrap_or(unclear))
 }
 

@@ -43,16 +43,16 @@ const MAX_PROBES: usize = 128;
 /// a consistency check.
 const MAX_CONSISTENCY_CHECKS: usize = 4;
 
-/// Maximum number of cached rollback checks, and of cached namespace lookups. An evicted result
-/// costs one more request.
+/// Maximum number of cached rollback checks, and of cached namespace lookups. If the cache drops a
+/// result, kubewarm sends one more request.
 const MAX_CACHED_RESULTS: u64 = 4_096;
-/// How long rollback checks and namespace lookups stay cached. A caller accepts only results that
-/// were requested after its own watch broke or its own list was empty. So a few seconds would be
-/// enough.
+/// How long rollback checks and namespace lookups stay cached. An informer accepts only results
+/// that were requested after its own watch broke or its own list was empty. So a few seconds would
+/// be enough.
 const RESULT_TTL: Duration = Duration::from_mins(1);
 
-/// Handle to all informers of the process. It returns their reports, and notifies them of lost and
-/// confirmed access. Cheap to clone.
+/// Handle to all informers of the process. The handle returns the reports of informers, and
+/// notifies informers of lost and confirmed access. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct InformerReports(Arc<RwLock<BTreeMap<InformerKey, Arc<SharedInformer>>>>);
 
@@ -109,9 +109,9 @@ impl InformerReports {
     /// clients cannot read its store unless a profile sets `ServeStale`.
     ///
     /// If the API server rejected the identity, the informer purges its store, unless a profile
-    /// sets `ServeStale`. If the last confirmation is only too old ([`FaultReason::Unverified`]),
-    /// the store keeps its objects. A repeated rejection only updates the reason. An unknown key
-    /// has no effect.
+    /// sets `ServeStale`. If the last confirmation of access is only too old
+    /// ([`FaultReason::Unverified`]), the store keeps its objects. A repeated rejection only
+    /// updates the reason. An unknown key has no effect.
     pub fn block(&self, key: &InformerKey, verb: Verb, fault: &RequestFault) {
         if let Some(informer) = self.informer(key) {
             informer.block(verb, fault);
@@ -185,7 +185,8 @@ impl InformerRegistry {
         Self { make_sink: Box::new(make), ..self }
     }
 
-    /// Returns a handle to the reports, which stays valid after the registry is dropped.
+    /// Returns a handle to the reports of all informers. The handle stays valid after the registry
+    /// is dropped.
     #[must_use]
     pub fn reports(&self) -> InformerReports {
         self.informers.clone()
@@ -322,8 +323,8 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
         informer.purge_outdated(&now.gate);
         if now.mode != ProfileMode::Active || now.gate.is_closed() {
             was_closed |= now.gate.is_closed();
-            // A change of the informer's settings also ends this wait. If a profile no longer sets
-            // `ServeStale`, the store must be purged.
+            // A change of the informer's settings must end this wait. If a profile no longer sets
+            // `ServeStale`, `purge_outdated` purges the store.
             let _changed = control.changed().await;
             continue;
         }

@@ -60,8 +60,8 @@ const LOGGED: u64 = 16;
 pub(super) struct InformerTask {
     pub(super) informer: Arc<SharedInformer>,
     pub(super) control: watch::Receiver<InformerControl>,
-    /// Epoch of the `AccessGate` at the start of the run. When the API server rejects the identity,
-    /// the epoch increases and the run ends.
+    /// Value of `AccessGate::epoch` at the start of this run of the task. When the API server
+    /// rejects the identity, this value increases and the run ends.
     pub(super) epoch: u64,
     pub(super) list_watch: ListWatch,
     pub(super) metrics: Arc<ResourceMetrics>,
@@ -82,8 +82,8 @@ pub(super) struct InformerTask {
     pub(super) broken_lists: u32,
     /// Whether the controller itself reads this store. True for profiles and namespaces.
     pub(super) is_followed: bool,
-    /// Number of objects that the current list found with a new UID, over all attempts. A later
-    /// attempt finds these objects unchanged, so a new attempt does not reset the number.
+    /// Number of objects that the current list and its failed attempts found with a new UID. A
+    /// later attempt finds these objects unchanged, so a new attempt does not reset the number.
     pub(super) replaced: u64,
     pub(super) listed_at: Option<Instant>,
     /// Start of the open watch; `None` between watches.
@@ -94,7 +94,7 @@ pub(super) struct InformerTask {
     pub(super) unchecked_bytes: usize,
     /// Whether the task has notified the controller that a profile exceeds one of its limits now.
     pub(super) has_reported_excess: bool,
-    /// Start of the last consistency check. Before the first check of this run, the start of the
+    /// Start of the last consistency check. Before the first check, this is the start of the task's
     /// run.
     pub(super) consistency_checked_at: Instant,
     /// Random factor from 0.8 to 1.2 for the period of consistency checks. It spreads informers
@@ -109,9 +109,10 @@ pub(super) enum TaskAction {
     List(Option<RelistReason>),
     /// Open a watch from the newest version that the informer has received.
     Watch,
-    /// Run a rollback check, then open a watch.
+    /// Run a rollback check, then open a watch from the newest version that the informer received.
     Verify {
-        /// When the connection broke. kubewarm must send the rollback check after this time.
+        /// When the connection of the last watch broke. kubewarm must send the rollback check after
+        /// this time.
         since: Instant,
     },
     /// Follow a watch that is open already.
@@ -193,7 +194,7 @@ impl InformerTask {
         next
     }
 
-    /// Records a failure, waits for the backoff, and returns the next activity.
+    /// Records a failed list or watch, waits for the backoff, and returns what the task does next.
     async fn wait(&mut self, failure: TaskFailure) -> TaskAction {
         let TaskFailure { mut fault, verb, mut then } = failure;
         let failed_at = Instant::now();
@@ -289,8 +290,8 @@ impl InformerTask {
         self.informer.purge();
     }
 
-    /// Namespace of the profile that determines the informer's settings. The informer's requests
-    /// count against the limits of this namespace.
+    /// Namespace of the profile whose settings the informer uses. The informer's requests count
+    /// against the limits of this namespace.
     pub(super) fn namespace_of_profile(&self) -> Arc<str> {
         self.informer.settings(|settings| Arc::clone(&settings.list_slot_owner.profile.namespace))
     }

@@ -54,7 +54,7 @@ impl InformerTask {
         }
     }
 
-    /// Reads an open watch until it ends, and returns the next activity.
+    /// Reads an open watch until it ends, and returns what the informer does next.
     pub(super) async fn follow(
         &mut self,
         mut stream: WatchStream,
@@ -194,8 +194,8 @@ impl InformerTask {
         }
     }
 
-    /// Returns a relist as the next activity: at once, or after a backoff if the last list
-    /// completed less than `InformerTiming::stable_after` ago.
+    /// Makes the informer relist next: at once, or after a backoff if the last list completed less
+    /// than `InformerTiming::stable_after` ago.
     fn relist(&self, why: RelistReason, fault: RequestFault) -> Result<TaskAction, TaskFailure> {
         let then = TaskAction::List(Some(why));
         if self.listed_at.is_some_and(|at| at.elapsed() < self.shared.timing.stable_after) {

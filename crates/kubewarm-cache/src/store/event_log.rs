@@ -17,21 +17,21 @@ use std::{
 /// uses the same age: its bookmark period of 60 s, plus a quarter.
 pub(super) const WINDOW: Duration = Duration::from_secs(75);
 
-/// Maximum number of changes in a log. The API server's watch cache has the same limit.
+/// Maximum number of changes in an event log. The API server's watch cache has the same limit.
 const MAX_CHANGES: usize = 102_400;
 
-/// Range of the limit on packed objects that only the log keeps, in bytes. The limit is half the size of the store's
-/// objects, but at least 1 MiB and at most 32 MiB.
+/// An event log keeps packed objects that the store no longer contains. The limit on their bytes is half the size of
+/// the store's objects, but always within this range.
 ///
 /// So a store whose objects all change grows by at most half. The log of a small store keeps some hundred changes.
 const MAX_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(32 << 20);
 
-/// Number of changes that a log keeps at any age, as the API server's watch cache does. If a resource rarely changes,
-/// its clients resume watches from old versions.
+/// Number of changes that an event log keeps at any age, as the API server's watch cache does. If a resource rarely
+/// changes, its clients resume watches from old versions.
 const KEPT_CHANGES: usize = 100;
 
-/// [`KEPT_CHANGES`] applies only while the log's packed objects take at most this number of bytes. So an idle store
-/// takes little memory.
+/// [`KEPT_CHANGES`] applies only while the event log's packed objects take at most this number of bytes. So an idle
+/// store takes little memory.
 const KEPT_BYTES: usize = 32 << 10;
 
 /// One change of one object: the object before the change, the object after the change, and the resource version of the
@@ -52,9 +52,9 @@ pub struct StoreChange {
 #[derive(Debug, Default)]
 pub(super) struct EventLog {
     changes: VecDeque<Arc<StoreChange>>,
-    /// Number of the next change. The log never reuses a number.
+    /// Number that the log assigns to its next change. The log never reuses a number.
     next: u64,
-    /// Number of times that the log has dropped all its changes. A follower ends when this number changes.
+    /// Number of times that the log has dropped all its changes. An `EventLogFollower` ends when this number changes.
     pub(super) epoch: u64,
     /// The log contains all changes after this version. `None` until the first list ends, and after a purge until the
     /// next list ends.
@@ -62,8 +62,8 @@ pub(super) struct EventLog {
     /// The log can lack changes between these two versions. A list found equal objects at both versions, but an object
     /// can have been created and deleted in between.
     gap: Option<(ResourceVersion, ResourceVersion)>,
-    /// Whether the rows match the store's version. A list clears this flag when it finds a change. The end of the list
-    /// sets the flag.
+    /// Whether the store's objects match its version. A list clears this flag when it finds a change. The end of the
+    /// list sets the flag.
     is_complete: bool,
     /// Whether a full list is running. A list shows neither the order nor the time of changes, so the log does not
     /// store changes from a list.
@@ -177,8 +177,7 @@ impl EventLog {
         self.next - self.changes.len() as u64
     }
 
-    /// Returns the log for a purged store. The log has no changes and a higher epoch. The number of the next change
-    /// stays the same.
+    /// Returns an empty log for a purged store, and adds one to `epoch`. The number of the next change stays the same.
     pub(super) fn emptied(&self) -> Self {
         let Self { next, epoch, is_listing, .. } = *self;
         Self { next, epoch: epoch + 1, is_listing, ..Self::default() }
@@ -203,8 +202,8 @@ impl EventLog {
         if let Some((from, to)) = before.zip(now)
             && from != to
         {
-            // Between the versions of a gap, the log can lack changes. Extend an earlier gap up to `now`, so that the
-            // log stores only one gap.
+            // Between the two versions in `gap`, the log can lack changes. Extend an existing gap up to `now`, so that
+            // the log stores only one gap.
             let from = self.gap.take().map_or(from, |(first, _)| first);
             self.gap = Some((from, to));
         }
@@ -242,8 +241,9 @@ impl EventLog {
         Some(oldest)
     }
 
-    /// Drops the oldest changes until the log is within `max_bytes` and [`MAX_CHANGES`]. Also drops changes that are
-    /// older than [`WINDOW`] at `now`, except [`KEPT_CHANGES`]. Returns the dropped changes.
+    /// Drops the oldest changes until the log's packed objects take at most `max_bytes` and the log has at most
+    /// [`MAX_CHANGES`]. Also drops changes that are older than [`WINDOW`] at `now`, except [`KEPT_CHANGES`]. Returns
+    /// the dropped changes.
     fn trim(&mut self, now: Option<Instant>, max_bytes: usize) -> Vec<Arc<StoreChange>> {
         let mut gone = Vec::new();
         while let Some(oldest) = self.changes.front() {
@@ -311,7 +311,7 @@ impl StoreContents {
 }
 
 impl fmt::Debug for StoreChange {
-    /// Omits the bodies, because an object can be a Secret.
+    /// Does not print the objects' bodies, because an object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { namespace, version, before, now, .. } = self;
         write!(f, "change at {version:?} in {namespace:?}: {before:?} to {now:?}")

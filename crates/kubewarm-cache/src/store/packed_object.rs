@@ -1,4 +1,5 @@
-//! Packed objects, and functions that find labels and field values in their bodies.
+//! Packed objects: each contains an object's name and its compressed body. The functions find labels and field values
+//! in bodies.
 
 use super::dictionary::CompressionDictionary;
 use kubewarm_wire::json::{FieldPathSet, JsonCursor};
@@ -24,8 +25,8 @@ pub(super) enum BodyPacking {
     Plain,
     /// The body is compressed without a dictionary. Its zstd frame lacks the 4-byte magic number.
     Zstd,
-    /// The body is compressed with the dictionary of this generation, from 1 to 253. Its zstd frame lacks the 4-byte
-    /// magic number.
+    /// The body is compressed with the dictionary that has this number within its `DictionaryGroup`, from 1 to 253. Its
+    /// zstd frame lacks the 4-byte magic number.
     Dictionary(u8),
     /// The body is not compressed, because it is a Secret with its payload. A zstd context or a dictionary would keep
     /// copies of the payload.
@@ -204,14 +205,14 @@ pub(super) const fn taken(size: usize) -> usize {
 }
 
 impl fmt::Debug for DetachedObject {
-    /// Omits the body, because the object can be a Secret.
+    /// Does not print the body, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.record.fmt(f)
     }
 }
 
 impl fmt::Debug for PackedObject {
-    /// Omits the body, because the object can be a Secret.
+    /// Does not print the body, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} of {} bytes", self.packing(), self.held().len())
     }

@@ -1,4 +1,5 @@
-//! Stores a sample of objects in a separate catalog. The sample predicts how much memory all objects will take.
+//! Stores a sample of objects in a separate catalog of stores. The sample predicts how much memory all objects of the
+//! sampled informers will take.
 
 use super::{StoreCatalog, StoreWriter};
 use kubewarm_api::model::{
@@ -23,9 +24,9 @@ pub struct StoreSample {
 pub struct SampleUsage {
     /// Number of sampled objects.
     pub objects: u64,
-    /// Memory in bytes that grows with the number of objects: everything except the dictionary.
+    /// Memory in bytes that grows with the number of objects. The dictionary's memory does not count.
     pub bytes: u64,
-    /// Memory of the dictionary in bytes. It does not depend on the number of objects.
+    /// Memory in bytes of the dictionary that compresses the objects. It does not depend on the number of objects.
     pub dictionary_bytes: u64,
 }
 

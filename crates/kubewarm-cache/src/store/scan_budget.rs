@@ -18,7 +18,7 @@ pub struct ScanBudget {
 }
 
 impl ScanBudget {
-    /// Subtracts the size of a body that the task has scanned, in bytes.
+    /// Subtracts the size in bytes of a scanned body from the budget.
     pub fn charge(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
     }

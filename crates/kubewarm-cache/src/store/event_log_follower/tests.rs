@@ -24,8 +24,8 @@ fn web(text: &str) -> String {
     body(r#"{"app":"web"}"#, &format!(r#","text":"{text}""#))
 }
 
-/// Returns each unread change in the form `6 a/x one>two`: version, key, text before and text after. If the follower
-/// has ended, the last element is the reason.
+/// Returns each unread change in the form `6 a/x one>two`. The form contains the version, the key, and the field `text`
+/// before and after the change. If the follower has ended, the last element is the reason.
 fn news(follower: &mut EventLogFollower) -> Vec<String> {
     let there = |body: Option<Bytes>| match body {
         Some(body) => String::from_utf8_lossy(&body).split('"').rev().nth(1).unwrap().to_owned(),

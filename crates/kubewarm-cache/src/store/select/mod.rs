@@ -33,8 +33,8 @@ pub struct ObjectSnapshot {
     store: Arc<ObjectStore>,
     rows: SharedRows,
     version: Option<ResourceVersion>,
-    /// Number of objects in the queried namespace after the list's start key, including objects that the query does not
-    /// select.
+    /// Number of objects in the queried namespace whose keys come after the key where the list starts. Includes objects
+    /// that the query does not select.
     span_rows: usize,
     /// Last key in the queried namespace, including objects that the query does not select. `None` if the list has no
     /// limit.
@@ -42,9 +42,9 @@ pub struct ObjectSnapshot {
     /// The labels and tests that `filter_next` must check in the bodies.
     untested: ObjectQuery,
     limit: usize,
-    /// Number of rows, at the front of `rows`, that have passed all tests.
+    /// Number of objects, at the front of `rows`, that have passed all tests.
     met: usize,
-    /// Index in `rows` of the row that `filter_next` tests next.
+    /// Index in `rows` of the object that `filter_next` tests next.
     next: usize,
 }
 
@@ -66,8 +66,8 @@ impl StoreReader {
         self.select_of(&contents, query, after, limit, EarlierObjects::default())
     }
 
-    /// Selects objects as [`StoreReader::select`] does, but the caller holds the lock. `earlier` contains the objects
-    /// that have changed since the queried version.
+    /// Selects objects as [`StoreReader::select`] does, but the caller holds the store's lock. `earlier` contains the
+    /// objects that have changed since the queried version.
     pub(super) fn select_of(
         &self,
         contents: &StoreContents,
@@ -78,7 +78,8 @@ impl StoreReader {
     ) -> ObjectSnapshot {
         let span = contents.span(query, after);
         let mut untested = ObjectQuery { tests: query.tests.clone(), ..ObjectQuery::default() };
-        // A row can still fail a test of its body. So the selection ignores the limit if the query has tests.
+        // The tests of the bodies run later and can drop selected objects. So the selection ignores the limit if the
+        // query has tests.
         let most = limit.filter(|_| query.tests.is_empty()).unwrap_or(usize::MAX);
         let span_rows = earlier.rows(span.rows);
         let last = limit.and_then(|_| earlier.last(contents, &span));
@@ -86,8 +87,8 @@ impl StoreReader {
         let rows = if earlier.is_empty() {
             SharedRows::of(contents, numbers.take(most))
         } else {
-            // The label index covers only current objects, so `filter_next` checks the labels of earlier objects in
-            // their bodies.
+            // The label index covers only the labels of current objects. So `filter_next` checks the labels of objects
+            // at a previous version in their bodies.
             untested.labels = query.labels.clone();
             earlier.select(contents, query, numbers, most)
         };
@@ -121,8 +122,8 @@ impl StoreContents {
         RowSpan { from, to, rows }
     }
 
-    /// Returns the row numbers of `span` in key order. Leaves out rows without the queried name, and rows that an index
-    /// excludes.
+    /// Returns the numbers of the rows in `span`, in key order. Leaves out objects without the queried name, and
+    /// objects that an index excludes.
     fn numbers<'a>(
         &'a self,
         query: &'a ObjectQuery,
@@ -142,8 +143,8 @@ impl StoreContents {
             object.is_none_or(|object| query.is_named(object.name))
         };
         match narrowed {
-            // If the indexes leave at most an eighth of the rows, sorting these rows is faster than a pass over the
-            // span.
+            // If the indexes leave at most an eighth of the rows in `span`, sorting these rows is faster than a pass
+            // over the span.
             Some(left) if left.len() <= span.rows as u64 / 8 => {
                 let is_in_span = |number: &u32| {
                     self.object(*number).is_some_and(|it| query.is_in_span(it, after))
@@ -187,8 +188,8 @@ impl ObjectSnapshot {
         self.version.as_ref()
     }
 
-    /// Returns the number of objects in the queried namespace after the list's start key, including objects that the
-    /// query does not select.
+    /// Returns the number of objects in the queried namespace whose keys come after the key where the list starts.
+    /// Includes objects that the query does not select.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.span_rows
@@ -275,7 +276,7 @@ impl ObjectSnapshot {
 }
 
 impl fmt::Debug for ObjectSnapshot {
-    /// Omits the objects, because they can be Secrets.
+    /// Does not print the objects, because they can be Secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ObjectSnapshot")
             .field("version", &self.version)

@@ -55,7 +55,7 @@ pub enum BodyPredicate {
     Field {
         /// Path of the field to compare.
         path: FieldPath,
-        /// Value that the test assumes for an object without this field.
+        /// Value that the test assumes for an object without a value at the field path.
         absent: Arc<str>,
         /// If `true`, the test passes if one of the object's values equals `value`. If `false`, the test passes if none
         /// of the object's values equals `value`.
@@ -215,7 +215,7 @@ impl BodyFieldCache {
 }
 
 impl fmt::Debug for BodyFieldCache {
-    /// Omits the values, because the body can be a Secret.
+    /// Does not print the values, because the body can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BodyFieldCache").field("bytes", &self.bytes).finish_non_exhaustive()
     }
