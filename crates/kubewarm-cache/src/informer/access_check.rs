@@ -124,7 +124,7 @@ impl AccessCheck {
 }
 
 impl AccessDecision {
-    /// Returns the fault if the decision is `Undecided`, otherwise `None`.
+    /// Returns the fault of an `Undecided` result, otherwise `None`.
     #[must_use]
     pub fn undecided_fault(&self) -> Option<&RequestFault> {
         match self {

@@ -40,7 +40,8 @@ impl AccessGate {
     }
 
     /// Returns the loss of access that blocks the store, or `None` if the store is not blocked.
-    /// `listed_in` is the value of `epoch` when the store's list was requested.
+    /// `listed_in` is the value of `epoch`, the number of rejections of the identity, when kubewarm
+    /// requested the store's list.
     pub(super) fn loss(&self, listed_in: Option<u64>) -> Option<AccessLoss> {
         let is_outdated = listed_in.is_some_and(|epoch| epoch != self.epoch);
         self.loss.filter(|_| self.is_closed() || is_outdated)

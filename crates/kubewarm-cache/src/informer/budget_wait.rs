@@ -64,8 +64,9 @@ impl InformerTask {
         Ok(has_waited)
     }
 
-    /// Requests the informer's total number of objects from the API server, unless the status
-    /// already contains this number. The API server does not report it for lists with a selector.
+    /// Requests the informer's total number of objects from the API server, unless the informer's
+    /// status already contains this number. For lists with a selector, the API server does not
+    /// report the number.
     async fn fetch_object_count(&self) {
         if self.informer.status().report.expected.is_some() {
             return;

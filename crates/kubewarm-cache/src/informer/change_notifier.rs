@@ -1,4 +1,4 @@
-//! Wakes all receivers when the state of any informer changes.
+//! Wakes all receivers of change notifications when the state of any informer changes.
 
 use tokio::sync::watch;
 

@@ -117,8 +117,8 @@ impl InformerTask {
 }
 
 impl ConsistencyResult {
-    /// The value of label `outcome` of `kubewarm_consistency_checks_total`. A found difference
-    /// counts as `success`, because the check was completed.
+    /// The value of label `outcome` of `kubewarm_consistency_checks_total`. A consistency check
+    /// that found a difference counts as `success`, because the check was completed.
     pub(super) const fn outcome(self) -> MetricOutcome {
         match self {
             Self::Equal | Self::Different => MetricOutcome::Success,

@@ -170,8 +170,8 @@ impl InformerEndpoint {
         let uri =
             if query.is_empty() { self.path.clone() } else { format!("{}?{query}", self.path) };
         let mut request = Request::new(Vec::new());
-        // Each part of the URI is checked or percent-encoded, so parsing cannot fail. A request for
-        // the default URI `/` would return no objects.
+        // Each part of the URI is checked or percent-encoded, so parsing cannot fail. If it failed,
+        // the request would go to `/` and return no objects.
         *request.uri_mut() = uri.parse().unwrap_or_default();
         let headers = request.headers_mut();
         if let Ok(value) = accept.parse() {

@@ -236,8 +236,9 @@ impl SharedInformer {
         if !self.get_summary().is_kept_current() {
             return None;
         }
-        // Lock the sink until the confirmation is recorded. Otherwise, the informer's task could
-        // purge the store after the comparison, and this method would confirm an empty store.
+        // Lock the sink, through which the informer's task changes the store, until the
+        // confirmation is recorded. Otherwise, the task could purge the store after the comparison,
+        // and this method would confirm an empty store.
         let no_writer = self.sink.lock();
         let mut stored = self.reader.version()?;
         let has_reached = stored >= *newest;

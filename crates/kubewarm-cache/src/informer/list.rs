@@ -18,8 +18,8 @@ use kubewarm_api::model::{
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
-/// A received list whose objects are in the store. The store also still has its earlier objects
-/// that are absent from the list.
+/// A received list whose objects are in the store. The store also still contains older objects that
+/// are absent from the list.
 pub(super) struct AppliedList {
     pub(super) version: ResourceVersion,
     /// The open watch of a streaming list, which continues with changes. `None` if the list was not

@@ -21,7 +21,7 @@ const VERSION_RETRY_DELAY: Duration = Duration::from_mins(1);
 const STREAMED_ENCODING: u32 = 33;
 
 /// Selects the list strategies that an informer tries. The selection depends on the API server's
-/// Kubernetes version and on earlier failures.
+/// Kubernetes version and on the strategies that have failed.
 #[derive(Debug)]
 pub struct ListMethodSupport {
     /// The minor Kubernetes version of the API server, and when kubewarm requested it. The version

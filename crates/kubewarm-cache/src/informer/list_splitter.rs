@@ -93,8 +93,8 @@ impl ListSplitter {
         frame
     }
 
-    /// Whether the list's items are arriving. False before the first item and after the end of the
-    /// items.
+    /// Whether the items of the list are arriving. False before the first item and after the last
+    /// item.
     pub(super) fn is_in_items(&self) -> bool {
         self.position != ListPosition::Frame
     }

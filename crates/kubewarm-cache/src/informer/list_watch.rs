@@ -38,7 +38,7 @@ pub(super) enum ShortWatchResult {
     Bookmark(ResourceVersion),
     /// An event came first; its object has this version.
     Event(ResourceVersion),
-    /// No readable event or bookmark arrived. The text is the reason.
+    /// No readable event or bookmark arrived, for the reason in the text.
     Nothing(&'static str),
 }
 
@@ -63,9 +63,9 @@ impl ListWatch {
 
     /// Lists one object with a consistent read.
     ///
-    /// A success shows that the identity is permitted to list. The result contains the current
-    /// resource version and the number of objects after the listed object. If the response cannot
-    /// be parsed or exceeds 8 MiB, the result contains neither value.
+    /// A success shows that the informer's identity is permitted to list. The result contains the
+    /// current resource version and the number of objects after the listed object. If the response
+    /// cannot be parsed or exceeds 8 MiB, the result contains neither value.
     ///
     /// # Errors
     ///

@@ -27,8 +27,8 @@ pub struct InformerPlan {
 /// Computes the changes that turn the `running` informers into the `desired` informers. The
 /// function is pure, and equal inputs give equal plans.
 ///
-/// A result never starts an informer whose mode is [`ProfileMode::Plan`], and stops such an
-/// informer if it runs.
+/// The returned plan never starts an informer whose mode is [`ProfileMode::Plan`], and stops such
+/// an informer if it runs.
 pub fn plan(
     desired: &DesiredInformers,
     running: &BTreeMap<InformerKey, ProfileMode>,

@@ -108,8 +108,8 @@ impl InformerReports {
     /// Records that an informer lost access to `verb`. The informer's watch ends. From now on,
     /// clients cannot read its store unless a profile sets `ServeStale`.
     ///
-    /// If the API server rejected the identity, the informer purges its store, unless a profile
-    /// sets `ServeStale`. If the last confirmation of access is only too old
+    /// If the API server rejected the informer's identity, the informer purges its store, unless a
+    /// profile sets `ServeStale`. If the last confirmation of access is only too old
     /// ([`FaultReason::Unverified`]), the store keeps its objects. A repeated rejection only
     /// updates the reason. An unknown key has no effect.
     pub fn block(&self, key: &InformerKey, verb: Verb, fault: &RequestFault) {
@@ -121,8 +121,8 @@ impl InformerReports {
     /// Records that an informer's access is confirmed. The informer retries at once instead of
     /// after its backoff.
     ///
-    /// Callers must also call this method for an informer that never lost access, but whose own
-    /// last request was rejected with 401 or 403.
+    /// Callers must also call this method if the API server rejected the informer's last request
+    /// with 401 or 403. This holds even if the informer never lost access.
     pub fn unblock(&self, key: &InformerKey) {
         if let Some(informer) = self.informer(key) {
             informer.unblock();
@@ -192,7 +192,7 @@ impl InformerRegistry {
         self.informers.clone()
     }
 
-    /// Creates a checker that runs freshness checks of the registry's informers. Must be called
+    /// Creates a checker that runs freshness checks of the registry's informers. The caller must be
     /// within the tokio runtime that is to run the checks.
     #[must_use]
     pub fn freshness_checker(&self) -> FreshnessChecker {
@@ -317,8 +317,8 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
     let mut relisted = 0;
     let mut was_closed = false;
     loop {
-        // Read `control` before the task starts. A later change of `ends` ends the task's run, and
-        // the next iteration then applies that change.
+        // Read `control` before the task starts. If `ends` changes later, the task's run ends, and
+        // the next iteration of this loop applies the change.
         let now = control.borrow_and_update().clone();
         informer.purge_outdated(&now.gate);
         if now.mode != ProfileMode::Active || now.gate.is_closed() {

@@ -247,7 +247,7 @@ pub struct InformerReport {
     /// Time from a list request to the last byte of the list or of one page.
     #[serde(rename = "listLatencySeconds")]
     pub list_latency: Option<LatencyQuantiles>,
-    /// Time from receipt of an event until the store contains the change.
+    /// Time from receipt of an event until the store contains the event's change.
     #[serde(rename = "eventLatencySeconds")]
     pub event_latency: Option<LatencyQuantiles>,
     /// Time from the authorization of a client read to its response, including all waiting time.
@@ -372,7 +372,8 @@ pub enum UpstreamEventType {
     Modified,
     /// `DELETED`: an object was deleted, or no longer matches the watch's selector.
     Deleted,
-    /// `BOOKMARK`: the watch has reached a newer resource version, although no object changed.
+    /// `BOOKMARK`: the watch has reached a resource version. The event contains no change of an
+    /// object.
     Bookmark,
     /// `ERROR`: the API server sends a `Status` object and ends the watch.
     Error,

@@ -116,7 +116,7 @@ impl SharedInformer {
         }
     }
 
-    /// Locks the status. Release the lock before any `await`.
+    /// Locks the informer's status. The caller must release the lock before any `await`.
     pub(super) fn status(&self) -> MutexGuard<'_, InformerStatus> {
         self.status.lock()
     }
@@ -162,8 +162,8 @@ impl SharedInformer {
     pub(super) fn relist(&self, why: RelistReason) {
         let can_relist = {
             let status = self.status();
-            // Keep a pending relist: its reason can require more than `why`, such as storing every
-            // object again.
+            // Keep a pending relist, because its reason can require more than `why` requires. For
+            // example, some reasons require that the relist stores every object again.
             status.is_synced() && status.required_relist().is_none()
         };
         if self.mode() == ProfileMode::Active && can_relist {
@@ -289,9 +289,9 @@ impl SharedInformer {
         self.sink.lock().apply(delta)
     }
 
-    /// Purges the store if the API server has rejected the informer's identity since the list was
-    /// requested. A profile with `ServeStale` prevents this purge. An incomplete first list is also
-    /// purged while access is lost.
+    /// Purges the store if the API server has rejected the informer's identity since kubewarm
+    /// requested the store's list. A profile with `ServeStale` prevents this purge. An incomplete
+    /// first list is also purged while access is lost.
     ///
     /// Only `supervise` calls this method, and only between two runs of the task.
     pub(super) fn purge_outdated(&self, gate: &AccessGate) {

@@ -29,8 +29,8 @@ pub(super) struct InformerStatus {
     /// Reason of a relist that must complete before the next watch; `None` if no relist is
     /// required.
     required_relist: Option<RelistReason>,
-    /// Value of `AccessGate::epoch` when the last complete list was requested. The epoch is the
-    /// number of times that the identity was rejected.
+    /// Value of `AccessGate::epoch` when kubewarm requested the last complete list. This value is
+    /// the number of times that the API server has rejected the informer's identity.
     epoch: u64,
     pub(super) list: VerbAccess,
     pub(super) watch: VerbAccess,
@@ -154,13 +154,13 @@ impl InformerStatus {
         });
     }
 
-    /// Sets the start of the warm-up to now, so that earlier time does not count as warm-up.
+    /// Sets the start of the warm-up to now, so that the time until now does not count as warm-up.
     pub(super) fn restart_warmup(&mut self) {
         self.warmup_started = (Instant::now(), Timestamp::now());
     }
 
-    /// Value of `AccessGate::epoch` when the store's complete list was requested. `None` without a
-    /// complete list.
+    /// Number of times that the API server had rejected the informer's identity when kubewarm
+    /// requested the store's complete list. `None` without a complete list.
     pub(super) fn listed_in(&self) -> Option<u64> {
         self.is_synced().then_some(self.epoch)
     }
@@ -187,11 +187,11 @@ impl InformerStatus {
         self.verb_access(verb).refused = None;
     }
 
-    /// Records a complete list. If it is the first complete list since the store was created or
-    /// purged, returns the start, end and duration of the warm-up.
+    /// Records a complete list. If the list is the first since the store was created or purged,
+    /// returns the start, end and duration of the warm-up.
     ///
-    /// The list was sent at `requested_at`, when `AccessGate::epoch` was `epoch`. The store
-    /// contains every change made before `requested_at`.
+    /// kubewarm requested the list at `requested_at`, when `AccessGate::epoch` was `epoch`. The
+    /// store contains every change made before `requested_at`.
     pub(super) fn record_list(
         &mut self,
         version: &ResourceVersion,
@@ -266,8 +266,8 @@ impl InformerStatus {
     }
 
     /// Records a failed list, watch or probe (a second, short watch), and the time of the next
-    /// attempt. The phase does not change, because a probe can also fail while the informer's own
-    /// watch is open.
+    /// attempt. The informer's phase does not change, because a probe can also fail while the
+    /// informer's own watch is open.
     pub(super) fn record_fault(
         &mut self,
         verb: Verb,
@@ -384,7 +384,7 @@ mod tests {
         let refused = fail(&mut status, Verb::Watch, FaultReason::Forbidden);
         assert!(refused.is_some());
         fail(&mut status, Verb::Watch, FaultReason::Throttled);
-        // An event of the open watch clears the fault, but is no evidence of access.
+        // An event of the open watch clears the informer's fault, but is no evidence of access.
         status.report.fault = None;
         status.record_success(Verb::List, Instant::now());
         assert_eq!(fail(&mut status, Verb::Watch, FaultReason::Unauthorized), refused);

@@ -24,7 +24,7 @@ const MIN_COMPRESSED_BYTES: usize = 64;
 /// threads rarely use contexts at once.
 const IDLE_CONTEXTS: usize = 4;
 
-/// Bytes that each scratch buffer of an idle context keeps. The codec frees the rest of a larger buffer.
+/// Bytes that each scratch buffer of an idle zstd context keeps. The codec frees the rest of a larger buffer.
 const SCRATCH_BYTES: usize = 256 << 10;
 
 /// Every zstd frame begins with this magic number. The store leaves it out of its frames, which saves 4 bytes for each
@@ -55,7 +55,8 @@ impl std::fmt::Debug for CompressionContext {
 }
 
 impl RecordCodec {
-    /// Runs `work` with a context that no other thread uses, and with an empty scratch buffer for a decompressed body.
+    /// Runs `work` with a zstd context that no other thread uses, and with an empty scratch buffer for a decompressed
+    /// body.
     pub(super) fn with<T>(
         &self,
         work: impl FnOnce(&mut CompressionContext, &mut Vec<u8>) -> T,

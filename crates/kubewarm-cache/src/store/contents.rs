@@ -138,7 +138,7 @@ impl StoreContents {
     }
 
     /// Replaces a row's object, UID and version. Returns the previous packed object, which the caller must drop outside
-    /// the lock.
+    /// the store's lock.
     pub(super) fn replace(
         &mut self,
         number: u32,
@@ -150,7 +150,7 @@ impl StoreContents {
     }
 
     /// Replaces a row's packed object by the same object in another compression. Returns the previous packed object,
-    /// which the caller must drop outside the lock.
+    /// which the caller must drop outside the store's lock.
     pub(super) fn repack(&mut self, number: u32, packed: DetachedObject) -> Option<DetachedObject> {
         let old = self.packed(number)?;
         let record = self.count_object(packed);
@@ -185,7 +185,7 @@ impl StoreContents {
         }
     }
 
-    /// Removes a row, but not its index entries. Returns the row, which the caller must drop outside the lock.
+    /// Removes a row, but not its index entries. Returns the row, which the caller must drop outside the store's lock.
     pub(super) fn remove(&mut self, number: u32) -> Option<StoreRow> {
         if let Ok(position) =
             self.order.find(RowPosition::default(), |row| self.compare(row, number))
@@ -210,7 +210,8 @@ impl StoreContents {
         gone.len() > SWEPT_ONE_BY_ONE
     }
 
-    /// Removes rows and their index entries in one pass. Returns the rows, which the caller must drop outside the lock.
+    /// Removes rows and their index entries in one pass. Returns the rows, which the caller must drop outside the
+    /// store's lock.
     ///
     /// The event log does not receive these removals, so the log drops all changes when the list ends.
     ///
@@ -248,7 +249,7 @@ impl StoreContents {
     }
 
     /// Adds the missing indexes of `paths`, and removes the indexes of all other paths. Returns the removed indexes,
-    /// which the caller must drop outside the lock.
+    /// which the caller must drop outside the store's lock.
     ///
     /// An added index is complete at once only if the store has no rows.
     pub(super) fn declare(&mut self, paths: &[FieldPath]) -> Vec<FieldIndex> {
@@ -267,7 +268,8 @@ impl StoreContents {
         gone
     }
 
-    /// Returns a row's packed object with its dictionary, so that the caller can decompress it outside the lock.
+    /// Returns a row's packed object with its dictionary, so that the caller can decompress it outside the store's
+    /// lock.
     pub(super) fn packed(&self, number: u32) -> Option<DetachedObject> {
         let record = self.slab.get(number)?.record.clone();
         let dictionary = self.dictionaries.get(record.packing()).map(Arc::clone);
@@ -282,10 +284,10 @@ impl StoreContents {
         }
     }
 
-    /// Removes all objects, the version and the changes in the event log. The declared indexes stay, empty and
+    /// Removes the store's objects, its version and the changes in its event log. The declared indexes stay, empty and
     /// complete.
     ///
-    /// Returns the previous contents, which the caller must drop outside the lock.
+    /// Returns the previous contents, which the caller must drop outside the store's lock.
     pub(super) fn purge(&mut self) -> Self {
         let log = self.log.emptied();
         let mut empty = Self { paths: Arc::clone(&self.paths), log, ..Self::default() };

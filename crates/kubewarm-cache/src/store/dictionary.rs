@@ -21,8 +21,8 @@ pub(super) struct CompressionDictionary {
     users: AtomicUsize,
 }
 
-/// The dictionaries that decompress the rows of one store, or the changes of one event log. Usually the set contains
-/// one dictionary.
+/// The dictionaries that decompress the rows of one store, or the changes of one event log. Usually, one dictionary is
+/// enough.
 #[derive(Debug, Default)]
 pub(super) struct DictionarySet(Vec<DictionaryUseCount>);
 
@@ -99,7 +99,8 @@ impl DictionarySet {
         self.0.push(DictionaryUseCount { dictionary: Arc::clone(dictionary), records: 1 });
     }
 
-    /// Removes `record` from the users of its dictionary. The set drops a dictionary that has no users left.
+    /// Removes `record` from the users of its dictionary. This `DictionarySet` drops a dictionary that has no users
+    /// left.
     pub(super) fn leave(&mut self, record: &PackedObject) {
         let BodyPacking::Dictionary(generation) = record.packing() else { return };
         self.0.retain_mut(|held| {

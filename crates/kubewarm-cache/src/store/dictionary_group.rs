@@ -99,7 +99,8 @@ impl DictionaryGroup {
         }
     }
 
-    /// Adds a store to the group. Also removes the entries of stores that no longer exist.
+    /// Adds a store to the stores that share the group's dictionaries. Also removes the entries of stores that no
+    /// longer exist.
     pub(super) fn add_store(&self, store: &Arc<ObjectStore>) {
         let mut stores = self.stores.lock();
         stores.retain(|store| store.strong_count() > 0);

@@ -1,4 +1,4 @@
-//! The event log of a store: its latest changes, for watches and for lists of earlier versions.
+//! The event log of a store: its latest changes, for watches and for lists of previous resource versions.
 
 use super::{
     contents::StoreContents,
@@ -13,8 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Age above which the log drops a change, except the changes that [`KEPT_CHANGES`] keeps. The API server's watch cache
-/// uses the same age: its bookmark period of 60 s, plus a quarter.
+/// Age above which an event log drops a change, except the changes that [`KEPT_CHANGES`] keeps. The API server's watch
+/// cache uses the same age: its bookmark period of 60 s, plus a quarter.
 pub(super) const WINDOW: Duration = Duration::from_secs(75);
 
 /// Maximum number of changes in an event log. The API server's watch cache has the same limit.
@@ -52,15 +52,15 @@ pub struct StoreChange {
 #[derive(Debug, Default)]
 pub(super) struct EventLog {
     changes: VecDeque<Arc<StoreChange>>,
-    /// Number that the log assigns to its next change. The log never reuses a number.
+    /// Number that the event log assigns to its next change. The log never reuses a number.
     next: u64,
     /// Number of times that the log has dropped all its changes. An `EventLogFollower` ends when this number changes.
     pub(super) epoch: u64,
-    /// The log contains all changes after this version. `None` until the first list ends, and after a purge until the
-    /// next list ends.
+    /// The event log contains all changes after this resource version. `None` until the first list ends, and after a
+    /// purge until the next list ends.
     pub(super) since: Option<ResourceVersion>,
-    /// The log can lack changes between these two versions. A list found equal objects at both versions, but an object
-    /// can have been created and deleted in between.
+    /// The event log can lack changes between these two resource versions. A list found equal objects at both versions,
+    /// but an object can have been created and deleted in between.
     gap: Option<(ResourceVersion, ResourceVersion)>,
     /// Whether the store's objects match its version. A list clears this flag when it finds a change. The end of the
     /// list sets the flag.
@@ -123,7 +123,7 @@ impl StoreChange {
         self.before.iter().chain(&self.now)
     }
 
-    /// Returns the bytes of the packed object before the change, because only the log keeps that object.
+    /// Returns the bytes of the packed object before the change, because only the event log keeps that object.
     ///
     /// The method does not count the object after the change, because the store's rows or the next change already count
     /// it.
@@ -177,7 +177,8 @@ impl EventLog {
         self.next - self.changes.len() as u64
     }
 
-    /// Returns an empty log for a purged store, and adds one to `epoch`. The number of the next change stays the same.
+    /// Returns an empty event log for a purged store. Its `epoch` is one higher than in `self`, and the number of its
+    /// next change is the same as in `self`.
     pub(super) fn emptied(&self) -> Self {
         let Self { next, epoch, is_listing, .. } = *self;
         Self { next, epoch: epoch + 1, is_listing, ..Self::default() }
@@ -215,8 +216,8 @@ impl EventLog {
         self.is_complete = false;
     }
 
-    /// Drops and returns all changes. The log then contains all changes after `since`. If `since` is `None`, the log
-    /// ignores changes until the next list ends.
+    /// Drops and returns all changes in the event log. The log then contains all changes after `since`. If `since` is
+    /// `None`, the log ignores changes until the next list ends.
     fn restart(&mut self, since: Option<ResourceVersion>) -> Vec<Arc<StoreChange>> {
         let gone = mem::take(&mut self.changes).into();
         self.epoch += 1;
@@ -269,8 +270,8 @@ impl EventLog {
 }
 
 impl StoreContents {
-    /// Adds a change to the log. The caller must raise the store's version afterwards. Returns the changes that the log
-    /// drops, which the caller must free outside the lock.
+    /// Adds a change to the event log. The caller must raise the store's version afterwards. Returns the changes that
+    /// the log drops, which the caller must free outside the store's lock.
     pub(super) fn log_change(
         &mut self,
         version: Option<&ResourceVersion>,
@@ -292,8 +293,8 @@ impl StoreContents {
             })
         };
         let Some(version) = version.filter(is_next).cloned() else {
-            // The log is ordered by version. So the log starts again after a change that is not newer than the store's
-            // version.
+            // The event log is ordered by version. A change that is not newer than the store's version breaks this
+            // order, so the log drops all its changes.
             return self.log.restart(self.version.clone());
         };
         let change = change(version);
@@ -302,8 +303,8 @@ impl StoreContents {
         self.trim_log(arrived)
     }
 
-    /// Drops the changes that are too old at `now` or exceed the log's limits. Returns these changes, which the caller
-    /// must free outside the lock.
+    /// Drops the changes that are too old at `now` or exceed the event log's limits. Returns these changes, which the
+    /// caller must free outside the store's lock.
     pub(super) fn trim_log(&mut self, now: Option<Instant>) -> Vec<Arc<StoreChange>> {
         let max_bytes = (self.object_bytes / 2).clamp(*MAX_BYTES.start(), *MAX_BYTES.end());
         self.log.trim(now, max_bytes)

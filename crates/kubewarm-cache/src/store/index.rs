@@ -42,7 +42,7 @@ pub(super) struct LabelIndex {
 pub(super) struct FieldIndex {
     pub(super) path: FieldPath,
     pub(super) values: ValueIndex,
-    /// Whether the index contains every row of the store. Queries do not use an index that lacks rows.
+    /// Whether the index covers every object of the store. Queries do not use an index that lacks objects.
     pub(super) is_complete: bool,
 }
 

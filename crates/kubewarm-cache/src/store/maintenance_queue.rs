@@ -141,7 +141,7 @@ fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> O
             let Some(now) = contents.packed(number) else { continue };
             if now.record != record {
                 // The object in this row has changed since `copy_rows`. This case is rare, so read the object's body
-                // again under the lock.
+                // again under the store's lock.
                 values = values_of(&now);
             }
             contents.index(number, &values);

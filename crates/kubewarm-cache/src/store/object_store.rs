@@ -29,7 +29,8 @@ pub(super) struct ObjectStore {
     pub(super) encoding: BodyEncoding,
     /// Whether the store contains Secrets with their payload. The store does not compress such objects.
     is_secret: bool,
-    /// Dictionary, codec and job queue, which all stores with the same resource and the same part of each object share.
+    /// The dictionary, codec and job queue that this store shares with others. The stores that share them contain the
+    /// same resource and the same part of each object.
     pub(super) dictionary_group: Arc<DictionaryGroup>,
     /// Number of objects and bytes in the store, which count against the profiles' limits.
     gauge: Arc<UsageMeter>,
@@ -163,7 +164,8 @@ impl ObjectStore {
         self.is_closed.load(atomic::Ordering::Relaxed)
     }
 
-    /// Ends a change: updates the `UsageMeter`, releases the lock and wakes the store's followers.
+    /// Ends a change: updates the `UsageMeter`, releases the store's lock and wakes the store's
+    /// [`EventLogFollower`](super::EventLogFollower)s.
     pub(super) fn publish(&self, contents: RwLockWriteGuard<'_, StoreContents>) {
         self.measure(&contents);
         drop(contents);

@@ -45,10 +45,10 @@ impl RowOrder {
         self.leaves.get(position.leaf)?.get(position.at).copied()
     }
 
-    /// Returns the position of a key as `Ok`. If the order does not contain the key, returns the position at which to
-    /// insert it as `Err`. `compare` compares a row with the key.
+    /// Returns the position of a key as `Ok`. If no row has the key, returns the position at which to insert it as
+    /// `Err`. `compare` compares a row with the key.
     ///
-    /// A list arrives in key order, so the search first tries `hint` and the end of the order.
+    /// A list arrives in key order, so the search first tries `hint` and the position after the last row.
     pub(super) fn find(
         &self,
         hint: RowPosition,

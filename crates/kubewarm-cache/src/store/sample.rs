@@ -31,8 +31,8 @@ pub struct SampleUsage {
 }
 
 impl StoreSample {
-    /// Adds one object to the sample's store for `spec.key`. The first object of a store opens it with the indexes of
-    /// `spec`.
+    /// Adds one object to the sample's store for `spec.key`. With the first object, the method opens the store with the
+    /// indexes of `spec`.
     pub fn add(&mut self, spec: &InformerSpec, item: &DecodedObject<'_>) {
         let writer = self
             .writers

@@ -83,7 +83,7 @@ impl SharedRows {
         self.rows.len()
     }
 
-    /// Decompresses the body of a row into `body`. Returns `None` if the body does not decode.
+    /// Decompresses the object of a row into `body`. Returns `None` if the object does not decode.
     pub(super) fn seen<'a>(
         &'a self,
         row: usize,

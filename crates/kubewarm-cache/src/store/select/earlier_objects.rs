@@ -1,5 +1,5 @@
-//! Selects objects as they were at an earlier version. The selection takes the current rows, and undoes the changes
-//! after the earlier version.
+//! Selects objects as they were at a previous resource version. The selection takes the current objects, and undoes the
+//! changes after the previous version.
 
 use super::{ObjectQuery, ObjectSnapshot, RowSpan};
 use crate::store::{
@@ -17,7 +17,7 @@ use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 pub(in crate::store) struct EarlierObjects<'a>(BTreeMap<ObjectKey, [&'a StoreChange; 2]>);
 
 impl StoreReader {
-    /// Whether [`StoreReader::select_at`] can return the objects at this version now.
+    /// Whether [`StoreReader::select_at`] can return the objects at resource version `version` now.
     #[must_use]
     pub fn remembers(&self, version: &ResourceVersion) -> bool {
         self.store.contents.read().first_since(version).is_some()
@@ -34,7 +34,7 @@ impl StoreReader {
     /// # Cost
     ///
     /// The cost of [`StoreReader::select`]. Each change after `version` adds about 0.5 µs, including 20 ns under the
-    /// lock.
+    /// store's lock.
     #[must_use]
     pub fn select_at(
         &self,
@@ -63,8 +63,8 @@ impl StoreReader {
 }
 
 impl StoreContents {
-    /// Returns the number of the first change after `version`. Returns `None` if the log lacks changes after `version`,
-    /// or if the store has not reached `version`.
+    /// Returns the number of the first change after `version`. Returns `None` if the event log lacks changes after
+    /// `version`, or if the store has not reached `version`.
     fn first_since(&self, version: &ResourceVersion) -> Option<u64> {
         let held = self.version.as_ref().filter(|_| self.log.is_complete())?;
         if held == version {

@@ -39,7 +39,7 @@ pub struct ObjectSnapshot {
     /// Last key in the queried namespace, including objects that the query does not select. `None` if the list has no
     /// limit.
     last: Option<ObjectKey>,
-    /// The labels and tests that `filter_next` must check in the bodies.
+    /// The labels and tests with which `filter_next` must check the bodies of the selected objects.
     untested: ObjectQuery,
     limit: usize,
     /// Number of objects, at the front of `rows`, that have passed all tests.
@@ -87,8 +87,8 @@ impl StoreReader {
         let rows = if earlier.is_empty() {
             SharedRows::of(contents, numbers.take(most))
         } else {
-            // The label index covers only the labels of current objects. So `filter_next` checks the labels of objects
-            // at a previous version in their bodies.
+            // The label index covers only the labels of current objects. For objects at a previous version,
+            // `filter_next` reads the labels from the bodies instead.
             untested.labels = query.labels.clone();
             earlier.select(contents, query, numbers, most)
         };
@@ -143,8 +143,8 @@ impl StoreContents {
             object.is_none_or(|object| query.is_named(object.name))
         };
         match narrowed {
-            // If the indexes leave at most an eighth of the rows in `span`, sorting these rows is faster than a pass
-            // over the span.
+            // If the indexes leave at most an eighth of the rows in `span`, sorting them is faster than passing over
+            // `span`.
             Some(left) if left.len() <= span.rows as u64 / 8 => {
                 let is_in_span = |number: &u32| {
                     self.object(*number).is_some_and(|it| query.is_in_span(it, after))
@@ -160,7 +160,8 @@ impl StoreContents {
         }
     }
 
-    /// Returns the rows that match all labels and fields that have an index. Returns `None` if the query uses no index.
+    /// Returns the rows whose objects match the query's labels, and its tests for equality of indexed fields. Returns
+    /// `None` if the query has neither.
     fn narrowed(&self, query: &ObjectQuery) -> Option<RoaringBitmap> {
         let mut narrowed =
             (!query.labels.is_empty()).then(|| self.labels.select(&query.labels, || self.all()));
@@ -182,7 +183,8 @@ impl StoreContents {
 }
 
 impl ObjectSnapshot {
-    /// Returns the resource version of the selected objects. `None` if the store had no version.
+    /// Returns the resource version of the selected objects. `None` if the store had no version when the objects were
+    /// selected.
     #[must_use]
     pub fn version(&self) -> Option<&ResourceVersion> {
         self.version.as_ref()

@@ -186,7 +186,7 @@ impl BodyFieldCache {
         self.bytes
     }
 
-    /// Caches the labels of the body, unless they are already cached. If a key occurs twice, the last value counts.
+    /// Caches the labels of `body`, unless they are already cached. If a label key occurs twice, the last value counts.
     fn read_labels(&mut self, encoding: BodyEncoding, body: &[u8]) {
         if self.labels.is_some() {
             return;
@@ -199,7 +199,7 @@ impl BodyFieldCache {
         self.labels = Some(labels);
     }
 
-    /// Caches the values at all paths in one pass over the body, unless they are already cached.
+    /// Caches the values at all `paths` in one pass over `body`, unless these values are already cached.
     fn read_values(&mut self, encoding: BodyEncoding, body: &[u8], paths: &FieldPathSet) {
         if paths.all().iter().all(|path| self.values.contains_key(path)) {
             return;

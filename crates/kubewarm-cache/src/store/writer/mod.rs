@@ -28,8 +28,8 @@ pub struct StoreWriter {
     store: Arc<ObjectStore>,
     /// The running full list. `None` if no list is running.
     list: Option<ListProgress>,
-    /// Position at which the next search starts. A list arrives in key order, so the list's next object is usually at
-    /// this position.
+    /// Position in key order at which the search for the next object starts. A list arrives in key order, so the list's
+    /// next object is usually at this position.
     hint: RowPosition,
     /// Time at which the informer received the current deltas. The event log computes the age of changes from this
     /// time.
@@ -297,7 +297,7 @@ impl StoreWriter {
     /// Completes a list, and removes the objects that the list did not contain.
     ///
     /// Cost: 5 ns for each row if the list contained all objects. To remove up to 64 objects, the writer decompresses
-    /// them without the lock. The writer removes more objects in one pass under the write lock.
+    /// them without the store's lock. The writer removes more than 64 objects in one pass under the write lock.
     fn sweep(&mut self, version: &ResourceVersion) -> DeltaOutcome {
         let mut gone = RoaringBitmap::new();
         // `ListDone` without a `ListStarted` removes no objects.
