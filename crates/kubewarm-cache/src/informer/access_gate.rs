@@ -65,8 +65,8 @@ impl AccessGate {
     /// unconfirmed before ([`FaultReason::Unverified`]), and its identity is rejected now.
     ///
     /// A rejected identity increases `epoch`, an unconfirmed access does not. `listed_in` is the
-    /// value of `epoch` when the store's complete list was requested, or `None` without a complete
-    /// list.
+    /// value of `epoch` when kubewarm requested the store's complete list, or `None` without a
+    /// complete list.
     pub(super) fn close(
         &mut self,
         verb: Verb,

@@ -208,8 +208,8 @@ impl InformerTask {
         Ok(AppliedList { version: meta.version()?, stream: None })
     }
 
-    /// Requests one part of a list, stores its objects as they arrive, and records duration and
-    /// outcome.
+    /// Requests a whole list or one page of a list, stores its objects as they arrive, and records
+    /// duration and outcome.
     async fn page(&mut self, part: ListPart<'_>) -> Result<ListMetadata, ListError> {
         let started = Instant::now();
         let received = self.receive(part).await;

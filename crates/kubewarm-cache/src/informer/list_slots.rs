@@ -94,8 +94,8 @@ impl ListSlots {
     /// Grants free list permits to waiting informers until no further permit can be granted.
     fn admit(&self) {
         loop {
-            // Release the lock at the end of this line, because dropping an unclaimed slot below
-            // takes the lock again.
+            // Release the lock at the end of this line, because dropping the slot of a cancelled
+            // waiter below takes the lock again.
             let granted = self.0.lock().next();
             let Some((profile, waiter)) = granted else { return };
             let slot = ListSlot { slots: self.clone(), profile };

@@ -34,9 +34,9 @@ pub(super) struct ListWatch {
 /// The first event or bookmark of a short watch.
 #[derive(Debug)]
 pub(super) enum ShortWatchResult {
-    /// A bookmark with this version came first.
+    /// The short watch first received a bookmark with this version.
     Bookmark(ResourceVersion),
-    /// An event came first; its object has this version.
+    /// The short watch first received an event. The event's object has this version.
     Event(ResourceVersion),
     /// No readable event or bookmark arrived, for the reason in the text.
     Nothing(&'static str),

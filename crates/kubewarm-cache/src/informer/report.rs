@@ -95,7 +95,7 @@ pub struct FirstSync {
 pub enum RelistReason {
     /// The API server no longer had the version from which the watch should start (410).
     Gone,
-    /// An event of the watch could not be decoded.
+    /// kubewarm could not decode an event of the watch.
     Decode,
     /// Resource versions went back, as after an etcd restore.
     Rollback,
@@ -104,8 +104,8 @@ pub enum RelistReason {
     /// The API server ended the watch of a custom resource early. An edit of the CRD can cause this
     /// end, and change the content of objects.
     Redefined,
-    /// The namespace or the resource disappeared. The relist succeeds once the namespace and the
-    /// resource exist again.
+    /// The informer's namespace or resource disappeared. The relist succeeds once the namespace and
+    /// the resource exist again.
     Recreated,
     /// An event that is not newer than the store arrived for an object that is not in the store.
     Disordered,

@@ -83,8 +83,8 @@ impl StoreContents {
 
     /// Returns two positions in key order: the first object of the namespace, and the position after its last object.
     pub(super) fn bounds(&self, namespace: &str) -> [RowPosition; 2] {
-        // If rows of this namespace compare as `Greater`, the search returns the position of the first row. If they
-        // compare as `Less`, the search returns the position after the last row.
+        // If rows of this namespace compare as `Greater`, `find` returns the position of the namespace's first row. If
+        // they compare as `Less`, `find` returns the position after the namespace's last row.
         [Ordering::Greater, Ordering::Less].map(|within| {
             let found = self.order.find(RowPosition::default(), |row| {
                 let own = self.object(row).map_or("", |object| object.namespace);

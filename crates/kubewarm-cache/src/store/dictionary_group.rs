@@ -133,8 +133,8 @@ impl DictionaryGroup {
         }
     }
 
-    /// Trains a dictionary if the stores have enough objects. The group uses the dictionary only if it makes sampled
-    /// objects at least a tenth smaller. The group then compresses the objects of all stores again.
+    /// Trains a dictionary if the group's stores have enough objects. The group uses the dictionary only if it makes
+    /// sampled objects at least a tenth smaller. The group then compresses the objects of all stores again.
     ///
     /// To copy samples, the training locks one store after another.
     fn train(&self) {

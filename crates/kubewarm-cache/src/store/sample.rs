@@ -7,8 +7,8 @@ use kubewarm_api::model::{
 };
 use std::collections::BTreeMap;
 
-/// The resource and the part of each object that a store contains. Stores with equal keys share compression
-/// dictionaries.
+/// The resource and the part of each object (`Projection`) that a store contains. Stores with equal keys share
+/// compression dictionaries.
 pub type DictionaryKey = (Resource, Projection);
 
 /// Sampled objects of several informers. The sample compresses and indexes the objects as the operator's stores do.

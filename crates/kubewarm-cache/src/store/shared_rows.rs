@@ -12,8 +12,8 @@ use super::{
 use kubewarm_api::model::ObjectKey;
 use std::{collections::VecDeque, hint::black_box, sync::Arc};
 
-/// Packed objects, in the order in which a reader added them. Each takes 16 bytes, because the reader and the store
-/// share one packed object.
+/// Packed objects, in the order in which a reader added them. Each row takes 16 bytes, because it only points to a
+/// packed object that the store also uses.
 ///
 /// Later changes of the store do not change these packed objects.
 #[derive(Debug, Default)]
