@@ -11,8 +11,8 @@ use tokio::time::Instant;
 /// Time limit for each request of an access check. The API server itself would end a slow request
 /// only after 60 s.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-/// `timeoutSeconds` of the check's watch. kubewarm closes the watch when the response headers have
-/// arrived.
+/// `timeoutSeconds` of an access check's watch. kubewarm closes this watch when the response
+/// headers have arrived.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Resource version from which an access check watches if its list returned no version.
 ///
@@ -25,18 +25,18 @@ const COMPACTED_VERSION: u64 = 1;
 pub enum AccessDecision {
     /// The API server authorized the request.
     Allowed,
-    /// The identity has no access ([`FaultReason::is_access_denied`]), or the namespace does not
-    /// exist.
+    /// The informer's identity has no access ([`FaultReason::is_access_denied`]), or the informer's
+    /// namespace does not exist.
     Refused(RequestFault),
-    /// The response does not show whether the identity is permitted: a timeout, a 5xx, or a
-    /// resource that the API server does not serve.
+    /// The API server's response does not show whether the request is permitted. Examples are a
+    /// timeout, a 5xx, and a resource that the API server does not serve.
     Undecided(RequestFault),
 }
 
 /// The result of an access check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessCheck {
-    /// When the first request was sent. The result is evidence of access at this time.
+    /// When kubewarm sent the check's first request. The result is evidence of access at this time.
     pub sent: Instant,
     /// Number of requests that kubewarm sent, at most three: the list, the watch, and a lookup of
     /// the namespace.
@@ -57,8 +57,8 @@ impl AccessCheck {
     /// # Cost
     ///
     /// Two requests of at most 20 s each. After a 401 or 403 in a namespace, a third request checks
-    /// whether the namespace exists. For a key with an invalid namespace or a forbidden Secret
-    /// payload, kubewarm sends no request.
+    /// whether the namespace exists. If `key` has an invalid namespace or requests a forbidden
+    /// Secret payload, kubewarm sends no request.
     pub async fn run(client: &Arc<kube::Client>, key: &InformerKey, check: NamespaceCheck) -> Self {
         let sent = Instant::now();
         let list_watch = match ListWatch::new(client, key) {
@@ -124,7 +124,7 @@ impl AccessCheck {
 }
 
 impl AccessDecision {
-    /// Returns the fault if the decision is `Undecided`, otherwise `None`.
+    /// Returns the fault of an `Undecided` result, otherwise `None`.
     #[must_use]
     pub fn undecided_fault(&self) -> Option<&RequestFault> {
         match self {

@@ -13,11 +13,11 @@ pub(super) struct AccessGate {
     closed: Option<InformerFault>,
     /// Number of times that the informer has lost access.
     pub(super) losses: u64,
-    /// Number of times that the informer has lost access because its identity was rejected.
+    /// Number of times that the API server has rejected the informer's identity.
     ///
-    /// A store whose list was requested in an earlier epoch stays blocked after access returns. A
-    /// complete relist unblocks the store. Clients of a profile with `ServeStale` can still read a
-    /// blocked store.
+    /// If this number has increased since kubewarm requested the store's list, the store stays
+    /// blocked after access returns. A complete relist then unblocks the store. Clients of a
+    /// profile with `ServeStale` can still read a blocked store.
     pub(super) epoch: u64,
     /// When the last loss of access began.
     loss: Option<AccessLoss>,
@@ -40,7 +40,8 @@ impl AccessGate {
     }
 
     /// Returns the loss of access that blocks the store, or `None` if the store is not blocked.
-    /// `listed_in` is the value of `epoch` when the store's list was requested.
+    /// `listed_in` is the value of `epoch`, the number of rejections of the identity, when kubewarm
+    /// requested the store's list.
     pub(super) fn loss(&self, listed_in: Option<u64>) -> Option<AccessLoss> {
         let is_outdated = listed_in.is_some_and(|epoch| epoch != self.epoch);
         self.loss.filter(|_| self.is_closed() || is_outdated)
@@ -52,8 +53,8 @@ impl AccessGate {
         self.closed_at.is_none_or(|closed| sent > closed)
     }
 
-    /// Whether a rejection at `at` happened after the access checker last confirmed access. An
-    /// earlier rejection is obsolete.
+    /// Returns `true` if the access checker has not confirmed access since `at`, the time at which
+    /// the API server rejected a request. A later confirmation makes the rejection obsolete.
     pub(super) fn is_since_return(&self, at: Instant) -> bool {
         self.opened_at.is_none_or(|opened| at > opened)
     }
@@ -64,8 +65,8 @@ impl AccessGate {
     /// unconfirmed before ([`FaultReason::Unverified`]), and its identity is rejected now.
     ///
     /// A rejected identity increases `epoch`, an unconfirmed access does not. `listed_in` is the
-    /// value of `epoch` when the store's complete list was requested, or `None` without a complete
-    /// list.
+    /// value of `epoch` when kubewarm requested the store's complete list, or `None` without a
+    /// complete list.
     pub(super) fn close(
         &mut self,
         verb: Verb,

@@ -1,29 +1,30 @@
-//! Pauses a list while all its profiles exceed their limits on memory or objects. The pause ends
-//! when the usage falls or the controller stops the informer.
+//! Pauses an informer's list while all profiles that declare the informer exceed their limits on
+//! memory or objects. The pause ends when the memory usage or the number of objects falls, or the
+//! controller stops the informer.
 
 use super::task::InformerTask;
 use kubewarm_api::model::{FaultReason, RequestFault, UsageMeter};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
-/// Number of bytes that a list receives before kubewarm compares the usage of its profiles with
-/// their limits again.
+/// Number of bytes that an informer's list receives before kubewarm checks the limits again. These
+/// are the limits on memory and objects of the profiles that declare the informer.
 ///
-/// The number is small because several lists of one profile can run together. Their sum must not
-/// exceed the profile's limit by much.
+/// The number is small because several lists of one profile can run together. Together, these lists
+/// must not exceed the profile's limit by much.
 const COMPARED_BYTES: usize = 1 << 20;
-/// Minimum number of bytes that each object adds to the count of [`COMPARED_BYTES`]. So kubewarm
-/// compares the usage with the limits at least once per 64 objects.
+/// An object below this size counts as this number of bytes towards [`COMPARED_BYTES`]. So kubewarm
+/// checks the limits at least once per 64 objects.
 const OBJECT_BYTES: usize = COMPARED_BYTES / 64;
-/// Interval at which a paused list checks whether its profiles are within their limits again. The
-/// controller needs about 100 ms to stop an informer that exceeds its limits.
+/// Interval at which a paused list checks whether its informer's profiles are within their limits
+/// again. The controller needs about 100 ms to stop an informer whose profiles exceed their limits.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum pause of a list. The paused list occupies a list slot that other lists need. A longer
 /// pause means that the controller is stuck.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
-/// Timeout of the request for the total number of objects, long enough for a busy API server. The
-/// list is paused during this request. Without the number, kubewarm cannot report a sufficient
-/// limit.
+/// Timeout of the request for the total number of the informer's objects, long enough for a busy
+/// API server. The list is paused during this request. With the total number, kubewarm can report
+/// which limit would be sufficient.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl InformerTask {
@@ -63,8 +64,9 @@ impl InformerTask {
         Ok(has_waited)
     }
 
-    /// Requests the informer's total number of objects from the API server, unless the status
-    /// already contains this number. The API server does not report it for lists with a selector.
+    /// Requests the informer's total number of objects from the API server, unless the informer's
+    /// status already contains this number. For lists with a selector, the API server does not
+    /// report the number.
     async fn fetch_object_count(&self) {
         if self.informer.status().report.expected.is_some() {
             return;

@@ -1,4 +1,4 @@
-//! Wakes all receivers when the state of any informer changes.
+//! Wakes all receivers of change notifications when the state of any informer changes.
 
 use tokio::sync::watch;
 
@@ -9,8 +9,8 @@ use tokio::sync::watch;
 pub struct ChangeNotifier(watch::Sender<()>);
 
 impl ChangeNotifier {
-    /// Returns a receiver that wakes at every later change. One wake-up can stand for several
-    /// changes.
+    /// Returns a receiver that wakes when the state of any informer changes. One wake-up can stand
+    /// for several changes.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.0.subscribe()

@@ -18,14 +18,14 @@ use tokio::time::{Instant, sleep_until};
 /// Result of a consistency check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsistencyResult {
-    /// The store has the same objects as the list.
+    /// The store contains the same objects as the list of the consistency check.
     Equal,
-    /// The store differs from the list. The informer relists.
+    /// The store differs from the list of the consistency check. The informer relists.
     Different,
     /// No comparison was possible. Either an object is undecodable, or resource versions have no
     /// order, or the API server cannot list at the store's resource version.
     Skipped,
-    /// The API server did not respond to the list, or rejected it.
+    /// The API server rejected the list request of the consistency check, or did not respond.
     Failed,
 }
 
@@ -33,8 +33,8 @@ pub enum ConsistencyResult {
 const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl InformerTask {
-    /// Waits until the next consistency check is due. If the profile disables the checks, the
-    /// future never completes. Cancel safe.
+    /// Waits until the next consistency check is due. If the profile disables consistency checks,
+    /// the future never completes. Cancel safe.
     pub(super) fn consistency_check_due(&self) -> impl Future<Output = ()> + use<> {
         let period = self.informer.settings(|settings| settings.consistency_check_period);
         let due = period.and_then(|period| {
@@ -117,8 +117,8 @@ impl InformerTask {
 }
 
 impl ConsistencyResult {
-    /// The value of label `outcome` of `kubewarm_consistency_checks_total`. A found difference
-    /// counts as `success`, because the check was completed.
+    /// The value of label `outcome` of `kubewarm_consistency_checks_total`. A consistency check
+    /// that found a difference counts as `success`, because the check was completed.
     pub(super) const fn outcome(self) -> MetricOutcome {
         match self {
             Self::Equal | Self::Different => MetricOutcome::Success,

@@ -106,8 +106,8 @@ impl ObjectDecoder {
                 let [api_version, kind] = of_top.map(|value| hole(text, value));
                 cut(&mut self.scratch, text, [api_version, kind, hole(text, dropped)]);
             }
-            // The response can contain more than the requested metadata, for example from a proxy.
-            // Store only the metadata.
+            // The API server's response can contain more than the requested metadata, for example
+            // from a proxy. Store only the metadata.
             Projection::Metadata(_) => {
                 let metadata = top.metadata.get();
                 self.scratch.extend_from_slice(b"{\"metadata\":");
@@ -245,12 +245,13 @@ mod tests {
             assert_eq!(body, format!(r#"{{"metadata":{{"name":"a","annotations":{kept}}}}}"#));
         }
         // If the annotations have a duplicate key or are an array, the decoder cannot find the
-        // payload and rejects the object.
+        // annotation that repeats the Secret's payload. So the decoder rejects the object.
         for annotations in [format!(r#"{{"{REPEATED}":"x","{REPEATED}":"y"}}"#), "[1]".to_owned()] {
             let rejected = metadata_of_a_secret(&json(&annotations)).unwrap_err();
             assert_eq!(&*rejected.object, "a");
         }
-        // For resources other than Secrets, the decoder keeps the last-applied annotation.
+        // For resources other than Secrets, the decoder keeps the annotation with the last applied
+        // manifest.
         let pods = json(&format!(r#"{{"{REPEATED}":"x"}}"#));
         assert!(decode(&pods, ManagedFieldsPolicy::Drop).unwrap().1.contains(REPEATED));
     }

@@ -72,8 +72,8 @@ impl ObjectSetDigest {
         Ok(())
     }
 
-    /// Requests the metadata of the objects in `part` of a list, and adds each object to the
-    /// digest. Holds one object in memory at a time.
+    /// Requests the metadata of the objects in `part`, which is a whole list or one page, and adds
+    /// each object to the digest. Holds one object in memory at a time.
     ///
     /// `at` is the exact resource version to list, or `None` for a consistent read.
     ///

@@ -170,8 +170,8 @@ impl InformerEndpoint {
         let uri =
             if query.is_empty() { self.path.clone() } else { format!("{}?{query}", self.path) };
         let mut request = Request::new(Vec::new());
-        // Each part of the URI is checked or percent-encoded, so parsing cannot fail. A request for
-        // the default URI `/` would return no objects.
+        // Each part of the URI is checked or percent-encoded, so parsing cannot fail. If it failed,
+        // the request would go to `/` and return no objects.
         *request.uri_mut() = uri.parse().unwrap_or_default();
         let headers = request.headers_mut();
         if let Ok(value) = accept.parse() {
@@ -234,7 +234,7 @@ mod tests {
             assert!(accept.starts_with("application/json;as=PartialObject"), "{accept}");
             assert!(!accept.contains(','), "{accept}");
         }
-        // A resource with the same name in another group is not a Secret.
+        // A resource named `secrets` in another API group does not contain Kubernetes Secrets.
         assert!(
             InformerEndpoint::new(&key(
                 "x.io",

@@ -44,9 +44,10 @@ const MAX_CONCURRENT: usize = 32;
 /// The result of a freshness check that a store passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreshnessCheck {
-    /// When the check's request was sent. The store contains every change made before this time.
+    /// When kubewarm sent the request of the freshness check. The store contains every change made
+    /// before this time.
     pub at: Instant,
-    /// The store's version when it passed the check.
+    /// The store's version when the store passed the freshness check.
     stored: ResourceVersion,
     /// The API server's version at `at`.
     newest: ResourceVersion,
@@ -66,16 +67,17 @@ pub struct FreshnessChecker {
     buckets: NamespaceBuckets,
     permits: Arc<Semaphore>,
     results: ExpiringCache<InformerKey, FreshnessCheck>,
-    /// Runs each check to its end, even if the client that waits for the check disconnects.
+    /// Runs each freshness check to its end, even if the waiting client disconnects.
     runtime: Handle,
 }
 
 impl FreshnessCheck {
-    /// Whether a snapshot of the store at `version` contains every change made before the check.
+    /// Whether a snapshot of the store at `version` contains every change made before the freshness
+    /// check.
     ///
-    /// Returns `true` if `version` is the store's version that passed the check. Also returns
-    /// `true` if `version` is at least the API server's version during the check. A version between
-    /// both can have been outdated when the check was sent.
+    /// Returns `true` if the store had exactly `version` when the store passed the check. Also
+    /// returns `true` if `version` is at least the API server's version during the check. A
+    /// snapshot at any version between these two versions can lack changes.
     #[must_use]
     pub fn is_valid_for(&self, version: Option<&ResourceVersion>) -> bool {
         version.is_some_and(|version| *version == self.stored || *version >= self.newest)
@@ -83,7 +85,7 @@ impl FreshnessCheck {
 }
 
 impl FreshnessChecker {
-    /// Must be called within the tokio runtime that is to run the checks.
+    /// The caller must be within the tokio runtime that is to run the freshness checks.
     pub(super) fn new(reports: InformerReports, buckets: NamespaceBuckets) -> Self {
         let permits = Arc::new(Semaphore::new(MAX_CONCURRENT));
         let results = ExpiringCache::new(MAX_RESULTS, RESULT_TTL);
@@ -168,8 +170,8 @@ impl FreshnessChecker {
         }
     }
 
-    /// Waits until fewer than 32 checks run and the rate limit of the namespace `payer` permits a
-    /// request. Fails with [`FaultReason::Throttled`] at `deadline`.
+    /// Waits until fewer than 32 freshness checks run and the rate limit of the namespace `payer`
+    /// permits a request. Fails with [`FaultReason::Throttled`] at `deadline`.
     async fn acquire_permit(
         &self,
         payer: &Arc<str>,
@@ -202,8 +204,9 @@ fn too_many_requests() -> RequestFault {
     RequestFault::new(FaultReason::Throttled, message)
 }
 
-/// Returns the API server's current resource version. For a small store, also returns the digest of
-/// the listed objects, if the list fits into one page.
+/// Sends a freshness check's list request, and returns the API server's current resource version.
+/// If the store is small, also returns a digest of the listed objects. The digest is `None` if the
+/// list does not fit into one page.
 async fn fetch_newest_version(
     list_watch: &ListWatch,
     is_small: bool,
@@ -219,8 +222,11 @@ async fn fetch_newest_version(
 }
 
 impl SharedInformer {
-    /// Returns the passed check if the store has reached version `newest`, or if the digest of the
-    /// store's objects equals `all`. The check's request was sent at `sent`.
+    /// Returns the result of a freshness check that the store passes, or `None`. The store passes
+    /// if it has reached version `newest`. It also passes if `all`, the digest of the listed
+    /// objects, equals the digest of its own objects.
+    ///
+    /// `sent` is when kubewarm sent the check's request.
     fn confirm(
         &self,
         sent: Instant,
@@ -230,8 +236,9 @@ impl SharedInformer {
         if !self.get_summary().is_kept_current() {
             return None;
         }
-        // Lock the sink until the confirmation is recorded. Otherwise, the informer's task could
-        // purge the store after the comparison, and this method would confirm an empty store.
+        // Lock the sink, through which the informer's task changes the store, until the
+        // confirmation is recorded. Otherwise, the task could purge the store after the comparison,
+        // and this method would confirm an empty store.
         let no_writer = self.sink.lock();
         let mut stored = self.reader.version()?;
         let has_reached = stored >= *newest;

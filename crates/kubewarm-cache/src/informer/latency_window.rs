@@ -4,13 +4,13 @@ use super::LatencyQuantiles;
 use std::{collections::VecDeque, time::Duration};
 use tokio::time::Instant;
 
-/// Duration that one slice of the window covers. The latencies of a slice leave the window
-/// together.
+/// Duration of one slice. A latency window consists of slices, and drops all latencies of its
+/// oldest slice together.
 const SLICE: Duration = Duration::from_mins(1);
 const WINDOW: Duration = Duration::from_mins(5);
 
-/// Number of buckets. Their upper bounds grow by a factor of √2 from 256 µs to 134 s. The last
-/// bucket also counts all longer latencies.
+/// Number of buckets in which a slice counts latencies. Their upper bounds grow by a factor of √2
+/// from 256 µs to 134 s. The last bucket also counts all longer latencies.
 const BUCKETS: usize = 40;
 
 /// log2 of the first bucket's upper bound, in microseconds. Profile statuses show whole

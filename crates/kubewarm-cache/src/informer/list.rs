@@ -18,8 +18,8 @@ use kubewarm_api::model::{
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
-/// A received list whose objects are in the store. The store also still has its earlier objects
-/// that are absent from the list.
+/// A received list whose objects are in the store. The store also still contains older objects that
+/// are absent from the list.
 pub(super) struct AppliedList {
     pub(super) version: ResourceVersion,
     /// The open watch of a streaming list, which continues with changes. `None` if the list was not
@@ -42,8 +42,8 @@ impl From<RequestFault> for ListError {
 }
 
 impl InformerTask {
-    /// Waits for a list slot, lists, and returns the next activity. `why` is the reason of a
-    /// relist, or `None` for a first list.
+    /// Waits for a list slot, lists, and returns what the informer does next. `why` is the reason
+    /// of a relist, or `None` for a first list.
     pub(super) async fn list(
         &mut self,
         why: Option<RelistReason>,
@@ -55,8 +55,8 @@ impl InformerTask {
         }
         let settings = self.informer.settings(InformerSettings::clone);
         let shared = Arc::clone(&self.shared);
-        // Choose the strategies before taking a list slot. `order` can request the API server's
-        // version, and a slow response must not occupy a slot.
+        // Choose the list strategies before taking a list slot. `order` can request the API
+        // server's Kubernetes version, and a slow response must not occupy a slot.
         let mut order = shared
             .list_methods
             .order(&shared.operator, &self.informer.key, settings.lists.strategy)
@@ -208,8 +208,8 @@ impl InformerTask {
         Ok(AppliedList { version: meta.version()?, stream: None })
     }
 
-    /// Requests one part of a list, stores its objects as they arrive, and records duration and
-    /// outcome.
+    /// Requests a whole list or one page of a list, stores its objects as they arrive, and records
+    /// duration and outcome.
     async fn page(&mut self, part: ListPart<'_>) -> Result<ListMetadata, ListError> {
         let started = Instant::now();
         let received = self.receive(part).await;
@@ -327,8 +327,8 @@ impl InformerTask {
     }
 }
 
-/// Whether `fault` shows that the strategy `method` does not work for the resource. Any other fault
-/// would affect every strategy.
+/// Whether `fault` shows that the list strategy `method` does not work for the resource. Any other
+/// fault would affect every strategy.
 fn needs_other_method(method: ListMethod, fault: &RequestFault) -> bool {
     match method {
         ListMethod::List => matches!(fault.reason(), FaultReason::TimedOut | FaultReason::TooLarge),

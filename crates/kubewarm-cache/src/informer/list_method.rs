@@ -8,11 +8,12 @@ use kubewarm_client::ExpiringCache;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum number of failed strategies to remember. After an eviction, an informer tries the failed
-/// strategy once more.
+/// Maximum number of failed list strategies to remember. If kubewarm forgets a failed strategy, an
+/// informer tries that strategy once more.
 const MAX_REMEMBERED: u64 = 1_000;
 
-/// Delay before kubewarm requests the API server's version again, after a failed request.
+/// Delay before kubewarm requests the API server's Kubernetes version again, after a failed
+/// request.
 const VERSION_RETRY_DELAY: Duration = Duration::from_mins(1);
 
 /// First minor version of Kubernetes whose API server encodes a whole list while sending it.
@@ -20,11 +21,11 @@ const VERSION_RETRY_DELAY: Duration = Duration::from_mins(1);
 const STREAMED_ENCODING: u32 = 33;
 
 /// Selects the list strategies that an informer tries. The selection depends on the API server's
-/// version and on earlier failures.
+/// Kubernetes version and on the strategies that have failed.
 #[derive(Debug)]
 pub struct ListMethodSupport {
-    /// The API server's minor version, and the time of the request for it. The version is `None` if
-    /// this request failed.
+    /// The minor Kubernetes version of the API server, and when kubewarm requested it. The version
+    /// is `None` if the request failed.
     minor: tokio::sync::Mutex<Option<(Option<u32>, Instant)>>,
     avoided: ExpiringCache<(Identity, Resource, ListMethod), ()>,
 }
@@ -43,17 +44,17 @@ impl ListMethodSupport {
         }
     }
 
-    /// Returns the strategy that an informer would try first. `operator` requests the API server's
-    /// version, unless an earlier request has succeeded.
+    /// Returns the list strategy that an informer would try first. The client `operator` requests
+    /// the API server's Kubernetes version, unless an earlier request has succeeded.
     pub async fn choose_first(&self, operator: &kube::Client, spec: &InformerSpec) -> ListMethod {
         let strategy = spec.settings.lists.strategy;
         let order = self.order(operator, &spec.key, strategy).await;
         order.first().copied().unwrap_or(ListMethod::PagedList)
     }
 
-    /// Returns the strategies to try for an informer, in order. Leaves out strategies that recently
-    /// failed with the same identity and resource. `operator` is the client that requests the API
-    /// server's version.
+    /// Returns the list strategies to try for an informer, in order. Leaves out strategies that
+    /// recently failed with the same identity and resource. `operator` is the client that requests
+    /// the API server's Kubernetes version.
     ///
     /// `Auto` tries a whole list, then a streaming list, then pages. With an API server before
     /// 1.33, `Auto` tries only pages. If the profile names a strategy, that strategy comes first
@@ -87,13 +88,13 @@ impl ListMethodSupport {
             .collect()
     }
 
-    /// Remembers for `InformerTiming::failed_method_ttl` that the strategy `method` failed for the
-    /// informer's identity and resource.
+    /// Remembers for `InformerTiming::failed_method_ttl` that the list strategy `method` failed for
+    /// the informer's identity and resource.
     pub(super) fn avoid(&self, informer: &InformerKey, method: ListMethod) {
         self.avoided.insert(method_key(informer, method), (), Instant::now());
     }
 
-    /// Returns the API server's minor version, or 0 if it is unknown.
+    /// Returns the API server's minor Kubernetes version, or 0 if it is unknown.
     ///
     /// The version is cached permanently, a failure for one minute. Concurrent callers wait for one
     /// request and share its result.

@@ -12,11 +12,11 @@ use tokio::sync::oneshot;
 /// A limited number of permits to list. Cheap to clone.
 ///
 /// A namespace cannot use more permits than its limit, and a profile no more than its
-/// `maxConcurrentLists`. So slow lists of one namespace do not delay the lists of others.
+/// `maxConcurrentLists`. So slow lists of one namespace do not delay the lists of other namespaces.
 ///
-/// Within a profile, the target with the highest priority comes first. Targets of equal priority
-/// come in the order of their arrival. Among the profiles, the profile comes first whose next
-/// informer has waited longest.
+/// Within a profile, the target with the highest priority receives a permit first. Targets of equal
+/// priority come in the order of their arrival. Among the profiles, the profile comes first whose
+/// next informer has waited longest.
 #[derive(Clone, Debug)]
 pub(super) struct ListSlots(Arc<Mutex<ListSlotsState>>);
 
@@ -35,8 +35,8 @@ struct ListSlotsState {
     namespace_limit: usize,
     /// Permits in use, by namespace.
     in_use: HashMap<Arc<str>, usize>,
-    /// Profiles with a permit or a waiting informer. The map needs no size limit, because each
-    /// informer waits for at most one permit.
+    /// Profiles with a permit to list, or with an informer that waits for a permit. The map needs
+    /// no size limit, because each informer waits for at most one permit.
     profiles: BTreeMap<ProfileRef, ProfileListSlots>,
     sequence: u64,
 }
@@ -44,7 +44,7 @@ struct ListSlotsState {
 #[derive(Debug, Default)]
 struct ProfileListSlots {
     in_use: usize,
-    /// Waiting informers, by descending priority and then by arrival.
+    /// The profile's informers that wait for a permit, by descending priority and then by arrival.
     waiting: BTreeMap<(Reverse<u16>, u64), ListSlotWaiter>,
 }
 
@@ -91,11 +91,11 @@ impl ListSlots {
         }
     }
 
-    /// Grants free permits to waiting informers until none can be granted.
+    /// Grants free list permits to waiting informers until no further permit can be granted.
     fn admit(&self) {
         loop {
-            // Release the lock at the end of this line, because dropping an unclaimed slot below
-            // takes the lock again.
+            // Release the lock at the end of this line, because dropping the slot of a cancelled
+            // waiter below takes the lock again.
             let granted = self.0.lock().next();
             let Some((profile, waiter)) = granted else { return };
             let slot = ListSlot { slots: self.clone(), profile };

@@ -27,7 +27,8 @@ pub(super) enum SplitItem<'a> {
 }
 
 impl SplitItem<'_> {
-    /// Number of bytes in memory. An oversized item originally had more bytes.
+    /// Number of the item's bytes in memory. Of an item above the size limit, only the first bytes
+    /// are in memory.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Whole(bytes) | Self::Oversized(bytes) => bytes.len(),
@@ -48,7 +49,7 @@ pub(super) struct ListSplitter {
     position: ListPosition,
     /// The frame received so far.
     frame: Vec<u8>,
-    /// The start of an item that began in an earlier chunk.
+    /// The received bytes of the item that has not ended yet.
     partial: Vec<u8>,
     /// Number of bytes of the current item that were dropped because of the size limit.
     skipped: usize,
@@ -92,8 +93,8 @@ impl ListSplitter {
         frame
     }
 
-    /// Whether the list's items are arriving. False before the first item and after the end of the
-    /// items.
+    /// Whether the items of the list are arriving. False before the first item and after the last
+    /// item.
     pub(super) fn is_in_items(&self) -> bool {
         self.position != ListPosition::Frame
     }
@@ -253,7 +254,7 @@ pub(super) fn keep(partial: &mut Vec<u8>, skipped: &mut usize, cap: usize, bytes
 }
 
 impl fmt::Debug for SplitItem<'_> {
-    /// Prints the size only, because the content can be secret.
+    /// Prints only the item's size, because the item can contain a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole(item) => write!(f, "Whole({} bytes)", item.len()),

@@ -34,11 +34,11 @@ pub(super) struct ListWatch {
 /// The first event or bookmark of a short watch.
 #[derive(Debug)]
 pub(super) enum ShortWatchResult {
-    /// A bookmark with this version came first.
+    /// The short watch first received a bookmark with this version.
     Bookmark(ResourceVersion),
-    /// An event came first; its object has this version.
+    /// The short watch first received an event. The event's object has this version.
     Event(ResourceVersion),
-    /// No readable event or bookmark arrived. The text is the reason.
+    /// No readable event or bookmark arrived, for the reason in the text.
     Nothing(&'static str),
 }
 
@@ -63,9 +63,9 @@ impl ListWatch {
 
     /// Lists one object with a consistent read.
     ///
-    /// A success shows that the identity is permitted to list. The result contains the current
-    /// resource version and the number of remaining objects. If the response cannot be parsed or
-    /// exceeds 8 MiB, the result contains neither value.
+    /// A success shows that the informer's identity is permitted to list. The result contains the
+    /// current resource version and the number of objects after the listed object. If the response
+    /// cannot be parsed or exceeds 8 MiB, the result contains neither value.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ fn parse_first_event(item: &SplitItem<'_>) -> Result<ShortWatchResult, RequestFa
             tombstone(event.object).and_then(|object| object.version).map(ShortWatchResult::Event)
         }
     };
-    // Return `Nothing` for an unreadable event, because it does not show whether an object changed.
+    // An unreadable event does not show whether an object changed, so return `Nothing`.
     Ok(result.unwrap_or(unclear))
 }
 

@@ -1,10 +1,11 @@
-//! Computes which informers the registry must start, pause and stop, and which informers receive
-//! new settings.
+//! Computes which informers the informer registry must start, pause and stop, and which informers
+//! receive new settings.
 
 use kubewarm_api::model::{InformerKey, InformerSpec, ProfileMode};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The informers that the profiles require, with the settings and the mode of each informer.
+/// The informers that the profiles require, with the settings and the [`ProfileMode`] of each
+/// informer.
 pub type DesiredInformers = BTreeMap<InformerKey, (InformerSpec, ProfileMode)>;
 
 /// The changes that turn the running informers into the required informers.
@@ -13,19 +14,21 @@ pub type DesiredInformers = BTreeMap<InformerKey, (InformerSpec, ProfileMode)>;
 pub struct InformerPlan {
     /// Informers to create or to resume.
     pub start: Vec<InformerSpec>,
-    /// Informers to pause. The store of an existing informer keeps its objects. The registry
-    /// creates a missing informer without a watch.
+    /// Informers to pause. If the informer exists, its store keeps its objects. Otherwise, the
+    /// registry creates a paused informer.
     pub pause: Vec<InformerSpec>,
     /// Informers that no profile requires any more. The registry ends them and drops their stores.
     pub stop: BTreeSet<InformerKey>,
-    /// Existing informers whose mode does not change. The registry replaces their settings.
+    /// Existing informers whose [`ProfileMode`] does not change. The registry replaces their
+    /// settings.
     pub retune: Vec<InformerSpec>,
 }
 
 /// Computes the changes that turn the `running` informers into the `desired` informers. The
 /// function is pure, and equal inputs give equal plans.
 ///
-/// The plan stops a running informer of mode `Plan`, and does not start an informer of this mode.
+/// The returned plan never starts an informer whose mode is [`ProfileMode::Plan`], and stops such
+/// an informer if it runs.
 pub fn plan(
     desired: &DesiredInformers,
     running: &BTreeMap<InformerKey, ProfileMode>,

@@ -43,16 +43,16 @@ const MAX_PROBES: usize = 128;
 /// a consistency check.
 const MAX_CONSISTENCY_CHECKS: usize = 4;
 
-/// Maximum number of cached rollback checks, and of cached namespace lookups. An evicted result
-/// costs one more request.
+/// Maximum number of cached rollback checks, and of cached namespace lookups. If the cache drops a
+/// result, kubewarm sends one more request.
 const MAX_CACHED_RESULTS: u64 = 4_096;
-/// How long rollback checks and namespace lookups stay cached. A caller accepts only results that
-/// were requested after its own watch broke or its own list was empty. So a few seconds would be
-/// enough.
+/// How long rollback checks and namespace lookups stay cached. An informer accepts only results
+/// that were requested after its own watch broke or its own list was empty. So a few seconds would
+/// be enough.
 const RESULT_TTL: Duration = Duration::from_mins(1);
 
-/// Handle to all informers of the process. It returns their reports, and notifies them of lost and
-/// confirmed access. Cheap to clone.
+/// Handle to all informers of the process. The handle returns the reports of informers, and
+/// notifies informers of lost and confirmed access. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct InformerReports(Arc<RwLock<BTreeMap<InformerKey, Arc<SharedInformer>>>>);
 
@@ -108,10 +108,10 @@ impl InformerReports {
     /// Records that an informer lost access to `verb`. The informer's watch ends. From now on,
     /// clients cannot read its store unless a profile sets `ServeStale`.
     ///
-    /// If the API server rejected the identity, the informer purges its store, unless a profile
-    /// sets `ServeStale`. If the last confirmation is only too old ([`FaultReason::Unverified`]),
-    /// the store keeps its objects. A repeated rejection only updates the reason. An unknown key
-    /// has no effect.
+    /// If the API server rejected the informer's identity, the informer purges its store, unless a
+    /// profile sets `ServeStale`. If the last confirmation of access is only too old
+    /// ([`FaultReason::Unverified`]), the store keeps its objects. A repeated rejection only
+    /// updates the reason. An unknown key has no effect.
     pub fn block(&self, key: &InformerKey, verb: Verb, fault: &RequestFault) {
         if let Some(informer) = self.informer(key) {
             informer.block(verb, fault);
@@ -121,8 +121,8 @@ impl InformerReports {
     /// Records that an informer's access is confirmed. The informer retries at once instead of
     /// after its backoff.
     ///
-    /// Callers must also call this method for an informer that never lost access, but whose own
-    /// last request was rejected with 401 or 403.
+    /// Callers must also call this method if the API server rejected the informer's last request
+    /// with 401 or 403. This holds even if the informer never lost access.
     pub fn unblock(&self, key: &InformerKey) {
         if let Some(informer) = self.informer(key) {
             informer.unblock();
@@ -185,13 +185,14 @@ impl InformerRegistry {
         Self { make_sink: Box::new(make), ..self }
     }
 
-    /// Returns a handle to the reports, which stays valid after the registry is dropped.
+    /// Returns a handle to the reports of all informers. The handle stays valid after the registry
+    /// is dropped.
     #[must_use]
     pub fn reports(&self) -> InformerReports {
         self.informers.clone()
     }
 
-    /// Creates a checker that runs freshness checks of the registry's informers. Must be called
+    /// Creates a checker that runs freshness checks of the registry's informers. The caller must be
     /// within the tokio runtime that is to run the checks.
     #[must_use]
     pub fn freshness_checker(&self) -> FreshnessChecker {
@@ -316,14 +317,14 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
     let mut relisted = 0;
     let mut was_closed = false;
     loop {
-        // Read `control` before the task starts. A later change of `ends` ends the task's run, and
-        // the next iteration then applies that change.
+        // Read `control` before the task starts. If `ends` changes later, the task's run ends, and
+        // the next iteration of this loop applies the change.
         let now = control.borrow_and_update().clone();
         informer.purge_outdated(&now.gate);
         if now.mode != ProfileMode::Active || now.gate.is_closed() {
             was_closed |= now.gate.is_closed();
-            // A change of the informer's settings also ends this wait. If a profile no longer sets
-            // `ServeStale`, the store must be purged.
+            // A change of the informer's settings must end this wait. If a profile no longer sets
+            // `ServeStale`, `purge_outdated` purges the store.
             let _changed = control.changed().await;
             continue;
         }

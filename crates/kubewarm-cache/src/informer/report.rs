@@ -18,8 +18,9 @@ pub enum InformerPhase {
     Listing,
     /// Synced; the watch is open.
     Watching,
-    /// Synced; the watch is open, but the last confirmation is older than the staleness limit. The
-    /// informer opens short second watches to find out whether the first watch is dead.
+    /// Synced; the watch is open, but the last confirmation of the store is older than the
+    /// staleness limit. The informer opens second, short watches, which show whether the first
+    /// watch is dead.
     Silent,
     /// Synced; the last watch ended, and the informer opens the next watch.
     Reconnecting,
@@ -55,7 +56,7 @@ pub struct InformerFault {
     pub since: Timestamp,
     /// Number of consecutive failures, at least 1.
     pub attempts: u32,
-    /// Time of the next attempt. `None` if no attempt is scheduled.
+    /// When the informer retries the failed list or watch. `None` if no attempt is scheduled.
     pub next_retry: Option<Timestamp>,
 }
 
@@ -94,7 +95,7 @@ pub struct FirstSync {
 pub enum RelistReason {
     /// The API server no longer had the version from which the watch should start (410).
     Gone,
-    /// An event of the watch could not be decoded.
+    /// kubewarm could not decode an event of the watch.
     Decode,
     /// Resource versions went back, as after an etcd restore.
     Rollback,
@@ -103,8 +104,8 @@ pub enum RelistReason {
     /// The API server ended the watch of a custom resource early. An edit of the CRD can cause this
     /// end, and change the content of objects.
     Redefined,
-    /// The namespace or the resource disappeared. The relist succeeds once the namespace and the
-    /// resource exist again.
+    /// The informer's namespace or resource disappeared. The relist succeeds once the namespace and
+    /// the resource exist again.
     Recreated,
     /// An event that is not newer than the store arrived for an object that is not in the store.
     Disordered,
@@ -140,9 +141,9 @@ impl RelistReason {
 /// A loss of access that blocks an informer's store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessLoss {
-    /// When kubewarm detected the loss, on the monotonic clock.
+    /// When kubewarm detected the loss of access, on the monotonic clock.
     pub at: Instant,
-    /// When kubewarm detected the loss, on the wall clock.
+    /// When kubewarm detected the loss of access, on the wall clock.
     pub time: Timestamp,
 }
 
@@ -165,7 +166,7 @@ pub struct RelistReport {
 /// An object that kubewarm could not decode, so the store does not contain it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UndecodableObject {
-    /// `namespace/name`, or `?` if the name cannot be read.
+    /// `namespace/name` of the undecodable object, or `?` if its name cannot be read.
     #[serde(serialize_with = "text")]
     pub object: Arc<str>,
     /// The decode error, without any content of the object.
@@ -212,18 +213,19 @@ pub struct InformerReport {
     pub lost: Option<AccessLoss>,
     /// Number of times that the informer has lost access.
     pub losses: u64,
-    /// The last failure. A success clears this field, but the start of the next attempt does not.
+    /// The informer's last failed request. A successful request clears this field, but the start of
+    /// the next attempt does not.
     #[serde(rename = "lastError")]
     pub fault: Option<InformerFault>,
     /// The newest resource version that a list, an event or a bookmark delivered.
     #[serde(rename = "resourceVersion")]
     pub version: Option<ResourceVersion>,
-    /// Time of the last confirmation, on the monotonic clock. The store contains every change made
-    /// before this time. Lists, events, bookmarks, freshness checks and probes (second, short
+    /// When the store was last confirmed, on the monotonic clock. The store contains every change
+    /// made before this time. Lists, events, bookmarks, freshness checks and probes (second, short
     /// watches) confirm the store.
     #[serde(skip)]
     pub current_at: Option<Instant>,
-    /// Time of the last confirmation on the wall clock, for metrics.
+    /// When the store was last confirmed to contain every earlier change, on the wall clock.
     #[serde(rename = "lastProgressTime")]
     pub current_time: Option<Timestamp>,
     /// When the last event arrived.
@@ -245,7 +247,7 @@ pub struct InformerReport {
     /// Time from a list request to the last byte of the list or of one page.
     #[serde(rename = "listLatencySeconds")]
     pub list_latency: Option<LatencyQuantiles>,
-    /// Time from receipt of an event until the store contains the change.
+    /// Time from receipt of an event until the store contains the event's change.
     #[serde(rename = "eventLatencySeconds")]
     pub event_latency: Option<LatencyQuantiles>,
     /// Time from the authorization of a client read to its response, including all waiting time.
@@ -284,7 +286,7 @@ impl InformerReport {
         self.synced_at.is_some() && self.lost.is_none() && !self.is_refused() && !self.is_missing()
     }
 
-    /// Whether clients of a profile with this policy can read the store. Until the access checker
+    /// Whether clients of a profile with `policy` can read the store. Until the access checker
     /// decides, a 401 or 403 for the informer's own request counts as a loss of access.
     #[must_use]
     pub fn serves(&self, policy: AccessLossPolicy) -> bool {
@@ -340,13 +342,13 @@ pub enum UpstreamWatchEnd {
     Idle,
     /// The API server no longer has the version from which the watch started (410).
     Gone,
-    /// A 4xx status other than 410 and 429.
+    /// The API server ended the watch with a 4xx status other than 410 and 429.
     #[strum(serialize = "http_4xx")]
     Http4xx,
     /// The API server throttled the watch (429).
     #[strum(serialize = "http_429")]
     Http429,
-    /// A 5xx status, or an error without a status code.
+    /// The API server ended the watch with a 5xx status, or with an error without a status code.
     #[strum(serialize = "http_5xx")]
     Http5xx,
     /// kubewarm could not decode an event, or resource versions were out of order.
@@ -368,11 +370,12 @@ pub enum UpstreamEventType {
     Added,
     /// `MODIFIED`: an object changed.
     Modified,
-    /// `DELETED`: an object was deleted, or no longer matches the selector.
+    /// `DELETED`: an object was deleted, or no longer matches the watch's selector.
     Deleted,
-    /// `BOOKMARK`: the watch has reached a version, without a change.
+    /// `BOOKMARK`: the watch has reached a resource version. The event contains no change of an
+    /// object.
     Bookmark,
-    /// `ERROR`: the API server reports a `Status` and ends the watch.
+    /// `ERROR`: the API server sends a `Status` object and ends the watch.
     Error,
 }
 

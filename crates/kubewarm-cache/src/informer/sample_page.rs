@@ -22,9 +22,9 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The part of each object to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleDepth {
-    /// The part that the informer itself would fetch.
+    /// The same part of each object that the informer itself would fetch.
     AsDeclared,
-    /// Only metadata, which is enough to count objects.
+    /// Only the metadata of each object, which is enough to count the objects.
     Metadata,
 }
 
@@ -115,7 +115,7 @@ pub async fn check_access(client: &Arc<kube::Client>, spec: &InformerSpec) -> Ac
     AccessCheck::run(client, &key, spec.settings.namespace_check).await
 }
 
-/// Returns the informer's key. The key requests only metadata if `depth` is `Metadata` or the
+/// Returns a copy of `key`. The copy requests only metadata if `depth` is `Metadata` or the
 /// resource is Secrets.
 fn shallow(key: &InformerKey, depth: SampleDepth) -> InformerKey {
     let mut key = key.clone();

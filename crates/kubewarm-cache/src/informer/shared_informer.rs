@@ -1,5 +1,5 @@
-//! The state of one informer that several tasks share: the control values for its task, its status
-//! and its store.
+//! The state of one informer that several tasks share: its control values, its status and its
+//! store.
 
 use super::{
     ChangeNotifier, InformerPhase, InformerReport, RelistReason, access_gate::AccessGate,
@@ -19,15 +19,16 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// One informer. The controller and the access checker write `control`. The informer's task writes
-/// the status and the store.
+/// One informer. The controller and the access checker write `control`, which orders the informer's
+/// task to pause, relist or stop sending requests. The informer's task writes the status and the
+/// store.
 ///
 /// To avoid a deadlock, code that needs `control` and the status borrows `control` before it locks
 /// the status.
 pub(super) struct SharedInformer {
     pub(super) key: InformerKey,
     /// Sends the informer's requests to the API server, or holds the reason why kubewarm rejects
-    /// this key.
+    /// the informer's `key`.
     pub(super) list_watch: Result<ListWatch, RequestFault>,
     pub(super) control: watch::Sender<InformerControl>,
     status: Mutex<InformerStatus>,
@@ -56,9 +57,11 @@ pub(super) struct InformerControl {
     since: Timestamp,
     /// Whether the informer has access. The access checker writes this field.
     pub(super) gate: AccessGate,
-    /// Number of orders so far that ended a run: pauses, relists and losses of access.
+    /// Number of pauses, relists and losses of access so far. Each of them ends the current run of
+    /// the informer's task.
     pub(super) ends: u64,
-    /// The latest order to relist: the value of `ends` right after the order, and the reason.
+    /// The latest order to relist: the value of `ends` right after the order, and the relist's
+    /// reason.
     pub(super) relist: Option<(u64, RelistReason)>,
 }
 
@@ -78,7 +81,7 @@ pub struct ListWatchAccess {
     /// True until the informer has completed its first list and opened its first watch. False after
     /// a request has failed.
     pub is_starting: bool,
-    /// Whether the access checker permits requests and reads at present.
+    /// Whether the access checker permits the informer to send requests and serve reads at present.
     pub is_open: bool,
 }
 
@@ -113,7 +116,7 @@ impl SharedInformer {
         }
     }
 
-    /// Locks the status. Release the lock before any `await`.
+    /// Locks the informer's status. The caller must release the lock before any `await`.
     pub(super) fn status(&self) -> MutexGuard<'_, InformerStatus> {
         self.status.lock()
     }
@@ -144,8 +147,8 @@ impl SharedInformer {
         self.changes.notify();
     }
 
-    /// Replaces the informer's settings without ending its watch. Only a change of `settings` wakes
-    /// the task.
+    /// Replaces the informer's settings without ending its watch. Only a change of the settings
+    /// wakes the informer's task.
     pub(super) fn retune(&self, spec: &InformerSpec) {
         self.control.send_if_modified(|control| {
             let is_new = control.spec.settings != spec.settings;
@@ -154,13 +157,13 @@ impl SharedInformer {
         });
     }
 
-    /// Orders the task to relist, if the informer is active and synced and no relist is pending.
-    /// Clients can read the store during the relist.
+    /// Orders the informer's task to relist, if the informer is active and synced and no relist is
+    /// pending. Clients can read the store during the relist.
     pub(super) fn relist(&self, why: RelistReason) {
         let can_relist = {
             let status = self.status();
-            // Keep a pending relist: its reason can require more than `why`, such as storing every
-            // object again.
+            // Keep a pending relist, because its reason can require more than `why` requires. For
+            // example, some reasons require that the relist stores every object again.
             status.is_synced() && status.required_relist().is_none()
         };
         if self.mode() == ProfileMode::Active && can_relist {
@@ -221,7 +224,7 @@ impl SharedInformer {
     }
 
     /// Records a loss of access to `verb`. From now on, clients cannot read the store unless a
-    /// profile sets `ServeStale`. The task then ends its run, and
+    /// profile sets `ServeStale`. The informer's task then ends its run, and
     /// [`SharedInformer::purge_outdated`] decides whether the store is purged.
     pub(super) fn block(&self, verb: Verb, fault: &RequestFault) {
         let listed_in = self.status().listed_in();
@@ -239,13 +242,14 @@ impl SharedInformer {
         }
     }
 
-    /// Records that access is confirmed. A task that waits for its backoff retries at once.
+    /// Records that access is confirmed. If the informer's task waits for its backoff, the task
+    /// retries at once.
     pub(super) fn unblock(&self) {
         self.control.send_modify(|control| control.gate.open());
         self.changes.notify();
     }
 
-    /// Reads a value of the current settings. `of` runs under the lock of `control`.
+    /// Reads a value of the informer's current settings. `of` runs under the lock of `control`.
     pub(super) fn settings<T>(&self, of: impl FnOnce(&InformerSettings) -> T) -> T {
         of(&self.control.borrow().spec.settings)
     }
@@ -254,8 +258,8 @@ impl SharedInformer {
         self.settings(|settings| settings.on_access_lost) == AccessLossPolicy::ServeStale
     }
 
-    /// Changes the task's state to `step`. An illegal transition is a bug: kubewarm logs it and
-    /// keeps the old state.
+    /// Changes the state of the informer's task to `step`. A transition that
+    /// [`TaskState::can_lead_to`] excludes is a bug: kubewarm logs it and keeps the old state.
     pub(super) fn enter(&self, step: TaskState) {
         let mut status = self.status();
         let from = status.step();
@@ -285,9 +289,9 @@ impl SharedInformer {
         self.sink.lock().apply(delta)
     }
 
-    /// Purges the store if the API server has rejected the informer's identity since the list was
-    /// requested. A profile with `ServeStale` prevents this purge. An incomplete first list is also
-    /// purged while access is lost.
+    /// Purges the store if the API server has rejected the informer's identity since kubewarm
+    /// requested the store's list. A profile with `ServeStale` prevents this purge. An incomplete
+    /// first list is also purged while access is lost.
     ///
     /// Only `supervise` calls this method, and only between two runs of the task.
     pub(super) fn purge_outdated(&self, gate: &AccessGate) {

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 /// `kubewarm_upstream_decode_errors_total` counts all of them.
 const MAX_NAMED: usize = 16;
 
-/// The status of one informer, which its task writes. Freshness checks also write the time of the
-/// last confirmation.
+/// The status of one informer, which its task writes. Freshness checks also record when the store
+/// was last confirmed.
 #[derive(Debug)]
 pub(super) struct InformerStatus {
     /// Start of the warm-up, on the monotonic clock and on the wall clock. The warm-up starts when
@@ -24,13 +24,13 @@ pub(super) struct InformerStatus {
     warmup_started: (Instant, Timestamp),
     step: TaskState,
     /// The report without the values that [`InformerStatus::detailed`] adds. Only methods of
-    /// `InformerStatus` change the fields that determine the phase.
+    /// `InformerStatus` change the fields from which they derive [`InformerPhase`].
     pub(super) report: InformerReport,
     /// Reason of a relist that must complete before the next watch; `None` if no relist is
     /// required.
     required_relist: Option<RelistReason>,
-    /// Value of `AccessGate::epoch` when the last complete list was requested. The epoch is the
-    /// number of times that the identity was rejected.
+    /// Value of `AccessGate::epoch` when kubewarm requested the last complete list. This value is
+    /// the number of times that the API server has rejected the informer's identity.
     epoch: u64,
     pub(super) list: VerbAccess,
     pub(super) watch: VerbAccess,
@@ -80,8 +80,8 @@ impl InformerStatus {
         }
     }
 
-    /// Returns a snapshot without latencies and undecodable objects. An open watch is `Silent` if
-    /// the last confirmation of the store is older than `bound`.
+    /// Returns a snapshot of the informer's state without latencies and undecodable objects. An
+    /// open watch is `Silent` if the last confirmation of the store is older than `bound`.
     pub(super) fn get_summary(&self, bound: Duration) -> InformerReport {
         let mut report = self.report.clone();
         report.phase = self.phase();
@@ -95,7 +95,7 @@ impl InformerStatus {
         report
     }
 
-    /// Derives the phase from the task's state and from whether a list has completed.
+    /// Derives the informer's phase from its task's state and from whether a list has completed.
     fn phase(&self) -> InformerPhase {
         match (self.step, self.is_synced()) {
             (TaskState::Queued, false) => InformerPhase::Queued,
@@ -109,7 +109,8 @@ impl InformerStatus {
         }
     }
 
-    /// Changes fields that determine the phase, and updates `since` if the phase changes.
+    /// Runs `change` on the fields from which `phase` derives the informer's phase. If the phase
+    /// changes, sets `report.since` to now.
     fn alter(&mut self, change: impl FnOnce(&mut Self)) {
         let before = self.phase();
         change(self);
@@ -127,8 +128,8 @@ impl InformerStatus {
         self.report.synced_at.is_some()
     }
 
-    /// Changes the task's state to `next` and returns `true`. If the transition is illegal, returns
-    /// `false` and keeps the state.
+    /// Changes the state of the informer's task to `next` and returns `true`. If the transition is
+    /// illegal, returns `false` and keeps the state.
     pub(super) fn enter(&mut self, next: TaskState) -> bool {
         let is_legal = self.step.can_lead_to(next, self.is_synced());
         if is_legal {
@@ -153,13 +154,13 @@ impl InformerStatus {
         });
     }
 
-    /// Sets the start of the warm-up to now, so that earlier time does not count as warm-up.
+    /// Sets the start of the warm-up to now, so that the time until now does not count as warm-up.
     pub(super) fn restart_warmup(&mut self) {
         self.warmup_started = (Instant::now(), Timestamp::now());
     }
 
-    /// Value of `AccessGate::epoch` when the store's complete list was requested. `None` without a
-    /// complete list.
+    /// Number of times that the API server had rejected the informer's identity when kubewarm
+    /// requested the store's complete list. `None` without a complete list.
     pub(super) fn listed_in(&self) -> Option<u64> {
         self.is_synced().then_some(self.epoch)
     }
@@ -186,11 +187,11 @@ impl InformerStatus {
         self.verb_access(verb).refused = None;
     }
 
-    /// Records a complete list. If it is the first complete list since the store was created or
-    /// purged, returns the start, end and duration of the warm-up.
+    /// Records a complete list. If the list is the first since the store was created or purged,
+    /// returns the start, end and duration of the warm-up.
     ///
-    /// The list was sent at `requested_at`, when `AccessGate::epoch` was `epoch`. The store
-    /// contains every change made before `requested_at`.
+    /// kubewarm requested the list at `requested_at`, when `AccessGate::epoch` was `epoch`. The
+    /// store contains every change made before `requested_at`.
     pub(super) fn record_list(
         &mut self,
         version: &ResourceVersion,
@@ -245,10 +246,11 @@ impl InformerStatus {
         self.reads.record(Instant::now(), took);
     }
 
-    /// Records an event after its processing. Returns whether the event brought a new version.
+    /// Records an event after its processing. Returns whether the event brought a new resource
+    /// version.
     ///
-    /// A replayed event does not confirm the store. The version and the time of the last
-    /// confirmation then stay the same.
+    /// An event that is not newer than the store does not confirm the store. The version and the
+    /// time of the last confirmation then stay the same.
     pub(super) fn record_event(&mut self, version: Option<ResourceVersion>, lag: Duration) -> bool {
         let (now, time) = (Instant::now(), Timestamp::now());
         self.events.record(now, lag);
@@ -263,8 +265,9 @@ impl InformerStatus {
         is_new
     }
 
-    /// Records a fault and the time of the next attempt. The phase does not change, because a probe
-    /// (a second, short watch) can also fail while the informer's own watch is open.
+    /// Records a failed list, watch or probe (a second, short watch), and the time of the next
+    /// attempt. The informer's phase does not change, because a probe can also fail while the
+    /// informer's own watch is open.
     pub(super) fn record_fault(
         &mut self,
         verb: Verb,
@@ -381,7 +384,7 @@ mod tests {
         let refused = fail(&mut status, Verb::Watch, FaultReason::Forbidden);
         assert!(refused.is_some());
         fail(&mut status, Verb::Watch, FaultReason::Throttled);
-        // An event of the open watch clears the fault, but is no evidence of access.
+        // An event of the open watch clears the informer's fault, but is no evidence of access.
         status.report.fault = None;
         status.record_success(Verb::List, Instant::now());
         assert_eq!(fail(&mut status, Verb::Watch, FaultReason::Unauthorized), refused);

@@ -53,15 +53,15 @@ pub(super) struct TaskContext {
 }
 
 /// Maximum number of undecodable objects that kubewarm logs as warnings, for one list and the watch
-/// after it. The metric counts all of them.
+/// after it. The metric `kubewarm_upstream_decode_errors_total` counts all of them.
 const LOGGED: u64 = 16;
 
 /// One run of an informer's list-and-watch. `supervise` creates one `InformerTask` for each run.
 pub(super) struct InformerTask {
     pub(super) informer: Arc<SharedInformer>,
     pub(super) control: watch::Receiver<InformerControl>,
-    /// Epoch of the `AccessGate` at the start of the run. When the API server rejects the identity,
-    /// the epoch increases and the run ends.
+    /// Value of `AccessGate::epoch` at the start of this run of the task. When the API server
+    /// rejects the informer's identity, this value increases and the run ends.
     pub(super) epoch: u64,
     pub(super) list_watch: ListWatch,
     pub(super) metrics: Arc<ResourceMetrics>,
@@ -76,14 +76,14 @@ pub(super) struct InformerTask {
     pub(super) short_watches: u32,
     /// Number of events of the open watch whose version was newer than the store's version.
     pub(super) new_events: u64,
-    /// Whether the task has sent a change notification because the open watch is silent.
+    /// Whether the informer's task has notified the controller that the open watch is silent.
     pub(super) has_reported_silence: bool,
     /// Number of consecutive lists that failed because the response was cut off or malformed.
     pub(super) broken_lists: u32,
     /// Whether the controller itself reads this store. True for profiles and namespaces.
     pub(super) is_followed: bool,
-    /// Number of objects that the current list found with a new UID, over all attempts. A later
-    /// attempt finds these objects unchanged, so a new attempt does not reset the number.
+    /// Number of objects that the current list and its failed attempts found with a new UID. A
+    /// later attempt finds these objects unchanged, so a new attempt does not reset the number.
     pub(super) replaced: u64,
     pub(super) listed_at: Option<Instant>,
     /// Start of the open watch; `None` between watches.
@@ -92,13 +92,14 @@ pub(super) struct InformerTask {
     pub(super) rejected: u64,
     /// Number of bytes that lists received since the last comparison with the profiles' limits.
     pub(super) unchecked_bytes: usize,
-    /// Whether the task has notified the controller that a profile exceeds one of its limits now.
+    /// Whether the informer's task has notified the controller that a profile exceeds one of its
+    /// limits now.
     pub(super) has_reported_excess: bool,
-    /// Start of the last consistency check. Before the first check of this run, the start of the
+    /// Start of the last consistency check. Before the first check, this is the start of the task's
     /// run.
     pub(super) consistency_checked_at: Instant,
-    /// Random factor from 0.8 to 1.2 for the period of consistency checks. It spreads informers
-    /// that started together.
+    /// Random factor from 0.8 to 1.2 for the period of consistency checks. The factor spreads the
+    /// checks of informers that started together.
     pub(super) consistency_check_jitter: f64,
 }
 
@@ -109,9 +110,10 @@ pub(super) enum TaskAction {
     List(Option<RelistReason>),
     /// Open a watch from the newest version that the informer has received.
     Watch,
-    /// Run a rollback check, then open a watch.
+    /// Run a rollback check, then open a watch from the newest version that the informer received.
     Verify {
-        /// When the connection broke. kubewarm must send the rollback check after this time.
+        /// When the connection of the last watch broke. kubewarm must send the rollback check after
+        /// this time.
         since: Instant,
     },
     /// Follow a watch that is open already.
@@ -184,8 +186,8 @@ impl InformerTask {
         }
     }
 
-    /// If `next` is a relist, records it in the status, so that a paused informer relists when it
-    /// resumes.
+    /// If `next` is a relist, records the relist in the informer's status, so that a paused
+    /// informer relists when it resumes.
     fn record_relist(&self, next: TaskAction) -> TaskAction {
         if let TaskAction::List(Some(why)) = next {
             self.informer.status().require_relist(why);
@@ -193,7 +195,7 @@ impl InformerTask {
         next
     }
 
-    /// Records a failure, waits for the backoff, and returns the next activity.
+    /// Records a failed list or watch, waits for the backoff, and returns what the task does next.
     async fn wait(&mut self, failure: TaskFailure) -> TaskAction {
         let TaskFailure { mut fault, verb, mut then } = failure;
         let failed_at = Instant::now();
@@ -289,8 +291,8 @@ impl InformerTask {
         self.informer.purge();
     }
 
-    /// Namespace of the profile that determines the informer's settings. The informer's requests
-    /// count against the limits of this namespace.
+    /// Namespace of the profile whose settings the informer uses. The informer's requests count
+    /// against the limits of this namespace.
     pub(super) fn namespace_of_profile(&self) -> Arc<str> {
         self.informer.settings(|settings| Arc::clone(&settings.list_slot_owner.profile.namespace))
     }
@@ -315,8 +317,8 @@ impl InformerTask {
     }
 
     /// Returns a fault if the API server confirms that the informer's namespace does not exist.
-    /// `None` if the namespace exists, or if the identity cannot read namespaces. The lookup was
-    /// sent after `since`.
+    /// `None` if the namespace exists, or if the informer's identity cannot read namespaces.
+    /// kubewarm sent the namespace lookup after `since`.
     pub(super) async fn absent_namespace(&self, since: Instant) -> Option<RequestFault> {
         let existence = self.look_up_namespace(since).await;
         missing_namespace(&self.informer.key.scope, existence)

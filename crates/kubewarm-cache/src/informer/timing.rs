@@ -20,7 +20,7 @@ pub struct InformerTiming {
     /// Shortest `timeoutSeconds` of a watch. An informer picks a random value up to twice as long,
     /// as in client-go. So thousands of watches do not end together.
     pub watch_min_timeout: Duration,
-    /// A watch without events that ends within this time counts as a failure.
+    /// A watch that ends within this time after its start, without an event, counts as a failure.
     pub immediate_end: Duration,
     /// Minimum duration of a watch that resets the backoff. A relist waits for a backoff if the
     /// last list completed less than this time ago.

@@ -36,14 +36,14 @@ const HEADS: [(UpstreamEventType, &[u8]); 5] = [
 ];
 
 impl fmt::Debug for UpstreamEvent<'_> {
-    /// Prints the size only, because the content can be secret.
+    /// Prints only the object's size, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} of {} bytes", self.kind, self.object.len())
     }
 }
 
 impl<'a> UpstreamEvent<'a> {
-    /// Parses a complete line. `None` if the line is not an event.
+    /// Parses a complete line of a watch response. `None` if the line is not an event.
     pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
         if let Some(event) = Self::of_head(line) {
             let object = event.object.strip_suffix(b"}").unwrap_or_default();
@@ -54,7 +54,8 @@ impl<'a> UpstreamEvent<'a> {
         serde_json::from_slice(line).ok()
     }
 
-    /// Parses the start of a line that can be cut off. `object` is the whole rest of the line.
+    /// Parses the start of a watch line that can be cut off. `object` is the whole rest of the
+    /// line.
     pub(super) fn of_head(line: &'a [u8]) -> Option<Self> {
         HEADS.iter().find_map(|(kind, head)| {
             line.strip_prefix(*head).map(|object| Self { kind: *kind, object })

@@ -54,7 +54,7 @@ impl InformerTask {
         }
     }
 
-    /// Reads an open watch until it ends, and returns the next activity.
+    /// Reads an open watch until it ends, and returns what the informer does next.
     pub(super) async fn follow(
         &mut self,
         mut stream: WatchStream,
@@ -194,8 +194,8 @@ impl InformerTask {
         }
     }
 
-    /// Returns a relist as the next activity: at once, or after a backoff if the last list
-    /// completed less than `InformerTiming::stable_after` ago.
+    /// Makes the informer relist next: at once, or after a backoff if the last list completed less
+    /// than `InformerTiming::stable_after` ago.
     fn relist(&self, why: RelistReason, fault: RequestFault) -> Result<TaskAction, TaskFailure> {
         let then = TaskAction::List(Some(why));
         if self.listed_at.is_some_and(|at| at.elapsed() < self.shared.timing.stable_after) {
@@ -293,14 +293,15 @@ impl InformerTask {
         (current + bound, current + bound - margin)
     }
 
-    /// Whether the watch has been open long enough to reset the backoff. A watch that ends earlier
-    /// does not reset it, so the backoff grows if watches repeatedly end after a moment.
+    /// Whether the watch has been open long enough to reset the backoff. A watch that ends before
+    /// this time does not reset the backoff, so the backoff grows if watches repeatedly end after a
+    /// moment.
     fn has_settled(&self) -> bool {
         self.opened_at.is_some_and(|at| at.elapsed() >= self.shared.timing.stable_after)
     }
 
-    /// Clears the fault and the silent state, because the watch works. An event, a bookmark or a
-    /// probe (a second, short watch) has just shown this.
+    /// Clears the informer's fault and its silent state, because the watch works. An event, a
+    /// bookmark or a probe (a second, short watch) has just shown that the watch works.
     pub(super) fn record_healthy(&mut self) {
         if self.has_settled() {
             self.backoff.reset();

@@ -72,8 +72,8 @@ impl InformerTask {
         }
     }
 
-    /// Applies one initial event. If the event is the bookmark that ends the initial events,
-    /// returns its version.
+    /// Applies one of the initial events of a streaming list. If the event is the bookmark that
+    /// ends the initial events, returns the bookmark's version.
     fn take_initial(&mut self, item: &SplitItem<'_>) -> Result<Option<ResourceVersion>, ListError> {
         let undecodable = || {
             RequestFault::new(

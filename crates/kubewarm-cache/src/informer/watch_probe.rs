@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 pub(super) struct WatchProbe {
     /// When the second watch was opened.
     requested_at: Instant,
-    /// The version from which the second watch started.
+    /// The resource version from which the probe's second watch started.
     from: ResourceVersion,
     result: ShortWatchResult,
 }
@@ -106,8 +106,8 @@ impl InformerTask {
         let status = self.informer.status();
         status.version().is_some_and(|known| match known.partial_cmp(version) {
             Some(order) => order.is_lt(),
-            // Opaque versions have no order. Check whether the informer's own watch delivered
-            // anything since `requested_at`.
+            // Opaque versions have no order. So check whether the store was confirmed since
+            // `requested_at`, for example by an event of the informer's own watch.
             None => status.report.current_at.is_none_or(|current| current < requested_at),
         })
     }

@@ -26,8 +26,8 @@ pub(super) enum WatchStreamEnd {
     /// The response ended normally.
     Clean,
     Broken(RequestFault),
-    /// The informer closed the watch, because the watch was silent or missed events. The text is
-    /// the reason.
+    /// The informer closed the watch, because the watch was silent or missed events. The text
+    /// contains the reason.
     Dead(&'static str),
     /// The API server sent an `ERROR` event.
     ErrorEvent(RequestFault),

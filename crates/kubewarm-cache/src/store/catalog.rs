@@ -15,8 +15,8 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// Maximum number of declared indexes in one store. If profiles declare more field paths, the catalog logs a warning
-/// and takes the first 32 in sorted order.
+/// Maximum number of declared indexes in one store. If profiles declare indexes of more field paths, the store indexes
+/// only the first 32 in sorted order, and kubewarm logs a warning.
 pub const INDEXES_PER_STORE: usize = 32;
 
 /// The groups of stores that share compression dictionaries. Stores share dictionaries if they contain the same
@@ -26,13 +26,13 @@ pub const INDEXES_PER_STORE: usize = 32;
 /// own, so text from a tenant's objects never enters the dictionaries of kubewarm's own stores.
 type DictionaryGroups = BTreeMap<(Resource, Projection, bool), Weak<DictionaryGroup>>;
 
-/// The `UsageMeter` of each store, which counts the store's objects and bytes. A meter can exist before the catalog
-/// opens the store, and after it closes the store.
+/// The `UsageMeter` of each store, which counts the store's objects and bytes. A meter can exist before the
+/// `StoreCatalog` opens the store, and after the `StoreCatalog` closes it.
 #[derive(Debug, Default)]
 struct UsageMeters {
     by_key: BTreeMap<InformerKey, Weak<UsageMeter>>,
-    /// The catalog removes dropped meters when `by_key` has more entries than this number. The catalog then sets the
-    /// number to twice the remaining entries, plus 64.
+    /// When `by_key` has more entries than this number, the `StoreCatalog` removes the entries of dropped meters. It
+    /// then sets this number to twice the remaining entries, plus 64.
     sweep_at: usize,
 }
 
@@ -48,7 +48,7 @@ pub struct StoreCatalog {
 }
 
 impl StoreCatalog {
-    /// Creates a catalog without stores, and starts its maintenance thread.
+    /// Creates a catalog of stores that contains no store yet, and starts its maintenance thread.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -100,7 +100,7 @@ impl StoreCatalog {
         group
     }
 
-    /// Returns the `UsageMeter` of the store under this key, even before the store is opened.
+    /// Returns the `UsageMeter` of the store of the informer with this key, even before the store is opened.
     #[must_use]
     pub fn gauge(&self, key: &InformerKey) -> Arc<UsageMeter> {
         let mut gauges = self.gauges.lock();
@@ -116,14 +116,14 @@ impl StoreCatalog {
         gauge
     }
 
-    /// Returns a reader of the store under this key, or `None` if no store is open.
+    /// Returns a reader of the store of the informer with this key, or `None` if this store is not open.
     #[must_use]
     pub fn reader(&self, key: &InformerKey) -> Option<StoreReader> {
         self.stores.read().get(key).map(Arc::clone).map(StoreReader::new)
     }
 
-    /// Closes the store under this key, and ends all [`EventLogFollower`](super::EventLogFollower)s of the store. The
-    /// memory is freed when the writer and the last reader are dropped.
+    /// Closes the store of the informer with this key, and ends all [`EventLogFollower`](super::EventLogFollower)s of
+    /// the store. The store's memory is freed when its writer and its last reader are dropped.
     pub fn close(&self, key: &InformerKey) {
         let old = self.stores.write().remove(key);
         if let Some(store) = old {
@@ -134,7 +134,7 @@ impl StoreCatalog {
     /// Changes the declared indexes of an open store. The call drops removed indexes at once. The maintenance thread
     /// fills new indexes later. Queries use an index only when the index is complete.
     ///
-    /// Cost: constant for the caller. The maintenance thread takes about 4 µs for each row and index. It locks the
+    /// Cost: constant for the caller. The maintenance thread takes about 4 µs for each object and index. It locks the
     /// store for less than a millisecond at a time.
     pub fn set_indexes(&self, key: &InformerKey, indexes: &BTreeSet<FieldPath>) {
         let store = self.stores.read().get(key).map(Arc::clone);
@@ -143,15 +143,15 @@ impl StoreCatalog {
         }
     }
 
-    /// Blocks until the maintenance thread has done all jobs that are queued now. Then all indexes are complete, and
-    /// all compressed objects use the newest dictionary.
+    /// Blocks until the catalog's maintenance thread has done all jobs that are queued now. Then all indexes are
+    /// complete, and all compressed objects use the newest dictionary.
     ///
     /// Tests, benchmarks and `StoreSample::measure` call this function to get repeatable sizes.
     pub fn wait_until_settled(&self) {
         self.maintenance.settle();
     }
 
-    /// Returns the key and the usage of every open store, ordered by key.
+    /// Returns each open store's informer key, number of objects and memory, ordered by key.
     #[must_use]
     pub fn usage(&self) -> Vec<(InformerKey, StoreUsage)> {
         let stores: Vec<_> = self

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use zstd::zstd_safe::{self, CCtx, DCtx};
 
 /// Maximum size of a body that the codec compresses, in bytes before compression. A larger body stays uncompressed.
-/// `unpack` rejects a frame that declares a larger size.
+/// `unpack` rejects a compressed zstd frame that declares a larger body.
 ///
 /// etcd accepts at most 1.5 MiB for one object by default. The same object as JSON can be a few times larger.
 pub(super) const MAX_BODY: usize = 256 << 20;
@@ -24,10 +24,10 @@ const MIN_COMPRESSED_BYTES: usize = 64;
 /// threads rarely use contexts at once.
 const IDLE_CONTEXTS: usize = 4;
 
-/// Bytes that each scratch buffer of an idle context keeps. The codec frees the rest of a larger buffer.
+/// Bytes that each scratch buffer of an idle zstd context keeps. The codec frees the rest of a larger buffer.
 const SCRATCH_BYTES: usize = 256 << 10;
 
-/// Every zstd frame begins with this magic number. The store keeps frames without it, which saves 4 bytes for each
+/// Every zstd frame begins with this magic number. The store leaves it out of its frames, which saves 4 bytes for each
 /// object.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
@@ -55,7 +55,8 @@ impl std::fmt::Debug for CompressionContext {
 }
 
 impl RecordCodec {
-    /// Runs `work` with a context that no other thread uses, and with an empty scratch buffer for a decompressed body.
+    /// Runs `work` with a zstd context that no other thread uses, and with an empty scratch buffer for a decompressed
+    /// body.
     pub(super) fn with<T>(
         &self,
         work: impl FnOnce(&mut CompressionContext, &mut Vec<u8>) -> T,

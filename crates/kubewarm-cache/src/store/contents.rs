@@ -1,4 +1,4 @@
-//! The data of one store: rows, key order, indexes and event log.
+//! The data of one store: its objects (one row for each object), their key order, the indexes and the event log.
 
 use super::{
     dictionary::DictionarySet,
@@ -15,8 +15,8 @@ use kubewarm_wire::json::FieldPathSet;
 use roaring::RoaringBitmap;
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
-/// Maximum number of rows that the writer removes one by one at the end of a list. For more rows,
-/// [`StoreContents::sweep`] passes once through the indexes and decompresses no body.
+/// Maximum number of objects that the writer removes one by one at the end of a list. For more objects,
+/// [`StoreContents::sweep`] passes once through the indexes and decompresses no object.
 const SWEPT_ONE_BY_ONE: u64 = 64;
 
 #[derive(Debug, Default)]
@@ -24,18 +24,18 @@ pub(super) struct StoreContents {
     pub(super) slab: RowSlab,
     pub(super) order: RowOrder,
     pub(super) namespaces: NamespaceInterner,
-    /// UID and version of each row that a [`StoreRow`] cannot store, by row number. Either the UID is not a UUID, or
+    /// UIDs and versions that a [`StoreRow`] cannot store as numbers, by row number. Either the UID is not a UUID, or
     /// the version is not a number.
     odd: BTreeMap<u32, RowIdentity>,
     pub(super) labels: LabelIndex,
     pub(super) declared: Vec<FieldIndex>,
-    /// The field paths of `declared`. The writer reads field values outside the lock. The writer then compares this
-    /// pointer under the lock, to detect that the paths have changed.
+    /// The field paths of the indexes in `declared`. The writer reads field values outside the store's lock. The writer
+    /// then compares this pointer under the lock, to detect that the paths have changed.
     pub(super) paths: Arc<FieldPathSet>,
     pub(super) version: Option<ResourceVersion>,
     pub(super) dictionaries: DictionarySet,
     pub(super) log: EventLog,
-    /// Bytes of the rows' packed objects, without the objects that only the event log keeps.
+    /// Bytes of the packed objects in the store's rows. Objects that only the event log keeps do not count.
     pub(super) object_bytes: usize,
     odd_bytes: usize,
 }
@@ -43,7 +43,7 @@ pub(super) struct StoreContents {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RowIdentity {
     pub(super) uid: Uid,
-    /// `None` if the API server sent no version.
+    /// The object's resource version. `None` if the API server sent no version.
     pub(super) version: Option<ResourceVersion>,
 }
 
@@ -81,10 +81,10 @@ impl StoreContents {
         self.order.find(hint, order)
     }
 
-    /// Returns two positions in key order: the first row of the namespace, and the position after its last row.
+    /// Returns two positions in key order: the first object of the namespace, and the position after its last object.
     pub(super) fn bounds(&self, namespace: &str) -> [RowPosition; 2] {
-        // If rows of this namespace compare as `Greater`, the search returns the position of the first row. If they
-        // compare as `Less`, the search returns the position after the last row.
+        // If rows of this namespace compare as `Greater`, `find` returns the position of the namespace's first row. If
+        // they compare as `Less`, `find` returns the position after the namespace's last row.
         [Ordering::Greater, Ordering::Less].map(|within| {
             let found = self.order.find(RowPosition::default(), |row| {
                 let own = self.object(row).map_or("", |object| object.namespace);
@@ -109,7 +109,8 @@ impl StoreContents {
         Some(RowIdentity { uid: Uid::from(row.uid), version })
     }
 
-    /// Returns the namespace of a row. The result is empty for a cluster-scoped object, and if the row does not exist.
+    /// Returns the namespace of the object in row `number`. The result is empty for a cluster-scoped object, and if the
+    /// row does not exist.
     pub(super) fn namespace_of(&self, number: u32) -> Arc<str> {
         let row = self.slab.get(number);
         row.map_or_else(|| Arc::from(""), |row| Arc::clone(self.namespaces.name(row.namespace)))
@@ -119,7 +120,8 @@ impl StoreContents {
         self.slab.numbers_from(0).collect()
     }
 
-    /// Adds an object at `position`. Returns its final position and its row number, or `None` if no row number is free.
+    /// Adds an object at `position` in key order. Returns the object's final position and its row number, or `None` if
+    /// no row number is free.
     pub(super) fn insert(
         &mut self,
         position: RowPosition,
@@ -136,7 +138,7 @@ impl StoreContents {
     }
 
     /// Replaces a row's object, UID and version. Returns the previous packed object, which the caller must drop outside
-    /// the lock.
+    /// the store's lock.
     pub(super) fn replace(
         &mut self,
         number: u32,
@@ -148,7 +150,7 @@ impl StoreContents {
     }
 
     /// Replaces a row's packed object by the same object in another compression. Returns the previous packed object,
-    /// which the caller must drop outside the lock.
+    /// which the caller must drop outside the store's lock.
     pub(super) fn repack(&mut self, number: u32, packed: DetachedObject) -> Option<DetachedObject> {
         let old = self.packed(number)?;
         let record = self.count_object(packed);
@@ -183,7 +185,7 @@ impl StoreContents {
         }
     }
 
-    /// Removes a row, but not its index entries. Returns the row, which the caller must drop outside the lock.
+    /// Removes a row, but not its index entries. Returns the row, which the caller must drop outside the store's lock.
     pub(super) fn remove(&mut self, number: u32) -> Option<StoreRow> {
         if let Ok(position) =
             self.order.find(RowPosition::default(), |row| self.compare(row, number))
@@ -203,12 +205,13 @@ impl StoreContents {
         Some(row)
     }
 
-    /// Whether [`StoreContents::sweep`] removes these rows faster than one removal for each row.
+    /// Whether removing these rows with [`StoreContents::sweep`] is faster than removing them one by one.
     pub(super) fn is_bulk(gone: &RoaringBitmap) -> bool {
         gone.len() > SWEPT_ONE_BY_ONE
     }
 
-    /// Removes rows and their index entries in one pass. Returns the rows, which the caller must drop outside the lock.
+    /// Removes rows and their index entries in one pass. Returns the rows, which the caller must drop outside the
+    /// store's lock.
     ///
     /// The event log does not receive these removals, so the log drops all changes when the list ends.
     ///
@@ -246,7 +249,7 @@ impl StoreContents {
     }
 
     /// Adds the missing indexes of `paths`, and removes the indexes of all other paths. Returns the removed indexes,
-    /// which the caller must drop outside the lock.
+    /// which the caller must drop outside the store's lock.
     ///
     /// An added index is complete at once only if the store has no rows.
     pub(super) fn declare(&mut self, paths: &[FieldPath]) -> Vec<FieldIndex> {
@@ -265,7 +268,8 @@ impl StoreContents {
         gone
     }
 
-    /// Returns a row's packed object with its dictionary, so that the caller can decompress it outside the lock.
+    /// Returns a row's packed object with its dictionary, so that the caller can decompress it outside the store's
+    /// lock.
     pub(super) fn packed(&self, number: u32) -> Option<DetachedObject> {
         let record = self.slab.get(number)?.record.clone();
         let dictionary = self.dictionaries.get(record.packing()).map(Arc::clone);
@@ -280,10 +284,10 @@ impl StoreContents {
         }
     }
 
-    /// Removes all objects, the version and the changes in the event log. The declared indexes stay, empty and
+    /// Removes the store's objects, its version and the changes in its event log. The declared indexes stay, empty and
     /// complete.
     ///
-    /// Returns the previous contents, which the caller must drop outside the lock.
+    /// Returns the previous contents, which the caller must drop outside the store's lock.
     pub(super) fn purge(&mut self) -> Self {
         let log = self.log.emptied();
         let mut empty = Self { paths: Arc::clone(&self.paths), log, ..Self::default() };
@@ -297,13 +301,12 @@ impl StoreContents {
 }
 
 impl RowIdentity {
-    /// Returns the memory of this entry in `StoreContents::odd`, in bytes.
     fn bytes(&self) -> usize {
         size_of::<(u32, Self)>() + self.text_bytes()
     }
 
-    /// Returns the length in bytes of the texts that a row cannot store. A UID is such a text if it is not a UUID. A
-    /// version is such a text if it is not a number.
+    /// Returns the number of bytes of the UID and the version that a [`StoreRow`] cannot store as numbers. The UID
+    /// counts if it is not a UUID. The version counts if it is not a number.
     pub(super) fn text_bytes(&self) -> usize {
         let text = |has: bool, length: usize| if has { length } else { 0 };
         let uid = text(self.uid.as_uuid().is_none(), self.uid.to_string().len());

@@ -21,8 +21,8 @@ pub(super) struct CompressionDictionary {
     users: AtomicUsize,
 }
 
-/// The dictionaries that decompress the rows of one store, or the changes of one event log. Usually the set contains
-/// one dictionary.
+/// The dictionaries that decompress the rows of one store, or the changes of one event log. Usually, one dictionary is
+/// enough.
 #[derive(Debug, Default)]
 pub(super) struct DictionarySet(Vec<DictionaryUseCount>);
 
@@ -45,7 +45,7 @@ impl CompressionDictionary {
     /// bytes.
     pub(super) fn new(mut trained: Vec<u8>, generation: u8) -> Option<Self> {
         // Bytes 4 to 7 are the dictionary ID (RFC 8878). With the ID 0, zstd omits the ID from every frame, which saves
-        // memory. A packed object identifies its dictionary by generation instead.
+        // memory. A packed object stores the dictionary's `generation` instead.
         trained.get_mut(4..8)?.fill(0);
         Some(Self {
             compress: CDict::try_create(&trained, LEVEL)?,
@@ -87,7 +87,7 @@ impl CompressionDictionary {
 }
 
 impl DictionarySet {
-    /// Counts `packed` as a user of its dictionary. Does nothing if `packed` has no dictionary.
+    /// Adds `packed` to the users of its dictionary. Does nothing if `packed` has no dictionary.
     pub(super) fn enter(&mut self, packed: &DetachedObject) {
         let Some(dictionary) = &packed.dictionary else { return };
         let generation = dictionary.generation;
@@ -99,7 +99,8 @@ impl DictionarySet {
         self.0.push(DictionaryUseCount { dictionary: Arc::clone(dictionary), records: 1 });
     }
 
-    /// Removes `record` from the users of its dictionary. The set drops a dictionary that has no users left.
+    /// Removes `record` from the users of its dictionary. This `DictionarySet` drops a dictionary that has no users
+    /// left.
     pub(super) fn leave(&mut self, record: &PackedObject) {
         let BodyPacking::Dictionary(generation) = record.packing() else { return };
         self.0.retain_mut(|held| {
@@ -113,8 +114,8 @@ impl DictionarySet {
         }
     }
 
-    /// Returns the dictionary that decompresses a body of this packing. `None` if the body was compressed without a
-    /// dictionary or is not compressed.
+    /// Returns the dictionary that decompresses a body with this [`BodyPacking`]. `None` if the body was compressed
+    /// without a dictionary or is not compressed.
     pub(super) fn get(&self, packing: BodyPacking) -> Option<&Arc<CompressionDictionary>> {
         let BodyPacking::Dictionary(generation) = packing else { return None };
         let mut all = self.0.iter().map(|held| &held.dictionary);

@@ -24,27 +24,28 @@ const DICTIONARY_BYTES: usize = 16 << 10;
 /// Minimum number of stored objects for the first dictionary. With fewer objects, a dictionary takes more memory than
 /// it saves.
 ///
-/// This is also the minimum number of objects that the stores pack between two trainings.
+/// This is also the minimum number of objects that the stores pack between two trainings of a dictionary.
 const FIRST_OBJECTS: u64 = 256;
 
 /// Minimum total size of the sampled objects, in bytes. With smaller samples, a dictionary takes more memory than it
 /// saves.
 const FIRST_BYTES: usize = 128 << 10;
 
-/// The group trains the next dictionary when the number of objects has grown by this factor. The first objects of a
-/// list often come from one namespace, so a later dictionary also suits the objects of other namespaces.
+/// A `DictionaryGroup` trains its next dictionary when the number of stored objects has grown by this factor. The first
+/// objects of a list often come from one namespace, so a later dictionary also suits the objects of other namespaces.
 const GROWTH: u64 = 16;
 
-/// Maximum size of the samples for the first dictionary, in bytes. A small sample keeps the training short.
+/// Maximum size of the samples for the first dictionary, in bytes. A small sample keeps the training of the dictionary
+/// short.
 ///
 /// The store compresses objects without a dictionary until the training ends. These objects take five times as much
 /// memory as with a dictionary, and a list delivers thousands of objects in that time.
 const FIRST_SAMPLE_BYTES: usize = 256 << 10;
-/// Maximum size of the samples for each later dictionary, in bytes.
+/// Maximum size of the samples for each dictionary after the first, in bytes.
 const SAMPLE_BYTES: usize = 512 << 10;
 
-/// Maximum number of sampled objects that the training leaves out. These objects measure whether the new dictionary
-/// compresses better than the current dictionary.
+/// Maximum number of sampled objects that the training of a dictionary leaves out. kubewarm compresses these objects to
+/// test whether the new dictionary is better than the current dictionary.
 const HELD_OUT_OBJECTS: usize = 32;
 
 /// The stores that share compression dictionaries, because they contain the same resource and the same part of each
@@ -52,12 +53,13 @@ const HELD_OUT_OBJECTS: usize = 32;
 #[derive(Debug)]
 pub(super) struct DictionaryGroup {
     current: RwLock<Option<Arc<CompressionDictionary>>>,
-    /// Number of objects that the stores have packed since the group was created.
+    /// Number of objects that the group's stores have packed since the group was created.
     packed: AtomicU64,
-    /// Value of `packed` at which the next training starts. It is `u64::MAX` while a training is queued or running.
+    /// Value of `packed` at which the training of the next dictionary starts. It is `u64::MAX` while a training is
+    /// queued or running.
     next: AtomicU64,
     stores: Mutex<Vec<Weak<ObjectStore>>>,
-    /// Number of stored objects at the last training. 0 until the first dictionary exists.
+    /// Number of stored objects when the group last trained a dictionary. 0 until the first dictionary exists.
     trained: AtomicU64,
     resource: Resource,
     decode_errors: DecodeErrorCounter,
@@ -97,7 +99,8 @@ impl DictionaryGroup {
         }
     }
 
-    /// Adds a store to the group. Also removes the entries of stores that no longer exist.
+    /// Adds a store to the stores that share the group's dictionaries. Also removes the entries of stores that no
+    /// longer exist.
     pub(super) fn add_store(&self, store: &Arc<ObjectStore>) {
         let mut stores = self.stores.lock();
         stores.retain(|store| store.strong_count() > 0);
@@ -115,7 +118,8 @@ impl DictionaryGroup {
         self.current.read().clone()
     }
 
-    /// Counts a packed object. When the count reaches `next`, queues a training on the maintenance thread.
+    /// Counts a packed object. When the count reaches `next`, queues the training of a dictionary on the maintenance
+    /// thread.
     pub(super) fn count_packed(self: &Arc<Self>) {
         let packed = self.packed.fetch_add(1, Ordering::Relaxed) + 1;
         let next = self.next.load(Ordering::Relaxed);
@@ -129,8 +133,8 @@ impl DictionaryGroup {
         }
     }
 
-    /// Trains a dictionary if the stores have enough objects. The group uses the dictionary only if it makes sampled
-    /// objects at least a tenth smaller. The group then compresses the objects of all stores again.
+    /// Trains a dictionary if the group's stores have enough objects. The group uses the dictionary only if it makes
+    /// sampled objects at least a tenth smaller. The group then compresses the objects of all stores again.
     ///
     /// To copy samples, the training locks one store after another.
     fn train(&self) {

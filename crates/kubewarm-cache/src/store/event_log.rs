@@ -1,4 +1,4 @@
-//! The event log of a store: its latest changes, for watches and for lists of earlier versions.
+//! The event log of a store: its latest changes, for watches and for lists of previous resource versions.
 
 use super::{
     contents::StoreContents,
@@ -13,25 +13,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Age above which the log drops a change, except the changes that [`KEPT_CHANGES`] keeps. The API server's watch cache
-/// uses the same age: its bookmark period of 60 s, plus a quarter.
+/// Age above which an event log drops a change, except the changes that [`KEPT_CHANGES`] keeps. The API server's watch
+/// cache uses the same age: its bookmark period of 60 s, plus a quarter.
 pub(super) const WINDOW: Duration = Duration::from_secs(75);
 
-/// Maximum number of changes in a log. The API server's watch cache has the same limit.
+/// Maximum number of changes in an event log. The API server's watch cache has the same limit.
 const MAX_CHANGES: usize = 102_400;
 
-/// Range of the limit on packed objects that only the log keeps, in bytes. The limit is half the size of the store's
-/// objects, but at least 1 MiB and at most 32 MiB.
+/// An event log keeps packed objects that the store no longer contains. The limit on their bytes is half the size of
+/// the store's objects, but always within this range.
 ///
 /// So a store whose objects all change grows by at most half. The log of a small store keeps some hundred changes.
 const MAX_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(32 << 20);
 
-/// Number of changes that a log keeps at any age, as the API server's watch cache does. If a resource rarely changes,
-/// its clients resume watches from old versions.
+/// Number of changes that an event log keeps at any age, as the API server's watch cache does. If a resource rarely
+/// changes, its clients resume watches from old versions.
 const KEPT_CHANGES: usize = 100;
 
-/// [`KEPT_CHANGES`] applies only while the log's packed objects take at most this number of bytes. So an idle store
-/// takes little memory.
+/// [`KEPT_CHANGES`] applies only while the event log's packed objects take at most this number of bytes. So an idle
+/// store takes little memory.
 const KEPT_BYTES: usize = 32 << 10;
 
 /// One change of one object: the object before the change, the object after the change, and the resource version of the
@@ -52,18 +52,18 @@ pub struct StoreChange {
 #[derive(Debug, Default)]
 pub(super) struct EventLog {
     changes: VecDeque<Arc<StoreChange>>,
-    /// Number of the next change. The log never reuses a number.
+    /// Number that the event log assigns to its next change. The log never reuses a number.
     next: u64,
-    /// Number of times that the log has dropped all its changes. A follower ends when this number changes.
+    /// Number of times that the log has dropped all its changes. An `EventLogFollower` ends when this number changes.
     pub(super) epoch: u64,
-    /// The log contains all changes after this version. `None` until the first list ends, and after a purge until the
-    /// next list ends.
+    /// The event log contains all changes after this resource version. `None` until the first list ends, and after a
+    /// purge until the next list ends.
     pub(super) since: Option<ResourceVersion>,
-    /// The log can lack changes between these two versions. A list found equal objects at both versions, but an object
-    /// can have been created and deleted in between.
+    /// The event log can lack changes between these two resource versions. A list found equal objects at both versions,
+    /// but an object can have been created and deleted in between.
     gap: Option<(ResourceVersion, ResourceVersion)>,
-    /// Whether the rows match the store's version. A list clears this flag when it finds a change. The end of the list
-    /// sets the flag.
+    /// Whether the store's objects match its version. A list clears this flag when it finds a change. The end of the
+    /// list sets the flag.
     is_complete: bool,
     /// Whether a full list is running. A list shows neither the order nor the time of changes, so the log does not
     /// store changes from a list.
@@ -123,7 +123,7 @@ impl StoreChange {
         self.before.iter().chain(&self.now)
     }
 
-    /// Returns the bytes of the packed object before the change, because only the log keeps that object.
+    /// Returns the bytes of the packed object before the change, because only the event log keeps that object.
     ///
     /// The method does not count the object after the change, because the store's rows or the next change already count
     /// it.
@@ -177,8 +177,8 @@ impl EventLog {
         self.next - self.changes.len() as u64
     }
 
-    /// Returns the log for a purged store. The log has no changes and a higher epoch. The number of the next change
-    /// stays the same.
+    /// Returns an empty event log for a purged store. Its `epoch` is one higher than in `self`, and the number of its
+    /// next change is the same as in `self`.
     pub(super) fn emptied(&self) -> Self {
         let Self { next, epoch, is_listing, .. } = *self;
         Self { next, epoch: epoch + 1, is_listing, ..Self::default() }
@@ -203,8 +203,8 @@ impl EventLog {
         if let Some((from, to)) = before.zip(now)
             && from != to
         {
-            // Between the versions of a gap, the log can lack changes. Extend an earlier gap up to `now`, so that the
-            // log stores only one gap.
+            // Between the two versions in `gap`, the log can lack changes. Extend an existing gap up to `now`, so that
+            // the log stores only one gap.
             let from = self.gap.take().map_or(from, |(first, _)| first);
             self.gap = Some((from, to));
         }
@@ -216,8 +216,8 @@ impl EventLog {
         self.is_complete = false;
     }
 
-    /// Drops and returns all changes. The log then contains all changes after `since`. If `since` is `None`, the log
-    /// ignores changes until the next list ends.
+    /// Drops and returns all changes in the event log. The log then contains all changes after `since`. If `since` is
+    /// `None`, the log ignores changes until the next list ends.
     fn restart(&mut self, since: Option<ResourceVersion>) -> Vec<Arc<StoreChange>> {
         let gone = mem::take(&mut self.changes).into();
         self.epoch += 1;
@@ -242,8 +242,9 @@ impl EventLog {
         Some(oldest)
     }
 
-    /// Drops the oldest changes until the log is within `max_bytes` and [`MAX_CHANGES`]. Also drops changes that are
-    /// older than [`WINDOW`] at `now`, except [`KEPT_CHANGES`]. Returns the dropped changes.
+    /// Drops the oldest changes until the log's packed objects take at most `max_bytes` and the log has at most
+    /// [`MAX_CHANGES`]. Also drops changes that are older than [`WINDOW`] at `now`, except [`KEPT_CHANGES`]. Returns
+    /// the dropped changes.
     fn trim(&mut self, now: Option<Instant>, max_bytes: usize) -> Vec<Arc<StoreChange>> {
         let mut gone = Vec::new();
         while let Some(oldest) = self.changes.front() {
@@ -269,8 +270,8 @@ impl EventLog {
 }
 
 impl StoreContents {
-    /// Adds a change to the log. The caller must raise the store's version afterwards. Returns the changes that the log
-    /// drops, which the caller must free outside the lock.
+    /// Adds a change to the event log. The caller must raise the store's version afterwards. Returns the changes that
+    /// the log drops, which the caller must free outside the store's lock.
     pub(super) fn log_change(
         &mut self,
         version: Option<&ResourceVersion>,
@@ -292,8 +293,8 @@ impl StoreContents {
             })
         };
         let Some(version) = version.filter(is_next).cloned() else {
-            // The log is ordered by version. So the log starts again after a change that is not newer than the store's
-            // version.
+            // The event log is ordered by version. A change that is not newer than the store's version breaks this
+            // order, so the log drops all its changes.
             return self.log.restart(self.version.clone());
         };
         let change = change(version);
@@ -302,8 +303,8 @@ impl StoreContents {
         self.trim_log(arrived)
     }
 
-    /// Drops the changes that are too old at `now` or exceed the log's limits. Returns these changes, which the caller
-    /// must free outside the lock.
+    /// Drops the changes that are too old at `now` or exceed the event log's limits. Returns these changes, which the
+    /// caller must free outside the store's lock.
     pub(super) fn trim_log(&mut self, now: Option<Instant>) -> Vec<Arc<StoreChange>> {
         let max_bytes = (self.object_bytes / 2).clamp(*MAX_BYTES.start(), *MAX_BYTES.end());
         self.log.trim(now, max_bytes)
@@ -311,7 +312,7 @@ impl StoreContents {
 }
 
 impl fmt::Debug for StoreChange {
-    /// Omits the bodies, because an object can be a Secret.
+    /// Does not print the objects' bodies, because an object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { namespace, version, before, now, .. } = self;
         write!(f, "change at {version:?} in {namespace:?}: {before:?} to {now:?}")

@@ -5,7 +5,8 @@ use kubewarm_api::model::{FieldPath, LabelSelector, LabelSelectorOperator};
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, HashMap};
 
-/// A set of row numbers. The variant depends on the number of rows, to take the least memory.
+/// A set of row numbers. A row contains one object. The variant depends on the number of rows, to take the least
+/// memory.
 #[derive(Debug)]
 enum RowSet {
     One(u32),
@@ -22,14 +23,14 @@ const FEW: usize = 32;
 /// capacity.
 const BITMAP_BYTES: usize = 96;
 
-/// Maps each value of one label key, or of one field, to the rows that have the value.
+/// Maps each value of one label key, or of one field, to the rows of the objects that have the value.
 #[derive(Debug, Default)]
 pub(super) struct ValueIndex {
     rows: HashMap<Box<str>, RowSet>,
     bytes: usize,
 }
 
-/// Maps each label of a store to the rows that have it.
+/// Maps each label to the rows of the objects that have the label.
 #[derive(Debug, Default)]
 pub(super) struct LabelIndex {
     keys: BTreeMap<Box<str>, ValueIndex>,
@@ -41,7 +42,7 @@ pub(super) struct LabelIndex {
 pub(super) struct FieldIndex {
     pub(super) path: FieldPath,
     pub(super) values: ValueIndex,
-    /// Whether the index contains every row of the store. Queries do not use an index that lacks rows.
+    /// Whether the index covers every object of the store. Queries do not use an index that lacks objects.
     pub(super) is_complete: bool,
 }
 
@@ -71,7 +72,7 @@ impl RowSet {
         }
     }
 
-    /// Removes a row. Returns whether the set still contains rows.
+    /// Removes a row number from the set. Returns whether the set still contains row numbers.
     fn remove(&mut self, row: u32) -> bool {
         let remove = |rows: &mut RoaringBitmap| {
             rows.remove(row);
@@ -79,13 +80,13 @@ impl RowSet {
         self.retain(|held| held != row, remove)
     }
 
-    /// Removes all rows in `gone`. Returns whether the set still contains rows.
+    /// Removes all row numbers in `gone` from the set. Returns whether the set still contains row numbers.
     fn subtract(&mut self, gone: &RoaringBitmap) -> bool {
         self.retain(|row| !gone.contains(row), |rows| *rows -= gone)
     }
 
-    /// Keeps the rows for which `keep` returns true. For a bitmap, `cut` must remove all other rows. Returns whether
-    /// the set still contains rows.
+    /// Keeps the row numbers for which `keep` returns true. If the set is a bitmap, `cut` must remove the row numbers
+    /// for which `keep` returns false. Returns whether the set still contains row numbers.
     fn retain(&mut self, keep: impl Fn(u32) -> bool, cut: impl FnOnce(&mut RoaringBitmap)) -> bool {
         let left: Vec<u32> = match self {
             Self::One(row) => return keep(*row),
@@ -179,7 +180,7 @@ impl ValueIndex {
         all
     }
 
-    /// Returns the rows that have any value. Cost: one step for each value in the index.
+    /// Returns the rows that have at least one value. Cost: one step for each value in the index.
     pub(super) fn any(&self) -> RoaringBitmap {
         let mut all = RoaringBitmap::new();
         for rows in self.rows.values() {

@@ -12,16 +12,16 @@ use std::{
     thread,
 };
 
-/// Number of rows that a job processes in one step. During a step, the job holds the store's write lock for less than a
-/// millisecond.
+/// Maximum number of objects that a maintenance job processes in one step. During a step, the job holds the store's
+/// write lock for less than a millisecond.
 const STEP: usize = 128;
 
 type MaintenanceJob = Box<dyn FnOnce() + Send>;
 
 /// The job queue of the maintenance thread. The thread ends when the last clone of the queue is dropped.
 ///
-/// The queue needs no limit. It contains at most one training for each `DictionaryGroup`, and one job for each change
-/// of declared indexes. A queued job does not keep its store in memory.
+/// The queue needs no limit. It contains at most one training of a dictionary for each `DictionaryGroup`, and one job
+/// for each change of declared indexes. A queued job does not keep its store in memory.
 #[derive(Clone, Debug)]
 pub(super) struct MaintenanceQueue(mpsc::Sender<MaintenanceJob>);
 
@@ -99,7 +99,8 @@ pub(super) fn repack(store: &ObjectStore) {
     }
 }
 
-/// Adds every row to the declared indexes. For rows that the writer has already added, this has no effect.
+/// Adds the field values of every object to the store's declared indexes. Values that the writer has already added stay
+/// the same.
 ///
 /// If the indexes are declared again, the function returns early, because each declaration queues another job.
 pub(super) fn complete_indexes(store: &ObjectStore) {
@@ -115,8 +116,8 @@ pub(super) fn complete_indexes(store: &ObjectStore) {
     }
 }
 
-/// Adds up to [`STEP`] rows, from number `from`, to the declared indexes. Returns the row number at which the next step
-/// starts, or `None` after the last row.
+/// Adds the objects in up to [`STEP`] rows, from row number `from`, to the declared indexes. Returns the row number at
+/// which the next step starts, or `None` after the last row.
 ///
 /// Also returns `None` if the declared indexes are no longer `declared`. An index of the same path can then be new and
 /// empty.
@@ -139,7 +140,8 @@ fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> O
         for (number, mut values, record) in found {
             let Some(now) = contents.packed(number) else { continue };
             if now.record != record {
-                // The row has changed since `copy_rows`. Read its body under the lock, which is rare.
+                // The object in this row has changed since `copy_rows`. This case is rare, so read the object's body
+                // again under the store's lock.
                 values = values_of(&now);
             }
             contents.index(number, &values);

@@ -9,7 +9,7 @@ pub(super) struct NamespaceInterner {
     held: Vec<NamespaceEntry>,
     free: Vec<u32>,
     bytes: usize,
-    /// An empty name, which `name` returns for a number that is not in use.
+    /// An empty name, which the method `name` returns for a number that is not in use.
     empty: Arc<str>,
 }
 
@@ -34,7 +34,7 @@ impl NamespaceInterner {
         self.held.get(number as usize).map_or(&self.empty, |held| &held.name)
     }
 
-    /// Adds one to the row count of a namespace, and returns the namespace's number.
+    /// Adds one row to the count of rows in a namespace, and returns the namespace's number.
     pub(super) fn enter(&mut self, name: &str) -> u32 {
         if let Some(number) = self.number(name) {
             if let Some(held) = self.held.get_mut(number as usize) {
@@ -55,8 +55,8 @@ impl NamespaceInterner {
         number
     }
 
-    /// Subtracts one from the row count of a namespace. When the count is 0, the name is removed and its number becomes
-    /// free.
+    /// Subtracts one row from the count of rows in a namespace. When the count is 0, the namespace's name is removed
+    /// and its number becomes free.
     pub(super) fn leave(&mut self, number: u32) {
         let Some(held) = self.held.get_mut(number as usize) else { return };
         held.rows = held.rows.saturating_sub(1);

@@ -29,9 +29,10 @@ pub(super) struct ObjectStore {
     pub(super) encoding: BodyEncoding,
     /// Whether the store contains Secrets with their payload. The store does not compress such objects.
     is_secret: bool,
-    /// Dictionary, codec and job queue, which all stores with the same resource and the same part of each object share.
+    /// The dictionary, codec and job queue that this store shares with others. The stores that share them contain the
+    /// same resource and the same part of each object.
     pub(super) dictionary_group: Arc<DictionaryGroup>,
-    /// Number of objects and bytes in the store, which the budgets of profiles count.
+    /// Number of objects and bytes in the store, which count against the profiles' limits.
     gauge: Arc<UsageMeter>,
     /// Whether the store was closed. The flag changes only under the write lock of `contents`.
     is_closed: AtomicBool,
@@ -57,10 +58,10 @@ impl ObjectStore {
         }
     }
 
-    /// Runs `entries` without the lock to compute index entries, then takes the write lock. Returns the entries and the
-    /// locked contents.
+    /// Runs `entries` without the store's lock to compute index entries, then takes the write lock. Returns the entries
+    /// and the locked contents.
     ///
-    /// If the declared indexes have changed before the lock is taken, runs `entries` again.
+    /// If the declared indexes change before this method takes the lock, it runs `entries` again.
     pub(super) fn write_with<T>(
         &self,
         entries: impl Fn(&FieldPathSet) -> T,
@@ -84,7 +85,8 @@ impl ObjectStore {
         }
     }
 
-    /// Decompresses a body into `into`. If the body does not decode, logs and counts the error and returns `None`.
+    /// Decompresses an object's body into `into`. If the body does not decode, logs and counts the error and returns
+    /// `None`.
     pub(super) fn unpack<'a>(
         &self,
         record: &PackedObject,
@@ -112,7 +114,7 @@ impl ObjectStore {
         self.unpack(&record, dictionary.as_deref(), context, into)
     }
 
-    /// Decompresses a body into a new allocation. Returns `None` if the body does not decode.
+    /// Decompresses an object's body into a new allocation. Returns `None` if the body does not decode.
     pub(super) fn body(&self, packed: &DetachedObject) -> Option<Bytes> {
         let (mut body, with) = (Vec::new(), packed.dictionary.as_deref());
         self.dictionary_group.codec.with(|context, _| {
@@ -121,7 +123,8 @@ impl ObjectStore {
         })
     }
 
-    /// Returns up to `limit` rows, in ascending order of their numbers, starting at number `from`.
+    /// Returns the packed objects of up to `limit` rows, in ascending order of the row numbers, starting at number
+    /// `from`.
     pub(super) fn copy_rows(&self, from: u32, limit: usize) -> Vec<(u32, DetachedObject)> {
         let contents = self.contents.read();
         let numbers = contents.slab.numbers_from(from).take(limit);
@@ -156,12 +159,13 @@ impl ObjectStore {
         StoreUsage { objects: contents.order.len() as u64, bytes: contents.bytes() as u64 }
     }
 
-    /// Whether the catalog has closed the store, or has opened another store under its key.
+    /// Whether the catalog has closed this store, or has opened another store for the same informer key.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed.load(atomic::Ordering::Relaxed)
     }
 
-    /// Ends a change: updates the `UsageMeter`, releases the lock and wakes the store's followers.
+    /// Ends a change: updates the `UsageMeter`, releases the store's lock and wakes the store's
+    /// [`EventLogFollower`](super::EventLogFollower)s.
     pub(super) fn publish(&self, contents: RwLockWriteGuard<'_, StoreContents>) {
         self.measure(&contents);
         drop(contents);
@@ -171,7 +175,7 @@ impl ObjectStore {
     /// Sets the `UsageMeter` to the objects and bytes of `contents`. The caller holds the store's lock, so an older
     /// value never overwrites a newer value.
     ///
-    /// A closed store does not set the meter, because the next store under the same key uses the same meter.
+    /// A closed store does not set the meter, because the next store of the same informer key uses the same meter.
     pub(super) fn measure(&self, contents: &StoreContents) {
         if !self.is_closed() {
             self.gauge.set(contents.order.len() as u64, contents.bytes() as u64);

@@ -1,4 +1,5 @@
-//! Packed objects, and functions that find labels and field values in their bodies.
+//! Packed objects: each contains an object's name and its compressed body. The functions find labels and field values
+//! in bodies.
 
 use super::dictionary::CompressionDictionary;
 use kubewarm_wire::json::{FieldPathSet, JsonCursor};
@@ -20,15 +21,15 @@ pub(super) enum BodyEncoding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyPacking {
-    /// The body is not compressed, because it is small or does not shrink.
+    /// The object's body is not compressed, because it is small or does not shrink.
     Plain,
-    /// The body is compressed without a dictionary. Its zstd frame lacks the 4-byte magic number.
+    /// The object's body is compressed without a dictionary. Its zstd frame lacks the 4-byte magic number.
     Zstd,
-    /// The body is compressed with the dictionary of this generation, from 1 to 253. Its zstd frame lacks the 4-byte
-    /// magic number.
+    /// The object's body is compressed with the dictionary that has this number within its `DictionaryGroup`, from 1 to
+    /// 253. Its zstd frame lacks the 4-byte magic number.
     Dictionary(u8),
-    /// The body is not compressed, because it is a Secret with its payload. A zstd context or a dictionary would keep
-    /// copies of the payload.
+    /// The object's body is not compressed, because it contains the payload of a Secret. A zstd context or a dictionary
+    /// would keep copies of the payload.
     Secret,
 }
 
@@ -53,15 +54,16 @@ const SECRET: u8 = u8::MAX;
 const HEAD: usize = 2 * size_of::<usize>();
 
 impl BodyEncoding {
-    /// Whether the labels of both bodies consist of the same bytes. The comparison is cheap, but returns `false` for
-    /// equal labels in a different order.
+    /// Whether the labels of the bodies `a` and `b` consist of the same bytes. The comparison is cheap, but returns
+    /// `false` for equal labels in a different order.
     pub(super) fn has_same_labels(self, a: &[u8], b: &[u8]) -> bool {
         match self {
             Self::Json => raw_labels(a) == raw_labels(b),
         }
     }
 
-    /// Calls `each` with the key and the value of every label. It stops at the first label whose value is not a string.
+    /// Calls `each` with the key and the value of every label. The function stops at the first label whose value is not
+    /// a string.
     pub(super) fn for_each_label(self, body: &[u8], mut each: impl FnMut(&str, &str)) {
         match self {
             Self::Json => {
@@ -204,14 +206,14 @@ pub(super) const fn taken(size: usize) -> usize {
 }
 
 impl fmt::Debug for DetachedObject {
-    /// Omits the body, because the object can be a Secret.
+    /// Does not print the body, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.record.fmt(f)
     }
 }
 
 impl fmt::Debug for PackedObject {
-    /// Omits the body, because the object can be a Secret.
+    /// Does not print the body, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} of {} bytes", self.packing(), self.held().len())
     }

@@ -16,8 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// An object in the map: UID, resource version, labels and number of the node. The resource version is 0 if the object
-/// has none. The labels map the number of a key to the number of a value.
+/// An object in the map: UID, resource version, labels and number of the object's node. The resource version is 0 if
+/// the object has none. The labels map the number of a key to the number of a value.
 type Plain = (u8, u64, BTreeMap<u8, u8>, u8);
 
 #[derive(Clone, Debug)]

@@ -60,7 +60,7 @@ pub struct StoreUsage {
 }
 
 impl fmt::Debug for StoredObject {
-    /// Omits the body, because the object can be a Secret.
+    /// Does not print the body, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key: ObjectKey { namespace, name }, uid, version, body } = self;
         let length = body.len();
@@ -69,7 +69,7 @@ impl fmt::Debug for StoredObject {
 }
 
 impl fmt::Debug for StoredObjectView<'_> {
-    /// Omits the body, because the object can be a Secret.
+    /// Does not print the body, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, length) = (self.name.escape_ascii(), self.body.len());
         write!(f, "{}/{name} of {length} bytes", self.namespace)
@@ -189,7 +189,7 @@ impl StoreReader {
             .collect()
     }
 
-    /// Returns the memory address and the length in bytes of a row's packed body.
+    /// Returns the memory address and the length in bytes of the packed body in row `number`.
     #[cfg(test)]
     pub(super) fn place_of(&self, number: u32) -> (usize, usize) {
         let contents = self.store.contents.read();

@@ -8,11 +8,10 @@ const LEAF: usize = 512;
 
 /// Row numbers in the order in which the API server lists objects: by the bytes of `<namespace>/<name>`.
 ///
-/// The order does not contain the keys. So a caller passes a function that compares a row with the key that it
-/// searches.
+/// The order does not contain the keys. So a caller passes a function that compares a row's key with the searched key.
 #[derive(Debug, Default)]
 pub(super) struct RowOrder {
-    /// Row numbers in key order. No leaf is empty.
+    /// Row numbers in key order, split into leaves. No leaf is empty.
     leaves: Vec<Vec<u32>>,
     len: usize,
     bytes: usize,
@@ -46,10 +45,10 @@ impl RowOrder {
         self.leaves.get(position.leaf)?.get(position.at).copied()
     }
 
-    /// Returns the position of a key as `Ok`. If the order does not contain the key, returns the position at which to
-    /// insert it as `Err`. `compare` compares a row with the key.
+    /// Returns the position of a key as `Ok`. If no row has the key, returns the position at which to insert it as
+    /// `Err`. `compare` compares a row with the key.
     ///
-    /// A list arrives in key order, so the search first tries `hint` and the end of the order.
+    /// A list arrives in key order, so the search first tries `hint` and the position after the last row.
     pub(super) fn find(
         &self,
         hint: RowPosition,
@@ -76,8 +75,8 @@ impl RowOrder {
         let leaves = self.leaves.len();
         if self.leaves.get(position.leaf).is_some_and(|leaf| leaf.len() >= LEAF) {
             let split = if position.leaf + 1 == leaves && position.at >= LEAF {
-                // An append starts another leaf instead of splitting the full leaf. So keys that arrive in order fill
-                // every leaf.
+                // A row that is added at the end starts another leaf instead of splitting the full leaf. So keys that
+                // arrive in order fill every leaf.
                 Vec::with_capacity(LEAF)
             } else {
                 let upper = self
@@ -125,8 +124,8 @@ impl RowOrder {
         }
     }
 
-    /// Keeps the rows for which `keep` returns true. Joins neighboring leaves that fit into one leaf, and frees the
-    /// emptied leaves.
+    /// Keeps the rows for which `keep` returns true. Joins neighboring leaves whose rows fit into one leaf, and frees
+    /// the leaves without rows.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
         for leaf in &mut self.leaves {
             leaf.retain(|&row| keep(row));

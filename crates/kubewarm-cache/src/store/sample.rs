@@ -1,4 +1,5 @@
-//! Stores a sample of objects in a separate catalog. The sample predicts how much memory all objects will take.
+//! Stores a sample of objects in a separate catalog of stores. The sample predicts how much memory all objects of the
+//! sampled informers will take.
 
 use super::{StoreCatalog, StoreWriter};
 use kubewarm_api::model::{
@@ -6,8 +7,8 @@ use kubewarm_api::model::{
 };
 use std::collections::BTreeMap;
 
-/// The resource and the part of each object that a store contains. Stores with equal keys share compression
-/// dictionaries.
+/// The resource and the part of each object (`Projection`) that a store contains. Stores with equal keys share
+/// compression dictionaries.
 pub type DictionaryKey = (Resource, Projection);
 
 /// Sampled objects of several informers. The sample compresses and indexes the objects as the operator's stores do.
@@ -23,15 +24,15 @@ pub struct StoreSample {
 pub struct SampleUsage {
     /// Number of sampled objects.
     pub objects: u64,
-    /// Memory in bytes that grows with the number of objects: everything except the dictionary.
+    /// Memory in bytes that grows with the number of objects. The dictionary's memory does not count.
     pub bytes: u64,
-    /// Memory of the dictionary in bytes. It does not depend on the number of objects.
+    /// Memory in bytes of the dictionary that compresses the objects. It does not depend on the number of objects.
     pub dictionary_bytes: u64,
 }
 
 impl StoreSample {
-    /// Adds one object to the sample's store for `spec.key`. The first object of a store opens it with the indexes of
-    /// `spec`.
+    /// Adds one object to the sample's store for `spec.key`. With the first object, the method opens the store with the
+    /// indexes of `spec`.
     pub fn add(&mut self, spec: &InformerSpec, item: &DecodedObject<'_>) {
         let writer = self
             .writers

@@ -18,18 +18,19 @@ pub struct ScanBudget {
 }
 
 impl ScanBudget {
-    /// Subtracts the size of a body that the task has scanned, in bytes.
+    /// Subtracts the size in bytes of a scanned body from the number of bytes that the task can still scan.
     pub fn charge(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
     }
 
-    /// Whether the budget is used up, so that the task must yield.
+    /// Whether the task has scanned its number of bytes, so that it must yield.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.left == 0
     }
 
-    /// If the budget is used up, yields to the other tasks of the thread, then restores the full budget. Cancel safe.
+    /// If the task must yield, lets the other tasks of its thread run, then restores the full number of bytes that the
+    /// task can scan. Cancel safe.
     pub async fn yield_if_over(&mut self) {
         if self.is_over() {
             yield_now().await;

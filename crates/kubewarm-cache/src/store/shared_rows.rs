@@ -1,5 +1,5 @@
-//! Packed objects from one moment. A reader collects the packed objects under the store's lock, and decompresses them
-//! without the lock.
+//! Packed objects that a reader collects at one moment. A reader collects them under the store's lock, and decompresses
+//! them without the lock.
 
 use super::{
     codec::CompressionContext,
@@ -12,15 +12,15 @@ use super::{
 use kubewarm_api::model::ObjectKey;
 use std::{collections::VecDeque, hint::black_box, sync::Arc};
 
-/// Packed objects, in the order in which they were added. A row takes 16 bytes, because it only points to the store's
-/// packed object.
+/// Packed objects, in the order in which a reader added them. Each row takes 16 bytes, because it only points to a
+/// packed object that the store also uses.
 ///
-/// Later changes of the store do not change these rows.
+/// Later changes of the store do not change these packed objects.
 #[derive(Debug, Default)]
 pub(super) struct SharedRows {
     rows: VecDeque<SharedRow>,
     namespaces: Vec<Arc<str>>,
-    /// The dictionaries that decompress the rows, rarely more than one.
+    /// The dictionaries that decompress the packed objects. Most reads need only one dictionary.
     dictionaries: Vec<Arc<CompressionDictionary>>,
 }
 
@@ -54,7 +54,7 @@ impl SharedRows {
         self.push(contents.namespaces.name(row.namespace), &row.record, dictionary);
     }
 
-    /// Adds an object in an earlier state, which the event log contains.
+    /// Adds a previous state of an object. The event log contains this state as the packed object `packed`.
     pub(super) fn take_earlier(&mut self, namespace: &Arc<str>, packed: &DetachedObject) {
         self.push(namespace, &packed.record, packed.dictionary.as_ref());
     }
@@ -70,7 +70,8 @@ impl SharedRows {
         {
             self.dictionaries.push(Arc::clone(dictionary));
         }
-        // Rows arrive in key order. So if the namespace differs from the last row's namespace, no earlier row has it.
+        // Rows arrive in key order. So if the namespace differs from the last row's namespace, `namespaces` does not
+        // contain it yet.
         if self.namespaces.last() != Some(namespace) {
             self.namespaces.push(Arc::clone(namespace));
         }
@@ -82,7 +83,7 @@ impl SharedRows {
         self.rows.len()
     }
 
-    /// Decompresses the body of a row into `body`. Returns `None` if the body does not decode.
+    /// Decompresses the object of a row into `body`. Returns `None` if the object does not decode.
     pub(super) fn seen<'a>(
         &'a self,
         row: usize,
@@ -101,8 +102,8 @@ impl SharedRows {
         Some(object.to_key())
     }
 
-    /// Fetches the next [`AHEAD`] packed objects into the processor's cache. A reader calls this function before each
-    /// row, but only every [`AHEAD`]th call fetches objects.
+    /// Fetches the next [`AHEAD`] packed objects into the processor's cache. A reader calls this function before it
+    /// decompresses each row, but only every [`AHEAD`]th call fetches objects.
     pub(super) fn fetch_ahead(&self) {
         if self.rows.len().is_multiple_of(AHEAD) {
             fetch(self.rows.iter().take(AHEAD).map(|row| &row.record));

@@ -1,9 +1,11 @@
-//! The rows of a store by number. Rows are allocated in chunks, so a growing store never copies existing rows.
+//! The rows of a store by number. Each row contains one object. Rows are allocated in chunks, so a growing store never
+//! copies existing rows.
 
 use super::packed_object::PackedObject;
 use std::collections::BTreeSet;
 
-/// Number of rows in a chunk. A chunk takes 10 KiB, so a store wastes at most 10 KiB after its last row.
+/// Number of rows, each with one object, in a chunk. A chunk takes 10 KiB, so a store wastes at most 10 KiB after its
+/// last row.
 const CHUNK: usize = 256;
 
 /// One object of a store. A row takes 40 bytes, which include the pointer to the packed object.

@@ -14,7 +14,8 @@ use std::{
     sync::Arc,
 };
 
-/// Label value of the series that combine all resources or profiles above the limit on series.
+/// Label value of the shared series. These series count all resources or profiles beyond the
+/// maximum number with their own series.
 pub const OTHER: &str = "_other";
 
 /// Maximum number of resources with their own series. Each resource has up to 195 series. All
@@ -31,13 +32,13 @@ pub struct InformerMetrics {
 struct MetricsByResource {
     own: HashMap<Resource, Arc<ResourceMetrics>>,
     other: Arc<ResourceMetrics>,
-    /// Whether a resource above the limit of 200 has used `other`. Otherwise the process does not
-    /// export the series of `other`.
+    /// Whether `other` counts any resource, because more than 200 resources had metrics. If not,
+    /// the process does not export the series of `other`.
     is_full: bool,
 }
 
 impl InformerMetrics {
-    /// Creates the metrics without any resource.
+    /// Creates metrics that contain no resource yet.
     ///
     /// # Errors
     ///

@@ -38,8 +38,8 @@ const WATCH_DURATION_BUCKETS: &[f64] = &[1.0, 5.0, 15.0, 60.0, 180.0, 300.0, 420
 /// users notice.
 const EVENT_PROCESSING_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// Buckets of store ages, in seconds: from the age of a recent event to the largest staleness limit
-/// of a profile.
+/// Buckets of the time since a store was last confirmed, in seconds. They range from the time after
+/// a recent event to the largest staleness limit of a profile.
 const STALENESS_BUCKETS: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 3600.0];
 
@@ -74,7 +74,7 @@ pub struct ResourceMetrics {
     pub consistency_differences: IntCounter,
 }
 
-/// Creates metrics with the labels of one resource, and adds them to a registry.
+/// Creates metrics with the labels of one resource, and adds them to a Prometheus registry.
 struct MetricFactory {
     registry: Registry,
     key: HashMap<String, String>,

@@ -23,8 +23,8 @@ use tokio::sync::Notify;
 pub struct EventLogFollower {
     lag: FollowerLag,
     epoch: u64,
-    /// The follower skips changes up to this version. `None` unless the client's version is newer than the store's
-    /// version.
+    /// The client's resource version if it is newer than the store's version, otherwise `None`. The follower skips
+    /// changes up to the client's version.
     after: Option<ResourceVersion>,
 }
 
@@ -42,14 +42,14 @@ pub enum FollowerEvent {
     /// The next change of an object.
     Change(Arc<StoreChange>),
     /// The follower has read all changes, and the store is complete at this version. The version is `None` while a list
-    /// that has found a change is running.
+    /// is running that has found a change.
     None(Option<ResourceVersion>),
     /// The event log has dropped changes before the follower read them.
     Overtaken,
-    /// The event log has started again, because a list found a change or the store was purged. The client must list
-    /// again.
+    /// The event log has dropped all its changes, because a list found a change or the store was purged. The client
+    /// must list again.
     Lost,
-    /// The store was closed, or another store was opened under its key.
+    /// The store was closed, or another store was opened for the same informer key.
     Closed,
 }
 

@@ -24,8 +24,8 @@ fn web(text: &str) -> String {
     body(r#"{"app":"web"}"#, &format!(r#","text":"{text}""#))
 }
 
-/// Returns each unread change in the form `6 a/x one>two`: version, key, text before and text after. If the follower
-/// has ended, the last element is the reason.
+/// Returns each unread change in the form `6 a/x one>two`. The form contains the version, the key, and the field `text`
+/// before and after the change. If the follower has ended, the last element is the reason.
 fn news(follower: &mut EventLogFollower) -> Vec<String> {
     let there = |body: Option<Bytes>| match body {
         Some(body) => String::from_utf8_lossy(&body).split('"').rev().nth(1).unwrap().to_owned(),
@@ -82,7 +82,7 @@ fn the_event_log_counts_each_body_once() {
         writer.apply(upsert("a/x", 1, &n.to_string(), &web(&text)));
     }
     // Nine of the ten bodies belong to two changes: one change ends with the body, and the next change starts with it.
-    // The log counts each body once.
+    // The event log counts each body once.
     let one = reader.place_of(0).1 as u64;
     let held = reader.usage().bytes - before;
     assert!((one * 10..one * 11).contains(&held), "{held} bytes for ten bodies of {one}");
@@ -118,7 +118,7 @@ fn a_relist_restarts_the_event_log_only_if_it_finds_a_change() {
     assert_eq!(news(&mut follower), ["6 a/x web>one"]);
     assert!(reader.follow(&version("5")).is_ok());
     // An object can have been created and deleted between versions 6 and 10. The list at version 10 does not show such
-    // an object, so the log rejects the versions 7 to 9.
+    // an object, so the event log cannot serve watches from the versions 7 to 9.
     for (at, is_known) in [("6", true), ("7", false), ("9", false), ("10", true), ("11", true)] {
         assert_eq!(reader.follow(&version(at)).is_ok(), is_known, "{at}");
         assert_eq!(reader.remembers(&version(at)), is_known && at != "11", "{at}");
@@ -202,7 +202,8 @@ fn the_event_log_is_bounded_by_age_and_bytes_and_counted() {
     let quiet = reader.usage().bytes;
     assert!(quiet < empty + (48 << 10), "{quiet} bytes after the log dropped old changes");
     assert!(reader.follow(&version("405")).is_ok());
-    // The log keeps the last 100 changes at any age. So a store that rarely changes can still serve an old version.
+    // The event log keeps the last 100 changes at any age. So a store that rarely changes can still serve an old
+    // version.
     let (_catalog, mut writer, reader) = listed_store();
     writer.apply(Delta::Arrived(began));
     writer.apply(upsert("a/x", 1, "6", &web("one")));

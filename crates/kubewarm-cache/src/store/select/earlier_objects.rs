@@ -1,5 +1,5 @@
-//! Selects objects as they were at an earlier version. The selection takes the current rows, and undoes the changes
-//! after the earlier version.
+//! Selects objects as they were at a previous resource version. The selection takes the current objects, and undoes the
+//! changes after the previous version.
 
 use super::{ObjectQuery, ObjectSnapshot, RowSpan};
 use crate::store::{
@@ -11,13 +11,13 @@ use crate::store::{
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
-/// The objects that changed after a version, in key order. Each key maps to the object's first change and newest change
-/// after that version.
+/// The objects that changed after a queried resource version, in key order. Each key maps to the object's first change
+/// and newest change after that version.
 #[derive(Default)]
 pub(in crate::store) struct EarlierObjects<'a>(BTreeMap<ObjectKey, [&'a StoreChange; 2]>);
 
 impl StoreReader {
-    /// Whether [`StoreReader::select_at`] can return the objects at this version now.
+    /// Whether [`StoreReader::select_at`] can return the objects at resource version `version` now.
     #[must_use]
     pub fn remembers(&self, version: &ResourceVersion) -> bool {
         self.store.contents.read().first_since(version).is_some()
@@ -34,7 +34,7 @@ impl StoreReader {
     /// # Cost
     ///
     /// The cost of [`StoreReader::select`]. Each change after `version` adds about 0.5 µs, including 20 ns under the
-    /// lock.
+    /// store's lock.
     #[must_use]
     pub fn select_at(
         &self,
@@ -48,7 +48,7 @@ impl StoreReader {
         let changes: Vec<_> = contents.log.from(first)?.map(Arc::clone).collect();
         let epoch = contents.log.epoch;
         drop(contents);
-        // The log can contain thousands of changes, so `select_at` sorts them by key without the lock.
+        // The event log can contain thousands of changes, so `select_at` sorts them by key without the store's lock.
         let mut earlier = EarlierObjects::default();
         earlier.add(&changes, query, after);
         let contents = self.store.contents.read();
@@ -63,8 +63,8 @@ impl StoreReader {
 }
 
 impl StoreContents {
-    /// Returns the number of the first change after `version`. Returns `None` if the log lacks changes after `version`,
-    /// or if the store has not reached `version`.
+    /// Returns the number of the first change after `version`. Returns `None` if the event log lacks changes after
+    /// `version`, or if the store has not reached `version`.
     fn first_since(&self, version: &ResourceVersion) -> Option<u64> {
         let held = self.version.as_ref().filter(|_| self.log.is_complete())?;
         if held == version {
@@ -76,7 +76,7 @@ impl StoreContents {
 
 impl<'a> EarlierObjects<'a> {
     /// Adds the changes of objects in the queried namespace whose keys come after `after`. Each call must pass newer
-    /// changes than the call before.
+    /// changes than the previous call.
     fn add(
         &mut self,
         changes: impl IntoIterator<Item = &'a Arc<StoreChange>>,
@@ -96,14 +96,14 @@ impl<'a> EarlierObjects<'a> {
         self.0.is_empty()
     }
 
-    /// Returns the number of objects at the earlier version. `now` is the number of current objects.
+    /// Returns the number of objects at the queried version. `now` is the number of current objects.
     pub(super) fn rows(&self, now: usize) -> usize {
         let were = self.0.values().filter(|[first, _]| first.before.is_some()).count();
         let are = self.0.values().filter(|[_, newest]| newest.exists()).count();
         (now + were).saturating_sub(are)
     }
 
-    /// Returns the last key, in key order, that existed at the earlier version.
+    /// Returns the last key, in key order, that existed at the queried version.
     pub(super) fn last(&self, contents: &StoreContents, span: &RowSpan) -> Option<ObjectKey> {
         let numbers = contents.order.range(span.from, span.to).rev();
         let mut unchanged = numbers
@@ -113,11 +113,11 @@ impl<'a> EarlierObjects<'a> {
         unchanged.next().max(changed.map(|(key, _)| key.clone()))
     }
 
-    /// Returns the objects of the earlier version in key order. The result contains the unchanged rows of `numbers`,
-    /// and the changed objects in their earlier state.
+    /// Returns the objects of the queried version in key order. The result contains the unchanged objects of the rows
+    /// `numbers`. It contains changed objects in their state at the queried version.
     ///
     /// The function stops after `most` objects. With a label selector, changed objects do not count towards `most`. The
-    /// label index covers only current labels, so an earlier state can still fail the selector.
+    /// label index covers only current labels, so a changed object's labels at the queried version might not match.
     pub(super) fn select(
         self,
         contents: &StoreContents,

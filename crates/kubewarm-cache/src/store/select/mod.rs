@@ -33,18 +33,18 @@ pub struct ObjectSnapshot {
     store: Arc<ObjectStore>,
     rows: SharedRows,
     version: Option<ResourceVersion>,
-    /// Number of objects in the queried namespace after the list's start key, including objects that the query does not
-    /// select.
+    /// Number of objects in the queried namespace whose keys come after the key where the list starts. Includes objects
+    /// that the query does not select.
     span_rows: usize,
     /// Last key in the queried namespace, including objects that the query does not select. `None` if the list has no
     /// limit.
     last: Option<ObjectKey>,
-    /// The labels and tests that `filter_next` must check in the bodies.
+    /// The labels and tests with which `filter_next` must check the bodies of the selected objects.
     untested: ObjectQuery,
     limit: usize,
-    /// Number of rows, at the front of `rows`, that have passed all tests.
+    /// Number of objects, at the front of `rows`, that have passed all tests.
     met: usize,
-    /// Index in `rows` of the row that `filter_next` tests next.
+    /// Index in `rows` of the object that `filter_next` tests next.
     next: usize,
 }
 
@@ -66,8 +66,8 @@ impl StoreReader {
         self.select_of(&contents, query, after, limit, EarlierObjects::default())
     }
 
-    /// Selects objects as [`StoreReader::select`] does, but the caller holds the lock. `earlier` contains the objects
-    /// that have changed since the queried version.
+    /// Selects objects as [`StoreReader::select`] does, but the caller holds the store's lock. `earlier` contains the
+    /// objects that have changed since the queried version.
     pub(super) fn select_of(
         &self,
         contents: &StoreContents,
@@ -78,7 +78,8 @@ impl StoreReader {
     ) -> ObjectSnapshot {
         let span = contents.span(query, after);
         let mut untested = ObjectQuery { tests: query.tests.clone(), ..ObjectQuery::default() };
-        // A row can still fail a test of its body. So the selection ignores the limit if the query has tests.
+        // The tests of the bodies run later and can drop selected objects. So the selection ignores the limit if the
+        // query has tests.
         let most = limit.filter(|_| query.tests.is_empty()).unwrap_or(usize::MAX);
         let span_rows = earlier.rows(span.rows);
         let last = limit.and_then(|_| earlier.last(contents, &span));
@@ -86,8 +87,8 @@ impl StoreReader {
         let rows = if earlier.is_empty() {
             SharedRows::of(contents, numbers.take(most))
         } else {
-            // The label index covers only current objects, so `filter_next` checks the labels of earlier objects in
-            // their bodies.
+            // The label index covers only the labels of current objects. For objects at a previous version,
+            // `filter_next` reads the labels from the bodies instead.
             untested.labels = query.labels.clone();
             earlier.select(contents, query, numbers, most)
         };
@@ -121,8 +122,8 @@ impl StoreContents {
         RowSpan { from, to, rows }
     }
 
-    /// Returns the row numbers of `span` in key order. Leaves out rows without the queried name, and rows that an index
-    /// excludes.
+    /// Returns the numbers of the rows in `span`, in key order. Leaves out objects without the queried name, and
+    /// objects that an index excludes.
     fn numbers<'a>(
         &'a self,
         query: &'a ObjectQuery,
@@ -142,8 +143,8 @@ impl StoreContents {
             object.is_none_or(|object| query.is_named(object.name))
         };
         match narrowed {
-            // If the indexes leave at most an eighth of the rows, sorting these rows is faster than a pass over the
-            // span.
+            // If the indexes leave at most an eighth of the rows in `span`, sorting them is faster than passing over
+            // `span`.
             Some(left) if left.len() <= span.rows as u64 / 8 => {
                 let is_in_span = |number: &u32| {
                     self.object(*number).is_some_and(|it| query.is_in_span(it, after))
@@ -159,7 +160,8 @@ impl StoreContents {
         }
     }
 
-    /// Returns the rows that match all labels and fields that have an index. Returns `None` if the query uses no index.
+    /// Returns the rows whose objects match the query's labels, and its tests for equality of indexed fields. Returns
+    /// `None` if the query has neither.
     fn narrowed(&self, query: &ObjectQuery) -> Option<RoaringBitmap> {
         let mut narrowed =
             (!query.labels.is_empty()).then(|| self.labels.select(&query.labels, || self.all()));
@@ -181,14 +183,15 @@ impl StoreContents {
 }
 
 impl ObjectSnapshot {
-    /// Returns the resource version of the selected objects. `None` if the store had no version.
+    /// Returns the resource version of the selected objects. `None` if the store had no version when the objects were
+    /// selected.
     #[must_use]
     pub fn version(&self) -> Option<&ResourceVersion> {
         self.version.as_ref()
     }
 
-    /// Returns the number of objects in the queried namespace after the list's start key, including objects that the
-    /// query does not select.
+    /// Returns the number of objects in the queried namespace whose keys come after the key where the list starts.
+    /// Includes objects that the query does not select.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.span_rows
@@ -275,7 +278,7 @@ impl ObjectSnapshot {
 }
 
 impl fmt::Debug for ObjectSnapshot {
-    /// Omits the objects, because they can be Secrets.
+    /// Does not print the objects, because they can be Secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ObjectSnapshot")
             .field("version", &self.version)

@@ -55,7 +55,7 @@ pub enum BodyPredicate {
     Field {
         /// Path of the field to compare.
         path: FieldPath,
-        /// Value that the test assumes for an object without this field.
+        /// Value that the test assumes for an object without a value at the field path.
         absent: Arc<str>,
         /// If `true`, the test passes if one of the object's values equals `value`. If `false`, the test passes if none
         /// of the object's values equals `value`.
@@ -186,7 +186,7 @@ impl BodyFieldCache {
         self.bytes
     }
 
-    /// Caches the labels of the body, unless they are already cached. If a key occurs twice, the last value counts.
+    /// Caches the labels of `body`, unless they are already cached. If a label key occurs twice, the last value counts.
     fn read_labels(&mut self, encoding: BodyEncoding, body: &[u8]) {
         if self.labels.is_some() {
             return;
@@ -199,7 +199,7 @@ impl BodyFieldCache {
         self.labels = Some(labels);
     }
 
-    /// Caches the values at all paths in one pass over the body, unless they are already cached.
+    /// Caches the values at all `paths` in one pass over `body`, unless these values are already cached.
     fn read_values(&mut self, encoding: BodyEncoding, body: &[u8], paths: &FieldPathSet) {
         if paths.all().iter().all(|path| self.values.contains_key(path)) {
             return;
@@ -215,7 +215,7 @@ impl BodyFieldCache {
 }
 
 impl fmt::Debug for BodyFieldCache {
-    /// Omits the values, because the body can be a Secret.
+    /// Does not print the values, because the body can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BodyFieldCache").field("bytes", &self.bytes).finish_non_exhaustive()
     }

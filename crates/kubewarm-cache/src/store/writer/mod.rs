@@ -28,8 +28,8 @@ pub struct StoreWriter {
     store: Arc<ObjectStore>,
     /// The running full list. `None` if no list is running.
     list: Option<ListProgress>,
-    /// Position at which the next search starts. A list arrives in key order, so the list's next object is usually at
-    /// this position.
+    /// Position in key order at which the search for the next object starts. A list arrives in key order, so the list's
+    /// next object is usually at this position.
     hint: RowPosition,
     /// Time at which the informer received the current deltas. The event log computes the age of changes from this
     /// time.
@@ -155,7 +155,8 @@ impl StoreWriter {
         }
     }
 
-    /// Compresses the object without the lock, then stores the object and its index entries under the write lock.
+    /// Compresses the object without the store's lock, then stores the object and its index entries under the write
+    /// lock.
     fn store(
         &mut self,
         target: UpsertTarget,
@@ -254,8 +255,8 @@ impl StoreWriter {
         DeltaOutcome::Removed
     }
 
-    /// Removes rows and their index entries under one write lock. `version` is the version of the deletion, or `None`
-    /// if it is unknown.
+    /// Removes the objects in these rows, with their index entries, and takes the write lock only once. `version` is
+    /// the version of the deletion, or `None` if it is unknown.
     fn take(&self, gone: &RoaringBitmap, version: Option<&ResourceVersion>) {
         let store = &*self.store;
         let of_row = |number: u32, paths: &FieldPathSet| {
@@ -296,10 +297,10 @@ impl StoreWriter {
     /// Completes a list, and removes the objects that the list did not contain.
     ///
     /// Cost: 5 ns for each row if the list contained all objects. To remove up to 64 objects, the writer decompresses
-    /// them without the lock. The writer removes more objects in one pass under the write lock.
+    /// them without the store's lock. The writer removes more than 64 objects in one pass under the write lock.
     fn sweep(&mut self, version: &ResourceVersion) -> DeltaOutcome {
         let mut gone = RoaringBitmap::new();
-        // If no list has started, the end of a list removes no objects.
+        // `ListDone` without a `ListStarted` removes no objects.
         if let Some(list) = self.list.take() {
             gone = self.store.contents.read().all() - list.seen;
         }

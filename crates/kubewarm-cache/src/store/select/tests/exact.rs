@@ -1,10 +1,11 @@
-//! Tests that a selection at an earlier version returns the objects as they were.
+//! Tests that a selection at a previous resource version returns the objects as they were.
 
 use super::*;
 use kubewarm_api::model::ReplacePolicy;
 use std::collections::BTreeMap;
 
-/// The objects at one version, by key. Each value is the number in the label `app`, and the body.
+/// The objects at one resource version, by key. Each value contains the number in the object's label `app`, and the
+/// object's body.
 type Moment = BTreeMap<ObjectKey, (u8, String)>;
 
 #[test]
