@@ -92,7 +92,8 @@ impl CrdInfo {
     }
 }
 
-/// Extracts the parts that kubewarm keeps. Returns `None` if the spec does not define `of`.
+/// Extracts the parts of a `CustomResourceDefinition` that kubewarm keeps. Returns `None` if `spec` does not define the
+/// resource `of`.
 fn kept(RawCrd { spec }: RawCrd, of: &GroupResource) -> Option<CrdInfo> {
     if spec.group != of.group() || spec.names.plural != of.resource() {
         return None;

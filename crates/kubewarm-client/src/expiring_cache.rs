@@ -32,7 +32,7 @@ struct CacheState<K, V, E> {
     fetches: HashMap<K, SharedFetch<V, E>>,
 }
 
-/// A value with the time of its request.
+/// A cached value, and the time at which its fetch started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheEntry<V> {
     /// The value, which can be stale.
@@ -146,9 +146,9 @@ where
             Ok(CacheEntry { value, requested_at })
         };
         let runtime = runtime.clone();
-        // The first poll of this future spawns the task, after the caller has released the lock on the cache. A runtime
-        // that has shut down drops the task at once, and the drop of `guard` acquires the lock. A caller that spawned
-        // the task under the lock would deadlock.
+        // The first poll of this future spawns a task for `fetching`. By then, the caller has released the cache's
+        // lock. A runtime that has shut down drops the task at once, and the drop of `guard` acquires the lock. A
+        // caller that spawned the task under the lock would deadlock.
         let spawned = async move {
             let fetched = runtime.spawn(fetching).await;
             fetched.unwrap_or_else(|_| Err(RequestFault::task_panicked().into()))
@@ -166,8 +166,8 @@ struct FetchGuard<K: Eq + Hash, V, E> {
 impl<K: Eq + Hash, V, E> Drop for FetchGuard<K, V, E> {
     fn drop(&mut self) {
         let ended = self.cache.state.lock().fetches.remove(&self.key);
-        // The drop of the fetch can run code that acquires the lock, so this function releases the lock before the
-        // drop.
+        // The drop of `ended` can run code that acquires the cache's lock. So this function releases the lock before it
+        // drops `ended`.
         drop(ended);
     }
 }

@@ -9,8 +9,8 @@ const EVERY: Duration = Duration::from_millis(50);
 /// Capacity of a namespace's bucket, in requests. A full bucket permits this many requests at once.
 const BURST: u32 = 40;
 
-/// Number of units that `try_take_spare` leaves in the bucket for access checks. Only freshness checks and consistency
-/// checks call `try_take_spare`, because these checks can wait.
+/// Number of units (requests) that `try_take_spare` leaves in the bucket for access checks. Only freshness checks and
+/// consistency checks call `try_take_spare`, because these checks can wait.
 const SPARE: u32 = BURST / 2;
 
 /// A token bucket for each key. All clones use the same buckets.

@@ -94,8 +94,8 @@ fn sorting(rule: &ResourceRule) -> [Option<&[String]>; 4] {
     [groups, resources, names, Some(verbs)]
 }
 
-/// Restricts the action in `attributes` to the objects that match the selectors. An authorizer can allow a list with
-/// selectors and deny a list without them.
+/// Restricts the action in `attributes` to the objects that match the label and field selectors. An authorizer can
+/// allow a list with selectors and deny a list without them.
 #[must_use]
 pub fn with_selectors(
     attributes: ResourceAttributes,

@@ -24,8 +24,8 @@ struct WorkItem {
 }
 
 impl<K: Clone + Ord> WorkQueue<K> {
-    /// Creates an empty queue. A key whose work failed starts again after `first`. Each further failure doubles the
-    /// pause, up to `longest`.
+    /// Creates an empty queue. After a failure, the work on a key starts again after the pause `first`. Each further
+    /// failure doubles the pause, up to `longest`.
     #[must_use]
     pub fn new(first: Duration, longest: Duration) -> Self {
         Self { keys: BTreeMap::new(), backoff: [first, longest] }
@@ -82,8 +82,8 @@ impl<K: Clone + Ord> WorkQueue<K> {
         self.start_due_by(now, |_| (), admit)
     }
 
-    /// Starts work as [`start_due`](Self::start_due) does, but returns keys of a lower `class` before all keys of a
-    /// higher `class`.
+    /// Starts work as [`start_due`](Self::start_due) does, but returns keys with a lower value of `class` before keys
+    /// with a higher value.
     pub fn start_due_by<P, C: Ord>(
         &mut self,
         now: Instant,

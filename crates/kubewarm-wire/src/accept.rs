@@ -96,8 +96,8 @@ struct ConversionTarget<'a> {
 /// Selects the form of a response. `is_list` is `true` for a list, and `false` for one object or an
 /// event of a watch.
 ///
-/// The first media range that kubewarm serves wins. The function skips media ranges that request
-/// other kinds or versions.
+/// The first media range that kubewarm serves wins. The function skips media ranges that request a
+/// kind or a version that kubewarm does not serve.
 ///
 /// # Errors
 ///

@@ -37,7 +37,7 @@ fn failure(text: &str, error: FieldSelectorError) -> StatusError {
         FieldSelectorError::Escape(sequence) => {
             invalid(format!("invalid escape sequence: {sequence}"))
         }
-        // The message of the API server contains the character as a number.
+        // The API server's message contains the unescaped character as a number.
         FieldSelectorError::Character(character) => {
             invalid(format!("unescaped character in value: {}", u32::from(character)))
         }

@@ -59,7 +59,7 @@ pub(super) fn parse_list_options(
             ));
         }
         list.version_match = at;
-        // A list with `resourceVersion=0` has no limit, even if it continues an earlier page.
+        // A list with a continue token and `resourceVersion=0` has no limit.
         list.limit = limit.filter(|_| given.is_empty());
         return Ok(());
     }
@@ -70,9 +70,9 @@ pub(super) fn parse_list_options(
             (Some(0), _) => (VersionMatch::Any, None),
             (Some(version), EXACT) => (VersionMatch::Exact(version.into()), limit),
             (Some(version), NOT_OLDER_THAN) => (VersionMatch::NotOlderThan(version.into()), limit),
-            // With a limit but without `resourceVersionMatch`, the list must have exactly this
-            // version. Clients that are older than the parameter `resourceVersionMatch` expect
-            // this.
+            // With a limit but without `resourceVersionMatch`, the list must have exactly the
+            // version in `resourceVersion`. Clients that are older than the parameter
+            // `resourceVersionMatch` expect this version.
             (Some(version), _) if limit.is_some() => (VersionMatch::Exact(version.into()), limit),
             (Some(version), _) => (VersionMatch::NotOlderThan(version.into()), limit),
         };

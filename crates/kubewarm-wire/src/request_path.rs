@@ -162,15 +162,16 @@ fn parse_resource(plural: &str, group: &str, version: &str) -> Result<Resource, 
         .map_err(|invalid| StatusError::bad_request(invalid.to_string()))
 }
 
-/// Parses the segments after the API version by the API server's rules, because access reviews
-/// depend on them.
+/// Parses the path segments after the API version. Access reviews depend on the result, so the
+/// function follows the API server's rules.
 fn parse_resource_path(
     group: &str,
     version: &str,
     segments: &PathSegments<'_>,
 ) -> Result<ResourcePath, StatusError> {
     if segments.first().is_some_and(|first| OLD_VERBS.contains(&&**first)) {
-        // kubewarm never serves such a path, so it needs the resource for the error message only.
+        // kubewarm never serves paths below `/watch/` or `/proxy/`, so it needs the resource for
+        // the error message only.
         let plural = segments.last().map(|last| &**last).filter(|last| is_dns_label(last));
         let resource = parse_resource(plural.unwrap_or("watch"), group, version)?;
         let not_served = Some("paths below /watch/ and /proxy/ are not served");

@@ -16,8 +16,8 @@ pub fn render_crd() -> Result<String, ManifestError> {
     Ok(format!("{HEADER}{}", yaml(&crd)?))
 }
 
-/// Removes `nullable: true` and titles: the schema derive writes both, but the API server needs
-/// neither. Converts float bounds such as `1.0` to integers.
+/// Removes `nullable: true` and `title` from a CRD: the derive of `JsonSchema` writes both, but the
+/// API server needs neither. Converts float bounds such as `1.0` to integers.
 fn tidy(value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -52,15 +52,18 @@ pub enum GrantObject {
 /// How the grants in a cluster change when a user applies manifests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrantDiff {
-    /// Grants that the cluster gains, each with the binding that grants it.
+    /// Grants that the cluster gains when a user applies the manifests, each with the binding that
+    /// grants it.
     pub gained: BTreeMap<Grant, String>,
-    /// Grants that the cluster loses, each with the binding that grants it now.
+    /// Grants that the cluster loses when a user applies the manifests, each with its current
+    /// binding.
     pub lost: BTreeMap<Grant, String>,
     /// Grants that remain in the cluster although the manifests do not contain them, each with its
     /// binding.
     pub kept: BTreeMap<Grant, String>,
-    /// Bindings for which the manifests name another role: the binding, and its role in the
-    /// cluster. The API server rejects this change, because `roleRef` is immutable.
+    /// Bindings whose `roleRef` in the manifests names another role than in the cluster. Each entry
+    /// contains the binding, and its role in the cluster. The API server rejects the change,
+    /// because `roleRef` is immutable.
     pub stuck: Vec<(String, String)>,
 }
 
@@ -74,9 +77,12 @@ impl GrantDiff {
     }
 }
 
-/// Computes how the grants in a cluster change when a user applies `wanted`. `live` must contain
-/// the cluster's roles and bindings that have a name in `wanted` or belong to the same profile.
-/// `live` must also contain all other bindings to these roles.
+/// Computes how the grants in a cluster change when a user applies `wanted`, the manifests of one
+/// profile. `live` must contain these objects of the cluster:
+///
+/// - the roles and bindings that have a name in `wanted`,
+/// - all other roles and bindings of the profile,
+/// - all other bindings to these roles.
 #[must_use]
 pub fn diff_grants(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
     let id = |document: &RbacObject| {
@@ -135,8 +141,8 @@ pub fn list_grants(documents: &[RbacObject]) -> BTreeMap<Grant, String> {
     all
 }
 
-/// Returns the subject that `documents` permit to create tokens of the profile's ServiceAccount.
-/// This subject is the operator.
+/// Finds in `documents` the RoleBinding that permits the operator to create tokens for `profile`.
+/// Returns the subject of this RoleBinding: the operator.
 #[must_use]
 pub fn find_token_minter(profile: &ProfileRef, documents: &[RbacObject]) -> Option<Subject> {
     let name = super::rbac::token_role_name(profile);
@@ -144,8 +150,8 @@ pub fn find_token_minter(profile: &ProfileRef, documents: &[RbacObject]) -> Opti
     bindings.flat_map(RbacObject::subjects).next().map(subject)
 }
 
-/// Returns each combination of an object and a verb that a role permits. If there are more than
-/// `most` combinations, returns one entry that stands for all rules of the role.
+/// Returns each combination of an object and a verb that `role` permits. If there are more than
+/// `most` combinations, returns only one [`GrantObject::Rules`].
 fn powers(
     role: &RoleRef,
     namespace: &str,
@@ -161,9 +167,9 @@ fn powers(
     let title = format!("{} {}", role.kind, role.name);
     let rules = match among.iter().find(is_it) {
         Some(found) => found.rules(),
-        // `among` contains all roles whose names start with `kubewarm:`. So a missing role with
-        // such a name does not exist, and its binding grants nothing. kubewarm does not read other
-        // roles, so their rules are unknown.
+        // `among` contains every existing role whose name starts with `kubewarm:`. A binding to a
+        // missing role with such a name grants nothing. kubewarm does not read other roles, so
+        // their rules are unknown.
         None if role.name.starts_with(super::rbac::PREFIX) => return BTreeSet::new(),
         None => return [(GrantObject::Role(title), String::new())].into(),
     };

@@ -63,7 +63,7 @@ pub enum RbacParseError {
     /// A role or binding has invalid fields.
     #[error("it contains an invalid {kind}")]
     Fields {
-        /// Kind of the role or binding, as in the text.
+        /// Kind of the role or binding, as in the parsed text.
         kind: String,
         /// Error of the first invalid field.
         #[source]
@@ -178,8 +178,8 @@ fn rule(resource: &str, names: Vec<String>, verb: &str) -> PolicyRule {
     }
 }
 
-/// Builds the roles and bindings of the manifest `tier` that grant `needs`. First come the roles
-/// for named namespaces, then for the cluster, then for namespace selectors.
+/// Builds the roles and bindings of the manifest `tier` that grant `needs`. The order is: roles for
+/// single namespaces, roles for the whole cluster, roles for namespace selectors.
 ///
 /// With [`ManifestTier::Plain`], a role also permits `operator` to create tokens of the profile's
 /// ServiceAccount.
@@ -275,8 +275,8 @@ fn of_rbac(rule: PolicyRule) -> v1alpha1::PolicyRule {
 }
 
 impl ManifestTier {
-    /// Returns the resources in `kinds` whose grants belong to this manifest. `away` means that a
-    /// ServiceAccount gets the grant outside its own namespace.
+    /// Returns the resources in `kinds` whose grants belong to the manifest `self`. `away` is
+    /// `true` for grants to a ServiceAccount outside its own namespace.
     pub(super) fn of(self, kinds: &ResourceSet, away: bool) -> ResourceSet {
         let elevated = self == Self::Elevated;
         let here = |kind: &&GroupResource| (away || kind.is_secrets()) == elevated;
@@ -343,8 +343,8 @@ impl RbacBuilder<'_> {
     }
 }
 
-/// Returns the name of a profile's main role. All other roles of the profile have this name,
-/// followed by `:` and a suffix.
+/// Returns `kubewarm:<namespace>:<profile>`, the name of a profile's role. The name of each
+/// additional role of the profile consists of this name, `:` and a suffix.
 #[must_use]
 pub fn role_name(profile: &ProfileRef) -> String {
     format!("{PREFIX}{}:{}", profile.namespace, profile.name)

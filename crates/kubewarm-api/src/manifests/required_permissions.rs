@@ -38,11 +38,12 @@ pub(super) struct RequiredPermissions {
 /// Resources that kubewarm lists and watches in every namespace that a selector matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SelectorPermissions {
-    /// Name of the first target with this selector. The role's name contains this name.
+    /// Name of the first target that declares the namespace selector `labels`. The name of the
+    /// selector's ClusterRole contains the target's name.
     pub(super) target: Arc<str>,
     pub(super) labels: LabelSelector,
-    /// Namespaces that the selector matches now. `None`: kubewarm did not look them up in a
-    /// cluster.
+    /// Namespaces that match the namespace selector now. `None`: kubewarm did not look up the
+    /// namespaces in a cluster.
     pub(super) namespaces: Option<BTreeSet<Arc<str>>>,
     pub(super) kinds: ResourceSet,
 }
@@ -59,8 +60,8 @@ impl RequiredPermissions {
         }
     }
 
-    /// Collects the permissions for the declared informers. A rejected target has no informers, so
-    /// it needs no permissions.
+    /// Collects the permissions for the informers in `declared`. A rejected target has no
+    /// informers, so the target needs no permissions.
     pub(super) fn for_informers(declared: &DeclaredProfile, watched: &WatchedNamespaces) -> Self {
         let mut needs = Self::none(&declared.profile, declared.service_account.as_ref());
         for target in &declared.targets {
@@ -79,9 +80,9 @@ impl RequiredPermissions {
         needs.limited(watched)
     }
 
-    /// Collects the permissions from the spec. Does not check whether the cluster serves the
-    /// resources. For a selector that `found` does not contain, `SelectorPermissions::namespaces`
-    /// is `None`.
+    /// Collects the permissions for the targets in `profile`. Does not check whether the cluster
+    /// serves the targets' resources. For a namespace selector that `found` does not contain,
+    /// `SelectorPermissions::namespaces` is `None`.
     pub(super) fn of_profile(
         profile: &ValidatedProfile,
         found: &NamespacesBySelector,
@@ -157,8 +158,9 @@ impl RequiredPermissions {
         }
     }
 
-    /// Clears `looked_up` if the operator has no ClusterRole. A Role in the namespace is no
-    /// replacement, because the API server deletes the Role together with the namespace.
+    /// Removes the permission to get namespaces (`looked_up`) if the operator has no ClusterRole. A
+    /// Role in a namespace cannot replace this permission: the API server deletes the Role together
+    /// with the namespace.
     fn limited(mut self, watched: &WatchedNamespaces) -> Self {
         if matches!(watched, WatchedNamespaces::Namespaces(_)) {
             self.looked_up.clear();

@@ -36,7 +36,7 @@ struct BudgetCounter {
 }
 
 /// Usage of one informer: its number of objects and its memory. The informer's store sets both
-/// values. Each [`BudgetCharge`] counts both values against one budget.
+/// values. Each [`BudgetCharge`] counts both values against a budget and the budget's ancestors.
 #[derive(Debug, Default)]
 pub struct UsageMeter(Mutex<UsageMeterState>);
 
@@ -44,8 +44,8 @@ pub struct UsageMeter(Mutex<UsageMeterState>);
 struct UsageMeterState {
     objects: u64,
     bytes: u64,
-    /// Memory that the informer needs in addition to its store, in bytes. Budgets of profiles do
-    /// not count this memory.
+    /// Memory of one informer outside its store, in bytes. Budgets of profiles do not count this
+    /// memory.
     overhead: u64,
     /// The budget of each existing [`BudgetCharge`] for this meter. A budget with two charges
     /// occurs twice.
@@ -126,7 +126,7 @@ impl Budget {
         self.counter(measure).used()
     }
 
-    /// Replaces both limits, and keeps the counted usage.
+    /// Replaces the limits on objects and memory, and keeps the counted usage.
     pub fn set_limits(&self, limits: ProfileLimits) {
         self.objects.set_limit(limits.max_objects);
         self.bytes.set_limit(limits.max_bytes);
@@ -202,7 +202,7 @@ impl UsageMeterState {
 }
 
 impl BudgetCharge {
-    /// Counts the usage of `gauge` against `budget` until the returned charge is dropped.
+    /// Counts the usage of the meter `gauge` against `budget` until the returned charge is dropped.
     #[must_use]
     pub fn new(gauge: Arc<UsageMeter>, budget: Arc<Budget>) -> Self {
         let mut usage = gauge.0.lock();
@@ -276,24 +276,24 @@ impl UsageMeter {
         self.0.lock().size(bound, measure)
     }
 
-    /// Whether any budget counts this meter. If not, the informer does not run, or it runs without
+    /// Whether any budget counts this meter. If not, the meter's informer is stopped or has no
     /// limits.
     #[must_use]
     pub fn is_charged(&self) -> bool {
         !self.0.lock().payers.is_empty()
     }
 
-    /// Whether the store can take more objects. If budgets count this meter, at least one of these
-    /// budgets and all its ancestors must be within their limits. So the limit of one profile does
-    /// not stop an informer that another profile uses.
+    /// Whether the informer's store can take more objects. If budgets count this meter, at least
+    /// one of these budgets and all its ancestors must be within their limits. So the limit of one
+    /// profile does not stop an informer that another profile uses.
     #[must_use]
     pub fn can_grow(&self) -> bool {
         let usage = self.0.lock();
         usage.payers.is_empty() || usage.payers.iter().any(|budget| !budget.is_exceeded())
     }
 
-    /// Whether all profiles that declare the informer are within their limits, and so are their
-    /// namespace and the process.
+    /// Whether all profiles that declare the meter's informer are within their limits. Their
+    /// namespace and the process must also be within their limits.
     #[must_use]
     pub fn is_within_all(&self) -> bool {
         !self.0.lock().payers.iter().any(|budget| budget.is_exceeded())

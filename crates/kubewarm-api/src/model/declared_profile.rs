@@ -1,8 +1,8 @@
 //! A profile after kubewarm looked up its resources and namespaces in the cluster: the profile's
 //! targets, and the informers that each target needs.
 //!
-//! kubewarm computes from these declarations whether a profile is synced, never from the informers
-//! that run. Otherwise a profile whose informers have not started would count as synced.
+//! kubewarm decides from these informers, not from the running informers, whether a profile is
+//! synced. Otherwise a profile would count as synced before its informers have started.
 
 use super::{
     AccessLossPolicy, FieldPath, IndexDefinition, InformerSpec, LimitedTarget, ProfileLimits,
@@ -16,10 +16,10 @@ use std::{sync::Arc, time::Duration};
 pub enum AccountPolicyEnforcement {
     /// The cluster enforces the policy in `deploy/account-policy.yaml`.
     Enforced,
-    /// The cluster enforces no such policy. So the author of a profile can name every
+    /// The cluster does not enforce the admission policy. So the author of a profile can name every
     /// ServiceAccount for which kubewarm can create tokens, and read with its permissions.
     Missing,
-    /// kubewarm has not read the policy yet, or RBAC does not permit kubewarm to read it.
+    /// kubewarm has not read the admission policy yet, or RBAC does not permit kubewarm to read it.
     #[default]
     Unknown,
 }
@@ -37,11 +37,11 @@ pub enum RefusalReason {
     /// The resource is cluster-scoped but the target's scope is not `Cluster`, or the resource is
     /// namespaced but the scope is `Cluster`.
     ScopeMismatch,
-    /// The scope includes namespaces other than the profile's own. Only profiles in the operator
-    /// namespace and profiles with a ServiceAccount can have such a scope.
+    /// The target's scope includes namespaces other than the profile's own. Only profiles in the
+    /// operator namespace and profiles with a ServiceAccount can have such a scope.
     CrossNamespaceNotAllowed,
-    /// The scope needs a ClusterRole, but the operator has only Roles, because it runs with
-    /// `--watch-namespaces`.
+    /// The target's scope needs a ClusterRole, but the operator has only Roles, because it runs
+    /// with `--watch-namespaces`.
     ScopeNotAvailable,
     /// The ServiceAccount in `spec.serviceAccountName` does not exist now. A user can create it
     /// later.
@@ -69,12 +69,14 @@ pub struct Refusal {
 /// Informers whose stores kubewarm serves to clients that read one target's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServingTarget {
-    /// Generation of the profile that declared these informers.
+    /// `metadata.generation` of the profile's spec that declares these informers. The newest spec
+    /// can declare other informers.
     pub generation: i64,
-    /// The target's resource, as discovery described it when the profile had this generation.
+    /// The target's resource, as API discovery described it when kubewarm determined these
+    /// informers.
     pub kind: ResourceInfo,
-    /// The newest declared informers that have all been synced. While newer informers warm,
-    /// kubewarm continues to serve these informers.
+    /// The informers from which clients read now. After an edit, these are the informers of the
+    /// earlier spec until all informers of the new spec are warm.
     pub informers: Arc<[InformerSpec]>,
 }
 
@@ -97,8 +99,8 @@ pub struct DeclaredTarget {
     /// has no selector. While this informer is not synced, `informers` can be incomplete and the
     /// target is not warm.
     pub namespaces: Option<InformerSpec>,
-    /// The informers that kubewarm serves to clients. `None`: no generation of the target has been
-    /// synced yet.
+    /// The informers from which clients read the target's objects. `None`: kubewarm does not serve
+    /// the target, for example because its informers are not warm yet.
     pub serving: Option<ServingTarget>,
     /// All indexes that the spec declares, with their names. Clients can select by each index, even
     /// if the store does not keep the index.
@@ -118,9 +120,9 @@ pub struct DeclaredProfile {
     /// Namespace and name of the profile.
     pub profile: ProfileRef,
     /// `metadata.uid` of the profile. A profile that was deleted and created again has another UID,
-    /// and kubewarm uses no state of the deleted profile for it.
+    /// so kubewarm treats it as a new profile.
     pub uid: Arc<str>,
-    /// `metadata.generation` of the spec that the other fields describe.
+    /// `metadata.generation` of the profile's spec from which kubewarm computed this declaration.
     pub generation: i64,
     /// Why kubewarm rejects the newest generation. All other fields then describe the last valid
     /// generation, which kubewarm continues to serve. `None`: the newest generation is valid.
@@ -128,8 +130,8 @@ pub struct DeclaredProfile {
     /// Name of the ServiceAccount, in the profile's namespace, with which kubewarm reads. `None`:
     /// kubewarm reads with the operator's identity.
     pub service_account: Option<Arc<str>>,
-    /// Whether the admission policy restricts which ServiceAccount the profile's author can name in
-    /// `service_account`.
+    /// Whether an admission policy restricts which ServiceAccount the profile's author can name in
+    /// `spec.serviceAccountName`.
     pub authors: AccountPolicyEnforcement,
     /// Value of `spec.mode`.
     pub mode: ProfileMode,
@@ -145,8 +147,8 @@ pub struct DeclaredProfile {
     pub reads: ReadPolicy,
     /// Value of `spec.limits`.
     pub limits: ProfileLimits,
-    /// Time at which kubewarm accepted this generation, measured from the start of the process.
-    /// Zero if an earlier process accepted it.
+    /// Time at which kubewarm accepted the profile's spec, measured from the start of the process.
+    /// Zero if an earlier process accepted the spec.
     pub accepted_at: Duration,
 }
 
@@ -197,8 +199,8 @@ impl DeclaredProfile {
 }
 
 impl ServingTarget {
-    /// Whether `self.informers` and `informers` have the same keys in the same order. The settings
-    /// of these informers can differ.
+    /// Whether `self.informers` and `informers` have equal informer keys in the same order. The
+    /// settings of these informers can differ.
     #[must_use]
     pub fn is_of(&self, informers: &[InformerSpec]) -> bool {
         self.informers
@@ -209,8 +211,8 @@ impl ServingTarget {
 }
 
 impl DeclaredTarget {
-    /// Iterates over the target's own informers, then over the informer that watches namespaces, if
-    /// there is one.
+    /// Iterates over the informers in the field `informers`, then over the informer in the field
+    /// `namespaces`, if there is one.
     pub fn all_informers(&self) -> impl Iterator<Item = &InformerSpec> {
         self.informers.iter().chain(&self.namespaces)
     }

@@ -5,9 +5,10 @@ use super::{FieldPath, GroupResource};
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
 
-/// Built-in resources for which the API server's code lists field labels: the resource as
-/// `<plural>.<group>`, then the labels separated by spaces. Each label is also the path of its
-/// field. The label `metadata.name` is omitted, because every resource has it.
+/// Fields that the API server supports in field selectors of built-in resources (field labels).
+/// Each entry: the resource as `<plural>.<group>`, then its labels, separated by spaces. Each label
+/// is also the path of its field in the object. The label `metadata.name` is omitted, because every
+/// resource has it.
 ///
 /// Taken from Kubernetes 1.36: `AddFieldLabelConversionFunc` in pkg/apis, and `ToSelectableFields`
 /// in pkg/registry.
@@ -39,9 +40,9 @@ const OWN_LABELS: &[(&str, &str)] = &[
     ("resourceslices.resource.k8s.io", "spec.nodeName spec.driver"),
 ];
 
-/// Field labels that `OWN_LABELS` omits. Such a label is not the path of its field, or its field
-/// has a default value. Columns: resource, label, path of the field, and the value that the API
-/// server uses if the field is absent.
+/// More fields that field selectors of built-in resources support. The name in the selector differs
+/// from the path of the field, or the field has a default value. Columns: resource, name, path, and
+/// the value that the API server uses if the field is absent.
 const OTHER_LABELS: &[(&str, &str, &str, &str)] = &[
     ("pods", "spec.host", "spec.nodeName", ""),
     ("pods", "spec.hostNetwork", "spec.hostNetwork", "false"),
@@ -51,9 +52,9 @@ const OTHER_LABELS: &[(&str, &str, &str, &str)] = &[
 ];
 
 impl GroupResource {
-    /// Whether the API server's code lists field labels for the resource. All other resources
-    /// support `metadata.name`, `metadata.namespace` and the selectable fields of their
-    /// `CustomResourceDefinition`.
+    /// Whether the API server's code lists the fields that selectors of this resource support. For
+    /// all other resources, field selectors support `metadata.name`, `metadata.namespace` and the
+    /// selectable fields of the resource's `CustomResourceDefinition`.
     #[must_use]
     pub fn has_own_field_labels(&self) -> bool {
         own_labels(&self.to_string()).is_some()

@@ -178,9 +178,9 @@ impl FieldRequirement {
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] with the `part` `field` if the field is empty or has an invalid
-    /// character. Valid characters are ASCII letters, digits, `.`, `_`, `-`, `/`, `[` and `]`. The
-    /// `part` is `value` if the value has control characters.
+    /// [`ValidationError`] if `field` is empty or has an invalid character, or if `value` has a
+    /// control character. Valid characters in `field` are ASCII letters, digits, `.`, `_`, `-`,
+    /// `/`, `[` and `]`. The error's `part` is `field` or `value`.
     pub fn equal(field: &str, value: &str) -> Result<Self, ValidationError> {
         Self::new(field, true, value)
     }

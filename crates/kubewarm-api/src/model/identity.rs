@@ -1,7 +1,7 @@
 use std::{fmt, sync::Arc};
 
-/// Identity with which kubewarm sends requests to the API server. It is part of an informer's key,
-/// so informers with different identities never share objects.
+/// Identity with which kubewarm sends requests to the API server. The identity is part of an
+/// informer's key, so informers with different identities never share objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Identity {
     /// The identity with which kubewarm itself runs.

@@ -105,9 +105,9 @@ pub struct InformerSettings {
 
 /// Whether the informer must check that its namespace exists.
 ///
-/// The response of a list does not show this. A list in a namespace that does not exist returns 200
-/// without objects. A list in a deleted namespace often returns 403, because the API server deletes
-/// the roles first.
+/// The response of a list does not show whether the namespace exists. A list in a namespace that
+/// does not exist returns 200 without objects. A list in a deleted namespace often returns 403,
+/// because the API server deletes the roles first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NamespaceCheck {
     /// No check is necessary. The namespace is the profile's own, or a namespace selector matched
@@ -196,8 +196,8 @@ impl InformerKey {
         self.declared_in.is_none()
     }
 
-    /// Whether the store contains whole Secrets. Such a store does not compress bodies, and rejects
-    /// reads of earlier resource versions.
+    /// Whether the store contains whole Secrets. Such a store does not compress the bodies of
+    /// objects, and rejects reads of earlier resource versions.
     #[must_use]
     pub fn has_secrets(&self) -> bool {
         self.resource.group_resource().is_secrets()

@@ -53,20 +53,20 @@ pub struct LimitOverrun {
     pub others: u64,
     /// Number of the target's objects when the limit was exceeded.
     pub objects: u64,
-    /// Number of objects that the target would have without the limit, if the API server reported
-    /// it.
+    /// Number of objects that the target would have without the limit. `None`: the API server did
+    /// not report this number.
     pub expected: Option<u64>,
 }
 
-/// A target that exceeded a limit. This state ends when the target has been synced within the
-/// limit.
+/// A target that exceeded a limit. kubewarm keeps this value until all informers of the target are
+/// synced within the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitedTarget {
     /// The limit that the target exceeded.
     pub overrun: LimitOverrun,
-    /// Time at which kubewarm starts the stopped target again, measured from the start of the
-    /// process. kubewarm starts the target earlier if memory becomes free or a user edits the
-    /// profile. `None`: the target runs again.
+    /// Time at which kubewarm starts the target's informers again, measured from the start of the
+    /// process. kubewarm starts them earlier if memory becomes free or a user edits the profile.
+    /// `None`: kubewarm has started the informers again.
     pub retry_at: Option<Duration>,
 }
 

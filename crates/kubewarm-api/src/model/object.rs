@@ -54,11 +54,11 @@ pub struct DecodedObject<'a> {
     pub name: Cow<'a, str>,
     /// `metadata.uid`.
     pub uid: Uid,
-    /// `metadata.resourceVersion`; `None` if the API server sends none.
+    /// `metadata.resourceVersion`; `None` if the API server sends no version.
     pub version: Option<ResourceVersion>,
-    /// JSON of the object or of its `metadata`, as the projection requires. `apiVersion` and `kind`
-    /// are removed, and by default `metadata.managedFields`. All other bytes are as the API server
-    /// sent them.
+    /// JSON of the object, or of its `metadata` if the informer stores only metadata. `apiVersion`
+    /// and `kind` are removed, and by default `metadata.managedFields`. All other bytes are as the
+    /// API server sent them.
     pub body: &'a [u8],
 }
 
@@ -93,7 +93,7 @@ pub struct ObjectIdentity<'a> {
     pub name: &'a str,
     /// `metadata.uid`.
     pub uid: Uid,
-    /// `metadata.resourceVersion`; `None` if the API server sends none.
+    /// `metadata.resourceVersion`; `None` if the API server sends no version.
     pub version: Option<ResourceVersion>,
 }
 
@@ -101,11 +101,11 @@ pub struct ObjectIdentity<'a> {
 /// object's resource version is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacePolicy {
-    /// The bytes of an object cannot differ if its version is unchanged. The store skips such an
-    /// object in the list.
+    /// An object whose resource version is unchanged has unchanged bytes. The store does not
+    /// replace such an object when it applies a new list.
     Changed,
-    /// The bytes of an object can differ although its version is unchanged, for example after a CRD
-    /// has new defaults. The store replaces every object in the list.
+    /// An object whose resource version is unchanged can have other bytes, for example after a CRD
+    /// has new defaults. The store replaces every object when it applies a new list.
     Everything,
 }
 
@@ -123,7 +123,8 @@ pub enum Delta<'a> {
     /// A full list begins. Until `ListDone`, the store continues to serve objects from before the
     /// list.
     ListStarted(ReplacePolicy),
-    /// The object was created or changed, or is in the list. This is its current content.
+    /// The object was created or changed, or a list contains the object. The value is the object's
+    /// current content.
     Upsert(DecodedObject<'a>),
     /// The object is deleted.
     Remove(Tombstone<'a>),
@@ -134,8 +135,8 @@ pub enum Delta<'a> {
     /// The stored objects are no longer valid. The store drops all objects and its resource
     /// version.
     Purge,
-    /// Arrival time of all deltas after this one. The event log keeps the events of these deltas
-    /// for a limited time after their arrival.
+    /// Arrival time of the informer's following events. The event log keeps each event for a
+    /// limited time after its arrival.
     Arrived(Instant),
 }
 
@@ -153,11 +154,11 @@ pub enum DeltaOutcome {
     Removed,
     /// The store already had this version of the object.
     Unchanged,
-    /// The store did not apply the delta. The delta is older than the stored object, or it deletes
-    /// an object that the store does not have.
+    /// The store did not apply the [`Delta`]: it is older than the stored object, or it deletes an
+    /// object that the store does not have.
     Outdated,
-    /// The delta concerns no single object: it is the start of a list, a bookmark, a purge or an
-    /// arrival time.
+    /// The [`Delta`] concerns no single object: it is the start of a list, a bookmark, a purge or
+    /// an arrival time.
     Noted,
     /// A list ended, and the store removed the objects that were absent from the list.
     Swept {
@@ -166,10 +167,10 @@ pub enum DeltaOutcome {
     },
 }
 
-/// Receiver of an informer's deltas in order: a store, or a wrapper of a store.
+/// Receiver of an informer's events ([`Delta`]) in order: a store, or a wrapper of a store.
 pub trait DeltaSink: Send + 'static {
-    /// Applies one delta. It must not block the thread, because it runs in the informer's async
-    /// task.
+    /// Applies one [`Delta`]. This method must not block the thread, because it runs in the
+    /// informer's async task.
     fn apply(&mut self, delta: Delta<'_>) -> DeltaOutcome;
 }
 

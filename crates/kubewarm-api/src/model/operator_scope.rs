@@ -26,9 +26,9 @@ pub enum WatchedNamespaces {
 }
 
 impl OperatorScope {
-    /// Returns a refusal if the target would read namespaces other than the profile's own with the
-    /// operator's permissions. This function never rejects a target if the profile is in the
-    /// operator namespace or names a ServiceAccount.
+    /// Returns a [`Refusal`] if the target would read namespaces other than the profile's own with
+    /// the operator's permissions. Returns `None` if the profile is in the operator namespace or
+    /// names a ServiceAccount.
     #[must_use]
     pub fn scope_refusal(
         &self,
@@ -57,8 +57,8 @@ impl OperatorScope {
 }
 
 impl WatchedNamespaces {
-    /// Creates the set from the namespaces `names`. If `names` is empty, the set contains all
-    /// namespaces.
+    /// Creates the set of watched namespaces from `names`. If `names` is empty, the set contains
+    /// all namespaces.
     #[must_use]
     pub fn of(names: &[String]) -> Self {
         if names.is_empty() {
@@ -76,9 +76,9 @@ impl WatchedNamespaces {
         }
     }
 
-    /// Returns a refusal if the target's scope needs a ClusterRole, and the operator has only
-    /// Roles. This function never rejects a target that a ServiceAccount reads, because the
-    /// permissions of the ServiceAccount apply.
+    /// Returns a [`Refusal`] if the target's scope needs a ClusterRole, but the operator has only
+    /// Roles. Returns `None` if the profile names a ServiceAccount, because kubewarm then reads
+    /// with the ServiceAccount's permissions.
     #[must_use]
     pub fn refusal(&self, profile: &ValidatedProfile, target: &ValidatedTarget) -> Option<Refusal> {
         let scope = match (self, &target.scope) {

@@ -14,10 +14,10 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 /// A `CacheProfile` whose fields are all valid. Code outside of tests creates it only with
 /// [`ValidatedProfile::parse`].
 ///
-/// Code that uses this type does not read or check the raw spec again. The controller still checks
-/// what only the cluster shows: whether the API server serves a resource, the scope of the resource
-/// and its selectable fields. The controller also compares the profile's namespace with the
-/// operator namespace.
+/// Code that uses this type does not check the fields again. The controller still checks what only
+/// the cluster shows: whether the API server serves a resource, the scope of the resource and its
+/// selectable fields. The controller also compares the profile's namespace with the operator
+/// namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidatedProfile {
     /// Namespace and name of the profile.

@@ -26,8 +26,8 @@ pub fn parse_quantity(text: &str) -> Option<u64> {
     let value = match power {
         _ if units == 0 => 0,
         Some(power) if exponent < 0 => units.div_ceil(power),
-        // The power of ten does not fit into a `u128`. So it is greater than `units`, and the
-        // rounded quotient is 1.
+        // The power of ten does not fit into a `u128`, so it is greater than `units`. The quotient
+        // is below 1 and is rounded up to 1.
         None if exponent < 0 => 1,
         power => units.checked_mul(power?)?,
     };

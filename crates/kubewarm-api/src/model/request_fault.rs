@@ -3,8 +3,8 @@
 use super::escape;
 use std::time::Duration;
 
-/// Longest message that a fault stores, in bytes; a longer message is cut. Messages of the API
-/// server itself are shorter, so they stay complete.
+/// Longest message that a [`RequestFault`] stores, in bytes; kubewarm cuts a longer message.
+/// Messages of the API server itself are shorter, so they stay complete.
 const MAX_MESSAGE: usize = 400;
 
 /// Cause of a failed request to the API server. The cause determines condition reasons, metric
@@ -62,7 +62,7 @@ pub enum FaultReason {
     ServiceAccountNotFound,
     /// No request has confirmed the informer's access for 10 minutes, or for 30 seconds after a
     /// sign of lost access. Such a sign is, for example, an access review that does not permit the
-    /// list.
+    /// informer's list.
     Unverified,
     /// A task of kubewarm panicked, which is a bug.
     #[strum(serialize = "InternalError")]
@@ -162,9 +162,9 @@ impl RequestFault {
 }
 
 impl FaultReason {
-    /// Whether the identity of the request has no access: the API server rejects it, or kubewarm
-    /// gets no token for it. kubewarm then stops serving objects of this identity unless an access
-    /// check confirms access.
+    /// Whether the request failed because its identity has no access: the API server rejects the
+    /// identity, or kubewarm gets no token for it. kubewarm then stops serving the objects that it
+    /// read with this identity, unless an access check confirms access.
     #[must_use]
     pub const fn is_access_denied(self) -> bool {
         matches!(

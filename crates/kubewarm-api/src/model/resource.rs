@@ -89,7 +89,7 @@ impl Resource {
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] with the `part` `version`, if the version is not a DNS label.
+    /// [`ValidationError`] if the version is not a DNS label. The error's `part` is `version`.
     pub fn new(of: GroupResource, version: &str) -> Result<Self, ValidationError> {
         if !is_dns_label(version) {
             return Err(ValidationError::part(

@@ -87,8 +87,8 @@ impl LabelRequirement {
         self.values.iter().map(AsRef::as_ref)
     }
 
-    /// Whether an object whose label has this value matches. `None`: the object does not have the
-    /// label.
+    /// Whether the requirement matches an object whose label has this value. `None`: the object
+    /// does not have the label.
     #[must_use]
     pub fn matches(&self, value: Option<&str>) -> bool {
         let listed = value.is_some_and(|value| self.values.contains(value));
@@ -107,7 +107,7 @@ impl LabelComparison {
     ///
     /// # Errors
     ///
-    /// [`ValidationError`] with the `part` `key`, if `key` is not a valid label key.
+    /// [`ValidationError`] if `key` is not a valid label key. The error's `part` is `key`.
     pub fn new(key: &str, order: Ordering, bound: i64) -> Result<Self, ValidationError> {
         if !is_label_key(key) {
             return Err(invalid_key(key));
@@ -121,8 +121,8 @@ impl LabelComparison {
         &self.key
     }
 
-    /// Whether an object whose label has this value matches. An object without the label, or with a
-    /// value that is not an `i64`, does not match.
+    /// Whether the comparison matches an object whose label has this value. The comparison does not
+    /// match an object without the label, or with a value that is not an `i64`.
     #[must_use]
     pub fn matches(&self, value: Option<&str>) -> bool {
         let number = value.and_then(|value| value.parse::<i64>().ok());

@@ -40,10 +40,10 @@ pub struct ValidatedTarget {
     /// For secrets, the target's `secretData`. For other resources always [`SecretData::Deny`], so
     /// that targets with different `secretData` still share an informer.
     pub secret_data: SecretData,
-    /// Query parameter `labelSelector` of the list and the watch, at most 4 KiB.
+    /// Query parameter `labelSelector` of the target's list and watch requests, at most 4 KiB.
     pub labels: LabelSelector,
-    /// Query parameter `fieldSelector` of the list and the watch, at most 2 KiB. Only the API
-    /// server checks whether the resource supports the selected fields.
+    /// Query parameter `fieldSelector` of the target's list and watch requests, at most 2 KiB. Only
+    /// the API server checks whether the resource supports the selected fields.
     pub fields: FieldSelector,
     /// Part of each object to request and to store.
     pub projection: Projection,

@@ -65,9 +65,9 @@ pub(super) fn short(path: &str, text: &str, max: usize) -> Result<(), Validation
     )))
 }
 
-/// Checks that no two entries of the list at the JSON path `path` have equal keys. Each entry
-/// consists of its key, and of the value of `field` for the error message. The check takes
-/// quadratic time, so the list must be short.
+/// Checks that no two entries of the list at the JSON path `path` have equal keys. `entries`
+/// contains each key with its text for the error message. `field` is the path of the key inside an
+/// entry, such as `.name`. The check takes quadratic time, so the list must be short.
 pub(super) fn distinct<'a, K: PartialEq>(
     path: &str,
     field: &str,

@@ -33,8 +33,8 @@ pub struct AccessStatus {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into()]))]
     pub missing: Vec<NamespaceRules>,
 
-    /// Permissions of the subject to list and watch in the profile's namespaces that no profile
-    /// with this subject needs. At most 128 namespaces, with 32 rules each. The list omits only
+    /// Permissions to list or watch in the profile's namespaces that the subject has, but does not
+    /// need for any profile. At most 128 namespaces, with 32 rules each. The list omits only
     /// `clustertrustbundles`, which every user can list and watch by default. Only profiles in the
     /// operator namespace show excess permissions of the operator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -28,8 +28,8 @@ pub struct PlanStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub requests: Option<i32>,
-    /// Time until all informers are warm, in milliseconds, if the API server responds as fast as
-    /// for the sample. Absent if the API server answered no list request.
+    /// Time until all informers are warm, in milliseconds, if the API server responds as fast as it
+    /// responded to kubewarm's sample lists. Absent if the API server answered no list request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub time_to_warm_milliseconds: Option<i64>,

@@ -196,8 +196,8 @@ pub struct WarmupSettings {
 pub struct FreshnessSettings {
     /// Staleness limit, in seconds, 10 to 3600. A store is stale after this time without an event,
     /// bookmark or successful freshness check. `Fresh` is not `True` while a store is stale.
-    /// kubewarm starts the freshness check shortly before, and reconnects a watch that missed
-    /// changes. Default: 120.
+    /// kubewarm starts the freshness check shortly before the store becomes stale, and reconnects a
+    /// watch that missed changes. Default: 120.
     #[schemars(range(min = 10, max = 3600))]
     pub max_staleness_seconds: i32,
 

@@ -31,9 +31,9 @@ pub(super) fn for_crd(schema: &mut Schema) {
     }
 }
 
-/// Does the same as [`for_crd`], and removes the defaults. kubewarm writes every number of a
-/// status, so an absent number is unknown and must not become 0. The attribute `serde(default)`
-/// only lets kubewarm parse a status without the number.
+/// Removes the type `null` and joins lines as [`for_crd`] does, and also removes the defaults.
+/// kubewarm writes every number of a status, so an absent number is unknown and must not become 0.
+/// The attribute `serde(default)` only lets kubewarm parse a status without the number.
 pub(super) fn for_status(schema: &mut Schema) {
     for_crd(schema);
     let Some(Value::Object(properties)) = schema.get_mut("properties") else { return };

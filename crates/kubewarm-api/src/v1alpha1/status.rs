@@ -7,8 +7,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// State that kubewarm last observed. The replica with the lease writes it, at most once in 10
-/// seconds unless a condition changes.
+/// State of the profile that kubewarm last observed. The replica with the lease writes the status,
+/// at most once in 10 seconds unless a condition changes.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
@@ -47,7 +47,7 @@ pub struct CacheProfileStatus {
     pub memory: Option<String>,
 
     /// Time until all required targets were warm, in milliseconds. Measured from the time at which
-    /// kubewarm accepted this generation, or from a later start of the process. Absent until all
+    /// kubewarm accepted the current spec, or from a later start of the process. Absent until all
     /// required targets are warm.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
@@ -83,9 +83,8 @@ pub struct TargetStatus {
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 
-    /// The profile's `metadata.generation` whose objects kubewarm serves. While an edited target
-    /// warms, kubewarm serves the objects of an older generation. Absent before the first complete
-    /// list.
+    /// The profile's `metadata.generation` to which the served objects belong. While an edited
+    /// target warms, this is an older generation. Absent before the first complete list.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub serving_generation: Option<i64>,
@@ -101,7 +100,7 @@ pub struct TargetStatus {
     pub memory: Option<String>,
 
     /// Time until the target was warm, in milliseconds. Measured from the time at which kubewarm
-    /// accepted the generation, or from a later start of the process.
+    /// accepted the current spec, or from a later start of the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub time_to_warm_milliseconds: Option<i64>,
@@ -242,7 +241,7 @@ pub struct InformerCounts {
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct LatencyStatus {
-    /// Latency of a list or of one page, from the request to the last byte.
+    /// Latency of a list, or of one page of a paged list, from the request to the last byte.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list_page: Option<QuantilesStatus>,
     /// Latency of a watch event, from its last byte until the store contains the change.

@@ -87,8 +87,8 @@ pub enum AuthenticationResult {
 }
 
 impl AuthenticationResult {
-    /// Returns [`Self::Known`]; [`Self::Unknown`] if the name is empty or `system:anonymous`, because kubewarm has no
-    /// anonymous access.
+    /// Returns [`Self::Known`]; [`Self::Unknown`] if the user's name is empty or `system:anonymous`, because kubewarm
+    /// has no anonymous access.
     #[must_use]
     pub fn of(user: Arc<CallerInfo>) -> Self {
         if user.name.is_empty() || user.name == ANONYMOUS {
@@ -130,7 +130,8 @@ pub enum CallerReviewer {
 impl CallerReviewer {
     /// Returns whether reviews contain the caller's token and `Impersonate-*` headers.
     ///
-    /// Otherwise kubewarm must reject impersonation, because the API server cannot check whether it is permitted.
+    /// Otherwise kubewarm must reject impersonation, because the API server cannot check whether the caller is
+    /// permitted to impersonate.
     #[must_use]
     pub fn can_forward_impersonation(&self) -> bool {
         matches!(self, Self::Caller(_))

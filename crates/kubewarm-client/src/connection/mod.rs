@@ -22,7 +22,7 @@ use kube::{
 use std::{fmt, time::Duration};
 use tokio::runtime::Handle;
 
-/// A connection to one API server with one identity: the configuration, and the clients that use this configuration.
+/// The configuration of a connection to one API server, and the clients that use this configuration.
 #[derive(Clone)]
 pub struct ApiServerConnection {
     patient: Client,
@@ -215,7 +215,8 @@ impl ApiServerConnection {
     /// Returns the clients of all identities, for list and watch.
     ///
     /// The operator's client is [`ApiServerConnection::informer_client`]. Clients of ServiceAccounts use neither the
-    /// operator's connections nor the operator's credentials. Token requests draw from `buckets`.
+    /// operator's connections nor the operator's credentials. `buckets` limits the rate of token requests in each
+    /// namespace.
     #[must_use]
     pub fn new_account_clients(&self, buckets: NamespaceBuckets) -> AccountClients {
         AccountClients::new(self.informer_client(), self.anonymous.clone(), buckets)

@@ -63,8 +63,8 @@ impl Discovery {
         }))
     }
 
-    /// Returns a receiver of the latest snapshot and its changes; `None` before the first successful poll. A poll
-    /// without a change sends no notification.
+    /// Returns a receiver of the latest snapshot of the served resources, and of its changes. The receiver contains
+    /// `None` before the first successful poll. A poll without a change sends no notification.
     #[must_use]
     pub fn served(&self) -> watch::Receiver<Option<Arc<ServedResources>>> {
         self.0.served.subscribe()

@@ -1,4 +1,4 @@
-//! A snapshot of the resources that the API server serves, which resolves the targets of profiles.
+//! A snapshot of the resources that the API server serves. kubewarm looks up the resources of targets in this snapshot.
 
 use kubewarm_api::model::{GroupResource, Refusal, RefusalReason, Resource, ResourceInfo};
 use std::{collections::BTreeMap, sync::Arc};
@@ -51,7 +51,8 @@ pub struct ServedResources {
 }
 
 impl ServedResources {
-    /// Joins the documents of `/api` and `/apis`. A stale version without resources gets its resources from `previous`.
+    /// Joins the documents of `/api` and `/apis`. An API version that is stale and has no resources gets its resources
+    /// from `previous`.
     pub(super) fn new(
         core: &VersionsByGroup,
         named: &VersionsByGroup,
@@ -190,8 +191,8 @@ impl ServedResources {
         )
     }
 
-    /// Returns a hint about other groups with the same plural, for an error message. Users often omit or confuse the
-    /// group.
+    /// Returns a hint about other groups that have a resource with the same plural as `of`, for an error message. Users
+    /// often omit or confuse the group.
     fn other_groups(&self, of: &GroupResource) -> String {
         let others: Vec<String> = self
             .groups
@@ -221,7 +222,8 @@ fn is_like(served: &ResourceInfo, asked: &str) -> bool {
     served.is_called(asked) || (asked.len() >= 4 && is_near(plural, asked.as_bytes()))
 }
 
-/// Returns whether the API server itself serves `group`: the core group, a group without a dot, or a listed group.
+/// Returns whether the API server itself serves `group`: the core group, a group without a dot, or a group in
+/// `BUILTIN_GROUPS`.
 ///
 /// Discovery does not show which groups come from CRDs or from aggregated APIs. The suffix `k8s.io` does not show this
 /// either: `snapshot.storage.k8s.io` comes from CRDs. So kubewarm needs a list. A group that a later Kubernetes version

@@ -179,7 +179,8 @@ impl LeaderElector {
                 self.ours = Some(lease);
                 return Ok(LeaseState::Leader { until: sent + RENEW_DEADLINE });
             }
-            // Another client changed the lease at the same time, so the next iteration reads the lease again.
+            // The write failed, because another client changed the lease at the same time. The next iteration reads the
+            // lease again.
         }
         Err(RequestFault::new(
             FaultReason::ServerError,

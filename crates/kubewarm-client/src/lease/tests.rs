@@ -138,7 +138,8 @@ async fn at_most_one_of_three_candidates_leads_while_links_break() {
         let (mut samples, mut without) = (0, 0);
         for _ in 0..60 {
             for candidate in &candidates {
-                // The connection of the leader breaks in 60 % of the rounds, the connection of a follower in 20 %.
+                // The connection of the leader breaks with a probability of 60 %. The connection of a follower breaks
+                // with a probability of 20 %.
                 let breaks = if candidate.leads() { 0.6 } else { 0.2 };
                 let link = match fastrand::f64() {
                     chance if chance > breaks => Link::Works,
@@ -215,7 +216,7 @@ async fn a_killed_leader_is_replaced_within_20_s_and_not_before_its_deadline() {
         assert!(first.leads());
         first.running.abort();
         let killed = Instant::now();
-        // After 1 s, in every second run, the kubelet restarts the container of the killed leader.
+        // For every second `seed`, the kubelet restarts the container of the killed leader after 1 s.
         sleep(SECOND).await;
         let successor = (seed % 2 == 0).then(|| fake.start("pod-a_3"));
         let leads = || [other.leads(), successor.as_ref().is_some_and(Candidate::leads)];

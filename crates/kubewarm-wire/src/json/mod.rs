@@ -189,7 +189,7 @@ pub(super) fn unescape(string: &[u8]) -> Option<Cow<'_, str>> {
 #[cfg(test)]
 thread_local! {
     /// Number of calls of [`JsonCursor::peek`] in this thread, about four for each member. With this number, tests
-    /// measure the cost of a walk.
+    /// measure the cost of a walk through JSON.
     pub(super) static PEEKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

@@ -1,10 +1,11 @@
-//! Combines field paths into a tree, so that one walk through a body finds the values of all paths.
+//! Combines field paths into a tree, so that one walk through an object's JSON finds the values of
+//! all paths.
 
 use kubewarm_api::model::FieldPath;
 use std::collections::BTreeMap;
 
 /// A set of field paths without duplicates. [`JsonCursor::values`] finds the values of all paths in
-/// one walk through a body.
+/// one walk through an object's JSON.
 ///
 /// [`JsonCursor::values`]: super::JsonCursor::values
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,16 +15,18 @@ pub struct FieldPathSet {
     fields: usize,
 }
 
-/// One position in a body: the path that ends there, and the paths that continue below it.
+/// One position in an object's JSON: the field path that ends there, and the field paths that
+/// continue below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FieldPathNode {
-    /// Sequence number of this field among all fields of the tree, counted from 0.
+    /// Sequence number of this field among all fields in the tree of a [`FieldPathSet`], counted
+    /// from 0.
     pub(super) number: usize,
     /// Index in [`FieldPathSet::all`] of the path that ends at this position. The values of this
     /// path are the scalars at this position.
     pub(super) end: Option<usize>,
-    /// The nodes of the members that the paths select, by member name, if the value at this
-    /// position is an object. There are at most as many nodes as paths.
+    /// The nodes of the object members that field paths select, by member name, if the value at
+    /// this position is an object. There are at most as many nodes as paths.
     pub(super) fields: BTreeMap<Box<[u8]>, Self>,
     /// The node of each element, if the value at this position is a list.
     pub(super) elements: Option<Box<Self>>,
@@ -46,7 +49,8 @@ impl FieldPathSet {
         &self.root
     }
 
-    /// Returns the number of fields in the tree. `FieldPathNode::number` is always smaller.
+    /// Returns the number of fields in the tree of this set. Each `FieldPathNode::number` is
+    /// smaller than this number.
     pub(super) fn fields(&self) -> usize {
         self.fields
     }

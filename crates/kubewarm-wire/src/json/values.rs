@@ -1,4 +1,4 @@
-//! Finds the values of many field paths in one walk through a body.
+//! Finds the values of many field paths in one walk through an object's JSON.
 
 use super::{
     JsonCursor,
@@ -7,22 +7,22 @@ use super::{
 };
 use std::{collections::BTreeMap, mem};
 
-/// The state of a walk through a body. The walk recurses once for each step of a path, and a path
-/// has at most 64 steps.
+/// The state of a walk through an object's JSON. The walk recurses once for each step of a path,
+/// and a path has at most 64 steps.
 struct JsonWalk<'w, E> {
     each: &'w mut E,
     /// Number of objects visited so far.
     objects: usize,
-    /// For each field number, the number of the object that last contained the field. With these
-    /// numbers, the walk detects duplicate members of an object.
+    /// For each `FieldPathNode::number`, the value of `objects` at the last object that contained
+    /// this field. With these values, the walk detects duplicate members of an object.
     found_in: Vec<usize>,
 }
 
 impl JsonCursor<'_> {
     /// Calls `each` with the index of a path and the text of a scalar, for every scalar that a path
-    /// finds. Strings are unescaped; numbers and booleans are as in the body. An object, a list or
-    /// a null at the end of a path is no value. If an object has several members with the same
-    /// name, only the first one counts. The values of a path do not depend on the other paths.
+    /// finds. Strings are unescaped; numbers and booleans are unchanged. An object, a list or a
+    /// null at the end of a path is no value. If an object has several members with the same name,
+    /// only the first one counts. The values of a path do not depend on the other paths.
     ///
     /// Returns `None` if the part of the text that the walk has read is not JSON. `each` has
     /// received all values before that part.
@@ -146,9 +146,9 @@ impl JsonCursor<'_> {
     }
 
     /// Moves to the end of the value that begins at `start`. `open` is the result of
-    /// [`JsonCursor::value`] for this value. If `open` is `None`, the value is not JSON. The
-    /// function then skips the value by its brackets, as if no path led into the value. So later
-    /// values do not depend on the paths. Returns `None` if the brackets do not match.
+    /// [`JsonCursor::value`] for this value; `None` if the value is not JSON. The function skips
+    /// such a value by its brackets. So the values of other paths do not depend on whether a path
+    /// leads into this value. Returns `None` if the brackets do not match.
     fn leave(&mut self, start: Self, open: Option<usize>) -> Option<()> {
         match open {
             Some(0) => return Some(()),

@@ -238,7 +238,7 @@ fn compared(
              integer"
         ));
     }
-    // The value of a label cannot begin with `-`, so `wrong_values` reports a negative bound.
+    // The value of a label cannot begin with `-`, so `wrong_values` reports a negative number.
     faults.extend(wrong_values(key, values));
     match bound {
         Some(bound) if faults.is_empty() => {

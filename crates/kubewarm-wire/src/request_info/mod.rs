@@ -197,8 +197,8 @@ impl ObjectRequest {
 
     /// Returns the permission that the request needs, by the API server's rules. A list with the field selector
     /// `metadata.name=web` needs `list` on the name `web`. A get of the Namespace object `shop` counts as a request in
-    /// the namespace `shop`. The access review and the query use the same fields, so a caller reads only objects that
-    /// the review covers.
+    /// the namespace `shop`. kubewarm uses the same fields for the access review and for the read of the store. So a
+    /// caller reads only objects that the review covers.
     #[must_use]
     pub fn access_attributes(&self) -> AccessAttributes<'_> {
         let name = self.name.as_deref();

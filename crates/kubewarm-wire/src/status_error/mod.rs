@@ -194,7 +194,7 @@ impl StatusError {
         Self::new(406, "NotAcceptable", message)
     }
 
-    /// 406: the store contains only metadata, and the client requests more.
+    /// 406: the store contains only metadata, and the client requests other fields of the objects.
     #[must_use]
     pub fn only_metadata(resource: &GroupResource) -> Self {
         let message = format!(
@@ -256,7 +256,7 @@ impl StatusError {
         Self::new(421, "NotCached", message).about(resource, name).specific_to_cache()
     }
 
-    /// Checks combinations of options. Each of the `rules` is a violation, or `None` if satisfied.
+    /// Checks combinations of options. Each of `rules` is a violation or `None`.
     ///
     /// # Errors
     ///
@@ -392,7 +392,7 @@ impl StatusError {
         self
     }
 
-    /// Returns the details of the `Status`, whose `kind` is the plural name, as in the API server.
+    /// Returns the details of the `Status`. Their `kind` is a plural name, as in the API server.
     fn details_mut(&mut self) -> &mut StatusDetails {
         self.details.get_or_insert_with(|| Box::new(no_details()))
     }

@@ -44,7 +44,7 @@ impl StatusError {
 }
 
 impl Serialize for StatusError {
-    /// Writes the fields in the API server's order.
+    /// Writes the fields of the `Status` in the API server's order.
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let metadata: BTreeMap<_, _> = self.token.iter().map(|token| ("continue", token)).collect();
         let mut status = to.serialize_struct("Status", 8)?;

@@ -10,14 +10,16 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CustomColumn {
     definition: Value,
-    /// The `type` in the definition. A column with an unknown type is printed as a string.
+    /// The `type` in the column's definition. kubewarm prints a column with an unknown type as a
+    /// string.
     type_: String,
     path: JsonPath,
 }
 
 impl CustomColumn {
-    /// Creates a column from its definition. Returns `None` if its path is invalid. The API server
-    /// then omits this column and all columns after it.
+    /// Creates a column from its definition in a `CustomResourceDefinition`. Returns `None` if the
+    /// column's `jsonPath` is invalid. The API server then omits this column and all columns after
+    /// it.
     #[must_use]
     pub fn new(written: &CustomResourceColumnDefinition) -> Option<Self> {
         let path = JsonPath::parse(&written.json_path)?;
@@ -36,7 +38,8 @@ impl CustomColumn {
         Some(Self { definition, type_: written.type_.clone(), path })
     }
 
-    /// Returns the column `Age`, which the API server adds to a definition without columns.
+    /// Returns the column `Age`, which the API server adds to a `CustomResourceDefinition` without
+    /// columns.
     #[must_use]
     pub fn age() -> Option<Self> {
         Self::new(&CustomResourceColumnDefinition {

@@ -70,9 +70,10 @@ pub fn is_elevated(informer: &InformerKey) -> bool {
 }
 
 impl ProfilePermissions {
-    /// Collects the permissions for the declared informers. `operator` is the operator's identity,
-    /// `watched` contains the namespaces whose profiles the operator runs. For a namespace
-    /// selector, the manifests contain the namespaces that it matches now.
+    /// Collects the permissions for the informers in `declared`. `operator` is the operator's
+    /// identity, `watched` contains the namespaces whose profiles the operator runs. For a
+    /// namespace selector, the manifests contain one RoleBinding in each namespace that matches
+    /// now.
     ///
     /// # Errors
     ///
@@ -85,9 +86,9 @@ impl ProfilePermissions {
         Self::of(&RequiredPermissions::for_informers(declared, watched), operator)
     }
 
-    /// Collects the permissions from the spec, without access to a cluster. Does not check whether
-    /// a cluster serves the resources. If `found` does not contain a namespace selector, the
-    /// manifests have no RoleBindings for this selector.
+    /// Collects the permissions for the targets in `profile`, without access to a cluster. Does not
+    /// check whether a cluster serves the targets' resources. If `found` does not contain a
+    /// namespace selector, the manifests have no RoleBindings for this selector.
     ///
     /// If the cluster serves all resources and `found` contains all selectors, the result is equal
     /// to the result of [`ProfilePermissions::for_informers`].
@@ -115,7 +116,7 @@ impl ProfilePermissions {
         })
     }
 
-    /// Joins both manifests to one YAML text, as `kubewarm rbac` prints it.
+    /// Joins `manifests` and `manifests_elevated` to one YAML text, as `kubewarm rbac` prints it.
     #[must_use]
     pub fn to_yaml(&self) -> String {
         let texts = [self.manifests.as_deref(), self.manifests_elevated.as_deref()];
