@@ -14,8 +14,8 @@ const BURST: u32 = 10;
 /// address could fill the review queue with invalid tokens.
 const FEW_LEFT: u32 = BURST / 2;
 
-/// The number of invalid tokens that each address can still send. Memory use grows with the number of reviews
-/// that fail within a second.
+/// The number of invalid tokens that each address can still send. Memory use grows with the number of token
+/// reviews that fail within a second.
 #[derive(Debug)]
 pub(super) struct FailedTokenLimiter {
     failures: KeyedTokenBucket<IpAddr>,

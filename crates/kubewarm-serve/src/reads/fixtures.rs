@@ -1,4 +1,4 @@
-//! Requests, informer keys and serving indexes for the tests of `reads`.
+//! Requests, informer keys and `ServingIndex` values for the tests of `reads`.
 
 use super::{
     kind_info::KindInfo,

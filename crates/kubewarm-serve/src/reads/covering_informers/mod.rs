@@ -91,8 +91,9 @@ impl<'a> CoveringInformers<'a> {
         )))
     }
 
-    /// Returns the strictest access-loss policy for a watch of this informer. With `None` the watch must end:
-    /// no profile serves reads from the informer any more, or a profile has changed one of `indexes`.
+    /// Returns the strictest `onAccessLost` policy that profiles set for a watch of this informer. With `None`
+    /// the watch must end: no profile serves reads from the informer any more, or a profile has changed one of
+    /// `indexes`.
     pub(super) fn policy(
         &self,
         key: &InformerKey,
@@ -208,8 +209,8 @@ impl CandidateInformer<'_> {
         AccessRequirement { policy: strictest(&self.entries), losses: Some(self.report.losses) }
     }
 
-    /// The namespace of the first profile. A freshness check counts against the request rate limit of this
-    /// namespace.
+    /// The namespace of the first profile that serves reads from this informer. A freshness check counts
+    /// against the request rate limit of this namespace.
     pub(super) fn payer(&self) -> Arc<str> {
         self.entries
             .first()

@@ -92,7 +92,8 @@ impl WatchFeed {
         self.ended
     }
 
-    /// Returns the next chunk; `None` at the end. Cancel safe: a dropped call loses no event.
+    /// Returns the next chunk of events; `None` after the watch has ended. Cancel safe: a dropped call loses
+    /// no event.
     pub async fn next(&mut self) -> Option<WatchChunk> {
         loop {
             let Some(open) = &mut self.open else { return self.last.take() };
@@ -163,8 +164,8 @@ impl ActiveWatch {
         bookmark.map_or(WatchStep::Quiet(None), WatchStep::Piece)
     }
 
-    /// The access-loss policy of the profiles that still serve the informer; `None` if no profile serves the
-    /// informer any more.
+    /// The strictest `onAccessLost` policy of the profiles that still serve the informer; `None` if no
+    /// profile serves the informer any more.
     fn policy(&self) -> Option<AccessLossPolicy> {
         let serving_index = self.reads.serving_index().ok()?;
         let operator_namespace = &self.reads.dependencies.operator_namespace;
