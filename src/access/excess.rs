@@ -96,7 +96,7 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
     ExcessPermissions { rules: all, completeness }
 }
 
-/// Returns the words of `list`, sorted and without duplicates.
+/// Returns the elements of `list`, sorted and without duplicates.
 fn words(list: Option<&Vec<String>>) -> BTreeSet<&str> {
     list.into_iter().flatten().map(String::as_str).collect()
 }

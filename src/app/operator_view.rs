@@ -63,8 +63,8 @@ impl OperatorView {
 
     /// Returns the informers of all profiles, or `None` before kubewarm has listed the profiles.
     ///
-    /// The field `complete` is true once kubewarm has listed the namespaces for every selector, or
-    /// has failed to list them.
+    /// The field `complete` is true once kubewarm has listed the namespaces for every namespace
+    /// selector, or has failed to list these namespaces.
     pub(super) fn declared_informers(&self) -> Option<DeclaredInformers> {
         let profiles = self.declarations.borrow().clone()?;
         let known = |informer: &InformerSpec| {

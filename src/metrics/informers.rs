@@ -74,8 +74,8 @@ const SCOPED_GAUGES: &[GaugeRow] = &[
     ),
 ];
 
-/// Returns the informers' gauges, and the metrics in `counted`. Removes the series of resources
-/// without informers from `counted`.
+/// Returns the informers' gauges, and the metrics in `counted`. Removes from `counted` the series
+/// of resources that have no informer.
 pub(super) fn informer_families(
     counted: &InformerMetrics,
     informers: &[(InformerKey, InformerReport)],

@@ -1,4 +1,5 @@
-//! The routes of the admin address and their shared state.
+//! The routes of the admin server (probes, metrics and debug information), and the state that these
+//! routes share.
 
 use super::{
     cached_answer::CachedAnswer,
@@ -90,7 +91,7 @@ impl MetricsAccess {
     /// request.
     async fn admit(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
         match self {
-            // With reviews, requests from this host need a token, too.
+            // If kubewarm reviews callers, requests from this host need a token, too.
             Self::Reviewed(callers) => guard::admit(callers, request, "/metrics").await,
             Self::Loopback if !is_local(request) => Err(text(StatusCode::FORBIDDEN, LOCAL_ONLY)),
             Self::Loopback | Self::Unrestricted => Ok(()),

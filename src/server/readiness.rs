@@ -20,7 +20,7 @@ const MAX_FAILING: SignedDuration = SignedDuration::from_secs(60);
 /// thousands of informers or slow lists does not remove replicas from the Service.
 const MAX_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
-/// Maximum number of pending informers that `/readyz?verbose` names.
+/// Maximum number of informers that `/readyz?verbose` names as not synced yet.
 const MAX_NAMED: usize = 100;
 
 /// The informers of all profiles.
@@ -28,7 +28,8 @@ const MAX_NAMED: usize = 100;
 pub struct DeclaredInformers {
     /// The informers that kubewarm knows so far.
     pub informers: Vec<InformerKey>,
-    /// Whether `informers` contains all informers; false while kubewarm has not listed the namespaces of a selector.
+    /// Whether `informers` contains the informers of all targets. False while kubewarm has not listed the namespaces
+    /// that a profile's selector matches.
     pub complete: bool,
 }
 
@@ -38,8 +39,8 @@ pub(super) struct ReadinessReport {
     /// How the wait for the first lists ended. It determines the HTTP status code.
     pub(super) end: StartupOutcome,
     pub(super) listed: bool,
-    /// Whether kubewarm has not listed the namespaces of a selector yet. Readiness then waits, because the selector's
-    /// informers are still unknown.
+    /// Whether kubewarm has not yet listed the namespaces that a profile's selector matches. Readiness then waits,
+    /// because the selector's informers are still unknown.
     pub(super) selecting: bool,
     /// Number of informers that readiness counts. During the wait for the first lists, readiness counts informers
     /// that were declared at the start and still are declared. Later it counts all declared informers.
@@ -54,10 +55,10 @@ pub(super) struct ReadinessReport {
     /// Number of informers that have not synced and are neither refused nor failing for 60 s. Readiness waits for these
     /// informers until `deadline`.
     pub(super) pending: usize,
-    /// At most 100 pending informers, each with its key, phase and reason of failure.
+    /// At most 100 of the informers for which readiness waits, each with its key, phase and reason of failure.
     pub(super) pending_informers: Vec<String>,
-    /// Time at which the wait ends: 10 minutes after the first list of the profiles. It is `None` when the wait has
-    /// ended.
+    /// Time at which the wait for the informers ends: 10 minutes after the first list of the profiles. It is `None`
+    /// when the wait has ended.
     pub(super) deadline: Option<Timestamp>,
 }
 
@@ -65,7 +66,7 @@ pub(super) struct ReadinessReport {
 #[derive(Debug, Default)]
 pub struct ReadinessTracker {
     progress: Mutex<ReadinessProgress>,
-    /// The cached report, so that probes compute it at most once per second.
+    /// The cached result of `/readyz`, so that kubewarm computes this result at most once per second.
     pub(super) answer: CachedAnswer<Arc<ReadinessReport>>,
 }
 
@@ -87,7 +88,7 @@ pub(super) enum StartupOutcome {
     Waiting,
     /// Every informer that can sync has synced.
     Ready,
-    /// After 10 minutes some informers were still pending.
+    /// After 10 minutes, readiness still waited for some informers.
     TimedOut,
     /// The shutdown has begun.
     Stopping,
@@ -106,7 +107,7 @@ impl ReadinessTracker {
     /// Computes the current readiness.
     ///
     /// `declared` is `None` before the profiles have been listed. `informers` contains the reports of running
-    /// informers. A declared informer without a report is pending.
+    /// informers. A declared informer without a report counts as not synced.
     pub(super) fn compute(
         &self,
         declared: Option<&DeclaredInformers>,

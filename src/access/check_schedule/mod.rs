@@ -1,5 +1,5 @@
-//! The permission states of all checked informers, and the schedule of their checks. This module
-//! performs no I/O.
+//! The permission states of all checked informers, and the schedule of their access checks and
+//! reviews. This module performs no I/O.
 
 mod namespace_checks;
 #[cfg(test)]
@@ -47,13 +47,14 @@ const REVIEW: Duration = Duration::from_secs(20);
 /// plus this duration.
 const LATE: Duration = Duration::from_secs(10);
 
-/// Maximum number of checks in progress, which limits the load on a slow API server.
+/// Maximum number of access checks and reviews in progress, which limits the load on a slow API
+/// server.
 ///
 /// The whole process has no rate limit for checks, because additional ServiceAccounts would then
 /// delay the detection of lost access.
 const MAX_IN_FLIGHT: usize = 64;
-/// Maximum number of checks in progress for one namespace. Slow responses to one tenant's checks
-/// therefore do not delay other tenants' checks.
+/// Maximum number of access checks and reviews in progress for one namespace. Slow responses to one
+/// tenant's checks therefore do not delay other tenants' checks.
 const NAMESPACE_MAX_IN_FLIGHT: usize = MAX_IN_FLIGHT / 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +118,7 @@ impl CheckSchedule {
     }
 
     /// Replaces the set of checked informers. Informers in `unchecked` get no checks, but
-    /// permissions that they need are no excess.
+    /// permissions that they need do not count as excess.
     pub(super) fn set_informers(
         &mut self,
         wanted: BTreeMap<InformerKey, CheckSettings>,
@@ -157,8 +158,8 @@ impl CheckSchedule {
             needed.entry(rules_scope(key)).or_default().insert(resource);
         }
         for (rules_scope, scope) in &mut self.scopes {
-            // An informer for the whole cluster needs its resource in each namespace. A permission
-            // for this resource in one namespace is therefore no excess.
+            // A cluster-wide informer needs permissions for its resource in each namespace. A
+            // permission for this resource in one namespace is therefore no excess.
             let across = (rules_scope.0.clone(), None);
             let both = [rules_scope, &across].into_iter();
             let all = both.filter_map(|it| needed.get(it)).flatten().cloned().collect();

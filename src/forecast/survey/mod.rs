@@ -55,13 +55,14 @@ pub struct CostSurveyor {
     strategies: ListMethodSupport,
     request_pause: Duration,
     buckets: NamespaceBuckets,
-    /// Whether the survey runs an access check for each informer.
+    /// Whether kubewarm also runs an access check for each informer whose objects it samples.
     has_access_checks: bool,
 }
 
-/// The sample of one profile's survey, and the requests and time that remain.
+/// The sampled objects of one profile, and the requests and time that remain to sample more
+/// objects.
 pub(super) struct ProfileSurvey {
-    /// The profile's namespace. The survey's requests count against the rate limit of this
+    /// The profile's namespace. The requests for samples count against the rate limit of this
     /// namespace.
     payer: Arc<str>,
     requests: u32,
@@ -96,12 +97,13 @@ impl CostSurveyor {
         Self { has_access_checks: false, ..self }
     }
 
-    /// Takes `requests` from the survey's remaining requests. Then waits `request_pause` for each
-    /// request, and for the rate limit of the profile's namespace.
+    /// Subtracts `requests` from the profile's remaining requests. Then waits `request_pause` for
+    /// each request, and for the rate limit of the profile's namespace.
     ///
     /// # Errors
     ///
-    /// [`FaultReason::Throttled`] if too few requests remain or the survey's time has passed.
+    /// [`FaultReason::Throttled`] if too few requests remain or the time limit for the profile has
+    /// passed.
     async fn start_requests(
         &self,
         requests: u32,
@@ -116,8 +118,8 @@ impl CostSurveyor {
         Ok(())
     }
 
-    /// Returns the namespaces that a selector matches, except namespaces whose deletion has
-    /// started.
+    /// Returns the namespaces that a namespace selector matches, except namespaces whose deletion
+    /// has started.
     ///
     /// # Errors
     ///
@@ -154,14 +156,14 @@ impl CostSurveyor {
     /// # Cost
     ///
     /// Sends three to five requests per informer, and up to 40 more for an informer with selectors.
-    /// Sends at most 512 requests in total, the last one within 3 minutes. During the survey, up to
-    /// 1,000 compressed objects of each kind are in memory.
+    /// Sends at most 512 requests in total, the last one within 3 minutes. Until the function
+    /// returns, up to 1,000 compressed objects of each kind are in memory.
     pub async fn survey(&self, profile: &DeclaredProfile) -> ProfileForecast {
         self.survey_in(profile, ProfileSurvey::of(profile)).await
     }
 
-    /// Samples the objects of every informer of `profile`, with the requests that remain in
-    /// `survey`.
+    /// Samples the objects of every informer of `profile`, with at most the number of requests that
+    /// remain in `survey`.
     pub(super) async fn survey_in(
         &self,
         profile: &DeclaredProfile,
@@ -175,8 +177,8 @@ impl CostSurveyor {
                 found.insert(spec.key.clone(), self.informer(spec, &mut survey).await);
             }
         }
-        // Measuring the sample trains compression dictionaries. It would block an async thread, so
-        // it runs on a blocking thread.
+        // Measuring the sampled objects trains compression dictionaries. This work would block an
+        // async thread, so a blocking-pool thread does it.
         let sample = survey.sample;
         let weights = tokio::task::spawn_blocking(move || sample.measure()).await;
         forecast(profile, &found, &weights.unwrap_or_default())
@@ -292,8 +294,8 @@ impl ProfileSurvey {
         }
     }
 
-    /// Takes `count` from the remaining requests. Returns `false` if too few requests remain or the
-    /// survey's time has passed.
+    /// Subtracts `count` from the profile's remaining requests. Returns `false` if too few requests
+    /// remain or the time limit for the profile has passed.
     fn take_requests(&mut self, count: u32) -> bool {
         let left = self.requests.checked_sub(count).filter(|_| Instant::now() < self.until);
         self.requests = left.unwrap_or(0);

@@ -1,5 +1,5 @@
-//! The listener of the admin address. `bind` binds the address, and `serve` then serves HTTP or
-//! HTTPS until the shutdown.
+//! The listener of the admin server (probes, metrics and debug information). `bind` binds the
+//! address, and `serve` then serves HTTP or HTTPS until the shutdown.
 
 use super::admin::{AdminState, CachedExposition, routes};
 use actix_http::{

@@ -227,8 +227,8 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     assert!(matches!(scene.state(), PermissionState::Granted { .. }));
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.refused();
-    // After a permitted request, the next rejected access check is again the first of the two that
-    // mean lost access.
+    // After a permitted list or watch, the next rejected access check is again the first of the two
+    // rejections that together mean lost access.
     let mut scene = AccessStateFixture::verified();
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.pass(3);
