@@ -170,7 +170,7 @@ impl LimitUsage {
 }
 
 impl CallerLimits {
-    /// The limits of the read address.
+    /// The limits for callers of the read API.
     #[must_use]
     pub fn for_reads(readers: ReaderLimits) -> Self {
         Self {

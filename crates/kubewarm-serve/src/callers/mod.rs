@@ -75,7 +75,7 @@ pub enum CallerRejection {
     /// Too many reviews are in progress, the user has too many requests, or the address has sent too many
     /// invalid tokens.
     Limited(ReadLimit),
-    /// A review failed, so the API server has not decided.
+    /// A token review or access review failed, so the API server has not decided.
     Undecided(RequestFault),
 }
 

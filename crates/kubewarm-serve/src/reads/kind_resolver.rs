@@ -39,7 +39,8 @@ pub struct KindResolver {
     served: watch::Receiver<Option<Arc<ServedResources>>>,
     /// The groups of `--serve-aggregated-groups`.
     aggregated: BTreeSet<String>,
-    /// The runtime that runs the fetches, because the read server's threads can end earlier than a fetch.
+    /// The runtime that fetches `CustomResourceDefinition`s, because the read server's threads can end earlier
+    /// than a fetch.
     runtime: Handle,
     /// Cached `CustomResourceDefinition`s, with the discovery snapshot to which they belong. A new discovery
     /// snapshot replaces this cache with an empty cache.

@@ -9,7 +9,7 @@ use kubewarm_cache::store::{ObjectQuery, ObjectSnapshot, StoreReader};
 use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch, encode_continue_token};
 
 impl ReadService {
-    /// Answers a list request, or one page of it.
+    /// Answers a list request with the complete list or one page of the list.
     pub(super) async fn list(&self, route: &ReadRoute<'_>) -> Result<ReadResponse, RetryReason> {
         let request = route.request;
         let (candidate, reader) = self.choose(route)?;

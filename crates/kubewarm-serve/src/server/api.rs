@@ -123,7 +123,7 @@ impl ReadApi {
     }
 
     /// Whether only the API server can answer `request`. This applies to a request that is not a GET or that
-    /// switches protocols. It also applies to a request with impersonation if kubewarm cannot check
+    /// switches protocols. The same applies to a request with impersonation if kubewarm cannot check
     /// impersonation.
     fn must_be_forwarded(&self, request: &IncomingRequest) -> bool {
         let acts_as_another =

@@ -191,7 +191,7 @@ async fn run_connection<C: Future>(
     let mut finishing = None;
     loop {
         select! {
-            // kubewarm ignores the result, because clients cause the errors of connections.
+            // kubewarm does not log the connection's error, because clients cause such errors.
             _ = connection.as_mut() => return,
             () = stop.cancelled(), if finishing.is_none() => {
                 finish(connection.as_mut());

@@ -105,7 +105,7 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// A bound listener of the read address.
+/// A bound listener of the read API.
 #[derive(Debug)]
 pub struct ReadListener {
     listeners: Vec<TcpListener>,

@@ -68,7 +68,7 @@ impl ResponsePermit {
         Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: false }
     }
 
-    /// Creates the value for a response that holds no permits.
+    /// Creates an empty `ResponsePermit`, for a response that counts against no limit.
     pub(super) fn nothing() -> Self {
         Self { _permit: Box::new(()), bytes: None, is_timely: false }
     }

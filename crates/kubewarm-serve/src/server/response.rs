@@ -124,7 +124,7 @@ pub(super) fn headers(content_type: &'static str, cache_control: &'static str) -
     HeaderMap::from_iter([content_type, cache_control])
 }
 
-/// Sets a header. Ignores a value with control characters, which kubewarm never produces.
+/// Sets the header `name` to `value`. Ignores a value with control characters, which kubewarm never produces.
 fn set(headers: &mut HeaderMap, name: HeaderName, value: String) {
     if let Ok(value) = HeaderValue::try_from(value) {
         headers.insert(name, value);

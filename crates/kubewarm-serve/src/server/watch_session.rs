@@ -222,7 +222,7 @@ mod tests {
         let callers = Arc::new(callers);
         let reviewed_at = Instant::now();
         drop(begun(&callers).await);
-        // The second watch begins with a cached review that is 9 s old.
+        // The second watch begins with cached results of reviews that are 9 s old.
         sleep_until(reviewed_at + Duration::from_secs(9)).await;
         let mut review = begun(&callers).await;
         *say.lock() =

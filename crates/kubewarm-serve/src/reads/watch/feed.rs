@@ -30,7 +30,7 @@ pub struct WatchFeed {
     ended: Option<ClientWatchEnd>,
 }
 
-/// How far a watch has read, for the list of open watches.
+/// How far a watch has read its event log, for the list of open watches.
 #[derive(Clone, Debug, Default)]
 pub struct WatchProgress {
     /// The version of the last event or bookmark; `None` before the first event.
