@@ -102,7 +102,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     supervise(tasks, stop, signal, || readiness.begin_shutdown(), args.shutdown_delay).await
 }
 
-/// Returns the certificate of the admin address, or `None` without TLS.
+/// Returns the serving certificate of the admin server, or `None` without TLS.
 fn load_admin_certificate(
     args: &RunArgs,
     namespace: &str,

@@ -75,8 +75,8 @@ impl OperatorView {
         Some(DeclaredInformers { informers: running_informers(&profiles), complete })
     }
 
-    /// Computes the status of every profile with `reporter` and stores it. Returns the Events to
-    /// send.
+    /// Computes the status of every profile with `reporter`, and stores the statuses. Returns the
+    /// Events to send.
     pub(super) fn update_statuses(
         &self,
         reporter: &mut StatusReporter,

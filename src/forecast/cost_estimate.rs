@@ -41,8 +41,8 @@ pub(super) struct InformerSurvey {
     pub(super) speed: Option<ListSpeed>,
     /// Verbs that the informer's identity may not use.
     pub(super) refused: BTreeSet<Verb>,
-    /// A message for the user about why the result is incomplete. `None` if a missing verb explains
-    /// it.
+    /// A message for the user about why the result is incomplete. `None` if a missing permission
+    /// explains it.
     pub(super) problem: Option<String>,
 }
 
@@ -83,8 +83,8 @@ pub struct ProfileForecast {
 /// Computes a profile's forecast from `found`, the results of sample lists for each informer, and
 /// from the sampled object sizes of each kind in `weights`.
 ///
-/// The forecast time assumes that each list of a kind is as fast as the kind's largest page. It
-/// also assumes that as many lists run in parallel as the profile permits.
+/// The estimated time assumes that each list of a kind is as fast as the kind's largest sampled
+/// page. The estimate also assumes that as many lists run in parallel as the profile permits.
 pub(super) fn forecast(
     profile: &DeclaredProfile,
     found: &BTreeMap<InformerKey, InformerSurvey>,

@@ -55,7 +55,7 @@ impl ProcessMetrics {
         Ok(Self { registry, informers, operator, reads })
     }
 
-    /// Returns the informers' counters. A scrape contains them only after a call of
+    /// Returns the informers' counters. A scrape contains these counters only after a call of
     /// [`Self::observe_informers`].
     #[must_use]
     pub fn informers(&self) -> Arc<InformerMetrics> {

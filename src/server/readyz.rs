@@ -31,7 +31,7 @@ pub(super) async fn readyz(request: HttpRequest, admin: web::Data<AdminState>) -
     text(code, render_verbose(&readiness, &(admin.failing_watches)(), shows_names))
 }
 
-/// Returns the response to `/readyz?verbose`. It contains the names of informers only if
+/// Returns the response to `/readyz?verbose`. The response contains the names of informers only if
 /// `shows_names` is true.
 fn render_verbose(readiness: &ReadinessReport, unlisted: &[String], shows_names: bool) -> String {
     let mark = |good| if good { "[+]" } else { "[-]" };

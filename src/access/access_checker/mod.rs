@@ -212,8 +212,8 @@ impl AccessChecker {
                     let input = match is_allowed(&client, attributes(&key, verb)).await {
                         Ok(true) => AccessSignal::Reviewed { sent, refused: Vec::new() },
                         Ok(false) => AccessSignal::Reviewed { sent, refused: verbs },
-                        // The API server does not support access reviews. This error is no sign of
-                        // lost access.
+                        // This error means that the API server does not support access reviews, and
+                        // is no sign of lost access.
                         Err(fault) if is_permanent(fault.reason()) => {
                             AccessSignal::Answered { sent }
                         }
@@ -226,8 +226,8 @@ impl AccessChecker {
         }
     }
 
-    /// Records the result of a check. After an access check it also blocks or unblocks the
-    /// informer.
+    /// Records the result of a check. After an access check, this function also blocks or unblocks
+    /// the informer.
     fn record_result(
         &mut self,
         job: &CheckJob,

@@ -24,8 +24,9 @@ use tokio::time::Instant;
 /// minutes and, if it has no result, every 20 seconds. The informer's own watch reopens after at
 /// most 10 minutes.
 pub const MAX_ACCESS_AGE: Duration = Duration::from_mins(10);
-/// Time from a sign of lost access until the informer is blocked, unless a list or watch confirms
-/// access. An access check runs immediately after the sign, and once more within this time.
+/// Time from a sign of lost access, such as a negative review, until the informer is blocked,
+/// unless a list or watch confirms access. An access check runs immediately after the sign, and
+/// once more within this time.
 const SIGN_AGE: Duration = Duration::from_secs(30);
 /// Minimum time between the two rejected access checks that together mean lost access. One
 /// rejection is not enough: for one or two seconds after its start, an API server has not loaded
@@ -92,8 +93,8 @@ struct ContradictingReview {
     sent: Instant,
     /// Time at which kubewarm sent the first access check that contradicted the review.
     overruled: Option<Instant>,
-    /// Whether a second access check contradicted the review, sent at least [`SETTLED`] after the
-    /// first contradicting access check.
+    /// Whether a second access check has contradicted the review. kubewarm sent this check at least
+    /// [`SETTLED`] after the first contradicting access check.
     is_settled: bool,
 }
 
@@ -247,9 +248,9 @@ impl AccessState {
         InformerAccess { state: self.state.clone(), overruled, is_late, failed }
     }
 
-    /// Returns the verbs that the next access review covers. The request contains only the first
-    /// verb. By default this is `watch`: the API server authorizes each list again, but an open
-    /// watch continues after the permission is lost.
+    /// Returns the verbs that count as denied if the next access review is negative. The review
+    /// contains only the first verb. By default this verb is `watch`: the API server authorizes
+    /// each list again, but an open watch continues after the permission is lost.
     pub(super) fn verbs_to_review(&self) -> Vec<Verb> {
         match &self.state {
             PermissionState::Refused(refused) => refused.verbs.clone(),

@@ -29,8 +29,8 @@ use tokio::time::Instant;
 /// Delay between an access check that permitted or rejected list and watch, and the informer's next
 /// access check.
 const DECIDED: Duration = Duration::from_mins(5);
-/// Delay between two access checks while the informer's namespace does not exist. Reviews do not
-/// detect that the namespace was created, so only an access check can.
+/// Delay between two access checks while the informer's namespace does not exist. Access reviews
+/// and rules reviews do not detect that the namespace was created, so only an access check can.
 const ABSENT: Duration = Duration::from_mins(1);
 /// Delay between an access check without a result and the next access check.
 const RETRY: Duration = Duration::from_secs(20);
@@ -43,8 +43,8 @@ const INFORMER: Duration = Duration::from_secs(10);
 /// Period of rules reviews. If the rules reviews of an informer are incomplete, the informer gets
 /// access reviews with the same period.
 const REVIEW: Duration = Duration::from_secs(20);
-/// An informer's checks are late if the API server has answered none of them for the review period
-/// plus this duration.
+/// An informer's checks are late if the API server has answered none of them for the period of
+/// rules reviews plus this duration.
 const LATE: Duration = Duration::from_secs(10);
 
 /// Maximum number of access checks and reviews in progress, which limits the load on a slow API
@@ -230,7 +230,8 @@ impl CheckSchedule {
             .map_or(NamespaceCheck::Known, |informer| informer.settings.namespace_check)
     }
 
-    /// Returns the verbs, at least one, that an access review of the informer covers.
+    /// Returns the verbs, at least one, that count as denied if an access review of the informer is
+    /// negative.
     pub(super) fn verbs_to_review(&self, key: &InformerKey) -> Vec<Verb> {
         find_informer(&self.scopes, key)
             .map_or_else(|| vec![Verb::Watch], |informer| informer.access.verbs_to_review())
@@ -278,7 +279,7 @@ impl CheckSchedule {
         let period = match (job, &input) {
             (CheckJob::AccessCheck(_), AccessSignal::Refused { fault, .. }) => {
                 if *namespace_check == NamespaceCheck::Ask {
-                    // After the 403, the access check sent a third request, which read the
+                    // After a 403, the access check sends a third request, which reads the
                     // namespace. This request counts against the rate limit too.
                     self.buckets.charge(payer, 1, now);
                 }

@@ -1,8 +1,8 @@
 //! Keeps the forecasts of all profiles in mode `Plan` up to date.
 //!
-//! The forecaster computes a profile's forecast when the profile enters the mode or is edited, and
-//! then every 10 minutes. It also computes a forecast soon after an informer without access gets
-//! access.
+//! The forecaster computes a profile's forecast when the profile enters this mode or is edited, and
+//! then every 10 minutes. The forecaster also computes a forecast soon after an informer without
+//! access gets access.
 
 #[cfg(test)]
 mod tests;

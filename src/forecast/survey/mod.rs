@@ -30,7 +30,7 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// Maximum number of objects in the first page of each informer.
+/// Maximum number of objects in the first page that kubewarm requests for an informer's sample.
 const FIRST: u32 = 20;
 /// Maximum number of sampled objects per kind. This number is enough to train the compression
 /// dictionary that all objects of a kind share.
@@ -46,7 +46,7 @@ const PAGES: u32 = 40;
 /// Maximum number of requests for one profile, which is enough for 100 informers.
 const REQUESTS: u32 = 512;
 const ACCESS_CHECK_REQUESTS: u32 = 3;
-/// Maximum duration of one profile's survey.
+/// Time limit for sampling the objects of one profile.
 const TIME: Duration = Duration::from_mins(3);
 
 /// Estimates the costs of profiles from samples that it requests from the API server.
@@ -211,8 +211,8 @@ impl CostSurveyor {
             for (verb, answer) in [(Verb::List, list), (Verb::Watch, watch)] {
                 if let AccessDecision::Refused(_) = answer {
                     found.refused.insert(verb);
-                    // The forecast reports the missing permission separately, so the 403 of the
-                    // list is no further problem.
+                    // The forecast reports the missing permission separately, so it need not report
+                    // the 403 of the sample list.
                     found.problem = None;
                 }
             }
@@ -302,7 +302,7 @@ impl ProfileSurvey {
         left.is_some()
     }
 
-    /// Returns the number of objects of the informer's kind that the sample still lacks.
+    /// Returns how many more objects of the informer's kind kubewarm must sample.
     fn missing_samples(&self, key: &InformerKey) -> u32 {
         let (objects, bytes) = self.sampled.get(&dictionary_key(key)).copied().unwrap_or_default();
         let by_size = BYTES.saturating_sub(bytes) / bytes.checked_div(objects).unwrap_or(1).max(1);
