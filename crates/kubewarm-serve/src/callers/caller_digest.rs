@@ -12,7 +12,7 @@ use kubewarm_client::{BearerCredentials, CallerInfo};
 use serde::Serialize;
 use std::io;
 
-/// A keyed hash of a review or of a user's name.
+/// A keyed hash of a token review, of an access review or of a user's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CallerDigest([u8; 32]);
 

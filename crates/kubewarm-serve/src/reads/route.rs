@@ -132,7 +132,8 @@ impl ReadService {
                 }
                 (found, Some(version.clone()))
             }
-            // Any store that can still serve this version returns the same page.
+            // The continue token contains a version. Any store that can still serve this version returns the same
+            // page.
             VersionMatch::Continue { version: Some(version), .. } => {
                 (first(&|it, reader| remembers(it, reader, version)).or(Some(0)), None)
             }

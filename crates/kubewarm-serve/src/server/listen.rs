@@ -298,7 +298,7 @@ fn serve_on_thread(listeners: Vec<TcpListener>, shared: &Arc<ReadServer>) -> io:
         }
         while accepting.join_next().await.is_some() {}
         connections.close();
-        // After this time limit, the drop of `local` closes the connections that are still open.
+        // After the time limit `STOP`, the drop of `local` closes the connections that are still open.
         let _finished = timeout(STOP, connections.wait()).await;
         Ok(())
     }))

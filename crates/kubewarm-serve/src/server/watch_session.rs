@@ -192,8 +192,8 @@ mod tests {
         WatchReview::new(Arc::clone(callers), credentials, PEER, accesses, caller.reviewed_at)
     }
 
-    /// Reviews the watch until the watch ends, or until the time `most` has passed. Returns the time that has
-    /// passed.
+    /// Repeats the reviews of a watch until the watch ends, or until the time `most` has passed. Returns the
+    /// time that has passed.
     async fn go_on(review: &mut WatchReview, most: Duration) -> Duration {
         let began = Instant::now();
         while began.elapsed() < most && review.is_allowed().await {

@@ -198,7 +198,7 @@ impl<'a> CoveringInformers<'a> {
 }
 
 impl CandidateInformer<'_> {
-    /// Whether every profile that serves reads from the informer permits reads of an informer in the state
+    /// Whether every profile that serves reads from the informer permits reads of an informer with the report
     /// `report`.
     pub(super) fn can_be_read(&self, report: &InformerReport) -> bool {
         report.serves(strictest(&self.entries))

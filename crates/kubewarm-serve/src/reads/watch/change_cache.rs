@@ -15,8 +15,8 @@ use std::{
     },
 };
 
-/// The maximum number of changes in the cache. Watches wake at the same time, so their positions rarely differ
-/// by more than this number of changes.
+/// The maximum number of changes in the cache. Watches wake at the same time, so their positions in the event
+/// log rarely differ by more than this number of changes.
 const MAX_CHANGES: usize = 256;
 /// The memory limit of the cache in bytes: decompressed bodies, parsed fields and encoded lines.
 const MAX_BYTES: usize = 32 << 20;

@@ -96,7 +96,7 @@ impl WatchCursor {
     }
 
     /// Yields to other tasks of this thread if the watch has decompressed about 1 MiB of bodies since its last
-    /// yield. Call it before [`WatchCursor::next`]. Cancel safe.
+    /// yield. Call this function before [`WatchCursor::next`]. Cancel safe.
     pub(super) async fn yield_if_over(&mut self) {
         self.scan_budget.yield_if_over().await;
     }

@@ -103,7 +103,7 @@ impl ForwardFixture {
 }
 
 impl ForwardFixture {
-    /// The number of further requests that kubewarm would forward for the caller now.
+    /// The number of requests that the limit on forwarded requests still permits the caller now.
     async fn free_slots(&self) -> usize {
         let bearer = [("authorization", &b"Bearer of-the-caller"[..])];
         let (credentials, peer) =
