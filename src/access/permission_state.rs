@@ -1,4 +1,4 @@
-//! The permission state of an informer, as status, metrics and readiness read it.
+//! The permission state of an informer, as the status, the metrics and `/readyz` show it.
 
 use jiff::Timestamp;
 use kubewarm_api::model::{FaultReason, RequestFault, Verb};

@@ -22,7 +22,7 @@ const MAX_CAVEATS: usize = 4;
 /// Speed of lists from the API server, measured for one informer or one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ListSpeed {
-    /// Number of objects in the largest page that was received.
+    /// Number of objects in the largest page that kubewarm has received.
     pub(super) objects: u64,
     /// Time from the request of the largest page until its last object was stored.
     pub(super) took: Duration,

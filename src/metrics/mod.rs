@@ -160,8 +160,8 @@ impl ProcessMetrics {
 }
 
 struct ScrapeCollector<F> {
-    /// The registry rejects a second collector with the same name. Scrapes do not contain this
-    /// name, because the metrics have their own names.
+    /// The collector's name. The registry rejects a second collector with the same name. Scrapes
+    /// contain only the names of metrics.
     name: Desc,
     gather: F,
 }

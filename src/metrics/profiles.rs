@@ -115,7 +115,7 @@ pub(super) fn profile_families(
 }
 
 impl TargetState {
-    /// Derives the state from the conditions and informer counts in the target's status.
+    /// Derives the target's state from the conditions and informer counts in the target's status.
     fn of(target: &TargetStatus) -> Self {
         let Some(informers) = &target.informers else { return Self::Syncing };
         let is_false = |type_: &str| {

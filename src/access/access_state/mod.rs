@@ -235,8 +235,8 @@ impl AccessState {
         }
     }
 
-    /// Returns the permission state for status, metrics and readiness. The informer's checks are
-    /// late if the API server has answered none of them for `period`.
+    /// Returns the permission state for the status, the metrics and `/readyz`. The informer's
+    /// checks are late if the API server has answered none of them for `period`.
     pub(super) fn report(&self, period: Duration, now: Instant) -> InformerAccess {
         let is_overdue = now.saturating_duration_since(self.answered) > period;
         let failed = self.failed.clone().filter(|_| is_overdue);
@@ -373,7 +373,7 @@ impl From<AccessCheck> for AccessSignal {
     }
 }
 
-/// Returns the state after a permitted list or watch.
+/// Returns the permission state after a permitted list or watch.
 const fn granted(verified_at: Timestamp) -> PermissionState {
     PermissionState::Granted { verified_at, is_by_review: false }
 }

@@ -209,8 +209,9 @@ impl CheckSchedule {
             let permit = self.in_flight.try_acquire(payer);
             let permit = permit.filter(|_| self.buckets.try_take(payer, cost, now).is_ok());
             if permit.is_none() {
-                // No further check of this namespace starts in this call. Otherwise cheaper checks
-                // could permanently delay an access check, which costs two requests.
+                // No further check of this namespace starts in this call. Otherwise reviews, which
+                // cost one request, could permanently delay an access check, which costs two
+                // requests.
                 full.insert(Arc::clone(payer));
             }
             permit

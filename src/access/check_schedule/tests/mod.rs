@@ -105,7 +105,7 @@ impl FakeCluster {
         }
     }
 
-    /// Runs the due checks for `lasting`, and answers each check at once.
+    /// Runs the due checks for the duration `lasting`, and answers each check at once.
     async fn run(&mut self, schedule: &mut CheckSchedule, lasting: Duration) {
         let until = Instant::now() + lasting;
         while Instant::now() < until {
