@@ -33,7 +33,7 @@ pub(super) enum RetryReason {
     Behind {
         /// The resource version that the read needs.
         query: ResourceVersion,
-        /// The newest version of all stores that could answer; `None` if no store has a version.
+        /// The newest version of all stores that could answer the read; `None` if no store has a version.
         newest: Option<ResourceVersion>,
     },
     /// kubewarm has not confirmed that a store is as new as the read needs. A freshness check can confirm the

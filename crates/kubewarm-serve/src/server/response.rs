@@ -34,7 +34,7 @@ pub(super) const NOT_KEPT: &str = "no-cache, private";
 /// A keyed hash that identifies an informer to clients without its namespace and selectors. The hash is
 /// different after a restart.
 pub(super) fn informer_tag(key: &hmac::Key, informer: &InformerKey) -> String {
-    // The hash covers the `Debug` text, because any two different keys have different `Debug` texts.
+    // The hash covers the `Debug` text, because two different informer keys have different `Debug` texts.
     keyed_tag(key, &format!("{informer:?}"))
 }
 

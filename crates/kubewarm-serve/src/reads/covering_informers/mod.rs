@@ -145,17 +145,18 @@ impl<'a> CoveringInformers<'a> {
         Ok(self)
     }
 
-    /// The lowest staleness limit of all profiles of these informers.
+    /// The lowest staleness limit of all profiles that serve reads from these informers.
     pub(super) fn max_staleness(&self) -> Duration {
         self.informers.iter().map(|it| it.declared.max_staleness).min().unwrap_or_default()
     }
 
-    /// The strictest read consistency of all profiles of these informers.
+    /// The strictest read consistency of all profiles that serve reads from these informers.
     pub(super) fn consistency(&self) -> ReadConsistency {
         self.informers.iter().map(|it| it.declared.reads.consistency).max().unwrap_or_default()
     }
 
-    /// The shortest time limit that a profile of these informers sets for reads that wait for a warm informer.
+    /// The shortest time limit that a profile with one of these informers sets for reads that wait for a warm
+    /// informer.
     pub(super) fn cold_read_timeout(&self) -> Duration {
         self.informers
             .iter()

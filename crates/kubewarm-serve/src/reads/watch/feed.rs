@@ -140,7 +140,8 @@ impl ActiveWatch {
             self.access_requirement.policy = policy;
         }
         // The initial objects become invalid when the informer loses access, even if the informer regains
-        // access. Later events need no such check, because a watch ends when its event log loses changes.
+        // access. Later events need no check of the access, because a watch ends when its event log loses
+        // changes.
         if !self.cursor.is_beginning() {
             self.access_requirement.losses = None;
         }
