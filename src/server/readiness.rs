@@ -47,8 +47,8 @@ pub(super) struct ReadinessReport {
     pub(super) declared: usize,
     /// Number of informers that have synced once or are paused.
     pub(super) synced: usize,
-    /// Number of informers that are blocked or rejected by the API server, or whose resource the API server does not
-    /// serve.
+    /// Number of informers that are blocked, whose requests the API server rejects, or whose resource the API server
+    /// does not serve.
     pub(super) refused: usize,
     /// Number of informers that have failed for 60 seconds.
     pub(super) failing_long: usize,
@@ -72,7 +72,7 @@ pub struct ReadinessTracker {
 
 #[derive(Debug, Default)]
 struct ReadinessProgress {
-    /// Time of the first list of the profiles.
+    /// Time at which kubewarm first listed the profiles.
     listed_at: Option<Timestamp>,
     /// The informers that were declared when `DeclaredInformers` first was complete. `/readyz` does not wait for
     /// informers that are declared later.
