@@ -47,8 +47,7 @@ const REVIEW: Duration = Duration::from_secs(20);
 /// rules reviews plus this duration.
 const LATE: Duration = Duration::from_secs(10);
 
-/// Maximum number of access checks and reviews in progress, which limits the load on a slow API
-/// server.
+/// Maximum number of access checks and reviews in progress. The limit protects a slow API server.
 ///
 /// The whole process has no rate limit for checks, because additional ServiceAccounts would then
 /// delay the detection of lost access.
@@ -209,9 +208,8 @@ impl CheckSchedule {
             let permit = self.in_flight.try_acquire(payer);
             let permit = permit.filter(|_| self.buckets.try_take(payer, cost, now).is_ok());
             if permit.is_none() {
-                // No further check of this namespace starts in this call. Otherwise reviews, which
-                // cost one request, could permanently delay an access check, which costs two
-                // requests.
+                // No further check of this namespace starts in this call. Otherwise reviews could
+                // permanently delay an access check, because it costs two requests.
                 full.insert(Arc::clone(payer));
             }
             permit
@@ -231,8 +229,7 @@ impl CheckSchedule {
             .map_or(NamespaceCheck::Known, |informer| informer.settings.namespace_check)
     }
 
-    /// Returns the verbs, at least one, that count as denied if an access review of the informer is
-    /// negative.
+    /// Returns the verbs, at least one, that a negative access review of the informer denies.
     pub(super) fn verbs_to_review(&self, key: &InformerKey) -> Vec<Verb> {
         find_informer(&self.scopes, key)
             .map_or_else(|| vec![Verb::Watch], |informer| informer.access.verbs_to_review())
@@ -344,8 +341,7 @@ impl CheckSchedule {
                         now,
                         wall,
                     );
-                    // The random delay spreads the next checks of informers that synced at the same
-                    // time.
+                    // The random delay spreads the checks of informers that synced simultaneously.
                     let pause = DECIDED.mul_f64(f64::midpoint(1.0, (self.random)()));
                     self.queue.add_at(CheckJob::AccessCheck(key.clone()), now + pause);
                 } else if !waits {
