@@ -1,4 +1,5 @@
-//! Finds the list and watch permissions of an identity that no profile needs.
+//! Finds the list and watch permissions of a ServiceAccount, or of the operator, that no profile
+//! needs.
 
 use super::rules::{ANY, VERBS};
 use kubewarm_api::{
@@ -23,7 +24,8 @@ const MAX_NAMES: usize = 64;
 /// `system:cluster-trust-bundle-discovery` grants `list` or `watch`.
 const GRANTED_TO_ALL_USERS: (&str, &str) = ("certificates.k8s.io", "clustertrustbundles");
 
-/// Permissions of one identity, in one namespace or in the cluster, that no profile needs.
+/// Permissions of one ServiceAccount or of the operator, in one namespace or in the cluster, that
+/// no profile needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExcessPermissions {
     /// The excess rules, sorted by API group and verbs: at most 32 rules with at most 32 resources
@@ -96,7 +98,7 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
     ExcessPermissions { rules: all, completeness }
 }
 
-/// Returns the words of `list`, sorted and without duplicates.
+/// Returns the elements of `list`, sorted and without duplicates.
 fn words(list: Option<&Vec<String>>) -> BTreeSet<&str> {
     list.into_iter().flatten().map(String::as_str).collect()
 }

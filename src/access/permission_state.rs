@@ -1,4 +1,4 @@
-//! The permission state of an informer, as status, metrics and readiness read it.
+//! The permission state of an informer, as the status, the metrics and `/readyz` show it.
 
 use jiff::Timestamp;
 use kubewarm_api::model::{FaultReason, RequestFault, Verb};
@@ -12,15 +12,15 @@ pub enum PermissionState {
     /// The API server permits list and watch.
     Granted {
         /// Time of the last list or watch that the API server permitted. If `is_by_review` is true,
-        /// the time of the last review that showed the permission.
+        /// the time of the last access review or rules review that showed the permission.
         verified_at: Timestamp,
         /// Whether only an access review or rules review shows the permission. In this case list
         /// and watch fail for another reason, for instance a kind that is not served.
         is_by_review: bool,
     },
     /// The API server permitted list and watch before. No list or watch has succeeded for 10
-    /// minutes, or for 30 seconds after a sign of lost access. The informer is blocked until a list
-    /// or watch succeeds.
+    /// minutes, or for 30 seconds after a sign of lost access, such as a negative access review.
+    /// The informer is blocked until a list or watch succeeds.
     Unverified {
         /// Time at which kubewarm sent the last permitted list or watch.
         verified_at: Timestamp,
@@ -51,12 +51,12 @@ pub struct PermissionDenial {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InformerAccess {
     pub state: PermissionState,
-    /// `Some(allowed)` if reviews repeatedly contradict the results of list and watch. `allowed` is
-    /// the result of the reviews.
+    /// `Some(allowed)` if access reviews or rules reviews repeatedly contradict the results of list
+    /// and watch. `allowed` is the result of these reviews.
     pub overruled: Option<bool>,
-    /// Whether limits on rate or concurrency have delayed the informer's checks.
+    /// Whether limits on rate or concurrency have delayed the informer's access checks and reviews.
     pub is_late: bool,
-    /// Error of the last access check or review. `None` unless the API server has answered no check
-    /// of this informer for about 30 seconds.
+    /// Error of the last access check or review. `None` unless the API server has answered no
+    /// access check or review of this informer for about 30 seconds.
     pub failed: Option<RequestFault>,
 }

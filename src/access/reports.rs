@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Read-only handle to the state of the access checks. Clones share the state.
+/// Read-only handle to the results of the access checks. Clones share these results.
 #[derive(Clone, Debug)]
 pub struct AccessReports {
     pub(super) schedule: Arc<RwLock<CheckSchedule>>,
@@ -20,7 +20,8 @@ impl AccessReports {
         Self { schedule: Arc::new(RwLock::new(schedule)) }
     }
 
-    /// Returns the permission state of an informer, or `None` if the informer is not checked.
+    /// Returns the permission state of an informer, or `None` if kubewarm does not check the
+    /// informer's access.
     #[must_use]
     pub fn get(&self, key: &InformerKey) -> Option<InformerAccess> {
         self.schedule.read().informer_access(key, Instant::now())

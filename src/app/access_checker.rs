@@ -46,8 +46,8 @@ pub(super) fn new_access_checker(
     })
 }
 
-/// Returns the informers to check, without duplicates: the informers that the profiles declare, and the informers whose
-/// stores still serve an earlier generation of a profile.
+/// Returns the informers to check, without duplicates: the informers that the profiles declare, and the previous
+/// informers of a changed profile while their stores still serve reads.
 fn informers_to_check(profiles: &[ObservedProfile]) -> BTreeMap<InformerKey, CheckSettings> {
     let mut all = BTreeMap::<InformerKey, CheckSettings>::new();
     for profile in profiles.iter().map(|observed| &observed.declared) {

@@ -1,7 +1,7 @@
 //! Keeps stored objects out of core dumps.
 
 /// Disables core dumps of this process, and prevents other processes from reading its memory,
-/// because stores can contain Secrets. Logs a warning if the kernel rejects this.
+/// because stores can contain Secrets. Logs a warning if the kernel rejects these settings.
 ///
 /// The process can still read its own files in `/proc`.
 #[cfg(target_os = "linux")]

@@ -32,7 +32,8 @@ pub(super) struct MemorySplit {
 
 impl MemorySplit {
     /// Divides the memory limit: the value of `--memory-limit`, or without the flag the limit of
-    /// the cgroup. It logs both parts and sets the metric of the store limit.
+    /// the cgroup. Logs the parts for stores and for clients, and sets the metric of the store
+    /// limit.
     pub(super) fn detect(args: &RunArgs, metrics: &OperatorMetrics) -> Self {
         let found = || cgroup_limit(Path::new("/sys/fs/cgroup"), &own_cgroups());
         let limit = match args.memory_limit {

@@ -75,7 +75,7 @@ fn checker(clients: Arc<dyn ClientProvider>, buckets: NamespaceBuckets) -> Acces
     })
 }
 
-/// Runs the forecast of a profile with 150 informers.
+/// Runs the cost forecast of a profile with 150 informers.
 async fn plan(
     clients: Arc<dyn ClientProvider>,
     buckets: NamespaceBuckets,

@@ -102,7 +102,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     supervise(tasks, stop, signal, || readiness.begin_shutdown(), args.shutdown_delay).await
 }
 
-/// Returns the certificate of the admin address, or `None` without TLS.
+/// Returns the serving certificate of the admin server, or `None` without TLS.
 fn load_admin_certificate(
     args: &RunArgs,
     namespace: &str,
@@ -159,8 +159,8 @@ fn spawn_controller(
         InformerTiming::default(),
     );
     let admits = admission.clone();
-    // An informer whose key is `is_own` watches the profiles. Its sink limits the number of
-    // profiles that kubewarm stores.
+    // An informer whose key is `is_own` watches the profiles. `admits.guard` limits the number of
+    // profiles in the store of such an informer.
     let registry = registry.with_sinks(move |key, writer| {
         if key.is_own() { Box::new(admits.guard(writer, key)) } else { Box::new(writer) }
     });
@@ -297,8 +297,8 @@ fn spawn_status(
     });
 }
 
-/// Returns the state of the admin server. It also registers the metrics that kubewarm computes for
-/// each scrape.
+/// Returns the state of the admin server. This function also registers the metrics that kubewarm
+/// computes for each scrape.
 fn new_admin_state(
     metrics: &Arc<ProcessMetrics>,
     view: &OperatorView,

@@ -66,8 +66,8 @@ impl OperatorView {
 
     /// Returns the informers of all profiles, or `None` before kubewarm has listed the profiles.
     ///
-    /// The field `complete` is true once kubewarm has listed the namespaces for every selector, or
-    /// has failed to list them.
+    /// The field `complete` is true once kubewarm has listed the namespaces for every namespace
+    /// selector, or has failed to list these namespaces.
     pub(super) fn declared_informers(&self) -> Option<DeclaredInformers> {
         let profiles = self.declarations.borrow().clone()?;
         let known = |informer: &InformerSpec| {
@@ -78,8 +78,8 @@ impl OperatorView {
         Some(DeclaredInformers { informers: running_informers(&profiles), complete })
     }
 
-    /// Computes the status of every profile with `reporter` and stores it. Returns the Events to
-    /// send.
+    /// Computes the status of every profile with `reporter`, and stores the statuses. Returns the
+    /// Events to send.
     pub(super) fn update_statuses(
         &self,
         reporter: &mut StatusReporter,

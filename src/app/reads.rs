@@ -78,7 +78,7 @@ pub(super) fn new_caller_admission(
     Ok(Arc::new(callers))
 }
 
-/// Parts of the process that the read API shares with other parts of the operator.
+/// Values of the operator that the read API needs.
 pub(super) struct ReadRuntime {
     pub(super) callers: Arc<CallerAdmission>,
     pub(super) freshness_checker: FreshnessChecker,

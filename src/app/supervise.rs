@@ -43,8 +43,8 @@ pub(super) fn termination_signal() -> std::io::Result<impl Future<Output = ()>> 
 
 /// Runs `tasks` until `signal` completes.
 ///
-/// Then it calls `announce`, keeps the tasks running for `delay`, cancels `stop` and waits up to 20
-/// s for the tasks.
+/// Then this function calls `announce`, keeps the tasks running for `delay`, cancels `stop` and
+/// waits up to 20 s for the tasks.
 ///
 /// If a task ends before the signal, this function returns an error, which ends the process. A
 /// restart is better than an operator without one of its tasks.

@@ -22,7 +22,7 @@ const MAX_CAVEATS: usize = 4;
 /// Speed of lists from the API server, measured for one informer or one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ListSpeed {
-    /// Number of objects in the largest page that was received.
+    /// Number of objects in the largest page that kubewarm has received.
     pub(super) objects: u64,
     /// Time from the request of the largest page until its last object was stored.
     pub(super) took: Duration,
@@ -41,15 +41,15 @@ pub(super) struct InformerSurvey {
     pub(super) speed: Option<ListSpeed>,
     /// Verbs that the informer's identity may not use.
     pub(super) refused: BTreeSet<Verb>,
-    /// A message for the user about why the result is incomplete. `None` if a missing verb explains
-    /// it.
+    /// A message for the user about why the result is incomplete. `None` if a missing permission
+    /// explains it.
     pub(super) problem: Option<String>,
 }
 
 /// Estimated cost of a set of informers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostEstimate {
-    /// Number of informers, without the informers of namespace selectors.
+    /// Number of informers. The informers that watch namespaces for a selector do not count.
     pub informers: usize,
     pub objects: u64,
     /// Memory of the informers' stores, in bytes.
@@ -66,8 +66,8 @@ pub struct CostEstimate {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileForecast {
-    /// Time at which the survey ended. It is the Unix epoch if the forecast does not come from the
-    /// operator's forecaster.
+    /// Time at which kubewarm had sampled the objects of all informers. The Unix epoch if a
+    /// command, and not the operator, computed the forecast.
     pub time: Timestamp,
     /// Name and cost of each target, in the order of the spec. An informer that several targets
     /// share counts for each of them.
@@ -80,11 +80,11 @@ pub struct ProfileForecast {
     pub refused: Vec<InformerKey>,
 }
 
-/// Computes a profile's forecast from the survey results `found`, and from the sampled object sizes
-/// of each kind in `weights`.
+/// Computes a profile's forecast from `found`, the results of sample lists for each informer, and
+/// from the sampled object sizes of each kind in `weights`.
 ///
-/// The forecast time assumes that each list of a kind is as fast as the kind's largest page. It
-/// also assumes that as many lists run in parallel as the profile permits.
+/// The estimated time assumes that each list of a kind is as fast as the kind's largest sampled
+/// page. The estimate also assumes that as many lists run in parallel as the profile permits.
 pub(super) fn forecast(
     profile: &DeclaredProfile,
     found: &BTreeMap<InformerKey, InformerSurvey>,
@@ -306,7 +306,8 @@ mod tests {
         let total = forecast(&order, &found.into(), &BTreeMap::new()).total;
         assert_eq!((total.missing, total.objects), (2, 10));
         assert_eq!(total.certainty, PlanCertainty::LowerBound);
-        // Without a survey result for each informer, the forecast is only a lower bound.
+        // Without the results of sample lists for each informer, the forecast is only a lower
+        // bound.
         let total = forecast(&order, &BTreeMap::new(), &BTreeMap::new()).total;
         assert_eq!((total.informers, total.certainty), (2, PlanCertainty::LowerBound));
     }

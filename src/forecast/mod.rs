@@ -16,7 +16,7 @@ pub use self::{
 use kubewarm_api::model::{DeclaredProfile, DeclaredTarget};
 
 /// Returns the accepted targets of a profile, in the order of the spec. Forecasts contain no other
-/// targets, because a refused target runs no informers.
+/// targets, because a target that kubewarm does not accept runs no informers.
 pub fn accepted(declared: &DeclaredProfile) -> impl Iterator<Item = &DeclaredTarget> {
     declared.targets.iter().filter(|target| is_accepted(target))
 }

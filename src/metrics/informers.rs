@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, HashSet};
 /// metrics keep 15 digits too.
 const VERSION_DIGITS: usize = 15;
 
-/// A gauge of the informers of one resource, or of one resource and scope. It consists of name,
-/// help text, and a function that computes the value. The function returns `None` if the gauge has
-/// no value.
+/// A gauge of the informers of one resource, or of one resource and scope. The tuple contains the
+/// gauge's name, its help text, and a function that computes its value. The function returns `None`
+/// if the gauge has no value.
 type GaugeRow = (&'static str, &'static str, fn(&[&InformerReport]) -> Option<f64>);
 
 const RESOURCE_GAUGES: &[GaugeRow] = &[
@@ -74,8 +74,8 @@ const SCOPED_GAUGES: &[GaugeRow] = &[
     ),
 ];
 
-/// Returns the informers' gauges, and the metrics in `counted`. Removes the series of resources
-/// without informers from `counted`.
+/// Returns the informers' gauges, and the metrics in `counted`. Removes from `counted` the series
+/// of resources that have no informer.
 pub(super) fn informer_families(
     counted: &InformerMetrics,
     informers: &[(InformerKey, InformerReport)],

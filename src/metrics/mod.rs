@@ -55,7 +55,7 @@ impl ProcessMetrics {
         Ok(Self { registry, informers, operator, reads })
     }
 
-    /// Returns the informers' counters. A scrape contains them only after a call of
+    /// Returns the informers' counters. A scrape contains these counters only after a call of
     /// [`Self::observe_informers`].
     #[must_use]
     pub fn informers(&self) -> Arc<InformerMetrics> {
@@ -160,8 +160,8 @@ impl ProcessMetrics {
 }
 
 struct ScrapeCollector<F> {
-    /// The registry rejects a second collector with the same name. Scrapes do not contain this
-    /// name, because the metrics have their own names.
+    /// The collector's name. The registry rejects a second collector with the same name. Scrapes
+    /// contain only the names of metrics.
     name: Desc,
     gather: F,
 }

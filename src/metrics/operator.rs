@@ -122,7 +122,7 @@ impl OperatorMetrics {
         }
     }
 
-    /// Records the duration of a reconciliation. The metric has no outcome, because a
+    /// Records the duration of a reconciliation. The metric has no label `outcome`, because a
     /// reconciliation cannot fail.
     pub fn observe_reconcile(&self, took: Duration) {
         self.reconcile.observe(took.as_secs_f64());

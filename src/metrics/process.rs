@@ -1,5 +1,5 @@
-//! Metrics of the Tokio runtime. They show whether the number of tasks grows, and whether tasks
-//! wait for a thread.
+//! Metrics of the Tokio runtime. These metrics show whether the number of tasks grows, and whether
+//! tasks wait for a thread.
 
 use prometheus::{Registry, proto::MetricFamily, register_int_gauge_with_registry};
 use tokio::runtime::Handle;

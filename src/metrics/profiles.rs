@@ -96,8 +96,8 @@ pub(super) fn profile_families(
                 conditions.with_label_values(&labels).add(i64::from(condition.status == status));
             }
         }
-        // The number of these series is limited: for a profile by the number of its targets, and
-        // for `_other` by the number of kinds in the cluster.
+        // The number of series about missing permissions is limited: for a profile by the number of
+        // its targets, and for `_other` by the number of kinds in the cluster.
         for ((of, verb), count) in &profile.missing {
             let of = [of.group(), of.version(), of.resource()];
             let labels = [namespace, name, of[0], of[1], of[2], verb.as_str()];
@@ -115,7 +115,7 @@ pub(super) fn profile_families(
 }
 
 impl TargetState {
-    /// Derives the state from the conditions and informer counts in the target's status.
+    /// Derives the target's state from the conditions and informer counts in the target's status.
     fn of(target: &TargetStatus) -> Self {
         let Some(informers) = &target.informers else { return Self::Syncing };
         let is_false = |type_: &str| {

@@ -1,4 +1,5 @@
-//! The routes of the admin address and their shared state.
+//! The routes of the admin server (probes, metrics and debug information), and the state that these
+//! routes share.
 
 use super::{
     cached_answer::CachedAnswer,
@@ -32,7 +33,7 @@ const LOCAL_ONLY: &str = "metrics are only for loopback addresses: use kubectl p
 pub(super) const INSIDE_ONLY: &str = "only for requests to localhost from a loopback address, without a proxy; use \
      kubectl port-forward to the pod\n";
 
-/// Function that replaces the log filter. It returns an error message for an invalid filter.
+/// Function that replaces the log filter, and returns an error message for an invalid filter.
 pub type LogFilterSetter = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// State of the admin server.
@@ -48,7 +49,7 @@ pub struct AdminState {
     pub declared: Box<dyn Fn() -> Option<DeclaredInformers> + Send + Sync>,
     /// Returns a text with the reason for each failing watch of CacheProfiles.
     pub failing_watches: Box<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Readiness of this replica. The task that begins the shutdown sets it to failing.
+    /// Decides whether `/readyz` succeeds. When the shutdown begins, `/readyz` fails.
     pub readiness: Arc<ReadinessTracker>,
     /// Clients that can read `/metrics`.
     pub scrapers: MetricsAccess,
@@ -62,8 +63,8 @@ pub struct AdminState {
 pub enum MetricsAccess {
     /// Only clients on this host, such as a port-forward.
     Loopback,
-    /// Callers that the API server permits. They can also use the routes that are otherwise only
-    /// for clients on this host.
+    /// Callers that the API server permits. Such callers can also use the routes that are otherwise
+    /// only for clients on this host.
     Reviewed(Box<CallerAdmission>),
     Unrestricted,
 }
@@ -90,7 +91,7 @@ impl MetricsAccess {
     /// request.
     async fn admit(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
         match self {
-            // With reviews, requests from this host need a token, too.
+            // If kubewarm reviews callers, requests from this host need a token, too.
             Self::Reviewed(callers) => guard::admit(callers, request, "/metrics").await,
             Self::Loopback if !is_local(request) => Err(text(StatusCode::FORBIDDEN, LOCAL_ONLY)),
             Self::Loopback | Self::Unrestricted => Ok(()),
@@ -105,8 +106,8 @@ pub(super) fn routes(app: &mut web::ServiceConfig) {
         .configure(debug::routes);
 }
 
-/// Handles `/livez`, which always succeeds. It does not depend on the API server, because a restart
-/// while the API server is down would lose all stores.
+/// Handles `/livez`, which always succeeds. `/livez` does not depend on the API server, because a
+/// restart while the API server is down would lose all stores.
 async fn livez() -> HttpResponse {
     text(StatusCode::OK, "ok\n")
 }

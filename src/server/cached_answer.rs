@@ -12,7 +12,7 @@ pub(super) struct CachedAnswer<T>(Mutex<Option<(Instant, T)>>);
 
 impl<T: Clone> CachedAnswer<T> {
     /// Returns the cached response if it is younger than one second, or else a new response from
-    /// `make`. It caches the new response only if `is_cacheable` returns true for it.
+    /// `make`. Caches the new response only if `is_cacheable` returns true for this response.
     ///
     /// Concurrent callers wait for one call of `make`.
     pub(super) fn get(

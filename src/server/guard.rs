@@ -84,8 +84,8 @@ fn unauthorized(problem: impl Display, verb: &str, path: &str) -> HttpResponse {
     response
 }
 
-/// Returns a 503 response after a failed review. It contains only the reason of the fault, because
-/// the caller is not authenticated.
+/// Returns a 503 response after a failed token review or access review. The response contains only
+/// the reason of the fault, because the caller is not authenticated.
 fn undecided(fault: &RequestFault) -> HttpResponse {
     let reason = fault.reason();
     let body = if reason == FaultReason::Forbidden {
@@ -133,8 +133,8 @@ mod tests {
     /// Extra field of a user, which in these tests contains the user's token.
     const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-    /// A fake API server that knows the tokens `good`, `weak` and `scraper`. It permits only `good`
-    /// to `get`. Reviews of `lost` and `mute` fail, and reviews of `silent` never end.
+    /// A fake API server that knows the tokens `good`, `weak` and `scraper`. This server permits
+    /// only `good` to `get`. Reviews of `lost` and `mute` fail, and reviews of `silent` never end.
     #[derive(Default)]
     struct Scripted {
         requests: Arc<AtomicUsize>,

@@ -3,8 +3,8 @@
 use actix_web::{HttpRequest, http::header};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether `request` comes through a port-forward, which RBAC protects, or from the pod itself. It
-/// must meet three conditions:
+/// Whether `request` comes through a port-forward, which RBAC protects, or from the pod itself.
+/// Such a request meets three conditions:
 ///
 /// - The peer is 127.0.0.1 or `::1`, as for every port-forward. A service mesh's sidecar forwards
 ///   network requests from other addresses, such as 127.0.0.6.
@@ -21,8 +21,8 @@ fn is_own(peer: IpAddr) -> bool {
     peer == Ipv4Addr::LOCALHOST || peer == Ipv6Addr::LOCALHOST
 }
 
-/// Whether the request names only this host. It must have a `Host` header, and every `Host` header
-/// and an absolute URI must name this host.
+/// Whether the request names only this host. The request must have a `Host` header, and every
+/// `Host` header and an absolute URI must name this host.
 fn is_for_this_host(request: &HttpRequest) -> bool {
     let mut hosts = request.headers().get_all(header::HOST).peekable();
     hosts.peek().is_some()

@@ -1,4 +1,4 @@
-//! The HTTP server of the admin address: probes, metrics and debug information.
+//! The admin server: an HTTP server for probes, metrics and debug information.
 
 mod admin;
 mod cached_answer;

@@ -12,15 +12,15 @@ use std::{
     sync::Arc,
 };
 
-/// Time after which readiness no longer waits for a failing informer. So a failing aggregated API does not remove
+/// Time after which `/readyz` no longer waits for a failing informer. So a failing aggregated API does not remove
 /// replicas from the Service.
 const MAX_FAILING: SignedDuration = SignedDuration::from_secs(60);
 
-/// Maximum time for which readiness waits for informers, from the first list of the profiles. So a tenant with
+/// Maximum time for which `/readyz` waits for informers, after kubewarm has first listed the profiles. So a tenant with
 /// thousands of informers or slow lists does not remove replicas from the Service.
 const MAX_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
-/// Maximum number of pending informers that `/readyz?verbose` names.
+/// Maximum number of informers that `/readyz?verbose` names as not synced yet.
 const MAX_NAMED: usize = 100;
 
 /// The informers of all profiles.
@@ -28,58 +28,59 @@ const MAX_NAMED: usize = 100;
 pub struct DeclaredInformers {
     /// The informers that kubewarm knows so far.
     pub informers: Vec<InformerKey>,
-    /// Whether `informers` contains all informers; false while kubewarm has not listed the namespaces of a selector.
+    /// Whether `informers` contains the informers of all targets. False while kubewarm has not listed the namespaces
+    /// that a profile's selector matches.
     pub complete: bool,
 }
 
 /// The result of `/readyz`, with the counts on which it is based.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReadinessReport {
-    /// How the wait for the first lists ended. It determines the HTTP status code.
+    /// How the wait for the informers' first lists ended. This outcome determines the HTTP status code.
     pub(super) end: StartupOutcome,
     pub(super) listed: bool,
-    /// Whether kubewarm has not listed the namespaces of a selector yet. Readiness then waits, because the selector's
-    /// informers are still unknown.
+    /// Whether kubewarm has not yet listed the namespaces that a profile's selector matches. `/readyz` then does not
+    /// succeed, because the selector's informers are still unknown.
     pub(super) selecting: bool,
-    /// Number of informers that readiness counts. During the wait for the first lists, readiness counts informers
-    /// that were declared at the start and still are declared. Later it counts all declared informers.
+    /// Number of informers that `/readyz` counts. During the wait for first lists, `/readyz` counts the informers in
+    /// `first` that profiles still declare. Later `/readyz` counts all declared informers.
     pub(super) declared: usize,
     /// Number of informers that have synced once or are paused.
     pub(super) synced: usize,
-    /// Number of informers that are blocked or rejected by the API server, or whose resource the API server does not
-    /// serve.
+    /// Number of informers that are blocked, whose requests the API server rejects, or whose resource the API server
+    /// does not serve.
     pub(super) refused: usize,
     /// Number of informers that have failed for 60 seconds.
     pub(super) failing_long: usize,
-    /// Number of informers that have not synced and are neither refused nor failing for 60 s. Readiness waits for these
+    /// Number of informers that have not synced and are neither refused nor failing for 60 s. `/readyz` waits for these
     /// informers until `deadline`.
     pub(super) pending: usize,
-    /// At most 100 pending informers, each with its key, phase and reason of failure.
+    /// At most 100 of the informers for which `/readyz` waits, each with its key, phase and reason of failure.
     pub(super) pending_informers: Vec<String>,
-    /// Time at which the wait ends: 10 minutes after the first list of the profiles. It is `None` when the wait has
-    /// ended.
+    /// Time at which the wait for the informers ends: 10 minutes after kubewarm has first listed the profiles. `None`
+    /// when the wait has ended.
     pub(super) deadline: Option<Timestamp>,
 }
 
-/// Readiness of this replica. Once ready, the replica stays ready until the shutdown begins.
+/// Computes the result of `/readyz`. After the first success, `/readyz` succeeds until the shutdown begins.
 #[derive(Debug, Default)]
 pub struct ReadinessTracker {
     progress: Mutex<ReadinessProgress>,
-    /// The cached report, so that probes compute it at most once per second.
+    /// The cached result of `/readyz`, so that kubewarm computes this result at most once per second.
     pub(super) answer: CachedAnswer<Arc<ReadinessReport>>,
 }
 
 #[derive(Debug, Default)]
 struct ReadinessProgress {
-    /// Time of the first list of the profiles.
+    /// Time at which kubewarm first listed the profiles.
     listed_at: Option<Timestamp>,
-    /// The informers that were declared when `DeclaredInformers` first was complete. Readiness does not wait for
+    /// The informers that were declared when `DeclaredInformers` first was complete. `/readyz` does not wait for
     /// informers that are declared later.
     first: Option<HashSet<InformerKey>>,
     end: StartupOutcome,
 }
 
-/// How the wait for the first lists ended.
+/// How the wait for the informers' first lists ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum StartupOutcome {
     /// The wait has not ended.
@@ -87,7 +88,7 @@ pub(super) enum StartupOutcome {
     Waiting,
     /// Every informer that can sync has synced.
     Ready,
-    /// After 10 minutes some informers were still pending.
+    /// Some informers had not synced after 10 minutes.
     TimedOut,
     /// The shutdown has begun.
     Stopping,
@@ -106,7 +107,7 @@ impl ReadinessTracker {
     /// Computes the current readiness.
     ///
     /// `declared` is `None` before the profiles have been listed. `informers` contains the reports of running
-    /// informers. A declared informer without a report is pending.
+    /// informers. A declared informer without a report counts as not synced.
     pub(super) fn compute(
         &self,
         declared: Option<&DeclaredInformers>,
@@ -137,7 +138,7 @@ impl ReadinessTracker {
             }
         }
         if progress.end == StartupOutcome::Waiting {
-            // After `first` is set, readiness does not wait for namespace selectors that are added later.
+            // After `first` is set, `/readyz` does not wait for namespace selectors that are added later.
             if progress.first.is_some() && readiness.pending == 0 {
                 progress.end = StartupOutcome::Ready;
             } else if now.duration_since(listed_at) >= MAX_WAIT {
@@ -174,8 +175,8 @@ impl ReadinessReport {
         }
     }
 
-    /// Returns the field of `self` that counts the informer of `report`. Returns `None` while readiness waits for
-    /// this informer.
+    /// Returns the field of `self` that counts the informer of `report`. Returns `None` while `/readyz` waits for this
+    /// informer.
     fn final_count(&mut self, report: &InformerReport, now: Timestamp) -> Option<&mut usize> {
         if report.phase == InformerPhase::Blocked {
             return Some(&mut self.refused);
@@ -199,7 +200,7 @@ impl ReadinessReport {
 }
 
 impl fmt::Display for ReadinessReport {
-    /// Writes one line without the names of informers.
+    /// Writes the readiness report as one line, without the names of informers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.end == StartupOutcome::Stopping {
             f.write_str("not ready: shutting down")

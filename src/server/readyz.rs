@@ -1,5 +1,5 @@
 //! Handles `/readyz`, which succeeds once the informers have synced. With `?verbose` the response
-//! lists the pending informers.
+//! lists the informers that have not synced.
 
 use super::{
     admin::{AdminState, text},
@@ -14,8 +14,8 @@ pub(super) async fn readyz(request: HttpRequest, admin: web::Data<AdminState>) -
         let declared = (admin.declared)();
         Arc::new(admin.readiness.compute(declared.as_ref(), &(admin.informers)(), (admin.now)()))
     };
-    // Before the profiles are listed, the report costs little and is not cached. So `/readyz` shows
-    // immediately that kubewarm has listed the profiles.
+    // Before the profiles are listed, the readiness report costs little and is not cached. So
+    // `/readyz` shows immediately that kubewarm has listed the profiles.
     let mut readiness = admin.readiness.answer.get(Instant::now(), |found| found.listed, look);
     // A shutdown must be visible before the cached response expires.
     if admin.readiness.is_stopping() {
@@ -26,12 +26,12 @@ pub(super) async fn readyz(request: HttpRequest, admin: web::Data<AdminState>) -
     if !is_verbose(request.query_string()) {
         return text(code, format!("{readiness}\n"));
     }
-    // A remote caller without a permitted token gets counts, but no names of informers.
+    // A remote caller without a permitted token gets the number of informers, but not their names.
     let shows_names = admin.scrapers.admit_inside(&request, "/readyz").await.is_ok();
     text(code, render_verbose(&readiness, &(admin.failing_watches)(), shows_names))
 }
 
-/// Returns the response to `/readyz?verbose`. It contains the names of informers only if
+/// Returns the response to `/readyz?verbose`. The response contains the names of informers only if
 /// `shows_names` is true.
 fn render_verbose(readiness: &ReadinessReport, unlisted: &[String], shows_names: bool) -> String {
     let mark = |good| if good { "[+]" } else { "[-]" };

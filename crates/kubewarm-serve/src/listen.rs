@@ -15,7 +15,8 @@ pub struct ServeError {
 }
 
 impl ServeError {
-    /// Returns a function for `map_err` that combines `problem` and the original error.
+    /// Returns a function for `map_err` that creates a `ServeError` from `problem`, the failed step, and the
+    /// original error.
     pub fn of<E: Into<BoxError>>(problem: impl Into<String>) -> impl FnOnce(E) -> Self {
         move |source| Self { problem: problem.into(), source: source.into() }
     }

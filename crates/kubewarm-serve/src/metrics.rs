@@ -79,7 +79,7 @@ pub enum ClientWatchEnd {
     Timeout,
     /// The event log no longer contains all changes after the last event of the watch.
     Expired,
-    /// The client requested a start version that no store reached in time.
+    /// The client requested a watch from a resource version that no store reached in time.
     FutureVersion,
     /// The client read too slowly, and the watch fell behind the event log.
     Slow,
@@ -135,8 +135,8 @@ pub struct ReadMetrics {
     watch_ends: IntCounterVec,
     limit_rejections: IntCounterVec,
     open: OpenWatches,
-    /// The resources with their own series, at most `MAX_RESOURCES`. The limit bounds memory, because a series
-    /// stays in memory until the process ends.
+    /// The resources with their own metric series, at most `MAX_RESOURCES`. The limit bounds memory, because a
+    /// series stays in memory until the process ends.
     resources: Arc<RwLock<HashSet<Resource>>>,
 }
 
@@ -213,8 +213,8 @@ impl ReadMetrics {
         self.waits.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// Gives `resource` its own series, up to 200 resources. Call this only for resources with an informer, so
-    /// that callers with a wildcard Role create no series of invented resources.
+    /// Gives `resource` its own metric series, up to 200 resources. Call this only for resources with an
+    /// informer. Otherwise a caller with a wildcard Role could create series for invented resource names.
     pub fn admit(&self, resource: &Resource) {
         if self.resources.read().contains(resource) {
             return;
@@ -226,7 +226,7 @@ impl ReadMetrics {
     }
 
     /// The values of the labels `group`, `version` and `resource`. The values are `_other` for a resource
-    /// without its own series. The values are empty if `resource` is `None`.
+    /// without its own metric series. The values are empty if `resource` is `None`.
     fn labels<'r>(&self, resource: Option<&'r Resource>) -> [&'r str; 3] {
         let Some(resource) = resource else { return [""; 3] };
         if self.resources.read().contains(resource) {

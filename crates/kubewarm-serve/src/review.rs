@@ -18,7 +18,7 @@ pub fn path(verb: &str, path: &str) -> SelfSubjectAccessReviewSpec {
     }
 }
 
-/// The access review for the objects of one kind that match the selectors.
+/// Returns the access review for `access` to the objects that match both selectors.
 pub(super) fn resource(
     access: &AccessAttributes<'_>,
     labels: &LabelSelector,

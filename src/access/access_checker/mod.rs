@@ -35,16 +35,17 @@ use tokio_util::sync::CancellationToken;
 /// Namespace in rules reviews of cluster-wide permissions. No namespace can have this name, so the
 /// review returns only permissions from a ClusterRoleBinding.
 const NOWHERE: &str = ":cluster:";
-/// Delay between a notification of changed informer reports and the update of the schedule. One
-/// update then covers all reports that change within the delay.
+/// Delay between a notification that informers' reports have changed and the update of the schedule
+/// of access checks. One update then covers all reports that change within the delay.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// Minimum delay before the checker tries again to start a due check, if a limit on rate or
-/// concurrency prevented the start.
+/// Minimum delay before the checker tries again to start a due access check or review, if a limit
+/// on rate or concurrency prevented the start.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Interval between two updates of the schedule while no informer's report changes.
+/// Interval between two updates of the schedule of access checks while no informer's report
+/// changes.
 const UPDATE: Duration = Duration::from_secs(1);
-/// Pause after an update of the schedule or a start of due checks, as a multiple of that work's
-/// duration. The task therefore uses at most about 5% of a core.
+/// Pause after an update of the check schedule or a start of due checks, as a multiple of that
+/// work's duration. The access checker therefore uses at most about 5% of a core.
 const REST: u32 = 20;
 
 pub struct CheckerDependencies {
@@ -78,7 +79,7 @@ pub struct AccessChecker {
     /// that keeps the client.
     clients: BTreeMap<Identity, Arc<Client>>,
     jobs: JoinSet<(CheckJob, Instant, Result<CheckResult, RequestFault>, KeyedPermit)>,
-    /// How long the last update of the schedule took.
+    /// How long the last update of the schedule of access checks took.
     update_time: Duration,
 }
 
@@ -92,7 +93,7 @@ impl AccessChecker {
         Self { dependencies, reports, clients, jobs, update_time: Duration::ZERO }
     }
 
-    /// Returns a handle that remains valid after the checker stops.
+    /// Returns a handle to the permission states, which remains valid after the checker stops.
     #[must_use]
     pub fn reports(&self) -> AccessReports {
         self.reports.clone()
@@ -131,8 +132,8 @@ impl AccessChecker {
         }
     }
 
-    /// Updates the schedule from the declared informers and their reports, and blocks or unblocks
-    /// informers accordingly.
+    /// Updates the schedule of access checks from the declared informers and their reports, and
+    /// blocks or unblocks informers accordingly.
     ///
     /// An informer can start after an access check was rejected. The next update then blocks the
     /// informer.
@@ -211,8 +212,8 @@ impl AccessChecker {
                     let input = match is_allowed(&client, attributes(&key, verb)).await {
                         Ok(true) => AccessSignal::Reviewed { sent, refused: Vec::new() },
                         Ok(false) => AccessSignal::Reviewed { sent, refused: verbs },
-                        // The API server does not support access reviews. That is no sign of lost
-                        // access.
+                        // This error means that the API server does not support access reviews, and
+                        // is no sign of lost access.
                         Err(fault) if is_permanent(fault.reason()) => {
                             AccessSignal::Answered { sent }
                         }
@@ -225,8 +226,8 @@ impl AccessChecker {
         }
     }
 
-    /// Records the result of a check. After an access check it also blocks or unblocks the
-    /// informer.
+    /// Records the result of a check. After an access check, this function also blocks or unblocks
+    /// the informer.
     fn record_result(
         &mut self,
         job: &CheckJob,
@@ -261,8 +262,8 @@ impl AccessChecker {
 
     /// Blocks or unblocks an informer.
     ///
-    /// An informer that is not blocked waits before its next try if the API server rejected its own
-    /// list or watch. Unblocking makes this informer retry at once.
+    /// An informer that is not blocked waits before its next list or watch if the API server
+    /// rejected the previous one. Unblocking makes this informer list or watch at once.
     fn change_gate(&self, key: &InformerKey, change: GateChange) {
         let reports = &self.dependencies.reports;
         match (change, reports.get_list_watch_access(key)) {

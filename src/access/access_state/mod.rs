@@ -24,8 +24,9 @@ use tokio::time::Instant;
 /// minutes and, if it has no result, every 20 seconds. The informer's own watch reopens after at
 /// most 10 minutes.
 pub const MAX_ACCESS_AGE: Duration = Duration::from_mins(10);
-/// Time from a sign of lost access until the informer is blocked, unless a list or watch confirms
-/// access. An access check runs immediately after the sign, and once more within this time.
+/// Time from a sign of lost access, such as a negative review, until the informer is blocked,
+/// unless a list or watch confirms access. An access check runs immediately after the sign, and
+/// once more within this time.
 const SIGN_AGE: Duration = Duration::from_secs(30);
 /// Minimum time between the two rejected access checks that together mean lost access. One
 /// rejection is not enough: for one or two seconds after its start, an API server has not loaded
@@ -53,7 +54,7 @@ pub(super) enum AccessSignal {
     Answered { sent: Instant },
     /// The API server rejected the informer's own list or watch.
     Suspected { sent: Instant },
-    /// A check gave no result. `fault` can be a 401 or 403 for the review itself.
+    /// An access check or review gave no result. `fault` can be a 401 or 403 for the review itself.
     Undecided { sent: Instant, fault: RequestFault },
     /// Time has passed since the last signal. `max_access_age` is the maximum age of the last
     /// confirmed access.
@@ -75,24 +76,25 @@ pub(super) struct AccessState {
     /// Time at which an access check of an informer with access was rejected for the first time.
     /// `None` after the second rejection or a permitted access check.
     refused: Option<Instant>,
-    /// The last review, if the results of list and watch contradict it.
+    /// The last access review or rules review, if the results of list and watch contradict it.
     contradiction: Option<ContradictingReview>,
-    /// Error of the last check without a result. `None` after a list or watch has confirmed access.
+    /// Error of the last access check or review without a result. `None` after a list or watch has
+    /// confirmed access.
     failed: Option<RequestFault>,
-    /// Time at which kubewarm sent the last answered check. Before the first answer, the time at
-    /// which the checks of this informer began.
+    /// Time at which kubewarm sent the last answered access check or review. Before the first
+    /// answer, the time at which kubewarm began to check this informer.
     answered: Instant,
 }
 
 #[derive(Debug)]
 struct ContradictingReview {
-    /// The verbs that the review does not permit.
+    /// The verbs that the contradicting review does not permit.
     refused: Vec<Verb>,
     sent: Instant,
-    /// Time at which the first contradicting access check after the review was sent.
+    /// Time at which kubewarm sent the first access check that contradicted the review.
     overruled: Option<Instant>,
-    /// Whether a second access check contradicted the review, sent at least [`SETTLED`] after the
-    /// first contradicting access check.
+    /// Whether a second access check has contradicted the review. kubewarm sent this check at least
+    /// [`SETTLED`] after the first contradicting access check.
     is_settled: bool,
 }
 
@@ -109,8 +111,8 @@ impl AccessState {
         }
     }
 
-    /// Processes `input`. Returns the time at which the next access check must run, or `None` if
-    /// its schedule need not change.
+    /// Processes `input`. Returns a new time for the informer's next access check, or `None` if the
+    /// planned time need not change.
     pub(super) fn apply(
         &mut self,
         input: AccessSignal,
@@ -172,8 +174,8 @@ impl AccessState {
             AccessSignal::Undecided { sent, fault } if fault.reason().is_access_denied() => {
                 self.note_answer(sent);
                 let reason = fault.reason();
-                // The status shows the reason of the last access check. If another reason now
-                // explains the missing token, a new access check updates the status.
+                // The status shows why the last access check was rejected. If kubewarm now has no
+                // token for a different reason, a new access check updates the status.
                 let is_news =
                     matches!(&self.state, PermissionState::Refused(old) if old.reason != reason);
                 (self.note_sign(sent) || is_news && is_token_missing(reason)).then_some(at_once)?
@@ -233,8 +235,8 @@ impl AccessState {
         }
     }
 
-    /// Returns the state for status, metrics and readiness. The checks are late if the API server
-    /// has answered none of them for `period`.
+    /// Returns the permission state for the status, the metrics and `/readyz`. The informer's
+    /// checks are late if the API server has answered none of them for `period`.
     pub(super) fn report(&self, period: Duration, now: Instant) -> InformerAccess {
         let is_overdue = now.saturating_duration_since(self.answered) > period;
         let failed = self.failed.clone().filter(|_| is_overdue);
@@ -246,9 +248,9 @@ impl AccessState {
         InformerAccess { state: self.state.clone(), overruled, is_late, failed }
     }
 
-    /// Returns the verbs that the next access review covers. The request contains only the first
-    /// verb. By default this is `watch`: the API server authorizes each list again, but an open
-    /// watch continues after the permission is lost.
+    /// Returns the verbs that count as denied if the next access review is negative. The review
+    /// contains only the first verb. By default this verb is `watch`: the API server authorizes
+    /// each list again, but an open watch continues after the permission is lost.
     pub(super) fn verbs_to_review(&self) -> Vec<Verb> {
         match &self.state {
             PermissionState::Refused(refused) => refused.verbs.clone(),
@@ -300,17 +302,18 @@ impl AccessState {
         });
     }
 
-    /// Processes an answered review. Returns whether the review requires an access check.
+    /// Processes the result of an access review or rules review. Returns whether the review
+    /// requires an access check.
     fn apply_review(&mut self, sent: Instant, refused: Vec<Verb>, wall: Timestamp) -> bool {
         let (allowed, is_contrary) = (refused.is_empty(), self.contradicts(&refused));
-        // An answered review shows that kubewarm has a token again. Another access check can
-        // therefore succeed.
+        // A review that the API server answered shows that kubewarm has a token again. Another
+        // access check can therefore succeed.
         let has_token =
             matches!(&self.state, PermissionState::Refused(old) if is_token_missing(old.reason));
         let is_news =
             has_token || allowed && matches!(self.state, PermissionState::Unverified { .. });
-        // A review changes the state only while no access check or list has shown whether access
-        // exists.
+        // A review's result counts as the permission state only until a list or watch is permitted
+        // or an access check is rejected.
         let can_stand_in = match self.state {
             PermissionState::Verifying => self.failed.is_some(),
             PermissionState::Granted { is_by_review, .. } => is_by_review,
@@ -370,7 +373,7 @@ impl From<AccessCheck> for AccessSignal {
     }
 }
 
-/// Returns the state after a permitted list or watch.
+/// Returns the permission state after a permitted list or watch.
 const fn granted(verified_at: Timestamp) -> PermissionState {
     PermissionState::Granted { verified_at, is_by_review: false }
 }

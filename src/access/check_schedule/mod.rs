@@ -1,5 +1,5 @@
-//! The permission states of all checked informers, and the schedule of their checks. This module
-//! performs no I/O.
+//! The permission states of all checked informers, and the schedule of their access checks and
+//! reviews. This module performs no I/O.
 
 mod namespace_checks;
 #[cfg(test)]
@@ -29,8 +29,8 @@ use tokio::time::Instant;
 /// Delay between an access check that permitted or rejected list and watch, and the informer's next
 /// access check.
 const DECIDED: Duration = Duration::from_mins(5);
-/// Delay between two access checks while the informer's namespace does not exist. Reviews do not
-/// detect that the namespace was created, so only an access check can.
+/// Delay between two access checks while the informer's namespace does not exist. Access reviews
+/// and rules reviews do not detect that the namespace was created, so only an access check can.
 const ABSENT: Duration = Duration::from_mins(1);
 /// Delay between an access check without a result and the next access check.
 const RETRY: Duration = Duration::from_secs(20);
@@ -43,17 +43,17 @@ const INFORMER: Duration = Duration::from_secs(10);
 /// Period of rules reviews. If the rules reviews of an informer are incomplete, the informer gets
 /// access reviews with the same period.
 const REVIEW: Duration = Duration::from_secs(20);
-/// An informer's checks are late if the API server has answered none of them for the review period
-/// plus this duration.
+/// An informer's checks are late if the API server has answered none of them for the period of
+/// rules reviews plus this duration.
 const LATE: Duration = Duration::from_secs(10);
 
-/// Maximum number of checks in progress, which limits the load on a slow API server.
+/// Maximum number of access checks and reviews in progress. The limit protects a slow API server.
 ///
 /// The whole process has no rate limit for checks, because additional ServiceAccounts would then
 /// delay the detection of lost access.
 const MAX_IN_FLIGHT: usize = 64;
-/// Maximum number of checks in progress for one namespace. Slow responses to one tenant's checks
-/// therefore do not delay other tenants' checks.
+/// Maximum number of access checks and reviews in progress for one namespace. Slow responses to one
+/// tenant's checks therefore do not delay other tenants' checks.
 const NAMESPACE_MAX_IN_FLIGHT: usize = MAX_IN_FLIGHT / 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl CheckSchedule {
     }
 
     /// Replaces the set of checked informers. Informers in `unchecked` get no checks, but
-    /// permissions that they need are no excess.
+    /// permissions that they need do not count as excess.
     pub(super) fn set_informers(
         &mut self,
         wanted: BTreeMap<InformerKey, CheckSettings>,
@@ -157,8 +157,8 @@ impl CheckSchedule {
             needed.entry(rules_scope(key)).or_default().insert(resource);
         }
         for (rules_scope, scope) in &mut self.scopes {
-            // An informer for the whole cluster needs its resource in each namespace. A permission
-            // for this resource in one namespace is therefore no excess.
+            // A cluster-wide informer needs permissions for its resource in each namespace. A
+            // permission for this resource in one namespace is therefore no excess.
             let across = (rules_scope.0.clone(), None);
             let both = [rules_scope, &across].into_iter();
             let all = both.filter_map(|it| needed.get(it)).flatten().cloned().collect();
@@ -208,8 +208,8 @@ impl CheckSchedule {
             let permit = self.in_flight.try_acquire(payer);
             let permit = permit.filter(|_| self.buckets.try_take(payer, cost, now).is_ok());
             if permit.is_none() {
-                // No further check of this namespace starts in this call. Otherwise cheaper checks
-                // could permanently delay an access check, which costs two requests.
+                // No further check of this namespace starts in this call. Otherwise reviews could
+                // permanently delay an access check, because it costs two requests.
                 full.insert(Arc::clone(payer));
             }
             permit
@@ -229,7 +229,7 @@ impl CheckSchedule {
             .map_or(NamespaceCheck::Known, |informer| informer.settings.namespace_check)
     }
 
-    /// Returns the verbs, at least one, that an access review of the informer covers.
+    /// Returns the verbs, at least one, that a negative access review of the informer denies.
     pub(super) fn verbs_to_review(&self, key: &InformerKey) -> Vec<Verb> {
         find_informer(&self.scopes, key)
             .map_or_else(|| vec![Verb::Watch], |informer| informer.access.verbs_to_review())
@@ -277,7 +277,7 @@ impl CheckSchedule {
         let period = match (job, &input) {
             (CheckJob::AccessCheck(_), AccessSignal::Refused { fault, .. }) => {
                 if *namespace_check == NamespaceCheck::Ask {
-                    // After the 403, the access check sent a third request, which read the
+                    // After a 403, the access check sends a third request, which reads the
                     // namespace. This request counts against the rate limit too.
                     self.buckets.charge(payer, 1, now);
                 }
@@ -341,8 +341,7 @@ impl CheckSchedule {
                         now,
                         wall,
                     );
-                    // The random delay spreads the next checks of informers that synced at the same
-                    // time.
+                    // The random delay spreads the checks of informers that synced simultaneously.
                     let pause = DECIDED.mul_f64(f64::midpoint(1.0, (self.random)()));
                     self.queue.add_at(CheckJob::AccessCheck(key.clone()), now + pause);
                 } else if !waits {

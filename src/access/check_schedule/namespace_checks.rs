@@ -1,5 +1,5 @@
-//! The checks of one identity in one namespace, and the effect of the identity's rules on its
-//! informers in the namespace.
+//! The access checks and reviews of one identity in one namespace, and the effect of the identity's
+//! rules on its informers in the namespace.
 
 use super::{CheckJob, CheckSchedule, CheckSettings, REVIEW, jittered};
 use crate::access::{
@@ -145,8 +145,8 @@ impl InformerCheck {
         }
     }
 
-    /// Applies a signal to the informer's state. If the new state requires an access check, the
-    /// informer's next access check runs earlier.
+    /// Applies an access signal to the informer's permission state. If the new state requires an
+    /// access check, the informer's next access check runs earlier.
     pub(super) fn apply_signal(
         &mut self,
         input: AccessSignal,

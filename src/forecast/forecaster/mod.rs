@@ -1,8 +1,8 @@
 //! Keeps the forecasts of all profiles in mode `Plan` up to date.
 //!
-//! The forecaster computes a profile's forecast when the profile enters the mode or is edited, and
-//! then every 10 minutes. It also computes a forecast soon after an informer without access gets
-//! access.
+//! The forecaster computes a profile's forecast when the profile enters this mode or is edited, and
+//! then every 10 minutes. The forecaster also computes a forecast soon after an informer without
+//! access gets access.
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Interval between two forecasts of one profile.
 const HOLDS: Duration = Duration::from_mins(10);
-/// Delay before the next survey of a profile, if its declared informers are not in the namespaces
+/// Delay before the next forecast of a profile whose declared informers are not in the namespaces
 /// that its selectors match. Within this delay the controller declares the matching informers.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Minimum interval between two forecasts of one profile if the second forecast starts because an
@@ -34,15 +34,16 @@ const AGAIN: Duration = Duration::from_secs(5);
 const REGRANTED: Duration = Duration::from_secs(15);
 /// Interval at which the forecaster starts due forecasts.
 const TICK: Duration = Duration::from_secs(1);
-/// Maximum number of profiles that are surveyed in parallel.
+/// Maximum number of profiles whose objects kubewarm samples in parallel.
 const AT_ONCE: usize = 4;
-/// Maximum number of profiles of one namespace that are surveyed in parallel.
+/// Maximum number of profiles in one namespace whose objects kubewarm samples in parallel.
 const NAMESPACE_AT_ONCE: usize = 1;
-/// Delay before each request of a survey. Together with the limits on parallel surveys, it limits
-/// forecasts to 20 requests a second, and to 5 for one namespace.
+/// Delay before each request for a profile's forecast. With the limits on parallel forecasts, this
+/// delay limits the rate to 20 requests a second, and to 5 for one namespace.
 pub const REQUEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Receives the profiles in mode `Plan` and returns their forecasts. Clones share one state.
+/// Receives the profiles in mode `Plan` and returns their forecasts. Clones share the profiles and
+/// forecasts.
 #[derive(Clone, Debug, Default)]
 pub struct Forecaster {
     state: Arc<Mutex<ForecastState>>,
@@ -60,15 +61,17 @@ struct ForecastState {
 #[derive(Debug)]
 struct ForecastEntry {
     declared: Arc<DeclaredProfile>,
-    /// Forecast for the generation in `declared`; `None` until the first survey has ended.
+    /// Forecast of the current spec of the profile; `None` until kubewarm has computed it for the
+    /// first time.
     forecast: Option<Arc<ProfileForecast>>,
-    /// Time at which the last survey of `declared` ended.
+    /// Time at which kubewarm last ended a forecast of `declared`.
     surveyed_at: Option<Instant>,
 }
 
 impl Default for ForecastState {
     fn default() -> Self {
-        // The queue's retry delays are never used, because no survey counts as failed.
+        // The queue's retry delays are never used, because no computation of a forecast counts as
+        // failed.
         let queue = WorkQueue::new(AGAIN, HOLDS);
         Self { entries: BTreeMap::new(), queue, names: BTreeMap::new() }
     }
@@ -109,30 +112,31 @@ impl Forecaster {
         });
     }
 
-    /// Returns the forecast of the profile's current generation.
+    /// Returns the forecast of the profile's current spec.
     #[must_use]
     pub fn get(&self, profile: &ProfileRef) -> Option<Arc<ProfileForecast>> {
         self.state.lock().entries.get(profile)?.forecast.clone()
     }
 
-    /// Returns the namespaces that a selector matches, or `None` before they have been listed.
+    /// Returns the namespaces that a namespace selector matches, or `None` before kubewarm has
+    /// listed these namespaces.
     #[must_use]
     pub fn names(&self, selector: &InformerKey) -> Option<Vec<Arc<str>>> {
         self.state.lock().names.get(selector).cloned()
     }
 
-    /// Returns a receiver that is notified about each new forecast, and about new namespaces of a
-    /// selector.
+    /// Returns a receiver that is notified about each new forecast, and about each new list of the
+    /// namespaces that a selector matches.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Returns the profiles whose survey starts now: all due profiles for which `admit` returns a
+    /// Returns the profiles whose forecast starts now: all due profiles for which `admit` returns a
     /// permit.
     ///
     /// A profile is also due if `may_read` returns true for one of its informers that had no access
-    /// in the last survey.
+    /// during the last forecast.
     fn due<P>(
         &self,
         may_read: &impl Fn(&InformerKey) -> bool,
@@ -162,7 +166,7 @@ impl Forecaster {
         let mut state = self.state.lock();
         let ForecastState { entries, queue, .. } = &mut *state;
         queue.finish(&declared.profile);
-        // If the profile changed during the survey, its next survey is already scheduled.
+        // If the profile changed during the forecast, its next forecast is already scheduled.
         if let Some(entry) = entries.get_mut(&declared.profile)
             && Arc::ptr_eq(&entry.declared, declared)
         {
@@ -183,8 +187,8 @@ impl Forecaster {
 
 /// Computes forecasts until `stop` is cancelled. `surveyor` sends the requests.
 ///
-/// New surveys start only while `leads` returns true. A profile is surveyed again if `may_read`
-/// returns true for an informer that had no access in the last survey.
+/// New forecasts start only while `leads` returns true. kubewarm computes a profile's forecast
+/// again if `may_read` returns true for an informer that had no access during the last forecast.
 ///
 /// This function is cancel safe.
 pub async fn run(
@@ -219,8 +223,9 @@ pub async fn run(
     }
 }
 
-/// Surveys a profile. Returns `None` if the profile's declared informers are not in the namespaces
-/// that its selectors match now. The controller then declares other informers first.
+/// Samples a profile's objects and returns its forecast. Returns `None` if the profile's declared
+/// informers are not in the namespaces that its selectors match now. The controller then declares
+/// other informers first.
 async fn survey_planned(
     forecasts: &Forecaster,
     surveyor: &CostSurveyor,
@@ -232,8 +237,8 @@ async fn survey_planned(
     for target in &profile.targets {
         let Some(selector) = &target.namespaces else { continue };
         if !listed.contains_key(&selector.key) {
-            // An error is ignored in this loop, because the survey sends the same request again and
-            // then reports the error.
+            // This loop ignores an error, because `survey_in` sends the same request again and
+            // reports the error in the forecast.
             let Ok(names) = surveyor.names(&selector.key, &mut survey).await else { continue };
             forecasts.set_names(&selector.key, names.clone());
             listed.insert(&selector.key, names);
@@ -242,8 +247,8 @@ async fn survey_planned(
         let matched: BTreeSet<_> = names.map(|name| &**name).collect();
         let declared: BTreeSet<_> =
             target.informers.iter().filter_map(|informer| informer.key.scope.namespace()).collect();
-        // A refused target declares no informers even if namespaces match, so its informers are not
-        // compared with the namespaces.
+        // A target that kubewarm does not accept declares no informers even if namespaces match, so
+        // its informers are not compared with the namespaces.
         is_current &= declared == matched || !is_accepted(target);
     }
     if !is_current {

@@ -50,7 +50,7 @@ fn a_profile_is_surveyed_every_ten_minutes_and_after_a_change() {
     assert!(get(&forecasts).is_none(), "the forecast of another generation is not returned");
 }
 
-/// An API server without objects. It records the time and the namespace of each request.
+/// An API server without objects. This server records the time and the namespace of each request.
 #[derive(Default)]
 struct Noting(Arc<Mutex<Vec<(Instant, String)>>>);
 

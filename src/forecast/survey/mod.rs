@@ -30,7 +30,7 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// Maximum number of objects in the first page of each informer.
+/// Maximum number of objects in the first page that kubewarm requests for an informer's sample.
 const FIRST: u32 = 20;
 /// Maximum number of sampled objects per kind. This number is enough to train the compression
 /// dictionary that all objects of a kind share.
@@ -46,7 +46,7 @@ const PAGES: u32 = 40;
 /// Maximum number of requests for one profile, which is enough for 100 informers.
 const REQUESTS: u32 = 512;
 const ACCESS_CHECK_REQUESTS: u32 = 3;
-/// Maximum duration of one profile's survey.
+/// Time limit for sampling the objects of one profile.
 const TIME: Duration = Duration::from_mins(3);
 
 /// Estimates the costs of profiles from samples that it requests from the API server.
@@ -55,13 +55,14 @@ pub struct CostSurveyor {
     strategies: ListMethodSupport,
     request_pause: Duration,
     buckets: NamespaceBuckets,
-    /// Whether the survey runs an access check for each informer.
+    /// Whether kubewarm also runs an access check for each informer whose objects it samples.
     has_access_checks: bool,
 }
 
-/// The sample of one profile's survey, and the requests and time that remain.
+/// The sampled objects of one profile, and the requests and time that remain to sample more
+/// objects.
 pub(super) struct ProfileSurvey {
-    /// The profile's namespace. The survey's requests count against the rate limit of this
+    /// The profile's namespace. The requests for samples count against the rate limit of this
     /// namespace.
     payer: Arc<str>,
     requests: u32,
@@ -96,12 +97,13 @@ impl CostSurveyor {
         Self { has_access_checks: false, ..self }
     }
 
-    /// Takes `requests` from the survey's remaining requests. Then waits `request_pause` for each
-    /// request, and for the rate limit of the profile's namespace.
+    /// Subtracts `requests` from the profile's remaining requests. Then waits `request_pause` for
+    /// each request, and for the rate limit of the profile's namespace.
     ///
     /// # Errors
     ///
-    /// [`FaultReason::Throttled`] if too few requests remain or the survey's time has passed.
+    /// [`FaultReason::Throttled`] if too few requests remain or the time limit for the profile has
+    /// passed.
     async fn start_requests(
         &self,
         requests: u32,
@@ -116,8 +118,8 @@ impl CostSurveyor {
         Ok(())
     }
 
-    /// Returns the namespaces that a selector matches, except namespaces whose deletion has
-    /// started.
+    /// Returns the namespaces that a namespace selector matches, except namespaces whose deletion
+    /// has started.
     ///
     /// # Errors
     ///
@@ -154,14 +156,14 @@ impl CostSurveyor {
     /// # Cost
     ///
     /// Sends three to five requests per informer, and up to 40 more for an informer with selectors.
-    /// Sends at most 512 requests in total, the last one within 3 minutes. During the survey, up to
-    /// 1,000 compressed objects of each kind are in memory.
+    /// Sends at most 512 requests in total, the last one within 3 minutes. Until the function
+    /// returns, up to 1,000 compressed objects of each kind are in memory.
     pub async fn survey(&self, profile: &DeclaredProfile) -> ProfileForecast {
         self.survey_in(profile, ProfileSurvey::of(profile)).await
     }
 
-    /// Samples the objects of every informer of `profile`, with the requests that remain in
-    /// `survey`.
+    /// Samples the objects of every informer of `profile`, with at most the number of requests that
+    /// remain in `survey`.
     pub(super) async fn survey_in(
         &self,
         profile: &DeclaredProfile,
@@ -175,8 +177,8 @@ impl CostSurveyor {
                 found.insert(spec.key.clone(), self.informer(spec, &mut survey).await);
             }
         }
-        // Measuring the sample trains compression dictionaries. It would block an async thread, so
-        // it runs on a blocking thread.
+        // Measuring the sampled objects trains compression dictionaries. This work would block an
+        // async thread, so a blocking-pool thread does it.
         let sample = survey.sample;
         let weights = tokio::task::spawn_blocking(move || sample.measure()).await;
         forecast(profile, &found, &weights.unwrap_or_default())
@@ -209,8 +211,8 @@ impl CostSurveyor {
             for (verb, answer) in [(Verb::List, list), (Verb::Watch, watch)] {
                 if let AccessDecision::Refused(_) = answer {
                     found.refused.insert(verb);
-                    // The forecast reports the missing permission separately, so the 403 of the
-                    // list is no further problem.
+                    // The forecast reports the missing permission separately, so it need not report
+                    // the 403 of the sample list.
                     found.problem = None;
                 }
             }
@@ -292,15 +294,15 @@ impl ProfileSurvey {
         }
     }
 
-    /// Takes `count` from the remaining requests. Returns `false` if too few requests remain or the
-    /// survey's time has passed.
+    /// Subtracts `count` from the profile's remaining requests. Returns `false` if too few requests
+    /// remain or the time limit for the profile has passed.
     fn take_requests(&mut self, count: u32) -> bool {
         let left = self.requests.checked_sub(count).filter(|_| Instant::now() < self.until);
         self.requests = left.unwrap_or(0);
         left.is_some()
     }
 
-    /// Returns the number of objects of the informer's kind that the sample still lacks.
+    /// Returns how many more objects of the informer's kind kubewarm must sample.
     fn missing_samples(&self, key: &InformerKey) -> u32 {
         let (objects, bytes) = self.sampled.get(&dictionary_key(key)).copied().unwrap_or_default();
         let by_size = BYTES.saturating_sub(bytes) / bytes.checked_div(objects).unwrap_or(1).max(1);

@@ -1,5 +1,5 @@
-//! The listener of the admin address. `bind` binds the address, and `serve` then serves HTTP or
-//! HTTPS until the shutdown.
+//! The listener of the admin server (probes, metrics and debug information). `bind` binds the
+//! address, and `serve` then serves HTTP or HTTPS until the shutdown.
 
 use super::admin::{AdminState, CachedExposition, routes};
 use actix_http::{
@@ -31,7 +31,8 @@ use std::{
 use tokio::select;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-/// Maximum number of open connections. It is enough for probes, a few scrapers and a few users.
+/// Maximum number of open connections. This number is enough for probes, a few scrapers and a few
+/// users.
 const MAX_CONNECTIONS: usize = 256;
 /// Number of worker threads. While one thread writes a large response, the other thread can answer
 /// liveness probes.
@@ -105,8 +106,8 @@ impl AdminListener {
         ended.map_err(ServeError::of(ENDED))
     }
 
-    /// Starts the server. It is not part of [`Self::serve`], because that future must be `Send` and
-    /// the server builder is not `Send`.
+    /// Starts the server. [`Self::serve`] does not contain this code, because its future must be
+    /// `Send` and the server builder is not `Send`.
     ///
     /// This function combines parts of actix, because actix-web's own TLS server also offers
     /// HTTP/2.

@@ -13,8 +13,8 @@ use kubewarm_client::{AuthenticationResult, BearerCredentials, CallerInfo, Expir
 use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
 
-/// How long kubewarm caches the result of a review, positive or negative. A granted or revoked permission takes
-/// effect within this time.
+/// How long kubewarm caches the result of a token review or access review, positive or negative. A granted or
+/// revoked permission takes effect within this time.
 pub(super) const TTL: Duration = Duration::from_secs(10);
 /// The maximum number of cached token reviews.
 const MAX_CACHED: u64 = 1_024;
@@ -34,7 +34,7 @@ pub(super) struct Authenticator {
 pub struct AuthenticatedCaller {
     /// The authenticated user.
     pub user: Arc<CallerInfo>,
-    /// The time at which kubewarm sent the oldest review that accepted the caller.
+    /// The time at which kubewarm sent the oldest token review or access review that accepted the caller.
     pub reviewed_at: Instant,
     /// The hash of the user's name. The hash identifies the user in the limits per user.
     pub(super) name: CallerDigest,
@@ -58,8 +58,8 @@ impl Authenticator {
     ///
     /// # Errors
     ///
-    /// [`CallerRejection`] if the credentials are not accepted. Too many waiting reviews, or too many invalid
-    /// tokens of the address, cause a rejection without a review.
+    /// [`CallerRejection`] if the credentials are not accepted. Too many waiting token reviews, or too many
+    /// invalid tokens from the address, cause a rejection without a review.
     pub(super) async fn authenticate(
         &self,
         credentials: &CallerCredentials,
@@ -113,8 +113,8 @@ impl Authenticator {
             last.is_some_and(|it| matches!(it.value, AuthenticationResult::Known(_)));
         let mut attempt =
             if was_accepted { None } else { self.failed.acquire_attempt(peer, Instant::now())? };
-        // The token identifies no user before its review, so waiting slots count by address. A caller that
-        // waits for another caller's review of the same token needs a slot too.
+        // Before its review, a token identifies no user, so the limit on waiting reviews counts by address. A
+        // caller that waits for another caller's review of the same token needs a slot too.
         let mut waits = Some(self.queue.acquire_waiting(peer)?);
         let review = || {
             let (waits, permit) = (waits.take(), attempt.take());
@@ -124,8 +124,8 @@ impl Authenticator {
                 let _waits = waits;
                 let _slot = queue.acquire_slot(peer).await?;
                 let _attempt = match permit {
-                    // Other tokens of the address can have failed during the wait, so kubewarm checks the limit
-                    // again.
+                    // Other tokens from this client address can have failed during the wait, so kubewarm checks
+                    // the limit again.
                     None if !was_accepted => failed.acquire_attempt(peer, Instant::now())?,
                     permit => permit,
                 };

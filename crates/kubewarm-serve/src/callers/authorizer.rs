@@ -34,9 +34,9 @@ impl Authorizer {
         Self { reviews, key, runtime, verdicts: ExpiringCache::new(MAX_CACHED, TTL), queue }
     }
 
-    /// Authorizes `access` for `caller`. Sets `by`, the source of the decision, to `ApiServer` if the cache has
-    /// no decision. Returns the send time of this review, or [`AuthenticatedCaller::reviewed_at`] if that time
-    /// is earlier.
+    /// Authorizes `access` for `caller` with an access review. Sets `by`, the source of the decision, to
+    /// `ApiServer` if the cache has no decision. Returns the time at which kubewarm sent the access review, or
+    /// [`AuthenticatedCaller::reviewed_at`] if that time is earlier.
     ///
     /// # Errors
     ///

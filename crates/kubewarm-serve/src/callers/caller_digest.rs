@@ -1,4 +1,5 @@
-//! The keys of cached reviews: keyed hashes, so that the caches contain no tokens.
+//! The cache keys of token reviews and access reviews. The keys are keyed hashes, so that the caches contain
+//! no tokens.
 
 use crate::ServeError;
 use aws_lc_rs::{
@@ -11,7 +12,7 @@ use kubewarm_client::{BearerCredentials, CallerInfo};
 use serde::Serialize;
 use std::io;
 
-/// A keyed hash of a review or of a user's name.
+/// A keyed hash of a token review, of an access review or of a user's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CallerDigest([u8; 32]);
 
@@ -55,8 +56,8 @@ impl DigestKey {
     }
 
     /// The key of the limits per user: a hash of the user's name alone. The hash omits the user's `extra`,
-    /// which contains another `credential-id` for each token. So all tokens of a ServiceAccount count as one
-    /// user.
+    /// which contains a different `credential-id` for each token. So all tokens of a ServiceAccount count as
+    /// one user.
     pub(super) fn of_name(&self, user: &CallerInfo) -> Result<CallerDigest, RequestFault> {
         self.of(&user.name)
     }

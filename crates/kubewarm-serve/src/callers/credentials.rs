@@ -27,7 +27,7 @@ pub enum CredentialsError {
     /// each use a different header.
     #[error("one header Authorization is needed")]
     Repeated,
-    /// `Authorization` has another scheme than `Bearer`, or its token contains spaces.
+    /// `Authorization` has a scheme other than `Bearer`, or its token contains spaces.
     #[error("Authorization has no bearer token")]
     NoBearer,
     /// `Authorization` contains no token after `Bearer`.

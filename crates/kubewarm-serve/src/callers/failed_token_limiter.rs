@@ -10,16 +10,16 @@ use tokio::{sync::Semaphore, time::Instant};
 const REFILL_INTERVAL: Duration = Duration::from_millis(100);
 /// The maximum number of invalid tokens that an address can send at once.
 const BURST: u32 = 10;
-/// An address with fewer invalid tokens left than this number can try only one token at a time. Otherwise the
-/// address could fill the review queue with invalid tokens.
+/// If an address can send fewer invalid tokens than this number, it can try only one token at a time.
+/// Otherwise the address could fill the review queue with invalid tokens.
 const FEW_LEFT: u32 = BURST / 2;
 
-/// The number of invalid tokens that each address can still send. Memory use grows with the number of reviews
-/// that fail within a second.
+/// The number of invalid tokens that each address can still send. Memory use grows with the number of token
+/// reviews that fail within a second.
 #[derive(Debug)]
 pub(super) struct FailedTokenLimiter {
     failures: KeyedTokenBucket<IpAddr>,
-    /// One permit for each address with fewer than `FEW_LEFT` invalid tokens left.
+    /// One permit for each address that can send fewer than `FEW_LEFT` invalid tokens.
     few: KeyedSemaphore<IpAddr>,
 }
 
@@ -29,8 +29,8 @@ impl FailedTokenLimiter {
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if the address has no invalid token left. The same error if fewer than
-    /// `FEW_LEFT` invalid tokens are left and a token of the address is under review.
+    /// [`CallerRejection::Limited`] if the address can send no invalid token now. The same error if the
+    /// address can send fewer than `FEW_LEFT` invalid tokens, and one of its tokens is under review.
     pub(super) fn acquire_attempt(
         &self,
         peer: IpAddr,

@@ -146,8 +146,8 @@ impl ReviewClient for FakeReviews {
     }
 }
 
-/// A `CallerAdmission` with the limits of the read address, and the script of its fake API server. A test can
-/// replace the script at any time.
+/// A `CallerAdmission` with the read API's limits, and the function that scripts the results of its reviews. A
+/// test can replace this function at any time.
 pub(crate) fn changing(say: Say) -> (CallerAdmission, Arc<Mutex<Say>>) {
     let fake = FakeReviews::new(say);
     let say = Arc::clone(&fake.say);

@@ -4,7 +4,7 @@ use super::CallerRejection;
 use kubewarm_client::{Exhausted, SemaphoreUsage};
 use std::{num::NonZeroUsize, thread, time::Duration};
 
-/// The limits for clients of the read address, as the operator's flags set them.
+/// The limits for clients of the read API, as the operator's flags set them.
 #[derive(Clone, Copy, Debug)]
 pub struct ReaderLimits {
     /// The maximum number of concurrent requests, except watches. The default is 400, as in the API server.
@@ -43,8 +43,8 @@ pub struct CallerLimits {
     /// `user_quota` percent of these requests. Each request uses a connection to the API server and about 100
     /// KiB of memory.
     pub forwarded: usize,
-    /// The maximum number of pieces of large responses that kubewarm encodes at once. Each piece occupies a
-    /// processor. One user can have a quarter of these pieces.
+    /// The maximum number of large responses that kubewarm encodes at once. Each of these encodings occupies a
+    /// processor. One user can have a quarter of these encodings.
     pub large_responses: usize,
     /// The limits that an administrator sets.
     pub readers: ReaderLimits,
@@ -141,8 +141,8 @@ impl ReadLimit {
         }
     }
 
-    /// The rejection of a caller for which no permit is free. `of_all` limits all callers together, `of_one`
-    /// each caller.
+    /// The rejection of a caller for which no permit is free. `of_all` limits all callers together, `of_one` each
+    /// single user or address.
     pub(super) const fn rejection(
         exhausted: Exhausted,
         of_all: Self,
@@ -170,7 +170,7 @@ impl LimitUsage {
 }
 
 impl CallerLimits {
-    /// The limits of the read address.
+    /// The limits for callers of the read API.
     #[must_use]
     pub fn for_reads(readers: ReaderLimits) -> Self {
         Self {
@@ -185,8 +185,9 @@ impl CallerLimits {
         }
     }
 
-    /// The limits of the admin address, which has no watches. The listener of the admin address has its own
-    /// limit on requests. Reviews do not wait for slots.
+    /// The limits on callers of the admin server, which serves metrics and debug information. The admin server has
+    /// no watches, and its listener has its own limit on requests. kubewarm rejects a caller at once if no slot for
+    /// its review is free.
     #[must_use]
     pub fn for_admin() -> Self {
         Self {

@@ -43,10 +43,11 @@ use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
 
-/// The number of bytes that one permit for unwritten bytes covers.
+/// The number of bytes that one permit for unwritten response bytes covers.
 pub const UNWRITTEN_UNIT: usize = 1 << 10;
 
-/// Receives each decision: its source, the decision itself, and how long the decision took.
+/// A callback that receives each decision about a caller: its source, the decision itself, and how long the
+/// decision took.
 pub type DecisionObserver = Box<dyn Fn(DecisionSource, MetricOutcome, Duration) + Send + Sync>;
 
 /// One user's permits for a limited resource, such as the bytes of unwritten responses.
@@ -74,7 +75,7 @@ pub enum CallerRejection {
     /// Too many reviews are in progress, the user has too many requests, or the address has sent too many
     /// invalid tokens.
     Limited(ReadLimit),
-    /// A review failed, so the API server has not decided.
+    /// A token review or access review failed, so the API server has not decided.
     Undecided(RequestFault),
 }
 
@@ -93,8 +94,8 @@ pub struct CallerAdmission {
 }
 
 impl CallerAdmission {
-    /// Starts with empty caches and the given `limits`. `observer` receives each decision. `runtime` sends the
-    /// reviews, because their connections must outlive the server's threads.
+    /// Starts with empty caches and the given `limits`. `observer` receives each decision about a caller.
+    /// `runtime` sends the reviews, because their connections must outlive the server's threads.
     ///
     /// # Errors
     ///
@@ -138,8 +139,8 @@ impl CallerAdmission {
     }
 
     /// Authenticates the caller with `credentials` at the address `peer`, and authorizes `access`. The request
-    /// counts against the user's limit until the permit is dropped, so keep the permit until the response is
-    /// written.
+    /// counts against the user's limit until the returned permit is dropped, so keep the permit until the
+    /// response is written.
     ///
     /// # Errors
     ///
@@ -167,8 +168,8 @@ impl CallerAdmission {
         .await
     }
 
-    /// Authenticates and authorizes the caller of an open watch again, without a request permit. Returns the
-    /// time at which kubewarm sent the older of the two reviews.
+    /// Authenticates and authorizes the caller of an open watch again. Acquires no request permit. Returns the
+    /// time at which kubewarm sent the older of two reviews, the token review and the access review.
     ///
     /// # Errors
     ///
@@ -186,8 +187,8 @@ impl CallerAdmission {
         .await
     }
 
-    /// Authorizes another `access` for a caller from [`CallerAdmission::admit`], as part of the same request.
-    /// Returns the time at which kubewarm sent the oldest review of this request.
+    /// Authorizes a further `access` that a request of an authenticated caller needs. Returns the time at
+    /// which kubewarm sent the oldest review for this request.
     ///
     /// # Errors
     ///
@@ -201,7 +202,8 @@ impl CallerAdmission {
     }
 
     /// Authenticates the caller at the address `peer`, and acquires a permit for a forwarded request. The API
-    /// server itself authorizes the request. Keep the permit until the response or the tunnel has ended.
+    /// server itself authorizes the request. Keep the permit until the response has ended. After a switch of
+    /// protocols, keep the permit until the connection has ended.
     ///
     /// # Errors
     ///
@@ -222,15 +224,14 @@ impl CallerAdmission {
         .await
     }
 
-    /// Acquires a connection slot of the user. Call this after an accepted request. `None` if the user has no
-    /// free slot.
+    /// Acquires a connection slot of the user. Call this when kubewarm has accepted a request of the
+    /// connection. `None` if the user has no free slot.
     #[must_use]
     pub fn acquire_connection(&self, caller: &AuthenticatedCaller) -> Option<KeyedPermit> {
         self.connections.try_acquire(&caller.name)
     }
 
-    /// The caller's permits to encode pieces of large responses. One user has at most a quarter of all these
-    /// permits.
+    /// The caller's permits to encode large responses. One user has at most a quarter of all these permits.
     #[must_use]
     pub fn large_response_permits(&self, caller: &AuthenticatedCaller) -> UserPermits {
         UserPermits { permits: self.large.clone(), user: caller.name }
@@ -259,7 +260,7 @@ impl CallerAdmission {
 
     /// The number of used slots of each limit, except the limits on all connections and on addresses.
     ///
-    /// Cost: visits each user with a slot, so call it for a scrape, not for a request.
+    /// Cost: visits each user with a slot, so call it for a metrics scrape, not for a request.
     #[must_use]
     pub fn usage(&self) -> Vec<LimitUsage> {
         let connections = self.connections.usage();

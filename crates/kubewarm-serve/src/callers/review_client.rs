@@ -8,7 +8,7 @@ use kubewarm_client::{
 };
 use std::sync::Arc;
 
-/// Sends token reviews and access reviews of callers. This is a trait so that tests can script the results.
+/// Sends token reviews and access reviews of callers. Tests implement this trait to script the results.
 pub trait ReviewClient: Send + Sync + 'static {
     /// Whether this client sends reviews with the caller's own token and `Impersonate-*` headers.
     fn can_forward_impersonation(&self) -> bool;

@@ -1,4 +1,4 @@
-//! Limits the number of reviews that are sent at once, and the number of reviews that wait.
+//! Limits how many token reviews and access reviews kubewarm sends at once, and how many of these reviews wait.
 
 use super::{
     CallerRejection,
@@ -16,7 +16,8 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// The time limit of one review. A metrics scrape needs two reviews and has a timeout of 10 s.
+/// The time limit of one token review or access review. A metrics scrape needs two reviews and has a timeout of
+/// 10 s.
 pub(crate) const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The queue for token reviews or for access reviews, with limits per key: an address or a user. Clones share
@@ -50,14 +51,15 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if `one` has too many waiting reviews, or no slot is free.
+    /// [`CallerRejection::Limited`] if the address or user `one` has too many waiting reviews, or no slot is
+    /// free.
     pub(super) fn acquire_waiting(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
         self.waiting.acquire_now(&one).map_err(|exhausted| {
             ReadLimit::rejection(exhausted, ReadLimit::Reviews, ReadLimit::UserReviews)
         })
     }
 
-    /// Waits for a slot to send a review for `one`.
+    /// Waits for a slot to send a review for the address or user `one`.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The serving certificate of an address. kubewarm reads the certificate from files, and reads the files again
-//! when they change. Without files, kubewarm signs a certificate itself when it starts.
+//! The TLS serving certificate of a listener. kubewarm reads the certificate from files, and reads the files
+//! again when they change. Without files, kubewarm signs a certificate itself when it starts.
 
 pub(crate) mod reloading_files;
 
@@ -172,7 +172,7 @@ fn load(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, ServeError>
     pair(chain, key).map(Arc::new)
 }
 
-/// Returns a function for `map_err` that names the file and the missing `what` in the error.
+/// Returns a function for `map_err` whose error names the file and `what`, the content that the file lacks.
 pub(crate) fn not_pem(path: &Path, what: &str) -> impl FnOnce(pem::Error) -> ServeError + use<> {
     ServeError::of(format!("{} holds no {what} in PEM", path.display()))
 }

@@ -22,9 +22,9 @@ const MAX_FILE: u64 = 1 << 20;
 /// The interval at which kubewarm checks the files for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Identifies the version of a file by inode, size and modification time. Kubernetes replaces the files of a
-/// Secret by a link, which changes the inode. Other programs write a file in place, which changes its size or
-/// time.
+/// Identifies the version of a file by inode, size and modification time. The kubelet replaces the files of a
+/// mounted Secret with a symbolic link, which changes the inode. Other programs write a file in place, which
+/// changes its size or time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FileStamp(Option<(u64, u64, i64, i64)>);
 
@@ -52,8 +52,8 @@ impl<T: ?Sized> ReloadingFiles<T> {
         paths: Vec<PathBuf>,
         load: impl Fn() -> Result<Arc<T>, ServeError> + Send + Sync + 'static,
     ) -> Result<Self, ServeError> {
-        // kubewarm takes the stamps before it reads the files, so that the next check finds a change during the
-        // read.
+        // kubewarm records the versions of the files before it reads the files, so that the next check finds a
+        // change during the read.
         let last_stamps = Mutex::new(stamps(&paths));
         let contents = RwLock::new(load()?);
         Ok(Self { name, paths, load: Box::new(load), last_stamps, contents })

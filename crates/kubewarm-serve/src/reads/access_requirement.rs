@@ -6,7 +6,7 @@ use kubewarm_cache::informer::InformerReport;
 /// The conditions under which a list or watch can continue to read its informer's store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AccessRequirement {
-    /// The strictest access-loss policy of the profiles that serve reads from the informer.
+    /// The strictest `onAccessLost` policy of the profiles that serve reads from the informer.
     pub(super) policy: AccessLossPolicy,
     /// How often the informer had lost its access when the request began. If the number changes, the request
     /// ends, because kubewarm can have emptied the store in the meantime. With `None`, only the informer's

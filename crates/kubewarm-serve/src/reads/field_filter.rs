@@ -1,5 +1,5 @@
 //! Translates the requirements of field selectors into tests of stored objects. A requirement can name a
-//! selectable field of the kind or a declared index.
+//! selectable field of the kind or an index that a profile declares.
 
 use super::kind_info::KindInfo;
 use kubewarm_api::model::{
@@ -11,10 +11,11 @@ use kubewarm_wire::{ObjectRequest, StatusError};
 /// The requirements of a field selector, translated for one kind.
 #[derive(Debug, Default)]
 pub(super) struct FieldFilter {
-    /// Tests of field values, with the requirement from which kubewarm made the test; `None` for a declared
-    /// index. kubewarm omits a test if the informer's own field selector contains its requirement.
+    /// Tests of field values, with the requirement from which kubewarm made the test; `None` for an index that
+    /// a profile declares. kubewarm omits a test if the informer's own field selector contains its
+    /// requirement.
     tests: Vec<(Option<FieldRequirement>, BodyPredicate)>,
-    /// The declared indexes that the field selector names.
+    /// The indexes declared by profiles that the field selector names.
     pub(super) indexes: Vec<IndexDefinition>,
 }
 

@@ -1,4 +1,4 @@
-//! Requests, informer keys and serving indexes for the tests of `reads`.
+//! Requests, informer keys and `ServingIndex` values for the tests of `reads`.
 
 use super::{
     kind_info::KindInfo,
@@ -57,7 +57,7 @@ pub(super) fn informer(namespace: &str, labels: &str, fields: &str) -> InformerK
     }
 }
 
-/// The index with these informers of the profile `p` in `namespace`.
+/// A `ServingIndex` that contains `informers` as informers of the profile `p` in `namespace`.
 pub(super) fn serving_index(namespace: &str, informers: &[InformerKey]) -> ServingIndex {
     let mut serving_index = ServingIndex::default();
     for informer in informers {

@@ -14,23 +14,23 @@ use parking_lot::Mutex;
 use std::{collections::BTreeSet, fmt, pin::pin, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch};
 
-/// How long kubewarm uses a fetched definition before it fetches the definition again. Its fields can change
-/// without a change in discovery. For the same time, kubewarm caches that a kind has no definition, or that the
-/// API server forbids the fetch.
+/// How long kubewarm uses a fetched `CustomResourceDefinition` before it fetches the definition again. A
+/// definition can change without a change in discovery. For the same time, kubewarm caches that a kind has no
+/// definition, or that the API server forbids the fetch.
 const TTL: Duration = Duration::from_mins(1);
-/// How long after `TTL` reads still use a cached definition while kubewarm fetches the definition again. After
-/// this time, reads wait for the fetch.
+/// How long after `TTL` reads still use a cached `CustomResourceDefinition` while kubewarm fetches the
+/// definition again. After this time, reads wait for the fetch.
 const MAX_STALE: Duration = Duration::from_mins(5);
 /// The maximum number of cached definitions.
 const MAX_CACHED: u64 = 1_024;
 
-/// Fetches the definition of a kind; `None` if the kind has no definition.
+/// Fetches the `CustomResourceDefinition` of a kind; `None` if the kind has no definition.
 type CrdFetcher = Arc<
     dyn Fn(GroupResource) -> BoxFuture<'static, Result<Option<CrdInfo>, RequestFault>>
         + Send
         + Sync,
 >;
-/// Definitions by kind; `None` if a kind has no definition.
+/// `CustomResourceDefinition`s by kind; `None` if a kind has no definition.
 type CrdCache = ExpiringCache<GroupResource, Option<Arc<CrdInfo>>>;
 
 /// Looks up kinds, and caches their definitions.
@@ -39,18 +39,20 @@ pub struct KindResolver {
     served: watch::Receiver<Option<Arc<ServedResources>>>,
     /// The groups of `--serve-aggregated-groups`.
     aggregated: BTreeSet<String>,
-    /// The runtime that runs the fetches, because the read server's threads can end earlier than a fetch.
+    /// The runtime that fetches `CustomResourceDefinition`s, because the read server's threads can end earlier
+    /// than a fetch.
     runtime: Handle,
-    /// Cached definitions, with the discovery snapshot to which they belong. A new discovery snapshot replaces
-    /// this cache with an empty cache.
+    /// Cached `CustomResourceDefinition`s, with the discovery snapshot to which they belong. A new discovery
+    /// snapshot replaces this cache with an empty cache.
     definitions: Mutex<Option<(Arc<ServedResources>, CrdCache)>>,
     /// The definition of the CacheProfile kind itself.
     own: Option<Arc<CrdInfo>>,
 }
 
 impl KindResolver {
-    /// Looks up kinds in the latest snapshot of `served`, and fetches definitions with `client` on `runtime`.
-    /// kubewarm serves kinds of the `aggregated` groups although these kinds have no definition.
+    /// Looks up kinds in the latest snapshot of `served`, and fetches `CustomResourceDefinition`s with `client`
+    /// on `runtime`. kubewarm serves kinds of the `aggregated` groups although these kinds have no such
+    /// definition.
     #[must_use]
     pub fn new(
         client: Client,
@@ -92,8 +94,8 @@ impl KindResolver {
             group if is_builtin_group(group) => {
                 return Ok(Some(KindInfo { document, definition: None }));
             }
-            // kubewarm contains the definition of its own kind, so it needs no permission to fetch this
-            // definition.
+            // kubewarm contains the `CustomResourceDefinition` of CacheProfile, so it needs no permission to
+            // fetch this definition.
             v1alpha1::GROUP => self.own.clone(),
             _ => self.definition(resource, &definitions).await?,
         };
@@ -101,7 +103,7 @@ impl KindResolver {
         Ok(is_served.then_some(KindInfo { document, definition }))
     }
 
-    /// Returns the latest discovery snapshot, and the cache of definitions for this snapshot.
+    /// Returns the latest discovery snapshot, and the cache of `CustomResourceDefinition`s for this snapshot.
     fn now(&self) -> Result<(Arc<ServedResources>, CrdCache), RequestFault> {
         let mut held = self.definitions.lock();
         let unknown =
@@ -117,8 +119,8 @@ impl KindResolver {
         Ok((served, definitions))
     }
 
-    /// Returns the definition from the cache, or fetches it. While kubewarm fetches an expired definition
-    /// again, reads use the expired definition for up to `MAX_STALE`.
+    /// Returns a kind's `CustomResourceDefinition` from the cache, or fetches the definition. While kubewarm
+    /// fetches an expired definition again, reads use the expired definition for up to `MAX_STALE`.
     async fn definition(
         &self,
         resource: &Resource,
@@ -141,8 +143,8 @@ impl KindResolver {
     }
 }
 
-/// Fetches the definition. If the API server forbids the fetch, returns `None`. If the fetch fails for another
-/// reason, returns `last`, the expired definition.
+/// Fetches a kind's `CustomResourceDefinition`. If the API server forbids the fetch, returns `None`. If the
+/// fetch fails for another reason, returns `last`, the expired definition.
 async fn fetch(
     fetch_crd_of: CrdFetcher,
     resource: Resource,

@@ -9,13 +9,13 @@ use kubewarm_cache::store::{ObjectQuery, ObjectSnapshot, StoreReader};
 use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch, encode_continue_token};
 
 impl ReadService {
-    /// Answers a list request, or one page of it.
+    /// Answers a list request with the complete list or one page of the list.
     pub(super) async fn list(&self, route: &ReadRoute<'_>) -> Result<ReadResponse, RetryReason> {
         let request = route.request;
         let (candidate, reader) = self.choose(route)?;
         let query = route.query(candidate);
-        // A continue token needs a numeric version. If the store's version is not a number, kubewarm returns
-        // the whole list, because clients treat a page without a token as the last page.
+        // A continue token needs a numeric resource version. If the store's version is not a number, kubewarm
+        // returns the whole list, because clients treat a page without a token as the last page.
         let is_number = reader.version().is_some_and(|version| version.as_u64().is_some());
         let limit = request.limit.filter(|_| is_number);
         let limit = limit.map(|limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
@@ -95,8 +95,8 @@ pub(super) fn remembers(
     reader.remembers(version)
 }
 
-/// Removes the objects that do not pass the query's tests. Yields to the thread's other tasks after each 1 MiB
-/// of decompressed bodies.
+/// Removes the objects that the query does not select. Yields to the thread's other tasks after each 1 MiB of
+/// decompressed bodies.
 pub(super) async fn pick(mut selected: ObjectSnapshot) -> ObjectSnapshot {
     while selected.filter_next() {
         tokio::task::yield_now().await;

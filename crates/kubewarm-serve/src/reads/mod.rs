@@ -61,7 +61,7 @@ pub struct ReadDependencies {
     pub changes: ChangeNotifier,
     /// Runs freshness checks.
     pub freshness_checker: FreshnessChecker,
-    /// Records the age of the stores that answer reads, by resource.
+    /// Records the age of the stores that answer reads, for each resource.
     pub informer_metrics: Arc<InformerMetrics>,
     /// Records how long reads wait.
     pub metrics: ReadMetrics,
@@ -83,7 +83,7 @@ pub struct ReadService {
 }
 
 impl ReadService {
-    /// Creates the read service without any recorded writes.
+    /// Creates the service that answers reads. At first no read waits for a forwarded write.
     #[must_use]
     pub fn new(dependencies: ReadDependencies) -> Self {
         Self {
@@ -94,8 +94,8 @@ impl ReadService {
     }
 
     /// Records a forwarded write, with the `version` that the API server has returned. For a minute, reads of
-    /// that resource and namespace wait up to 3 s for this version. Two kinds of reads do not wait: reads that
-    /// request a version themselves, and reads with the consistency `Eventual`.
+    /// that resource and namespace wait up to 3 s until a store reaches this version. Two kinds of reads do not
+    /// wait: reads that request a version themselves, and reads with the consistency `Eventual`.
     pub fn record_write(&self, written: WriteTarget, version: &ResourceVersion) {
         self.written_versions.record(written, version, Instant::now());
     }
@@ -112,8 +112,8 @@ impl ReadService {
     ///
     /// # Cost
     ///
-    /// Waits for a warm informer as long as its profiles permit, and up to 3 s for a version. Waits up to 3 s
-    /// for a freshness check, which concurrent reads share.
+    /// Waits for a warm informer as long as its profiles permit. Waits up to 3 s until a store reaches the
+    /// requested resource version. Waits up to 3 s for a freshness check, which concurrent reads share.
     pub async fn read(
         &self,
         request: &ObjectRequest,
@@ -190,7 +190,7 @@ impl ReadService {
                 {
                     (other, object)
                 }
-                // kubewarm repeats the read after a freshness check of this candidate's store.
+                // kubewarm repeats the read after a freshness check of this informer's store.
                 Some((_, Some(_))) | None => {
                     return Err(route.unconfirmed(slice::from_ref(candidate)));
                 }

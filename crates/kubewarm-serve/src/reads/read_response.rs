@@ -33,15 +33,15 @@ pub struct ReadSource {
     pub is_stale: bool,
 }
 
-/// The maximum number of bytes that hyper receives at once from a body. With 8 bytes of HTTP/1.1 chunk framing,
-/// one part fills a TLS record of 16 KiB.
+/// The maximum number of bytes that hyper receives at once from a body. This number and 8 bytes of HTTP/1.1
+/// chunk framing fill a TLS record of 16 KiB.
 pub const PART_BYTES: usize = (16 << 10) - 8;
 /// The size in bytes of the pieces in which kubewarm encodes a list. A connection writes one piece at once, and
 /// the piece stays in the processor's cache until it is encrypted.
 pub const PIECE_BYTES: usize = 4 * PART_BYTES;
 /// The buffer capacity in bytes that kubewarm reserves for one object. For a short list, kubewarm reserves this
-/// capacity for each object. For a long list, kubewarm reserves the size of a piece, and this capacity for the
-/// piece's last object.
+/// capacity for each object. For a long list, kubewarm reserves `PIECE_BYTES`, and this capacity once more,
+/// because the last encoded object can exceed `PIECE_BYTES`.
 const OBJECT_BYTES: usize = 4 << 10;
 
 /// A JSON body.
@@ -49,24 +49,24 @@ const OBJECT_BYTES: usize = 4 << 10;
 pub enum ReadBody {
     /// A complete body.
     Whole(Vec<u8>),
-    /// A list that kubewarm encodes piece by piece.
+    /// A list that kubewarm encodes in pieces of about [`PIECE_BYTES`].
     Pages(Box<ListPages>),
 }
 
-/// A list that kubewarm encodes piece by piece. kubewarm decompresses each object only when it encodes the
-/// object.
+/// A list that kubewarm encodes in pieces of about [`PIECE_BYTES`]. kubewarm decompresses each object only when
+/// it encodes the object.
 pub struct ListPages {
-    /// The format of the list; `None` after the last piece.
+    /// The format of the list; `None` after kubewarm has encoded the complete list.
     envelope: Option<ResponseEnvelope>,
     snapshot: ObjectSnapshot,
     authorized_scope: AuthorizedScope,
     /// Whether kubewarm has written no object yet.
     is_empty: bool,
-    /// Encoded bytes that belong to the next piece.
+    /// Encoded bytes of the list that the next call of [`Self::next_piece`] returns.
     left: Vec<u8>,
     scan_budget: ScanBudget,
-    /// Whether the request can still read the informer. kubewarm checks the access before each step of the
-    /// encoding.
+    /// Returns whether the request can still read the informer. kubewarm calls this function each time before
+    /// it encodes more objects.
     has_access: ListAccessCheck,
 }
 
@@ -115,8 +115,9 @@ impl ListPages {
         }
     }
 
-    /// Returns the first piece, and whether more pieces can follow. A list of at most `bytes` bytes is returned
-    /// whole. Otherwise the first piece is rounded down to a multiple of [`PIECE_BYTES`].
+    /// Returns the first piece of the encoded list, and whether more pieces can follow. A list of at most
+    /// `bytes` bytes is returned whole. Otherwise the first piece is rounded down to a multiple of
+    /// [`PIECE_BYTES`].
     ///
     /// # Errors
     ///
@@ -130,8 +131,8 @@ impl ListPages {
         Ok((out, has_more))
     }
 
-    /// Returns the next piece; `None` after the end. Not cancel safe: a dropped call loses the objects that it
-    /// has already encoded.
+    /// Returns the next piece of the encoded list; `None` after the end of the list. Not cancel safe: a dropped
+    /// call loses the objects that it has already encoded.
     ///
     /// # Cost
     ///
@@ -295,7 +296,7 @@ mod tests {
         assert!(!first.is_empty());
         held.store(false, Ordering::Relaxed);
         assert_eq!(pages.next_piece().await, Some(Err(TruncatedListError)));
-        // The informer has access again, but the list must not continue.
+        // The informer has lost and regained its access, but the list must not continue.
         held.store(true, Ordering::Relaxed);
         assert_eq!(pages.next_piece().await, None);
     }

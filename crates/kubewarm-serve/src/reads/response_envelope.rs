@@ -62,8 +62,8 @@ impl ResponseEnvelope {
         }
     }
 
-    /// Writes one object as an item or a row. Returns `false` if kubewarm cannot write a row because `body` is
-    /// not JSON.
+    /// Writes one object as an item of a list or a row of a table. Returns `false` if kubewarm cannot write a
+    /// row because `body` is not JSON.
     pub(super) fn write(&self, body: &[u8], is_first: bool, out: &mut Vec<u8>) -> bool {
         match self {
             Self::List(envelope) if is_first => envelope.write_first_item(body, out),

@@ -10,7 +10,7 @@ use kubewarm_wire::{ObjectRequest, StatusError};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How long a read waits until its store reaches a version. The API server waits for the same time.
+/// How long a read waits until its store reaches a resource version. The API server waits for the same time.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
 /// How long a read waits for a freshness check of its store.
 const FRESHNESS_CHECK_TIMEOUT: Duration = Duration::from_secs(3);
@@ -33,7 +33,7 @@ pub(super) enum RetryReason {
     Behind {
         /// The resource version that the read needs.
         query: ResourceVersion,
-        /// The newest version of all stores that could answer; `None` if no store has a version.
+        /// The newest version of all stores that could answer the read; `None` if no store has a version.
         newest: Option<ResourceVersion>,
     },
     /// kubewarm has not confirmed that a store is as new as the read needs. A freshness check can confirm the

@@ -30,7 +30,7 @@ pub(super) struct ReadRoute<'a> {
     consistency: ReadConsistency,
     cold_read_timeout: Duration,
     started_at: Instant,
-    /// The informer that a freshness check has confirmed for this request, and the result of this check. `None`
+    /// The informer whose store a freshness check has confirmed for this request, and the result of this check. `None`
     /// before the first freshness check.
     confirmed: Option<&'a (InformerKey, FreshnessCheck)>,
 }
@@ -73,7 +73,7 @@ impl ReadService {
         })
     }
 
-    /// Returns the first candidate whose store is as new as the request needs, with a reader of that store.
+    /// Returns the first candidate informer whose store is as new as the request needs, with a reader of that store.
     pub(super) fn choose<'r>(
         &self,
         route: &'r ReadRoute<'_>,
@@ -132,7 +132,8 @@ impl ReadService {
                 }
                 (found, Some(version.clone()))
             }
-            // Any store that can still serve this version returns the same page.
+            // The continue token contains a version. Any store that can still serve this version returns the same
+            // page.
             VersionMatch::Continue { version: Some(version), .. } => {
                 (first(&|it, reader| remembers(it, reader, version)).or(Some(0)), None)
             }
@@ -148,12 +149,12 @@ impl ReadService {
         }
     }
 
-    /// Checks whether the data from the candidate's store can be the answer, and returns the data's version.
+    /// Checks whether data from the candidate informer's store can answer the request, and returns the data's version.
     ///
     /// # Errors
     ///
-    /// [`RetryReason`] if the informer lost access or listed its objects again during the read, or if the data
-    /// is too old.
+    /// [`RetryReason`] if the informer lost access or listed its objects again during the read, or if the data is too
+    /// old.
     pub(super) fn confirm(
         &self,
         route: &ReadRoute<'_>,
@@ -182,7 +183,7 @@ impl ReadService {
         })
     }
 
-    /// The version of a recent forwarded write that the answer must include.
+    /// The version of a recent forwarded write that the response must include.
     fn min_version(&self, route: &ReadRoute<'_>) -> Option<ResourceVersion> {
         match route.consistency {
             ReadConsistency::Eventual => None,
@@ -198,12 +199,12 @@ impl ReadRoute<'_> {
         self.fields.query(self.request, candidate.key)
     }
 
-    /// Whether the candidate was confirmed to be current within the staleness limit.
+    /// Whether the candidate informer's store was confirmed to be current within the staleness limit.
     pub(super) fn is_current(&self, candidate: &CandidateInformer<'_>) -> bool {
         candidate.age.is_some_and(|age| age <= self.max_staleness)
     }
 
-    /// Whether the candidate's store at this version is new enough for a request for the latest state.
+    /// Whether the candidate informer's store, at this version, is new enough for a request for the latest state.
     fn is_new_enough(
         &self,
         candidate: &CandidateInformer<'_>,
@@ -218,13 +219,13 @@ impl ReadRoute<'_> {
         }
     }
 
-    /// The reason to wait if no candidate can be read.
+    /// The reason to wait if no informer that can answer the request is readable.
     pub(super) fn cold(&self) -> RetryReason {
         RetryReason::Cold { wait: self.cold_read_timeout, is_forbidden: false }
     }
 
-    /// Chooses the candidate that a freshness check can confirm. If there is no such candidate, for example
-    /// while the profiles are paused, the result is 504.
+    /// Chooses the candidate informer whose store a freshness check can confirm. If there is no such informer, for
+    /// example while the profiles are paused, the result is 504.
     pub(super) fn unconfirmed(&self, candidates: &[CandidateInformer<'_>]) -> RetryReason {
         let Some(candidate) = candidates.iter().find(|it| it.report.is_kept_current()) else {
             let age = candidates.first().and_then(|it| it.age);
@@ -264,8 +265,8 @@ impl ReadRoute<'_> {
             }
         };
         let mut message = format!("the cache is {known}, {requirement}, and {why}");
-        // The message recommends `resourceVersion=0` except with `Eventual`. With `Eventual`, only a read of a
-        // missing object fails as stale, and `resourceVersion=0` does not help.
+        // The message recommends `resourceVersion=0` except with the read consistency `Eventual`. With `Eventual`,
+        // only a read of a missing object fails as stale, and `resourceVersion=0` does not help.
         if is_latest_wanted(&self.request.version_match)
             && self.consistency != ReadConsistency::Eventual
         {
@@ -275,7 +276,7 @@ impl ReadRoute<'_> {
     }
 }
 
-/// Whether the request needs the latest state, and not a certain version or any version.
+/// Whether the request needs the latest state. A request for a certain version or for any version does not.
 const fn is_latest_wanted(at: &VersionMatch) -> bool {
     matches!(at, VersionMatch::Latest | VersionMatch::Continue { version: None, .. })
 }

@@ -52,8 +52,8 @@ impl ServingIndex {
                 let serving = target.serving.iter().flat_map(|serving| &*serving.informers);
                 for informer in target.informers.iter().chain(serving) {
                     let indexes = informers.entry(&informer.key).or_default();
-                    // The stores of previous informers lack the new indexes. Queries by these indexes still
-                    // work, because a query without an index scans all bodies.
+                    // After a profile change, the stores of the previous informers lack the new indexes.
+                    // Queries by the new indexes still work, because a query without an index scans all bodies.
                     if !target.named.is_empty() && !indexes.contains(&target.named) {
                         indexes.push(Arc::clone(&target.named));
                     }
@@ -76,7 +76,8 @@ impl ServingIndex {
         self.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Gives `resource` its own series in `metrics` if it has an informer. All other resources share series.
+    /// Gives `resource` its own metric series if `resource` has an informer. All resources without an informer
+    /// share one series.
     pub(super) fn admit_to_metrics(&self, resource: &Resource, metrics: &ReadMetrics) {
         if self.by_resource.contains_key(resource) {
             metrics.admit(resource);

@@ -89,7 +89,7 @@ mod tests {
         record(&written_versions, "a", &ResourceVersion::parse("abc").unwrap());
         assert_eq!(min_version(&written_versions, path), None, "opaque versions are not recorded");
         record(&written_versions, "a", &9.into());
-        // After the life of a version, a write with a lower version counts, as after an etcd restore.
+        // When `LIFE` has passed, kubewarm records a write with a lower version, as after an etcd restore.
         advance(LIFE).await;
         record(&written_versions, "a", &3.into());
         assert_eq!(min_version(&written_versions, path).as_deref(), Some("3"));

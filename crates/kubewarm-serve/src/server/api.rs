@@ -31,7 +31,7 @@ use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The handler of all requests to the read address, and the services that the handler uses.
+/// The handler of all requests to the read API, and the services that the handler uses.
 pub struct ReadApi {
     /// Answers gets, lists and watches from stores.
     pub reads: Arc<ReadService>,
@@ -76,7 +76,7 @@ impl HandledRequest {
 }
 
 impl ReadApi {
-    /// Handles a request of the read address, and counts it.
+    /// Handles a request to the read API, and counts the request in the metrics.
     pub(super) async fn handle(&self, request: IncomingRequest) -> OutgoingResponse {
         let started_at = Instant::now();
         let HandledRequest { handler, resource, answered } = self.answer(request).await;
@@ -123,7 +123,7 @@ impl ReadApi {
     }
 
     /// Whether only the API server can answer `request`. This applies to a request that is not a GET or that
-    /// switches protocols. It also applies to a request with impersonation if kubewarm cannot check
+    /// switches protocols. The same applies to a request with impersonation if kubewarm cannot check
     /// impersonation.
     fn must_be_forwarded(&self, request: &IncomingRequest) -> bool {
         let acts_as_another =

@@ -14,8 +14,8 @@ const FRESH: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub struct ApiServerVersion {
     client: ApiClient,
-    /// The runtime that sends the requests, because the client's connections must outlive the threads of the
-    /// read server.
+    /// The runtime that sends the requests for the version, because the client's connections must outlive the
+    /// threads of the read server.
     runtime: Handle,
     answers: ExpiringCache<(), Bytes>,
 }

@@ -1,5 +1,5 @@
-//! The requests that handlers of the read server receive, and response bodies. A body holds permits until the
-//! connection has written the body.
+//! The requests that handlers of the read server receive, and response bodies. A body holds the permit of its
+//! request until the connection has written the body.
 
 use super::{
     connection::ConnectionState,
@@ -48,9 +48,9 @@ pub(super) type OutgoingResponse = http::Response<ResponseBody>;
 /// parts.
 pub(super) struct ResponseBody {
     body: Pin<Box<dyn Body<Data = Bytes, Error = BoxError>>>,
-    /// The bytes of the current piece that hyper has not received yet.
+    /// The bytes that `body` has produced and hyper has not received yet.
     left: Bytes,
-    /// The permit for the unwritten bytes of the current piece. All parts of the piece share the permit.
+    /// The permit for the unwritten bytes that `body` produced last. All parts of these bytes share the permit.
     permit: Option<Arc<KeyedPermit>>,
     /// The unfinished acquisition of `permit`.
     wait: Option<PermitWait>,

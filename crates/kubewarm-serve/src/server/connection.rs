@@ -46,8 +46,8 @@ pub(super) struct ConnectionState {
     /// Copies bytes between the client and the API server after the response 101 has ended HTTP on the
     /// connection.
     pub(super) tunnel: Cell<Option<LocalBoxFuture<'static, ()>>>,
-    /// The slot that counts the connection: a slot of the client's address, or of the user after an accepted
-    /// request.
+    /// The slot that counts the connection against a limit: a slot of the client's address, or of the user
+    /// after an accepted request.
     slot: Cell<KeyedPermit>,
     /// Whether kubewarm has accepted a request of this connection. kubewarm accepts a request when it has
     /// authenticated the caller, and has authorized or forwarded the request.
@@ -191,7 +191,7 @@ async fn run_connection<C: Future>(
     let mut finishing = None;
     loop {
         select! {
-            // kubewarm ignores the result, because clients cause the errors of connections.
+            // kubewarm does not log the connection's error, because clients cause such errors.
             _ = connection.as_mut() => return,
             () = stop.cancelled(), if finishing.is_none() => {
                 finish(connection.as_mut());
@@ -247,8 +247,8 @@ impl ConnectionState {
     /// Counts a response as in progress until it is written.
     fn track_response(&self, unwritten: &Arc<PendingResponse>) {
         let mut pending_responses = self.pending_responses.borrow_mut();
-        // When the list is full, this removes the entries of written responses. Many responses can end between
-        // two calls of `check_activity`.
+        // Before the list grows, this code removes the entries of written responses. Many responses can end
+        // between two calls of `check_activity`.
         if pending_responses.len() == pending_responses.capacity() {
             pending_responses.retain(|answer| answer.strong_count() > 0);
         }

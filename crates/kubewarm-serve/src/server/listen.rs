@@ -1,5 +1,4 @@
-//! The listener of the read address: TLS with HTTP/1.1 and HTTP/2, and limits on the resources that clients can
-//! use.
+//! The listener of the read API: TLS with HTTP/1.1 and HTTP/2, and limits on the resources that clients can use.
 //!
 //! The limits are fields of [`ReaderLimits`] and [`ConnectionLimits`], if no other value is named.
 //!
@@ -19,9 +18,9 @@
 //! | time without a request | `idle_timeout` | connection closed |
 //! | time for responses in progress when the server stops | [`STOP`] | connection dropped |
 //!
-//! This listener uses hyper, because actix-web, which serves the admin address, has too few limits. actix-web
-//! does not limit HTTP/2 streams, and accepts HTTP/2 heads of 16 MiB. With HTTP/1.1, actix-web limits only the
-//! time for the first head of a connection.
+//! This listener uses hyper, because actix-web, which serves the metrics and debug information, has too few
+//! limits. actix-web does not limit HTTP/2 streams, and accepts HTTP/2 heads of 16 MiB. With HTTP/1.1, actix-web
+//! limits only the time for the first head of a connection.
 
 use super::{
     api::ReadApi,
@@ -106,7 +105,7 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// A bound listener of the read address.
+/// A bound listener of the read API.
 #[derive(Debug)]
 pub struct ReadListener {
     listeners: Vec<TcpListener>,
@@ -124,7 +123,8 @@ pub struct ConnectionSlots {
     addresses: KeyedSemaphore<IpAddr>,
 }
 
-/// Binds the read address with the connection limits of `readers`. `[::]` binds all IPv4 and IPv6 addresses.
+/// Binds `address`, at which the read API listens, with the connection limits of `readers`. `[::]` binds all IPv4
+/// and IPv6 addresses.
 ///
 /// # Errors
 ///
@@ -241,8 +241,8 @@ impl ConnectionSlots {
         Self { all: Arc::new(Semaphore::new(all)), addresses }
     }
 
-    /// Acquires a slot of the total limit and a slot of `address`. The error is the limit that has no free
-    /// slot.
+    /// Acquires a connection slot of the total limit and a connection slot of `address`. The error is the limit
+    /// that has no free slot.
     fn acquire(&self, address: IpAddr) -> Result<(OwnedSemaphorePermit, KeyedPermit), ReadLimit> {
         let of_all = Arc::clone(&self.all).try_acquire_owned();
         let of_all = of_all.map_err(|_| ReadLimit::Connections)?;
@@ -253,9 +253,9 @@ impl ConnectionSlots {
         Ok((of_all, slot))
     }
 
-    /// The number of used slots in total, and of the address with the most connections.
+    /// The number of used connection slots in total, and of the address with the most connections.
     ///
-    /// Cost: visits each address with a slot, so call it for a scrape, not for a request.
+    /// Cost: visits each address with a slot, so call it for a metrics scrape, not for a request.
     #[must_use]
     pub fn usage(&self) -> Vec<LimitUsage> {
         let mut usage = self.addresses.usage();
@@ -298,7 +298,7 @@ fn serve_on_thread(listeners: Vec<TcpListener>, shared: &Arc<ReadServer>) -> io:
         }
         while accepting.join_next().await.is_some() {}
         connections.close();
-        // After this time limit, the drop of `local` closes the connections that are still open.
+        // After the time limit `STOP`, the drop of `local` closes the connections that are still open.
         let _finished = timeout(STOP, connections.wait()).await;
         Ok(())
     }))

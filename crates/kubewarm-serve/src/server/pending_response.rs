@@ -1,5 +1,5 @@
-//! Tracks which parts of a response its connection has not written yet. These parts hold permits, and the
-//! server closes the connection of a client that reads too slowly.
+//! Tracks which parts of a response its connection has not written yet. These parts hold permits for unwritten
+//! bytes, and the server closes the connection of a client that reads too slowly.
 
 use super::listen::ConnectionLimits;
 use crate::{
@@ -44,14 +44,14 @@ struct PendingResponseState {
     counter: Option<IntCounter>,
 }
 
-/// Resolves when the permits for the next piece are acquired.
+/// A future that resolves when the response has acquired the permits for its next bytes.
 pub(super) type PermitWait = BoxFuture<'static, Option<KeyedPermit>>;
 
 /// A part of a response that hyper has not written. hyper copies parts of a few hundred bytes and drops the
 /// original at once. Such copies hold no permit, and take a few KiB per connection.
 struct ResponsePart {
     bytes: Bytes,
-    /// The permit for unwritten bytes. All parts of a piece share this permit.
+    /// The permit for unwritten bytes. Several parts of the response can share this permit.
     _permit: Option<Arc<KeyedPermit>>,
     response: Arc<PendingResponse>,
 }
@@ -68,7 +68,7 @@ impl ResponsePermit {
         Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: false }
     }
 
-    /// Creates the value for a response that holds no permits.
+    /// Creates an empty `ResponsePermit`, for a response that counts against no limit.
     pub(super) fn nothing() -> Self {
         Self { _permit: Box::new(()), bytes: None, is_timely: false }
     }
@@ -89,8 +89,8 @@ impl PendingResponse {
         self.0.lock().permit.is_some()
     }
 
-    /// Starts to acquire the permit for a piece of `bytes` bytes; `None` if the response needs no permit. A
-    /// piece that is larger than `PIECE_BYTES` needs only the permit for `PIECE_BYTES` bytes.
+    /// Starts to acquire the permit for the next `bytes` bytes of the body; `None` if the response needs no
+    /// permit. For more than `PIECE_BYTES` bytes, a permit for `PIECE_BYTES` bytes is enough.
     pub(super) fn permit(&self, bytes: usize) -> Option<PermitWait> {
         let permits = self.0.lock().permit.as_ref().and_then(|permit| permit.bytes.clone())?;
         let count = bytes.min(PIECE_BYTES).div_ceil(UNWRITTEN_UNIT);

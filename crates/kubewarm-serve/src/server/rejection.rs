@@ -3,8 +3,8 @@
 use crate::callers::{CallerRejection, CredentialsError};
 use kubewarm_wire::StatusError;
 
-/// The HTTP failure for a rejected caller. For an authenticated user, `forbidden` creates the failure from the
-/// user's name and the authorizer's reason.
+/// The HTTP failure for a rejected caller. For an authenticated user without permission, `forbidden` creates
+/// the failure from the user's name and the authorizer's reason.
 pub(super) fn refused_by(
     refused: CallerRejection,
     forbidden: impl FnOnce(&str, Option<&str>) -> StatusError,

@@ -25,7 +25,7 @@ use std::time::Duration;
 /// The size in bytes up to which kubewarm sends a body at once, uncompressed and with `Content-Length`. The API
 /// server compresses bodies above the same size.
 const LONG: usize = 128 << 10;
-/// The size in bytes from which a response needs a permit to encode each further piece. These permits limit the
+/// A response needs a permit for each piece that it encodes after this number of bytes. These permits limit the
 /// number of large responses that kubewarm encodes at once.
 const LARGE: usize = 1 << 20;
 pub(super) const JSON: &str = "application/json";
@@ -34,7 +34,7 @@ pub(super) const NOT_KEPT: &str = "no-cache, private";
 /// A keyed hash that identifies an informer to clients without its namespace and selectors. The hash is
 /// different after a restart.
 pub(super) fn informer_tag(key: &hmac::Key, informer: &InformerKey) -> String {
-    // The hash covers the `Debug` text, because any two different keys have different `Debug` texts.
+    // The hash covers the `Debug` text, because two different informer keys have different `Debug` texts.
     keyed_tag(key, &format!("{informer:?}"))
 }
 
@@ -85,7 +85,8 @@ pub(super) async fn objects(
 }
 
 /// The rest of a response, after its first `sent` bytes. After `LARGE` bytes in total, kubewarm holds one of
-/// the user's permits while it encodes a piece. kubewarm holds no permit while it waits for a slow client.
+/// the user's encoding permits while it encodes a piece of the response. kubewarm holds no permit while it
+/// waits for a slow client.
 fn with_encoding_permits<S>(
     rest: S,
     sent: usize,
@@ -123,7 +124,7 @@ pub(super) fn headers(content_type: &'static str, cache_control: &'static str) -
     HeaderMap::from_iter([content_type, cache_control])
 }
 
-/// Sets a header. Ignores a value with control characters, which kubewarm never produces.
+/// Sets the header `name` to `value`. Ignores a value with control characters, which kubewarm never produces.
 fn set(headers: &mut HeaderMap, name: HeaderName, value: String) {
     if let Ok(value) = HeaderValue::try_from(value) {
         headers.insert(name, value);
@@ -275,8 +276,8 @@ mod tests {
     #[test]
     fn the_informer_id_is_specific_to_the_process_and_reveals_nothing() {
         let [key, other] = [[1; 32], [2; 32]].map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key));
-        // `decade` has only hexadecimal digits, so a tag with this name would pass the digit check below.
-        // Another check shows that the tag does not contain the name.
+        // `decade` has only hexadecimal digits, so a hash that contained this name would pass the digit check
+        // below. Another check shows that the hash does not contain the name.
         let whole = informer("secrets", "decade");
         assert_eq!(informer_tag(&key, &whole), informer_tag(&key, &informer("secrets", "decade")));
         assert_ne!(

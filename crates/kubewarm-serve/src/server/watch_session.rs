@@ -36,8 +36,8 @@ const MAX_REVIEW_AGE: Duration = Duration::from_secs(30);
 pub(super) struct WatchSession {
     pub(super) feed: WatchFeed,
     pub(super) review: WatchReview,
-    /// The request permit. The watch holds this permit until it has sent the initial objects, because these
-    /// objects occupy memory.
+    /// The permit that counts the watch as a request. The watch holds this permit until it has sent the initial
+    /// objects, because these objects occupy memory.
     pub(super) request: Option<KeyedPermit>,
     /// Counts the watch and its events in the metrics.
     pub(super) counted: OpenClientWatch,
@@ -79,8 +79,8 @@ impl WatchSession {
 
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            // A slow client can delay this call for long, so kubewarm checks the review's age before each
-            // event.
+            // A slow client can delay this call for long, so kubewarm checks the age of the last access review
+            // before each event.
             if !self.review.is_allowed().await {
                 self.counted.set_end(ClientWatchEnd::Rejected);
                 return None;
@@ -108,8 +108,8 @@ impl WatchSession {
 }
 
 impl WatchReview {
-    /// The reviews of a watch that starts now. The caller has passed all reviews of `accesses`. kubewarm sent
-    /// the oldest of these reviews at `allowed_at`.
+    /// The access reviews that kubewarm repeats for a watch that starts now. The caller has passed the reviews
+    /// of all `accesses`. kubewarm sent the oldest of these reviews at `allowed_at`.
     pub(super) fn new(
         callers: Arc<CallerAdmission>,
         credentials: CallerCredentials,
@@ -123,7 +123,7 @@ impl WatchReview {
         Self { callers, credentials, accesses, peer, allowed_at, due }
     }
 
-    /// The time at which the watch ends if no further review is positive.
+    /// The time at which the watch ends if no further access review is positive.
     fn end(&self) -> Instant {
         self.allowed_at + MAX_REVIEW_AGE
     }
@@ -133,7 +133,7 @@ impl WatchReview {
         self.due.min(self.end())
     }
 
-    /// Whether the watch can continue. Reviews the caller's access if a review is due.
+    /// Whether the watch can continue. Reviews the caller's access if an access review is due.
     async fn is_allowed(&mut self) -> bool {
         let now = Instant::now();
         if now < self.due {
@@ -157,7 +157,8 @@ impl WatchReview {
         Instant::now() < self.end()
     }
 
-    /// Repeats all reviews. Returns the time at which kubewarm sent the oldest review.
+    /// Repeats the token review and all access reviews of the watch. Returns the time at which kubewarm sent
+    /// the oldest of these reviews.
     async fn review_all(&self) -> Result<Instant, CallerRejection> {
         let mut oldest = Instant::now();
         for access in &self.accesses {
@@ -191,8 +192,8 @@ mod tests {
         WatchReview::new(Arc::clone(callers), credentials, PEER, accesses, caller.reviewed_at)
     }
 
-    /// Reviews the watch until the watch ends, or until the time `most` has passed. Returns the time that has
-    /// passed.
+    /// Repeats the reviews of a watch until the watch ends, or until the time `most` has passed. Returns the
+    /// time that has passed.
     async fn go_on(review: &mut WatchReview, most: Duration) -> Duration {
         let began = Instant::now();
         while began.elapsed() < most && review.is_allowed().await {
@@ -221,7 +222,7 @@ mod tests {
         let callers = Arc::new(callers);
         let reviewed_at = Instant::now();
         drop(begun(&callers).await);
-        // The second watch begins with a cached review that is 9 s old.
+        // The second watch begins with cached results of reviews that are 9 s old.
         sleep_until(reviewed_at + Duration::from_secs(9)).await;
         let mut review = begun(&callers).await;
         *say.lock() =

@@ -153,7 +153,8 @@ fn a_sign_of_lost_access_shortens_the_time_to_confirm_it_to_30_seconds() {
         scene.pass(1);
         assert!(scene.lapses(), "{what}");
 
-        // After a permitted request, the earlier sign of lost access no longer counts.
+        // After the API server has permitted a list or watch, the earlier sign of lost access no
+        // longer counts.
         let mut scene = AccessStateFixture::verified();
         scene.pass(20);
         give_sign(&mut scene);

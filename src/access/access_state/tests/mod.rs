@@ -56,7 +56,7 @@ impl AccessStateFixture {
     }
 
     /// Processes the two rejected access checks that together mean lost access. The first rejection
-    /// alone does not change the state.
+    /// alone does not change the permission state.
     fn lose(&mut self, reason: FaultReason) -> Option<u64> {
         let before = self.state();
         assert_eq!(self.check(Some(reason), Some(reason)), Some(3), "{reason}");
@@ -211,7 +211,7 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     scene.pass(1);
     scene.lose(FaultReason::Forbidden);
     // No signal moves the second access check to an earlier time, and an access check without a
-    // result does not cancel it.
+    // result does not cancel the second access check.
     let mut scene = AccessStateFixture::verified();
     scene.pass(1);
     assert_eq!(scene.check(FORBIDDEN, FORBIDDEN), Some(3));
@@ -227,8 +227,8 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     assert!(matches!(scene.state(), PermissionState::Granted { .. }));
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.refused();
-    // After a permitted request, the next rejected access check is again the first of the two that
-    // mean lost access.
+    // After a permitted list or watch, the next rejected access check is again the first of the two
+    // rejections that together mean lost access.
     let mut scene = AccessStateFixture::verified();
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.pass(3);

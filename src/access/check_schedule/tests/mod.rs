@@ -105,7 +105,7 @@ impl FakeCluster {
         }
     }
 
-    /// Runs the due checks for `lasting`, and answers each check at once.
+    /// Runs the due checks for the duration `lasting`, and answers each check at once.
     async fn run(&mut self, schedule: &mut CheckSchedule, lasting: Duration) {
         let until = Instant::now() + lasting;
         while Instant::now() < until {
@@ -200,8 +200,8 @@ async fn without_an_answered_rules_review_each_informer_gets_its_own_access_revi
         cluster.kinds.clear();
         cluster.run(&mut schedule, Duration::from_secs(lost_within)).await;
         assert_eq!(count_in_state(&schedule, is_refused), 30, "{rules_fault}");
-        // Rules reviews continue with the same period. The first answered rules review ends the
-        // access reviews.
+        // While access reviews run, kubewarm sends rules reviews with an unchanged period. The
+        // first answered rules review ends the access reviews.
         cluster.rules_fault = None;
         cluster.run(&mut schedule, Duration::from_mins(1)).await;
         cluster.requests.clear();

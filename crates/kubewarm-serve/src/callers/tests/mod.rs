@@ -33,7 +33,7 @@ fn credentials(token: &str, more: &[(&'static str, &'static str)]) -> CallerCred
         .unwrap()
 }
 
-/// A `CallerAdmission` with the limits of the read address, and the counts of its reviews.
+/// A `CallerAdmission` with the read API's limits, and the counts of its reviews.
 fn reading(fake: FakeReviews) -> (CallerAdmission, Count) {
     let count = fake.count.clone();
     (of(fake, &CallerLimits::for_reads(ReaderLimits::default())), count)

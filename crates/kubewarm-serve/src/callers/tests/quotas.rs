@@ -8,7 +8,7 @@ async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
     let (callers, _) = reading(FakeReviews { delay, ..FakeReviews::new(said) });
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
     let leaves = async |token: &CallerCredentials, action: &SelfSubjectAccessReviewSpec| {
-        // The timeout drops the call, but the review in progress continues.
+        // The timeout drops the call, but the token review in progress continues.
         let found = timeout(delay / 1_000, callers.admit(token, action, PEER)).await;
         found.ok().map(|found| found.map(drop))
     };
@@ -67,7 +67,8 @@ async fn one_address_sends_few_token_reviews_at_once_and_the_rest_wait_or_fail()
     assert!(waited < 3 * delay, "{waited:?}");
     let busy =
         found.iter().filter(|found| matches!(found, Err(CallerRejection::Limited(_)))).count();
-    // Eight reviews of the address end each second. After 3 s, kubewarm rejects the reviews that still wait.
+    // Eight token reviews of the client address end each second. After 3 s, kubewarm rejects the reviews
+    // that still wait.
     assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 100 - busy);
     assert!((60..80).contains(&busy), "{busy}");
     assert!(count.most.load(Ordering::Relaxed) <= 8 + 1 + 16);

@@ -91,8 +91,9 @@ impl<'a> CoveringInformers<'a> {
         )))
     }
 
-    /// Returns the strictest access-loss policy for a watch of this informer. With `None` the watch must end:
-    /// no profile serves reads from the informer any more, or a profile has changed one of `indexes`.
+    /// Returns the strictest `onAccessLost` policy that profiles set for a watch of this informer. With `None`
+    /// the watch must end: no profile serves reads from the informer any more, or a profile has changed one of
+    /// `indexes`.
     pub(super) fn policy(
         &self,
         key: &InformerKey,
@@ -144,17 +145,18 @@ impl<'a> CoveringInformers<'a> {
         Ok(self)
     }
 
-    /// The lowest staleness limit of all profiles of these informers.
+    /// The lowest staleness limit of all profiles that serve reads from these informers.
     pub(super) fn max_staleness(&self) -> Duration {
         self.informers.iter().map(|it| it.declared.max_staleness).min().unwrap_or_default()
     }
 
-    /// The strictest read consistency of all profiles of these informers.
+    /// The strictest read consistency of all profiles that serve reads from these informers.
     pub(super) fn consistency(&self) -> ReadConsistency {
         self.informers.iter().map(|it| it.declared.reads.consistency).max().unwrap_or_default()
     }
 
-    /// The shortest time limit that a profile of these informers sets for reads that wait for a warm informer.
+    /// The shortest time limit that a profile with one of these informers sets for reads that wait for a warm
+    /// informer.
     pub(super) fn cold_read_timeout(&self) -> Duration {
         self.informers
             .iter()
@@ -197,7 +199,7 @@ impl<'a> CoveringInformers<'a> {
 }
 
 impl CandidateInformer<'_> {
-    /// Whether every profile that serves reads from the informer permits reads of an informer in the state
+    /// Whether every profile that serves reads from the informer permits reads of an informer with the report
     /// `report`.
     pub(super) fn can_be_read(&self, report: &InformerReport) -> bool {
         report.serves(strictest(&self.entries))
@@ -208,8 +210,8 @@ impl CandidateInformer<'_> {
         AccessRequirement { policy: strictest(&self.entries), losses: Some(self.report.losses) }
     }
 
-    /// The namespace of the first profile. A freshness check counts against the request rate limit of this
-    /// namespace.
+    /// The namespace of the first profile that serves reads from this informer. A freshness check counts
+    /// against the request rate limit of this namespace.
     pub(super) fn payer(&self) -> Arc<str> {
         self.entries
             .first()

@@ -1,4 +1,4 @@
-//! Decompresses and encodes each change once for all watches.
+//! Decompresses and encodes each change of an object once for all watches.
 
 use super::event_encoder::EventEncoder;
 use bytes::Bytes;
@@ -15,8 +15,8 @@ use std::{
     },
 };
 
-/// The maximum number of changes in the cache. Watches wake at the same time, so their positions rarely differ
-/// by more than this number of changes.
+/// The maximum number of changes in the cache. Watches wake at the same time, so their positions in the event
+/// log rarely differ by more than this number of changes.
 const MAX_CHANGES: usize = 256;
 /// The memory limit of the cache in bytes: decompressed bodies, parsed fields and encoded lines.
 const MAX_BYTES: usize = 32 << 20;
@@ -27,8 +27,8 @@ pub(crate) struct ChangeCache(Mutex<ChangeCacheState>);
 
 #[derive(Default)]
 struct ChangeCacheState {
-    /// The key is the address of the `StoreChange`. The entry keeps the `StoreChange` alive, so no other change
-    /// can get the same address.
+    /// The key is the memory address of the `StoreChange`. The entry keeps the `StoreChange` alive, so no other
+    /// change can get the same address.
     by_change: HashMap<usize, Arc<UnpackedChange>>,
     order: VecDeque<usize>,
     bytes: usize,
@@ -45,7 +45,7 @@ pub(super) struct UnpackedChange {
     weighed: AtomicUsize,
 }
 
-/// The object before or after a change. kubewarm decompresses it when a watch first needs it.
+/// The object before or after a change. kubewarm decompresses the object when a watch first needs it.
 #[derive(Default)]
 struct ChangedObject {
     body: OnceLock<Option<Bytes>>,
@@ -124,12 +124,12 @@ impl ChangeCache {
     }
 
     /// Returns the events that the change causes in a watch with this `query`. As in the API server, an object
-    /// that starts to match is added, and an object that stops matching is deleted.
+    /// that starts to match causes the event `ADDED`, and an object that stops matching causes `DELETED`.
     ///
     /// # Cost
     ///
     /// The first watch parses both bodies. A later watch parses them only for field paths that no watch has
-    /// read before. Otherwise a watch takes about 0.1 µs per requirement.
+    /// read before. Otherwise a watch takes about 0.1 µs per requirement of its selectors.
     pub(super) fn events(
         &self,
         opened: &UnpackedChange,

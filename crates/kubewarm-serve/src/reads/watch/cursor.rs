@@ -37,7 +37,7 @@ pub(super) struct WatchCursor {
     scan_budget: ScanBudget,
 }
 
-/// Events of a watch that kubewarm sends at once.
+/// Events of a watch that kubewarm sends together.
 #[derive(Clone, Debug)]
 pub struct WatchChunk {
     /// Complete lines, one for each event.
@@ -53,7 +53,7 @@ pub(super) enum WatchStep {
     Piece(WatchChunk),
     /// There is no further change. The store is complete at this version; `None` while a relist is in progress.
     Quiet(Option<ResourceVersion>),
-    /// The watch ends, after a last chunk if there is one.
+    /// The watch ends, after a last chunk of events if there is one.
     End(ClientWatchEnd, Option<WatchChunk>),
 }
 
@@ -96,7 +96,7 @@ impl WatchCursor {
     }
 
     /// Yields to other tasks of this thread if the watch has decompressed about 1 MiB of bodies since its last
-    /// yield. Call it before [`WatchCursor::next`]. Cancel safe.
+    /// yield. Call this function before [`WatchCursor::next`]. Cancel safe.
     pub(super) async fn yield_if_over(&mut self) {
         self.scan_budget.yield_if_over().await;
     }
@@ -115,7 +115,7 @@ impl WatchCursor {
         self.next_changes(shared)
     }
 
-    /// Encodes the next initial objects; `None` if all have been sent.
+    /// Encodes the next initial objects; `None` if all initial objects have been sent.
     fn next_initial_objects(&mut self) -> Option<WatchChunk> {
         let Self { allowed, lines: by, is_first, scan_budget, initial, .. } = self;
         let (snapshot, _) = initial.as_mut()?;
@@ -148,7 +148,7 @@ impl WatchCursor {
                 FollowerEvent::Change(change) => {
                     self.add(change, shared, &mut piece);
                 }
-                // The watch sends the collected lines first. The next call receives the same event from
+                // The watch sends the collected event lines first. The next call receives the same event from
                 // `follower` again.
                 _ if !piece.is_empty() => break,
                 FollowerEvent::None(version) => return WatchStep::Quiet(version),
@@ -163,7 +163,7 @@ impl WatchCursor {
         WatchStep::Piece(joined(&piece))
     }
 
-    /// Appends the events that `change` causes in this watch to `piece`.
+    /// Appends the events that `change` causes in this watch to `piece`, the lines to send next.
     fn add(&mut self, change: Arc<StoreChange>, shared: &ChangeCache, piece: &mut Vec<Bytes>) {
         if !self.allowed.has(change.namespace(), change.name()) {
             return;
@@ -178,7 +178,8 @@ impl WatchCursor {
                 *self.position.lock() = Some(opened.change().version().clone());
             }
         }
-        // Both bodies count against the scan budget, even if another watch has already decompressed them.
+        // The bodies of the object before and after the change count against the scan budget, even if another
+        // watch has already decompressed them.
         self.scan_budget.charge(opened.unpacked());
     }
 
@@ -266,8 +267,8 @@ mod tests {
         let (selected, follower) = reader.select_and_follow(&ObjectQuery::default());
         let initial = Some((selected, ResourceVersion::from(5)));
         let (mut request, _) = parse_request("/api/v1/pods", "watch=1");
-        // The pieces contain only metadata. So all objects would fit into one piece if the watch did not stop
-        // after 1 MiB of bodies.
+        // The events contain only metadata. So all objects would fit into one chunk of events if the watch did
+        // not stop after 1 MiB of bodies.
         request.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
         let mut cursor =
             WatchCursor::new(&kind(""), &request, ObjectQuery::default(), follower, initial);

@@ -65,8 +65,8 @@ impl EventEncoder {
         };
         let mut form = *form;
         if bookmark == BookmarkKind::InitialEnd {
-            // The mark of the end is an annotation, so the row contains metadata even if the client
-            // wants no objects.
+            // An annotation marks the end of the initial objects, so the row contains metadata even if the
+            // client wants no objects.
             form.object.get_or_insert(ObjectForm::Metadata(form.version));
         }
         if let Some(row) = self.row(form, printer, &stored, is_first) {

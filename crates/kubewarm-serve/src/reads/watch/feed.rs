@@ -30,7 +30,7 @@ pub struct WatchFeed {
     ended: Option<ClientWatchEnd>,
 }
 
-/// How far a watch has read, for the list of open watches.
+/// How far a watch has read its event log, for the list of open watches.
 #[derive(Clone, Debug, Default)]
 pub struct WatchProgress {
     /// The version of the last event or bookmark; `None` before the first event.
@@ -92,7 +92,8 @@ impl WatchFeed {
         self.ended
     }
 
-    /// Returns the next chunk; `None` at the end. Cancel safe: a dropped call loses no event.
+    /// Returns the next chunk of events; `None` after the watch has ended. Cancel safe: a dropped call loses
+    /// no event.
     pub async fn next(&mut self) -> Option<WatchChunk> {
         loop {
             let Some(open) = &mut self.open else { return self.last.take() };
@@ -139,7 +140,8 @@ impl ActiveWatch {
             self.access_requirement.policy = policy;
         }
         // The initial objects become invalid when the informer loses access, even if the informer regains
-        // access. Later events need no such check, because a watch ends when its event log loses changes.
+        // access. Later events need no check of the access, because a watch ends when its event log loses
+        // changes.
         if !self.cursor.is_beginning() {
             self.access_requirement.losses = None;
         }
@@ -163,8 +165,8 @@ impl ActiveWatch {
         bookmark.map_or(WatchStep::Quiet(None), WatchStep::Piece)
     }
 
-    /// The access-loss policy of the profiles that still serve the informer; `None` if no profile serves the
-    /// informer any more.
+    /// The strictest `onAccessLost` policy of the profiles that still serve the informer; `None` if no
+    /// profile serves the informer any more.
     fn policy(&self) -> Option<AccessLossPolicy> {
         let serving_index = self.reads.serving_index().ok()?;
         let operator_namespace = &self.reads.dependencies.operator_namespace;

@@ -1,4 +1,4 @@
-//! The deadlines of a watch: its bookmarks, its policy checks and its end.
+//! The deadlines of a watch: its bookmarks, its checks of the profiles and its end.
 
 use kubewarm_wire::WatchOptions;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use tokio::time::Instant;
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 /// How long before its end a watch sends its last bookmark.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// The shortest duration of a watch without a timeout. The actual duration is random, up to twice as long, so
-/// that watches that start together end at different times.
+/// The shortest duration of a watch for which the client requests no timeout. The actual duration is random,
+/// up to twice as long, so that watches that start together end at different times.
 const MIN_LIFETIME: Duration = Duration::from_mins(30);
 /// How often a watch checks that profiles still serve its informer.
 pub(super) const PROFILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The number of bytes of a response that kubewarm reads before it first searches for the object's version.
-/// These bytes need no permit. kubewarm searches again each time the number of bytes has doubled.
+/// These bytes need no memory permit. kubewarm searches again each time the number of bytes has doubled.
 const FREE_BYTES: usize = 16 << 10;
 /// The memory limit in bytes for all responses together in which kubewarm searches for a version. The first
 /// `FREE_BYTES` bytes of each response do not count.

@@ -65,7 +65,8 @@ pub struct RequestForwarder {
 }
 
 impl RequestForwarder {
-    /// Forwards to `upstream`. Calls `observe_write` before the client receives the response to its write.
+    /// Creates a forwarder to the API server `upstream`. The forwarder calls `observe_write` before the client
+    /// receives the response to its write.
     #[must_use]
     pub fn new(upstream: UpstreamProxy, observe_write: WriteObserver) -> Self {
         Self { upstream, observe_write, inspection_permits: WriteInspectionPermits::default() }

@@ -8,7 +8,7 @@ use std::future::ready;
 type BrokenRoutePermits = KeyedSemaphore<()>;
 
 /// The routes of the other tests, and two routes that panic. `/breaks` panics in its handler, `/breaks-off`
-/// while kubewarm sends the response. Each of them acquires one of `permits`.
+/// while kubewarm sends the response. Each of these two routes acquires one of `permits`.
 fn breaking(permits: BrokenRoutePermits) -> RequestHandler {
     Box::new(move |request| {
         let permits = permits.clone();

@@ -90,7 +90,7 @@ fn much() -> OutgoingResponse {
     OutgoingResponse::new(ResponseBody::streamed(stream::iter(parts)))
 }
 
-/// A read address on the loopback interface.
+/// A read API that listens on the loopback interface.
 pub(super) struct TestServer {
     address: SocketAddr,
     certificate: Arc<ServingCertificate>,

@@ -36,7 +36,7 @@ struct Handlers {
     metrics: ReadMetrics,
 }
 
-/// A read address that forwards all requests to a fake API server, whose responses the test writes.
+/// A read API that forwards all requests to a fake API server, whose responses the test writes.
 struct ForwardFixture {
     served: TestServer,
     server: TcpListener,
@@ -103,7 +103,7 @@ impl ForwardFixture {
 }
 
 impl ForwardFixture {
-    /// The number of further requests that kubewarm would forward for the caller now.
+    /// The number of requests that the limit on forwarded requests still permits the caller now.
     async fn free_slots(&self) -> usize {
         let bearer = [("authorization", &b"Bearer of-the-caller"[..])];
         let (credentials, peer) =
@@ -117,7 +117,7 @@ impl ForwardFixture {
     }
 }
 
-/// Reads a head and `body` bytes of the body after it.
+/// Reads an HTTP head and `body` bytes of the body after the head.
 async fn received(stream: &mut (impl tokio::io::AsyncRead + Unpin), body: usize) -> String {
     let mut asked = Vec::new();
     let end = |asked: &[u8]| asked.windows(4).position(|end| end == b"\r\n\r\n");
