@@ -12,7 +12,8 @@
 use kubewarm_api::model::{
     DecodedObject, Delta, DeltaSink, FieldPath, FieldSelector, GroupResource, Identity,
     InformerKey, InformerScope, LabelRequirement, LabelSelector, LabelSelectorOperator,
-    ManagedFieldsPolicy, Projection, ReplacePolicy, Resource, ResourceVersion, SecretData, Uid,
+    ManagedFieldsPolicy, Projection, ReplacePolicy, Resource, ResourceVersion, SecretDataPolicy,
+    Uid,
 };
 use kubewarm_cache::store::{
     BodyPredicate, ObjectQuery, StoreCatalog, StoreReader, StoreWriter, StoredObjectView,
@@ -296,7 +297,7 @@ fn informer() -> InformerKey {
         labels: LabelSelector::default(),
         fields: FieldSelector::default(),
         projection: Projection::Full(ManagedFieldsPolicy::Drop),
-        secret_data: SecretData::Deny,
+        secret_data: SecretDataPolicy::Deny,
         identity: Identity::Operator,
         declared_in: None,
     }

@@ -51,10 +51,10 @@ pub fn attributes(key: &InformerKey, verb: Verb) -> ResourceAttributes {
 
 /// Scope of a rules review: an identity and a namespace. Without a namespace, the scope is the
 /// whole cluster.
-pub(super) type RulesScope = (Identity, Option<Arc<str>>);
+pub(super) type RulesReviewKey = (Identity, Option<Arc<str>>);
 
 /// Returns the scope of the rules review that covers the informer.
-pub(super) fn rules_scope(key: &InformerKey) -> RulesScope {
+pub(super) fn rules_scope(key: &InformerKey) -> RulesReviewKey {
     let here = match &key.scope {
         InformerScope::Namespace(name) => Some(Arc::clone(name)),
         InformerScope::AllNamespaces | InformerScope::Cluster => None,

@@ -11,7 +11,7 @@ use crate::{
     status::ObservedProfile,
 };
 use kubewarm_api::model::{
-    DeclaredProfile, DeclaredTarget, FaultReason, InformerKey, InformerSpec, Resource, Verb,
+    FaultReason, InformerKey, InformerSpec, ResolvedProfile, ResolvedTarget, Resource, Verb,
 };
 use kubewarm_cache::informer::{ChangeNotifier, InformerReports};
 use kubewarm_client::{ClientProvider, NamespaceBuckets};
@@ -68,10 +68,10 @@ fn informers_to_check(profiles: &[ObservedProfile]) -> BTreeMap<InformerKey, Che
 /// For each resource and verb, returns how many of the profile's informers lack the permission.
 pub(super) fn count_missing_permissions(
     access: &AccessReports,
-    profile: &DeclaredProfile,
+    profile: &ResolvedProfile,
 ) -> BTreeMap<(Resource, Verb), u64> {
     let mut missing = BTreeMap::new();
-    for InformerSpec { key, .. } in profile.targets.iter().flat_map(DeclaredTarget::all_informers) {
+    for InformerSpec { key, .. } in profile.targets.iter().flat_map(ResolvedTarget::all_informers) {
         let Some(PermissionState::Refused(refused)) = access.get(key).map(|found| found.state)
         else {
             continue;

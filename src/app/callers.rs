@@ -3,7 +3,7 @@
 use super::AppError;
 use crate::{
     cli::{MetricsAuth, RunArgs},
-    metrics::ProcessMetrics,
+    metrics::MetricsRegistry,
     server::MetricsAccess,
 };
 use kubewarm_client::ApiServerConnection;
@@ -30,7 +30,7 @@ pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
 pub(super) fn metrics_access(
     args: &RunArgs,
     connection: &ApiServerConnection,
-    metrics: &ProcessMetrics,
+    metrics: &MetricsRegistry,
 ) -> Result<MetricsAccess, AppError> {
     match args.metrics_auth {
         MetricsAuth::Loopback => return Ok(MetricsAccess::Loopback),
@@ -49,7 +49,7 @@ pub(super) fn metrics_access(
 
 /// Returns a callback that records each authorization decision about a caller in the metrics: its
 /// source, outcome and duration.
-pub(super) fn decision_observer(metrics: &ProcessMetrics) -> DecisionObserver {
+pub(super) fn decision_observer(metrics: &MetricsRegistry) -> DecisionObserver {
     let metrics = metrics.operator().clone();
     Box::new(move |source, outcome, took| metrics.observe_authorization(source, outcome, took))
 }

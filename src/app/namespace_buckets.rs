@@ -13,7 +13,7 @@ use futures::future::join_all;
 use http::{Request, Response, Uri};
 use jiff::Timestamp;
 use kube::{Config, client::Body};
-use kubewarm_api::model::{Identity, NamespaceCheck, ProfileRef};
+use kubewarm_api::model::{Identity, NamespaceCheckPolicy, ProfileRef};
 use kubewarm_cache::informer::{ChangeNotifier, InformerReports};
 use kubewarm_client::{AccountClients, ClientProvider, NamespaceBuckets};
 use parking_lot::Mutex;
@@ -23,11 +23,11 @@ use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// The time and path of each request, except requests for roles and for the server's version.
-type Noted = Arc<Mutex<Vec<(Instant, String)>>>;
+type RequestLog = Arc<Mutex<Vec<(Instant, String)>>>;
 
 /// A fake API server that answers immediately. Its reviews permit everything, and no ServiceAccount
 /// exists.
-fn server(noted: &Noted) -> kube::Client {
+fn server(noted: &RequestLog) -> kube::Client {
     let noted = Arc::clone(noted);
     let service = tower::service_fn(move |request: Request<Body>| {
         let path = request.uri().path().to_owned();
@@ -58,7 +58,7 @@ fn profile(name: &str) -> ProfileRef {
 
 fn checker(clients: Arc<dyn ClientProvider>, buckets: NamespaceBuckets) -> AccessChecker {
     let wanted = (0..700).map(|n| {
-        let (namespace_check, payer) = (NamespaceCheck::Known, "noisy".into());
+        let (namespace_check, payer) = (NamespaceCheckPolicy::Skip, "noisy".into());
         (spec("pods", &format!("checked-{n}")).key, CheckSettings { namespace_check, payer })
     });
     let mut wanted = Some(wanted.collect());
@@ -121,7 +121,7 @@ fn most_in(seconds: u64, sent: &[&(Instant, String)]) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_no_others() {
-    let (noted, buckets) = (Noted::default(), NamespaceBuckets::default());
+    let (noted, buckets) = (RequestLog::default(), NamespaceBuckets::default());
     let client = server(&noted);
     let nowhere = Config::new(Uri::from_static("http://127.0.0.1:1"));
     let accounts = AccountClients::of(&nowhere, client.clone(), buckets.clone());

@@ -7,15 +7,15 @@ use super::{
     memory::MemorySplit,
     operator_identity::{learn_subject, watch_authors},
     operator_view::OperatorView,
-    reads::{self, ReadRuntime},
+    reads::{self, ReadApiContext},
     supervise::{ServiceTasks, supervise, termination_signal},
 };
 use crate::{
     access::PermissionState,
     cli::{self, RunArgs},
-    controller::{Controller, ControllerSources, ProfileAdmission},
+    controller::{Controller, ControllerDependencies, ProfileAdmission},
     forecast::{self, CostSurveyor, Forecaster},
-    metrics::{BuildInfo, OperatorMetrics, ProcessMetrics, TlsListener},
+    metrics::{BuildInfo, MetricsRegistry, OperatorMetrics, TlsListener},
     server::{self, AdminState, MetricsAccess, ReadinessTracker},
     status::{self, EventRecorder, StatusWriter},
     telemetry,
@@ -68,7 +68,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     let stop = CancellationToken::new();
     let (buckets, watchers) = (NamespaceBuckets::default(), WatcherRegistry::default());
     let seen = watchers.clone();
-    let metrics = Arc::new(ProcessMetrics::new(&BuildInfo::current())?);
+    let metrics = Arc::new(MetricsRegistry::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
     let memory = MemorySplit::detect(&args, &operator);
     let context = OperatorContext {
@@ -134,7 +134,7 @@ fn spawn_controller(
     tasks: &mut ServiceTasks,
     connection: &ApiServerConnection,
     args: &RunArgs,
-    metrics: &ProcessMetrics,
+    metrics: &MetricsRegistry,
     context: &OperatorContext,
 ) -> Result<(OperatorView, FreshnessChecker), AppError> {
     let counted = metrics.informers();
@@ -169,7 +169,7 @@ fn spawn_controller(
     let (authors_sender, authors) = watch::channel(AccountPolicyEnforcement::Unknown);
     let (reports, changes) = (registry.reports(), registry.changes());
     let freshness_checker = registry.freshness_checker();
-    let sources = ControllerSources {
+    let sources = ControllerDependencies {
         catalog: catalog.clone(),
         discovery: discovery.clone(),
         forecasts: forecasts.clone(),
@@ -229,7 +229,7 @@ fn spawn_reads(
     connection: &ApiServerConnection,
     freshness_checker: FreshnessChecker,
     view: &OperatorView,
-    metrics: &ProcessMetrics,
+    metrics: &MetricsRegistry,
     context: &OperatorContext,
 ) -> Result<Option<Arc<ServingCertificate>>, AppError> {
     let Some(address) = args.api.api_addr else { return Ok(None) };
@@ -246,7 +246,7 @@ fn spawn_reads(
     let (slots, counted) = (listening.connections(), Arc::clone(&callers));
     metrics.observe_read_limits(move || [slots.usage(), counted.usage()].concat())?;
     let (watchers, stop) = (context.watchers.clone(), context.stop.clone());
-    let runtime = ReadRuntime { callers, freshness_checker, watchers, stop };
+    let runtime = ReadApiContext { callers, freshness_checker, watchers, stop };
     let (api, service) = reads::new_read_api(args, connection, view, metrics, runtime)?;
     let until = context.stop.clone();
     tasks.spawn("reads", async move { service.run(until).await });
@@ -300,7 +300,7 @@ fn spawn_status(
 /// Returns the state of the admin server. This function also registers the metrics that kubewarm
 /// computes for each scrape.
 fn new_admin_state(
-    metrics: &Arc<ProcessMetrics>,
+    metrics: &Arc<MetricsRegistry>,
     view: &OperatorView,
     readiness: &Arc<ReadinessTracker>,
     scrapers: MetricsAccess,

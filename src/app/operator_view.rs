@@ -13,7 +13,7 @@ use crate::{
 };
 use kubewarm_api::{
     manifests::NAMESPACE,
-    model::{DeclaredProfile, InformerKey, InformerSpec},
+    model::{InformerKey, InformerSpec, ResolvedProfile},
 };
 use kubewarm_cache::{
     informer::{ChangeNotifier, InformerReports},
@@ -48,7 +48,7 @@ impl OperatorView {
         let Some(profiles) = self.declarations.borrow().clone() else { return Vec::new() };
         let statuses = Arc::clone(&self.statuses.read());
         let snapshot = |found: &ObservedProfile| {
-            let DeclaredProfile { profile, mode, .. } = &*found.declared;
+            let ResolvedProfile { profile, mode, .. } = &*found.declared;
             let status = Arc::clone(statuses.get(profile)?);
             let missing = count_missing_permissions(&self.access, &found.declared);
             Some(ProfileSnapshot { profile: profile.clone(), mode: *mode, status, missing })

@@ -4,7 +4,7 @@ use super::{AppError, callers, operator_view::OperatorView};
 use crate::{
     cli::{CallerAuthMode, ReadApiArgs, RunArgs},
     controller::ProfileReceiver,
-    metrics::ProcessMetrics,
+    metrics::MetricsRegistry,
 };
 use kubewarm_cache::informer::FreshnessChecker;
 use kubewarm_client::{ApiClient, ApiServerConnection};
@@ -13,7 +13,7 @@ use kubewarm_serve::{
     callers::{CallerAdmission, CallerLimits, ClientCa, ReaderLimits, ReviewClient, random_key},
     certificate::{ServingCertificate, names},
     reads::{KindResolver, ReadDependencies, ReadService, ServingIndex},
-    server::{ApiServerVersion, ReadApi, RequestForwarder, WriteObserver},
+    server::{ApiServerVersionCache, ReadApi, RequestForwarder, WriteObserver},
 };
 use parking_lot::Mutex;
 use std::{path::PathBuf, sync::Arc};
@@ -66,7 +66,7 @@ pub(super) fn new_caller_admission(
     args: &RunArgs,
     limits: ReaderLimits,
     connection: &ApiServerConnection,
-    metrics: &ProcessMetrics,
+    metrics: &MetricsRegistry,
 ) -> Result<Arc<CallerAdmission>, AppError> {
     let reviews: Arc<dyn ReviewClient> = Arc::new(match args.auth() {
         CallerAuthMode::Delegated => connection.new_reviewer(&args.api.audience)?,
@@ -79,7 +79,7 @@ pub(super) fn new_caller_admission(
 }
 
 /// Values of the operator that the read API needs.
-pub(super) struct ReadRuntime {
+pub(super) struct ReadApiContext {
     pub(super) callers: Arc<CallerAdmission>,
     pub(super) freshness_checker: FreshnessChecker,
     pub(super) watchers: WatcherRegistry,
@@ -92,12 +92,12 @@ pub(super) fn new_read_api(
     args: &RunArgs,
     connection: &ApiServerConnection,
     view: &OperatorView,
-    metrics: &ProcessMetrics,
-    runtime: ReadRuntime,
+    metrics: &MetricsRegistry,
+    runtime: ReadApiContext,
 ) -> Result<(Arc<ReadApi>, Arc<ReadService>), AppError> {
-    let ReadRuntime { callers, freshness_checker, watchers, stop } = runtime;
+    let ReadApiContext { callers, freshness_checker, watchers, stop } = runtime;
     let (client, runtime) = (connection.client(), Handle::current());
-    let version = ApiServerVersion::new(ApiClient::new(&client), runtime.clone());
+    let version = ApiServerVersionCache::new(ApiClient::new(&client), runtime.clone());
     let (served, aggregated) = (view.served_resources.clone(), &args.api.serve_aggregated_groups);
     let reads = Arc::new(ReadService::new(ReadDependencies {
         catalog: view.catalog.clone(),

@@ -2,7 +2,7 @@
 
 use super::{
     CommandError,
-    cache::{self, CacheArgs},
+    cache::{self, CacheConnectionArgs},
     cluster::ConnectionArgs,
     operator_settings::{accepts_certificates, deployments},
     output::{OutputArgs, OutputFormat},
@@ -11,7 +11,7 @@ use super::{
 };
 use clap::Args;
 use kube::config::{AuthInfo, Kubeconfig};
-use kubewarm_client::load_current_context;
+use kubewarm_client::load_context_user;
 use std::{
     io::{self, Write as _},
     path::{Path, PathBuf, absolute},
@@ -38,7 +38,7 @@ pub struct KubeconfigArgs {
     pub output: OutputArgs,
 
     #[command(flatten)]
-    pub cache: CacheArgs,
+    pub cache: CacheConnectionArgs,
 
     /// Connection flags. They select the user to copy, and the cluster from which kubewarm reads the CA.
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<CommandExitCode, Comman
         }
     };
     args.connection.refuse_impersonation()?;
-    let mut context = load_current_context(&args.connection.options())?;
+    let mut context = load_context_user(&args.connection.options())?;
     if let Some(path) = &args.token_file {
         let path = absolute(path).map_err(|error| {
             CommandError::caused(format!("cannot read {}", path.display()), error)

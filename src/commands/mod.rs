@@ -33,7 +33,7 @@ mod fixtures;
 
 pub use self::{
     advice::as_called,
-    cache::CacheArgs,
+    cache::CacheConnectionArgs,
     check::{CheckArgs, check},
     cluster::{ClusterArgs, ConnectionArgs},
     crd::{CrdArgs, crd},

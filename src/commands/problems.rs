@@ -19,7 +19,7 @@ pub(super) fn problem_rows(
     now: Timestamp,
 ) -> Vec<ReportRow> {
     let problems = &target.problems;
-    let text = |at, found| match Denial::of(found) {
+    let text = |at, found| match DenialText::of(found) {
         None => Some(problem_and_next_try(found, now)),
         Some(denial) => {
             let is_first = !problems.iter().take(at).any(|other| denial.covers(other));
@@ -55,7 +55,7 @@ fn for_programs(found: &TargetProblem) -> Vec<ReportFact> {
 
 /// The text of a missing permission, split at the namespace.
 #[derive(PartialEq, Eq)]
-struct Denial<'a> {
+struct DenialText<'a> {
     reason: &'a str,
     /// The text before the namespace.
     before: &'a str,
@@ -63,7 +63,7 @@ struct Denial<'a> {
     after: Option<&'a str>,
 }
 
-impl<'a> Denial<'a> {
+impl<'a> DenialText<'a> {
     fn of(found: &'a TargetProblem) -> Option<Self> {
         let permission = missing_permission(found)?;
         let namespace = format!("namespace {:?}", found.namespace);
@@ -75,7 +75,7 @@ impl<'a> Denial<'a> {
     }
 
     fn covers(&self, found: &TargetProblem) -> bool {
-        Denial::of(found).is_some_and(|other| other == *self)
+        DenialText::of(found).is_some_and(|other| other == *self)
     }
 
     /// Returns the text of the missing permission with the namespaces of all `problems` that differ only in the

@@ -51,7 +51,7 @@ impl BudgetTree {
         }
         self.namespaces.retain(|namespace, _| statuses.contains_key(namespace));
         for (namespace, bytes) in statuses {
-            self.namespace(namespace).gauge().set(0, bytes);
+            self.namespace(namespace).meter().set(0, bytes);
         }
     }
 
@@ -82,7 +82,7 @@ pub(super) fn overrun_by_informers<'a>(
     budget: &Arc<Budget>,
     informers: impl Iterator<Item = &'a InformerSpec>,
 ) -> Option<LimitOverrun> {
-    let new = informers.filter(|informer| !informer.settings.gauge.is_charged()).count();
+    let new = informers.filter(|informer| !informer.settings.meter.is_charged()).count();
     let needed = INFORMER_BYTES.saturating_mul(u64::try_from(new).unwrap_or(u64::MAX));
     budget.self_and_ancestors().skip(1).filter(|_| new > 0).find_map(|budget| {
         let (limit, used) = (budget.limit(LimitKind::Memory)?, budget.used(LimitKind::Memory));

@@ -16,7 +16,7 @@ use kubewarm_client::{Discovery, ServedResources};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 use tokio::sync::watch;
 
-pub struct ControllerSources {
+pub struct ControllerDependencies {
     /// The stores of all informers, including the informers that watch CacheProfiles and Namespaces.
     pub catalog: StoreCatalog,
     pub discovery: Discovery,
@@ -32,13 +32,13 @@ pub struct ControllerSources {
     pub admission: ProfileAdmission,
 }
 
-impl fmt::Debug for ControllerSources {
+impl fmt::Debug for ControllerDependencies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ControllerSources").finish_non_exhaustive()
+        f.debug_struct("ControllerDependencies").finish_non_exhaustive()
     }
 }
 
-impl ControllerSources {
+impl ControllerDependencies {
     /// Returns a snapshot of the cluster, from the discovery result `served` and the informers'
     /// `reports`.
     pub(super) fn snapshot<'a>(
@@ -52,7 +52,7 @@ impl ControllerSources {
             kind: Box::new(move |target| {
                 served.map(|served| served.resolve(&target.of, target.version.as_deref()))
             }),
-            gauge: Box::new(|key| self.catalog.gauge(key)),
+            meter: Box::new(|key| self.catalog.meter(key)),
             names: Box::new(|key| {
                 let names =
                     self.catalog.reader(key)?.list_keys_without(&deletion_timestamp_path()?)?;
@@ -63,26 +63,26 @@ impl ControllerSources {
     }
 }
 
-type KindLookup<'a> = Box<dyn Fn(&ValidatedTarget) -> Option<Result<ResourceInfo, Refusal>> + 'a>;
-type GaugeLookup<'a> = Box<dyn Fn(&InformerKey) -> Arc<UsageMeter> + 'a>;
+type KindLookupFn<'a> = Box<dyn Fn(&ValidatedTarget) -> Option<Result<ResourceInfo, Refusal>> + 'a>;
+type UsageMeterLookupFn<'a> = Box<dyn Fn(&InformerKey) -> Arc<UsageMeter> + 'a>;
 /// Returns the names of the namespaces that a selector's informer matches.
-type NamespaceLookup<'a> = Box<dyn Fn(&InformerKey) -> Option<Vec<Arc<str>>> + 'a>;
+type NamespaceLookupFn<'a> = Box<dyn Fn(&InformerKey) -> Option<Vec<Arc<str>>> + 'a>;
 
 pub(super) struct ClusterView<'a> {
     pub(super) reports: BTreeMap<InformerKey, InformerReport>,
     /// Whether an admission policy checks that authors may act as the ServiceAccounts in their profiles.
     pub(super) authors: AccountPolicyEnforcement,
     /// Returns the kind of a target, or `None` before the first discovery.
-    pub(super) kind: KindLookup<'a>,
-    /// Returns the gauge that counts the objects and bytes of an informer, even if the informer
+    pub(super) kind: KindLookupFn<'a>,
+    /// Returns the meter that counts the objects and bytes of an informer, even if the informer
     /// does not run yet.
-    pub(super) gauge: GaugeLookup<'a>,
+    pub(super) meter: UsageMeterLookupFn<'a>,
     /// Returns the namespaces in the store of a selector's informer, except namespaces whose
     /// deletion has started. Returns `None` if the store is incomplete.
-    pub(super) names: NamespaceLookup<'a>,
+    pub(super) names: NamespaceLookupFn<'a>,
     /// Returns the namespaces that the forecast of a profile in mode `Plan` found. Such a profile has no informer
     /// that could find the namespaces.
-    pub(super) planned_names: NamespaceLookup<'a>,
+    pub(super) planned_names: NamespaceLookupFn<'a>,
 }
 
 impl ClusterView<'_> {

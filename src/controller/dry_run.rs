@@ -4,7 +4,7 @@
 use super::resolve::{InformerDefaults, resolve};
 use kubewarm_api::{
     manifests::NamespacesBySelector,
-    model::{DeclaredProfile, InformerKey, ListPolicy, OperatorScope, ValidatedProfile},
+    model::{InformerKey, ListPolicy, OperatorScope, ResolvedProfile, ValidatedProfile},
 };
 use kubewarm_client::ServedResources;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ pub fn outlook(
     served: &ServedResources,
     found: &NamespacesBySelector,
     lists: ListPolicy,
-) -> DeclaredProfile {
+) -> ResolvedProfile {
     let targets = profile.targets.iter().map(|target| {
         let kind = Some(served.resolve(&target.of, target.version.as_deref()));
         let names = |key: &InformerKey| Some(found.get(&key.labels)?.iter().cloned().collect());
-        let operator = InformerDefaults { lists, gauge: &|_| Arc::default() };
+        let operator = InformerDefaults { lists, meter: &|_| Arc::default() };
         resolve(profile, target, operator_scope, kind, names, operator)
     });
-    DeclaredProfile::of(profile, targets.collect())
+    ResolvedProfile::of(profile, targets.collect())
 }

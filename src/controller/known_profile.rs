@@ -7,7 +7,7 @@ use super::{
 };
 use jiff::Timestamp;
 use kubewarm_api::{
-    model::{Budget, BudgetCharge, DeclaredProfile, Subject, ValidatedProfile},
+    model::{Budget, BudgetCharge, ResolvedProfile, Subject, ValidatedProfile},
     v1alpha1::AccessStatus,
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -27,7 +27,7 @@ pub(super) struct KnownProfile {
     pub(super) targets: BTreeMap<Arc<str>, KnownTarget>,
     /// The cached `status.access`, with the profile and the operator's identity that it was
     /// computed from.
-    pub(super) access: Option<(Arc<DeclaredProfile>, Subject, Option<Arc<AccessStatus>>)>,
+    pub(super) access: Option<(Arc<ResolvedProfile>, Subject, Option<Arc<AccessStatus>>)>,
 }
 
 impl KnownProfile {

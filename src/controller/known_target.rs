@@ -6,9 +6,9 @@ use super::{
     target_refusal::refusal_by_api_server,
 };
 use kubewarm_api::model::{
-    Budget, DeclaredTarget, Identity, InformerKey, InformerSpec, LimitOverrun, LimitedTarget,
-    ProfileRef, Projection, Refusal, RefusalReason, ResourceInfo, SecretData, ServingTarget,
-    ValidatedProfile, ValidatedTarget,
+    Budget, Identity, InformerKey, InformerSpec, LimitOverrun, LimitedTarget, ProfileRef,
+    Projection, Refusal, RefusalReason, ResolvedTarget, ResourceInfo, SecretDataPolicy,
+    TargetInformers, ValidatedProfile, ValidatedTarget,
 };
 use std::{
     hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
@@ -31,10 +31,10 @@ const MISSING_KIND_DELAY: Duration = Duration::from_secs(10);
 pub(super) struct KnownTarget {
     /// The last declared informers that were warm. They serve reads until newly declared informers
     /// are warm.
-    serving: Option<ServingTarget>,
+    serving: Option<TargetInformers>,
     /// The informers that the last reconciliation declared and found not warm. If they are warm in
     /// the next reconciliation, they replace `serving`, even if the target was edited again.
-    warming: Option<ServingTarget>,
+    warming: Option<TargetInformers>,
     /// The limit that the target exceeded. `None` after the target has synced within the limit.
     pub(super) limited: Option<LimitedTarget>,
     /// The charges of the target's informers; `None` if the target runs no informer.
@@ -145,7 +145,7 @@ impl KnownTarget {
     /// Returns the number of informers that `target` would have if its profile left the mode
     /// `Plan`. Counts namespaces even if the controller knows only their number and not their
     /// names.
-    pub(super) fn count_informers(&self, target: &DeclaredTarget) -> usize {
+    pub(super) fn count_informers(&self, target: &ResolvedTarget) -> usize {
         let last_count = self.last_count.as_ref().filter(|_| target.namespaces.is_some());
         // The sum counts one informer for each namespace, and the selector's informer.
         target.all_informers().count().max(last_count.map_or(0, |(_, count)| count + 1))
@@ -172,8 +172,9 @@ impl KnownTarget {
         identity: &Identity,
         cluster: &ClusterView<'_>,
     ) {
-        let is_synced =
-            |it: &ServingTarget| it.informers.iter().all(|informer| cluster.is_warm(&informer.key));
+        let is_synced = |it: &TargetInformers| {
+            it.informers.iter().all(|informer| cluster.is_warm(&informer.key))
+        };
         self.serving = self.warming.take().filter(is_synced).or_else(|| self.serving.take());
         self.serving.take_if(|old| !can_serve(old, target, identity));
     }
@@ -183,7 +184,7 @@ impl KnownTarget {
     /// informers if `fits` accepts their number.
     pub(super) fn drop_refused_serving(
         &mut self,
-        target: &DeclaredTarget,
+        target: &ResolvedTarget,
         fits: impl FnOnce(usize) -> bool,
     ) {
         let Some(Err(refusal)) = &target.resolved else { return };
@@ -248,9 +249,9 @@ fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
 /// The old informers must have the new identity: no admission policy has checked whether the edit's
 /// author may act as the old identity. Informers with complete Secrets must not serve a target that
 /// no longer stores complete Secrets.
-fn can_serve(old: &ServingTarget, target: &ValidatedTarget, identity: &Identity) -> bool {
-    let holds_whole = |data: SecretData, projection: Projection| {
-        data == SecretData::Allow && matches!(projection, Projection::Full(_))
+fn can_serve(old: &TargetInformers, target: &ValidatedTarget, identity: &Identity) -> bool {
+    let holds_whole = |data: SecretDataPolicy, projection: Projection| {
+        data == SecretDataPolicy::Allow && matches!(projection, Projection::Full(_))
     };
     let may_hold_whole = holds_whole(target.secret_data, target.projection);
     old.informers.iter().all(|InformerSpec { key, .. }| {
@@ -268,14 +269,14 @@ const PASSING_FAILURES: u32 = 3;
 /// the target's informers are synced. Charges all of these informers to `budget`. For a target that
 /// a limit stopped, adds no informer and charges nothing.
 pub(super) fn claim_informers(
-    mut declared: DeclaredTarget,
+    mut declared: ResolvedTarget,
     valid: &ValidatedProfile,
     cluster: &ClusterView<'_>,
     state: &mut KnownTarget,
     budget: &Arc<Budget>,
     priority: u16,
     claims: &mut InformerClaims,
-) -> DeclaredTarget {
+) -> ResolvedTarget {
     let is_stopped = state.is_stopped();
     if state.limited.is_some() {
         // A limited target serves nothing until it has synced within its limit, even if another
@@ -288,7 +289,7 @@ pub(super) fn claim_informers(
         && has_known_informers
         && !is_stopped
     {
-        let now = ServingTarget {
+        let now = TargetInformers {
             generation: valid.generation,
             kind: kind.clone(),
             informers: Arc::clone(&declared.informers),
@@ -347,7 +348,7 @@ pub(super) fn claim_informers(
 /// preferred version changed. The profile was not edited, so the target stays warm until the
 /// informers of the new version are synced.
 fn can_stand_in(
-    old: &ServingTarget,
+    old: &TargetInformers,
     kind: &ResourceInfo,
     new: &[InformerSpec],
     generation: i64,

@@ -25,7 +25,7 @@ mod tests;
 
 pub use self::{
     admission::ProfileAdmission,
-    cluster_view::ControllerSources,
+    cluster_view::ControllerDependencies,
     dry_run::outlook,
     operator_limits::OperatorLimits,
     profile_receiver::{ProfileReceiver, running_informers, running_targets},

@@ -2,7 +2,7 @@
 //! after each reconciliation.
 
 use crate::status::ObservedProfile;
-use kubewarm_api::model::{DeclaredTarget, InformerKey, ProfileMode};
+use kubewarm_api::model::{InformerKey, ProfileMode, ResolvedTarget};
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::sync::watch;
 
@@ -17,14 +17,14 @@ pub type ProfileReceiver = watch::Receiver<Option<Arc<Vec<ObservedProfile>>>>;
 /// informers of profiles in mode `Plan`, or of targets that a limit stopped.
 #[must_use]
 pub fn running_informers(profiles: &[ObservedProfile]) -> Vec<InformerKey> {
-    let running = running_targets(profiles).flat_map(DeclaredTarget::all_informers);
+    let running = running_targets(profiles).flat_map(ResolvedTarget::all_informers);
     // Removes duplicates: several profiles can share an informer.
     let keys: BTreeSet<_> = running.map(|informer| informer.key.clone()).collect();
     keys.into_iter().collect()
 }
 
 /// Returns the targets that run: targets of active and paused profiles that no limit has stopped.
-pub fn running_targets(profiles: &[ObservedProfile]) -> impl Iterator<Item = &DeclaredTarget> {
+pub fn running_targets(profiles: &[ObservedProfile]) -> impl Iterator<Item = &ResolvedTarget> {
     let watched = profiles.iter().filter(|observed| observed.declared.mode != ProfileMode::Plan);
     let targets = watched.flat_map(|observed| &observed.declared.targets);
     targets.filter(|target| !target.is_stopped())

@@ -20,9 +20,8 @@ use jiff::Timestamp;
 use kubewarm_api::{
     manifests::ProfilePermissions,
     model::{
-        Budget, DeclaredProfile, DeclaredTarget, InformerKey, LimitOverrun, ListPolicy,
-        OperatorScope, ProfileMode, ProfileRef, Refusal, RefusalReason, Subject,
-        has_same_informers,
+        Budget, InformerKey, LimitOverrun, ListPolicy, OperatorScope, ProfileMode, ProfileRef,
+        Refusal, RefusalReason, ResolvedProfile, ResolvedTarget, Subject, has_same_informers,
     },
     v1alpha1::AccessStatus,
 };
@@ -196,7 +195,7 @@ impl Reconciler {
         outcome: &mut ReconcileResult,
         claims: &mut InformerClaims,
         quotas: &mut InformerQuotas<'_>,
-    ) -> DeclaredProfile {
+    ) -> ResolvedProfile {
         let known = self.known.remove(&found.profile);
         let known = known.filter(|known| known.valid.uid == found.uid);
         let (known, refused) = self.choose_generation(found, known, now);
@@ -215,7 +214,7 @@ impl Reconciler {
                 .map(|answer| state.resolve_kind(target, answer, cluster, now));
             outcome.is_kind_missing |= state.is_kind_missing();
             let names = |key: &InformerKey| state.find_namespaces(key, cluster);
-            let operator = InformerDefaults { lists: self.lists, gauge: &cluster.gauge };
+            let operator = InformerDefaults { lists: self.lists, meter: &cluster.meter };
             let resolved = resolve(&valid, target, &self.operator_scope, kind, names, operator);
             let mut quota =
                 |informers| quotas.grant(&found.profile, &mut taken, &target.name, informers);
@@ -249,12 +248,12 @@ impl Reconciler {
         }
         let accepted_at = known.accepted_at;
         self.known.insert(found.profile.clone(), known);
-        DeclaredProfile {
+        ResolvedProfile {
             generation: found.generation,
             refused,
             authors: cluster.authors,
             accepted_at,
-            ..DeclaredProfile::of(&valid, targets)
+            ..ResolvedProfile::of(&valid, targets)
         }
     }
 
@@ -262,7 +261,7 @@ impl Reconciler {
     /// operator's identity change.
     fn access(
         &mut self,
-        declared: &Arc<DeclaredProfile>,
+        declared: &Arc<ResolvedProfile>,
         subject: Option<&Subject>,
     ) -> Option<Arc<AccessStatus>> {
         let subject = subject?;
@@ -304,7 +303,7 @@ fn by_precedence<'a>(
 }
 
 /// Stores in each target of `declared` which of its indexes the stores omit.
-fn set_omitted_indexes(declared: &mut DeclaredProfile, omitted: &OmittedIndexes) {
+fn set_omitted_indexes(declared: &mut ResolvedProfile, omitted: &OmittedIndexes) {
     if omitted.is_empty() {
         return;
     }
@@ -316,16 +315,16 @@ fn set_omitted_indexes(declared: &mut DeclaredProfile, omitted: &OmittedIndexes)
 
 /// Returns the declaration of a profile that has no valid generation. The declaration has no
 /// targets, and contains the refusal.
-fn unrunnable(found: &ClusterProfile, refused: Option<Refusal>, now: Duration) -> DeclaredProfile {
+fn unrunnable(found: &ClusterProfile, refused: Option<Refusal>, now: Duration) -> ResolvedProfile {
     let (profile, uid) = (found.profile.clone(), Arc::clone(&found.uid));
-    DeclaredProfile {
+    ResolvedProfile {
         refused,
         accepted_at: now,
-        ..DeclaredProfile::without_targets(profile, uid, found.generation)
+        ..ResolvedProfile::without_targets(profile, uid, found.generation)
     }
 }
 
-fn is_missing(target: &DeclaredTarget) -> bool {
+fn is_missing(target: &ResolvedTarget) -> bool {
     let refusal = target.resolved.as_ref().and_then(|resolved| resolved.as_ref().err());
     refusal.is_some_and(|refusal| refusal.reason == RefusalReason::UnknownResource)
 }

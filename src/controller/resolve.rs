@@ -1,10 +1,11 @@
 //! Resolves a target of a profile to its informers on this cluster. This module performs no I/O.
 
 use kubewarm_api::model::{
-    DeclaredTarget, FieldPath, FieldSelector, GroupResource, InformerKey, InformerScope,
-    InformerSettings, InformerSpec, LabelSelector, ListPolicy, ListSlotOwner, ManagedFieldsPolicy,
-    NamespaceCheck, OperatorScope, Projection, Refusal, RefusalReason, Resource, ResourceInfo,
-    SecretData, TargetScope, UsageMeter, ValidatedProfile, ValidatedTarget,
+    FieldPath, FieldSelector, GroupResource, InformerKey, InformerScope, InformerSettings,
+    InformerSpec, LabelSelector, ListPolicy, ListSlotSettings, ManagedFieldsPolicy,
+    NamespaceCheckPolicy, OperatorScope, Projection, Refusal, RefusalReason, ResolvedTarget,
+    Resource, ResourceInfo, SecretDataPolicy, TargetScope, UsageMeter, ValidatedProfile,
+    ValidatedTarget,
 };
 use std::sync::Arc;
 
@@ -18,8 +19,8 @@ const DELETION_TIMESTAMP: &str = "metadata.deletionTimestamp";
 pub(super) struct InformerDefaults<'a> {
     /// Settings of list requests, from the operator's flags.
     pub(super) lists: ListPolicy,
-    /// Returns the gauge that counts the objects and bytes of an informer.
-    pub(super) gauge: &'a dyn Fn(&InformerKey) -> Arc<UsageMeter>,
+    /// Returns the meter that counts the objects and bytes of an informer.
+    pub(super) meter: &'a dyn Fn(&InformerKey) -> Arc<UsageMeter>,
 }
 
 /// Resolves one target of `profile`. `kind` is the result of discovery for the target's resource.
@@ -33,7 +34,7 @@ pub(super) fn resolve(
     kind: Option<Result<ResourceInfo, Refusal>>,
     names: impl FnOnce(&InformerKey) -> Option<Vec<Arc<str>>>,
     operator: InformerDefaults<'_>,
-) -> DeclaredTarget {
+) -> ResolvedTarget {
     let resolved = resolve_kind(profile, target, operator_scope, kind);
     let (mut informers, mut namespaces) = (Vec::new(), None);
     if let Some(Ok(kind)) = &resolved {
@@ -48,7 +49,7 @@ pub(super) fn resolve(
         let informer = |scope| new_informer(profile, target, &kind.resource, scope, operator);
         informers = informer_scopes.into_iter().map(informer).collect();
     }
-    DeclaredTarget {
+    ResolvedTarget {
         name: Arc::clone(&target.name),
         requirement: target.requirement,
         declared_as: target.of.to_string().into(),
@@ -102,9 +103,11 @@ fn new_informer(
 ) -> InformerSpec {
     let named = matches!(target.scope, TargetScope::Namespaces(_));
     let away = scope.namespace().is_some_and(|name| *name != *profile.profile.namespace);
-    let secret_data = if target.of.is_secrets() { target.secret_data } else { SecretData::Deny };
+    let secret_data =
+        if target.of.is_secrets() { target.secret_data } else { SecretDataPolicy::Deny };
     let indexes = target.indexes.iter().map(|index| index.path.clone());
-    let check = if named && away { NamespaceCheck::Ask } else { NamespaceCheck::Known };
+    let check =
+        if named && away { NamespaceCheckPolicy::Require } else { NamespaceCheckPolicy::Skip };
     let key = InformerKey {
         resource: resource.clone(),
         scope,
@@ -125,10 +128,10 @@ impl InformerDefaults<'_> {
         profile: &ValidatedProfile,
         key: &InformerKey,
         priority: u16,
-        namespace_check: NamespaceCheck,
+        namespace_check: NamespaceCheckPolicy,
     ) -> InformerSettings {
         InformerSettings {
-            list_slot_owner: ListSlotOwner {
+            list_slot_owner: ListSlotSettings {
                 profile: profile.profile.clone(),
                 max_concurrent_lists: profile.max_concurrent_lists,
                 priority,
@@ -138,7 +141,7 @@ impl InformerDefaults<'_> {
             consistency_check_period: profile.consistency_check_period,
             namespace_check,
             on_access_lost: profile.on_access_lost,
-            gauge: (self.gauge)(key),
+            meter: (self.meter)(key),
         }
     }
 }
@@ -160,13 +163,13 @@ fn new_selector_informer(
         labels: labels.clone(),
         fields: FieldSelector::default(),
         projection: Projection::Metadata(ManagedFieldsPolicy::Drop),
-        secret_data: SecretData::Deny,
+        secret_data: SecretDataPolicy::Deny,
         // The informer reads namespaces with the profile's identity, so that an author sees only
         // namespaces that this identity can list.
         identity: profile.identity(),
         declared_in: Some(Arc::clone(&profile.profile.namespace)),
     };
-    let settings = operator.settings(profile, &key, 1_000, NamespaceCheck::Known);
+    let settings = operator.settings(profile, &key, 1_000, NamespaceCheckPolicy::Skip);
     Some(InformerSpec { key, settings, indexes: deletion_timestamp_path().into_iter().collect() })
 }
 

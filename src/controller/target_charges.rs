@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub(super) struct TargetCharges {
     informers: Arc<[InformerSpec]>,
     /// One charge for each informer in `informers`, in the same order. Targets that share an
-    /// informer share its gauge, so a budget counts the informer once.
+    /// informer share its meter, so a budget counts the informer once.
     own: Vec<BudgetCharge>,
     /// Charges for the informers from before an edit, which serve the target until all of
     /// `informers` are synced.
@@ -30,7 +30,7 @@ impl TargetCharges {
         namespaces: Option<&InformerSpec>,
     ) -> Self {
         let charge = |informer: &InformerSpec, payer: &Arc<Budget>| {
-            BudgetCharge::new(Arc::clone(&informer.settings.gauge), Arc::clone(payer))
+            BudgetCharge::new(Arc::clone(&informer.settings.meter), Arc::clone(payer))
         };
         let namespace = budget.parent().unwrap_or(budget);
         Self {
@@ -54,12 +54,12 @@ impl TargetCharges {
     pub(super) fn size(&self, bound: LimitScope, measure: LimitKind) -> u64 {
         let selector = self.namespaces.iter().filter(|_| bound != LimitScope::Profile);
         let all = self.own.iter().chain(selector.map(|(_, charge)| charge));
-        all.map(|charge| charge.gauge().size(bound, measure)).sum()
+        all.map(|charge| charge.meter().size(bound, measure)).sum()
     }
 
     /// Number of objects in the stores of the target's current informers.
     pub(super) fn objects(&self) -> u64 {
-        self.own.iter().map(|charge| charge.gauge().objects()).sum()
+        self.own.iter().map(|charge| charge.meter().objects()).sum()
     }
 
     /// Whether all of the target's current informers have synced, including its namespace
@@ -93,7 +93,7 @@ impl TargetCharges {
         }
         let expected = |(InformerSpec { key, .. }, charge): (&InformerSpec, &BudgetCharge)| {
             if cluster.is_synced(key) {
-                Some(charge.gauge().objects())
+                Some(charge.meter().objects())
             } else {
                 cluster.reports.get(key)?.expected
             }

@@ -1,7 +1,7 @@
 //! Refuses a target that exceeds a quota of informers, or that the API server cannot serve.
 
 use super::cluster_view::ClusterView;
-use kubewarm_api::model::{DeclaredTarget, FaultReason, InformerKey, Refusal, RefusalReason};
+use kubewarm_api::model::{FaultReason, InformerKey, Refusal, RefusalReason, ResolvedTarget};
 
 /// Returns the target, refused if `quota` does not grant its number of informers.
 ///
@@ -11,8 +11,8 @@ use kubewarm_api::model::{DeclaredTarget, FaultReason, InformerKey, Refusal, Ref
 pub(super) fn within_quota(
     quota: &mut impl FnMut(usize) -> Result<(), Refusal>,
     informers: usize,
-    mut target: DeclaredTarget,
-) -> DeclaredTarget {
+    mut target: ResolvedTarget,
+) -> ResolvedTarget {
     if let Err(refusal) = quota(informers) {
         target.resolved = Some(Err(refusal));
         target.informers = [].into();

@@ -4,7 +4,7 @@
 use super::accepted;
 use jiff::Timestamp;
 use kubewarm_api::{
-    model::{DeclaredProfile, InformerKey, InformerSpec, Verb},
+    model::{InformerKey, InformerSpec, ResolvedProfile, Verb},
     v1alpha1::{PlanCertainty, PlanStatus, mebibytes},
 };
 use kubewarm_cache::{
@@ -86,7 +86,7 @@ pub struct ProfileForecast {
 /// The estimated time assumes that each list of a kind is as fast as the kind's largest sampled
 /// page. The estimate also assumes that as many lists run in parallel as the profile permits.
 pub(super) fn forecast(
-    profile: &DeclaredProfile,
+    profile: &ResolvedProfile,
     found: &BTreeMap<InformerKey, InformerSurvey>,
     weights: &BTreeMap<DictionaryKey, SampleUsage>,
 ) -> ProfileForecast {
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
     use crate::forecast::fixtures::{self, declared, spec};
 
-    fn order(targets: &[(&str, &[InformerSpec])]) -> DeclaredProfile {
+    fn order(targets: &[(&str, &[InformerSpec])]) -> ResolvedProfile {
         let target = |&(name, informers): &(&str, &[InformerSpec])| {
             fixtures::target(name, informers.to_vec())
         };

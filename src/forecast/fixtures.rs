@@ -1,7 +1,7 @@
 use kubewarm_api::{
     model::{
-        DeclaredProfile, DeclaredTarget, GroupResource, InformerKey, InformerScope, InformerSpec,
-        ManagedFieldsPolicy, ProfileRef, Projection, Resource, ResourceInfo, TargetRequirement,
+        GroupResource, InformerKey, InformerScope, InformerSpec, ManagedFieldsPolicy, ProfileRef,
+        Projection, ResolvedProfile, ResolvedTarget, Resource, ResourceInfo, TargetRequirement,
         ValidatedProfile,
     },
     v1alpha1::CacheProfile,
@@ -21,9 +21,9 @@ pub(crate) fn spec(resource: &str, namespace: &str) -> InformerSpec {
 }
 
 /// Returns an accepted target for pods.
-pub(crate) fn target(name: &str, informers: Vec<InformerSpec>) -> DeclaredTarget {
+pub(crate) fn target(name: &str, informers: Vec<InformerSpec>) -> ResolvedTarget {
     let pods = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
-    DeclaredTarget {
+    ResolvedTarget {
         name: name.into(),
         requirement: TargetRequirement::Required,
         declared_as: "pods".into(),
@@ -41,13 +41,13 @@ pub(crate) fn target(name: &str, informers: Vec<InformerSpec>) -> DeclaredTarget
 pub(crate) fn declared(
     namespace: &str,
     name: &str,
-    targets: Vec<DeclaredTarget>,
-) -> DeclaredProfile {
+    targets: Vec<ResolvedTarget>,
+) -> ResolvedProfile {
     let profile: CacheProfile = serde_json::from_value(json!({
         "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile",
         "metadata": {"namespace": namespace, "name": name, "uid": "u", "generation": 1},
         "spec": {"mode": "Plan", "targets": [{"name": "x", "resource": "pods"}]},
     }))
     .unwrap();
-    DeclaredProfile::of(&ValidatedProfile::parse(&profile).unwrap(), targets)
+    ResolvedProfile::of(&ValidatedProfile::parse(&profile).unwrap(), targets)
 }

@@ -13,14 +13,14 @@ pub use self::{
     survey::CostSurveyor,
 };
 
-use kubewarm_api::model::{DeclaredProfile, DeclaredTarget};
+use kubewarm_api::model::{ResolvedProfile, ResolvedTarget};
 
 /// Returns the accepted targets of a profile, in the order of the spec. Forecasts contain no other
 /// targets, because a target that kubewarm does not accept runs no informers.
-pub fn accepted(declared: &DeclaredProfile) -> impl Iterator<Item = &DeclaredTarget> {
+pub fn accepted(declared: &ResolvedProfile) -> impl Iterator<Item = &ResolvedTarget> {
     declared.targets.iter().filter(|target| is_accepted(target))
 }
 
-fn is_accepted(target: &DeclaredTarget) -> bool {
+fn is_accepted(target: &ResolvedTarget) -> bool {
     matches!(target.resolved, Some(Ok(_)))
 }

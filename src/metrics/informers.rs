@@ -14,9 +14,9 @@ const VERSION_DIGITS: usize = 15;
 /// A gauge of the informers of one resource, or of one resource and scope. The tuple contains the
 /// gauge's name, its help text, and a function that computes its value. The function returns `None`
 /// if the gauge has no value.
-type GaugeRow = (&'static str, &'static str, fn(&[&InformerReport]) -> Option<f64>);
+type GaugeDefinition = (&'static str, &'static str, fn(&[&InformerReport]) -> Option<f64>);
 
-const RESOURCE_GAUGES: &[GaugeRow] = &[
+const RESOURCE_GAUGES: &[GaugeDefinition] = &[
     (
         "kubewarm_warmup_progress_ratio",
         "Mean progress of the first lists, 0 to 1. A list of unknown length counts as 0 until it is complete.",
@@ -37,7 +37,7 @@ const RESOURCE_GAUGES: &[GaugeRow] = &[
     ),
 ];
 
-const SCOPED_GAUGES: &[GaugeRow] = &[
+const SCOPED_GAUGES: &[GaugeDefinition] = &[
     ("kubewarm_objects", "Objects in memory.", |reports| {
         Some(sum(reports, |report| real(report.usage.objects)))
     }),
@@ -102,7 +102,7 @@ type ReportsByLabels<'c> = BTreeMap<Vec<String>, Vec<&'c InformerReport>>;
 
 fn register_gauges(
     registry: &Registry,
-    rows: &[GaugeRow],
+    rows: &[GaugeDefinition],
     labels: &[&str],
     groups: &ReportsByLabels<'_>,
 ) -> prometheus::Result<()> {

@@ -33,14 +33,14 @@ use prometheus::{
 use std::{collections::HashMap, sync::Arc};
 
 #[derive(Debug)]
-pub struct ProcessMetrics {
+pub struct MetricsRegistry {
     registry: Registry,
     informers: Arc<InformerMetrics>,
     operator: OperatorMetrics,
     reads: ReadMetrics,
 }
 
-impl ProcessMetrics {
+impl MetricsRegistry {
     /// Registers all counters and `kubewarm_build_info`.
     ///
     /// # Errors

@@ -2,13 +2,13 @@
 //! routes share.
 
 use super::{
-    cached_answer::CachedAnswer,
+    cached_response::CachedResponse,
     debug, guard,
     loopback::is_local,
     readiness::{DeclaredInformers, ReadinessTracker},
     readyz::readyz,
 };
-use crate::metrics::ProcessMetrics;
+use crate::metrics::MetricsRegistry;
 use actix_web::{
     HttpRequest, HttpResponse,
     http::{StatusCode, header::ContentType},
@@ -41,7 +41,7 @@ pub type LogFilterSetter = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>
 /// The functions in its fields must not block, because the server calls them while it handles a
 /// request.
 pub struct AdminState {
-    pub metrics: Arc<ProcessMetrics>,
+    pub metrics: Arc<MetricsRegistry>,
     /// Returns the reports of all running informers.
     pub informers: Box<dyn Fn() -> Vec<(InformerKey, InformerReport)> + Send + Sync>,
     /// Returns the declared informers of all profiles, or `None` before the profiles have been
@@ -70,7 +70,7 @@ pub enum MetricsAccess {
 }
 
 /// The cached metrics response, shared by all scrapers.
-pub(super) type CachedExposition = CachedAnswer<Option<Bytes>>;
+pub(super) type CachedExposition = CachedResponse<Option<Bytes>>;
 
 impl MetricsAccess {
     /// Checks whether `request` may use `path`, a route for clients on this host and for authorized

@@ -5,7 +5,7 @@ use super::{
     admin::{AdminState, CachedExposition, MetricsAccess, routes},
     readiness::DeclaredInformers,
 };
-use crate::metrics::{BuildInfo, ProcessMetrics};
+use crate::metrics::{BuildInfo, MetricsRegistry};
 use actix_web::{App, http::StatusCode, test, web};
 use jiff::Timestamp;
 use kubewarm_api::model::{
@@ -85,7 +85,7 @@ pub(super) fn all(informers: Vec<InformerKey>) -> DeclaredInformers {
 /// and the informer of namespace `b` runs its first list. `declared` are the declared informers.
 pub(super) fn admin(declared: Option<Vec<InformerKey>>) -> Arc<AdminState> {
     Arc::new(AdminState {
-        metrics: Arc::new(ProcessMetrics::new(&BuildInfo::current()).unwrap()),
+        metrics: Arc::new(MetricsRegistry::new(&BuildInfo::current()).unwrap()),
         informers: Box::new(|| {
             vec![snapshot(key("pods", "a"), synced()), snapshot(key("pods", "b"), listing())]
         }),

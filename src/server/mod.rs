@@ -1,7 +1,7 @@
 //! The admin server: an HTTP server for probes, metrics and debug information.
 
 mod admin;
-mod cached_answer;
+mod cached_response;
 mod debug;
 #[cfg(test)]
 mod fixtures;

@@ -1,7 +1,7 @@
 //! Decides when `/readyz` succeeds: once every informer that can sync has synced, or after 10 minutes. `/readyz` then
 //! succeeds until the shutdown.
 
-use super::cached_answer::CachedAnswer;
+use super::cached_response::CachedResponse;
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::model::{FaultReason, InformerKey};
 use kubewarm_cache::informer::{InformerPhase, InformerReport};
@@ -67,7 +67,7 @@ pub(super) struct ReadinessReport {
 pub struct ReadinessTracker {
     progress: Mutex<ReadinessProgress>,
     /// The cached result of `/readyz`, so that kubewarm computes this result at most once per second.
-    pub(super) answer: CachedAnswer<Arc<ReadinessReport>>,
+    pub(super) answer: CachedResponse<Arc<ReadinessReport>>,
 }
 
 #[derive(Debug, Default)]

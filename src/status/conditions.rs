@@ -9,7 +9,7 @@ use super::{
 };
 use kubewarm_api::{
     manifests::is_elevated,
-    model::{AccountPolicyEnforcement, DeclaredProfile, DeclaredTarget, ProfileMode},
+    model::{AccountPolicyEnforcement, ProfileMode, ResolvedProfile, ResolvedTarget},
     v1alpha1::{AccessStatus, CONDITION_TYPES},
 };
 use std::{fmt::Write as _, time::Duration};
@@ -17,7 +17,7 @@ use std::{fmt::Write as _, time::Duration};
 /// Computes the profile's conditions, in the order of [`CONDITION_TYPES`]. `rbac` is the command that
 /// prints the needed permissions.
 pub(super) fn conditions(
-    declared: &DeclaredProfile,
+    declared: &ResolvedProfile,
     targets: &[ObservedTarget<'_>],
     access: Option<&AccessStatus>,
     costs: Option<String>,
@@ -100,8 +100,8 @@ fn required_targets(targets: &[ObservedTarget<'_>]) -> String {
 
 /// Whether `access` lacks manifests that an informer needs. The manifests are absent because they
 /// exceed the maximum size of a status.
-fn has_no_manifests(declared: &DeclaredProfile, access: &AccessStatus) -> bool {
-    let mut informers = declared.targets.iter().flat_map(DeclaredTarget::all_informers);
+fn has_no_manifests(declared: &ResolvedProfile, access: &AccessStatus) -> bool {
+    let mut informers = declared.targets.iter().flat_map(ResolvedTarget::all_informers);
     informers.any(|informer| {
         let manifests =
             if is_elevated(&informer.key) { &access.manifests_elevated } else { &access.manifests };
@@ -110,7 +110,7 @@ fn has_no_manifests(declared: &DeclaredProfile, access: &AccessStatus) -> bool {
 }
 
 fn accepted(
-    declared: &DeclaredProfile,
+    declared: &ResolvedProfile,
     targets: &[ObservedTarget<'_>],
     access: Option<&AccessStatus>,
     rbac: &str,
@@ -194,7 +194,7 @@ fn warm(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
 }
 
 fn ready(
-    declared: &DeclaredProfile,
+    declared: &ResolvedProfile,
     targets: &[ObservedTarget<'_>],
     costs: Option<String>,
     [accepted, warm, fresh, within_limits]: [&ConditionUpdate; 4],
@@ -288,7 +288,7 @@ fn deadline_met(
 }
 
 fn stalled(
-    declared: &DeclaredProfile,
+    declared: &ResolvedProfile,
     targets: &[ObservedTarget<'_>],
     accepted: &ConditionUpdate,
 ) -> ConditionUpdate {

@@ -50,9 +50,9 @@ pub struct ProfileEvent {
 /// The time of the last sent Event of one profile, by reason and target. Has at most [`MAX_EVENTS`]
 /// entries.
 #[derive(Debug, Default)]
-pub(super) struct EventHistory(HashMap<(&'static str, String), Instant>);
+pub(super) struct LastEventTimes(HashMap<(&'static str, String), Instant>);
 
-impl EventHistory {
+impl LastEventTimes {
     /// Returns the Events for the change from `old` to `new`. Omits an Event if an Event with the
     /// same reason and target was sent less than 10 minutes ago.
     ///

@@ -3,7 +3,7 @@
 use super::reasons::{ConditionReason, fault_effect};
 use crate::access::InformerAccess;
 use jiff::{SignedDuration, Timestamp};
-use kubewarm_api::model::{AccessLossPolicy, DeclaredProfile, FaultReason, InformerKey};
+use kubewarm_api::model::{AccessLossPolicy, FaultReason, InformerKey, ResolvedProfile};
 use kubewarm_cache::{
     informer::{InformerFault, InformerPhase, InformerReport, Verb},
     store::StoreUsage,
@@ -105,7 +105,7 @@ impl<'a> ObservedInformer<'a> {
     pub(super) fn new(
         key: &'a InformerKey,
         view: InformerView,
-        profile: &DeclaredProfile,
+        profile: &ResolvedProfile,
         clock: ClockReading,
     ) -> Self {
         let report = view.report.as_ref();

@@ -43,7 +43,7 @@ use self::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kubewarm_api::{
-    model::{AccessLossPolicy, DeclaredProfile, InformerKey, ProfileMode},
+    model::{AccessLossPolicy, InformerKey, ProfileMode, ResolvedProfile},
     v1alpha1::{CacheProfileStatus, DiscoveryStatus, ResourceScope, TargetStatus, mebibytes},
 };
 use kubewarm_cache::store::StoreUsage;
@@ -177,7 +177,7 @@ fn held<'a>(
 /// Newly synced informers serve reads after the controller's next reconciliation. The status
 /// already reports the new generation, so that a warm target never shows the generation that an
 /// edit replaced.
-fn serving_generation(target: &ObservedTarget<'_>, declared: &DeclaredProfile) -> Option<i64> {
+fn serving_generation(target: &ObservedTarget<'_>, declared: &ResolvedProfile) -> Option<i64> {
     let serving = target.declared.serving.as_ref();
     let is_new = serving.is_none_or(|serving| !serving.is_of(&target.declared.informers));
     if is_new && target.is_warm() && declared.refused.is_none() {
@@ -204,7 +204,7 @@ fn slowest_required(targets: &[ObservedTarget<'_>], rendered: &[TargetStatus]) -
 fn merge(
     old: &[Condition],
     list: impl IntoIterator<Item = (&'static str, condition_update::ConditionUpdate)>,
-    declared: &DeclaredProfile,
+    declared: &ResolvedProfile,
     clock: ClockReading,
 ) -> Vec<Condition> {
     let merged = list.into_iter().map(|(type_, verdict)| {

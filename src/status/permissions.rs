@@ -16,7 +16,7 @@ use crate::access::{
 use jiff::Timestamp;
 use kubewarm_api::{
     model::{
-        DeclaredProfile, DeclaredTarget, FaultReason, GroupResource, Identity, RequestFault, Verb,
+        FaultReason, GroupResource, Identity, RequestFault, ResolvedProfile, ResolvedTarget, Verb,
     },
     v1alpha1::{AccessStatus, NamespaceRules, PolicyRule, RulesCompleteness},
 };
@@ -244,9 +244,9 @@ fn last_verified(informer: &ObservedInformer<'_>) -> Option<Timestamp> {
 pub fn excess(
     access: &AccessReports,
     operator_namespace: &str,
-    profile: &DeclaredProfile,
+    profile: &ResolvedProfile,
 ) -> Option<ExcessByNamespace> {
-    let informers = profile.targets.iter().flat_map(DeclaredTarget::all_informers);
+    let informers = profile.targets.iter().flat_map(ResolvedTarget::all_informers);
     let informers: Vec<_> = informers.map(|informer| &informer.key).collect();
     let identity = &informers.first()?.identity;
     if *identity == Identity::Operator && *profile.profile.namespace != *operator_namespace {

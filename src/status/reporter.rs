@@ -3,7 +3,7 @@
 
 use super::{
     ExcessByNamespace, adopt, compute,
-    events::{EventHistory, ProfileEvent},
+    events::{LastEventTimes, ProfileEvent},
     informer::{ClockReading, InformerView},
     publish::StatusesByProfile,
     status_writer::{StatusWrite, StatusWriteOutcome},
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::forecast::ProfileForecast;
 use kubewarm_api::{
-    model::{DeclaredProfile, InformerKey, ProfileRef},
+    model::{InformerKey, ProfileRef, ResolvedProfile},
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
 use kubewarm_client::{KeyedPermit, KeyedSemaphore, WorkQueue};
@@ -33,7 +33,7 @@ const NOT_FOUND_DELAY: Duration = Duration::from_mins(5);
 /// The input from which the status of one profile is computed.
 #[derive(Clone, Debug)]
 pub struct ObservedProfile {
-    pub declared: Arc<DeclaredProfile>,
+    pub declared: Arc<ResolvedProfile>,
     pub access: Option<Arc<AccessStatus>>,
     /// Permissions that the profile's identity has and does not need; `None` if they are unknown or
     /// must not be shown.
@@ -48,7 +48,7 @@ pub struct ObservedProfile {
 
 impl ObservedProfile {
     #[must_use]
-    pub fn new(declared: Arc<DeclaredProfile>) -> Self {
+    pub fn new(declared: Arc<ResolvedProfile>) -> Self {
         Self {
             declared,
             access: None,
@@ -86,7 +86,7 @@ struct StatusWriteRecord {
     /// Earliest time of the first write: the time at which this replica became the leader or first
     /// saw the profile, whichever is later.
     since: Instant,
-    events: EventHistory,
+    events: LastEventTimes,
 }
 
 impl Default for StatusReporter {
@@ -122,7 +122,7 @@ impl StatusReporter {
         let mut events = Vec::new();
         for observed in profiles {
             let ObservedProfile { declared, in_cluster, .. } = observed;
-            let DeclaredProfile { profile, uid, .. } = &**declared;
+            let ResolvedProfile { profile, uid, .. } = &**declared;
             let own = old.remove(profile).filter(|own| own.uid == *uid);
             if own.is_none() {
                 // The profile is new, or was created again under the same name. A write that is
@@ -146,7 +146,7 @@ impl StatusReporter {
                     written: in_cluster.clone(),
                     last_write: None,
                     since: clock.mono,
-                    events: EventHistory::default(),
+                    events: LastEventTimes::default(),
                 });
                 let was = if takes_over { in_cluster.as_ref() } else { previous.as_ref() };
                 let was = was.map(|status| &**status);

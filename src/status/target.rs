@@ -14,7 +14,7 @@ use super::{
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
-    DeclaredTarget, FieldPath, InformerKey, ProfileMode, RefusalReason, ResourceInfo,
+    FieldPath, InformerKey, ProfileMode, RefusalReason, ResolvedTarget, ResourceInfo,
     TargetRequirement,
 };
 use kubewarm_cache::store::INDEXES_PER_STORE;
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct ObservedTarget<'a> {
-    pub(super) declared: &'a DeclaredTarget,
+    pub(super) declared: &'a ResolvedTarget,
     /// The target's declared informers, in the order of the declaration.
     pub(super) informers: Vec<ObservedInformer<'a>>,
     /// The informer that watches the namespaces for the target's selector.
@@ -36,7 +36,7 @@ pub(super) struct ObservedTarget<'a> {
 
 impl<'a> ObservedTarget<'a> {
     pub(super) fn new(
-        declared: &'a DeclaredTarget,
+        declared: &'a ResolvedTarget,
         observed: &ObservedProfile,
         clock: ClockReading,
         lookup: &dyn Fn(&InformerKey) -> InformerView,
@@ -122,8 +122,8 @@ impl<'a> ObservedTarget<'a> {
     }
 }
 
-fn accepted(declared: &DeclaredTarget, context: MessageContext<'_>) -> ConditionUpdate {
-    let DeclaredTarget { declared_as, left_out, .. } = declared;
+fn accepted(declared: &ResolvedTarget, context: MessageContext<'_>) -> ConditionUpdate {
+    let ResolvedTarget { declared_as, left_out, .. } = declared;
     match &declared.resolved {
         None => {
             let text = format!("waiting for discovery of {declared_as}");
@@ -154,7 +154,7 @@ fn not_indexed(paths: &[FieldPath]) -> String {
 }
 
 fn warm(
-    declared: &DeclaredTarget,
+    declared: &ResolvedTarget,
     informers: &[ObservedInformer<'_>],
     selector: Option<&ObservedInformer<'_>>,
     mode: ProfileMode,

@@ -8,11 +8,11 @@ use super::{
 };
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::model::{
-    DeclaredTarget, LimitKind, LimitOverrun, LimitScope, LimitedTarget, ProfileLimits,
+    LimitKind, LimitOverrun, LimitScope, LimitedTarget, ProfileLimits, ResolvedTarget,
 };
 
 pub(super) fn within_limits(
-    declared: &DeclaredTarget,
+    declared: &ResolvedTarget,
     limits: ProfileLimits,
     warm: &ConditionUpdate,
     informers: &[&ObservedInformer<'_>],

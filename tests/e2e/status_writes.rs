@@ -8,7 +8,7 @@ use kubewarm::status::{
     StatusWriteOutcome, StatusWriter, compute,
 };
 use kubewarm_api::{
-    model::{AccountPolicyEnforcement, DeclaredProfile, ProfileRef},
+    model::{AccountPolicyEnforcement, ProfileRef, ResolvedProfile},
     v1alpha1::{
         AccessStatus, CacheProfileStatus, DiscoveryStatus, InformerCounts, LatencyStatus,
         NamespaceRules, PolicyRule, QuantilesStatus, RelistStatus, ResourceScope,
@@ -68,9 +68,9 @@ impl ProfileInNamespace {
     /// The status of this profile before anything runs.
     fn first_status(&self) -> CacheProfileStatus {
         let (profile, uid) = (self.profile.clone(), Arc::clone(&self.uid));
-        let declared = DeclaredProfile {
+        let declared = ResolvedProfile {
             authors: AccountPolicyEnforcement::Enforced,
-            ..DeclaredProfile::without_targets(profile, uid, 1)
+            ..ResolvedProfile::without_targets(profile, uid, 1)
         };
         let now = Instant::now();
         let clock = ClockReading { wall: Timestamp::now(), mono: now, process_start: now };

@@ -61,7 +61,7 @@ fn fifty_thousand_objects_are_accounted_within_a_tenth_of_what_the_process_grows
     let before = kib("RssAnon");
     let writer = fill(&catalog, "pods", OBJECTS);
     let grown = (kib("RssAnon") - before) << 10;
-    let accounted = catalog.gauge(&informer("pods").key).bytes();
+    let accounted = catalog.meter(&informer("pods").key).bytes();
     drop(writer);
     assert!(grown * 10 > accounted * 9 && accounted * 10 > grown * 9, "{accounted} of {grown}");
 }

@@ -15,8 +15,8 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use kube::client::Body;
 use kubewarm::forecast::CostSurveyor;
 use kubewarm_api::model::{
-    DeclaredProfile, DeclaredTarget, Identity, InformerSpec, LabelRequirement, LabelSelector,
-    LabelSelectorOperator, ListStrategy, ResourceInfo, TargetRequirement, ValidatedProfile,
+    Identity, InformerSpec, LabelRequirement, LabelSelector, LabelSelectorOperator, ListStrategy,
+    ResolvedProfile, ResolvedTarget, ResourceInfo, TargetRequirement, ValidatedProfile,
 };
 use kubewarm_cache::{
     informer::{InformerMetrics, InformerRegistry, InformerTiming, RegistryLimits},
@@ -113,14 +113,14 @@ fn pieces(
 }
 
 /// A profile with one target, whose informers are given.
-fn declared(informers: &[InformerSpec]) -> DeclaredProfile {
+fn declared(informers: &[InformerSpec]) -> ResolvedProfile {
     let profile = serde_json::from_value(json!({
         "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile",
         "metadata": {"namespace": "a", "name": "p", "uid": "u", "generation": 1},
         "spec": {"mode": "Plan", "targets": [{"name": "x", "resource": "pods"}]},
     }))
     .unwrap();
-    let target = DeclaredTarget {
+    let target = ResolvedTarget {
         name: "pods".into(),
         requirement: TargetRequirement::Required,
         declared_as: "pods".into(),
@@ -132,7 +132,7 @@ fn declared(informers: &[InformerSpec]) -> DeclaredProfile {
         left_out: [].into(),
         limited: None,
     };
-    DeclaredProfile::of(&ValidatedProfile::parse(&profile).unwrap(), vec![target])
+    ResolvedProfile::of(&ValidatedProfile::parse(&profile).unwrap(), vec![target])
 }
 
 /// The forecast and the measured duration, in seconds.

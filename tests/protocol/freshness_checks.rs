@@ -7,7 +7,7 @@ use crate::{
 };
 use futures::future::join_all;
 use kubewarm_api::model::{FaultReason, InformerSpec, ProfileMode, ResourceVersion};
-use kubewarm_cache::informer::{FreshnessCheck, FreshnessChecker, RegistryLimits};
+use kubewarm_cache::informer::{FreshnessCheckResult, FreshnessChecker, RegistryLimits};
 use kubewarm_client::NamespaceBuckets;
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
@@ -24,7 +24,7 @@ fn one(asked: &ReceivedQuery) -> Reply {
 async fn prove(
     freshness_checker: &FreshnessChecker,
     pods: &InformerSpec,
-) -> Result<FreshnessCheck, FaultReason> {
+) -> Result<FreshnessCheckResult, FaultReason> {
     let freshness_check = freshness_checker.check(&pods.key, &"ns".into(), Instant::now()).await;
     freshness_check.map_err(|fault| fault.reason())
 }

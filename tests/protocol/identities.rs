@@ -5,13 +5,13 @@ use crate::{
     reply::{Reply, list, object, quiet, status},
     server::Kind,
 };
-use kubewarm_api::model::{FaultReason, Identity, InformerKey, InformerSpec, NamespaceCheck};
+use kubewarm_api::model::{FaultReason, Identity, InformerKey, InformerSpec, NamespaceCheckPolicy};
 use kubewarm_cache::informer::{InformerPhase, Verb};
 use std::time::Duration;
 
 fn read_by(name: &str) -> InformerSpec {
     let mut spec = informer("pods");
-    spec.settings.namespace_check = NamespaceCheck::Ask;
+    spec.settings.namespace_check = NamespaceCheckPolicy::Require;
     spec.settings.max_staleness = Duration::from_millis(200);
     let identity = Identity::ServiceAccount { namespace: "ns".into(), name: name.into() };
     InformerSpec { key: InformerKey { identity, ..spec.key }, ..spec }

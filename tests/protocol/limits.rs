@@ -58,8 +58,8 @@ fn limited(
 ) -> (InformerSpec, BudgetCharge) {
     let mut pods = informer("pods");
     pods.settings.lists.strategy = strategy;
-    pods.settings.gauge = engine.catalog.gauge(&pods.key);
-    let charge = BudgetCharge::new(Arc::clone(&pods.settings.gauge), budget);
+    pods.settings.meter = engine.catalog.meter(&pods.key);
+    let charge = BudgetCharge::new(Arc::clone(&pods.settings.meter), budget);
     (pods, charge)
 }
 
@@ -81,21 +81,21 @@ async fn an_endless_list_is_held_back_at_its_limit_and_its_sibling_lives() {
         let server = server().await;
         let mut engine = Engine::new(&server, quick());
         let (pods, charge) = runaway(&engine, strategy);
-        let gauge = charge.gauge();
+        let meter = charge.meter();
         let mut changes = engine.changes().subscribe();
         engine.start(&pods);
-        until(|| gauge.objects() > LIMIT).await;
+        until(|| meter.objects() > LIMIT).await;
         changes.mark_unchanged();
         let services = informer("services");
         engine.start(&services);
         engine.until_watching(&services.key).await;
         sleep(Duration::from_millis(300)).await;
-        assert!(gauge.objects() <= LIMIT + STRIDE, "{strategy:?}: {}", gauge.objects());
+        assert!(meter.objects() <= LIMIT + STRIDE, "{strategy:?}: {}", meter.objects());
         let report = engine.reports.get(&pods.key).unwrap();
         assert_eq!((report.phase, report.expected), (InformerPhase::Listing, Some(1_000_000)));
         assert_eq!(server.count(Kind::Newest), 1, "one request for the number of objects");
         engine.stop(&pods.key);
-        assert_eq!((gauge.objects(), gauge.bytes()), (0, 0));
+        assert_eq!((meter.objects(), meter.bytes()), (0, 0));
         engine.shut_down().await;
     }
 }
@@ -129,12 +129,12 @@ async fn a_list_of_large_objects_is_paused_after_few_objects() {
         .await;
         let mut engine = Engine::new(&server, quick());
         let (pods, charge) = limited(&engine, strategy, budget(None, Some(BYTES)));
-        let gauge = charge.gauge();
+        let meter = charge.meter();
         engine.start(&pods);
-        until(|| gauge.bytes() > BYTES).await;
+        until(|| meter.bytes() > BYTES).await;
         sleep(Duration::from_millis(300)).await;
         // One object can arrive between two checks of the limit.
-        assert!(gauge.bytes() < BYTES + (2 << 20), "{strategy:?}: {}", gauge.bytes());
+        assert!(meter.bytes() < BYTES + (2 << 20), "{strategy:?}: {}", meter.bytes());
         engine.stop(&pods.key);
         engine.shut_down().await;
     }
@@ -155,12 +155,12 @@ async fn pages_that_are_smaller_than_a_stride_count_together() {
     .await;
     let mut engine = Engine::new(&server, quick());
     let (mut pods, charge) = runaway(&engine, ListStrategy::PagedList);
-    let gauge = charge.gauge();
+    let meter = charge.meter();
     pods.settings.lists.page_size = 50;
     engine.start(&pods);
-    until(|| gauge.objects() > LIMIT).await;
+    until(|| meter.objects() > LIMIT).await;
     sleep(Duration::from_millis(300)).await;
-    assert!(gauge.objects() <= LIMIT + STRIDE, "{}", gauge.objects());
+    assert!(meter.objects() <= LIMIT + STRIDE, "{}", meter.objects());
     engine.stop(&pods.key);
     engine.shut_down().await;
 }
@@ -170,10 +170,10 @@ async fn a_list_continues_for_a_profile_without_a_limit() {
     let server = server().await;
     let mut engine = Engine::new(&server, quick());
     let (pods, charge) = runaway(&engine, ListStrategy::List);
-    let gauge = charge.gauge();
-    let _other = BudgetCharge::new(Arc::clone(&pods.settings.gauge), budget(None, None));
+    let meter = charge.meter();
+    let _other = BudgetCharge::new(Arc::clone(&pods.settings.meter), budget(None, None));
     engine.start(&pods);
-    until(|| gauge.objects() > 3 * LIMIT).await;
+    until(|| meter.objects() > 3 * LIMIT).await;
     engine.stop(&pods.key);
     engine.shut_down().await;
 }
@@ -184,11 +184,11 @@ async fn a_paused_list_continues_when_the_budget_allows() {
     let mut engine = Engine::new(&server, quick());
     let limit = budget(Some(LIMIT), None);
     let (pods, charge) = limited(&engine, ListStrategy::List, Arc::clone(&limit));
-    let gauge = charge.gauge();
+    let meter = charge.meter();
     engine.start(&pods);
-    until(|| gauge.objects() > LIMIT).await;
+    until(|| meter.objects() > LIMIT).await;
     limit.set_limits(ProfileLimits { max_objects: Some(2 * LIMIT), max_bytes: None });
-    until(|| gauge.objects() > 2 * LIMIT).await;
+    until(|| meter.objects() > 2 * LIMIT).await;
     engine.stop(&pods.key);
     engine.shut_down().await;
 }

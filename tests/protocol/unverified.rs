@@ -9,7 +9,7 @@ use kubewarm::access::{
     AccessChecker, AccessReports, CheckSettings, CheckerDependencies, PermissionState,
 };
 use kubewarm_api::model::{
-    AccessLossPolicy, FaultReason, Identity, InformerKey, InformerSpec, NamespaceCheck,
+    AccessLossPolicy, FaultReason, Identity, InformerKey, InformerSpec, NamespaceCheckPolicy,
 };
 use kubewarm_cache::informer::InformerPhase;
 use kubewarm_client::NamespaceBuckets;
@@ -68,7 +68,7 @@ async fn scene() -> UnverifiedFixture {
     feed.line(event("ADDED", object("b", 2, 8)));
     engine.until_shown(&pods.key, &["a@3", "b@8"]).await;
     let (key, reports) = (pods.key.clone(), engine.reports.clone());
-    let wanted = CheckSettings { namespace_check: NamespaceCheck::Known, payer: "ns".into() };
+    let wanted = CheckSettings { namespace_check: NamespaceCheckPolicy::Skip, payer: "ns".into() };
     let verifier = AccessChecker::new(CheckerDependencies {
         buckets: NamespaceBuckets::default(),
         clients: Arc::new(ByName(server.address)),

@@ -6,7 +6,7 @@ use crate::{
     server::{Kind, ScriptedServer},
 };
 use kubewarm_api::model::{
-    Delta, DeltaOutcome, DeltaSink, FaultReason, ListStrategy, MetricOutcome, NamespaceCheck,
+    Delta, DeltaOutcome, DeltaSink, FaultReason, ListStrategy, MetricOutcome, NamespaceCheckPolicy,
 };
 use kubewarm_cache::{
     informer::{InformerPhase, InformerTiming, RegistryLimits},
@@ -170,7 +170,7 @@ async fn informers_of_one_namespace_share_one_namespace_lookup() {
     let timing = InformerTiming { namespace_check: pause, ..quick() };
     let mut informers: Vec<_> = (0..20).map(|n| informer(&format!("kind{n}"))).collect();
     for informer in &mut informers {
-        informer.settings.namespace_check = NamespaceCheck::Ask;
+        informer.settings.namespace_check = NamespaceCheckPolicy::Require;
     }
     let (server, engine) = run(timing, &informers.iter().collect::<Vec<_>>(), quiet).await;
     for informer in &informers {

@@ -11,10 +11,10 @@ use kubewarm::{
 };
 use kubewarm_api::{
     model::{
-        AccountPolicyEnforcement, DeclaredProfile, DeclaredTarget, FaultReason, FieldSelector,
-        GroupResource, Identity, InformerKey, InformerScope, InformerSpec, LabelSelector,
-        ManagedFieldsPolicy, ProfileRef, Projection, Refusal, Resource, ResourceInfo, SecretData,
-        ServingTarget, TargetRequirement, Verb,
+        AccountPolicyEnforcement, FaultReason, FieldSelector, GroupResource, Identity, InformerKey,
+        InformerScope, InformerSpec, LabelSelector, ManagedFieldsPolicy, ProfileRef, Projection,
+        Refusal, ResolvedProfile, ResolvedTarget, Resource, ResourceInfo, SecretDataPolicy,
+        TargetInformers, TargetRequirement, Verb,
     },
     v1alpha1::{AccessStatus, CacheProfile, CacheProfileStatus},
 };
@@ -126,7 +126,7 @@ impl SampleWorld {
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
             projection: Projection::Full(ManagedFieldsPolicy::Drop),
-            secret_data: SecretData::Deny,
+            secret_data: SecretDataPolicy::Deny,
             identity: self.identity.clone(),
             declared_in: None,
         }
@@ -157,7 +157,7 @@ impl SampleWorld {
         self.informers.insert(key.clone(), view);
     }
 
-    fn compute(&self, declared: &DeclaredProfile) -> CacheProfileStatus {
+    fn compute(&self, declared: &ResolvedProfile) -> CacheProfileStatus {
         let access = AccessStatus {
             subject: Some(self.subject.to_owned()),
             manifests: Some("kind: Role\n".to_owned()),
@@ -176,9 +176,9 @@ fn spec(key: &InformerKey) -> InformerSpec {
     InformerSpec::new(key.clone(), ProfileRef { namespace: "shop".into(), name: "checkout".into() })
 }
 
-fn target(name: &str, kind: &str, informers: &[InformerKey]) -> DeclaredTarget {
+fn target(name: &str, kind: &str, informers: &[InformerKey]) -> ResolvedTarget {
     let resource = informers.first().expect("an informer").resource.clone();
-    DeclaredTarget {
+    ResolvedTarget {
         name: name.into(),
         requirement: TargetRequirement::Required,
         declared_as: resource.group_resource().to_string().into(),
@@ -196,18 +196,18 @@ fn target(name: &str, kind: &str, informers: &[InformerKey]) -> DeclaredTarget {
 }
 
 /// A profile that was accepted 10 seconds ago.
-fn declared(name: &str, generation: i64, targets: Vec<DeclaredTarget>) -> DeclaredProfile {
+fn declared(name: &str, generation: i64, targets: Vec<ResolvedTarget>) -> ResolvedProfile {
     let profile = ProfileRef { namespace: "shop".into(), name: name.into() };
-    DeclaredProfile {
+    ResolvedProfile {
         authors: AccountPolicyEnforcement::Enforced,
         targets,
         warmup_deadline: Some(Duration::from_secs(10)),
         accepted_at: Duration::from_secs(90),
-        ..DeclaredProfile::without_targets(profile, "u-1".into(), generation)
+        ..ResolvedProfile::without_targets(profile, "u-1".into(), generation)
     }
 }
 
-fn profile(declared: &DeclaredProfile, status: &CacheProfileStatus) -> serde_json::Value {
+fn profile(declared: &ResolvedProfile, status: &CacheProfileStatus) -> serde_json::Value {
     json!({
         "apiVersion": "kubewarm.io/v1alpha1",
         "kind": "CacheProfile",
@@ -252,7 +252,7 @@ fn warming() -> serde_json::Value {
 
     let edited = target("deployments", "Deployment", &[orders.clone(), payments, shop, stock]);
     let kind = ResourceInfo::new(orders.resource.clone(), "Deployment");
-    let serving = Some(ServingTarget { generation: 1, kind, informers: [spec(&orders)].into() });
+    let serving = Some(TargetInformers { generation: 1, kind, informers: [spec(&orders)].into() });
     let widgets = GroupResource::new("example.com", "widgets").expect("a name");
     let unknown =
         ServedResources::default().resolve(&widgets, None).expect_err("nothing is served");
@@ -260,8 +260,8 @@ fn warming() -> serde_json::Value {
     let unknown = Refusal { message: format!("targets[widgets].{}", unknown.message), ..unknown };
     let targets = vec![
         target("pods", "Pod", &pods),
-        DeclaredTarget { serving, ..edited.clone() },
-        DeclaredTarget {
+        ResolvedTarget { serving, ..edited.clone() },
+        ResolvedTarget {
             name: "widgets".into(),
             declared_as: widgets.to_string().into(),
             resolved: Some(Err(unknown)),
@@ -269,7 +269,7 @@ fn warming() -> serde_json::Value {
             ..edited
         },
     ];
-    let declared = DeclaredProfile {
+    let declared = ResolvedProfile {
         service_account: Some("cache-reader".into()),
         ..declared("orders", 2, targets)
     };

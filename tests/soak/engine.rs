@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use kubewarm::controller::{Controller, ControllerSources, OperatorLimits, ProfileAdmission};
+use kubewarm::controller::{Controller, ControllerDependencies, OperatorLimits, ProfileAdmission};
 use kubewarm::forecast::Forecaster;
-use kubewarm::metrics::{BuildInfo, ProcessMetrics};
+use kubewarm::metrics::{BuildInfo, MetricsRegistry};
 use kubewarm_api::model::{
     AccountPolicyEnforcement, InformerKey, ListPolicy, OperatorScope, WatchedNamespaces,
 };
@@ -38,7 +38,7 @@ impl SoakEngine {
     /// Starts the engine.
     pub(crate) fn start(connection: &ApiServerConnection) -> Result<Self, Failure> {
         let (catalog, stop) = (StoreCatalog::new(), CancellationToken::new());
-        let metrics = ProcessMetrics::new(&BuildInfo::current())?;
+        let metrics = MetricsRegistry::new(&BuildInfo::current())?;
         let registry = InformerRegistry::new(
             Arc::new(connection.new_account_clients(NamespaceBuckets::default())),
             catalog.clone(),
@@ -48,7 +48,7 @@ impl SoakEngine {
         );
         let discovery = Discovery::new(connection.client());
         let reports = registry.reports();
-        let sources = ControllerSources {
+        let sources = ControllerDependencies {
             catalog: catalog.clone(),
             discovery: discovery.clone(),
             forecasts: Forecaster::default(),

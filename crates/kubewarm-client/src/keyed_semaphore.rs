@@ -35,7 +35,7 @@ pub struct KeyedPermit {
 
 /// The limit that prevents a key from getting a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exhausted {
+pub enum KeyedAcquireError {
     /// The key has its maximum number of permits.
     Key,
     /// All permits of the semaphore are in use.
@@ -72,10 +72,11 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     ///
     /// # Errors
     ///
-    /// [`Exhausted`], which names the limit that leaves no permit.
-    pub fn acquire_now(&self, key: &K) -> Result<KeyedPermit, Exhausted> {
-        let of_part = self.part_of(key).try_acquire_owned().map_err(|_| Exhausted::Key)?;
-        let of_all = Arc::clone(&self.all).try_acquire_owned().map_err(|_| Exhausted::All)?;
+    /// [`KeyedAcquireError`], which names the limit that leaves no permit.
+    pub fn acquire_now(&self, key: &K) -> Result<KeyedPermit, KeyedAcquireError> {
+        let of_part = self.part_of(key).try_acquire_owned().map_err(|_| KeyedAcquireError::Key)?;
+        let of_all =
+            Arc::clone(&self.all).try_acquire_owned().map_err(|_| KeyedAcquireError::All)?;
         Ok(KeyedPermit { _of_part: of_part, _of_all: of_all })
     }
 
@@ -163,9 +164,9 @@ mod tests {
         };
         let (a, b) = (hold("a", 4), hold("b", 1));
         assert_eq!(permits.usage(), usage(5, 4));
-        assert_eq!(permits.acquire_now(&"a").err(), Some(Exhausted::Key));
+        assert_eq!(permits.acquire_now(&"a").err(), Some(KeyedAcquireError::Key));
         let c = hold("c", 1);
-        assert_eq!(permits.acquire_now(&"b").err(), Some(Exhausted::All));
+        assert_eq!(permits.acquire_now(&"b").err(), Some(KeyedAcquireError::All));
         drop(a);
         assert_eq!(permits.usage(), usage(2, 1));
         drop((b, c));

@@ -8,8 +8,8 @@ mod client_provider;
 mod command_request;
 mod config_source;
 mod connection;
+mod context_user;
 mod crd;
-mod current_context;
 mod discovery;
 mod expiring_cache;
 pub mod fault;
@@ -35,11 +35,11 @@ pub use self::{
     client_provider::ClientProvider,
     command_request::{dry_run, get, get_all},
     connection::{ApiServerConnection, ConnectError},
+    context_user::{ContextUser, load_context_user},
     crd::{CrdInfo, SelectableFields, fetch_crd},
-    current_context::{CurrentContext, load_current_context},
     discovery::{Discovery, ServedResources, is_builtin_group},
     expiring_cache::{CacheEntry, ExpiringCache},
-    keyed_semaphore::{Exhausted, KeyedPermit, KeyedSemaphore, SemaphoreUsage},
+    keyed_semaphore::{KeyedAcquireError, KeyedPermit, KeyedSemaphore, SemaphoreUsage},
     keyed_token_bucket::{KeyedTokenBucket, NamespaceBuckets},
     lease::{LeaderElector, LeaseState},
     namespace::{NamespaceExistence, fetch_namespace_existence, is_terminating},

@@ -102,7 +102,7 @@ type OpenWatches = Arc<Mutex<HashMap<[String; 3], i64>>>;
 
 /// One response, with the values that the metrics record about it.
 #[derive(Clone, Copy, Debug)]
-pub struct ObservedResponse<'r> {
+pub struct ResponseLabels<'r> {
     /// The kind of the request.
     pub handler: HandlerLabel,
     /// The requested resource; `None` for requests without a resource, such as discovery.
@@ -237,8 +237,8 @@ impl ReadMetrics {
     }
 
     /// Records a response. `took` is the time from the request's head to the response's head.
-    pub fn observe_response(&self, response: &ObservedResponse<'_>, took: Duration) {
-        let &ObservedResponse { handler, resource, code, outcome, source } = response;
+    pub fn observe_response(&self, response: &ResponseLabels<'_>, took: Duration) {
+        let &ResponseLabels { handler, resource, code, outcome, source } = response;
         let [group, version, resource] = self.labels(resource);
         let (handler, code) = (handler.as_ref(), code_label(Some(code)));
         let labels = [group, version, resource, handler, code, outcome.as_ref()];
@@ -337,7 +337,7 @@ mod tests {
         let metrics = ReadMetrics::register(&registry).unwrap();
         let observe = |at: usize, code: u16| {
             let resource = resource(at);
-            let response = ObservedResponse {
+            let response = ResponseLabels {
                 handler: HandlerLabel::Get,
                 resource: Some(&resource),
                 code,

@@ -47,7 +47,7 @@ pub(super) fn resource(
 mod tests {
     use super::*;
     use kubewarm_api::model::{
-        FieldRequirement, LabelComparison, LabelRequirement, LabelSelectorOperator,
+        FieldRequirement, LabelRequirement, LabelSelectorOperator, NumericLabelRequirement,
     };
     use serde_json::json;
     use std::cmp::Ordering;
@@ -85,7 +85,7 @@ mod tests {
         });
         assert_eq!(serde_json::to_value(resource(&access, &labels, &fields)).unwrap(), expected);
         let all = AccessAttributes { namespace: "", name: "", ..access };
-        let compared = LabelComparison::new("n", Ordering::Less, 5).unwrap();
+        let compared = NumericLabelRequirement::new("n", Ordering::Less, 5).unwrap();
         let labels = LabelSelector::default().with_comparisons([compared]);
         let all = resource(&all, &labels, &FieldSelector::default());
         let expected = json!({

@@ -17,7 +17,7 @@ use futures::{FutureExt as _, future::BoxFuture};
 use jiff::Timestamp;
 use kube::Client;
 use kubewarm_api::model::{FaultReason, Identity, InformerKey, MetricOutcome, RequestFault, Verb};
-use kubewarm_cache::informer::{AccessCheck, ChangeNotifier, InformerReports};
+use kubewarm_cache::informer::{AccessCheckResult, ChangeNotifier, InformerReports};
 use kubewarm_client::{ClientProvider, KeyedPermit, NamespaceBuckets, is_allowed, review_rules};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -196,7 +196,9 @@ impl AccessChecker {
             CheckJob::AccessCheck(key) => {
                 let check = schedule.namespace_check(&key);
                 async move {
-                    Ok(CheckResult::Access(AccessCheck::run(&client, &key, check).await.into()))
+                    Ok(CheckResult::Access(
+                        AccessCheckResult::run(&client, &key, check).await.into(),
+                    ))
                 }
                 .boxed()
             }

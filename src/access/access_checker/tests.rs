@@ -1,8 +1,8 @@
 use super::*;
 use crate::access::MAX_ACCESS_AGE;
 use kubewarm_api::model::{
-    GroupResource, InformerScope, InformerSpec, ManagedFieldsPolicy, NamespaceCheck, ProfileRef,
-    Projection, Resource,
+    GroupResource, InformerScope, InformerSpec, ManagedFieldsPolicy, NamespaceCheckPolicy,
+    ProfileRef, Projection, Resource,
 };
 use kubewarm_cache::{
     informer::{InformerMetrics, InformerPhase, InformerRegistry, InformerTiming, RegistryLimits},
@@ -43,7 +43,8 @@ async fn an_informer_that_starts_after_its_refusal_is_blocked() {
         InformerTiming::default(),
     );
     let (spec, reports) = (informer(), registry.reports());
-    let wanted = CheckSettings { namespace_check: NamespaceCheck::Known, payer: "shop".into() };
+    let wanted =
+        CheckSettings { namespace_check: NamespaceCheckPolicy::Skip, payer: "shop".into() };
     let wanted = BTreeMap::from([(spec.key.clone(), wanted)]);
     let mut checker = AccessChecker::new(CheckerDependencies {
         buckets: NamespaceBuckets::default(),
@@ -110,7 +111,10 @@ async fn an_identity_has_one_client_while_any_profile_uses_it() {
     let mut after = |identities: &[&Identity]| {
         let informers = identities.iter().map(|&identity| {
             let key = InformerKey { identity: identity.clone(), ..informer().key };
-            (key, CheckSettings { namespace_check: NamespaceCheck::Known, payer: "shop".into() })
+            (
+                key,
+                CheckSettings { namespace_check: NamespaceCheckPolicy::Skip, payer: "shop".into() },
+            )
         });
         *wanted.lock() = Some(informers.collect());
         checker.update_schedule();

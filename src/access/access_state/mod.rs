@@ -14,7 +14,7 @@ mod tests;
 use super::permission_state::{InformerAccess, PermissionDenial, PermissionState};
 use jiff::Timestamp;
 use kubewarm_api::model::{FaultReason, RequestFault, Verb};
-use kubewarm_cache::informer::{AccessCheck, AccessDecision};
+use kubewarm_cache::informer::{AccessCheckResult, AccessDecision};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -357,8 +357,8 @@ impl AccessState {
     }
 }
 
-impl From<AccessCheck> for AccessSignal {
-    fn from(access_check: AccessCheck) -> Self {
+impl From<AccessCheckResult> for AccessSignal {
+    fn from(access_check: AccessCheckResult) -> Self {
         let sent = access_check.sent;
         let refused = |answer: &AccessDecision| matches!(answer, AccessDecision::Refused(_));
         if let Some((_, fault)) = access_check.refusal() {

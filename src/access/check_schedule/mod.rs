@@ -11,11 +11,11 @@ use super::{
     access_state::{AccessSignal, GateChange},
     excess::ExcessPermissions,
     permission_state::InformerAccess,
-    rules::{RulesScope, rules_scope},
+    rules::{RulesReviewKey, rules_scope},
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
-    FaultReason, InformerKey, NamespaceCheck, RequestFault, RulesCompleteness, Verb,
+    FaultReason, InformerKey, NamespaceCheckPolicy, RequestFault, RulesCompleteness, Verb,
 };
 use kubewarm_cache::informer::ListWatchAccess;
 use kubewarm_client::{KeyedPermit, KeyedSemaphore, NamespaceBuckets, ReviewedRules, WorkQueue};
@@ -59,7 +59,7 @@ const NAMESPACE_MAX_IN_FLIGHT: usize = MAX_IN_FLIGHT / 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckSettings {
     /// Whether a 403 can mean that the informer's namespace was deleted.
-    pub namespace_check: NamespaceCheck,
+    pub namespace_check: NamespaceCheckPolicy,
     /// Namespace of one of the profiles that declare the informer. The requests of the checks count
     /// against this namespace's rate limit.
     pub payer: Arc<str>,
@@ -80,7 +80,7 @@ pub(super) enum CheckJob {
     AccessCheck(InformerKey),
     /// A `SelfSubjectRulesReview` for one identity and namespace.
     #[strum_discriminants(doc = "A `SelfSubjectRulesReview` for one identity and namespace.")]
-    RulesReview(RulesScope),
+    RulesReview(RulesReviewKey),
     /// A `SelfSubjectAccessReview` for one verb of an informer.
     #[strum_discriminants(doc = "A `SelfSubjectAccessReview` for one verb of an informer.")]
     AccessReview(InformerKey),
@@ -96,7 +96,7 @@ pub(super) enum CheckResult {
 
 #[derive(Debug)]
 pub(super) struct CheckSchedule {
-    scopes: BTreeMap<RulesScope, NamespaceChecks>,
+    scopes: BTreeMap<RulesReviewKey, NamespaceChecks>,
     queue: WorkQueue<CheckJob>,
     /// Rate limits per namespace, shared by all checks and the informers' own requests.
     buckets: NamespaceBuckets,
@@ -224,9 +224,9 @@ impl CheckSchedule {
         begun
     }
 
-    pub(super) fn namespace_check(&self, key: &InformerKey) -> NamespaceCheck {
+    pub(super) fn namespace_check(&self, key: &InformerKey) -> NamespaceCheckPolicy {
         find_informer(&self.scopes, key)
-            .map_or(NamespaceCheck::Known, |informer| informer.settings.namespace_check)
+            .map_or(NamespaceCheckPolicy::Skip, |informer| informer.settings.namespace_check)
     }
 
     /// Returns the verbs, at least one, that a negative access review of the informer denies.
@@ -276,7 +276,7 @@ impl CheckSchedule {
         let CheckSettings { namespace_check, payer } = &informer.settings;
         let period = match (job, &input) {
             (CheckJob::AccessCheck(_), AccessSignal::Refused { fault, .. }) => {
-                if *namespace_check == NamespaceCheck::Ask {
+                if *namespace_check == NamespaceCheckPolicy::Require {
                     // After a 403, the access check sends a third request, which reads the
                     // namespace. This request counts against the rate limit too.
                     self.buckets.charge(payer, 1, now);
@@ -377,7 +377,7 @@ impl CheckSchedule {
         Some(informer.access.report(jittered(REVIEW, 1.0) + LATE, now))
     }
 
-    pub(super) fn excess(&self, rules_scope: &RulesScope) -> Option<Arc<ExcessPermissions>> {
+    pub(super) fn excess(&self, rules_scope: &RulesReviewKey) -> Option<Arc<ExcessPermissions>> {
         self.scopes.get(rules_scope)?.excess.clone()
     }
 
@@ -387,7 +387,7 @@ impl CheckSchedule {
 }
 
 fn find_informer<'a>(
-    scopes: &'a BTreeMap<RulesScope, NamespaceChecks>,
+    scopes: &'a BTreeMap<RulesReviewKey, NamespaceChecks>,
     key: &InformerKey,
 ) -> Option<&'a InformerCheck> {
     scopes.get(&rules_scope(key))?.informers.get(key)

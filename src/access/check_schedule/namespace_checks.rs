@@ -5,7 +5,7 @@ use super::{CheckJob, CheckSchedule, CheckSettings, REVIEW, jittered};
 use crate::access::{
     access_state::{AccessSignal, AccessState, is_token_missing},
     excess::{ExcessPermissions, excess},
-    rules::{RulesScope, VERBS, grants},
+    rules::{RulesReviewKey, VERBS, grants},
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
@@ -51,7 +51,7 @@ pub(super) struct InformerCheck {
 impl CheckSchedule {
     pub(super) fn record_rules(
         &mut self,
-        rules_scope: &RulesScope,
+        rules_scope: &RulesReviewKey,
         sent: Instant,
         rules: Result<ReviewedRules, RequestFault>,
         now: Instant,

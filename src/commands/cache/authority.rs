@@ -1,6 +1,6 @@
 //! Reads the CA of the read API from a Secret, a `ConfigMap` or a file.
 
-use super::{super::CommandError, CacheArgs};
+use super::{super::CommandError, CacheConnectionArgs};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kubewarm_client::{ApiServerConnection, ConnectError};
@@ -22,7 +22,7 @@ const END: &str = "-----END CERTIFICATE-----";
 /// [`CommandError`] if there is no CA, or if the CA would come from a namespace that the user did not name. The owner
 /// of that namespace could choose the server and the CA, and so receive the user's credentials.
 pub(super) async fn authority(
-    args: &CacheArgs,
+    args: &CacheConnectionArgs,
     connect: impl FnOnce() -> Result<ApiServerConnection, ConnectError>,
 ) -> Result<(String, Option<String>), CommandError> {
     if let Some(path) = &args.cache_certificate_authority {
@@ -145,7 +145,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_ca_from_a_namespace_that_the_user_did_not_name_is_rejected() {
-        let args = parse::<CacheArgs>("").unwrap();
+        let args = parse::<CacheConnectionArgs>("").unwrap();
         let found = authority(&args, || panic!("the command must not read the CA")).await;
         let error = found.unwrap_err().to_string();
         let flags = "pass --operator-namespace or --cache-certificate-authority: ";

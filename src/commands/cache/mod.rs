@@ -8,13 +8,13 @@ use http::Uri;
 use k8s_openapi::ByteString;
 use kube::config::{Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
 use kubewarm_api::model::{ProfileRef, is_dns_label};
-use kubewarm_client::{ApiServerConnection, ConnectError, CurrentContext};
+use kubewarm_client::{ApiServerConnection, ConnectError, ContextUser};
 use std::path::PathBuf;
 
 /// Address of the read API and the CA that verifies it. No flag disables verification.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Cache")]
-pub struct CacheArgs {
+pub struct CacheConnectionArgs {
     /// URL of the read API, such as `https://localhost:8443` for `kubectl port-forward` [default: the Service's URL
     /// in the cluster; for `get` outside of a pod, a port-forward that the command opens].
     #[arg(long, env = "KUBEWARM_CACHE_SERVER", value_name = "URL", value_parser = server)]
@@ -55,7 +55,7 @@ pub struct CacheArgs {
     pub operator_namespace: OperatorNamespaceArgs,
 }
 
-impl CacheArgs {
+impl CacheConnectionArgs {
     /// Returns the host name of the read API's Service in the cluster.
     fn host(&self) -> String {
         format!("{}.{}.svc", self.cache_service, self.operator_namespace.name())
@@ -90,8 +90,8 @@ const NAME: &str = "kubewarm";
 ///
 /// [`CommandError`] if there is no CA, or if `connect` fails.
 pub(super) async fn kubeconfig(
-    args: &CacheArgs,
-    context: CurrentContext,
+    args: &CacheConnectionArgs,
+    context: ContextUser,
     connect: impl FnOnce() -> Result<ApiServerConnection, ConnectError>,
 ) -> Result<(Kubeconfig, Option<String>), CommandError> {
     let (certificates, remark) = authority::authority(args, connect).await?;
@@ -101,14 +101,14 @@ pub(super) async fn kubeconfig(
 
 /// Returns the profile of `--cache-profile`. Its default namespace is `namespace`, the namespace of the kubeconfig's
 /// context.
-fn profile(args: &CacheArgs, namespace: Option<&str>) -> Option<ProfileRef> {
+fn profile(args: &CacheConnectionArgs, namespace: Option<&str>) -> Option<ProfileRef> {
     let name = args.cache_profile.as_deref()?;
     let namespace = args.cache_profile_namespace.as_deref().or(namespace).unwrap_or("default");
     Some(ProfileRef { namespace: namespace.into(), name: name.into() })
 }
 
 /// Returns the kubeconfig's cluster: server URL, CA and TLS server name.
-fn cluster(args: &CacheArgs, profile: Option<&ProfileRef>, authority: String) -> Cluster {
+fn cluster(args: &CacheConnectionArgs, profile: Option<&ProfileRef>, authority: String) -> Cluster {
     let service = args.host();
     let server = match &args.cache_server {
         Some(url) => url.to_string(),
@@ -134,7 +134,7 @@ fn is_this_host(url: &Uri) -> bool {
     host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
-fn document(cluster: Cluster, CurrentContext { user, namespace }: CurrentContext) -> Kubeconfig {
+fn document(cluster: Cluster, ContextUser { user, namespace }: ContextUser) -> Kubeconfig {
     let name = || NAME.to_owned();
     let context = Context { cluster: name(), user: Some(name()), namespace, ..Context::default() };
     Kubeconfig {
@@ -175,7 +175,7 @@ mod tests {
     use super::{super::fixtures::parse, *};
 
     fn of(line: &str) -> Cluster {
-        let args = parse::<CacheArgs>(line).unwrap();
+        let args = parse::<CacheConnectionArgs>(line).unwrap();
         let profile = profile(&args, Some("shop"));
         cluster(&args, profile.as_ref(), "pem".to_owned())
     }
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(path(elsewhere), "/profiles/b/a");
         assert_eq!(path(""), "");
         for line in ["--cache-profile a/b", "--cache-profile ..", "--cache-profile-namespace a"] {
-            assert!(parse::<CacheArgs>(line).is_err(), "{line}");
+            assert!(parse::<CacheConnectionArgs>(line).is_err(), "{line}");
         }
     }
 }

@@ -12,7 +12,7 @@ use self::{
 };
 use super::{
     CommandError,
-    cache::{self, CacheArgs},
+    cache::{self, CacheConnectionArgs},
     cluster::{ConnectionArgs, served},
     flag_values,
     output::OutputArgs,
@@ -89,7 +89,7 @@ pub struct GetArgs {
     pub output: OutputArgs,
 
     #[command(flatten)]
-    pub cache: CacheArgs,
+    pub cache: CacheConnectionArgs,
 
     /// Connection flags. They select the user, and the API server for `--compare`.
     #[command(flatten)]
@@ -216,7 +216,7 @@ async fn connect(
     let streams = if args.cache.cache_server.is_some() || is_pod {
         None
     } else {
-        let CacheArgs { cache_service, operator_namespace, .. } = &args.cache;
+        let CacheConnectionArgs { cache_service, operator_namespace, .. } = &args.cache;
         let namespace = operator_namespace.name();
         Some(port_forward::open(&api_server, namespace, cache_service).await?)
     };

@@ -12,12 +12,12 @@ type NamespacedName = (String, String);
 pub(super) struct ResponseObjects {
     /// Resource version of the list or of the single object.
     pub(super) version: String,
-    objects: BTreeMap<NamespacedName, ObjectState>,
+    objects: BTreeMap<NamespacedName, ObjectVersion>,
 }
 
 /// UID and resource version of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct ObjectState {
+struct ObjectVersion {
     uid: String,
     version: ResourceVersion,
 }
@@ -44,8 +44,8 @@ struct ItemMetadata {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ObjectDifference {
     key: NamespacedName,
-    ours: Option<ObjectState>,
-    theirs: Option<ObjectState>,
+    ours: Option<ObjectVersion>,
+    theirs: Option<ObjectVersion>,
 }
 
 impl ResponseObjects {
@@ -65,7 +65,7 @@ impl ResponseObjects {
             let version =
                 ResourceVersion::parse(&metadata.resource_version).ok_or_else(malformed)?;
             let key = (metadata.namespace, metadata.name);
-            objects.insert(key, ObjectState { uid: metadata.uid, version });
+            objects.insert(key, ObjectVersion { uid: metadata.uid, version });
         }
         Ok(Self { version, objects })
     }
@@ -137,7 +137,7 @@ impl ObjectDifference {
     }
 }
 
-impl fmt::Display for ObjectState {
+impl fmt::Display for ObjectVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "uid {} version {}", self.uid, self.version)
     }

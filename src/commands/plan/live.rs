@@ -19,8 +19,8 @@ use kube::Client;
 use kubewarm_api::{
     manifests::NamespacesBySelector,
     model::{
-        DeclaredProfile, DeclaredTarget, FieldSelector, GroupResource, Identity, InformerKey,
-        InformerScope, LabelSelector, Subject, TargetScope, ValidatedProfile, Verb,
+        FieldSelector, GroupResource, Identity, InformerKey, InformerScope, LabelSelector,
+        ResolvedProfile, ResolvedTarget, Subject, TargetScope, ValidatedProfile, Verb,
     },
     v1alpha1::PlanCertainty,
 };
@@ -119,11 +119,11 @@ impl LiveCluster {
     /// Reviews the permissions of `reader`, and adds the missing permissions to the faults of `outlook`.
     async fn review(
         &self,
-        profile: &DeclaredProfile,
+        profile: &ResolvedProfile,
         reader: &Subject,
         outlook: &mut ProfilePlan,
-    ) -> AccessReviewCache {
-        let mut reviewed = AccessReviewCache::default();
+    ) -> AccessReviewResults {
+        let mut reviewed = AccessReviewResults::default();
         for key in keys(profile) {
             for verb in [Verb::List, Verb::Watch] {
                 let need = need(key, verb);
@@ -143,7 +143,7 @@ impl LiveCluster {
                             "cannot review the permissions of {reader}: {fault}; apply the profile \
                              with mode: Plan, and kubewarm reviews them"
                         ));
-                        return AccessReviewCache::default();
+                        return AccessReviewResults::default();
                     }
                 }
             }
@@ -155,8 +155,8 @@ impl LiveCluster {
 
 /// Returns the keys of the informers of all targets, including the informers that watch Namespaces for a namespace
 /// selector.
-fn keys(profile: &DeclaredProfile) -> impl Iterator<Item = &InformerKey> {
-    accepted(profile).flat_map(DeclaredTarget::all_informers).map(|informer| &informer.key)
+fn keys(profile: &ResolvedProfile) -> impl Iterator<Item = &InformerKey> {
+    accepted(profile).flat_map(ResolvedTarget::all_informers).map(|informer| &informer.key)
 }
 
 fn need(key: &InformerKey, verb: Verb) -> RequiredAccess {
@@ -166,11 +166,11 @@ fn need(key: &InformerKey, verb: Verb) -> RequiredAccess {
 
 /// Results of the access reviews, at most [`REVIEWS`].
 #[derive(Debug, Default)]
-struct AccessReviewCache {
+struct AccessReviewResults {
     answers: BTreeMap<RequiredAccess, bool>,
 }
 
-impl AccessReviewCache {
+impl AccessReviewResults {
     /// Returns the number of permissions that the informers `keys` lack, counted per verb, resource and namespace.
     /// Without a review for each informer, the number is a lower bound or unknown.
     fn missing<'a>(&self, keys: impl Iterator<Item = &'a InformerKey>) -> CostAmount {
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn incomplete_reviews_give_a_lower_bound() {
         let (a, b) = (pods("a"), pods("b"));
-        let mut reviewed = AccessReviewCache::default();
+        let mut reviewed = AccessReviewResults::default();
         assert_eq!(reviewed.missing([&a].into_iter()), None);
         reviewed.answers.insert(need(&a, Verb::List), true);
         reviewed.answers.insert(need(&a, Verb::Watch), false);

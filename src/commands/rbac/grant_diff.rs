@@ -5,7 +5,7 @@ use super::super::{
     text::place,
 };
 use kubewarm_api::{
-    manifests::{Grant, GrantDiff, GrantObject},
+    manifests::{Grant, GrantDiff, GrantResource},
     model::Subject,
 };
 use std::{
@@ -15,8 +15,8 @@ use std::{
 
 /// The fields that all grants of one row have in common: mark and verb of the change, subject, namespace, object
 /// without name, binding, and whether the grant is elevated.
-type GrantLine<'a> =
-    ((RowMark, &'static str), &'a Subject, Option<&'a str>, GrantObject, Option<&'a str>, bool);
+type GrantRowKey<'a> =
+    ((RowMark, &'static str), &'a Subject, Option<&'a str>, GrantResource, Option<&'a str>, bool);
 
 /// Returns one row per rule and subject. `elevated` contains the grants of the elevated manifests, `named` the grants
 /// of all manifests. If `named` does not contain a gained or kept grant, the row names the binding that grants it.
@@ -25,7 +25,7 @@ pub(super) fn rows(
     elevated: &BTreeMap<Grant, String>,
     named: &BTreeMap<Grant, String>,
 ) -> Vec<ReportRow> {
-    let mut verbs = BTreeMap::<(GrantLine<'_>, Option<&str>), BTreeSet<&str>>::new();
+    let mut verbs = BTreeMap::<(GrantRowKey<'_>, Option<&str>), BTreeSet<&str>>::new();
     let all = [
         ((RowMark::Gains, "gains"), &change.gained),
         ((RowMark::Loses, "loses"), &change.lost),
@@ -41,7 +41,7 @@ pub(super) fn rows(
             verbs.entry((line, name)).or_default().insert(&grant.verb);
         }
     }
-    let mut rules = BTreeMap::<(GrantLine<'_>, BTreeSet<&str>), BTreeSet<&str>>::new();
+    let mut rules = BTreeMap::<(GrantRowKey<'_>, BTreeSet<&str>), BTreeSet<&str>>::new();
     for ((line, name), verbs) in verbs {
         rules.entry((line, verbs)).or_default().extend(name);
     }
@@ -54,41 +54,41 @@ pub(super) fn rows(
     rows
 }
 
-fn without_name(object: &GrantObject) -> (GrantObject, Option<&str>) {
-    let GrantObject::Resource { group, resource, name } = object else {
+fn without_name(object: &GrantResource) -> (GrantResource, Option<&str>) {
+    let GrantResource::Resource { group, resource, name } = object else {
         return (object.clone(), None);
     };
     let all =
-        GrantObject::Resource { group: group.clone(), resource: resource.clone(), name: None };
+        GrantResource::Resource { group: group.clone(), resource: resource.clone(), name: None };
     (all, name.as_deref())
 }
 
 /// Whether `object` includes Secrets, or is a role whose rules kubewarm does not know.
-fn is_wide(object: &GrantObject) -> bool {
+fn is_wide(object: &GrantResource) -> bool {
     match object {
-        GrantObject::Resource { resource, .. } => {
+        GrantResource::Resource { resource, .. } => {
             resource.split('/').next().is_some_and(|of| matches!(of, "secrets" | "*"))
         }
-        GrantObject::Url(_) => false,
-        GrantObject::Role(_) | GrantObject::Rules(_) => true,
+        GrantResource::Url(_) => false,
+        GrantResource::Role(_) | GrantResource::Rules(_) => true,
     }
 }
 
-fn row(line: &GrantLine<'_>, verbs: &BTreeSet<&str>, names: &BTreeSet<&str>) -> ReportRow {
+fn row(line: &GrantRowKey<'_>, verbs: &BTreeSet<&str>, names: &BTreeSet<&str>) -> ReportRow {
     let ((mark, verb), subject, at, object, by, is_elevated) = line;
     let list = |items: &BTreeSet<&str>| items.iter().copied().collect::<Vec<_>>().join(", ");
     let verbs = list(verbs);
     let mut text = format!("{subject} {verb} ");
     let _infallible = match object {
-        GrantObject::Resource { group, resource, .. } if group.is_empty() => {
+        GrantResource::Resource { group, resource, .. } if group.is_empty() => {
             write!(text, "{verbs} on {resource}")
         }
-        GrantObject::Resource { group, resource, .. } => {
+        GrantResource::Resource { group, resource, .. } => {
             write!(text, "{verbs} on {resource}.{group}")
         }
-        GrantObject::Url(path) => write!(text, "{verbs} on the path {path}"),
-        GrantObject::Role(role) => write!(text, "all that {role} grants"),
-        GrantObject::Rules(role) => write!(text, "the rules of {role}, too many to show,"),
+        GrantResource::Url(path) => write!(text, "{verbs} on the path {path}"),
+        GrantResource::Role(role) => write!(text, "all that {role} grants"),
+        GrantResource::Rules(role) => write!(text, "the rules of {role}, too many to show,"),
     };
     if !names.is_empty() {
         text.push_str(" named ");
@@ -120,7 +120,7 @@ mod tests {
         let grant = Grant {
             subject: Subject::User(subject.into()),
             namespace: Some("shop".into()),
-            object: GrantObject::Resource {
+            object: GrantResource::Resource {
                 group: if resource == "deployments" { "apps" } else { "" }.to_owned(),
                 resource: resource.to_owned(),
                 name: name.map(str::to_owned),

@@ -95,9 +95,9 @@ impl SpecBudgets {
 /// Charges `budget` for profiles and the bytes of their specs. Returns `None` if `budget` is
 /// exceeded.
 fn charge(budget: &Arc<Budget>, profiles: u64, bytes: u64) -> Option<BudgetCharge> {
-    let gauge = UsageMeter::default();
-    gauge.set(profiles, bytes);
-    let charge = BudgetCharge::new(Arc::new(gauge), Arc::clone(budget));
+    let meter = UsageMeter::default();
+    meter.set(profiles, bytes);
+    let charge = BudgetCharge::new(Arc::new(meter), Arc::clone(budget));
     (!budget.is_exceeded()).then_some(charge)
 }
 
@@ -105,7 +105,7 @@ impl NamespaceSpecUsage {
     /// Returns the size of the spec in bytes, or `None` if `charge` is for a profile without its
     /// spec.
     fn spec_bytes(&self, charge: &BudgetCharge) -> Option<u64> {
-        (*charge.budget() == self.budgets.specs).then(|| charge.gauge().bytes())
+        (*charge.budget() == self.budgets.specs).then(|| charge.meter().bytes())
     }
 }
 

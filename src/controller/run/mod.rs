@@ -4,7 +4,7 @@
 mod tests;
 
 use super::{
-    cluster_view::ControllerSources,
+    cluster_view::ControllerDependencies,
     profile_parser::{ClusterProfile, ProfileParser, own_informers},
     profile_receiver::ProfileReceiver,
     reconcile::{ReconcileResult, Reconciler},
@@ -33,7 +33,7 @@ const RESYNC: Duration = Duration::from_secs(10);
 const READMIT: Duration = Duration::from_mins(2);
 
 pub struct Controller {
-    sources: ControllerSources,
+    sources: ControllerDependencies,
     informers: InformerRegistry,
     /// Sends the profiles that run; see [`ProfileReceiver`].
     declarations: watch::Sender<Option<Arc<Vec<ObservedProfile>>>>,
@@ -61,7 +61,7 @@ impl Controller {
     /// Never fails in practice: the only cause is an invalid resource name, and the resource names
     /// of CacheProfiles are valid constants.
     pub fn new(
-        sources: ControllerSources,
+        sources: ControllerDependencies,
         informers: InformerRegistry,
         operator_scope: OperatorScope,
         metrics: OperatorMetrics,
@@ -76,7 +76,7 @@ impl Controller {
         );
         let charge = |informer: &InformerSpec| {
             BudgetCharge::new(
-                sources.catalog.gauge(&informer.key),
+                sources.catalog.meter(&informer.key),
                 Arc::clone(reconciler.process()),
             )
         };

@@ -5,7 +5,7 @@ use crate::{
         profile_parser::InvalidProfile,
     },
     forecast::Forecaster,
-    metrics::{BuildInfo, ProcessMetrics},
+    metrics::{BuildInfo, MetricsRegistry},
 };
 use http::{Request, Response, Uri};
 use kube::{Client, Config, client::Body};
@@ -35,7 +35,7 @@ fn controller(watched: WatchedNamespaces) -> Controller {
 }
 
 fn controller_of(watched: WatchedNamespaces, client: Client) -> Controller {
-    let metrics = ProcessMetrics::new(&BuildInfo::current()).unwrap();
+    let metrics = MetricsRegistry::new(&BuildInfo::current()).unwrap();
     let catalog = StoreCatalog::new();
     let nowhere = Config::new(Uri::from_static("http://127.0.0.1:1"));
     let registry = InformerRegistry::new(
@@ -45,7 +45,7 @@ fn controller_of(watched: WatchedNamespaces, client: Client) -> Controller {
         RegistryLimits { lists: 8, namespace_quota: 100, buckets: NamespaceBuckets::default() },
         InformerTiming::default(),
     );
-    let sources = ControllerSources {
+    let sources = ControllerDependencies {
         catalog,
         discovery: Discovery::new(client),
         forecasts: Forecaster::default(),

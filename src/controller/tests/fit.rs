@@ -62,8 +62,8 @@ impl BudgetFixture {
             let key = |&(informer, objects): &(&str, u64)| {
                 let key = key(&format!("{namespace}-{informer}"));
                 let mut spec = InformerSpec::new(key, profile.clone());
-                spec.settings.gauge = self.cluster.gauge(&spec.key);
-                spec.settings.gauge.set(objects, objects << 10);
+                spec.settings.meter = self.cluster.meter(&spec.key);
+                spec.settings.meter.set(objects, objects << 10);
                 spec
             };
             informers.iter().map(key).collect()
@@ -166,7 +166,7 @@ fn old_informers_stop_before_any_target_stops() {
     let mut scene = BudgetFixture::of_profile(10_000);
     scene.add("a/p/x", 500, &[("new", 6_000)], &[("old", 5_000)]);
     assert!(scene.enforce().is_empty());
-    scene.cluster.gauge(&key("a-new")).set(10_001, 0);
+    scene.cluster.meter(&key("a-new")).set(10_001, 0);
     assert_eq!(scene.enforce(), ["a/p/x"]);
     assert_eq!(scene.overrun("a/p/x").others, 0, "the target alone exceeds the limit");
 }

@@ -9,7 +9,7 @@ use crate::controller::{
     reconcile::{ReconcileResult, Reconciler},
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{DeclaredTarget, INFORMER_BYTES, InformerKey, LimitKind, LimitScope};
+use kubewarm_api::model::{INFORMER_BYTES, InformerKey, LimitKind, LimitScope, ResolvedTarget};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ fn with(limits: &Value) -> Value {
 /// Sets the usage of the informer for `kind` to `objects` objects of 1 KiB each.
 fn holds(cluster: &Tables, outcome: &ReconcileResult, kind: &str, objects: u64) {
     let keys = outcome.desired.keys().filter(|key| key.resource.resource() == kind);
-    keys.for_each(|key: &InformerKey| cluster.gauge(key).set(objects, objects << 10));
+    keys.for_each(|key: &InformerKey| cluster.meter(key).set(objects, objects << 10));
 }
 
-fn target(outcome: &ReconcileResult, at: usize) -> &DeclaredTarget {
+fn target(outcome: &ReconcileResult, at: usize) -> &ResolvedTarget {
     &first(outcome).targets[at]
 }
 
@@ -93,7 +93,7 @@ fn a_stopped_target_is_retried_after_ten_minutes_and_after_an_edit() {
     let outcome = run(&mut reconciler, &found(1, 10), &cluster);
     assert!(target(&outcome, 1).is_stopped());
     for informer in &*target(&outcome, 1).informers {
-        informer.settings.gauge.set(0, 0);
+        informer.settings.meter.set(0, 0);
     }
     assert!(target(&at(&mut reconciler, &found(1, 10), &cluster, 9), 1).is_stopped());
     let outcome = at(&mut reconciler, &found(1, 10), &cluster, 13);
@@ -129,9 +129,9 @@ fn a_full_process_stops_a_tenant_before_the_operator_namespace() {
     found.push(profile("kubewarm-system", "p", 1, pods()));
     let outcome = run(&mut reconciler, &found, &cluster);
     let own = outcome.desired.iter().find(|(key, _)| !cluster.synced.contains(*key)).unwrap();
-    let gauge = &own.1.0.settings.gauge;
-    gauge.set(2_000, 2 << 20);
-    assert!(!gauge.can_grow(), "the list is paused until another target has stopped");
+    let meter = &own.1.0.settings.meter;
+    meter.set(2_000, 2 << 20);
+    assert!(!meter.can_grow(), "the list is paused until another target has stopped");
     let outcome = run(&mut reconciler, &found, &cluster);
     let stopped: Vec<_> = outcome
         .observed
@@ -140,7 +140,7 @@ fn a_full_process_stops_a_tenant_before_the_operator_namespace() {
         .map(|it| it.declared.profile.to_string())
         .collect();
     assert_eq!(stopped, ["d/p"]);
-    assert!(gauge.can_grow() && outcome.desired.len() == 4);
+    assert!(meter.can_grow() && outcome.desired.len() == 4);
     let overrun = outcome.observed[3].declared.targets[0].limited.unwrap().overrun;
     assert_eq!((overrun.bound, overrun.measure), (LimitScope::Process, LimitKind::Memory));
 }

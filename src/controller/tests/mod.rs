@@ -25,8 +25,8 @@ use crate::forecast::accepted;
 use jiff::Timestamp;
 use kubewarm_api::{
     model::{
-        AccountPolicyEnforcement, DeclaredProfile, FaultReason, GroupResource, InformerKey,
-        ListPolicy, OperatorScope, ProfileMode, ProfileRef, Refusal, RefusalReason, Resource,
+        AccountPolicyEnforcement, FaultReason, GroupResource, InformerKey, ListPolicy,
+        OperatorScope, ProfileMode, ProfileRef, Refusal, RefusalReason, ResolvedProfile, Resource,
         ResourceInfo, UsageMeter, WatchedNamespaces,
     },
     v1alpha1::CacheProfile,
@@ -52,7 +52,7 @@ struct Tables {
     /// If true, the store of namespaces is empty, as if kubewarm had purged the store after the
     /// reports were created.
     are_emptied: bool,
-    gauges: Mutex<BTreeMap<InformerKey, Arc<UsageMeter>>>,
+    meters: Mutex<BTreeMap<InformerKey, Arc<UsageMeter>>>,
 }
 
 impl Default for Tables {
@@ -66,7 +66,7 @@ impl Default for Tables {
             lost: BTreeSet::new(),
             names: Vec::new(),
             are_emptied: false,
-            gauges: Mutex::default(),
+            meters: Mutex::default(),
         }
     }
 }
@@ -78,7 +78,7 @@ impl Tables {
             reports: known.map(|key| (key.clone(), self.report(key))).collect(),
             authors: AccountPolicyEnforcement::Enforced,
             kind: Box::new(|target| Some(self.resolve(&target.of, target.version.as_deref()))),
-            gauge: Box::new(|key| self.gauge(key)),
+            meter: Box::new(|key| self.meter(key)),
             names: Box::new(|_| {
                 let names = self.names.iter().map(|&name| name.into());
                 (!self.are_emptied).then(|| names.collect())
@@ -115,9 +115,9 @@ impl Tables {
         }
     }
 
-    fn gauge(&self, key: &InformerKey) -> Arc<UsageMeter> {
+    fn meter(&self, key: &InformerKey) -> Arc<UsageMeter> {
         let new = || Arc::new(UsageMeter::of_informer());
-        Arc::clone(self.gauges.lock().entry(key.clone()).or_insert_with(new))
+        Arc::clone(self.meters.lock().entry(key.clone()).or_insert_with(new))
     }
 }
 
@@ -189,7 +189,7 @@ fn desired(outcome: &ReconcileResult) -> Vec<String> {
     outcome.desired.keys().map(ToString::to_string).collect()
 }
 
-fn first(outcome: &ReconcileResult) -> &DeclaredProfile {
+fn first(outcome: &ReconcileResult) -> &ResolvedProfile {
     &outcome.observed[0].declared
 }
 

@@ -1,7 +1,7 @@
 //! Tests of limits after an edit, while the informers from before and after the edit both count.
 
 use super::*;
-use kubewarm_api::model::{DeclaredTarget, INFORMER_BYTES};
+use kubewarm_api::model::{INFORMER_BYTES, ResolvedTarget};
 
 /// A spec with two targets: the pods with the label `app`, and configmaps.
 fn spec(app: &str, limits: &Value) -> Value {
@@ -18,13 +18,13 @@ fn spec(app: &str, limits: &Value) -> Value {
 fn hold(cluster: &Tables, outcome: &ReconcileResult, informer: &str, objects: u64) {
     let mut found = 0;
     for key in outcome.desired.keys().filter(|key| key.to_string().contains(informer)) {
-        cluster.gauge(key).set(objects, objects << 10);
+        cluster.meter(key).set(objects, objects << 10);
         found += 1;
     }
     assert!(found > 0, "{informer} is not among {:?}", desired(outcome));
 }
 
-fn pods(outcome: &ReconcileResult) -> &DeclaredTarget {
+fn pods(outcome: &ReconcileResult) -> &ResolvedTarget {
     &first(outcome).targets[0]
 }
 
@@ -32,7 +32,7 @@ fn pods(outcome: &ReconcileResult) -> &DeclaredTarget {
 fn is_held_back(outcome: &ReconcileResult, informer: &str) -> bool {
     let mut informers = outcome.desired.values().map(|(spec, _)| spec);
     let found = informers.find(|spec| spec.key.to_string().contains(informer));
-    !found.unwrap().settings.gauge.can_grow()
+    !found.unwrap().settings.meter.can_grow()
 }
 
 /// Runs profile `a/p` with 60 pods, and edits it to select other pods that are not synced.

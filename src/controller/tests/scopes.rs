@@ -1,7 +1,7 @@
 //! Tests of target scopes: which scopes a profile may use, and which namespaces a scope contains.
 
 use super::{Tables, desired, first, profile, reconciler, refused, run, sync, targets};
-use kubewarm_api::model::{NamespaceCheck, RefusalReason};
+use kubewarm_api::model::{NamespaceCheckPolicy, RefusalReason};
 use serde_json::json;
 
 #[test]
@@ -51,7 +51,7 @@ fn only_named_namespaces_of_others_need_a_namespace_check() {
         run(&mut reconciler(), &[profile("kubewarm-system", "p", 1, spec)], &Tables::default());
     let checks: Vec<_> =
         outcome.desired.values().map(|(informer, _)| informer.settings.namespace_check).collect();
-    assert_eq!(checks, [NamespaceCheck::Ask, NamespaceCheck::Known]);
+    assert_eq!(checks, [NamespaceCheckPolicy::Require, NamespaceCheckPolicy::Skip]);
 }
 
 #[test]

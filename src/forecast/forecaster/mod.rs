@@ -9,7 +9,7 @@ mod tests;
 
 use super::{CostSurveyor, ProfileForecast, accepted, is_accepted, survey::ProfileSurvey};
 use jiff::Timestamp;
-use kubewarm_api::model::{DeclaredProfile, InformerKey, ProfileRef, has_same_informers};
+use kubewarm_api::model::{InformerKey, ProfileRef, ResolvedProfile, has_same_informers};
 use kubewarm_client::{KeyedSemaphore, WorkQueue};
 use parking_lot::Mutex;
 use std::{
@@ -60,7 +60,7 @@ struct ForecastState {
 
 #[derive(Debug)]
 struct ForecastEntry {
-    declared: Arc<DeclaredProfile>,
+    declared: Arc<ResolvedProfile>,
     /// Forecast of the current spec of the profile; `None` until kubewarm has computed it for the
     /// first time.
     forecast: Option<Arc<ProfileForecast>>,
@@ -80,7 +80,7 @@ impl Default for ForecastState {
 impl Forecaster {
     /// Replaces the set of profiles in mode `Plan`. Drops the forecasts of profiles that are not in
     /// `planned`.
-    pub fn set_planned(&self, planned: impl IntoIterator<Item = Arc<DeclaredProfile>>) {
+    pub fn set_planned(&self, planned: impl IntoIterator<Item = Arc<ResolvedProfile>>) {
         let mut state = self.state.lock();
         let mut known = std::mem::take(&mut state.entries);
         for declared in planned {
@@ -142,7 +142,7 @@ impl Forecaster {
         may_read: &impl Fn(&InformerKey) -> bool,
         admit: impl Fn(&ProfileRef) -> Option<P>,
         now: Instant,
-    ) -> Vec<(Arc<DeclaredProfile>, P)> {
+    ) -> Vec<(Arc<ResolvedProfile>, P)> {
         let mut state = self.state.lock();
         let ForecastState { entries, queue, .. } = &mut *state;
         for (profile, entry) in &*entries {
@@ -159,7 +159,7 @@ impl Forecaster {
 
     fn finish(
         &self,
-        declared: &Arc<DeclaredProfile>,
+        declared: &Arc<ResolvedProfile>,
         forecast: Option<ProfileForecast>,
         now: Instant,
     ) {
@@ -229,7 +229,7 @@ pub async fn run(
 async fn survey_planned(
     forecasts: &Forecaster,
     surveyor: &CostSurveyor,
-    profile: &DeclaredProfile,
+    profile: &ResolvedProfile,
 ) -> Option<ProfileForecast> {
     let mut is_current = true;
     let mut survey = ProfileSurvey::of(profile);

@@ -3,15 +3,15 @@ use crate::forecast::fixtures::{declared, spec, target};
 use http::{Request, Response};
 use kube::client::Body;
 use kubewarm_api::model::{
-    DeclaredTarget, FieldRequirement, FieldSelector, Identity, Refusal, RefusalReason,
+    FieldRequirement, FieldSelector, Identity, Refusal, RefusalReason, ResolvedTarget,
 };
 use kubewarm_client::{ClientProvider, NamespaceBuckets};
 use std::{convert::Infallible, future::ready};
 use tokio::time::timeout;
 use tower::service_fn;
 
-fn order(generation: i64) -> Arc<DeclaredProfile> {
-    Arc::new(DeclaredProfile { generation, ..declared("a", "p", Vec::new()) })
+fn order(generation: i64) -> Arc<ResolvedProfile> {
+    Arc::new(ResolvedProfile { generation, ..declared("a", "p", Vec::new()) })
 }
 
 fn nothing(_: &InformerKey) -> bool {
@@ -22,7 +22,7 @@ fn due(
     forecasts: &Forecaster,
     may_read: impl Fn(&InformerKey) -> bool,
     now: Instant,
-) -> Vec<Arc<DeclaredProfile>> {
+) -> Vec<Arc<ResolvedProfile>> {
     let taken = forecasts.due(&may_read, |_| Some(()), now);
     taken.into_iter().map(|(order, ())| order).collect()
 }
@@ -130,7 +130,7 @@ fn a_forecast_of_an_old_generation_is_dropped() {
 fn only_changed_informers_start_a_new_survey() {
     let refused = |message: &str| {
         let refusal = Refusal::new(RefusalReason::TooManyInformers, message);
-        DeclaredTarget { resolved: Some(Err(refusal)), ..target("refused", Vec::new()) }
+        ResolvedTarget { resolved: Some(Err(refusal)), ..target("refused", Vec::new()) }
     };
     let (forecasts, now) = (Forecaster::default(), Instant::now() + TICK);
     let pods = target("pods", vec![spec("pods", "a")]);
@@ -139,7 +139,7 @@ fn only_changed_informers_start_a_new_survey() {
     forecasts.set_planned([Arc::clone(&first)]);
     let taken = due(&forecasts, nothing, now);
     forecasts.finish(&taken[0], Some(ProfileForecast::default()), now);
-    let mut other = DeclaredProfile::clone(&first);
+    let mut other = ResolvedProfile::clone(&first);
     other.targets[1] = refused("the profiles of the namespace have 999 informers");
     other.accepted_at = HOLDS;
     forecasts.set_planned([Arc::new(other)]);
@@ -147,7 +147,7 @@ fn only_changed_informers_start_a_new_survey() {
         due(&forecasts, nothing, now + HOLDS / 2).is_empty(),
         "the profile's informers are the same"
     );
-    let mut other = DeclaredProfile::clone(&first);
+    let mut other = ResolvedProfile::clone(&first);
     other.targets[0].informers = [spec("pods", "a"), spec("pods", "b")].into();
     forecasts.set_planned([Arc::new(other)]);
     assert_eq!(due(&forecasts, nothing, now + HOLDS / 2).len(), 1);
@@ -157,12 +157,12 @@ fn only_changed_informers_start_a_new_survey() {
 fn a_changed_selector_of_a_refused_target_is_surveyed() {
     let (forecasts, now) = (Forecaster::default(), Instant::now() + TICK);
     let refusal = Refusal::new(RefusalReason::TooManyInformers, "2,050 informers");
-    let refused = DeclaredTarget { resolved: Some(Err(refusal)), ..target("p", Vec::new()) };
+    let refused = ResolvedTarget { resolved: Some(Err(refusal)), ..target("p", Vec::new()) };
     let first = Arc::new(declared("a", "p", vec![refused]));
     forecasts.set_planned([Arc::clone(&first)]);
     let taken = due(&forecasts, nothing, now);
     forecasts.finish(&taken[0], Some(ProfileForecast::default()), now);
-    let mut other = DeclaredProfile::clone(&first);
+    let mut other = ResolvedProfile::clone(&first);
     other.targets[0].namespaces = Some(spec("namespaces", "a"));
     forecasts.set_planned([Arc::new(other)]);
     let taken = due(&forecasts, nothing, now);

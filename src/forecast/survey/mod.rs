@@ -10,17 +10,17 @@ use super::{
 };
 use kubewarm_api::{
     model::{
-        DeclaredProfile, DecodedObject, FaultReason, Identity, InformerKey, InformerSpec,
-        Projection, RequestFault, Verb,
+        DecodedObject, FaultReason, Identity, InformerKey, InformerSpec, Projection, RequestFault,
+        ResolvedProfile, Verb,
     },
     v1alpha1::PlanCertainty,
 };
 use kubewarm_cache::{
     informer::{
-        AccessCheck, AccessDecision, ListMethodSupport, SampleDepth, SamplePage, SampleRequest,
-        check_access, fetch_sample_page,
+        AccessCheckResult, AccessDecision, ListMethodSupport, SamplePage, SampleProjection,
+        SampleRequest, check_access, fetch_sample_page,
     },
-    store::{DictionaryKey, StoreSample},
+    store::{DictionaryKey, ObjectSample},
 };
 use kubewarm_client::{ClientProvider, NamespaceBuckets, is_terminating};
 use std::{
@@ -67,7 +67,7 @@ pub(super) struct ProfileSurvey {
     payer: Arc<str>,
     requests: u32,
     until: Instant,
-    sample: StoreSample,
+    sample: ObjectSample,
     /// Number and total size in bytes of the sampled objects, by kind.
     sampled: BTreeMap<DictionaryKey, (usize, usize)>,
 }
@@ -135,8 +135,11 @@ impl CostSurveyor {
         let mut token = String::new();
         for _ in 0..PAGES {
             self.start_requests(1, survey).await?;
-            let page =
-                SampleRequest { depth: SampleDepth::Metadata, limit: COUNTED, token: &token };
+            let page = SampleRequest {
+                projection: SampleProjection::Metadata,
+                limit: COUNTED,
+                token: &token,
+            };
             let name = |item: &DecodedObject<'_>| {
                 if !is_terminating(item.body) {
                     names.push(Arc::from(&*item.name));
@@ -158,7 +161,7 @@ impl CostSurveyor {
     /// Sends three to five requests per informer, and up to 40 more for an informer with selectors.
     /// Sends at most 512 requests in total, the last one within 3 minutes. Until the function
     /// returns, up to 1,000 compressed objects of each kind are in memory.
-    pub async fn survey(&self, profile: &DeclaredProfile) -> ProfileForecast {
+    pub async fn survey(&self, profile: &ResolvedProfile) -> ProfileForecast {
         self.survey_in(profile, ProfileSurvey::of(profile)).await
     }
 
@@ -166,7 +169,7 @@ impl CostSurveyor {
     /// remain in `survey`.
     pub(super) async fn survey_in(
         &self,
-        profile: &DeclaredProfile,
+        profile: &ResolvedProfile,
         mut survey: ProfileSurvey,
     ) -> ProfileForecast {
         let mut found = BTreeMap::new();
@@ -207,7 +210,7 @@ impl CostSurveyor {
             && self.start_requests(ACCESS_CHECK_REQUESTS, survey).await.is_ok()
         {
             let client = self.clients.client_for(&spec.key.identity);
-            let AccessCheck { list, watch, .. } = check_access(&client, spec).await;
+            let AccessCheckResult { list, watch, .. } = check_access(&client, spec).await;
             for (verb, answer) in [(Verb::List, list), (Verb::Watch, watch)] {
                 if let AccessDecision::Refused(_) = answer {
                     found.refused.insert(verb);
@@ -228,18 +231,19 @@ impl CostSurveyor {
         found: &mut InformerSurvey,
     ) -> Result<(), RequestFault> {
         let missing = survey.missing_samples(&spec.key);
-        let (depth, limit) = match missing {
-            0 => (SampleDepth::Metadata, 1),
-            _ => (SampleDepth::AsDeclared, FIRST),
+        let (projection, limit) = match missing {
+            0 => (SampleProjection::Metadata, 1),
+            _ => (SampleProjection::AsDeclared, FIRST),
         };
-        let mut page = self.page(spec, depth, limit, "", survey).await?;
-        found.note_page(&page, depth);
+        let mut page = self.page(spec, projection, limit, "", survey).await?;
+        found.note_page(&page, projection);
         if missing > 0 && !page.token.is_empty() {
             let missing = survey.missing_samples(&spec.key).min(COUNTED);
             if missing > 0 {
                 let token = std::mem::take(&mut page.token);
-                page = self.page(spec, SampleDepth::AsDeclared, missing, &token, survey).await?;
-                found.note_page(&page, SampleDepth::AsDeclared);
+                page =
+                    self.page(spec, SampleProjection::AsDeclared, missing, &token, survey).await?;
+                found.note_page(&page, SampleProjection::AsDeclared);
             }
         }
         for _ in 0..PAGES {
@@ -248,8 +252,8 @@ impl CostSurveyor {
                 return Ok(());
             }
             let token = std::mem::take(&mut page.token);
-            page = self.page(spec, SampleDepth::Metadata, COUNTED, &token, survey).await?;
-            found.note_page(&page, SampleDepth::Metadata);
+            page = self.page(spec, SampleProjection::Metadata, COUNTED, &token, survey).await?;
+            found.note_page(&page, SampleProjection::Metadata);
         }
         found.note_lower_bound(format!("more than {} objects with a selector", found.objects));
         Ok(())
@@ -258,7 +262,7 @@ impl CostSurveyor {
     async fn page(
         &self,
         spec: &InformerSpec,
-        depth: SampleDepth,
+        projection: SampleProjection,
         limit: u32,
         token: &str,
         survey: &mut ProfileSurvey,
@@ -266,11 +270,11 @@ impl CostSurveyor {
         self.start_requests(1, survey).await?;
         let client = self.clients.client_for(&spec.key.identity);
         let keep = |item: &DecodedObject<'_>| {
-            if depth == SampleDepth::AsDeclared {
+            if projection == SampleProjection::AsDeclared {
                 survey.add_sample(spec, item);
             }
         };
-        let page = SampleRequest { depth, limit, token };
+        let page = SampleRequest { projection, limit, token };
         fetch_sample_page(&client, &spec.key, page, keep).await
     }
 }
@@ -284,12 +288,12 @@ fn requests_exhausted() -> RequestFault {
 }
 
 impl ProfileSurvey {
-    pub(super) fn of(profile: &DeclaredProfile) -> Self {
+    pub(super) fn of(profile: &ResolvedProfile) -> Self {
         Self {
             payer: Arc::clone(&profile.profile.namespace),
             requests: REQUESTS,
             until: Instant::now() + TIME,
-            sample: StoreSample::default(),
+            sample: ObjectSample::default(),
             sampled: BTreeMap::new(),
         }
     }
@@ -320,13 +324,17 @@ impl ProfileSurvey {
 }
 
 impl InformerSurvey {
-    fn note_page(&mut self, page: &SamplePage, depth: SampleDepth) {
+    fn note_page(&mut self, page: &SamplePage, projection: SampleProjection) {
         self.objects = self.objects.saturating_add(page.objects);
         let latency = self.speed.map_or(page.headers, |speed| speed.latency.min(page.headers));
         let known = self.speed.unwrap_or_default();
-        let (objects, took) = match depth {
-            SampleDepth::AsDeclared if page.objects >= known.objects => (page.objects, page.took),
-            SampleDepth::AsDeclared | SampleDepth::Metadata => (known.objects, known.took),
+        let (objects, took) = match projection {
+            SampleProjection::AsDeclared if page.objects >= known.objects => {
+                (page.objects, page.took)
+            }
+            SampleProjection::AsDeclared | SampleProjection::Metadata => {
+                (known.objects, known.took)
+            }
         };
         self.speed = Some(ListSpeed { objects, took, latency });
     }

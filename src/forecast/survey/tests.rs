@@ -32,7 +32,7 @@ async fn survey(informers: usize, request_pause: Duration) -> (ProfileForecast, 
     (forecast, requests.load(Ordering::Relaxed))
 }
 
-fn order(informers: Vec<InformerSpec>) -> DeclaredProfile {
+fn order(informers: Vec<InformerSpec>) -> ResolvedProfile {
     declared("a", "p", vec![target("pods", informers)])
 }
 

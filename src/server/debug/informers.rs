@@ -2,7 +2,7 @@
 //! large buffer.
 
 use bytes::Bytes;
-use kubewarm_api::model::{Identity, InformerKey, ManagedFieldsPolicy, SecretData};
+use kubewarm_api::model::{Identity, InformerKey, ManagedFieldsPolicy, SecretDataPolicy};
 use kubewarm_cache::informer::InformerReport;
 use serde::Serialize;
 use std::iter::once;
@@ -44,7 +44,7 @@ struct DebugInformer<'a> {
     field_selector: String,
     projection: &'a str,
     managed_fields: ManagedFieldsPolicy,
-    secret_data: SecretData,
+    secret_data: SecretDataPolicy,
     service_account: Option<String>,
     declared_in: Option<&'a str>,
     #[serde(flatten)]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    metrics::{BuildInfo, ProcessMetrics},
+    metrics::{BuildInfo, MetricsRegistry},
     server::{
         MetricsAccess,
         fixtures::{key, snapshot, synced},
@@ -23,7 +23,7 @@ use tokio_rustls::TlsConnector;
 
 fn admin() -> Arc<AdminState> {
     Arc::new(AdminState {
-        metrics: Arc::new(ProcessMetrics::new(&BuildInfo::current()).unwrap()),
+        metrics: Arc::new(MetricsRegistry::new(&BuildInfo::current()).unwrap()),
         informers: Box::new(Vec::new),
         declared: Box::new(|| None),
         failing_watches: Box::new(Vec::new),

@@ -4,7 +4,7 @@
 use super::fixtures::{StatusWorld, declared, message, pods, state, target};
 use jiff::SignedDuration;
 use kubewarm_api::{
-    model::{AccessLossPolicy, DeclaredProfile, FaultReason},
+    model::{AccessLossPolicy, FaultReason, ResolvedProfile},
     v1alpha1::CacheProfileStatus,
 };
 use kubewarm_cache::informer::{AccessLoss, InformerPhase, InformerReport, Verb};
@@ -21,7 +21,7 @@ fn lost(world: &StatusWorld, seconds: u64) -> InformerReport {
 
 fn status(world: &StatusWorld, policy: AccessLossPolicy) -> CacheProfileStatus {
     let profile = declared(vec![target("pods", &[pods("a")])]);
-    world.compute(&DeclaredProfile { on_access_lost: policy, ..profile }, None)
+    world.compute(&ResolvedProfile { on_access_lost: policy, ..profile }, None)
 }
 
 /// Returns status and reason of `Warm` and `Fresh`, and the number of objects.

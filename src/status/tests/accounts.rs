@@ -1,14 +1,14 @@
 //! Tests of the status of profiles that name a ServiceAccount.
 
 use super::fixtures::{StatusWorld, declared, one, pods, target};
-use kubewarm_api::model::{AccountPolicyEnforcement, DeclaredProfile, FaultReason, Verb};
+use kubewarm_api::model::{AccountPolicyEnforcement, FaultReason, ResolvedProfile, Verb};
 
 #[test]
 fn a_profile_reports_that_no_policy_checks_its_author() {
     let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
     let message = |account: Option<&str>, authors| {
-        let declared = DeclaredProfile {
+        let declared = ResolvedProfile {
             service_account: account.map(Into::into),
             authors,
             ..declared(vec![target("pods", &[pods("a")])])

@@ -6,8 +6,8 @@ use super::fixtures::{
 use crate::status::{ObservedProfile, compute};
 use kubewarm_api::{
     model::{
-        DeclaredProfile, DeclaredTarget, FaultReason, FieldPath, InformerScope, ProfileMode,
-        Refusal, RefusalReason, TargetRequirement,
+        FaultReason, FieldPath, InformerScope, ProfileMode, Refusal, RefusalReason,
+        ResolvedProfile, ResolvedTarget, TargetRequirement,
     },
     v1alpha1::{AccessStatus, InformerCounts},
 };
@@ -25,14 +25,14 @@ const TYPES: [&str; 8] = [
     "Stalled",
 ];
 
-fn refused(reason: RefusalReason) -> DeclaredTarget {
+fn refused(reason: RefusalReason) -> ResolvedTarget {
     let refusal = Refusal::new(reason, "the message of the refusal");
-    DeclaredTarget { resolved: Some(Err(refusal)), ..target("pods", &[]) }
+    ResolvedTarget { resolved: Some(Err(refusal)), ..target("pods", &[]) }
 }
 
 #[test]
 fn before_discovery_everything_is_unknown() {
-    let undiscovered = DeclaredTarget { resolved: None, ..target("pods", &[]) };
+    let undiscovered = ResolvedTarget { resolved: None, ..target("pods", &[]) };
     let status = StatusWorld::new().compute(&declared(vec![undiscovered]), None);
     let state: Vec<_> = TYPES.iter().map(|type_| state(&status.conditions, type_)).collect();
     let expected = [
@@ -93,7 +93,7 @@ fn a_profile_with_synced_and_open_watches_is_ready() {
 fn optional_targets_never_change_a_condition() {
     let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
-    let optional = |target| DeclaredTarget { requirement: TargetRequirement::Optional, ..target };
+    let optional = |target| ResolvedTarget { requirement: TargetRequirement::Optional, ..target };
     world.runs(pods("b"), world.failing(world.listing(), FaultReason::Forbidden, Verb::List));
     let targets = vec![
         target("first", &[pods("a")]),
@@ -149,7 +149,7 @@ fn only_refusals_that_need_an_edit_set_stalled() {
 fn a_refused_generation_is_reported_while_the_last_valid_one_serves() {
     let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
-    let declared = DeclaredProfile {
+    let declared = ResolvedProfile {
         refused: Some(Refusal::new(RefusalReason::InvalidSpec, "spec.targets[0] is odd")),
         ..declared(vec![target("pods", &[pods("a")])])
     };
@@ -160,7 +160,7 @@ fn a_refused_generation_is_reported_while_the_last_valid_one_serves() {
 
 #[test]
 fn a_profile_that_runs_nothing_is_neither_warm_nor_authorized() {
-    let declared = DeclaredProfile {
+    let declared = ResolvedProfile {
         refused: Some(Refusal::new(RefusalReason::InvalidSpec, "spec.targets[0] is odd")),
         warmup_deadline: Some(Duration::from_hours(1)),
         ..declared(Vec::new())
@@ -188,7 +188,7 @@ fn paused_is_neither_ready_nor_failed_and_keeps_what_it_has() {
     let mut world = StatusWorld::new();
     let paused = InformerReport { phase: InformerPhase::Paused, ..world.watching() };
     world.runs(pods("a"), paused);
-    let pause = |targets| DeclaredProfile { mode: ProfileMode::Paused, ..declared(targets) };
+    let pause = |targets| ResolvedProfile { mode: ProfileMode::Paused, ..declared(targets) };
     let status = world.compute(&pause(vec![target("pods", &[pods("a")])]), None);
     assert_eq!(summary(&status), ["Unknown/Paused", "True/Synced", "False/WatchSilent"]);
     let status = world.compute(&pause(vec![target("pods", &[pods("b")])]), None);
@@ -199,7 +199,7 @@ fn paused_is_neither_ready_nor_failed_and_keeps_what_it_has() {
 fn a_selector_without_matches_is_warm_and_reports_it() {
     let mut world = StatusWorld::new();
     let namespaces = key("namespaces", InformerScope::Cluster);
-    let by_selector = DeclaredTarget { namespaces: Some(spec(&namespaces)), ..target("pods", &[]) };
+    let by_selector = ResolvedTarget { namespaces: Some(spec(&namespaces)), ..target("pods", &[]) };
     let profile = declared(vec![by_selector]);
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Warm"), "False/Syncing", "namespaces are not known yet");
@@ -250,7 +250,7 @@ fn the_deadline_is_met_missed_or_unknown() {
         if warm {
             world.runs(pods("a"), world.watching());
         }
-        let profile = DeclaredProfile {
+        let profile = ResolvedProfile {
             warmup_deadline: Some(Duration::from_secs(seconds)),
             ..declared(vec![target("pods", &[pods("a")])])
         };
@@ -287,7 +287,7 @@ fn transition_times_change_only_with_the_status() {
 fn an_omitted_index_is_reported_by_its_target() {
     let paths = ["spec.a", "spec.b", "spec.c", "spec.d"];
     let left_out = paths.iter().map(|path| FieldPath::parse(path).unwrap()).collect();
-    let target = DeclaredTarget { left_out, ..target("pods", &[pods("a")]) };
+    let target = ResolvedTarget { left_out, ..target("pods", &[pods("a")]) };
     let status = StatusWorld::new().compute(&declared(vec![target]), None);
     let conditions = &status.targets[0].conditions;
     assert_eq!(state(conditions, "Accepted"), "True/Resolved");

@@ -1,4 +1,4 @@
-use crate::status::events::{EventHistory, changes};
+use crate::status::events::{LastEventTimes, changes};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kubewarm_api::{
     model::ProfileRef,
@@ -128,7 +128,7 @@ fn each_relist_after_a_fault_sends_one_event() {
 
 #[test]
 fn a_flapping_profile_sends_one_event_per_cause_in_ten_minutes() {
-    let mut notices = EventHistory::default();
+    let mut notices = LastEventTimes::default();
     let start = Instant::now();
     let mut sent = Vec::new();
     for second in 0..1_200 {

@@ -3,7 +3,7 @@
 use super::fixtures::{StatusWorld, declared, message, one, pods, serving, spec, state, target};
 use crate::status::adopt;
 use kubewarm_api::{
-    model::{DeclaredProfile, FaultReason, TargetRequirement},
+    model::{FaultReason, ResolvedProfile, TargetRequirement},
     v1alpha1::InformerCounts,
 };
 use kubewarm_cache::informer::{
@@ -52,7 +52,7 @@ fn an_informer_of_two_targets_counts_once_and_old_serving_informers_count_too() 
     let informer = world.informers.get_mut(&pods("a")).unwrap();
     informer.report.as_mut().unwrap().usage.bytes = 60 * MIB;
     let mut profile = declared(vec![target("x", &[pods("a")]), target("y", &[pods("a")])]);
-    let memory = |profile: &DeclaredProfile| {
+    let memory = |profile: &ResolvedProfile| {
         let status = world.compute(profile, None);
         let targets = status.targets.into_iter().filter_map(|target| target.memory);
         (status.memory.unwrap(), targets.collect::<Vec<_>>().join(" "))

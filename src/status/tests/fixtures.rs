@@ -7,9 +7,9 @@ use crate::{
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::{
     model::{
-        AccountPolicyEnforcement, DeclaredProfile, DeclaredTarget, FaultReason, GroupResource,
-        InformerKey, InformerScope, InformerSpec, ManagedFieldsPolicy, ProfileRef, Projection,
-        Resource, ResourceInfo, ServingTarget, TargetRequirement,
+        AccountPolicyEnforcement, FaultReason, GroupResource, InformerKey, InformerScope,
+        InformerSpec, ManagedFieldsPolicy, ProfileRef, Projection, ResolvedProfile, ResolvedTarget,
+        Resource, ResourceInfo, TargetInformers, TargetRequirement,
     },
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
@@ -56,7 +56,7 @@ impl StatusWorld {
 
     pub(super) fn compute(
         &self,
-        declared: &DeclaredProfile,
+        declared: &ResolvedProfile,
         previous: Option<&CacheProfileStatus>,
     ) -> CacheProfileStatus {
         let access = AccessStatus {
@@ -152,9 +152,9 @@ pub(super) fn spec(key: &InformerKey) -> InformerSpec {
 
 /// Returns a resolved, required target with these `informers`. None of the informers serves the
 /// target yet.
-pub(super) fn target(name: &str, informers: &[InformerKey]) -> DeclaredTarget {
+pub(super) fn target(name: &str, informers: &[InformerKey]) -> ResolvedTarget {
     let resource = informers.first().map_or_else(|| pods("x").resource, |key| key.resource.clone());
-    DeclaredTarget {
+    ResolvedTarget {
         name: name.into(),
         requirement: TargetRequirement::Required,
         declared_as: resource.group_resource().to_string().into(),
@@ -172,24 +172,24 @@ pub(super) fn target(name: &str, informers: &[InformerKey]) -> DeclaredTarget {
 }
 
 pub(super) fn serving(
-    target: DeclaredTarget,
+    target: ResolvedTarget,
     generation: i64,
     informers: &[InformerKey],
-) -> DeclaredTarget {
+) -> ResolvedTarget {
     let kind = ResourceInfo::new(informers[0].resource.clone(), "Pod");
     let serving =
-        ServingTarget { generation, kind, informers: informers.iter().map(spec).collect() };
-    DeclaredTarget { serving: Some(serving), ..target }
+        TargetInformers { generation, kind, informers: informers.iter().map(spec).collect() };
+    ResolvedTarget { serving: Some(serving), ..target }
 }
 
 /// Returns a profile in generation 3, accepted 90 seconds after the start of the process.
-pub(super) fn declared(targets: Vec<DeclaredTarget>) -> DeclaredProfile {
+pub(super) fn declared(targets: Vec<ResolvedTarget>) -> ResolvedProfile {
     let profile = ProfileRef { namespace: "shop".into(), name: "checkout".into() };
-    DeclaredProfile {
+    ResolvedProfile {
         authors: AccountPolicyEnforcement::Enforced,
         targets,
         accepted_at: Duration::from_secs(90),
-        ..DeclaredProfile::without_targets(profile, "u1".into(), 3)
+        ..ResolvedProfile::without_targets(profile, "u1".into(), 3)
     }
 }
 

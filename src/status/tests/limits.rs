@@ -1,18 +1,18 @@
 //! Tests of the status of targets that a limit stops, and of `WithinLimits` in general.
 
 use super::fixtures::{StatusWorld, declared, message, pods, spec, state, target};
-use crate::status::events::EventHistory;
+use crate::status::events::LastEventTimes;
 use kubewarm_api::{
     model::{
-        DeclaredProfile, DeclaredTarget, FaultReason, LimitKind, LimitOverrun, LimitScope,
-        LimitedTarget, ProfileLimits, TargetRequirement,
+        FaultReason, LimitKind, LimitOverrun, LimitScope, LimitedTarget, ProfileLimits,
+        ResolvedProfile, ResolvedTarget, TargetRequirement,
     },
     v1alpha1::CacheProfileStatus,
 };
 use kubewarm_cache::informer::{AccessLoss, InformerPhase, InformerReport, Verb};
 use std::time::Duration;
 
-fn limited() -> DeclaredTarget {
+fn limited() -> ResolvedTarget {
     let overrun = LimitOverrun {
         bound: LimitScope::Profile,
         measure: LimitKind::Objects,
@@ -24,12 +24,12 @@ fn limited() -> DeclaredTarget {
     };
     let retry_at = Some(Duration::from_mins(10));
     let limited = Some(LimitedTarget { overrun, retry_at });
-    DeclaredTarget { limited, ..target("big", &[pods("a")]) }
+    ResolvedTarget { limited, ..target("big", &[pods("a")]) }
 }
 
-fn compute(world: &StatusWorld, targets: Vec<DeclaredTarget>) -> CacheProfileStatus {
+fn compute(world: &StatusWorld, targets: Vec<ResolvedTarget>) -> CacheProfileStatus {
     let limits = ProfileLimits { max_objects: Some(10), ..ProfileLimits::default() };
-    world.compute(&DeclaredProfile { limits, ..declared(targets) }, None)
+    world.compute(&ResolvedProfile { limits, ..declared(targets) }, None)
 }
 
 fn summary(status: &CacheProfileStatus) -> [String; 3] {
@@ -63,7 +63,7 @@ fn a_stopped_target_reports_no_objects_even_if_another_profile_keeps_the_informe
 fn a_target_with_a_stopped_selector_is_not_warm() {
     let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
-    let by_selector = |limited| DeclaredTarget {
+    let by_selector = |limited| ResolvedTarget {
         namespaces: Some(spec(&pods("a"))),
         limited,
         ..target("chosen", &[])
@@ -79,7 +79,7 @@ fn a_target_with_a_stopped_selector_is_not_warm() {
 #[test]
 fn a_stopped_optional_target_leaves_the_profile_ready() {
     let world = StatusWorld::new();
-    let optional = DeclaredTarget { requirement: TargetRequirement::Optional, ..limited() };
+    let optional = ResolvedTarget { requirement: TargetRequirement::Optional, ..limited() };
     assert_eq!(summary(&compute(&world, vec![optional]))[0], "True/Ready");
 }
 
@@ -126,7 +126,7 @@ fn an_event_reports_that_a_limit_is_exceeded_and_that_it_is_not() {
     let causes = |old: &CacheProfileStatus, new: &CacheProfileStatus| -> Vec<_> {
         let profile = declared(Vec::new()).profile;
         let sent =
-            EventHistory::default().plan(&profile, &"u".into(), Some(old), new, world.clock.mono);
+            LastEventTimes::default().plan(&profile, &"u".into(), Some(old), new, world.clock.mono);
         sent.into_iter().map(|notice| notice.reason).collect()
     };
     assert_eq!(causes(&fits, &exceeds), ["NotReady", "LimitExceeded"]);

@@ -5,7 +5,7 @@ use crate::{
 };
 use kubewarm_api::{
     model::{
-        DeclaredProfile, FaultReason, InformerKey, InformerScope, RequestFault, TargetRequirement,
+        FaultReason, InformerKey, InformerScope, RequestFault, ResolvedProfile, TargetRequirement,
         Verb,
     },
     v1alpha1::{NamespaceRules, PolicyRule, RulesCompleteness},
@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 
 /// Returns a profile with two warm targets: the first target has two informers, and the second
 /// target has one.
-fn scene() -> (StatusWorld, DeclaredProfile, [InformerKey; 3]) {
+fn scene() -> (StatusWorld, ResolvedProfile, [InformerKey; 3]) {
     let mut world = StatusWorld::new();
     let keys = [pods("a"), pods("b"), key("secrets", InformerScope::AllNamespaces)];
     for key in &keys {

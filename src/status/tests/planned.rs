@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use kubewarm_api::{model::ProfileMode, v1alpha1::PlanCertainty};
 use std::sync::Arc;
 
-fn planned() -> DeclaredProfile {
-    DeclaredProfile { mode: ProfileMode::Plan, ..declared(vec![target("pods", &[pods("a")])]) }
+fn planned() -> ResolvedProfile {
+    ResolvedProfile { mode: ProfileMode::Plan, ..declared(vec![target("pods", &[pods("a")])]) }
 }
 
 fn status(
@@ -17,7 +17,7 @@ fn status(
 }
 
 fn status_of(
-    profile: DeclaredProfile,
+    profile: ResolvedProfile,
     world: &StatusWorld,
     plan: Option<&ProfileForecast>,
     previous: Option<&CacheProfileStatus>,
@@ -89,7 +89,7 @@ fn equal_numbers_keep_the_time_of_their_first_measurement() {
     let third = status(&world, Some(&other), Some(&second));
     assert_eq!(time(&third), Some(2_200), "a plan with other numbers has a new time");
 
-    let edited = DeclaredProfile { generation: 4, ..planned() };
+    let edited = ResolvedProfile { generation: 4, ..planned() };
     let fourth = status_of(edited.clone(), &world, Some(&at(2_800)), Some(&first));
     assert_eq!(time(&fourth), Some(2_800), "the former plan is of another generation");
     assert_eq!(status_of(edited, &world, None, Some(&first)).plan, None);

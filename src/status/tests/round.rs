@@ -5,22 +5,22 @@ use crate::status::{
     ObservedProfile, ProfileEvent, StatusReporter, StatusWrite, StatusWriteOutcome,
 };
 use kubewarm_api::{
-    model::{DeclaredProfile, FaultReason, InformerKey, ProfileRef},
+    model::{FaultReason, InformerKey, ProfileRef, ResolvedProfile},
     v1alpha1::CacheProfileStatus,
 };
 use kubewarm_cache::informer::Verb;
 use std::{sync::Arc, time::Duration};
 
 pub(super) fn observed(
-    declared: DeclaredProfile,
+    declared: ResolvedProfile,
     in_cluster: Option<&CacheProfileStatus>,
 ) -> ObservedProfile {
     let in_cluster = in_cluster.cloned().map(Arc::new);
     ObservedProfile { in_cluster, ..ObservedProfile::new(Arc::new(declared)) }
 }
 
-pub(super) fn named(name: &str, uid: &str) -> DeclaredProfile {
-    DeclaredProfile {
+pub(super) fn named(name: &str, uid: &str) -> ResolvedProfile {
+    ResolvedProfile {
         profile: ProfileRef { namespace: "shop".into(), name: name.into() },
         uid: uid.into(),
         ..declared(vec![target("pods", &[pods("a")])])
@@ -176,7 +176,7 @@ fn each_kind_of_change_waits_for_its_own_interval() {
     let mut world = warm();
     let mut reporter = StatusReporter::default();
     let mut writes = |world: &StatusWorld, generation| {
-        let declared = DeclaredProfile { generation, ..named("p", "u") };
+        let declared = ResolvedProfile { generation, ..named("p", "u") };
         look(&mut reporter, world, &[observed(declared, None)], LEADER).writes.len()
     };
     assert_eq!(writes(&world, 1), 1);
@@ -295,7 +295,7 @@ fn slow_writes_of_one_namespace_do_not_delay_others() {
     let of = |namespace: &str, number: usize| {
         let name = format!("p{number}").into();
         let profile = ProfileRef { namespace: namespace.into(), name };
-        observed(DeclaredProfile { profile, ..named("p", "u") }, None)
+        observed(ResolvedProfile { profile, ..named("p", "u") }, None)
     };
     let mut profiles: Vec<_> = (0..1_000).map(|number| of("slow", number)).collect();
     let informers = |key: &InformerKey| world.informers.get(key).cloned().unwrap_or_default();

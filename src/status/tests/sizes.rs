@@ -4,7 +4,7 @@ use super::fixtures::{StatusWorld, declared, key, message, target};
 use crate::status::{ObservedProfile, compute};
 use kubewarm_api::{
     manifests::ProfilePermissions,
-    model::{DeclaredProfile, Identity, InformerKey, InformerScope, Subject, WatchedNamespaces},
+    model::{Identity, InformerKey, InformerScope, ResolvedProfile, Subject, WatchedNamespaces},
     v1alpha1::CacheProfileStatus,
 };
 use kubewarm_cache::informer::{InformerReport, LatencyQuantiles, RelistReason, RelistReport};
@@ -27,13 +27,13 @@ fn informer(resource: &str, namespace: &str) -> InformerKey {
 }
 
 /// Returns a profile that reads as a ServiceAccount, with targets of these names and informers.
-fn profile(targets: impl IntoIterator<Item = (String, Vec<InformerKey>)>) -> DeclaredProfile {
+fn profile(targets: impl IntoIterator<Item = (String, Vec<InformerKey>)>) -> ResolvedProfile {
     let targets = targets.into_iter().map(|(name, informers)| target(&name, &informers)).collect();
-    DeclaredProfile { service_account: Some("reader".into()), ..declared(targets) }
+    ResolvedProfile { service_account: Some("reader".into()), ..declared(targets) }
 }
 
 /// Returns the status as kubewarm writes it, with the RBAC manifests of all informers.
-fn status(world: &StatusWorld, profile: &DeclaredProfile) -> CacheProfileStatus {
+fn status(world: &StatusWorld, profile: &ResolvedProfile) -> CacheProfileStatus {
     let operator =
         Subject::ServiceAccount { namespace: "kubewarm-system".into(), name: "kubewarm".into() };
     let access =

@@ -11,7 +11,7 @@ use self::exposition::families;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kubewarm::metrics::{
-    AUTHORIZATION_OUTCOMES, BuildInfo, ProcessMetrics, ProfileSnapshot, TlsListener,
+    AUTHORIZATION_OUTCOMES, BuildInfo, MetricsRegistry, ProfileSnapshot, TlsListener,
 };
 use kubewarm_api::{
     model::{
@@ -33,7 +33,7 @@ use kubewarm_serve::{
     callers::{LimitUsage, ReadLimit},
     certificate::{ServingCertificate, names},
     metrics::{
-        ClientWatchEnd, HandlerLabel, ObservedResponse, ResponseSource, WAIT_OUTCOMES, WaitReason,
+        ClientWatchEnd, HandlerLabel, ResponseLabels, ResponseSource, WAIT_OUTCOMES, WaitReason,
     },
 };
 use parking_lot::Mutex;
@@ -64,7 +64,7 @@ const BUILD: BuildInfo = BuildInfo { version: "1.2.3", revision: "abc", rustc: "
 
 #[test]
 fn a_small_input_gives_the_expected_page() {
-    let metrics = ProcessMetrics::new(&BUILD).expect("names and labels are valid");
+    let metrics = MetricsRegistry::new(&BUILD).expect("names and labels are valid");
     let pods = resource("", "pods");
     let shop = snapshot(&pods, namespace("shop"), synced(1_000));
     let mut waiting = listing();
@@ -102,7 +102,7 @@ fn names_and_help_texts_have_one_form() {
 
 #[test]
 fn the_memory_limit_metric_exists_only_with_a_limit() {
-    let metrics = ProcessMetrics::new(&BUILD).expect("names and labels are sound");
+    let metrics = MetricsRegistry::new(&BUILD).expect("names and labels are sound");
     let name = "kubewarm_store_limit_bytes";
     assert!(!metrics.render().expect("it renders").contains(name), "0 would look exceeded");
     metrics.operator().set_store_limit(1 << 20);
@@ -137,7 +137,7 @@ fn kinds_and_profiles_beyond_the_bound_add_no_series() {
 
 #[test]
 fn the_number_of_series_returns_to_its_start_without_informers() {
-    let metrics = ProcessMetrics::new(&BUILD).expect("names and labels are valid");
+    let metrics = MetricsRegistry::new(&BUILD).expect("names and labels are valid");
     let informers = Arc::new(Mutex::new(Vec::new()));
     let read = Arc::clone(&informers);
     metrics.observe_informers(move || read.lock().clone()).expect("once");
@@ -161,7 +161,7 @@ fn the_page_about_metrics_is_up_to_date() {
 /// of one namespace and one of all namespaces.
 fn full(kinds: usize, profiles: usize) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let metrics = ProcessMetrics::new(&BUILD).expect("names and labels are valid");
+    let metrics = MetricsRegistry::new(&BUILD).expect("names and labels are valid");
     let resources: Vec<_> =
         (0..kinds).map(|at| resource("x.io", &format!("kind{at:03}"))).collect();
     let informers: Vec<_> = resources
@@ -199,7 +199,7 @@ const fn in_use(limit: ReadLimit) -> LimitUsage {
 }
 
 /// Each label value of the read API, with three status codes.
-fn read_everything(metrics: &ProcessMetrics, resources: &[Resource]) {
+fn read_everything(metrics: &MetricsRegistry, resources: &[Resource]) {
     let took = Duration::from_millis(3);
     let observe = |handler, resource: Option<&Resource>| {
         for (code, outcome, source) in [
@@ -207,7 +207,7 @@ fn read_everything(metrics: &ProcessMetrics, resources: &[Resource]) {
             (429, MetricOutcome::Rejected, ResponseSource::Wait),
             (503, MetricOutcome::Error, ResponseSource::Rejected),
         ] {
-            let response = ObservedResponse { handler, resource, code, outcome, source };
+            let response = ResponseLabels { handler, resource, code, outcome, source };
             metrics.reads().observe_response(&response, took);
         }
         metrics.reads().response_bytes(resource).inc();
@@ -248,7 +248,7 @@ fn read_everything(metrics: &ProcessMetrics, resources: &[Resource]) {
 }
 
 /// Counts one event for each label value, with three status codes.
-fn measure_everything(metrics: &ProcessMetrics, resource: &Resource) {
+fn measure_everything(metrics: &MetricsRegistry, resource: &Resource) {
     let took = Duration::from_millis(30);
     let of = metrics.informers().for_resource(resource);
     for outcome in LIST_OUTCOMES {

@@ -2,7 +2,7 @@
 
 use super::{dashboard::Dashboard, promql, promql::Selector, read, rules::Rules};
 use crate::metrics::{Family, described};
-use kubewarm::metrics::{BuildInfo, ProcessMetrics};
+use kubewarm::metrics::{BuildInfo, MetricsRegistry};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Labels that Prometheus and its administrators add to every series.
@@ -48,7 +48,7 @@ fn series(rules: &Rules) -> BTreeMap<String, BTreeSet<String>> {
 fn of_the_process() -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let build = BuildInfo { version: "1.2.3", revision: "abc", rustc: "1.95" };
-    let metrics = ProcessMetrics::new(&build).expect("names and labels are sound");
+    let metrics = MetricsRegistry::new(&build).expect("names and labels are sound");
     metrics.observe_process(runtime.handle().clone()).expect("once");
     let text = metrics.render().expect("it renders");
     let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));

@@ -11,7 +11,7 @@ use std::{
 
 /// Maximum number of grants that kubewarm lists for one binding. Bindings that kubewarm generates
 /// have about 100 grants. For a binding above the limit, kubewarm lists only one
-/// [`GrantObject::Rules`] for each subject.
+/// [`GrantResource::Rules`] for each subject.
 const GRANTS_PER_BINDING: usize = 16_384;
 
 /// One permission: RBAC permits one subject to use one verb on one resource or URL.
@@ -22,15 +22,15 @@ pub struct Grant {
     /// Namespace in which the grant applies. `None`: it applies in the whole cluster.
     pub namespace: Option<Arc<str>>,
     /// The object of the permission: a resource, a URL, or all rules of a role.
-    pub object: GrantObject,
-    /// The verb. Empty for [`GrantObject::Role`] and [`GrantObject::Rules`], because the role's
+    pub object: GrantResource,
+    /// The verb. Empty for [`GrantResource::Role`] and [`GrantResource::Rules`], because the role's
     /// rules contain the verbs.
     pub verb: String,
 }
 
 /// Resource, URL or role of a [`Grant`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GrantObject {
+pub enum GrantResource {
     /// All objects of a resource, or one named object.
     Resource {
         /// The API group; empty for the core group.
@@ -151,13 +151,13 @@ pub fn find_token_minter(profile: &ProfileRef, documents: &[RbacObject]) -> Opti
 }
 
 /// Returns each combination of an object and a verb that `role` permits. If there are more than
-/// `most` combinations, returns only one [`GrantObject::Rules`].
+/// `most` combinations, returns only one [`GrantResource::Rules`].
 fn powers(
     role: &RoleRef,
     namespace: &str,
     among: &[RbacObject],
     most: usize,
-) -> BTreeSet<(GrantObject, String)> {
+) -> BTreeSet<(GrantResource, String)> {
     let is_it = |document: &&RbacObject| {
         let is_there = document.kind() == "ClusterRole" || document.namespace() == namespace;
         document.bound_role().is_none()
@@ -171,10 +171,10 @@ fn powers(
         // missing role with such a name grants nothing. kubewarm does not read other roles, so
         // their rules are unknown.
         None if role.name.starts_with(super::rbac::PREFIX) => return BTreeSet::new(),
-        None => return [(GrantObject::Role(title), String::new())].into(),
+        None => return [(GrantResource::Role(title), String::new())].into(),
     };
     if rules.iter().map(size).fold(0, usize::saturating_add) > most {
-        return [(GrantObject::Rules(title), String::new())].into();
+        return [(GrantResource::Rules(title), String::new())].into();
     }
     rules.iter().flat_map(parts).collect()
 }
@@ -188,16 +188,16 @@ fn size(rule: &PolicyRule) -> usize {
 }
 
 /// Returns every combination of an object and a verb in a rule.
-fn parts(rule: &PolicyRule) -> Vec<(GrantObject, String)> {
+fn parts(rule: &PolicyRule) -> Vec<(GrantResource, String)> {
     let names: Vec<_> = match rule.resource_names.as_deref() {
         None | Some([]) => vec![None],
         Some(names) => names.iter().cloned().map(Some).collect(),
     };
-    let urls = rule.non_resource_urls.iter().flatten().cloned().map(GrantObject::Url);
+    let urls = rule.non_resource_urls.iter().flatten().cloned().map(GrantResource::Url);
     let mut objects: Vec<_> = urls.collect();
     for group in rule.api_groups.iter().flatten() {
         for resource in rule.resources.iter().flatten() {
-            objects.extend(names.iter().map(|name| GrantObject::Resource {
+            objects.extend(names.iter().map(|name| GrantResource::Resource {
                 group: group.clone(),
                 resource: resource.clone(),
                 name: name.clone(),
@@ -205,7 +205,7 @@ fn parts(rule: &PolicyRule) -> Vec<(GrantObject, String)> {
         }
     }
     let with =
-        |object: GrantObject| rule.verbs.iter().map(move |verb| (object.clone(), verb.clone()));
+        |object: GrantResource| rule.verbs.iter().map(move |verb| (object.clone(), verb.clone()));
     objects.into_iter().flat_map(with).collect()
 }
 
@@ -261,12 +261,12 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
     fn rows(grants: &BTreeMap<Grant, String>) -> Vec<String> {
         let line = |Grant { subject, namespace, object, verb }: &Grant| {
             let object = match object {
-                GrantObject::Resource { group, resource, name } => {
+                GrantResource::Resource { group, resource, name } => {
                     format!("{resource}.{group}/{}", name.as_deref().unwrap_or("*"))
                 }
-                GrantObject::Url(text) | GrantObject::Role(text) | GrantObject::Rules(text) => {
-                    text.clone()
-                }
+                GrantResource::Url(text)
+                | GrantResource::Role(text)
+                | GrantResource::Rules(text) => text.clone(),
             };
             let namespace = namespace.as_deref().unwrap_or("everywhere");
             format!("{subject} {verb} {object} {namespace}")

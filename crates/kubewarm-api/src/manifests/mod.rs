@@ -10,7 +10,7 @@ mod required_permissions;
 
 pub use self::{
     crd::render_crd,
-    grants::{Grant, GrantDiff, GrantObject, diff_grants, find_token_minter, list_grants},
+    grants::{Grant, GrantDiff, GrantResource, diff_grants, find_token_minter, list_grants},
     label::PROFILE_LABEL,
     operator::{LEASE, NAMESPACE, OperatorFeature, render_operator},
     permissions::{ProfilePermissions, is_elevated},

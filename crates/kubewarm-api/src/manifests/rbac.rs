@@ -29,7 +29,7 @@ const MAX_NAMES: usize = 64;
 
 /// The two manifests in `status.access`. Each grant is in exactly one manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ManifestTier {
+pub(super) enum PrivilegeLevel {
     /// `manifests`: all grants that are not in `manifestsElevated`.
     Plain,
     /// `manifestsElevated`: grants for secrets, and a ServiceAccount's grants outside the profile's
@@ -181,18 +181,18 @@ fn rule(resource: &str, names: Vec<String>, verb: &str) -> PolicyRule {
 /// Builds the roles and bindings of the manifest `tier` that grant `needs`. The order is: roles for
 /// single namespaces, roles for the whole cluster, roles for namespace selectors.
 ///
-/// With [`ManifestTier::Plain`], a role also permits `operator` to create tokens of the profile's
+/// With [`PrivilegeLevel::Plain`], a role also permits `operator` to create tokens of the profile's
 /// ServiceAccount.
 pub(super) fn documents(
     needs: &RequiredPermissions,
     operator: &Subject,
-    tier: ManifestTier,
+    tier: PrivilegeLevel,
 ) -> Result<Vec<RbacObject>, ManifestError> {
     let reader = needs.reader(operator);
     let writer = RbacBuilder { profile: &needs.profile, subject: &reader };
     let name = |target: Option<&str>| {
         let target = target.map(|target| format!(":target:{target}")).unwrap_or_default();
-        let elevated = if tier == ManifestTier::Elevated { ":elevated" } else { "" };
+        let elevated = if tier == PrivilegeLevel::Elevated { ":elevated" } else { "" };
         named(format!("{}{target}{elevated}", role_name(&needs.profile)))
     };
     let mut all = Vec::new();
@@ -206,7 +206,7 @@ pub(super) fn documents(
         }
     }
     let away = needs.is_outside_own_namespace(None);
-    let looked_up = if away == (tier == ManifestTier::Elevated) {
+    let looked_up = if away == (tier == PrivilegeLevel::Elevated) {
         needs.looked_up.clone()
     } else {
         BTreeSet::new()
@@ -226,7 +226,8 @@ pub(super) fn documents(
             all.push(writer.binding(&name, Some(namespace), "ClusterRole"));
         }
     }
-    if let (Some(account), ManifestTier::Plain, false) = (&needs.account, tier, needs.is_empty()) {
+    if let (Some(account), PrivilegeLevel::Plain, false) = (&needs.account, tier, needs.is_empty())
+    {
         let name = named(token_role_name(&needs.profile))?;
         // `resourceNames` restricts the rule to tokens of one ServiceAccount.
         let mint = rule("serviceaccounts/token", vec![account.to_string()], "create");
@@ -274,7 +275,7 @@ fn of_rbac(rule: PolicyRule) -> v1alpha1::PolicyRule {
     }
 }
 
-impl ManifestTier {
+impl PrivilegeLevel {
     /// Returns the resources in `kinds` whose grants belong to the manifest `self`. `away` is
     /// `true` for grants to a ServiceAccount outside its own namespace.
     pub(super) fn of(self, kinds: &ResourceSet, away: bool) -> ResourceSet {

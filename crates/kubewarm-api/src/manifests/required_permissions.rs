@@ -1,7 +1,7 @@
 //! The permissions that a profile needs, grouped by namespace.
 
 use crate::model::{
-    DeclaredProfile, GroupResource, InformerScope, LabelSelector, ProfileRef, Subject, TargetScope,
+    GroupResource, InformerScope, LabelSelector, ProfileRef, ResolvedProfile, Subject, TargetScope,
     ValidatedProfile, WatchedNamespaces,
 };
 use std::{
@@ -62,7 +62,7 @@ impl RequiredPermissions {
 
     /// Collects the permissions for the informers in `declared`. A rejected target has no
     /// informers, so the target needs no permissions.
-    pub(super) fn for_informers(declared: &DeclaredProfile, watched: &WatchedNamespaces) -> Self {
+    pub(super) fn for_informers(declared: &ResolvedProfile, watched: &WatchedNamespaces) -> Self {
         let mut needs = Self::none(&declared.profile, declared.service_account.as_ref());
         for target in &declared.targets {
             let informers = target.informers.iter();

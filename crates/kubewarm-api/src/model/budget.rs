@@ -59,7 +59,7 @@ struct UsageMeterState {
 /// dropped. Several charges with the same meter and the same budget count the usage once.
 #[derive(Debug)]
 pub struct BudgetCharge {
-    gauge: Arc<UsageMeter>,
+    meter: Arc<UsageMeter>,
     budget: Arc<Budget>,
 }
 
@@ -202,23 +202,23 @@ impl UsageMeterState {
 }
 
 impl BudgetCharge {
-    /// Counts the usage of the meter `gauge` against `budget` until the returned charge is dropped.
+    /// Counts the usage that `meter` reports against `budget` until the returned charge is dropped.
     #[must_use]
-    pub fn new(gauge: Arc<UsageMeter>, budget: Arc<Budget>) -> Self {
-        let mut usage = gauge.0.lock();
+    pub fn new(meter: Arc<UsageMeter>, budget: Arc<Budget>) -> Self {
+        let mut usage = meter.0.lock();
         let pays = usage.payers.contains(&budget);
         usage.payers.push(Arc::clone(&budget));
         if !pays {
             usage.settle();
         }
         drop(usage);
-        Self { gauge, budget }
+        Self { meter, budget }
     }
 
     /// The meter whose usage the budget counts.
     #[must_use]
-    pub fn gauge(&self) -> &UsageMeter {
-        &self.gauge
+    pub fn meter(&self) -> &UsageMeter {
+        &self.meter
     }
 
     /// The budget that counts the usage.
@@ -230,7 +230,7 @@ impl BudgetCharge {
 
 impl Drop for BudgetCharge {
     fn drop(&mut self) {
-        let mut usage = self.gauge.0.lock();
+        let mut usage = self.meter.0.lock();
         if let Some(at) = usage.payers.iter().position(|budget| *budget == self.budget) {
             usage.payers.swap_remove(at);
         }
@@ -336,46 +336,46 @@ mod tests {
     #[test]
     fn an_informer_of_two_profiles_counts_once_per_profile_and_once_for_the_namespace() {
         let (process, namespace, [small, large]) = budgets();
-        let gauge = Arc::new(UsageMeter::of_informer());
-        gauge.set(3, 1_000);
+        let meter = Arc::new(UsageMeter::of_informer());
+        meter.set(3, 1_000);
         let charge =
-            |budget: &Arc<Budget>| BudgetCharge::new(Arc::clone(&gauge), Arc::clone(budget));
+            |budget: &Arc<Budget>| BudgetCharge::new(Arc::clone(&meter), Arc::clone(budget));
         let [of_small, of_large, again] = [&small, &large, &large].map(charge);
-        gauge.set(5, 2_000);
+        meter.set(5, 2_000);
         assert_eq!([used(&small), used(&large)], [(5, 2_000); 2]);
         let above = (5, 2_000 + INFORMER_BYTES);
         assert_eq!([used(&namespace), used(&process)], [above; 2]);
         drop((of_small, of_large));
         assert_eq!([used(&small), used(&large), used(&process)], [(0, 0), (5, 2_000), above]);
-        gauge.set(4, 1_500);
+        meter.set(4, 1_500);
         drop(again);
         assert_eq!([&small, &large, &namespace, &process].map(|it| used(it)), [(0, 0); 4]);
-        assert!(!gauge.is_charged());
+        assert!(!meter.is_charged());
     }
 
     #[test]
     fn an_informer_continues_while_one_profile_is_within_its_limit() {
         let (_, _, [small, large]) = budgets();
-        let gauge = Arc::new(UsageMeter::default());
-        assert!(gauge.can_grow() && gauge.is_within_all(), "a gauge without charges has no limit");
-        gauge.set(11, 0);
-        let _small = BudgetCharge::new(Arc::clone(&gauge), Arc::clone(&small));
-        assert!(!gauge.can_grow() && !gauge.is_within_all());
-        let _large = BudgetCharge::new(Arc::clone(&gauge), large);
-        assert!(gauge.can_grow() && !gauge.is_within_all());
+        let meter = Arc::new(UsageMeter::default());
+        assert!(meter.can_grow() && meter.is_within_all(), "a meter without charges has no limit");
+        meter.set(11, 0);
+        let _small = BudgetCharge::new(Arc::clone(&meter), Arc::clone(&small));
+        assert!(!meter.can_grow() && !meter.is_within_all());
+        let _large = BudgetCharge::new(Arc::clone(&meter), large);
+        assert!(meter.can_grow() && !meter.is_within_all());
         small.set_limits(limits(11, 1 << 20));
-        assert!(gauge.is_within_all(), "usage equal to the limit is within it");
+        assert!(meter.is_within_all(), "usage equal to the limit is within it");
     }
 
     #[test]
     fn no_store_may_grow_while_the_process_limit_is_exceeded() {
         let (_, namespace, [small, _]) = budgets();
-        let (gauge, other) = (Arc::new(UsageMeter::default()), Arc::new(UsageMeter::default()));
-        let _small = BudgetCharge::new(Arc::clone(&gauge), small);
+        let (meter, other) = (Arc::new(UsageMeter::default()), Arc::new(UsageMeter::default()));
+        let _small = BudgetCharge::new(Arc::clone(&meter), small);
         let _namespace = BudgetCharge::new(Arc::clone(&other), namespace);
         other.set(1, 1 << 20);
-        assert!(gauge.can_grow());
-        gauge.set(1, 1);
-        assert!(!gauge.can_grow());
+        assert!(meter.can_grow());
+        meter.set(1, 1);
+        assert!(!meter.can_grow());
     }
 }

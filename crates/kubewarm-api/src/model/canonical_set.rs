@@ -14,9 +14,9 @@ use std::{
 /// The keys of informers contain selectors of several KiB, and kubewarm often looks these keys up
 /// in maps. A clone of a set only increments a reference count. A comparison is fast, because
 /// unequal sets mostly have unequal hashes and equal sets mostly share one allocation.
-pub(super) struct CanonicalSet<T>(Option<Arc<CanonicalForm<T>>>);
+pub(super) struct CanonicalSet<T>(Option<Arc<CanonicalSetInner<T>>>);
 
-struct CanonicalForm<T> {
+struct CanonicalSetInner<T> {
     text: Box<str>,
     hash: u64,
     items: BTreeSet<T>,
@@ -63,7 +63,7 @@ impl<T: Ord + fmt::Display> FromIterator<T> for CanonicalSet<T> {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
         let hash = hasher.finish();
-        Self(Some(Arc::new(CanonicalForm { text: text.into(), hash, items })))
+        Self(Some(Arc::new(CanonicalSetInner { text: text.into(), hash, items })))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     AccessLossPolicy, FieldPath, FieldSelector, Identity, LabelSelector, ListPolicy,
-    ManagedFieldsPolicy, Resource, SecretData, UsageMeter, escape,
+    ManagedFieldsPolicy, Resource, SecretDataPolicy, UsageMeter, escape,
 };
 use std::{
     collections::BTreeSet,
@@ -45,9 +45,9 @@ pub struct InformerKey {
     pub fields: FieldSelector,
     /// Part of each object to request and to store.
     pub projection: Projection,
-    /// For secrets, the target's `secretData`. For other resources always [`SecretData::Deny`], so
+    /// For secrets, the target's `secretData`. For other resources always [`SecretDataPolicy::Deny`], so
     /// that targets with different `secretData` still share an informer.
-    pub secret_data: SecretData,
+    pub secret_data: SecretDataPolicy,
     /// Identity with which the informer lists and watches.
     pub identity: Identity,
     /// Namespace of the profiles that declare the informer. `None`: kubewarm itself needs the
@@ -66,7 +66,7 @@ pub struct ProfileRef {
 
 /// A profile whose limit on concurrent first lists applies to an informer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ListSlotOwner {
+pub struct ListSlotSettings {
     /// Namespace and name of the profile.
     pub profile: ProfileRef,
     /// Largest number of first lists that run concurrently for the profile, at least 1.
@@ -84,7 +84,7 @@ pub struct ListSlotOwner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InformerSettings {
     /// The profile whose limit on concurrent first lists applies to this informer.
-    pub list_slot_owner: ListSlotOwner,
+    pub list_slot_owner: ListSlotSettings,
     /// Which list requests the informer sends, with which page size and timeout.
     pub lists: ListPolicy,
     /// Staleness limit: the store is stale after this time without an event or a bookmark. Shortly
@@ -94,13 +94,13 @@ pub struct InformerSettings {
     pub consistency_check_period: Option<Duration>,
     /// Whether kubewarm gets the namespace by name when a list is empty or the API server rejects a
     /// list.
-    pub namespace_check: NamespaceCheck,
+    pub namespace_check: NamespaceCheckPolicy,
     /// What happens to the store when the informer loses access. If at least one profile has
     /// `ServeStale`, kubewarm continues to serve the store.
     pub on_access_lost: AccessLossPolicy,
     /// Number of objects and memory of the informer, which count against the budgets of its
     /// profiles.
-    pub gauge: Arc<UsageMeter>,
+    pub meter: Arc<UsageMeter>,
 }
 
 /// Whether the informer must check that its namespace exists.
@@ -109,14 +109,14 @@ pub struct InformerSettings {
 /// does not exist returns 200 without objects. A list in a deleted namespace often returns 403,
 /// because the API server deletes the roles first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum NamespaceCheck {
+pub enum NamespaceCheckPolicy {
     /// No check is necessary. The namespace is the profile's own, or a namespace selector matched
     /// it.
     #[default]
-    Known,
+    Skip,
     /// A profile names the namespace, so the informer must check it. The name can be misspelled, or
     /// the namespace can be deleted or not yet created.
-    Ask,
+    Require,
 }
 
 /// A declared informer: key, settings and indexes.
@@ -139,13 +139,17 @@ impl InformerSpec {
         Self {
             key,
             settings: InformerSettings {
-                list_slot_owner: ListSlotOwner { profile, max_concurrent_lists: 4, priority: 500 },
+                list_slot_owner: ListSlotSettings {
+                    profile,
+                    max_concurrent_lists: 4,
+                    priority: 500,
+                },
                 lists: ListPolicy::default(),
                 max_staleness: Duration::from_mins(2),
                 consistency_check_period: None,
-                namespace_check: NamespaceCheck::Known,
+                namespace_check: NamespaceCheckPolicy::Skip,
                 on_access_lost: AccessLossPolicy::Reject,
-                gauge: Arc::default(),
+                meter: Arc::default(),
             },
             indexes: BTreeSet::new(),
         }
@@ -184,7 +188,7 @@ impl InformerKey {
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
             projection,
-            secret_data: SecretData::Deny,
+            secret_data: SecretDataPolicy::Deny,
             identity: Identity::Operator,
             declared_in: None,
         }
@@ -208,7 +212,7 @@ impl InformerKey {
     /// watches with such a key.
     #[must_use]
     pub fn is_guarded(&self) -> bool {
-        self.has_secrets() && self.secret_data == SecretData::Deny
+        self.has_secrets() && self.secret_data == SecretDataPolicy::Deny
     }
 }
 

@@ -4,7 +4,6 @@
 mod budget;
 mod canonical_set;
 mod decision_source;
-mod declared_profile;
 mod escape;
 mod field_labels;
 mod field_path;
@@ -22,6 +21,7 @@ mod profile;
 mod quantity;
 mod read_policy;
 mod request_fault;
+mod resolved_profile;
 mod resource;
 mod resource_version;
 mod selector;
@@ -32,18 +32,14 @@ mod validation_error;
 pub use self::{
     budget::{Budget, BudgetCharge, INFORMER_BYTES, UsageMeter},
     decision_source::DecisionSource,
-    declared_profile::{
-        AccountPolicyEnforcement, DeclaredProfile, DeclaredTarget, Refusal, RefusalReason,
-        ServingTarget, has_same_informers,
-    },
     escape::{escape, is_unsafe},
     field_path::FieldPath,
     field_selector::{FieldRequirement, FieldSelector, FieldSelectorError, FieldSelectorLimits},
     identity::Identity,
     index::IndexDefinition,
     informer::{
-        InformerKey, InformerScope, InformerSettings, InformerSpec, ListSlotOwner, NamespaceCheck,
-        ProfileRef, Projection,
+        InformerKey, InformerScope, InformerSettings, InformerSpec, ListSlotSettings,
+        NamespaceCheckPolicy, ProfileRef, Projection,
     },
     limits::{LimitKind, LimitOverrun, LimitScope, LimitedTarget, ProfileLimits},
     list_policy::{ListPolicy, ListStrategy},
@@ -58,14 +54,18 @@ pub use self::{
     quantity::parse_quantity,
     read_policy::ReadPolicy,
     request_fault::{FaultReason, RequestFault, Verb},
+    resolved_profile::{
+        AccountPolicyEnforcement, Refusal, RefusalReason, ResolvedProfile, ResolvedTarget,
+        TargetInformers, has_same_informers,
+    },
     resource::{GroupResource, Resource, ResourceInfo, is_dns_label, is_dns_subdomain},
     resource_version::ResourceVersion,
-    selector::{LabelComparison, LabelRequirement, LabelSelector},
+    selector::{LabelRequirement, LabelSelector, NumericLabelRequirement},
     subject::Subject,
     target::{TargetScope, ValidatedTarget},
     validation_error::ValidationError,
 };
 pub use crate::v1alpha1::{
     AccessLossPolicy, LabelSelectorOperator, ManagedFieldsPolicy, ProfileMode, ReadConsistency,
-    RulesCompleteness, SecretData, TargetRequirement,
+    RulesCompleteness, SecretDataPolicy, TargetRequirement,
 };

@@ -155,8 +155,8 @@ fn seconds(
 mod tests {
     use super::*;
     use crate::model::{
-        FieldPath, IndexDefinition, ManagedFieldsPolicy, Projection, ReadConsistency, SecretData,
-        TargetRequirement, TargetScope,
+        FieldPath, IndexDefinition, ManagedFieldsPolicy, Projection, ReadConsistency,
+        SecretDataPolicy, TargetRequirement, TargetScope,
     };
 
     fn parse(spec: &str) -> Result<ValidatedProfile, ValidationError> {
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(target.projection, Projection::Metadata(ManagedFieldsPolicy::Keep));
         // `secretData` applies only to secrets. For other resources it is always `Deny`, so that
         // targets with different `secretData` share an informer.
-        assert_eq!(target.secret_data, SecretData::Deny);
+        assert_eq!(target.secret_data, SecretDataPolicy::Deny);
         let path = FieldPath::parse("metadata.ownerReferences[*].uid").unwrap();
         assert_eq!(*target.indexes, [IndexDefinition { name: "owner".into(), path }]);
     }

@@ -19,7 +19,7 @@ pub struct LabelRequirement {
 /// Selectors in requests of clients can contain such a comparison; selectors in a `CacheProfile`
 /// cannot. The indexes of a store do not support comparisons.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LabelComparison {
+pub struct NumericLabelRequirement {
     key: Arc<str>,
     order: Ordering,
     bound: i64,
@@ -29,7 +29,7 @@ pub struct LabelComparison {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelSelector {
     requirements: CanonicalSet<LabelRequirement>,
-    comparisons: CanonicalSet<LabelComparison>,
+    comparisons: CanonicalSet<NumericLabelRequirement>,
 }
 
 impl LabelRequirement {
@@ -101,7 +101,7 @@ impl LabelRequirement {
     }
 }
 
-impl LabelComparison {
+impl NumericLabelRequirement {
     /// Creates a comparison of a label with `bound`. `order` is [`Ordering::Greater`] for `>` and
     /// [`Ordering::Less`] for `<`.
     ///
@@ -143,7 +143,10 @@ impl LabelSelector {
 
     /// Replaces the selector's numeric comparisons by `comparisons`. Duplicates are removed.
     #[must_use]
-    pub fn with_comparisons(self, comparisons: impl IntoIterator<Item = LabelComparison>) -> Self {
+    pub fn with_comparisons(
+        self,
+        comparisons: impl IntoIterator<Item = NumericLabelRequirement>,
+    ) -> Self {
         Self { comparisons: comparisons.into_iter().collect(), ..self }
     }
 
@@ -161,7 +164,7 @@ impl LabelSelector {
 
     /// Iterates over the numeric comparisons, sorted by key. No index supports them, so a store
     /// must scan objects for each comparison.
-    pub fn comparisons(&self) -> impl Iterator<Item = &LabelComparison> {
+    pub fn comparisons(&self) -> impl Iterator<Item = &NumericLabelRequirement> {
         self.comparisons.items()
     }
 }
@@ -182,7 +185,7 @@ impl fmt::Display for LabelRequirement {
     }
 }
 
-impl fmt::Display for LabelComparison {
+impl fmt::Display for NumericLabelRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.order == Ordering::Greater { '>' } else { '<' };
         write!(f, "{}{sign}{}", self.key, self.bound)
@@ -274,8 +277,8 @@ mod tests {
 
     #[test]
     fn comparisons_match_numbers_and_follow_the_requirements() {
-        let above = LabelComparison::new("n", Ordering::Greater, 5).unwrap();
-        let below = LabelComparison::new("n", Ordering::Less, 5).unwrap();
+        let above = NumericLabelRequirement::new("n", Ordering::Greater, 5).unwrap();
+        let below = NumericLabelRequirement::new("n", Ordering::Less, 5).unwrap();
         for (value, expected) in [
             (None, [false, false]),
             (Some("5"), [false, false]),
@@ -288,7 +291,7 @@ mod tests {
         let app = LabelRequirement::new("app", LabelSelectorOperator::Exists, []).unwrap();
         let selector = LabelSelector::new([app]).with_comparisons([above.clone(), below, above]);
         assert_eq!(selector.to_string(), "app,n<5,n>5");
-        assert!(LabelComparison::new("-n", Ordering::Less, 5).is_err());
+        assert!(NumericLabelRequirement::new("-n", Ordering::Less, 5).is_err());
     }
 
     #[test]

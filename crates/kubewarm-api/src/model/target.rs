@@ -2,7 +2,7 @@
 
 use super::{
     FieldSelector, FieldSelectorLimits, GroupResource, IndexDefinition, InformerScope,
-    LabelRequirement, LabelSelector, LabelSelectorOperator, Projection, Resource, SecretData,
+    LabelRequirement, LabelSelector, LabelSelectorOperator, Projection, Resource, SecretDataPolicy,
     TargetRequirement, ValidationError, index,
     resource::is_dns_label,
     validation_error::{counted, distinct, in_range, short},
@@ -37,9 +37,9 @@ pub struct ValidatedTarget {
     /// Order of first lists within the profile, 0 to 1000. Targets with higher values are listed
     /// first.
     pub priority: u16,
-    /// For secrets, the target's `secretData`. For other resources always [`SecretData::Deny`], so
+    /// For secrets, the target's `secretData`. For other resources always [`SecretDataPolicy::Deny`], so
     /// that targets with different `secretData` still share an informer.
-    pub secret_data: SecretData,
+    pub secret_data: SecretDataPolicy,
     /// Query parameter `labelSelector` of the target's list and watch requests, at most 4 KiB.
     pub labels: LabelSelector,
     /// Query parameter `fieldSelector` of the target's list and watch requests, at most 2 KiB. Only
@@ -111,10 +111,10 @@ impl ValidatedTarget {
             v1alpha1::ProjectionType::Full => Projection::Full(managed_fields),
             v1alpha1::ProjectionType::Metadata => Projection::Metadata(managed_fields),
         };
-        let secret_data = if of.is_secrets() { target.secret_data } else { SecretData::Deny };
+        let secret_data = if of.is_secrets() { target.secret_data } else { SecretDataPolicy::Deny };
         if of.is_secrets()
             && matches!(projection, Projection::Full(_))
-            && secret_data == SecretData::Deny
+            && secret_data == SecretDataPolicy::Deny
         {
             return Err(ValidationError::new(format!(
                 "{path}: secrets are cached as metadata only unless secretData is Allow; set \

@@ -24,8 +24,8 @@ pub use self::{
     },
     target::{
         IndexSpec, LabelSelectorOperator, LabelSelectorRequirement, LabelSelectorSpec,
-        ManagedFieldsPolicy, ProjectionSpec, ProjectionType, ScopeSpec, ScopeType, SecretData,
-        TargetRequirement, TargetSpec,
+        ManagedFieldsPolicy, ProjectionSpec, ProjectionType, ScopeSpec, ScopeType,
+        SecretDataPolicy, TargetRequirement, TargetSpec,
     },
 };
 

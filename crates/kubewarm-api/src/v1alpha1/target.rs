@@ -62,7 +62,7 @@ pub struct TargetSpec {
     /// Permission to store the data of Secrets. `Deny` (the default): a target for secrets must set
     /// `projection.type` to `Metadata`. `Allow`: the target can store whole Secrets.
     #[serde(default)]
-    pub secret_data: SecretData,
+    pub secret_data: SecretDataPolicy,
 
     /// Label selector for the objects. The API server filters the objects. Default: all objects.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,7 +167,7 @@ pub enum TargetRequirement {
     Serialize,
 )]
 #[schemars(inline)]
-pub enum SecretData {
+pub enum SecretDataPolicy {
     /// kubewarm stores only the metadata of Secrets.
     #[default]
     Deny,

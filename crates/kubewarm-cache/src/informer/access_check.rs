@@ -1,8 +1,8 @@
 //! Access checks: one minimal list and one minimal watch show whether the API server permits both.
 
-use super::{list_watch::ListWatch, task::missing_namespace};
+use super::{list_watch_client::ListWatchClient, task::missing_namespace};
 use kubewarm_api::model::{
-    FaultReason, InformerKey, NamespaceCheck, RequestFault, ResourceVersion, Verb,
+    FaultReason, InformerKey, NamespaceCheckPolicy, RequestFault, ResourceVersion, Verb,
 };
 use kubewarm_client::fetch_namespace_existence;
 use std::{sync::Arc, time::Duration};
@@ -35,7 +35,7 @@ pub enum AccessDecision {
 
 /// The result of an access check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccessCheck {
+pub struct AccessCheckResult {
     /// When kubewarm sent the check's first request. The result is evidence of access at this time.
     pub sent: Instant,
     /// Number of requests that kubewarm sent, at most three: the list, the watch, and a lookup of
@@ -47,7 +47,7 @@ pub struct AccessCheck {
     pub watch: AccessDecision,
 }
 
-impl AccessCheck {
+impl AccessCheckResult {
     /// Lists the metadata of one object, and opens a watch from the list's version. Both requests
     /// have the informer's path and selectors.
     ///
@@ -59,9 +59,13 @@ impl AccessCheck {
     /// Two requests of at most 20 s each. After a 401 or 403 in a namespace, a third request checks
     /// whether the namespace exists. If `key` has an invalid namespace or requests a forbidden
     /// Secret payload, kubewarm sends no request.
-    pub async fn run(client: &Arc<kube::Client>, key: &InformerKey, check: NamespaceCheck) -> Self {
+    pub async fn run(
+        client: &Arc<kube::Client>,
+        key: &InformerKey,
+        check: NamespaceCheckPolicy,
+    ) -> Self {
         let sent = Instant::now();
-        let list_watch = match ListWatch::new(client, key) {
+        let list_watch = match ListWatchClient::new(client, key) {
             Ok(list_watch) => list_watch,
             Err(fault) => {
                 let refused = || AccessDecision::Refused(fault.clone());
@@ -87,7 +91,7 @@ impl AccessCheck {
             Err(fault) => AccessDecision::from_fault(fault),
         };
         let mut access_check = Self { sent, requests: 2, list, watch };
-        if let (Some(_), NamespaceCheck::Ask, Some(name)) =
+        if let (Some(_), NamespaceCheckPolicy::Require, Some(name)) =
             (access_check.refusal(), check, key.scope.namespace())
         {
             access_check.requests += 1;

@@ -47,13 +47,13 @@ impl InformerTask {
             return Ok(false);
         }
         self.unchecked_bytes = 0;
-        if !self.has_reported_excess && !self.gauge().is_within_all() {
+        if !self.has_reported_excess && !self.meter().is_within_all() {
             self.fetch_object_count().await;
         }
         self.notify_excess();
         let until = Instant::now() + MAX_PAUSE;
         let mut has_waited = false;
-        while !self.gauge().can_grow() {
+        while !self.meter().can_grow() {
             if Instant::now() >= until {
                 let message = "the limits on memory and objects have been exceeded for a minute";
                 return Err(RequestFault::new(FaultReason::Throttled, message));
@@ -77,14 +77,14 @@ impl InformerTask {
         }
     }
 
-    fn gauge(&self) -> Arc<UsageMeter> {
-        self.informer.settings(|settings| Arc::clone(&settings.gauge))
+    fn meter(&self) -> Arc<UsageMeter> {
+        self.informer.settings(|settings| Arc::clone(&settings.meter))
     }
 
     /// Notifies the controller each time that the usage of one of the informer's profiles begins to
     /// exceed a limit.
     pub(super) fn notify_excess(&mut self) {
-        let exceeded = !self.gauge().is_within_all();
+        let exceeded = !self.meter().is_within_all();
         if exceeded && !self.has_reported_excess {
             self.shared.changes.notify();
         }

@@ -5,7 +5,8 @@
 //! effect. A check compares only names, UIDs and resource versions.
 
 use super::{
-    digest::ObjectSetDigest, endpoint::ListPart, task::InformerTask, watch_stream::WatchStreamEnd,
+    digest::ObjectSetDigest, request_builder::ListPaging, task::InformerTask,
+    watch_stream::WatchStreamEnd,
 };
 use futures::{
     FutureExt as _,
@@ -75,7 +76,7 @@ impl InformerTask {
                 while let Err(open_at) = shared.buckets.try_take_spare(&namespace, Instant::now()) {
                     sleep_until(open_at).await;
                 }
-                let part = ListPart::Page { limit, token: &token };
+                let part = ListPaging::Page { limit, token: &token };
                 let page = match listed.add_page(&list_watch, Some(&at), part, PAGE_TIMEOUT).await {
                     Ok(page) => page,
                     Err(fault) => return ConsistencyResult::failed(&fault),

@@ -142,7 +142,8 @@ fn without_content(error: &serde_json::Error) -> String {
 mod tests {
     use super::*;
     use kubewarm_api::model::{
-        FieldSelector, GroupResource, Identity, InformerScope, LabelSelector, Resource, SecretData,
+        FieldSelector, GroupResource, Identity, InformerScope, LabelSelector, Resource,
+        SecretDataPolicy,
     };
     use proptest::prelude::*;
 
@@ -153,7 +154,7 @@ mod tests {
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
             projection,
-            secret_data: SecretData::Allow,
+            secret_data: SecretDataPolicy::Allow,
             identity: Identity::Operator,
             declared_in: None,
         }

@@ -2,11 +2,11 @@
 //! contain the same objects with the same UIDs and versions.
 
 use super::{
-    endpoint::ListPart,
     list_splitter::{MAX_OBJECT, SplitItem},
-    list_watch::ListWatch,
+    list_watch_client::ListWatchClient,
     metadata::{ListMetadata, ObjectMetadata, PartialMetadata},
     request,
+    request_builder::ListPaging,
 };
 use crate::store::StoreReader;
 use kubewarm_api::model::{FaultReason, ObjectIdentity, RequestFault, ResourceVersion};
@@ -85,9 +85,9 @@ impl ObjectSetDigest {
     /// - [`FaultReason::TimedOut`] if the response does not end within `within`.
     pub(super) async fn add_page(
         &mut self,
-        of: &ListWatch,
+        of: &ListWatchClient,
         at: Option<&ResourceVersion>,
-        part: ListPart<'_>,
+        part: ListPaging<'_>,
         within: Duration,
     ) -> Result<ListMetadata, RequestFault> {
         let until = Instant::now() + within;

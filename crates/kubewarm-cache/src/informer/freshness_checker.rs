@@ -15,8 +15,8 @@
 //! sends a probe (a second, short watch), which takes about 2 s.
 
 use super::{
-    InformerReports, digest::ObjectSetDigest, endpoint::ListPart, list_watch::ListWatch,
-    shared_informer::SharedInformer,
+    InformerReports, digest::ObjectSetDigest, list_watch_client::ListWatchClient,
+    request_builder::ListPaging, shared_informer::SharedInformer,
 };
 use kubewarm_api::model::{FaultReason, InformerKey, RequestFault, ResourceVersion};
 use kubewarm_client::{ExpiringCache, NamespaceBuckets};
@@ -43,7 +43,7 @@ const MAX_CONCURRENT: usize = 32;
 
 /// The result of a freshness check that a store passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FreshnessCheck {
+pub struct FreshnessCheckResult {
     /// When kubewarm sent the request of the freshness check. The store contains every change made
     /// before this time.
     pub at: Instant,
@@ -66,12 +66,12 @@ pub struct FreshnessChecker {
     reports: InformerReports,
     buckets: NamespaceBuckets,
     permits: Arc<Semaphore>,
-    results: ExpiringCache<InformerKey, FreshnessCheck>,
+    results: ExpiringCache<InformerKey, FreshnessCheckResult>,
     /// Runs each freshness check to its end, even if the waiting client disconnects.
     runtime: Handle,
 }
 
-impl FreshnessCheck {
+impl FreshnessCheckResult {
     /// Whether a snapshot of the store at `version` contains every change made before the freshness
     /// check.
     ///
@@ -117,7 +117,7 @@ impl FreshnessChecker {
         key: &InformerKey,
         payer: &Arc<str>,
         since: Instant,
-    ) -> Result<FreshnessCheck, RequestFault> {
+    ) -> Result<FreshnessCheckResult, RequestFault> {
         let (freshness_checker, of, payer) = (self.clone(), key.clone(), Arc::clone(payer));
         let checking = async move { freshness_checker.run_check(&of, &payer).await };
         let (results, runtime) = (&self.results, &self.runtime);
@@ -130,7 +130,7 @@ impl FreshnessChecker {
         &self,
         key: &InformerKey,
         payer: &Arc<str>,
-    ) -> Result<FreshnessCheck, RequestFault> {
+    ) -> Result<FreshnessCheckResult, RequestFault> {
         let informer = self.reports.informer(key).ok_or_else(not_updated)?;
         let deadline = Instant::now() + CHECK_TIMEOUT;
         let list_watch = informer.list_watch.as_ref().map_err(RequestFault::clone)?;
@@ -208,7 +208,7 @@ fn too_many_requests() -> RequestFault {
 /// If the store is small, also returns a digest of the listed objects. The digest is `None` if the
 /// list does not fit into one page.
 async fn fetch_newest_version(
-    list_watch: &ListWatch,
+    list_watch: &ListWatchClient,
     is_small: bool,
     within: Duration,
 ) -> Result<(ResourceVersion, Option<ObjectSetDigest>), RequestFault> {
@@ -216,7 +216,7 @@ async fn fetch_newest_version(
         return Ok((list_watch.peek(within).await?.version()?, None));
     }
     let mut named = ObjectSetDigest::new();
-    let part = ListPart::Page { limit: MAX_COMPARED_OBJECTS, token: "" };
+    let part = ListPaging::Page { limit: MAX_COMPARED_OBJECTS, token: "" };
     let meta = named.add_page(list_watch, None, part, within).await?;
     Ok((meta.version()?, meta.token.is_empty().then_some(named)))
 }
@@ -232,7 +232,7 @@ impl SharedInformer {
         sent: Instant,
         newest: &ResourceVersion,
         all: Option<&ObjectSetDigest>,
-    ) -> Option<FreshnessCheck> {
+    ) -> Option<FreshnessCheckResult> {
         if !self.get_summary().is_kept_current() {
             return None;
         }
@@ -249,7 +249,7 @@ impl SharedInformer {
         }
         self.status().confirm(sent);
         drop(no_writer);
-        Some(FreshnessCheck { at: sent, stored, newest: newest.clone() })
+        Some(FreshnessCheckResult { at: sent, stored, newest: newest.clone() })
     }
 }
 

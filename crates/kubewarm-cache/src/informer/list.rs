@@ -2,9 +2,9 @@
 
 use super::{
     DecodeStage, ListMethod, RelistReason, RelistReport, UndecodableObject, Verb,
-    endpoint::ListPart,
     list_splitter::{ListSplitter, MAX_OBJECT, SplitItem},
     metadata::ListMetadata,
+    request_builder::ListPaging,
     task::{InformerTask, TaskAction, TaskFailure},
     task_state::TaskState,
     watch_stream::WatchStream,
@@ -167,7 +167,7 @@ impl InformerTask {
     }
 
     async fn list_whole(&mut self) -> Result<AppliedList, ListError> {
-        let meta = self.page(ListPart::Whole).await?;
+        let meta = self.page(ListPaging::Whole).await?;
         Ok(AppliedList { version: meta.version()?, stream: None })
     }
 
@@ -179,12 +179,12 @@ impl InformerTask {
         replace_policy: ReplacePolicy,
     ) -> Result<AppliedList, ListError> {
         let limit = self.informer.settings(|settings| settings.lists.page_size);
-        let mut meta = self.page(ListPart::Page { limit, token: "" }).await?;
+        let mut meta = self.page(ListPaging::Page { limit, token: "" }).await?;
         while !meta.token.is_empty() {
             let token = std::mem::take(&mut meta.token);
             let mut broken = 0;
             meta = loop {
-                match self.page(ListPart::Page { limit, token: &token }).await {
+                match self.page(ListPaging::Page { limit, token: &token }).await {
                     Ok(meta) => break meta,
                     Err(ListError::Fault(fault)) if fault.reason() == FaultReason::Gone => {
                         self.informer.apply(Delta::ListStarted(replace_policy));
@@ -210,7 +210,7 @@ impl InformerTask {
 
     /// Requests a whole list or one page of a list, stores its objects as they arrive, and records
     /// duration and outcome.
-    async fn page(&mut self, part: ListPart<'_>) -> Result<ListMetadata, ListError> {
+    async fn page(&mut self, part: ListPaging<'_>) -> Result<ListMetadata, ListError> {
         let started = Instant::now();
         let received = self.receive(part).await;
         self.count_list(&received, started);
@@ -229,7 +229,7 @@ impl InformerTask {
         self.metrics.count_list(outcome, took);
     }
 
-    async fn receive(&mut self, part: ListPart<'_>) -> Result<ListMetadata, ListError> {
+    async fn receive(&mut self, part: ListPaging<'_>) -> Result<ListMetadata, ListError> {
         let timing = self.shared.timing.clone();
         let sent = Instant::now();
         let within = timing.list_headers;

@@ -1,6 +1,6 @@
 //! List slots limit the number of concurrent lists in the process, per namespace and per profile.
 
-use kubewarm_api::model::{ListSlotOwner, ProfileRef};
+use kubewarm_api::model::{ListSlotSettings, ProfileRef};
 use parking_lot::Mutex;
 use std::{
     cmp::Reverse,
@@ -70,7 +70,7 @@ impl ListSlots {
 
     /// Waits for a permit for the profile of `member`. Cancel safe: dropping the future releases
     /// the permit if it was already granted.
-    pub(super) async fn acquire(&self, member: &ListSlotOwner) -> ListSlot {
+    pub(super) async fn acquire(&self, member: &ListSlotSettings) -> ListSlot {
         loop {
             let (wake, woken) = oneshot::channel();
             {
@@ -164,8 +164,8 @@ mod tests {
     use super::*;
     use futures::FutureExt as _;
 
-    fn member(namespace: &str, name: &str, limit: usize, priority: u16) -> ListSlotOwner {
-        ListSlotOwner {
+    fn member(namespace: &str, name: &str, limit: usize, priority: u16) -> ListSlotSettings {
+        ListSlotSettings {
             profile: ProfileRef { namespace: namespace.into(), name: name.into() },
             max_concurrent_lists: limit,
             priority,

@@ -13,7 +13,6 @@ mod consistency_check;
 mod cut;
 mod decoder;
 mod digest;
-mod endpoint;
 mod event_delivery;
 mod freshness_checker;
 mod latency_window;
@@ -22,7 +21,7 @@ mod list;
 mod list_method;
 mod list_slots;
 mod list_splitter;
-mod list_watch;
+mod list_watch_client;
 mod metadata;
 mod metrics;
 mod peek;
@@ -30,6 +29,7 @@ mod plan;
 mod registry;
 mod report;
 mod request;
+mod request_builder;
 mod sample_page;
 mod shared_informer;
 mod status;
@@ -43,10 +43,10 @@ mod watch_probe;
 mod watch_stream;
 
 pub use self::{
-    access_check::{AccessCheck, AccessDecision},
+    access_check::{AccessCheckResult, AccessDecision},
     change_notifier::ChangeNotifier,
     consistency_check::ConsistencyResult,
-    freshness_checker::{FreshnessCheck, FreshnessChecker},
+    freshness_checker::{FreshnessCheckResult, FreshnessChecker},
     list_method::ListMethodSupport,
     metrics::{
         CONSISTENCY_OUTCOMES, InformerMetrics, LIST_OUTCOMES, OTHER, REQUEST_BUCKETS,
@@ -59,7 +59,7 @@ pub use self::{
         LatencyQuantiles, ListMethod, RelistReason, RelistReport, UndecodableObject,
         UpstreamEventType, UpstreamWatchEnd,
     },
-    sample_page::{SampleDepth, SamplePage, SampleRequest, check_access, fetch_sample_page},
+    sample_page::{SamplePage, SampleProjection, SampleRequest, check_access, fetch_sample_page},
     shared_informer::ListWatchAccess,
     timing::InformerTiming,
 };

@@ -2,8 +2,9 @@
 //! profile's cost use them as a sample.
 
 use super::{
-    access_check::AccessCheck, decoder::ObjectDecoder, endpoint::ListPart,
-    list_splitter::SplitItem, list_watch::ListWatch, metadata::ListMetadata, request,
+    access_check::AccessCheckResult, decoder::ObjectDecoder, list_splitter::SplitItem,
+    list_watch_client::ListWatchClient, metadata::ListMetadata, request,
+    request_builder::ListPaging,
 };
 use kubewarm_api::model::{
     DecodedObject, FaultReason, InformerKey, InformerSpec, ManagedFieldsPolicy, Projection,
@@ -21,7 +22,7 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The part of each object to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SampleDepth {
+pub enum SampleProjection {
     /// The same part of each object that the informer itself would fetch.
     AsDeclared,
     /// Only the metadata of each object, which is enough to count the objects.
@@ -32,7 +33,7 @@ pub enum SampleDepth {
 #[derive(Clone, Copy, Debug)]
 pub struct SampleRequest<'a> {
     /// The part of each object to fetch.
-    pub depth: SampleDepth,
+    pub projection: SampleProjection,
     /// Maximum number of objects in the page.
     pub limit: u32,
     /// Continue token of the previous page; empty for the first page.
@@ -71,10 +72,10 @@ pub async fn fetch_sample_page(
     page: SampleRequest<'_>,
     mut visit: impl FnMut(&DecodedObject<'_>) + Send,
 ) -> Result<SamplePage, RequestFault> {
-    let SampleRequest { depth, limit, token } = page;
-    let key = &shallow(key, depth);
-    let list_watch = ListWatch::new(client, key)?;
-    let part = ListPart::Page { limit, token };
+    let SampleRequest { projection, limit, token } = page;
+    let key = &shallow(key, projection);
+    let list_watch = ListWatchClient::new(client, key)?;
+    let part = ListPaging::Page { limit, token };
     let started = Instant::now();
     let chunks = list_watch.open(PAGE_TIMEOUT, |endpoint| endpoint.list(part)).await?;
     let headers = started.elapsed();
@@ -109,17 +110,17 @@ pub async fn fetch_sample_page(
 ///
 /// # Cost
 ///
-/// The cost of [`AccessCheck::run`].
-pub async fn check_access(client: &Arc<kube::Client>, spec: &InformerSpec) -> AccessCheck {
-    let key = shallow(&spec.key, SampleDepth::Metadata);
-    AccessCheck::run(client, &key, spec.settings.namespace_check).await
+/// The cost of [`AccessCheckResult::run`].
+pub async fn check_access(client: &Arc<kube::Client>, spec: &InformerSpec) -> AccessCheckResult {
+    let key = shallow(&spec.key, SampleProjection::Metadata);
+    AccessCheckResult::run(client, &key, spec.settings.namespace_check).await
 }
 
-/// Returns a copy of `key`. The copy requests only metadata if `depth` is `Metadata` or the
+/// Returns a copy of `key`. The copy requests only metadata if `projection` is `Metadata` or the
 /// resource is Secrets.
-fn shallow(key: &InformerKey, depth: SampleDepth) -> InformerKey {
+fn shallow(key: &InformerKey, projection: SampleProjection) -> InformerKey {
     let mut key = key.clone();
-    if depth == SampleDepth::Metadata || key.resource.group_resource().is_secrets() {
+    if projection == SampleProjection::Metadata || key.resource.group_resource().is_secrets() {
         key.projection = Projection::Metadata(ManagedFieldsPolicy::Drop);
     }
     key

@@ -3,7 +3,7 @@
 
 use super::{
     ChangeNotifier, InformerPhase, InformerReport, RelistReason, access_gate::AccessGate,
-    list_watch::ListWatch, status::InformerStatus, task_state::TaskState,
+    list_watch_client::ListWatchClient, status::InformerStatus, task_state::TaskState,
 };
 use crate::store::StoreReader;
 use jiff::Timestamp;
@@ -29,7 +29,7 @@ pub(super) struct SharedInformer {
     pub(super) key: InformerKey,
     /// Sends the informer's requests to the API server, or holds the reason why kubewarm rejects
     /// the informer's `key`.
-    pub(super) list_watch: Result<ListWatch, RequestFault>,
+    pub(super) list_watch: Result<ListWatchClient, RequestFault>,
     pub(super) control: watch::Sender<InformerControl>,
     status: Mutex<InformerStatus>,
     pub(super) sink: Mutex<Box<dyn DeltaSink>>,
@@ -105,7 +105,7 @@ impl SharedInformer {
         };
         Self {
             key: spec.key.clone(),
-            list_watch: ListWatch::new(client, &spec.key),
+            list_watch: ListWatchClient::new(client, &spec.key),
             control: watch::Sender::new(control),
             status: Mutex::new(InformerStatus::new()),
             sink: Mutex::new(sink),

@@ -7,15 +7,15 @@ use super::{
     decoder::ObjectDecoder,
     list_method::ListMethodSupport,
     list_slots::ListSlots,
-    list_watch::ListWatch,
+    list_watch_client::ListWatchClient,
     metadata::ListMetadata,
     shared_informer::{InformerControl, SharedInformer},
     task_state::TaskState,
     watch_stream::WatchStream,
 };
 use kubewarm_api::model::{
-    FaultReason, Identity, InformerKey, InformerScope, NamespaceCheck, RequestFault, Resource,
-    ResourceVersion,
+    FaultReason, Identity, InformerKey, InformerScope, NamespaceCheckPolicy, RequestFault,
+    Resource, ResourceVersion,
 };
 use kubewarm_client::{
     ExpiringCache, KeyedSemaphore, NamespaceBuckets, NamespaceExistence, fetch_namespace_existence,
@@ -63,7 +63,7 @@ pub(super) struct InformerTask {
     /// Value of `AccessGate::epoch` at the start of this run of the task. When the API server
     /// rejects the informer's identity, this value increases and the run ends.
     pub(super) epoch: u64,
-    pub(super) list_watch: ListWatch,
+    pub(super) list_watch: ListWatchClient,
     pub(super) metrics: Arc<ResourceMetrics>,
     pub(super) shared: Arc<TaskContext>,
     pub(super) decoder: ObjectDecoder,
@@ -131,7 +131,7 @@ pub(super) struct TaskFailure {
 impl InformerTask {
     pub(super) fn new(
         informer: &Arc<SharedInformer>,
-        list_watch: &ListWatch,
+        list_watch: &ListWatchClient,
         shared: &Arc<TaskContext>,
         epoch: u64,
     ) -> Self {
@@ -330,7 +330,8 @@ impl InformerTask {
     async fn look_up_namespace(&self, since: Instant) -> NamespaceExistence {
         let key = &self.informer.key;
         let check = self.informer.settings(|settings| settings.namespace_check);
-        let (InformerScope::Namespace(name), NamespaceCheck::Ask) = (&key.scope, check) else {
+        let (InformerScope::Namespace(name), NamespaceCheckPolicy::Require) = (&key.scope, check)
+        else {
             return NamespaceExistence::Unknown;
         };
         let (list_watch, namespace) = (self.list_watch.clone(), Arc::clone(name));

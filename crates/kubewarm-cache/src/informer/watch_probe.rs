@@ -8,7 +8,9 @@
 //! - If an event comes first, the silent watch must deliver it, too. Otherwise the silent watch is
 //!   dead, and the informer opens another.
 
-use super::{list_watch::ShortWatchResult, task::InformerTask, watch_stream::WatchStreamEnd};
+use super::{
+    list_watch_client::WatchProbeResult, task::InformerTask, watch_stream::WatchStreamEnd,
+};
 use futures::{
     FutureExt as _,
     future::{BoxFuture, Fuse},
@@ -23,7 +25,7 @@ pub(super) struct WatchProbe {
     requested_at: Instant,
     /// The resource version from which the probe's second watch started.
     from: ResourceVersion,
-    result: ShortWatchResult,
+    result: WatchProbeResult,
 }
 
 impl InformerTask {
@@ -40,7 +42,7 @@ impl InformerTask {
             let requested_at = Instant::now();
             let result = list_watch.probe(&from, timing.probe, timing.watch_headers).await?;
             drop(permit);
-            if matches!(result, ShortWatchResult::Event(_)) {
+            if matches!(result, WatchProbeResult::Event(_)) {
                 sleep(timing.probe_grace).await;
             }
             Ok(WatchProbe { requested_at, from, result })
@@ -76,7 +78,7 @@ impl InformerTask {
         };
         self.informer.status().clear_refusal(Verb::Watch);
         match result {
-            ShortWatchResult::Bookmark(version) => {
+            WatchProbeResult::Bookmark(version) => {
                 if version.is_older_than(&from) {
                     return Err(WatchStreamEnd::VersionDecreased);
                 }
@@ -89,13 +91,13 @@ impl InformerTask {
                 self.informer.status().confirm(requested_at);
                 self.record_healthy();
             }
-            ShortWatchResult::Event(version) if self.lacks(&version, requested_at) => {
+            WatchProbeResult::Event(version) if self.lacks(&version, requested_at) => {
                 return Err(WatchStreamEnd::Dead(
                     "a second watch received events that this one did not send",
                 ));
             }
-            ShortWatchResult::Event(_) => {}
-            ShortWatchResult::Nothing(why) => return Err(WatchStreamEnd::Dead(why)),
+            WatchProbeResult::Event(_) => {}
+            WatchProbeResult::Nothing(why) => return Err(WatchStreamEnd::Dead(why)),
         }
         Ok(Instant::now())
     }

@@ -1,7 +1,7 @@
 //! Opens, finds and closes the stores of the process, one store for each `InformerKey`.
 
 use super::{
-    codec::RecordCodec,
+    compression_contexts::CompressionContextPool,
     dictionary_group::{DecodeErrorCounter, DictionaryGroup},
     maintenance_queue::MaintenanceQueue,
     object_store::ObjectStore,
@@ -41,8 +41,8 @@ struct UsageMeters {
 pub struct StoreCatalog {
     stores: Arc<RwLock<BTreeMap<InformerKey, Arc<ObjectStore>>>>,
     dictionary_groups: Arc<Mutex<DictionaryGroups>>,
-    gauges: Arc<Mutex<UsageMeters>>,
-    codec: RecordCodec,
+    meters: Arc<Mutex<UsageMeters>>,
+    contexts: CompressionContextPool,
     maintenance: MaintenanceQueue,
     decode_errors: DecodeErrorCounter,
 }
@@ -66,8 +66,8 @@ impl StoreCatalog {
     #[must_use]
     pub fn open(&self, key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> StoreWriter {
         let group = self.dictionary_group(key);
-        let (is_secret, gauge) = (key.has_secrets(), self.gauge(key));
-        let store = Arc::new(ObjectStore::new(Arc::clone(&group), is_secret, gauge));
+        let (is_secret, meter) = (key.has_secrets(), self.meter(key));
+        let store = Arc::new(ObjectStore::new(Arc::clone(&group), is_secret, meter));
         if !is_secret {
             group.add_store(&store);
         }
@@ -88,10 +88,10 @@ impl StoreCatalog {
         if let Some(group) = dictionary_groups.get(&id).and_then(Weak::upgrade) {
             return group;
         }
-        let (codec, maintenance) = (self.codec.clone(), self.maintenance.clone());
+        let (contexts, maintenance) = (self.contexts.clone(), self.maintenance.clone());
         let group = DictionaryGroup::new(
             key.resource.clone(),
-            codec,
+            contexts,
             maintenance,
             self.decode_errors.clone(),
         );
@@ -102,18 +102,18 @@ impl StoreCatalog {
 
     /// Returns the `UsageMeter` of the store of the informer with this key, even before the store is opened.
     #[must_use]
-    pub fn gauge(&self, key: &InformerKey) -> Arc<UsageMeter> {
-        let mut gauges = self.gauges.lock();
-        if let Some(gauge) = gauges.by_key.get(key).and_then(Weak::upgrade) {
-            return gauge;
+    pub fn meter(&self, key: &InformerKey) -> Arc<UsageMeter> {
+        let mut meters = self.meters.lock();
+        if let Some(meter) = meters.by_key.get(key).and_then(Weak::upgrade) {
+            return meter;
         }
-        if gauges.by_key.len() > gauges.sweep_at {
-            gauges.by_key.retain(|_, gauge| gauge.strong_count() > 0);
-            gauges.sweep_at = 2 * gauges.by_key.len() + 64;
+        if meters.by_key.len() > meters.sweep_at {
+            meters.by_key.retain(|_, meter| meter.strong_count() > 0);
+            meters.sweep_at = 2 * meters.by_key.len() + 64;
         }
-        let gauge = Arc::new(UsageMeter::of_informer());
-        gauges.by_key.insert(key.clone(), Arc::downgrade(&gauge));
-        gauge
+        let meter = Arc::new(UsageMeter::of_informer());
+        meters.by_key.insert(key.clone(), Arc::downgrade(&meter));
+        meter
     }
 
     /// Returns a reader of the store of the informer with this key, or `None` if this store is not open.
@@ -146,7 +146,7 @@ impl StoreCatalog {
     /// Blocks until the catalog's maintenance thread has done all jobs that are queued now. Then all indexes are
     /// complete, and all compressed objects use the newest dictionary.
     ///
-    /// Tests, benchmarks and `StoreSample::measure` call this function to get repeatable sizes.
+    /// Tests, benchmarks and `ObjectSample::measure` call this function to get repeatable sizes.
     pub fn wait_until_settled(&self) {
         self.maintenance.settle();
     }
@@ -207,27 +207,27 @@ mod tests {
     #[test]
     fn a_usage_gauge_counts_only_its_own_store() {
         let (catalog, key) = (StoreCatalog::new(), informer_key("pods"));
-        let gauge = catalog.gauge(&key);
+        let meter = catalog.meter(&key);
         let mut first = catalog.open(&key, &BTreeSet::new());
         first.apply(upsert("a/x", 1, "1", "{}"));
         first.apply(upsert("a/y", 1, "2", "{}"));
         let held =
             |catalog: &StoreCatalog| catalog.usage().first().map(|(_, usage)| *usage).unwrap();
-        assert_eq!((gauge.objects(), gauge.bytes()), (2, held(&catalog).bytes));
+        assert_eq!((meter.objects(), meter.bytes()), (2, held(&catalog).bytes));
         let mut second = catalog.open(&key, &BTreeSet::new());
         first.apply(upsert("a/z", 1, "3", "{}"));
-        assert_eq!((gauge.objects(), gauge.bytes()), (0, 0));
+        assert_eq!((meter.objects(), meter.bytes()), (0, 0));
         second.apply(upsert("a/y", 1, "1", "{}"));
-        assert_eq!((gauge.objects(), gauge.bytes()), (1, held(&catalog).bytes));
+        assert_eq!((meter.objects(), meter.bytes()), (1, held(&catalog).bytes));
         catalog.close(&key);
         second.apply(upsert("a/z", 1, "3", "{}"));
-        assert_eq!((gauge.objects(), gauge.bytes()), (0, 0));
+        assert_eq!((meter.objects(), meter.bytes()), (0, 0));
     }
 
     #[test]
     fn declared_indexes_count_as_memory_of_their_store() {
         let (catalog, key) = (StoreCatalog::new(), informer_key("pods"));
-        let gauge = catalog.gauge(&key);
+        let meter = catalog.meter(&key);
         let paths = [path("a"), path("b")];
         let mut writer = catalog.open(&key, &paths[..1].iter().cloned().collect());
         for number in 0..100 {
@@ -236,37 +236,37 @@ mod tests {
             writer.apply(upsert(&name, 1, &version, &body("{}", &fields)));
         }
         let held = || catalog.usage().first().map(|(_, usage)| usage.bytes).unwrap();
-        let with_one = gauge.bytes();
+        let with_one = meter.bytes();
         assert_eq!(with_one, held());
         catalog.set_indexes(&key, &BTreeSet::from(paths.clone()));
         catalog.wait_until_settled();
-        let with_two = gauge.bytes();
+        let with_two = meter.bytes();
         assert!(with_two > with_one && with_two == held(), "{with_two} after {with_one}");
         catalog.set_indexes(&key, &paths[1..].iter().cloned().collect());
-        assert!(gauge.bytes() + 100 * 16 < with_two, "{} of {with_two}", gauge.bytes());
-        assert_eq!(gauge.bytes(), held());
+        assert!(meter.bytes() + 100 * 16 < with_two, "{} of {with_two}", meter.bytes());
+        assert_eq!(meter.bytes(), held());
         writer.apply(Delta::Purge);
         writer.apply(upsert("a/x", 1, "1", &body("{}", r#","b":1"#)));
-        assert_eq!(gauge.bytes(), held());
+        assert_eq!(meter.bytes(), held());
         catalog.close(&key);
         writer.apply(upsert("a/y", 1, "1", &body("{}", r#","b":2"#)));
-        assert_eq!(gauge.bytes(), 0);
+        assert_eq!(meter.bytes(), 0);
     }
 
     #[test]
     fn the_event_log_counts_as_memory_of_its_store() {
         let (catalog, key) = (StoreCatalog::new(), informer_key("pods"));
-        let gauge = catalog.gauge(&key);
+        let meter = catalog.meter(&key);
         let mut writer = catalog.open(&key, &BTreeSet::new());
         writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
         let large = body("{}", &format!(r#","x":"{}""#, sequence(4_096)));
         writer.apply(upsert("a/x", 1, "1", &large));
         writer.apply(Delta::ListDone(version("1")));
-        let before = gauge.bytes();
+        let before = meter.bytes();
         let arrived = std::time::Instant::now();
         writer.apply(Delta::Arrived(arrived));
         writer.apply(upsert("a/x", 1, "2", "{}"));
-        let after = gauge.bytes();
+        let after = meter.bytes();
         assert!(after > before, "{after} after {before}");
     }
 

@@ -2,8 +2,8 @@
 //! that text only once.
 
 use super::{
-    codec::LEVEL,
-    packed_object::{BodyPacking, DetachedObject, PackedObject},
+    compression_contexts::LEVEL,
+    packed_object::{BodyCompression, DetachedObject, PackedObject},
 };
 use std::sync::{
     Arc,
@@ -102,7 +102,7 @@ impl DictionarySet {
     /// Removes `record` from the users of its dictionary. This `DictionarySet` drops a dictionary that has no users
     /// left.
     pub(super) fn leave(&mut self, record: &PackedObject) {
-        let BodyPacking::Dictionary(generation) = record.packing() else { return };
+        let BodyCompression::Dictionary(generation) = record.packing() else { return };
         self.0.retain_mut(|held| {
             if held.dictionary.generation == generation {
                 held.records = held.records.saturating_sub(1);
@@ -114,10 +114,10 @@ impl DictionarySet {
         }
     }
 
-    /// Returns the dictionary that decompresses a body with this [`BodyPacking`]. `None` if the body was compressed
+    /// Returns the dictionary that decompresses a body with this [`BodyCompression`]. `None` if the body was compressed
     /// without a dictionary or is not compressed.
-    pub(super) fn get(&self, packing: BodyPacking) -> Option<&Arc<CompressionDictionary>> {
-        let BodyPacking::Dictionary(generation) = packing else { return None };
+    pub(super) fn get(&self, packing: BodyCompression) -> Option<&Arc<CompressionDictionary>> {
+        let BodyCompression::Dictionary(generation) = packing else { return None };
         let mut all = self.0.iter().map(|held| &held.dictionary);
         all.find(|dictionary| dictionary.generation == generation)
     }

@@ -2,7 +2,7 @@
 //! dictionary.
 
 use super::{
-    codec::{CompressionContext, RecordCodec},
+    compression_contexts::{CompressionContext, CompressionContextPool},
     dictionary::CompressionDictionary,
     maintenance_queue::{MaintenanceQueue, repack},
     object_store::ObjectStore,
@@ -63,15 +63,15 @@ pub(super) struct DictionaryGroup {
     trained: AtomicU64,
     resource: Resource,
     decode_errors: DecodeErrorCounter,
-    pub(super) codec: RecordCodec,
+    pub(super) contexts: CompressionContextPool,
     pub(super) maintenance: MaintenanceQueue,
 }
 
-type CountDecodeError = dyn Fn(&Resource) + Send + Sync;
+type DecodeErrorFn = dyn Fn(&Resource) + Send + Sync;
 
 /// The function that a store calls for each stored object that does not decode.
 #[derive(Clone, Default)]
-pub(super) struct DecodeErrorCounter(pub(super) Option<Arc<CountDecodeError>>);
+pub(super) struct DecodeErrorCounter(pub(super) Option<Arc<DecodeErrorFn>>);
 
 impl fmt::Debug for DecodeErrorCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,7 +82,7 @@ impl fmt::Debug for DecodeErrorCounter {
 impl DictionaryGroup {
     pub(super) fn new(
         resource: Resource,
-        codec: RecordCodec,
+        contexts: CompressionContextPool,
         maintenance: MaintenanceQueue,
         decode_errors: DecodeErrorCounter,
     ) -> Self {
@@ -94,7 +94,7 @@ impl DictionaryGroup {
             trained: AtomicU64::new(0),
             resource,
             decode_errors,
-            codec,
+            contexts,
             maintenance,
         }
     }
@@ -148,7 +148,7 @@ impl DictionaryGroup {
         let wait = if objects < query || generation >= u8::MAX - 2 {
             query.saturating_sub(objects)
         } else {
-            let trained = self.codec.with(|context, body| {
+            let trained = self.contexts.with(|context, body| {
                 self.train_dictionary(&stores, objects, generation + 1, context, body)
             });
             if let Some(dictionary) = trained {

@@ -3,7 +3,7 @@
 use super::{
     contents::StoreContents,
     dictionary::DictionarySet,
-    packed_object::{BodyPacking, DetachedObject, taken},
+    packed_object::{BodyCompression, DetachedObject, taken},
 };
 use kubewarm_api::model::ResourceVersion;
 use std::{
@@ -116,7 +116,7 @@ impl StoreChange {
     /// Whether the changed object is a Secret whose payload the store contains.
     #[must_use]
     pub fn is_secret(&self) -> bool {
-        self.records().any(|packed| packed.record.packing() == BodyPacking::Secret)
+        self.records().any(|packed| packed.record.packing() == BodyCompression::Secret)
     }
 
     fn records(&self) -> impl Iterator<Item = &DetachedObject> {

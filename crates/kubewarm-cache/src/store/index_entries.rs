@@ -3,7 +3,7 @@
 
 use super::{
     contents::{IndexedValues, StoreContents},
-    packed_object::BodyEncoding,
+    packed_object::BodyFormat,
 };
 use kubewarm_wire::json::FieldPathSet;
 
@@ -15,7 +15,7 @@ pub(super) struct IndexEntries {
 
 impl IndexEntries {
     /// Reads the labels of an object's body, and the values at `paths` in the body.
-    pub(super) fn read(encoding: BodyEncoding, body: &[u8], paths: &FieldPathSet) -> Self {
+    pub(super) fn read(encoding: BodyFormat, body: &[u8], paths: &FieldPathSet) -> Self {
         let mut labels = Vec::new();
         encoding.for_each_label(body, |key, value| labels.push((key.into(), value.into())));
         Self { labels, ..Self::read_fields(encoding, body, paths) }
@@ -23,7 +23,7 @@ impl IndexEntries {
 
     /// Reads only the values at `paths` in an object's body. For a change that keeps the labels, the label index needs
     /// no update.
-    pub(super) fn read_fields(encoding: BodyEncoding, body: &[u8], paths: &FieldPathSet) -> Self {
+    pub(super) fn read_fields(encoding: BodyFormat, body: &[u8], paths: &FieldPathSet) -> Self {
         Self { labels: Vec::new(), values: encoding.field_values(body, paths) }
     }
 

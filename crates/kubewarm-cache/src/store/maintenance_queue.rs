@@ -3,7 +3,7 @@
 
 use super::{
     object_store::ObjectStore,
-    packed_object::{BodyPacking, DetachedObject},
+    packed_object::{BodyCompression, DetachedObject},
 };
 use kubewarm_wire::json::FieldPathSet;
 use std::{
@@ -68,11 +68,13 @@ pub(super) fn repack(store: &ObjectStore) {
     while let Some(from) = next {
         let copies = store.copy_rows(from, STEP);
         next = copies.last().and_then(|(number, _)| number.checked_add(1));
-        let newest = BodyPacking::Dictionary(with.generation());
+        let newest = BodyCompression::Dictionary(with.generation());
         let old = copies.into_iter().filter(|(_, old)| old.record.packing() != newest).filter(
-            |(_, old)| !matches!(old.record.packing(), BodyPacking::Plain | BodyPacking::Secret),
+            |(_, old)| {
+                !matches!(old.record.packing(), BodyCompression::None | BodyCompression::Secret)
+            },
         );
-        store.dictionary_group.codec.with(|context, body| {
+        store.dictionary_group.contexts.with(|context, body| {
             let mut repacked = Vec::new();
             for (number, packed) in old {
                 if let Ok(name) = std::str::from_utf8(packed.record.name())
@@ -124,7 +126,7 @@ pub(super) fn complete_indexes(store: &ObjectStore) {
 fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> Option<u32> {
     let copies = store.copy_rows(from, STEP);
     let next = copies.last().and_then(|(number, _)| number.checked_add(1));
-    store.dictionary_group.codec.with(|context, body| {
+    store.dictionary_group.contexts.with(|context, body| {
         let mut values_of = |DetachedObject { record, dictionary }: &DetachedObject| {
             let body = store.unpack(record, dictionary.as_deref(), context, body);
             body.map_or_else(Vec::new, |body| store.encoding.field_values(body, declared))
@@ -158,7 +160,7 @@ fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> O
 mod tests {
     use super::*;
     use crate::store::{
-        codec::RecordCodec,
+        compression_contexts::CompressionContextPool,
         dictionary_group::{DecodeErrorCounter, DictionaryGroup},
         fixtures::{body, informer_key, upsert},
         writer::StoreWriter,
@@ -172,7 +174,7 @@ mod tests {
         let counter = DecodeErrorCounter::default();
         let kind = Arc::new(DictionaryGroup::new(
             resource,
-            RecordCodec::default(),
+            CompressionContextPool::default(),
             MaintenanceQueue::default(),
             counter,
         ));

@@ -2,7 +2,7 @@
 //! readers.
 
 mod catalog;
-mod codec;
+mod compression_contexts;
 mod contents;
 mod dictionary;
 mod dictionary_group;
@@ -14,18 +14,18 @@ mod index;
 mod index_entries;
 mod maintenance_queue;
 mod namespace_interner;
+mod object_sample;
 mod object_store;
 mod packed_object;
 #[cfg(test)]
 mod random_history;
 mod reader;
 mod row_order;
-mod sample;
+mod row_snapshot;
 mod scan_budget;
 #[cfg(test)]
 mod secrets;
 mod select;
-mod shared_rows;
 mod slab;
 mod writer;
 
@@ -33,8 +33,8 @@ pub use self::{
     catalog::{INDEXES_PER_STORE, StoreCatalog},
     event_log::StoreChange,
     event_log_follower::{EventLogFollower, ExpiredVersion, FollowerEvent, FollowerLag},
+    object_sample::{DictionaryKey, ObjectSample, SampleUsage},
     reader::{StoreReader, StoreUsage, StoredObject, StoredObjectView},
-    sample::{DictionaryKey, SampleUsage, StoreSample},
     scan_budget::ScanBudget,
     select::{BodyFieldCache, BodyPredicate, BodyPredicates, ObjectQuery, ObjectSnapshot},
     writer::StoreWriter,

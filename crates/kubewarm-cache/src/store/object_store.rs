@@ -1,12 +1,12 @@
 //! One store: its data with a lock, and the operations that the writer, the readers and the maintenance thread share.
 
 use super::{
-    codec::CompressionContext,
+    compression_contexts::CompressionContext,
     contents::StoreContents,
     dictionary::CompressionDictionary,
     dictionary_group::DictionaryGroup,
     maintenance_queue::complete_indexes,
-    packed_object::{BodyEncoding, BodyPacking, DetachedObject, PackedObject},
+    packed_object::{BodyCompression, BodyFormat, DetachedObject, PackedObject},
     reader::StoreUsage,
 };
 use bytes::Bytes;
@@ -26,14 +26,14 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(super) struct ObjectStore {
     pub(super) contents: RwLock<StoreContents>,
-    pub(super) encoding: BodyEncoding,
+    pub(super) encoding: BodyFormat,
     /// Whether the store contains Secrets with their payload. The store does not compress such objects.
     is_secret: bool,
-    /// The dictionary, codec and job queue that this store shares with others. The stores that share them contain the
+    /// The dictionary, zstd contexts and job queue that this store shares with others. The stores that share them contain the
     /// same resource and the same part of each object.
     pub(super) dictionary_group: Arc<DictionaryGroup>,
     /// Number of objects and bytes in the store, which count against the profiles' limits.
-    gauge: Arc<UsageMeter>,
+    meter: Arc<UsageMeter>,
     /// Whether the store was closed. The flag changes only under the write lock of `contents`.
     is_closed: AtomicBool,
     /// The store wakes its [`EventLogFollower`](super::EventLogFollower)s through this `Notify` after each change, and
@@ -45,14 +45,14 @@ impl ObjectStore {
     pub(super) fn new(
         dictionary_group: Arc<DictionaryGroup>,
         is_secret: bool,
-        gauge: Arc<UsageMeter>,
+        meter: Arc<UsageMeter>,
     ) -> Self {
         Self {
             contents: RwLock::default(),
-            encoding: BodyEncoding::Json,
+            encoding: BodyFormat::Json,
             is_secret,
             dictionary_group,
-            gauge,
+            meter,
             is_closed: AtomicBool::new(false),
             changed: Arc::default(),
         }
@@ -117,7 +117,7 @@ impl ObjectStore {
     /// Decompresses an object's body into a new allocation. Returns `None` if the body does not decode.
     pub(super) fn body(&self, packed: &DetachedObject) -> Option<Bytes> {
         let (mut body, with) = (Vec::new(), packed.dictionary.as_deref());
-        self.dictionary_group.codec.with(|context, _| {
+        self.dictionary_group.contexts.with(|context, _| {
             self.unpack(&packed.record, with, context, &mut body)?;
             Some(body.into())
         })
@@ -178,7 +178,7 @@ impl ObjectStore {
     /// A closed store does not set the meter, because the next store of the same informer key uses the same meter.
     pub(super) fn measure(&self, contents: &StoreContents) {
         if !self.is_closed() {
-            self.gauge.set(contents.order.len() as u64, contents.bytes() as u64);
+            self.meter.set(contents.order.len() as u64, contents.bytes() as u64);
         }
     }
 
@@ -187,7 +187,7 @@ impl ObjectStore {
     pub(super) fn close(&self) {
         let contents = self.contents.write();
         self.is_closed.store(true, atomic::Ordering::Relaxed);
-        self.gauge.set(0, 0);
+        self.meter.set(0, 0);
         drop(contents);
         self.changed.notify_waiters();
     }
@@ -201,7 +201,7 @@ impl ObjectStore {
         context: &mut CompressionContext,
     ) -> DetachedObject {
         if self.is_secret {
-            let record = PackedObject::new(name, BodyPacking::Secret, body);
+            let record = PackedObject::new(name, BodyCompression::Secret, body);
             return DetachedObject { record, dictionary: None };
         }
         let packed = context.pack(name, body, self.dictionary_group.current().as_ref());

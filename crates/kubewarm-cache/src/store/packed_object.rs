@@ -13,16 +13,16 @@ pub(super) const VALUES_PER_OBJECT: usize = 64;
 /// The encoding of the bodies in a store. All code that reads inside a body uses this type, so another encoding needs
 /// only another variant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum BodyEncoding {
+pub(super) enum BodyFormat {
     /// JSON, as the API server writes it.
     #[default]
     Json,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BodyPacking {
+pub(super) enum BodyCompression {
     /// The object's body is not compressed, because it is small or does not shrink.
-    Plain,
+    None,
     /// The object's body is compressed without a dictionary. Its zstd frame lacks the 4-byte magic number.
     Zstd,
     /// The object's body is compressed with the dictionary that has this number within its `DictionaryGroup`, from 1 to
@@ -33,7 +33,7 @@ pub(super) enum BodyPacking {
     Secret,
 }
 
-/// One object in one allocation: a tag byte for its [`BodyPacking`], the length of the name, the name, and the packed
+/// One object in one allocation: a tag byte for its [`BodyCompression`], the length of the name, the name, and the packed
 /// body.
 ///
 /// Clones share the allocation. The store, its event log and running list responses each keep a clone.
@@ -48,12 +48,12 @@ pub(super) struct DetachedObject {
     pub(super) dictionary: Option<Arc<CompressionDictionary>>,
 }
 
-/// The tag byte of [`BodyPacking::Secret`].
+/// The tag byte of [`BodyCompression::Secret`].
 const SECRET: u8 = u8::MAX;
 /// Bytes of a `ThinArc` before its slice: a reference count and the length of the slice.
 const HEAD: usize = 2 * size_of::<usize>();
 
-impl BodyEncoding {
+impl BodyFormat {
     /// Whether the labels of the bodies `a` and `b` consist of the same bytes. The comparison is cheap, but returns
     /// `false` for equal labels in a different order.
     pub(super) fn has_same_labels(self, a: &[u8], b: &[u8]) -> bool {
@@ -116,10 +116,10 @@ fn raw_labels(body: &[u8]) -> Option<&[u8]> {
     labels(body)?.raw()
 }
 
-impl BodyPacking {
+impl BodyCompression {
     const fn tag(self) -> u8 {
         match self {
-            Self::Plain => 0,
+            Self::None => 0,
             Self::Zstd => 1,
             Self::Dictionary(generation) => generation.saturating_add(1),
             Self::Secret => SECRET,
@@ -129,7 +129,7 @@ impl BodyPacking {
 
 impl PackedObject {
     /// Combines an object's name with its packed body. `packing` describes how the caller has packed the body.
-    pub(super) fn new(name: &str, packing: BodyPacking, packed: &[u8]) -> Self {
+    pub(super) fn new(name: &str, packing: BodyCompression, packed: &[u8]) -> Self {
         let mut length = name.len();
         let digits = (usize::BITS - length.leading_zeros()).div_ceil(7).max(1) as usize;
         let mut bytes = Vec::with_capacity(1 + digits + name.len() + packed.len());
@@ -149,15 +149,15 @@ impl PackedObject {
 
     #[cfg(test)]
     pub(super) fn plain(name: &str, body: &[u8]) -> Self {
-        Self::new(name, BodyPacking::Plain, body)
+        Self::new(name, BodyCompression::None, body)
     }
 
-    pub(super) fn packing(&self) -> BodyPacking {
+    pub(super) fn packing(&self) -> BodyCompression {
         match self.held().first() {
-            None | Some(0) => BodyPacking::Plain,
-            Some(1) => BodyPacking::Zstd,
-            Some(&SECRET) => BodyPacking::Secret,
-            Some(tag) => BodyPacking::Dictionary(tag - 1),
+            None | Some(0) => BodyCompression::None,
+            Some(1) => BodyCompression::Zstd,
+            Some(&SECRET) => BodyCompression::Secret,
+            Some(tag) => BodyCompression::Dictionary(tag - 1),
         }
     }
 
@@ -235,10 +235,10 @@ mod tests {
     fn labels_are_read_only_from_the_metadata() {
         let body = br#"{"spec":{"metadata":{"labels":{"no":"no"}}},"metadata":{"name":"a","labels":{"app":"web"}}}"#;
         let mut seen = Vec::new();
-        BodyEncoding::Json.for_each_label(body, |key, value| seen.push(format!("{key}={value}")));
+        BodyFormat::Json.for_each_label(body, |key, value| seen.push(format!("{key}={value}")));
         assert_eq!(seen, ["app=web"]);
         for body in ["", "{}", r#"{"metadata":{}}"#, r#"{"metadata":{"labels":null}}"#, "[]"] {
-            BodyEncoding::Json.for_each_label(body.as_bytes(), |_, _| unreachable!());
+            BodyFormat::Json.for_each_label(body.as_bytes(), |_, _| unreachable!());
         }
     }
 
@@ -256,7 +256,7 @@ mod tests {
             let body = format!(r#"{{"metadata":{{"labels":{labels}"#);
             let mut seen = Vec::new();
             let each = |key: &str, value: &str| seen.push(format!("{key}={value}"));
-            BodyEncoding::Json.for_each_label(body.as_bytes(), each);
+            BodyFormat::Json.for_each_label(body.as_bytes(), each);
             assert_eq!(seen, expected, "{labels}");
         }
     }
@@ -267,12 +267,12 @@ mod tests {
             ["a[*]", "b"].map(|path| FieldPath::parse(path).unwrap()).into_iter().collect();
         let list: Vec<_> = (0..200).map(|at| at % 150).collect();
         let body = serde_json::json!({ "a": list, "b": "c" }).to_string();
-        let [many, one] = &BodyEncoding::Json.field_values(body.as_bytes(), &paths)[..] else {
+        let [many, one] = &BodyFormat::Json.field_values(body.as_bytes(), &paths)[..] else {
             panic!("expected the values of two paths");
         };
         assert_eq!((many.len(), one.len()), (VALUES_PER_OBJECT, 1));
         let body = br#"{"a":["b","a","b",true,1]}"#;
-        let [some, none] = &BodyEncoding::Json.field_values(body, &paths)[..] else {
+        let [some, none] = &BodyFormat::Json.field_values(body, &paths)[..] else {
             panic!("expected the values of two paths");
         };
         assert_eq!(some.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), ["1", "a", "b", "true"]);
@@ -292,10 +292,10 @@ mod tests {
             packed: Vec<u8>,
         ) {
             let packing = match tag {
-                0 => BodyPacking::Plain,
-                1 => BodyPacking::Zstd,
-                u8::MAX => BodyPacking::Secret,
-                tag => BodyPacking::Dictionary(tag - 1),
+                0 => BodyCompression::None,
+                1 => BodyCompression::Zstd,
+                u8::MAX => BodyCompression::Secret,
+                tag => BodyCompression::Dictionary(tag - 1),
             };
             let record = PackedObject::new(&name, packing, &packed);
             prop_assert_eq!(record.name(), name.as_bytes());

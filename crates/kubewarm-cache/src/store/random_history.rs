@@ -18,10 +18,10 @@ use std::{
 
 /// An object in the map: UID, resource version, labels and number of the object's node. The resource version is 0 if
 /// the object has none. The labels map the number of a key to the number of a value.
-type Plain = (u8, u64, BTreeMap<u8, u8>, u8);
+type ModelObject = (u8, u64, BTreeMap<u8, u8>, u8);
 
 #[derive(Clone, Debug)]
-enum Step {
+enum HistoryStep {
     Upsert {
         key: (u8, u8),
         uid: u8,
@@ -42,17 +42,17 @@ enum Step {
 }
 
 #[derive(Debug, Default)]
-struct Model {
-    rows: BTreeMap<(u8, u8), Plain>,
+struct StoreModel {
+    rows: BTreeMap<(u8, u8), ModelObject>,
     list: Option<(bool, BTreeSet<(u8, u8)>)>,
     /// Arrival time of the next deltas, in milliseconds since the start of the test.
     now: u64,
 }
 
-impl Model {
-    fn apply(&mut self, step: &Step) -> Option<DeltaOutcome> {
+impl StoreModel {
+    fn apply(&mut self, step: &HistoryStep) -> Option<DeltaOutcome> {
         let outcome = match step {
-            Step::Upsert { key, uid, version, labels, node } => {
+            HistoryStep::Upsert { key, uid, version, labels, node } => {
                 let everything = self.list.as_ref().is_some_and(|(everything, _)| *everything);
                 if let Some((_, seen)) = &mut self.list {
                     seen.insert(*key);
@@ -77,59 +77,59 @@ impl Model {
                 }
                 outcome
             }
-            Step::Remove { key, version } => match self.rows.get(key) {
+            HistoryStep::Remove { key, version } => match self.rows.get(key) {
                 Some(old) if old.1 == 0 || *version == 0 || *version >= old.1 => {
                     self.rows.remove(key);
                     DeltaOutcome::Removed
                 }
                 Some(_) | None => DeltaOutcome::Outdated,
             },
-            Step::Arrived(later) => {
+            HistoryStep::Arrived(later) => {
                 self.now += u64::from(*later);
                 DeltaOutcome::Noted
             }
-            Step::ListStarted(everything) => {
+            HistoryStep::ListStarted(everything) => {
                 self.list = Some((*everything, BTreeSet::new()));
                 DeltaOutcome::Noted
             }
-            Step::ListDone => {
+            HistoryStep::ListDone => {
                 let before = self.rows.len();
                 if let Some((_, seen)) = self.list.take() {
                     self.rows.retain(|key, _| seen.contains(key));
                 }
                 DeltaOutcome::Swept { removed: (before - self.rows.len()) as u64 }
             }
-            Step::Purge => {
+            HistoryStep::Purge => {
                 self.rows.clear();
                 if let Some((_, seen)) = &mut self.list {
                     seen.clear();
                 }
                 DeltaOutcome::Noted
             }
-            Step::Declare(_) => return None,
+            HistoryStep::Declare(_) => return None,
         };
         Some(outcome)
     }
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<HistoryStep>> {
     let key = || (0..4_u8, 0..40_u8);
     let labels = proptest::collection::btree_map(0..3_u8, 0..4_u8, 0..4);
     let step = prop_oneof![
         60 => (key(), 0..3_u8, 0..30_u64, labels, 0..5_u8).prop_map(
-            |(key, uid, version, labels, node)| Step::Upsert { key, uid, version, labels, node }
+            |(key, uid, version, labels, node)| HistoryStep::Upsert { key, uid, version, labels, node }
         ),
-        10 => (key(), 0..30_u64).prop_map(|(key, version)| Step::Remove { key, version }),
-        2 => any::<bool>().prop_map(Step::ListStarted),
-        2 => Just(Step::ListDone),
-        1 => Just(Step::Purge),
-        1 => any::<bool>().prop_map(Step::Declare),
-        12 => (0..5_u8).prop_map(Step::Arrived),
+        10 => (key(), 0..30_u64).prop_map(|(key, version)| HistoryStep::Remove { key, version }),
+        2 => any::<bool>().prop_map(HistoryStep::ListStarted),
+        2 => Just(HistoryStep::ListDone),
+        1 => Just(HistoryStep::Purge),
+        1 => any::<bool>().prop_map(HistoryStep::Declare),
+        12 => (0..5_u8).prop_map(HistoryStep::Arrived),
     ];
     proptest::collection::vec(step, 0..400)
 }
 
-fn json(of: &Plain) -> String {
+fn json(of: &ModelObject) -> String {
     let (uid, version, labels, node) = of;
     let labels: Vec<_> =
         labels.iter().map(|(key, value)| format!(r#""k{key}":"v{value}""#)).collect();
@@ -145,29 +145,29 @@ fn json(of: &Plain) -> String {
 fn perform(
     writer: &mut StoreWriter,
     catalog: &StoreCatalog,
-    step: &Step,
+    step: &HistoryStep,
     began: Instant,
-    model: &Model,
+    model: &StoreModel,
 ) -> Option<DeltaOutcome> {
     let now = model.now;
     let time = |milliseconds| began + Duration::from_millis(milliseconds);
     let name = |key: &(u8, u8)| format!("n{}/x{:02}", key.0, key.1);
     let text = |version: &u64| if *version == 0 { String::new() } else { version.to_string() };
     Some(match step {
-        Step::Upsert { key, uid, version, labels, node } => {
+        HistoryStep::Upsert { key, uid, version, labels, node } => {
             let body = json(&(*uid, *version, labels.clone(), *node));
             writer.apply(upsert(&name(key), *uid, &text(version), &body))
         }
-        Step::Remove { key, version } => writer.apply(remove(&name(key), &text(version))),
-        Step::ListStarted(everything) => {
+        HistoryStep::Remove { key, version } => writer.apply(remove(&name(key), &text(version))),
+        HistoryStep::ListStarted(everything) => {
             let reread =
                 if *everything { ReplacePolicy::Everything } else { ReplacePolicy::Changed };
             writer.apply(Delta::ListStarted(reread))
         }
-        Step::Arrived(later) => writer.apply(Delta::Arrived(time(now + u64::from(*later)))),
-        Step::ListDone => writer.apply(Delta::ListDone(version("30"))),
-        Step::Purge => writer.apply(Delta::Purge),
-        Step::Declare(on) => {
+        HistoryStep::Arrived(later) => writer.apply(Delta::Arrived(time(now + u64::from(*later)))),
+        HistoryStep::ListDone => writer.apply(Delta::ListDone(version("30"))),
+        HistoryStep::Purge => writer.apply(Delta::Purge),
+        HistoryStep::Declare(on) => {
             let paths = on.then(node_path);
             catalog.set_indexes(&informer_key("pods"), &paths.into_iter().collect());
             return None;
@@ -184,7 +184,7 @@ fn keys_of(objects: &[StoredObject]) -> Vec<(u8, u8)> {
     objects.iter().map(|it| (number(&it.key.namespace), number(&it.key.name))).collect()
 }
 
-fn compare(reader: &StoreReader, model: &Model, indexed: bool) -> Result<(), TestCaseError> {
+fn compare(reader: &StoreReader, model: &StoreModel, indexed: bool) -> Result<(), TestCaseError> {
     let mut keys: Vec<ObjectKey> = Vec::new();
     loop {
         let page = reader.versions(keys.last(), 7);
@@ -210,7 +210,7 @@ fn compare(reader: &StoreReader, model: &Model, indexed: bool) -> Result<(), Tes
     ] {
         let term = LabelRequirement::new(key, operator, values).unwrap();
         let k2 = LabelRequirement::new("k2", LabelSelectorOperator::NotIn, ["v3"]).unwrap();
-        let meets = |plain: &Plain, term: &LabelRequirement| {
+        let meets = |plain: &ModelObject, term: &LabelRequirement| {
             let number: u8 = term.key().get(1..).unwrap().parse().unwrap();
             let value = plain.2.get(&number).map(|value| format!("v{value}"));
             term.matches(value.as_deref())
@@ -239,12 +239,12 @@ proptest! {
         let catalog = StoreCatalog::new();
         let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
         let reader = catalog.reader(&informer_key("pods")).unwrap();
-        let (mut model, mut indexed) = (Model::default(), false);
+        let (mut model, mut indexed) = (StoreModel::default(), false);
         let began = Instant::now();
         for (at, step) in steps.iter().enumerate() {
             let outcome = perform(&mut writer, &catalog, step, began, &model);
             prop_assert_eq!(outcome, model.apply(step), "{:?}", step);
-            if let Step::Declare(on) = step {
+            if let HistoryStep::Declare(on) = step {
                 indexed = *on;
             }
             if at % 50 == 49 || at + 1 == steps.len() {

@@ -4,7 +4,7 @@ use super::{
     contents::{RowIdentity, StoreContents},
     object_store::ObjectStore,
     row_order::RowPosition,
-    shared_rows::SharedRows,
+    row_snapshot::RowSnapshot,
 };
 use bytes::Bytes;
 use kubewarm_api::model::{
@@ -162,10 +162,10 @@ impl StoreReader {
             let without = all.filter(|&number| !having.contains(number));
             return Some(without.filter_map(|number| contents.key(number)).collect());
         }
-        let all = SharedRows::of(&contents, contents.order.from(RowPosition::default()));
+        let all = RowSnapshot::of(&contents, contents.order.from(RowPosition::default()));
         drop(contents);
         let (store, paths) = (&self.store, [path.clone()].into_iter().collect());
-        store.dictionary_group.codec.with(|context, body| {
+        store.dictionary_group.contexts.with(|context, body| {
             let has_none = |row: &usize| {
                 all.seen(*row, store, context, body).is_some_and(|seen| {
                     store.encoding.field_values(seen.body, &paths).iter().all(Vec::is_empty)
@@ -198,7 +198,7 @@ impl StoreReader {
     }
 
     #[cfg(test)]
-    pub(super) fn packing_of(&self, number: u32) -> super::packed_object::BodyPacking {
+    pub(super) fn packing_of(&self, number: u32) -> super::packed_object::BodyCompression {
         self.store.contents.read().slab.get(number).unwrap().record.packing()
     }
 }
@@ -268,7 +268,7 @@ mod tests {
     use crate::store::{
         StoreCatalog,
         fixtures::{all, body, informer_key, keys, remove, upsert},
-        packed_object::{BodyPacking, DetachedObject, PackedObject},
+        packed_object::{BodyCompression, DetachedObject, PackedObject},
     };
     use kubewarm_api::model::DeltaSink;
     use std::{
@@ -316,7 +316,7 @@ mod tests {
         for key in ["a/x", "a/y"] {
             writer.apply(upsert(key, 1, "5", &web));
         }
-        let record = PackedObject::new("x", BodyPacking::Zstd, b"damaged");
+        let record = PackedObject::new("x", BodyCompression::Zstd, b"damaged");
         reader.store.contents.write().repack(0, DetachedObject { record, dictionary: None });
         let objects = keys(&reader).into_iter().filter_map(|key| reader.get(&key));
         assert_eq!(objects.count(), 1);

@@ -3,15 +3,15 @@
 use super::{
     StoreCatalog,
     fixtures::{body, informer_key, upsert},
-    packed_object::BodyPacking,
+    packed_object::BodyCompression,
 };
-use kubewarm_api::model::{DeltaSink as _, InformerKey, Projection, SecretData};
+use kubewarm_api::model::{DeltaSink as _, InformerKey, Projection, SecretDataPolicy};
 use std::collections::BTreeSet;
 
 const PAYLOAD: &str = "aHVudGVyMi1odW50ZXIyLWh1bnRlcjItaHVudGVyMg==";
 
 fn secrets() -> InformerKey {
-    let key = InformerKey { secret_data: SecretData::Allow, ..informer_key("secrets") };
+    let key = InformerKey { secret_data: SecretDataPolicy::Allow, ..informer_key("secrets") };
     assert!(matches!(key.projection, Projection::Full(_)), "the projection keeps the payload");
     key
 }
@@ -31,6 +31,6 @@ fn secrets_are_never_compressed_or_used_to_train_a_dictionary() {
     }
     catalog.wait_until_settled();
     let reader = catalog.reader(&secrets()).unwrap();
-    assert_eq!(reader.packing_of(0), BodyPacking::Secret);
+    assert_eq!(reader.packing_of(0), BodyCompression::Secret);
     assert!(catalog.dictionary_group(&secrets()).current().is_none());
 }

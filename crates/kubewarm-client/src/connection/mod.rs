@@ -5,7 +5,7 @@ use super::{
     account::{AccountClients, AnonymousConfig},
     caller::CallerReviewer,
     config_source::{ConfigEnvironment, ConfigSource, choose, from_kubeconfig, merged},
-    current_context::CurrentContext,
+    context_user::ContextUser,
     proxy,
     stream_connector::StreamConnector,
     transport,
@@ -276,9 +276,9 @@ impl ApiServerConnection {
 
     /// Returns the user's credentials and the namespace, for a kubeconfig of another server.
     #[must_use]
-    pub fn context(&self) -> CurrentContext {
+    pub fn context(&self) -> ContextUser {
         let namespace = Some(self.namespace().to_owned());
-        CurrentContext { user: self.config.auth_info.clone(), namespace }
+        ContextUser { user: self.config.auth_info.clone(), namespace }
     }
 
     /// Returns the pod's namespace; `None` if the connection does not use the pod's ServiceAccount.

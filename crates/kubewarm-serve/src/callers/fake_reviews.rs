@@ -40,7 +40,7 @@ pub(crate) enum ReviewAnswer {
 
 /// The numbers of reviews that the fake API server has answered.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Count {
+pub(crate) struct FakeReviewCounts {
     /// The number of token reviews.
     pub(crate) who: Arc<AtomicUsize>,
     /// The number of access reviews.
@@ -50,22 +50,22 @@ pub(crate) struct Count {
 }
 
 /// Selects the result of a review by token and verb. The verb is empty for a token review.
-pub(crate) type Say = fn(&str, &str) -> ReviewAnswer;
+pub(crate) type FakeReviewFn = fn(&str, &str) -> ReviewAnswer;
 
 /// A fake API server with scripted results, each after `delay`.
 pub(super) struct FakeReviews {
-    pub(super) say: Arc<Mutex<Say>>,
-    pub(super) count: Count,
+    pub(super) say: Arc<Mutex<FakeReviewFn>>,
+    pub(super) count: FakeReviewCounts,
     pub(super) delay: Duration,
     pub(super) passes_on: bool,
     pub(crate) now: Arc<AtomicUsize>,
 }
 
 impl FakeReviews {
-    pub(super) fn new(say: Say) -> Self {
+    pub(super) fn new(say: FakeReviewFn) -> Self {
         Self {
             say: Arc::new(Mutex::new(say)),
-            count: Count::default(),
+            count: FakeReviewCounts::default(),
             delay: Duration::ZERO,
             passes_on: false,
             now: Arc::default(),
@@ -148,7 +148,7 @@ impl ReviewClient for FakeReviews {
 
 /// A `CallerAdmission` with the read API's limits, and the function that scripts the results of its reviews. A
 /// test can replace this function at any time.
-pub(crate) fn changing(say: Say) -> (CallerAdmission, Arc<Mutex<Say>>) {
+pub(crate) fn changing(say: FakeReviewFn) -> (CallerAdmission, Arc<Mutex<FakeReviewFn>>) {
     let fake = FakeReviews::new(say);
     let say = Arc::clone(&fake.say);
     (of(fake, &CallerLimits::for_reads(ReaderLimits::default())), say)

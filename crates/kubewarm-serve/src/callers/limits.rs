@@ -1,7 +1,7 @@
 //! The limits on requests, watches, connections, reviews and unwritten bytes of callers.
 
 use super::CallerRejection;
-use kubewarm_client::{Exhausted, SemaphoreUsage};
+use kubewarm_client::{KeyedAcquireError, SemaphoreUsage};
 use std::{num::NonZeroUsize, thread, time::Duration};
 
 /// The limits for clients of the read API, as the operator's flags set them.
@@ -144,13 +144,13 @@ impl ReadLimit {
     /// The rejection of a caller for which no permit is free. `of_all` limits all callers together, `of_one` each
     /// single user or address.
     pub(super) const fn rejection(
-        exhausted: Exhausted,
+        exhausted: KeyedAcquireError,
         of_all: Self,
         of_one: Self,
     ) -> CallerRejection {
         CallerRejection::Limited(match exhausted {
-            Exhausted::Key => of_one,
-            Exhausted::All => of_all,
+            KeyedAcquireError::Key => of_one,
+            KeyedAcquireError::All => of_all,
         })
     }
 }

@@ -6,9 +6,9 @@ use super::{
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
-    AccessLossPolicy, DeclaredProfile, FieldPath, GroupResource, Identity, IndexDefinition,
-    InformerKey, InformerScope, ManagedFieldsPolicy, ProfileRef, Projection, ReadConsistency,
-    ReadPolicy, Resource, ResourceInfo, SecretData,
+    AccessLossPolicy, FieldPath, GroupResource, Identity, IndexDefinition, InformerKey,
+    InformerScope, ManagedFieldsPolicy, ProfileRef, Projection, ReadConsistency, ReadPolicy,
+    ResolvedProfile, Resource, ResourceInfo, SecretDataPolicy,
 };
 use kubewarm_cache::informer::{InformerPhase, InformerReport};
 use kubewarm_client::CrdInfo;
@@ -51,7 +51,7 @@ pub(super) fn informer(namespace: &str, labels: &str, fields: &str) -> InformerK
         labels,
         fields,
         projection: Projection::Full(ManagedFieldsPolicy::Drop),
-        secret_data: SecretData::Deny,
+        secret_data: SecretDataPolicy::Deny,
         identity: Identity::Operator,
         declared_in: None,
     }
@@ -67,9 +67,9 @@ pub(super) fn serving_index(namespace: &str, informers: &[InformerKey]) -> Servi
 }
 
 /// The profile `p` in `namespace`, without targets.
-pub(super) fn declared(namespace: &str) -> DeclaredProfile {
+pub(super) fn declared(namespace: &str) -> ResolvedProfile {
     let profile = ProfileRef { namespace: namespace.into(), name: "p".into() };
-    DeclaredProfile::without_targets(profile, "u".into(), 2)
+    ResolvedProfile::without_targets(profile, "u".into(), 2)
 }
 
 impl ServingIndex {

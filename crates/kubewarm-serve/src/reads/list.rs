@@ -1,8 +1,8 @@
 //! Answers list requests: selects objects of one version from a store, and cuts them into pages.
 
 use super::{
-    ListPages, ReadBody, ReadResponse, ReadService, covering_informers::CandidateInformer,
-    response_envelope::ResponseEnvelope, retry::RetryReason, route::ReadRoute,
+    ListEncoder, ReadBody, ReadResponse, ReadService, covering_informers::CandidateInformer,
+    read_candidates::ReadCandidates, response_envelope::ResponseEnvelope, retry::ReadAttemptError,
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use kubewarm_cache::store::{ObjectQuery, ObjectSnapshot, StoreReader};
@@ -10,7 +10,10 @@ use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch, encode_continue_to
 
 impl ReadService {
     /// Answers a list request with the complete list or one page of the list.
-    pub(super) async fn list(&self, route: &ReadRoute<'_>) -> Result<ReadResponse, RetryReason> {
+    pub(super) async fn list(
+        &self,
+        route: &ReadCandidates<'_>,
+    ) -> Result<ReadResponse, ReadAttemptError> {
         let request = route.request;
         let (candidate, reader) = self.choose(route)?;
         let query = route.query(candidate);
@@ -42,8 +45,8 @@ impl ReadService {
         let reports = self.dependencies.reports.clone();
         let may_go_on =
             Box::new(move || access_requirement.permit(reports.get_summary(&key).as_ref()));
-        let pages = Box::new(ListPages::new(envelope, selected, request, may_go_on));
-        Ok(ReadResponse::new(ReadBody::Pages(pages), candidate, route.max_staleness))
+        let pages = Box::new(ListEncoder::new(envelope, selected, request, may_go_on));
+        Ok(ReadResponse::new(ReadBody::List(pages), candidate, route.max_staleness))
     }
 }
 

@@ -4,7 +4,7 @@
 //! API server, only definitions of custom resources (`kind_resolver.rs`). A request for objects that no profile
 //! keeps warm gets 421. Clients cannot mistake this error for "deleted" or "empty".
 
-mod access_requirement;
+mod access_loss_check;
 mod authorized_scope;
 mod covering_informers;
 mod field_filter;
@@ -13,10 +13,10 @@ mod fixtures;
 mod kind_info;
 mod kind_resolver;
 mod list;
+mod read_candidates;
 mod read_response;
 mod response_envelope;
 mod retry;
-mod route;
 mod serving_index;
 mod watch;
 mod written_versions;
@@ -24,15 +24,16 @@ mod written_versions;
 pub use self::{
     kind_resolver::KindResolver,
     read_response::{
-        ListPages, PART_BYTES, PIECE_BYTES, ReadBody, ReadResponse, ReadSource, TruncatedListError,
+        ListEncoder, PART_BYTES, PIECE_BYTES, ReadBody, ReadResponse, ReadSource,
+        TruncatedListError,
     },
     serving_index::{ServingIndex, ServingInformer},
     watch::{WatchChunk, WatchFeed, WatchProgress},
 };
 
 use self::{
-    covering_informers::CandidateInformer, kind_info::KindInfo, retry::RetryReason,
-    route::ReadRoute, written_versions::WrittenVersions,
+    covering_informers::CandidateInformer, kind_info::KindInfo, read_candidates::ReadCandidates,
+    retry::ReadAttemptError, written_versions::WrittenVersions,
 };
 use crate::metrics::ReadMetrics;
 use kubewarm_api::model::{ObjectKey, ProfileRef, Resource, ResourceInfo, ResourceVersion};
@@ -167,7 +168,11 @@ impl ReadService {
         })
     }
 
-    fn get(&self, route: &ReadRoute<'_>, name: &str) -> Result<ReadResponse, RetryReason> {
+    fn get(
+        &self,
+        route: &ReadCandidates<'_>,
+        name: &str,
+    ) -> Result<ReadResponse, ReadAttemptError> {
         let request = route.request;
         let namespace = request.namespace.as_deref().unwrap_or_default();
         let key = ObjectKey { namespace: namespace.into(), name: name.into() };
@@ -204,7 +209,7 @@ impl ReadService {
     /// if no candidate is current and readable.
     fn find_in_current_store<'r>(
         &self,
-        route: &'r ReadRoute<'_>,
+        route: &'r ReadCandidates<'_>,
         key: &ObjectKey,
     ) -> Option<(&'r CandidateInformer<'r>, Option<StoredObject>)> {
         route.candidates.iter().filter(|it| route.is_current(it)).find_map(|candidate| {

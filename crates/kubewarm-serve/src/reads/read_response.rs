@@ -50,12 +50,12 @@ pub enum ReadBody {
     /// A complete body.
     Whole(Vec<u8>),
     /// A list that kubewarm encodes in pieces of about [`PIECE_BYTES`].
-    Pages(Box<ListPages>),
+    List(Box<ListEncoder>),
 }
 
 /// A list that kubewarm encodes in pieces of about [`PIECE_BYTES`]. kubewarm decompresses each object only when
 /// it encodes the object.
-pub struct ListPages {
+pub struct ListEncoder {
     /// The format of the list; `None` after kubewarm has encoded the complete list.
     envelope: Option<ResponseEnvelope>,
     snapshot: ObjectSnapshot,
@@ -94,7 +94,7 @@ impl ReadSource {
     }
 }
 
-impl ListPages {
+impl ListEncoder {
     pub(super) fn new(
         envelope: ResponseEnvelope,
         snapshot: ObjectSnapshot,
@@ -166,7 +166,7 @@ impl ListPages {
         }
     }
 
-    /// Like [`ListPages::fill`], but also stops after 1 MiB of decompressed bodies, the `scan_budget`.
+    /// Like [`ListEncoder::fill`], but also stops after 1 MiB of decompressed bodies, the `scan_budget`.
     fn write(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, TruncatedListError> {
         if !(self.has_access)() {
             return Err(TruncatedListError);
@@ -193,9 +193,9 @@ impl ListPages {
     }
 }
 
-impl fmt::Debug for ListPages {
+impl fmt::Debug for ListEncoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListPages").field("chosen", &self.snapshot).finish_non_exhaustive()
+        f.debug_struct("ListEncoder").field("chosen", &self.snapshot).finish_non_exhaustive()
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
         path: &str,
         query: &str,
         has_access: ListAccessCheck,
-    ) -> ListPages {
+    ) -> ListEncoder {
         pages_of("", objects, path, query, has_access)
     }
 
@@ -243,7 +243,7 @@ mod tests {
         path: &str,
         query: &str,
         has_access: ListAccessCheck,
-    ) -> ListPages {
+    ) -> ListEncoder {
         let (catalog, key) = (StoreCatalog::new(), informer("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         let version = ResourceVersion::from(9);
@@ -275,7 +275,7 @@ mod tests {
             next: None,
             remaining: None,
         };
-        ListPages::new(
+        ListEncoder::new(
             ResponseEnvelope::List(envelope),
             selected,
             &parse_request(path, query).0,

@@ -1,11 +1,12 @@
 //! Repeats a read until a store can answer it, or until a further wait cannot help.
 
 use super::{
-    RETRY_AFTER_SECONDS, ReadService, covering_informers::CoveringInformers, route::ReadRoute,
+    RETRY_AFTER_SECONDS, ReadService, covering_informers::CoveringInformers,
+    read_candidates::ReadCandidates,
 };
 use crate::metrics::WaitReason;
 use kubewarm_api::model::{InformerKey, MetricOutcome, ProfileRef, ResourceVersion};
-use kubewarm_cache::informer::FreshnessCheck;
+use kubewarm_cache::informer::FreshnessCheckResult;
 use kubewarm_wire::{ObjectRequest, StatusError};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -21,7 +22,7 @@ const VERSION_POLL: Duration = Duration::from_millis(20);
 const MAX_TRIES: usize = 4;
 
 /// Why kubewarm cannot answer a read yet.
-pub(super) enum RetryReason {
+pub(super) enum ReadAttemptError {
     /// No informer that can serve the request is warm.
     Cold {
         /// How long the profiles let reads wait for a warm informer.
@@ -53,7 +54,7 @@ pub(super) enum RetryReason {
     Failed(StatusError),
 }
 
-impl From<StatusError> for RetryReason {
+impl From<StatusError> for ReadAttemptError {
     fn from(failure: StatusError) -> Self {
         Self::Failed(failure)
     }
@@ -70,7 +71,7 @@ impl ReadService {
         &self,
         request: &ObjectRequest,
         profile: Option<&ProfileRef>,
-        answer: impl AsyncFn(&ReadRoute<'_>) -> Result<T, RetryReason>,
+        answer: impl AsyncFn(&ReadCandidates<'_>) -> Result<T, ReadAttemptError>,
     ) -> Result<(T, bool), StatusError> {
         let started_at = Instant::now();
         let mut waited = None;
@@ -79,7 +80,7 @@ impl ReadService {
         let not_warm = || StatusError::not_warm(of, RETRY_AFTER_SECONDS);
         let access_missing = || StatusError::access_missing(of, RETRY_AFTER_SECONDS);
         let mut disturbed = 0;
-        let mut confirmed: Option<(InformerKey, FreshnessCheck)> = None;
+        let mut confirmed: Option<(InformerKey, FreshnessCheckResult)> = None;
         let answered = async {
             loop {
                 changes.mark_unchanged();
@@ -98,8 +99,8 @@ impl ReadService {
                     };
                 match answered {
                     Ok(answer) => return Ok(answer),
-                    Err(RetryReason::Failed(failure)) => return Err(failure),
-                    Err(RetryReason::Cold { wait, is_forbidden }) => {
+                    Err(ReadAttemptError::Failed(failure)) => return Err(failure),
+                    Err(ReadAttemptError::Cold { wait, is_forbidden }) => {
                         waited = Some(WaitReason::Sync);
                         let until = started_at + wait;
                         let is_over = timeout_at(until, changes.changed()).await.is_err();
@@ -109,14 +110,14 @@ impl ReadService {
                             return Err(if is_forbidden { access_missing() } else { not_warm() });
                         }
                     }
-                    Err(RetryReason::Behind { query, newest }) => {
+                    Err(ReadAttemptError::Behind { query, newest }) => {
                         if started_at.elapsed() >= VERSION_WAIT {
                             return Err(StatusError::too_large_version(&query, newest.as_ref()));
                         }
                         waited = Some(WaitReason::ResourceVersion);
                         sleep(VERSION_POLL).await;
                     }
-                    Err(RetryReason::Unconfirmed { informer, payer, since, failure }) => {
+                    Err(ReadAttemptError::Unconfirmed { informer, payer, since, failure }) => {
                         waited = Some(WaitReason::FreshnessCheck);
                         let proving =
                             self.dependencies.freshness_checker.check(&informer, &payer, since);
@@ -131,7 +132,7 @@ impl ReadService {
                             Err(_elapsed) => return Err(failure),
                         };
                     }
-                    Err(RetryReason::Disturbed) => {
+                    Err(ReadAttemptError::Disturbed) => {
                         disturbed += 1;
                         if disturbed >= MAX_TRIES {
                             return Err(not_warm());

@@ -2,7 +2,7 @@
 
 use crate::metrics::ReadMetrics;
 use kubewarm_api::model::{
-    DeclaredProfile, FieldPath, IndexDefinition, InformerKey, ProfileMode, ProfileRef, Resource,
+    FieldPath, IndexDefinition, InformerKey, ProfileMode, ProfileRef, ResolvedProfile, Resource,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,7 +17,7 @@ pub struct ServingIndex {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServingInformer {
     /// The profile, with its read policy.
-    pub declared: Arc<DeclaredProfile>,
+    pub declared: Arc<ResolvedProfile>,
     /// The informer's key.
     pub key: InformerKey,
     /// The indexes that the profile declares, one list for each target of this informer.
@@ -40,7 +40,7 @@ impl ServingIndex {
     /// synced. The index contains the previous and the new informers. A read that only a new informer can
     /// answer waits until the new informer is warm.
     #[must_use]
-    pub fn of<'a>(profiles: impl IntoIterator<Item = &'a Arc<DeclaredProfile>>) -> Self {
+    pub fn of<'a>(profiles: impl IntoIterator<Item = &'a Arc<ResolvedProfile>>) -> Self {
         let mut by_resource: BTreeMap<Resource, Vec<ServingInformer>> = BTreeMap::new();
         for declared in profiles {
             if declared.mode == ProfileMode::Plan {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::reads::fixtures::{core, declared, informer};
     use kubewarm_api::model::{
-        DeclaredTarget, InformerSpec, ResourceInfo, ServingTarget, TargetRequirement,
+        InformerSpec, ResolvedTarget, ResourceInfo, TargetInformers, TargetRequirement,
     };
     use prometheus::Registry;
 
@@ -121,15 +121,15 @@ mod tests {
         informer: &InformerKey,
         old: &InformerKey,
         indexes: &[&str],
-    ) -> DeclaredTarget {
-        DeclaredTarget {
+    ) -> ResolvedTarget {
+        ResolvedTarget {
             name: name.into(),
             requirement: TargetRequirement::Required,
             declared_as: "pods".into(),
             resolved: None,
             informers: [spec(informer)].into(),
             namespaces: None,
-            serving: Some(ServingTarget {
+            serving: Some(TargetInformers {
                 generation: 1,
                 kind: ResourceInfo::new(old.resource.clone(), "Pod"),
                 informers: [spec(old)].into(),
@@ -148,7 +148,7 @@ mod tests {
             target("second", &one, &one, &["node"]),
             target("third", &two, &two, &[]),
         ];
-        let declared = Arc::new(DeclaredProfile { targets, ..declared("a") });
+        let declared = Arc::new(ResolvedProfile { targets, ..declared("a") });
         let serving_index = ServingIndex::of([&declared]);
         let names: Vec<Vec<_>> = [&one, &two, &old]
             .into_iter()

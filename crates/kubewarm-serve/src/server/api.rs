@@ -2,7 +2,7 @@
 //! cannot find out whether kubewarm keeps an object.
 
 use super::{
-    api_server_version::ApiServerVersion,
+    api_server_version_cache::ApiServerVersionCache,
     body::{IncomingRequest, OutgoingResponse},
     forward::RequestForwarder,
     pending_response::ResponsePermit,
@@ -14,7 +14,7 @@ use crate::review;
 use crate::{
     WatcherRegistry,
     callers::{AuthenticatedCaller, CallerAdmission, CallerCredentials},
-    metrics::{HandlerLabel, ObservedResponse, ReadMetrics, ResponseSource},
+    metrics::{HandlerLabel, ReadMetrics, ResponseLabels, ResponseSource},
     reads::ReadService,
 };
 use aws_lc_rs::hmac;
@@ -38,7 +38,7 @@ pub struct ReadApi {
     /// Authenticates and authorizes callers.
     pub callers: Arc<CallerAdmission>,
     /// The API server's version, for `/version`.
-    pub version: ApiServerVersion,
+    pub version: ApiServerVersionCache,
     /// Forwards requests that kubewarm does not serve to the API server. With `None`, kubewarm rejects such
     /// requests.
     pub forward: Option<RequestForwarder>,
@@ -91,7 +91,7 @@ impl ReadApi {
         let outcome =
             if is_rejection { MetricOutcome::Rejected } else { MetricOutcome::of_status(code) };
         let resource = resource.as_ref();
-        let observed = ObservedResponse { handler, resource, code, outcome, source };
+        let observed = ResponseLabels { handler, resource, code, outcome, source };
         self.metrics.observe_response(&observed, started_at.elapsed());
         response.body().count_bytes(self.metrics.response_bytes(resource));
         response

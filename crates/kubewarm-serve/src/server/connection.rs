@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     callers::ClientCertChain,
-    metrics::{HandlerLabel, ObservedResponse, ResponseSource},
+    metrics::{HandlerLabel, ResponseLabels, ResponseSource},
 };
 use futures::future::LocalBoxFuture;
 use hyper::{
@@ -155,7 +155,7 @@ async fn respond(
             // in the metrics.
             let response = failure(&refusal);
             let code = response.status().as_u16();
-            let observed = ObservedResponse {
+            let observed = ResponseLabels {
                 handler: HandlerLabel::Other,
                 resource: None,
                 code,

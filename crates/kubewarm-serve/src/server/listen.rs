@@ -35,7 +35,7 @@ use crate::{
     metrics::ReadMetrics,
 };
 use futures::future::LocalBoxFuture;
-use kubewarm_client::{Exhausted, KeyedPermit, KeyedSemaphore};
+use kubewarm_client::{KeyedAcquireError, KeyedPermit, KeyedSemaphore};
 use std::{
     io,
     net::{IpAddr, SocketAddr, TcpListener},
@@ -247,8 +247,8 @@ impl ConnectionSlots {
         let of_all = Arc::clone(&self.all).try_acquire_owned();
         let of_all = of_all.map_err(|_| ReadLimit::Connections)?;
         let slot = self.addresses.acquire_now(&address).map_err(|exhausted| match exhausted {
-            Exhausted::All => ReadLimit::Connections,
-            Exhausted::Key => ReadLimit::AddressConnections,
+            KeyedAcquireError::All => ReadLimit::Connections,
+            KeyedAcquireError::Key => ReadLimit::AddressConnections,
         })?;
         Ok((of_all, slot))
     }

@@ -2,7 +2,7 @@
 //! API server.
 
 mod api;
-mod api_server_version;
+mod api_server_version_cache;
 mod body;
 mod connection;
 mod forward;
@@ -17,7 +17,7 @@ mod watch_session;
 
 pub use self::{
     api::ReadApi,
-    api_server_version::ApiServerVersion,
+    api_server_version_cache::ApiServerVersionCache,
     forward::{RequestForwarder, WriteObserver},
     listen::{ConnectionSlots, ReadListener, bind},
 };

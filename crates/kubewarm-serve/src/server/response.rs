@@ -58,7 +58,7 @@ pub(super) async fn objects(
     let of = &answer.source.informer.resource;
     let (first_piece, rest) = match answer.body {
         ReadBody::Whole(body) => (body, None),
-        ReadBody::Pages(mut pages) => match pages.first_piece(LONG).await {
+        ReadBody::List(mut pages) => match pages.first_piece(LONG).await {
             Ok((first_piece, goes_on)) => (first_piece, goes_on.then_some(pages)),
             Err(TruncatedListError) => {
                 return failure(&StatusError::not_warm(of.group_resource(), 1));
@@ -220,7 +220,7 @@ mod tests {
     use futures::{StreamExt, future::join_all};
     use kubewarm_api::model::{
         GroupResource, Identity, InformerScope, ManagedFieldsPolicy, Projection, Resource,
-        SecretData,
+        SecretDataPolicy,
     };
     use std::{cell::Cell, collections::BTreeSet, rc::Rc};
     use tokio::time::sleep;
@@ -292,7 +292,7 @@ mod tests {
             informer("secrets", "facade"),
             InformerKey { scope: InformerScope::AllNamespaces, ..whole.clone() },
             InformerKey { projection: metadata, ..whole.clone() },
-            InformerKey { secret_data: SecretData::Allow, ..whole.clone() },
+            InformerKey { secret_data: SecretDataPolicy::Allow, ..whole.clone() },
             InformerKey { identity: owner, ..whole.clone() },
             InformerKey { declared_in: Some("facade".into()), ..whole.clone() },
             whole,

@@ -172,7 +172,7 @@ impl WatchReview {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::callers::fake_reviews::{ReviewAnswer, Say, changing, pods};
+    use crate::callers::fake_reviews::{FakeReviewFn, ReviewAnswer, changing, pods};
     use kubewarm_api::model::{FaultReason, RequestFault};
     use std::net::Ipv4Addr;
 
@@ -204,7 +204,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_revoked_caller_is_disconnected_within_20_seconds() {
-        for no in [(|_, _| ReviewAnswer::Denied("jane")) as Say, |_, _| ReviewAnswer::Unknown] {
+        for no in
+            [(|_, _| ReviewAnswer::Denied("jane")) as FakeReviewFn, |_, _| ReviewAnswer::Unknown]
+        {
             let (callers, say) = changing(may);
             let callers = Arc::new(callers);
             let mut review = begun(&callers).await;

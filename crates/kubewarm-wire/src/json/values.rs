@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, mem};
 
 /// The state of a walk through an object's JSON. The walk recurses once for each step of a path,
 /// and a path has at most 64 steps.
-struct JsonWalk<'w, E> {
+struct PathWalkState<'w, E> {
     each: &'w mut E,
     /// Number of objects visited so far.
     objects: usize,
@@ -37,7 +37,7 @@ impl JsonCursor<'_> {
         paths: &FieldPathSet,
         each: &mut impl FnMut(usize, &str),
     ) -> Option<()> {
-        let mut walk = JsonWalk { each, objects: 0, found_in: vec![0; paths.fields()] };
+        let mut walk = PathWalkState { each, objects: 0, found_in: vec![0; paths.fields()] };
         self.value(paths.root(), &mut walk).map(|_left_open| ())
     }
 
@@ -48,7 +48,7 @@ impl JsonCursor<'_> {
     fn value<E: FnMut(usize, &str)>(
         &mut self,
         node: &FieldPathNode,
-        walk: &mut JsonWalk<'_, E>,
+        walk: &mut PathWalkState<'_, E>,
     ) -> Option<usize> {
         match self.peek()? {
             b'{' => {
@@ -87,7 +87,7 @@ impl JsonCursor<'_> {
     fn members<E: FnMut(usize, &str)>(
         &mut self,
         fields: &BTreeMap<Box<[u8]>, FieldPathNode>,
-        walk: &mut JsonWalk<'_, E>,
+        walk: &mut PathWalkState<'_, E>,
     ) -> Option<usize> {
         if self.peek()? == b'}' {
             self.step();
@@ -129,7 +129,7 @@ impl JsonCursor<'_> {
     fn elements<E: FnMut(usize, &str)>(
         &mut self,
         node: &FieldPathNode,
-        walk: &mut JsonWalk<'_, E>,
+        walk: &mut PathWalkState<'_, E>,
     ) -> Option<usize> {
         if self.peek()? == b']' {
             self.step();

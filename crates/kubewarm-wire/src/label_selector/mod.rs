@@ -7,7 +7,7 @@ mod validation;
 use self::validation::{aggregated, key_fault, wrong_values};
 use super::{StatusError, status_error::quoted};
 use kubewarm_api::model::{
-    LabelComparison, LabelRequirement, LabelSelector, LabelSelectorOperator,
+    LabelRequirement, LabelSelector, LabelSelectorOperator, NumericLabelRequirement,
 };
 use std::{cmp::Ordering, collections::BTreeSet};
 
@@ -83,7 +83,7 @@ impl<'a> LabelSelectorParser<'a> {
     fn requirement(
         &mut self,
         requirements: &mut Vec<LabelRequirement>,
-        comparisons: &mut Vec<LabelComparison>,
+        comparisons: &mut Vec<NumericLabelRequirement>,
     ) -> Result<(), String> {
         let is_negated = self.peek() == "!";
         if is_negated {
@@ -227,7 +227,7 @@ fn compared(
     key: &str,
     order: Ordering,
     values: &BTreeSet<&str>,
-) -> Result<LabelComparison, String> {
+) -> Result<NumericLabelRequirement, String> {
     let value = values.first().copied().unwrap_or_default();
     let bound = value.parse().ok();
     let mut faults = Vec::new();
@@ -242,7 +242,7 @@ fn compared(
     faults.extend(wrong_values(key, values));
     match bound {
         Some(bound) if faults.is_empty() => {
-            LabelComparison::new(key, order, bound).map_err(|invalid| invalid.to_string())
+            NumericLabelRequirement::new(key, order, bound).map_err(|invalid| invalid.to_string())
         }
         _ => Err(aggregated(&faults)),
     }

@@ -52,7 +52,7 @@ impl AccessStateFixture {
             Some(reason) => AccessDecision::Undecided(RequestFault::new(reason, "?")),
         };
         let (list, watch) = (answer(list), answer(watch));
-        self.apply(AccessCheck { sent: self.now, requests: 2, list, watch }.into())
+        self.apply(AccessCheckResult { sent: self.now, requests: 2, list, watch }.into())
     }
 
     /// Processes the two rejected access checks that together mean lost access. The first rejection

@@ -6,7 +6,7 @@ use crate::access::{MAX_ACCESS_AGE, PermissionState, rules::VERBS};
 use k8s_openapi::api::authorization::v1::ResourceRule;
 use kubewarm_api::model::{
     FieldSelector, GroupResource, Identity, InformerScope, LabelSelector, ManagedFieldsPolicy,
-    Projection, Resource, SecretData,
+    Projection, Resource, SecretDataPolicy,
 };
 
 fn identity(at: usize) -> Identity {
@@ -21,7 +21,7 @@ fn key(identity: Identity, resource: &str, namespace: &str) -> InformerKey {
         labels: LabelSelector::default(),
         fields: FieldSelector::default(),
         projection: Projection::Metadata(ManagedFieldsPolicy::Drop),
-        secret_data: SecretData::Deny,
+        secret_data: SecretDataPolicy::Deny,
         identity,
         declared_in: None,
     }
@@ -32,7 +32,7 @@ fn wanted(key: InformerKey) -> (InformerKey, CheckSettings) {
         Identity::Operator => "kubewarm-system".into(),
         Identity::ServiceAccount { namespace, .. } => Arc::clone(namespace),
     };
-    (key, CheckSettings { namespace_check: NamespaceCheck::Known, payer })
+    (key, CheckSettings { namespace_check: NamespaceCheckPolicy::Skip, payer })
 }
 
 /// A fake cluster that permits `list` and `watch` of `kinds`, and records every request with its
@@ -255,7 +255,7 @@ async fn excess_is_what_no_profile_of_the_identity_needs() {
     let more = wanted(key(Identity::Operator, "cacheprofiles", "shop"));
     schedule.set_informers([pods.clone(), theirs, more].into(), &unchecked, Instant::now());
     cluster.run(&mut schedule, Duration::from_secs(5)).await;
-    let rules_scope: RulesScope = (Identity::Operator, Some("shop".into()));
+    let rules_scope: RulesReviewKey = (Identity::Operator, Some("shop".into()));
     let kinds = |schedule: &CheckSchedule| {
         let excess = schedule.excess(&rules_scope).unwrap();
         excess.rules.iter().flat_map(|rule| rule.resources.clone()).collect::<Vec<_>>()

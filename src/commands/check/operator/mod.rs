@@ -14,7 +14,7 @@ use k8s_openapi::api::{
 };
 use kube::Client;
 use kubewarm_api::{
-    manifests::{self, Grant, GrantObject, LEASE, OperatorFeature, RbacObject, list_grants},
+    manifests::{self, Grant, GrantResource, LEASE, OperatorFeature, RbacObject, list_grants},
     model::{AccountPolicyEnforcement, FaultReason, RequestFault, Subject},
 };
 use kubewarm_client::{ApiResponse, fetch_account_policy_enforcement, get, is_permitted};
@@ -157,7 +157,7 @@ fn needed(
 
 /// Returns the attributes of an access review for `grant`. Returns `None` if the grant is not for a resource.
 fn attributes(grant: &Grant) -> Option<ResourceAttributes> {
-    let GrantObject::Resource { group, resource, name } = &grant.object else { return None };
+    let GrantResource::Resource { group, resource, name } = &grant.object else { return None };
     let (resource, subresource) = match resource.split_once('/') {
         Some((resource, subresource)) => (resource, Some(subresource)),
         None => (&**resource, None),
@@ -175,9 +175,13 @@ fn attributes(grant: &Grant) -> Option<ResourceAttributes> {
 
 fn of_lack(subject: &Subject, lacked: &Grant, grant: &str) -> ReportRow {
     let (group, what) = match &lacked.object {
-        GrantObject::Resource { group, resource, .. } if group.is_empty() => ("", resource.clone()),
-        GrantObject::Resource { group, resource, .. } => (&**group, format!("{resource}.{group}")),
-        GrantObject::Url(what) | GrantObject::Role(what) | GrantObject::Rules(what) => {
+        GrantResource::Resource { group, resource, .. } if group.is_empty() => {
+            ("", resource.clone())
+        }
+        GrantResource::Resource { group, resource, .. } => {
+            (&**group, format!("{resource}.{group}"))
+        }
+        GrantResource::Url(what) | GrantResource::Role(what) | GrantResource::Rules(what) => {
             ("", what.clone())
         }
     };

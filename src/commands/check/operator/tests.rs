@@ -74,7 +74,7 @@ fn a_missing_optional_permission_is_only_a_remark() {
         let lacked = Grant {
             subject: subject.clone(),
             namespace: None,
-            object: GrantObject::Resource { group, resource, name: None },
+            object: GrantResource::Resource { group, resource, name: None },
             verb: "get".to_owned(),
         };
         of_lack(&subject, &lacked, "kubewarm rbac --operator")

@@ -27,7 +27,7 @@ fn objects(profile: &Value, operator: &Subject) -> Option<Vec<Value>> {
 
 fn values(needs: &RequiredPermissions, operator: &Subject) -> Option<Vec<Value>> {
     let mut all = Vec::new();
-    for tier in [ManifestTier::Plain, ManifestTier::Elevated] {
+    for tier in [PrivilegeLevel::Plain, PrivilegeLevel::Elevated] {
         all.extend(documents(needs, operator, tier).ok()?);
     }
     Some(all.iter().map(|one| serde_json::to_value(one).unwrap()).collect())

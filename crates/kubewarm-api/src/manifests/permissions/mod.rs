@@ -7,11 +7,11 @@ mod tests;
 
 use super::{
     ManifestError,
-    rbac::{ManifestTier, documents, roles},
+    rbac::{PrivilegeLevel, documents, roles},
     required_permissions::{NamespacesBySelector, RequiredPermissions, SelectorPermissions},
 };
 use crate::{
-    model::{DeclaredProfile, Identity, InformerKey, Subject, ValidatedProfile, WatchedNamespaces},
+    model::{Identity, InformerKey, ResolvedProfile, Subject, ValidatedProfile, WatchedNamespaces},
     v1alpha1::{AccessStatus, NamespaceRules},
 };
 
@@ -79,7 +79,7 @@ impl ProfilePermissions {
     ///
     /// [`ManifestError::NameTooLong`] if the name of a role would exceed 253 bytes.
     pub fn for_informers(
-        declared: &DeclaredProfile,
+        declared: &ResolvedProfile,
         operator: &Subject,
         watched: &WatchedNamespaces,
     ) -> Result<Self, ManifestError> {
@@ -106,8 +106,8 @@ impl ProfilePermissions {
     }
 
     fn of(needs: &RequiredPermissions, operator: &Subject) -> Result<Self, ManifestError> {
-        let manifests = text(needs, operator, ManifestTier::Plain)?;
-        let manifests_elevated = text(needs, operator, ManifestTier::Elevated)?;
+        let manifests = text(needs, operator, PrivilegeLevel::Plain)?;
+        let manifests_elevated = text(needs, operator, PrivilegeLevel::Elevated)?;
         Ok(Self {
             subject: needs.reader(operator),
             roles: roles(needs),
@@ -143,14 +143,14 @@ impl ProfilePermissions {
 fn text(
     needs: &RequiredPermissions,
     operator: &Subject,
-    tier: ManifestTier,
+    tier: PrivilegeLevel,
 ) -> Result<Option<String>, ManifestError> {
     let all = documents(needs, operator, tier)?;
     if all.is_empty() {
         return Ok(None);
     }
     let mut text = String::new();
-    if tier == ManifestTier::Elevated {
+    if tier == PrivilegeLevel::Elevated {
         text.push_str(if needs.account.is_some() { ELEVATED_ACCOUNT } else { ELEVATED });
     }
     let unbound = |group: &SelectorPermissions| {

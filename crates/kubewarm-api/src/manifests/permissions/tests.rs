@@ -4,8 +4,8 @@ use super::*;
 use crate::{
     manifests::required_permissions::ResourceSet,
     model::{
-        AccountPolicyEnforcement, DeclaredTarget, GroupResource, InformerScope, InformerSpec,
-        ManagedFieldsPolicy, ProfileRef, Projection, Resource, SecretData, TargetRequirement,
+        AccountPolicyEnforcement, GroupResource, InformerScope, InformerSpec, ManagedFieldsPolicy,
+        ProfileRef, Projection, ResolvedTarget, Resource, SecretDataPolicy, TargetRequirement,
         TargetScope,
     },
     v1alpha1::CacheProfile,
@@ -43,14 +43,14 @@ fn informer(of: &GroupResource, scope: InformerScope, identity: &Identity) -> In
         labels: crate::model::LabelSelector::default(),
         fields: crate::model::FieldSelector::default(),
         projection: Projection::Metadata(ManagedFieldsPolicy::Drop),
-        secret_data: SecretData::Deny,
+        secret_data: SecretDataPolicy::Deny,
         identity: identity.clone(),
         declared_in: None,
     }
 }
 
 /// Resolves a profile as the controller does. Each namespace selector matches the namespaces `found`.
-pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> DeclaredProfile {
+pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> ResolvedProfile {
     let within = |name: &str| InformerScope::Namespace(name.into());
     let identity = profile.identity();
     let spec = |of: &GroupResource, scope| {
@@ -74,7 +74,7 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> DeclaredPr
         } else {
             None
         };
-        DeclaredTarget {
+        ResolvedTarget {
             name: Arc::clone(&target.name),
             requirement: TargetRequirement::Required,
             declared_as: target.of.to_string().into(),
@@ -87,13 +87,13 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> DeclaredPr
             limited: None,
         }
     });
-    DeclaredProfile {
+    ResolvedProfile {
         service_account: profile.service_account.clone(),
         authors: AccountPolicyEnforcement::Enforced,
         targets: targets.collect(),
         on_access_lost: profile.on_access_lost,
         reads: profile.reads,
-        ..DeclaredProfile::without_targets(profile.profile.clone(), "u".into(), 1)
+        ..ResolvedProfile::without_targets(profile.profile.clone(), "u".into(), 1)
     }
 }
 
@@ -358,7 +358,7 @@ proptest! {
             everywhere: kinds,
             looked_up: [Arc::from(a), Arc::from(e)].into(),
         };
-        for tier in [ManifestTier::Plain, ManifestTier::Elevated] {
+        for tier in [PrivilegeLevel::Plain, PrivilegeLevel::Elevated] {
             let Ok(all) = documents(&needs, &subject, tier) else { continue };
             let all: Vec<_> = all.iter().map(|one| serde_json::to_value(one).unwrap()).collect();
             let text = text(&needs, &subject, tier).unwrap().unwrap();

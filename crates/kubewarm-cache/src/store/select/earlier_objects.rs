@@ -6,7 +6,7 @@ use crate::store::{
     contents::StoreContents,
     event_log::StoreChange,
     reader::{ObjectKeyRef, StoreReader},
-    shared_rows::SharedRows,
+    row_snapshot::RowSnapshot,
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
@@ -124,8 +124,8 @@ impl<'a> EarlierObjects<'a> {
         query: &ObjectQuery,
         numbers: impl Iterator<Item = u32>,
         most: usize,
-    ) -> SharedRows {
-        let mut rows = SharedRows::default();
+    ) -> RowSnapshot {
+        let mut rows = RowSnapshot::default();
         let (mut left, is_certain) = (most, query.labels.is_empty());
         let named = self.0.into_iter().filter(|(key, _)| query.is_named(key.name.as_bytes()));
         let mut earlier = named.peekable();

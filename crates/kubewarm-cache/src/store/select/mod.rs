@@ -13,8 +13,8 @@ use super::{
     object_store::ObjectStore,
     reader::{StoreReader, StoredObjectView},
     row_order::RowPosition,
+    row_snapshot::RowSnapshot,
     scan_budget::ScanBudget,
-    shared_rows::SharedRows,
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use roaring::RoaringBitmap;
@@ -31,7 +31,7 @@ const ROWS_A_STEP: usize = 128;
 /// object. The snapshot drops each object after it was visited.
 pub struct ObjectSnapshot {
     store: Arc<ObjectStore>,
-    rows: SharedRows,
+    rows: RowSnapshot,
     version: Option<ResourceVersion>,
     /// Number of objects in the queried namespace whose keys come after the key where the list starts. Includes objects
     /// that the query does not select.
@@ -85,7 +85,7 @@ impl StoreReader {
         let last = limit.and_then(|_| earlier.last(contents, &span));
         let numbers = contents.numbers(query, after, &span);
         let rows = if earlier.is_empty() {
-            SharedRows::of(contents, numbers.take(most))
+            RowSnapshot::of(contents, numbers.take(most))
         } else {
             // The label index covers only the labels of current objects. For objects at a previous version,
             // `filter_next` reads the labels from the bodies instead.
@@ -231,7 +231,7 @@ impl ObjectSnapshot {
         let Self { store, rows, untested, limit, met, next, .. } = self;
         let end = rows.len().min(*next + ROWS_A_STEP);
         let mut scan_budget = ScanBudget::default();
-        store.dictionary_group.codec.with(|context, body| {
+        store.dictionary_group.contexts.with(|context, body| {
             while *met < *limit && *next < end && !scan_budget.is_over() {
                 let seen = rows.seen(*next, store, context, body);
                 scan_budget.charge(seen.map_or(0, |seen| seen.body.len()));
@@ -263,7 +263,7 @@ impl ObjectSnapshot {
         mut visit: impl FnMut(StoredObjectView<'_>) -> ControlFlow<()>,
     ) -> bool {
         let (store, rows) = (&self.store, &mut self.rows);
-        store.dictionary_group.codec.with(|context, body| {
+        store.dictionary_group.contexts.with(|context, body| {
             let mut flow = ControlFlow::Continue(());
             while flow.is_continue() && rows.len() > 0 {
                 rows.fetch_ahead();

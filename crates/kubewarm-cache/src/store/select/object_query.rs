@@ -1,7 +1,7 @@
 //! Queries that select the objects of a store by namespace, name, labels and tests of their bodies.
 
-use crate::store::{packed_object::BodyEncoding, reader::ObjectKeyRef};
-use kubewarm_api::model::{FieldPath, LabelComparison, LabelSelector, ObjectKey};
+use crate::store::{packed_object::BodyFormat, reader::ObjectKeyRef};
+use kubewarm_api::model::{FieldPath, LabelSelector, NumericLabelRequirement, ObjectKey};
 use kubewarm_wire::json::FieldPathSet;
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -64,7 +64,7 @@ pub enum BodyPredicate {
         value: Arc<str>,
     },
     /// Compares the number in a label. The test fails if the object lacks the label, or if the label is not a number.
-    Label(LabelComparison),
+    Label(NumericLabelRequirement),
 }
 
 impl ObjectQuery {
@@ -109,7 +109,7 @@ impl ObjectQuery {
     /// 0.1 µs.
     pub(in crate::store) fn selects(
         &self,
-        encoding: BodyEncoding,
+        encoding: BodyFormat,
         body: &[u8],
         fields: &mut BodyFieldCache,
     ) -> bool {
@@ -187,7 +187,7 @@ impl BodyFieldCache {
     }
 
     /// Caches the labels of `body`, unless they are already cached. If a label key occurs twice, the last value counts.
-    fn read_labels(&mut self, encoding: BodyEncoding, body: &[u8]) {
+    fn read_labels(&mut self, encoding: BodyFormat, body: &[u8]) {
         if self.labels.is_some() {
             return;
         }
@@ -200,7 +200,7 @@ impl BodyFieldCache {
     }
 
     /// Caches the values at all `paths` in one pass over `body`, unless these values are already cached.
-    fn read_values(&mut self, encoding: BodyEncoding, body: &[u8], paths: &FieldPathSet) {
+    fn read_values(&mut self, encoding: BodyFormat, body: &[u8], paths: &FieldPathSet) {
         if paths.all().iter().all(|path| self.values.contains_key(path)) {
             return;
         }

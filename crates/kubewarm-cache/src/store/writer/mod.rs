@@ -4,7 +4,7 @@
 mod tests;
 
 use super::{
-    codec::CompressionContext,
+    compression_contexts::CompressionContext,
     contents::{RowIdentity, StoreContents},
     event_log::StoreChange,
     index_entries::IndexEntries,
@@ -126,7 +126,7 @@ impl StoreWriter {
                 UpsertTarget::Held(number, current)
             }
         };
-        store.dictionary_group.codec.with(|context, old| self.store(target, item, context, old))
+        store.dictionary_group.contexts.with(|context, old| self.store(target, item, context, old))
     }
 
     /// Returns `Outdated` or `Unchanged` if the versions alone show that the upsert changes nothing, otherwise `None`.
@@ -260,7 +260,7 @@ impl StoreWriter {
     fn take(&self, gone: &RoaringBitmap, version: Option<&ResourceVersion>) {
         let store = &*self.store;
         let of_row = |number: u32, paths: &FieldPathSet| {
-            store.dictionary_group.codec.with(|context, body| {
+            store.dictionary_group.contexts.with(|context, body| {
                 let body = store.unpack_row(number, context, body)?;
                 Some(IndexEntries::read(store.encoding, body, paths))
             })

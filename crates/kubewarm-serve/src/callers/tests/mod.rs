@@ -1,7 +1,9 @@
 mod quotas;
 
 use super::{
-    fake_reviews::{Count, FakeReviews, ReviewAnswer, Say, noted, of, pods as action},
+    fake_reviews::{
+        FakeReviewCounts, FakeReviewFn, FakeReviews, ReviewAnswer, noted, of, pods as action,
+    },
     review_queue::REVIEW_TIMEOUT,
     *,
 };
@@ -34,12 +36,12 @@ fn credentials(token: &str, more: &[(&'static str, &'static str)]) -> CallerCred
 }
 
 /// A `CallerAdmission` with the read API's limits, and the counts of its reviews.
-fn reading(fake: FakeReviews) -> (CallerAdmission, Count) {
+fn reading(fake: FakeReviews) -> (CallerAdmission, FakeReviewCounts) {
     let count = fake.count.clone();
     (of(fake, &CallerLimits::for_reads(ReaderLimits::default())), count)
 }
 
-fn counts(count: &Count) -> (usize, usize) {
+fn counts(count: &FakeReviewCounts) -> (usize, usize) {
     (count.who.load(Ordering::Relaxed), count.may.load(Ordering::Relaxed))
 }
 
@@ -119,9 +121,9 @@ async fn a_revoked_right_or_token_ends_within_10_seconds() {
     let admit = async || callers.admit(&good, &get, PEER).await;
     assert!(admit().await.is_ok());
     for (now, expected) in [
-        ((|_, _| ReviewAnswer::Unknown) as Say, CallerRejection::Unauthorized),
+        ((|_, _| ReviewAnswer::Unknown) as FakeReviewFn, CallerRejection::Unauthorized),
         (
-            (|_, _| ReviewAnswer::Denied("jane")) as Say,
+            (|_, _| ReviewAnswer::Denied("jane")) as FakeReviewFn,
             CallerRejection::Forbidden { user: "jane".to_owned(), reason: None },
         ),
     ] {
@@ -218,9 +220,9 @@ async fn an_open_watch_is_reviewed_again_starting_with_authentication() {
     let asked = Instant::now();
     assert_eq!(recheck().await, Ok(asked));
     for (now, expected) in [
-        ((|_, _| ReviewAnswer::Unknown) as Say, CallerRejection::Unauthorized),
+        ((|_, _| ReviewAnswer::Unknown) as FakeReviewFn, CallerRejection::Unauthorized),
         (
-            (|_, _| ReviewAnswer::Denied("jane")) as Say,
+            (|_, _| ReviewAnswer::Denied("jane")) as FakeReviewFn,
             CallerRejection::Forbidden { user: "jane".to_owned(), reason: None },
         ),
     ] {

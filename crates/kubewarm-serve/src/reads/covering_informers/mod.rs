@@ -1,7 +1,7 @@
 //! Selects and orders the informers whose stores contain everything that a request selects.
 
 use super::{
-    access_requirement::AccessRequirement,
+    access_loss_check::AccessLossCheck,
     field_filter::FieldFilter,
     kind_info::KindInfo,
     serving_index::{ServingIndex, ServingInformer},
@@ -206,8 +206,8 @@ impl CandidateInformer<'_> {
     }
 
     /// The conditions under which a list or watch that starts now can continue.
-    pub(super) fn access_requirement(&self) -> AccessRequirement {
-        AccessRequirement { policy: strictest(&self.entries), losses: Some(self.report.losses) }
+    pub(super) fn access_requirement(&self) -> AccessLossCheck {
+        AccessLossCheck { policy: strictest(&self.entries), losses: Some(self.report.losses) }
     }
 
     /// The namespace of the first profile that serves reads from this informer. A freshness check counts

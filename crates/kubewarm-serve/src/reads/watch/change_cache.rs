@@ -63,7 +63,7 @@ struct EncodedEvent {
 
 /// The events that a change causes in one watch. A change causes two events if it deleted an object and created
 /// another object with the same name.
-pub(super) type EventPair = [Option<EventType>; 2];
+pub(super) type ChangeEventTypes = [Option<EventType>; 2];
 
 impl ChangeCache {
     /// Returns the cached entry of the change, and creates the entry if necessary. For a Secret, returns a new
@@ -135,7 +135,7 @@ impl ChangeCache {
         opened: &UnpackedChange,
         query: &ObjectQuery,
         follower: &EventLogFollower,
-    ) -> EventPair {
+    ) -> ChangeEventTypes {
         let held = || [opened.before.bytes(), opened.now.bytes()];
         let known = held();
         let events = opened.events(query, follower);
@@ -209,7 +209,7 @@ impl UnpackedChange {
         self.before.bytes() + self.now.bytes() + lines
     }
 
-    fn events(&self, query: &ObjectQuery, follower: &EventLogFollower) -> EventPair {
+    fn events(&self, query: &ObjectQuery, follower: &EventLogFollower) -> ChangeEventTypes {
         let is_whole = query.is_everything();
         let change = &self.change;
         let is_selected = |body: Option<&Bytes>, side: &ChangedObject| {
@@ -239,7 +239,7 @@ impl ChangedObject {
 /// The events of a change to an object. `was` means that the watch selected the object before the change, `is`
 /// that it selects the object after the change. `is_other` means that the change replaced the object by another
 /// object with the same name.
-fn event_pair(was: bool, is: bool, is_other: bool) -> EventPair {
+fn event_pair(was: bool, is: bool, is_other: bool) -> ChangeEventTypes {
     match (was, is) {
         (false, false) => [None, None],
         (false, true) => [Some(EventType::Added), None],

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        ReadService, ReadSource, access_requirement::AccessRequirement,
+        ReadService, ReadSource, access_loss_check::AccessLossCheck,
         covering_informers::CoveringInformers,
     },
     cursor::{WatchChunk, WatchCursor, WatchStep, error},
@@ -44,7 +44,7 @@ pub(super) struct ActiveWatch {
     pub(super) request: ObjectRequest,
     pub(super) profile: Option<ProfileRef>,
     pub(super) source: ReadSource,
-    pub(super) access_requirement: AccessRequirement,
+    pub(super) access_requirement: AccessLossCheck,
     /// The declared indexes that the selector of the watch uses.
     pub(super) indexes: Vec<IndexDefinition>,
     pub(super) cursor: WatchCursor,

@@ -15,8 +15,8 @@ pub(super) use self::change_cache::ChangeCache;
 
 use self::{cursor::WatchCursor, feed::ActiveWatch, timing::WatchTiming};
 use super::{
-    ReadService, ReadSource, covering_informers::CandidateInformer, list::pick, retry::RetryReason,
-    route::ReadRoute,
+    ReadService, ReadSource, covering_informers::CandidateInformer, list::pick,
+    read_candidates::ReadCandidates, retry::ReadAttemptError,
 };
 use kubewarm_api::model::{ProfileRef, ResourceVersion};
 use kubewarm_cache::store::EventLogFollower;
@@ -59,10 +59,10 @@ impl ReadService {
 
     async fn begin(
         self: &Arc<Self>,
-        route: &ReadRoute<'_>,
+        route: &ReadCandidates<'_>,
         watching: &WatchOptions,
         profile: Option<&ProfileRef>,
-    ) -> Result<ActiveWatch, RetryReason> {
+    ) -> Result<ActiveWatch, ReadAttemptError> {
         let open = |candidate: &CandidateInformer<'_>, follower, initial| {
             let query = route.query(candidate);
             ActiveWatch {
@@ -98,9 +98,9 @@ impl ReadService {
     /// 410 if there is no such event log.
     fn follow<'r>(
         &self,
-        route: &'r ReadRoute<'_>,
+        route: &'r ReadCandidates<'_>,
         version: &ResourceVersion,
-    ) -> Result<(&'r CandidateInformer<'r>, EventLogFollower), RetryReason> {
+    ) -> Result<(&'r CandidateInformer<'r>, EventLogFollower), ReadAttemptError> {
         let mut forgotten = None;
         for candidate in &route.candidates {
             let Some(reader) = self.dependencies.catalog.reader(candidate.key) else { continue };

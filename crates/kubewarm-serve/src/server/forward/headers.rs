@@ -98,7 +98,7 @@ fn is_websocket(request_headers: &HeaderMap) -> bool {
 
 /// Which optional headers a forwarded request keeps.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct KeptHeaders {
+pub(super) struct ForwardHeaderOptions {
     /// Whether to keep `Upgrade`, because the request switches protocols.
     pub(super) upgrade: bool,
     /// Whether to keep `Accept-Encoding`. kubewarm removes this header from writes, because it must read the
@@ -113,7 +113,7 @@ pub(super) fn forwarded_headers(
     request_headers: &HeaderMap,
     ForwardCredentials { token, protocols }: &ForwardCredentials,
     peer: IpAddr,
-    kept: KeptHeaders,
+    kept: ForwardHeaderOptions,
 ) -> Result<HeaderMap, StatusError> {
     let unreadable = || StatusError::bad_request("a header cannot be read");
     let mut headers = request_headers.clone();
@@ -190,7 +190,7 @@ mod tests {
     ) -> Vec<String> {
         let request_headers = header_map(headers);
         let sender = ForwardCredentials::from_headers(&request_headers, upgrade).unwrap();
-        let kept = KeptHeaders { upgrade, accept_encoding: !readable };
+        let kept = ForwardHeaderOptions { upgrade, accept_encoding: !readable };
         let sent = forwarded_headers(&request_headers, &sender, PEER, kept).unwrap();
         let mut sent: Vec<_> = sent
             .iter()
@@ -305,7 +305,7 @@ mod tests {
         for headers in [&[TOKEN] as &[_], &[WEBSOCKET, IN_PROTOCOL]] {
             let request_headers = header_map(headers);
             let sender = ForwardCredentials::from_headers(&request_headers, true).unwrap();
-            let kept = KeptHeaders { upgrade: true, accept_encoding: true };
+            let kept = ForwardHeaderOptions { upgrade: true, accept_encoding: true };
             let shown =
                 format!("{:?}", forwarded_headers(&request_headers, &sender, PEER, kept).unwrap());
             assert!(!shown.contains("t0k3n") && !shown.contains("bearer."), "{shown}");

@@ -6,7 +6,7 @@ mod inspection;
 mod tests;
 
 use self::{
-    headers::{ForwardCredentials, KeptHeaders},
+    headers::{ForwardCredentials, ForwardHeaderOptions},
     inspection::WriteInspectionPermits,
 };
 use super::{
@@ -100,7 +100,8 @@ impl RequestForwarder {
             refusal(refused)
         })?;
         connection.accept(|| callers.acquire_connection(&caller));
-        let kept = KeptHeaders { upgrade: upgrade.is_some(), accept_encoding: writes.is_none() };
+        let kept =
+            ForwardHeaderOptions { upgrade: upgrade.is_some(), accept_encoding: writes.is_none() };
         let headers = headers::forwarded_headers(&head.headers, &sender, peer, kept)?;
         let (sent, is_too_large) = build_request(&head, path, headers, body)?;
         let answering = self.upstream.send(sent);

@@ -10,8 +10,8 @@ use crate::store::{
     packed_object::VALUES_PER_OBJECT,
 };
 use kubewarm_api::model::{
-    Delta, DeltaSink as _, FieldPath, LabelComparison, LabelRequirement, LabelSelector,
-    LabelSelectorOperator,
+    Delta, DeltaSink as _, FieldPath, LabelRequirement, LabelSelector, LabelSelectorOperator,
+    NumericLabelRequirement,
 };
 use std::{cmp::Ordering, collections::BTreeSet};
 
@@ -34,7 +34,7 @@ fn of(tests: impl IntoIterator<Item = BodyPredicate>) -> ObjectQuery {
 }
 
 fn compared(order: Ordering, bound: i64) -> BodyPredicate {
-    BodyPredicate::Label(LabelComparison::new("n", order, bound).unwrap())
+    BodyPredicate::Label(NumericLabelRequirement::new("n", order, bound).unwrap())
 }
 
 fn label(key: &str, operator: LabelSelectorOperator, values: &[&str]) -> LabelSelector {

@@ -15,7 +15,7 @@ const NAMES: &str =
 
 /// Builds the requests of one informer. Their path, selectors and media types never change.
 #[derive(Clone, Debug)]
-pub(super) struct InformerEndpoint {
+pub(super) struct InformerRequestBuilder {
     path: String,
     /// `labelSelector` and `fieldSelector`, percent-encoded, each with a leading `&`.
     selectors: String,
@@ -25,7 +25,7 @@ pub(super) struct InformerEndpoint {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ListPart<'a> {
+pub(super) enum ListPaging<'a> {
     /// The whole list in one response.
     Whole,
     /// A page of `limit` objects.
@@ -36,7 +36,7 @@ pub(super) enum ListPart<'a> {
     },
 }
 
-impl ListPart<'_> {
+impl ListPaging<'_> {
     /// The query parameters, each with a leading `&`.
     fn query(self) -> String {
         match self {
@@ -50,7 +50,7 @@ impl ListPart<'_> {
     }
 }
 
-impl InformerEndpoint {
+impl InformerRequestBuilder {
     /// # Errors
     ///
     /// [`FaultReason::Forbidden`] if `key` has one of these faults:
@@ -115,7 +115,7 @@ impl InformerEndpoint {
     ///
     /// The request has no `resourceVersion`, which makes the list a consistent read. Since
     /// Kubernetes 1.31, the API server can answer a consistent read from its watch cache.
-    pub(super) fn list(&self, part: ListPart<'_>) -> Request<Vec<u8>> {
+    pub(super) fn list(&self, part: ListPaging<'_>) -> Request<Vec<u8>> {
         self.get(&part.query(), &self.accept_list)
     }
 
@@ -132,10 +132,10 @@ impl InformerEndpoint {
     pub(super) fn names(
         &self,
         at: Option<&ResourceVersion>,
-        part: ListPart<'_>,
+        part: ListPaging<'_>,
     ) -> Request<Vec<u8>> {
         let mut query = part.query();
-        if let (Some(at), ListPart::Whole | ListPart::Page { token: "", .. }) = (at, part) {
+        if let (Some(at), ListPaging::Whole | ListPaging::Page { token: "", .. }) = (at, part) {
             let at = encoded(at);
             let _infallible = write!(query, "&resourceVersion={at}&resourceVersionMatch=Exact");
         }
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
     use kubewarm_api::model::{
         FieldRequirement, FieldSelector, GroupResource, LabelRequirement, LabelSelector,
-        LabelSelectorOperator, Resource, SecretData,
+        LabelSelectorOperator, Resource, SecretDataPolicy,
     };
 
     fn key(group: &str, resource: &str, projection: Projection) -> InformerKey {
@@ -208,17 +208,17 @@ mod tests {
     #[test]
     fn the_payload_of_secrets_is_requested_only_with_sensitive_data_allow() {
         let mut secrets = key("", "secrets", Projection::Full(ManagedFieldsPolicy::Drop));
-        assert!(InformerEndpoint::new(&secrets).is_err());
-        secrets.secret_data = SecretData::Allow;
-        let payload = InformerEndpoint::new(&secrets).unwrap();
+        assert!(InformerRequestBuilder::new(&secrets).is_err());
+        secrets.secret_data = SecretDataPolicy::Allow;
+        let payload = InformerRequestBuilder::new(&secrets).unwrap();
         // The request for one object accepts only metadata, even if the informer fetches whole
         // Secrets.
         assert!(!payload.one().headers()[header::ACCEPT].to_str().unwrap().contains(','));
         let metadata = key("", "secrets", Projection::Metadata(ManagedFieldsPolicy::Drop));
-        let endpoint = InformerEndpoint::new(&metadata).unwrap();
+        let endpoint = InformerRequestBuilder::new(&metadata).unwrap();
         let (from, second) = (ResourceVersion::from(7), Duration::from_secs(1));
-        let page = |token| ListPart::Page { limit: 9, token };
-        let parts = [ListPart::Whole, page(""), page("a")];
+        let page = |token| ListPaging::Page { limit: 9, token };
+        let parts = [ListPaging::Whole, page(""), page("a")];
         let lists = parts.map(|part| endpoint.list(part));
         let others = [
             endpoint.one(),
@@ -236,7 +236,7 @@ mod tests {
         }
         // A resource named `secrets` in another API group does not contain Kubernetes Secrets.
         assert!(
-            InformerEndpoint::new(&key(
+            InformerRequestBuilder::new(&key(
                 "x.io",
                 "secrets",
                 Projection::Full(ManagedFieldsPolicy::Drop)
@@ -250,7 +250,7 @@ mod tests {
         let mut pods = key("", "pods", Projection::Full(ManagedFieldsPolicy::Drop));
         for name in ["", "a/../b", "..", "a?watch=1", "A", "a%2Fb"] {
             pods.scope = InformerScope::Namespace(name.into());
-            let fault = InformerEndpoint::new(&pods).unwrap_err();
+            let fault = InformerRequestBuilder::new(&pods).unwrap_err();
             assert_eq!(fault.reason(), FaultReason::Forbidden);
             assert_eq!(fault.message(), format!("{name:?} is not the name of a namespace"));
         }
@@ -267,7 +267,8 @@ mod tests {
             FieldSelector::new(
                 [FieldRequirement::not_equal("status.phase", "x&watch=1#").unwrap()],
             );
-        let uri = InformerEndpoint::new(&pods).unwrap().list(ListPart::Whole).uri().to_string();
+        let uri =
+            InformerRequestBuilder::new(&pods).unwrap().list(ListPaging::Whole).uri().to_string();
         assert_eq!(
             uri,
             "/api/v1/namespaces/shop/pods?labelSelector=a+in+%28b%2Cc%29\
@@ -278,13 +279,16 @@ mod tests {
 
     #[test]
     fn every_list_is_a_consistent_read() {
-        let endpoint =
-            InformerEndpoint::new(&key("apps", "x", Projection::Full(ManagedFieldsPolicy::Drop)))
-                .unwrap();
+        let endpoint = InformerRequestBuilder::new(&key(
+            "apps",
+            "x",
+            Projection::Full(ManagedFieldsPolicy::Drop),
+        ))
+        .unwrap();
         let parts = [
-            ListPart::Whole,
-            ListPart::Page { limit: 2, token: "" },
-            ListPart::Page { limit: 2, token: "a+b/=" },
+            ListPaging::Whole,
+            ListPaging::Page { limit: 2, token: "" },
+            ListPaging::Page { limit: 2, token: "a+b/=" },
         ];
         let queries = parts.map(|part| endpoint.list(part).uri().query().map(str::to_owned));
         let expected = [None, Some("limit=2"), Some("limit=2&continue=a%2Bb%2F%3D")];

@@ -14,7 +14,7 @@ pub type DictionaryKey = (Resource, Projection);
 /// Sampled objects of several informers. The sample compresses and indexes the objects as the operator's stores do.
 /// Dropping the sample frees the objects.
 #[derive(Debug, Default)]
-pub struct StoreSample {
+pub struct ObjectSample {
     catalog: StoreCatalog,
     writers: BTreeMap<InformerKey, StoreWriter>,
 }
@@ -30,7 +30,7 @@ pub struct SampleUsage {
     pub dictionary_bytes: u64,
 }
 
-impl StoreSample {
+impl ObjectSample {
     /// Adds one object to the sample's store for `spec.key`. With the first object, the method opens the store with the
     /// indexes of `spec`.
     pub fn add(&mut self, spec: &InformerSpec, item: &DecodedObject<'_>) {
@@ -105,7 +105,7 @@ mod tests {
         let key = informer_key("pods");
         let catalog = StoreCatalog::new();
         let mut writer = catalog.open(&key, &std::collections::BTreeSet::new());
-        let mut sample = StoreSample::default();
+        let mut sample = ObjectSample::default();
         let spec = spec(key);
         for n in 0..10_000 {
             let (name, body) = (format!("web-{:x}-{n}", n / 7), pod(n));

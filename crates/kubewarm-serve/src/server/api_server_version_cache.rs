@@ -12,7 +12,7 @@ const FRESH: Duration = Duration::from_mins(1);
 /// The API server's version, fetched with the operator's identity. The read API authorizes each client before
 /// it returns the version.
 #[derive(Debug)]
-pub struct ApiServerVersion {
+pub struct ApiServerVersionCache {
     client: ApiClient,
     /// The runtime that sends the requests for the version, because the client's connections must outlive the
     /// threads of the read server.
@@ -20,7 +20,7 @@ pub struct ApiServerVersion {
     answers: ExpiringCache<(), Bytes>,
 }
 
-impl ApiServerVersion {
+impl ApiServerVersionCache {
     /// Creates an empty cache. The first request of a client fetches the version with `client` on `runtime`.
     #[must_use]
     pub fn new(client: ApiClient, runtime: Handle) -> Self {

@@ -2,11 +2,11 @@
 //! them without the lock.
 
 use super::{
-    codec::CompressionContext,
+    compression_contexts::CompressionContext,
     contents::StoreContents,
     dictionary::CompressionDictionary,
     object_store::ObjectStore,
-    packed_object::{BodyPacking, DetachedObject, PackedObject},
+    packed_object::{BodyCompression, DetachedObject, PackedObject},
     reader::{ObjectKeyRef, StoredObjectView},
 };
 use kubewarm_api::model::ObjectKey;
@@ -17,24 +17,24 @@ use std::{collections::VecDeque, hint::black_box, sync::Arc};
 ///
 /// Later changes of the store do not change these packed objects.
 #[derive(Debug, Default)]
-pub(super) struct SharedRows {
-    rows: VecDeque<SharedRow>,
+pub(super) struct RowSnapshot {
+    rows: VecDeque<SnapshotRow>,
     namespaces: Vec<Arc<str>>,
     /// The dictionaries that decompress the packed objects. Most reads need only one dictionary.
     dictionaries: Vec<Arc<CompressionDictionary>>,
 }
 
 #[derive(Debug)]
-struct SharedRow {
+struct SnapshotRow {
     record: PackedObject,
-    /// Index into `SharedRows::namespaces`.
+    /// Index into `RowSnapshot::namespaces`.
     namespace: u32,
 }
 
 /// Number of packed objects that the processor fetches into its cache at the same time.
 const AHEAD: usize = 16;
 
-impl SharedRows {
+impl RowSnapshot {
     pub(super) fn of(contents: &StoreContents, numbers: impl Iterator<Item = u32>) -> Self {
         let numbers: Vec<u32> = numbers.collect();
         let mut rows = Self { rows: VecDeque::with_capacity(numbers.len()), ..Self::default() };
@@ -76,7 +76,7 @@ impl SharedRows {
             self.namespaces.push(Arc::clone(namespace));
         }
         let Ok(namespace) = u32::try_from(self.namespaces.len() - 1) else { return };
-        self.rows.push_back(SharedRow { record: record.clone(), namespace });
+        self.rows.push_back(SnapshotRow { record: record.clone(), namespace });
     }
 
     pub(super) fn len(&self) -> usize {
@@ -91,13 +91,13 @@ impl SharedRows {
         context: &mut CompressionContext,
         body: &'a mut Vec<u8>,
     ) -> Option<StoredObjectView<'a>> {
-        let SharedRow { record, namespace } = self.rows.get(row)?;
+        let SnapshotRow { record, namespace } = self.rows.get(row)?;
         let body = store.unpack(record, self.dictionary(record.packing()), context, body)?;
         Some(StoredObjectView { namespace: self.namespace(*namespace), name: record.name(), body })
     }
 
     pub(super) fn key_of(&self, row: usize) -> Option<ObjectKey> {
-        let SharedRow { record, namespace } = self.rows.get(row)?;
+        let SnapshotRow { record, namespace } = self.rows.get(row)?;
         let object = ObjectKeyRef { namespace: self.namespace(*namespace), name: record.name() };
         Some(object.to_key())
     }
@@ -126,8 +126,8 @@ impl SharedRows {
         self.namespaces.get(number as usize).map_or("", |name| &**name)
     }
 
-    fn dictionary(&self, packing: BodyPacking) -> Option<&CompressionDictionary> {
-        let BodyPacking::Dictionary(generation) = packing else { return None };
+    fn dictionary(&self, packing: BodyCompression) -> Option<&CompressionDictionary> {
+        let BodyCompression::Dictionary(generation) = packing else { return None };
         let found = self.dictionaries.iter().find(|it| it.generation() == generation);
         found.map(|it| &**it)
     }
@@ -153,14 +153,14 @@ mod tests {
     use kubewarm_api::model::DeltaSink as _;
     use std::collections::BTreeSet;
 
-    fn rows(reader: &StoreReader) -> SharedRows {
+    fn rows(reader: &StoreReader) -> RowSnapshot {
         let contents = reader.store.contents.read();
-        SharedRows::of(&contents, contents.all().iter())
+        RowSnapshot::of(&contents, contents.all().iter())
     }
 
-    fn shown(rows: &SharedRows, reader: &StoreReader) -> Vec<String> {
+    fn shown(rows: &RowSnapshot, reader: &StoreReader) -> Vec<String> {
         let store = &reader.store;
-        store.dictionary_group.codec.with(|context, into| {
+        store.dictionary_group.contexts.with(|context, into| {
             let mut shown = Vec::new();
             for row in 0..rows.len() {
                 let seen = rows.seen(row, store, context, into).unwrap();

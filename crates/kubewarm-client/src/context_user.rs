@@ -12,7 +12,7 @@ use kube::{
 
 /// The user and the namespace of the current context.
 #[derive(Clone, Debug, Default)]
-pub struct CurrentContext {
+pub struct ContextUser {
     /// The user entry of the kubeconfig with its credentials; its paths are absolute. In a pod, the entry refers to
     /// the token file, which the kubelet renews.
     pub user: AuthInfo,
@@ -31,26 +31,26 @@ pub struct CurrentContext {
 /// # Cost
 ///
 /// Reads the kubeconfig files or the pod's files. Runs no exec plugin.
-pub fn load_current_context(options: &ConnectionOptions) -> Result<CurrentContext, ConnectError> {
+pub fn load_context_user(options: &ConnectionOptions) -> Result<ContextUser, ConnectError> {
     let source = choose(options, &ConfigEnvironment::of_process())?;
     let ConfigSource::Files { paths, .. } = &source else {
         let namespace = Config::incluster().map_err(ConnectError::InCluster)?.default_namespace;
         let token_file = Some(SERVICE_ACCOUNT_TOKEN.to_owned());
         let user = AuthInfo { token_file, ..AuthInfo::default() };
-        return Ok(CurrentContext { user, namespace: Some(namespace) });
+        return Ok(ContextUser { user, namespace: Some(namespace) });
     };
     Ok(of(&merged(&source, paths, options)?))
 }
 
-fn of(kubeconfig: &Kubeconfig) -> CurrentContext {
+fn of(kubeconfig: &Kubeconfig) -> ContextUser {
     let current = kubeconfig.current_context.as_deref();
     let named = kubeconfig.contexts.iter().find(|named| Some(named.name.as_str()) == current);
     let Some(context) = named.and_then(|named| named.context.as_ref()) else {
-        return CurrentContext::default();
+        return ContextUser::default();
     };
     let is_of_it = |name: &str| context.user.as_deref() == Some(name);
     let user = kubeconfig.auth_infos.iter().find(|named| is_of_it(&named.name));
-    CurrentContext {
+    ContextUser {
         user: user.and_then(|named| named.auth_info.clone()).unwrap_or_default(),
         namespace: context.namespace.clone(),
     }
@@ -75,8 +75,8 @@ contexts:
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         std::fs::write(&path, TEXT).unwrap();
-        let CurrentContext { user, namespace } =
-            load_current_context(&ConnectionOptions::of_file(&path)).unwrap();
+        let ContextUser { user, namespace } =
+            load_context_user(&ConnectionOptions::of_file(&path)).unwrap();
         assert_eq!(namespace.as_deref(), Some("shop"));
         let here = |name: &str| folder.path().join(name).to_str().map(str::to_owned);
         assert_eq!(user.token_file, here("token"));
@@ -86,11 +86,8 @@ contexts:
 
         let of_context = |context: &str| {
             let context = Some(context.to_owned());
-            load_current_context(&ConnectionOptions {
-                context,
-                ..ConnectionOptions::of_file(&path)
-            })
-            .unwrap()
+            load_context_user(&ConnectionOptions { context, ..ConnectionOptions::of_file(&path) })
+                .unwrap()
         };
         let other = of_context("a");
         assert!(other.user.token.is_some() && other.namespace.is_none());

@@ -68,7 +68,7 @@ pub struct Refusal {
 
 /// Informers whose stores kubewarm serves to clients that read one target's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServingTarget {
+pub struct TargetInformers {
     /// `metadata.generation` of the profile's spec that declares these informers. The newest spec
     /// can declare other informers.
     pub generation: i64,
@@ -82,7 +82,7 @@ pub struct ServingTarget {
 
 /// One target of a profile, after kubewarm looked up its resource and namespaces in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeclaredTarget {
+pub struct ResolvedTarget {
     /// Value of `spec.targets[].name`.
     pub name: Arc<str>,
     /// Whether the condition `Ready` depends on the target.
@@ -101,7 +101,7 @@ pub struct DeclaredTarget {
     pub namespaces: Option<InformerSpec>,
     /// The informers from which clients read the target's objects. `None`: kubewarm does not serve
     /// the target, for example because its informers are not warm yet.
-    pub serving: Option<ServingTarget>,
+    pub serving: Option<TargetInformers>,
     /// All indexes that the spec declares, with their names. Clients can select by each index, even
     /// if the store does not keep the index.
     pub named: Arc<[IndexDefinition]>,
@@ -116,7 +116,7 @@ pub struct DeclaredTarget {
 /// A profile after kubewarm looked up its resources and namespaces in the cluster. From this
 /// declaration, kubewarm starts the profile's informers and computes the profile's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeclaredProfile {
+pub struct ResolvedProfile {
     /// Namespace and name of the profile.
     pub profile: ProfileRef,
     /// `metadata.uid` of the profile. A profile that was deleted and created again has another UID,
@@ -136,7 +136,7 @@ pub struct DeclaredProfile {
     /// Value of `spec.mode`.
     pub mode: ProfileMode,
     /// Targets in the order of the spec.
-    pub targets: Vec<DeclaredTarget>,
+    pub targets: Vec<ResolvedTarget>,
     /// Value of `spec.warmup.deadlineSeconds`. `None`: no deadline.
     pub warmup_deadline: Option<Duration>,
     /// Value of `spec.freshness.maxStalenessSeconds`.
@@ -152,11 +152,11 @@ pub struct DeclaredProfile {
     pub accepted_at: Duration,
 }
 
-impl DeclaredProfile {
+impl ResolvedProfile {
     /// Creates the declaration of `profile` with `targets`. Sets `accepted_at` to zero (the start
     /// of the process), and `authors` to `Unknown`.
     #[must_use]
-    pub fn of(profile: &ValidatedProfile, targets: Vec<DeclaredTarget>) -> Self {
+    pub fn of(profile: &ValidatedProfile, targets: Vec<ResolvedTarget>) -> Self {
         Self {
             profile: profile.profile.clone(),
             uid: Arc::clone(&profile.uid),
@@ -198,7 +198,7 @@ impl DeclaredProfile {
     }
 }
 
-impl ServingTarget {
+impl TargetInformers {
     /// Whether `self.informers` and `informers` have equal informer keys in the same order. The
     /// settings of these informers can differ.
     #[must_use]
@@ -210,7 +210,7 @@ impl ServingTarget {
     }
 }
 
-impl DeclaredTarget {
+impl ResolvedTarget {
     /// Iterates over the informers in the field `informers`, then over the informer in the field
     /// `namespaces`, if there is one.
     pub fn all_informers(&self) -> impl Iterator<Item = &InformerSpec> {
@@ -227,11 +227,11 @@ impl DeclaredTarget {
 /// Whether two lists of targets have the same names and the same informers, in the same order.
 #[must_use]
 pub fn has_same_informers<'a>(
-    targets: impl IntoIterator<Item = &'a DeclaredTarget>,
-    others: impl IntoIterator<Item = &'a DeclaredTarget>,
+    targets: impl IntoIterator<Item = &'a ResolvedTarget>,
+    others: impl IntoIterator<Item = &'a ResolvedTarget>,
 ) -> bool {
     let informers =
-        |target: &'a DeclaredTarget| (&target.name, &target.informers, &target.namespaces);
+        |target: &'a ResolvedTarget| (&target.name, &target.informers, &target.namespaces);
     targets.into_iter().map(informers).eq(others.into_iter().map(informers))
 }
 

@@ -6,11 +6,11 @@ use super::{
     field_filter::FieldFilter,
     kind_info::KindInfo,
     list::remembers,
-    retry::RetryReason,
+    retry::ReadAttemptError,
 };
 use kubewarm_api::model::{InformerKey, ReadConsistency, ResourceVersion};
 use kubewarm_cache::{
-    informer::FreshnessCheck,
+    informer::FreshnessCheckResult,
     store::{ObjectQuery, StoreReader},
 };
 use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch};
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The informers that can answer a request now, and the freshness that the request needs.
-pub(super) struct ReadRoute<'a> {
+pub(super) struct ReadCandidates<'a> {
     pub(super) request: &'a ObjectRequest,
     pub(super) kind: KindInfo,
     /// The field selector, translated for the kind.
@@ -32,7 +32,7 @@ pub(super) struct ReadRoute<'a> {
     started_at: Instant,
     /// The informer whose store a freshness check has confirmed for this request, and the result of this check. `None`
     /// before the first freshness check.
-    confirmed: Option<&'a (InformerKey, FreshnessCheck)>,
+    confirmed: Option<&'a (InformerKey, FreshnessCheckResult)>,
 }
 
 impl ReadService {
@@ -40,15 +40,15 @@ impl ReadService {
     ///
     /// # Errors
     ///
-    /// [`RetryReason::Cold`] if no informer is warm. The failures 400, 406 and 421 come from [`CoveringInformers`] and
+    /// [`ReadAttemptError::Cold`] if no informer is warm. The failures 400, 406 and 421 come from [`CoveringInformers`] and
     /// [`FieldFilter`].
     pub(super) async fn route<'a>(
         &self,
         request: &'a ObjectRequest,
         covering: CoveringInformers<'a>,
         started_at: Instant,
-        confirmed: Option<&'a (InformerKey, FreshnessCheck)>,
-    ) -> Result<ReadRoute<'a>, RetryReason> {
+        confirmed: Option<&'a (InformerKey, FreshnessCheckResult)>,
+    ) -> Result<ReadCandidates<'a>, ReadAttemptError> {
         let cold_read_timeout = covering.cold_read_timeout();
         let kind = self.kind(&request.resource).await?;
         let kind = kind.ok_or_else(|| not_cached(request, AGGREGATED))?;
@@ -57,10 +57,10 @@ impl ReadService {
         let (candidates, is_forbidden) =
             covering.rank_warm(|key| self.dependencies.reports.get_summary(key), Instant::now());
         if candidates.is_empty() {
-            return Err(RetryReason::Cold { wait: cold_read_timeout, is_forbidden });
+            return Err(ReadAttemptError::Cold { wait: cold_read_timeout, is_forbidden });
         }
         let (consistency, max_staleness) = (covering.consistency(), covering.max_staleness());
-        Ok(ReadRoute {
+        Ok(ReadCandidates {
             request,
             kind,
             fields,
@@ -76,8 +76,8 @@ impl ReadService {
     /// Returns the first candidate informer whose store is as new as the request needs, with a reader of that store.
     pub(super) fn choose<'r>(
         &self,
-        route: &'r ReadRoute<'_>,
-    ) -> Result<(&'r CandidateInformer<'r>, StoreReader), RetryReason> {
+        route: &'r ReadCandidates<'_>,
+    ) -> Result<(&'r CandidateInformer<'r>, StoreReader), ReadAttemptError> {
         let request = route.request;
         let mut readable: Vec<(&CandidateInformer<'_>, StoreReader)> = Vec::new();
         for candidate in &route.candidates {
@@ -143,7 +143,7 @@ impl ReadService {
             (None, Some(query)) => {
                 let newest = readable.iter().filter_map(|(_, reader)| reader.version());
                 let newest = newest.reduce(|a, b| if a.is_older_than(&b) { b } else { a });
-                Err(RetryReason::Behind { query, newest })
+                Err(ReadAttemptError::Behind { query, newest })
             }
             (None, None) => Err(route.cold()),
         }
@@ -153,16 +153,16 @@ impl ReadService {
     ///
     /// # Errors
     ///
-    /// [`RetryReason`] if the informer lost access or listed its objects again during the read, or if the data is too
+    /// [`ReadAttemptError`] if the informer lost access or listed its objects again during the read, or if the data is too
     /// old.
     pub(super) fn confirm(
         &self,
-        route: &ReadRoute<'_>,
+        route: &ReadCandidates<'_>,
         candidate: &CandidateInformer<'_>,
         version: Option<&ResourceVersion>,
-    ) -> Result<ResourceVersion, RetryReason> {
+    ) -> Result<ResourceVersion, ReadAttemptError> {
         if !self.is_undisturbed(candidate) {
-            return Err(RetryReason::Disturbed);
+            return Err(ReadAttemptError::Disturbed);
         }
         if is_latest_wanted(&route.request.version_match)
             && !route.is_new_enough(candidate, version)
@@ -184,7 +184,7 @@ impl ReadService {
     }
 
     /// The version of a recent forwarded write that the response must include.
-    fn min_version(&self, route: &ReadRoute<'_>) -> Option<ResourceVersion> {
+    fn min_version(&self, route: &ReadCandidates<'_>) -> Option<ResourceVersion> {
         match route.consistency {
             ReadConsistency::Eventual => None,
             ReadConsistency::Bounded | ReadConsistency::Strict => {
@@ -194,7 +194,7 @@ impl ReadService {
     }
 }
 
-impl ReadRoute<'_> {
+impl ReadCandidates<'_> {
     pub(super) fn query(&self, candidate: &CandidateInformer<'_>) -> ObjectQuery {
         self.fields.query(self.request, candidate.key)
     }
@@ -220,13 +220,13 @@ impl ReadRoute<'_> {
     }
 
     /// The reason to wait if no informer that can answer the request is readable.
-    pub(super) fn cold(&self) -> RetryReason {
-        RetryReason::Cold { wait: self.cold_read_timeout, is_forbidden: false }
+    pub(super) fn cold(&self) -> ReadAttemptError {
+        ReadAttemptError::Cold { wait: self.cold_read_timeout, is_forbidden: false }
     }
 
     /// Chooses the candidate informer whose store a freshness check can confirm. If there is no such informer, for
     /// example while the profiles are paused, the result is 504.
-    pub(super) fn unconfirmed(&self, candidates: &[CandidateInformer<'_>]) -> RetryReason {
+    pub(super) fn unconfirmed(&self, candidates: &[CandidateInformer<'_>]) -> ReadAttemptError {
         let Some(candidate) = candidates.iter().find(|it| it.report.is_kept_current()) else {
             let age = candidates.first().and_then(|it| it.age);
             return self.stale(age, "no watch updates it").into();
@@ -241,7 +241,7 @@ impl ReadRoute<'_> {
                 now.checked_sub(self.max_staleness).unwrap_or(now)
             }
         };
-        RetryReason::Unconfirmed {
+        ReadAttemptError::Unconfirmed {
             informer: Box::new(candidate.key.clone()),
             payer: candidate.payer(),
             since,

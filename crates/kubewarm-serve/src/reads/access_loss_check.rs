@@ -5,7 +5,7 @@ use kubewarm_cache::informer::InformerReport;
 
 /// The conditions under which a list or watch can continue to read its informer's store.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AccessRequirement {
+pub(super) struct AccessLossCheck {
     /// The strictest `onAccessLost` policy of the profiles that serve reads from the informer.
     pub(super) policy: AccessLossPolicy,
     /// How often the informer had lost its access when the request began. If the number changes, the request
@@ -14,7 +14,7 @@ pub(super) struct AccessRequirement {
     pub(super) losses: Option<u64>,
 }
 
-impl AccessRequirement {
+impl AccessLossCheck {
     /// Whether the request can read the informer now. `report` is `None` if the informer does not exist.
     pub(super) fn permit(&self, report: Option<&InformerReport>) -> bool {
         report.is_some_and(|report| {
@@ -37,7 +37,7 @@ mod tests {
         let (rejects, serves_on) = (AccessLossPolicy::Reject, AccessLossPolicy::ServeStale);
         let warm = report(now);
         let has_more = |report: &InformerReport, policy, losses| {
-            AccessRequirement { policy, losses }.permit(Some(report))
+            AccessLossCheck { policy, losses }.permit(Some(report))
         };
         assert!(has_more(&warm, rejects, Some(0)) && has_more(&warm, rejects, None));
         let lost = Some(AccessLoss { at: now, time: Timestamp::UNIX_EPOCH });
@@ -46,7 +46,7 @@ mod tests {
         let back = InformerReport { losses: 1, ..warm };
         assert!(!has_more(&back, rejects, Some(0)) && !has_more(&back, serves_on, Some(0)));
         assert!(has_more(&back, rejects, Some(1)) && has_more(&back, rejects, None));
-        let terms = AccessRequirement { policy: serves_on, losses: None };
+        let terms = AccessLossCheck { policy: serves_on, losses: None };
         assert!(!terms.permit(None), "the informer does not exist");
     }
 }

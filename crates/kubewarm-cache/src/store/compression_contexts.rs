@@ -2,13 +2,13 @@
 
 use super::{
     dictionary::CompressionDictionary,
-    packed_object::{BodyPacking, DetachedObject, PackedObject},
+    packed_object::{BodyCompression, DetachedObject, PackedObject},
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
 use zstd::zstd_safe::{self, CCtx, DCtx};
 
-/// Maximum size of a body that the codec compresses, in bytes before compression. A larger body stays uncompressed.
+/// Maximum size of a body that the pool compresses, in bytes before compression. A larger body stays uncompressed.
 /// `unpack` rejects a compressed zstd frame that declares a larger body.
 ///
 /// etcd accepts at most 1.5 MiB for one object by default. The same object as JSON can be a few times larger.
@@ -24,7 +24,7 @@ const MIN_COMPRESSED_BYTES: usize = 64;
 /// threads rarely use contexts at once.
 const IDLE_CONTEXTS: usize = 4;
 
-/// Bytes that each scratch buffer of an idle zstd context keeps. The codec frees the rest of a larger buffer.
+/// Bytes that each scratch buffer of an idle zstd context keeps. The pool frees the rest of a larger buffer.
 const SCRATCH_BYTES: usize = 256 << 10;
 
 /// Every zstd frame begins with this magic number. The store leaves it out of its frames, which saves 4 bytes for each
@@ -34,7 +34,7 @@ const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The zstd contexts that no thread is using. A store takes a context from this list only while it compresses or
 /// decompresses. So an idle store has no memory for contexts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RecordCodec {
+pub(super) struct CompressionContextPool {
     idle: Arc<Mutex<Vec<CompressionContext>>>,
 }
 
@@ -54,7 +54,7 @@ impl std::fmt::Debug for CompressionContext {
     }
 }
 
-impl RecordCodec {
+impl CompressionContextPool {
     /// Runs `work` with a zstd context that no other thread uses, and with an empty scratch buffer for a decompressed
     /// body.
     pub(super) fn with<T>(
@@ -104,8 +104,9 @@ impl CompressionContext {
                 Some(dictionary) => dictionary.compress(&mut self.compress, &mut self.packed, body),
                 None => self.compress.compress(&mut self.packed, body, LEVEL),
             };
-            let packing =
-                with.map_or(BodyPacking::Zstd, |with| BodyPacking::Dictionary(with.generation()));
+            let packing = with.map_or(BodyCompression::Zstd, |with| {
+                BodyCompression::Dictionary(with.generation())
+            });
             if packed.is_ok()
                 && let Some(frame) = self.packed.strip_prefix(&MAGIC)
                 && frame.len() < body.len()
@@ -115,7 +116,7 @@ impl CompressionContext {
             }
         }
         DetachedObject {
-            record: PackedObject::new(name, BodyPacking::Plain, body),
+            record: PackedObject::new(name, BodyCompression::None, body),
             dictionary: None,
         }
     }
@@ -134,11 +135,11 @@ impl CompressionContext {
         into.clear();
         let packing = record.packing();
         match packing {
-            BodyPacking::Plain | BodyPacking::Secret => {
+            BodyCompression::None | BodyCompression::Secret => {
                 into.extend_from_slice(record.packed());
                 return Ok(());
             }
-            BodyPacking::Zstd | BodyPacking::Dictionary(_) => {}
+            BodyCompression::Zstd | BodyCompression::Dictionary(_) => {}
         }
         self.frame.clear();
         self.frame.extend_from_slice(&MAGIC);
@@ -149,11 +150,11 @@ impl CompressionContext {
         let size = size.ok_or("the frame has a size beyond the limit of 256 MiB")?;
         into.try_reserve_exact(size).map_err(|_| "there is no memory for the body")?;
         let written = match (packing, with) {
-            (BodyPacking::Dictionary(_), Some(dictionary)) => {
+            (BodyCompression::Dictionary(_), Some(dictionary)) => {
                 dictionary.decompress(&mut self.decompress, into, &self.frame)
             }
-            (BodyPacking::Dictionary(_), None) => return Err("its dictionary is missing"),
-            (BodyPacking::Plain | BodyPacking::Secret | BodyPacking::Zstd, _) => {
+            (BodyCompression::Dictionary(_), None) => return Err("its dictionary is missing"),
+            (BodyCompression::None | BodyCompression::Secret | BodyCompression::Zstd, _) => {
                 self.decompress.decompress(into, &self.frame)
             }
         };
@@ -191,7 +192,7 @@ mod tests {
         body: &[u8],
         with: Option<&Arc<CompressionDictionary>>,
     ) -> (PackedObject, Vec<u8>) {
-        RecordCodec::default().with(|context, _| {
+        CompressionContextPool::default().with(|context, _| {
             let DetachedObject { record, dictionary } = context.pack("x", body, with);
             let mut back = b"left over".to_vec();
             context.unpack(&record, dictionary.as_deref(), &mut back).unwrap();
@@ -207,7 +208,7 @@ mod tests {
         let (plain, _) = round_trip(body.as_bytes(), None);
         let (record, back) = round_trip(body.as_bytes(), Some(&with));
         assert_eq!(back, body.as_bytes());
-        assert_eq!(record.packing(), BodyPacking::Dictionary(1));
+        assert_eq!(record.packing(), BodyCompression::Dictionary(1));
         assert!(record.bytes() * 2 < plain.bytes(), "{} {}", record.bytes(), plain.bytes());
     }
 
@@ -217,7 +218,7 @@ mod tests {
             (0..200_u32).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
         for body in [&b"{}"[..], b"", &[b'a'; MIN_COMPRESSED_BYTES - 1], &random] {
             let (record, back) = round_trip(body, Some(&trained()));
-            assert_eq!((record.packing(), &*back), (BodyPacking::Plain, body));
+            assert_eq!((record.packing(), &*back), (BodyCompression::None, body));
         }
     }
 
@@ -226,7 +227,7 @@ mod tests {
         let body = "a body that is long enough to be packed, ".repeat(8);
         let with = trained();
         let (record, _) = round_trip(body.as_bytes(), Some(&with));
-        RecordCodec::default().with(|context, into| {
+        CompressionContextPool::default().with(|context, into| {
             for length in 0..record.packed().len() {
                 let cut = PackedObject::new("x", record.packing(), &record.packed()[..length]);
                 assert!(context.unpack(&cut, Some(&with), into).is_err(), "{length}");
@@ -234,7 +235,7 @@ mod tests {
             assert_eq!(context.unpack(&record, None, into), Err("its dictionary is missing"));
             // The frame declares a single segment of 2^63 bytes. `unpack` rejects it before it allocates memory.
             let huge = [0xe0, 0, 0, 0, 0, 0, 0, 0, 0x80, 1, 0, 0];
-            let huge = PackedObject::new("x", BodyPacking::Zstd, &huge);
+            let huge = PackedObject::new("x", BodyCompression::Zstd, &huge);
             let refused = context.unpack(&huge, None, into).unwrap_err();
             assert!(refused.contains("limit"), "{refused}");
         });
@@ -242,13 +243,16 @@ mod tests {
 
     #[test]
     fn idle_contexts_are_reused_and_bounded() {
-        let codec = RecordCodec::default();
-        codec.with(|_, _| {
-            codec.with(|_, _| codec.with(|_, _| codec.with(|_, _| codec.with(|_, _| ()))));
+        let contexts = CompressionContextPool::default();
+        contexts.with(|_, _| {
+            contexts
+                .with(|_, _| contexts.with(|_, _| contexts.with(|_, _| contexts.with(|_, _| ()))));
         });
-        assert_eq!(codec.idle.lock().len(), IDLE_CONTEXTS);
-        codec.with(|_, body| body.reserve(1 << 20));
-        assert!(codec.idle.lock().iter().all(|context| context.body.capacity() <= SCRATCH_BYTES));
+        assert_eq!(contexts.idle.lock().len(), IDLE_CONTEXTS);
+        contexts.with(|_, body| body.reserve(1 << 20));
+        assert!(
+            contexts.idle.lock().iter().all(|context| context.body.capacity() <= SCRATCH_BYTES)
+        );
     }
 
     proptest! {
@@ -264,8 +268,8 @@ mod tests {
         #[test]
         fn arbitrary_bytes_unpack_or_return_an_error(packed: Vec<u8>) {
             let with = trained();
-            RecordCodec::default().with(|context, into| {
-                for packing in [BodyPacking::Plain, BodyPacking::Zstd, BodyPacking::Dictionary(1)] {
+            CompressionContextPool::default().with(|context, into| {
+                for packing in [BodyCompression::None, BodyCompression::Zstd, BodyCompression::Dictionary(1)] {
                     let record = PackedObject::new("x", packing, &packed);
                     let _ = context.unpack(&record, Some(&with), into);
                 }

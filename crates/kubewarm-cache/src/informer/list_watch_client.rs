@@ -5,12 +5,12 @@
 
 use super::{
     UpstreamEventType,
-    endpoint::InformerEndpoint,
     line_splitter::LineSplitter,
     list_splitter::{MAX_OBJECT, SplitItem},
     metadata::ListMetadata,
     peek::tombstone,
     request::{self, BodyChunks},
+    request_builder::InformerRequestBuilder,
     upstream_event::{Bookmark, UpstreamEvent},
 };
 use futures::StreamExt as _;
@@ -26,14 +26,14 @@ const MAX_PEEK: usize = 8 << 20;
 
 /// Builds and sends the requests of one informer, with a client that uses the informer's identity.
 #[derive(Clone)]
-pub(super) struct ListWatch {
+pub(super) struct ListWatchClient {
     pub(super) client: Arc<kube::Client>,
-    endpoint: InformerEndpoint,
+    endpoint: InformerRequestBuilder,
 }
 
 /// The first event or bookmark of a short watch.
 #[derive(Debug)]
-pub(super) enum ShortWatchResult {
+pub(super) enum WatchProbeResult {
     /// The short watch first received a bookmark with this version.
     Bookmark(ResourceVersion),
     /// The short watch first received an event. The event's object has this version.
@@ -42,9 +42,9 @@ pub(super) enum ShortWatchResult {
     Nothing(&'static str),
 }
 
-impl ListWatch {
+impl ListWatchClient {
     pub(super) fn new(client: &Arc<kube::Client>, key: &InformerKey) -> Result<Self, RequestFault> {
-        Ok(Self { client: Arc::clone(client), endpoint: InformerEndpoint::new(key)? })
+        Ok(Self { client: Arc::clone(client), endpoint: InformerRequestBuilder::new(key)? })
     }
 
     /// Sends the request that `build` creates, and waits for the headers of a successful response,
@@ -56,7 +56,7 @@ impl ListWatch {
     pub(super) async fn open(
         &self,
         within: Duration,
-        build: impl FnOnce(&InformerEndpoint) -> Request<Vec<u8>>,
+        build: impl FnOnce(&InformerRequestBuilder) -> Request<Vec<u8>>,
     ) -> Result<BodyChunks, RequestFault> {
         request::open(&self.client, build(&self.endpoint), within).await
     }
@@ -76,7 +76,7 @@ impl ListWatch {
     ///
     /// One request for the metadata of one object.
     pub(super) async fn peek(&self, within: Duration) -> Result<ListMetadata, RequestFault> {
-        let mut chunks = self.open(within, InformerEndpoint::one).await?;
+        let mut chunks = self.open(within, InformerRequestBuilder::one).await?;
         let mut body = Vec::new();
         let reading = async {
             // A response above 8 MiB is no error: a server that sends an object has authorized the
@@ -104,7 +104,7 @@ impl ListWatch {
         from: &ResourceVersion,
         lasting: Duration,
         within: Duration,
-    ) -> Result<ShortWatchResult, RequestFault> {
+    ) -> Result<WatchProbeResult, RequestFault> {
         let until = Instant::now() + lasting * 2;
         let mut chunks = self.open(within, |endpoint| endpoint.watch(from, lasting)).await?;
         let mut lines = LineSplitter::new(MAX_OBJECT);
@@ -119,32 +119,32 @@ impl ListWatch {
                 rest = rest.get(consumed..).unwrap_or_default();
             }
         }
-        Ok(ShortWatchResult::Nothing("a second watch was silent too"))
+        Ok(WatchProbeResult::Nothing("a second watch was silent too"))
     }
 }
 
-fn parse_first_event(item: &SplitItem<'_>) -> Result<ShortWatchResult, RequestFault> {
+fn parse_first_event(item: &SplitItem<'_>) -> Result<WatchProbeResult, RequestFault> {
     let event = match item {
         SplitItem::Whole(line) => UpstreamEvent::parse(line),
         SplitItem::Oversized(head) => UpstreamEvent::of_head(head),
     };
-    let unclear = ShortWatchResult::Nothing("a second watch sent an event that cannot be parsed");
+    let unclear = WatchProbeResult::Nothing("a second watch sent an event that cannot be parsed");
     let Some(event) = event else { return Ok(unclear) };
     let result = match event.kind {
         UpstreamEventType::Error => return Err(fault::of_event(event.object)),
         UpstreamEventType::Bookmark => Bookmark::parse(event.object)
-            .map(|bookmark| ShortWatchResult::Bookmark(bookmark.version)),
+            .map(|bookmark| WatchProbeResult::Bookmark(bookmark.version)),
         UpstreamEventType::Added | UpstreamEventType::Modified | UpstreamEventType::Deleted => {
-            tombstone(event.object).and_then(|object| object.version).map(ShortWatchResult::Event)
+            tombstone(event.object).and_then(|object| object.version).map(WatchProbeResult::Event)
         }
     };
     // An unreadable event does not show whether an object changed, so return `Nothing`.
     Ok(result.unwrap_or(unclear))
 }
 
-impl fmt::Debug for ListWatch {
+impl fmt::Debug for ListWatchClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Omit the client, because it holds credentials.
-        f.debug_struct("ListWatch").field("endpoint", &self.endpoint).finish_non_exhaustive()
+        f.debug_struct("ListWatchClient").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 const AGE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(super) struct CachedAnswer<T>(Mutex<Option<(Instant, T)>>);
+pub(super) struct CachedResponse<T>(Mutex<Option<(Instant, T)>>);
 
-impl<T: Clone> CachedAnswer<T> {
+impl<T: Clone> CachedResponse<T> {
     /// Returns the cached response if it is younger than one second, or else a new response from
     /// `make`. Caches the new response only if `is_cacheable` returns true for this response.
     ///
@@ -35,7 +35,7 @@ impl<T: Clone> CachedAnswer<T> {
     }
 }
 
-impl<T> Default for CachedAnswer<T> {
+impl<T> Default for CachedResponse<T> {
     fn default() -> Self {
         Self(Mutex::new(None))
     }
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn a_response_is_created_once_a_second() {
-        let (hold, start) = (CachedAnswer::default(), Instant::now());
+        let (hold, start) = (CachedResponse::default(), Instant::now());
         let at =
             |millis, answer| hold.get(start + Duration::from_millis(millis), |_| true, || answer);
         assert_eq!(at(0, 'a'), 'a');
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_response_that_is_not_cached_is_created_for_each_caller() {
-        let (hold, now) = (CachedAnswer::default(), Instant::now());
+        let (hold, now) = (CachedResponse::default(), Instant::now());
         let of = |answer| hold.get(now, |answer| *answer != 'a', || answer);
         assert_eq!([of('a'), of('b'), of('c')], ['a', 'b', 'b']);
     }
