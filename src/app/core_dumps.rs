@@ -8,12 +8,12 @@
 pub(super) fn disable() {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        tracing::warn!(%error, "cannot forbid core dumps, which may hold secrets");
+        tracing::warn!(%error, "cannot disable core dumps, which can contain secrets");
     }
 }
 
 /// Logs a warning, because kubewarm can disable core dumps only on Linux.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn disable() {
-    tracing::warn!("this system cannot forbid core dumps, which may hold secrets");
+    tracing::warn!("this system cannot disable core dumps, which can contain secrets");
 }

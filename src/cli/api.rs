@@ -12,7 +12,7 @@ pub struct ReadApiArgs {
     #[arg(long, default_value = "[::]:8443", value_name = "ADDRESS", value_parser = api_addr)]
     pub api_addr: ReadApiAddress,
 
-    /// API reviews with which kubewarm authenticates and authorizes clients of the read API [default: delegated, or
+    /// Authentication and authorization of clients of the read API [default: delegated, or
     /// caller-token with --watch-namespaces].
     #[arg(long, value_name = "HOW")]
     pub auth: Option<CallerAuthMode>,

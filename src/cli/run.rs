@@ -8,7 +8,7 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 /// Flags of `run`. Each flag also has an environment variable, such as `KUBEWARM_ADMIN_ADDR` for `--admin-addr`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Namespace of the operator's Lease, whose profiles can read other namespaces [default: the namespace of the
+    /// Namespace of the operator's Lease, in which profiles can read other namespaces [default: the namespace of the
     /// ServiceAccount, else kubewarm-system].
     #[arg(long, value_name = "NAMESPACE", value_parser = commands::namespace)]
     pub operator_namespace: Option<String>,
@@ -75,7 +75,7 @@ pub struct RunArgs {
     #[arg(long, default_value = "1000", value_name = "COUNT")]
     pub namespace_informers: NonZeroUsize,
 
-    /// Time for which kubewarm still serves after SIGTERM while /readyz fails, in seconds or such as 500ms.
+    /// Time for which kubewarm still serves after SIGTERM while /readyz fails. Seconds, or a duration such as 500ms.
     #[arg(long, default_value = "3s", value_name = "DURATION", value_parser = commands::duration)]
     pub shutdown_delay: Duration,
 

@@ -64,7 +64,7 @@ pub(super) fn lacking(profile: &CacheProfile, now: Timestamp) -> Vec<String> {
     let Some(status) = &profile.status else { return vec![no_status(profile, now).to_owned()] };
     let mut lines = Vec::new();
     if status.observed_generation < profile.metadata.generation {
-        lines.push("kubewarm has not looked at its newest generation yet".to_owned());
+        lines.push("kubewarm has not processed its newest generation yet".to_owned());
     }
     let unready = stalled_or_unready(status);
     lines.extend(unready.map(sentence));
@@ -201,7 +201,7 @@ mod tests {
         profile.metadata.generation = Some(99);
         assert_eq!(verdict(&profile), CommandExitCode::Bad);
         let lines = lacking(&profile, fixtures::now());
-        assert_eq!(lines, ["kubewarm has not looked at its newest generation yet"]);
+        assert_eq!(lines, ["kubewarm has not processed its newest generation yet"]);
         profile.status = None;
         assert_eq!(verdict(&profile), CommandExitCode::Bad);
     }

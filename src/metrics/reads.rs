@@ -20,7 +20,7 @@ pub(super) fn limit_families(limits: &[LimitUsage]) -> prometheus::Result<Vec<Me
     };
     let in_use = gauges(
         "kubewarm_read_in_use",
-        "Slots of the read API in use. user_ and address_: by the user or address that uses most.",
+        "Use of each limit of the read API. For user_ and address_ limits: the highest use by one user or address.",
     )?;
     let sizes = gauges(
         "kubewarm_read_limit",

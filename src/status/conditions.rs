@@ -30,13 +30,13 @@ pub(super) fn conditions(
     let warm = warm(targets);
     let healthy = met(
         ConditionReason::WatchesCurrent,
-        format!("{} known to be current", required_targets(targets)),
+        required_targets(targets, "known to be current"),
     );
     let fresh =
         summarize(targets, "Fresh", |target| &target.fresh, healthy, ConditionReason::NotWarm);
     let healthy = met(
         ConditionReason::BelowLimits,
-        format!("{} within the limits", required_targets(targets)),
+        required_targets(targets, "within the limits"),
     );
     let within_limits = summarize(
         targets,
@@ -90,11 +90,12 @@ fn met(reason: ConditionReason, message: String) -> ConditionUpdate {
     ConditionUpdate::new(Some(true), reason, message)
 }
 
-fn required_targets(targets: &[ObservedTarget<'_>]) -> String {
+/// Returns a message such as `all 3 required targets synced`, in which `state` is `synced`.
+fn required_targets(targets: &[ObservedTarget<'_>], state: &str) -> String {
     match targets.iter().filter(|target| target.is_required()).count() {
         0 => "no target is required".to_owned(),
-        1 => "the required target".to_owned(),
-        some => format!("all {some} required targets"),
+        1 => format!("the required target {state}"),
+        count => format!("all {count} required targets {state}"),
     }
 }
 
@@ -123,7 +124,7 @@ fn accepted(
         let text = format!("{}; {runs}", refusal.message);
         return ConditionUpdate::new(Some(false), refusal.reason.into(), text);
     }
-    let mut healthy = format!("{} resolved", required_targets(targets));
+    let mut healthy = required_targets(targets, "resolved");
     if access.is_some_and(|access| has_no_manifests(declared, access)) {
         let _infallible = write!(
             healthy,
@@ -144,7 +145,7 @@ fn accepted(
 
 fn authorized(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
     let mut parts =
-        vec![format!("everything of {} may be listed and watched", required_targets(targets))];
+        vec![required_targets(targets, "can be listed and watched")];
     for target in targets.iter().filter(|target| target.is_required()) {
         parts.extend(permissions::remarks(&target.all_informers().collect::<Vec<_>>()));
     }
@@ -182,7 +183,7 @@ fn warm(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
         target.is_warm() && target.informers.is_empty() && target.selector.is_some()
     });
     let mut parts: Vec<_> = empty.map(|target| target.warm.message.clone()).collect();
-    parts.insert(0, format!("{} synced", required_targets(targets)));
+    parts.insert(0, required_targets(targets, "synced"));
     let healthy = sentence::join_first(&parts, "targets without namespaces");
     summarize(
         targets,
@@ -245,7 +246,7 @@ fn ready(
         (Some(true), Some(true)) => ConditionUpdate::new(
             Some(true),
             ConditionReason::Ready,
-            format!("{} warm and fresh", required_targets(targets)),
+            required_targets(targets, "warm and fresh"),
         ),
     }
 }

@@ -57,7 +57,7 @@ impl MessageContext<'_> {
             }
             (FaultReason::ServiceAccountNotFound, _) => {
                 return format!(
-                    "{subject} does not exist, as which to {what}; create it, and the target starts by itself"
+                    "cannot {what}: {subject} does not exist; create it, and the target starts automatically"
                 );
             }
             (FaultReason::TokenRequestDenied, _) => {
@@ -98,7 +98,7 @@ impl MessageContext<'_> {
                 let names: Vec<_> = informers.iter().map(|informer| informer.namespace()).collect();
                 let does = if names.len() == 1 { "does" } else { "do" };
                 format!(
-                    "{} {does} not exist; create it and it is warmed, or take it out of the scope",
+                    "{} {does} not exist; create the namespace, or remove it from the scope",
                     sentence::namespaces(&names)
                 )
             }
@@ -110,7 +110,7 @@ impl MessageContext<'_> {
                  it is restarted; please report this as a bug"
             ),
             FaultReason::TooLarge | FaultReason::Malformed => format!(
-                "the {verb} of {what} makes no sense since {since} ({words}); retrying; \
+                "the {verb} of {what} has returned unusable data since {since} ({words}); retrying; \
                  look for a proxy or an oversized object"
             ),
             FaultReason::Unverified => format!(
@@ -118,7 +118,7 @@ impl MessageContext<'_> {
                  watch {what} ({words}); reads are rejected until a check succeeds"
             ),
             FaultReason::TimedOut => format!(
-                "the {verb} of {what} makes no progress since {since} ({words}); \
+                "the {verb} of {what} has made no progress since {since} ({words}); \
                  retrying; check the API server and the network"
             ),
             FaultReason::Throttled
@@ -127,7 +127,7 @@ impl MessageContext<'_> {
             | FaultReason::Gone
             | FaultReason::Unsupported
             | FaultReason::ClosedAtOnce => format!(
-                "the {verb} of {what} fails since {since} ({words}); \
+                "the {verb} of {what} has failed since {since} ({words}); \
                  retrying; check the API server if this lasts"
             ),
         })

@@ -98,14 +98,14 @@ fn passes(cluster: &ControlPlane, helm: &Helm, name: &str, values: &str) -> Outc
     assert_lines(
         &printed,
         &[
-            "✔ knows you as system:serviceaccount:kubewarm-system:kubewarm-test",
+            "✔ authenticates you as system:serviceaccount:kubewarm-system:kubewarm-test",
             "✔ 1 of 1 replicas of Deployment kubewarm-system/kubewarm are ready",
             "? not checked: what system:serviceaccount:kubewarm-system:kubewarm may do: ",
             "? not checked: profiles of other namespaces: ",
             "nothing is wrong; ",
         ],
     );
-    assert!(printed.contains(" leads, and said so "), "{printed}");
+    assert!(printed.contains(" leads, and renewed the Lease "), "{printed}");
     let is_ready = "✔ own -n kubewarm-system is ready, 1/1 targets are warm";
     assert_eq!(printed.contains(is_ready), has_profile, "{printed}");
     assert!(!printed.lines().any(|line| line.starts_with(['!', '✗'])), "{printed}");
@@ -129,7 +129,7 @@ fn passes(cluster: &ControlPlane, helm: &Helm, name: &str, values: &str) -> Outc
 fn fails(release: &Release<'_>) -> Outcome {
     let (ended, printed) = helm_test(release)?;
     assert!(ended.is_err(), "{printed}");
-    assert_lines(&printed, &["✗ no replica leads: the last one gave the lease back"]);
+    assert_lines(&printed, &["✗ no replica leads: the last leader released the Lease"]);
     assert!(printed.contains(" checks failed; "), "{printed}");
     // A failed test keeps its objects until the next test or until a user deletes them.
     let cluster = release.cluster;

@@ -207,7 +207,7 @@ spec:
     let file = path.to_string_lossy();
     let (code, stdout, stderr) = kubewarm_plan(Path::new("/no/such/kubeconfig"), &["-f", &file])?;
     assert_eq!(code, Some(0), "{stdout}{stderr}");
-    assert!(stdout.contains("only a cluster knows which namespaces found would find"), "{stdout}");
+    assert!(stdout.contains("without a cluster, the namespaces of found are unknown"), "{stdout}");
 
     let live = ["-f", &file, "--live", "--output=json"];
     let (code, stdout, stderr) = kubewarm_plan(world.cluster.kubeconfig(), &live)?;

@@ -41,7 +41,7 @@ fn check_before_installation_reports_what_the_user_can_create() -> Outcome {
         &stdout,
         &[
             &format!("✔ {server} answers, version v1.36"),
-            "✔ knows you as admin",
+            "✔ authenticates you as admin",
             "✔ streams lists",
             "✔ CustomResourceDefinition cacheprofiles.kubewarm.io is there already",
             "✔ you may create Namespace nowhere",
@@ -119,9 +119,9 @@ fn problems_are_found_explained_and_fixed_by_the_printed_commands() -> Outcome {
     assert_lines(
         &stdout,
         &[
-            "✔ kubewarm leads, and said so ",
-            "✔ system:serviceaccount:kubewarm-system:kubewarm may do the ",
-            "! nothing holds authors",
+            "✔ kubewarm leads, and renewed the Lease ",
+            "✔ system:serviceaccount:kubewarm-system:kubewarm has all ",
+            "! no admission policy limits profiles",
             &format!(
                 "✗ web -n {namespace}: PermissionsMissing: target \"settings\": not allowed to list and \
                       watch configmaps"
@@ -164,13 +164,13 @@ fn problems_are_found_explained_and_fixed_by_the_printed_commands() -> Outcome {
     assert_lines(
         &stdout,
         &[
-            "✗ the CustomResourceDefinition is of another version than this kubewarm: it differs at \
+            "✗ the CustomResourceDefinition does not match this version of kubewarm: it differs at \
              additionalPrinterColumns",
             "    kubewarm crd | kubectl apply --server-side -f -",
             "✗ system:serviceaccount:kubewarm-system:kubewarm may not update leases.coordination.k8s.io in \
              namespace kubewarm-system",
             "    kubewarm rbac --operator --operator-namespace kubewarm-system | kubectl apply -f -",
-            "✗ no replica leads: kubewarm did last, ",
+            "✗ no replica leads: kubewarm last renewed the Lease ",
         ],
     );
     Ok(())

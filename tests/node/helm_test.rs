@@ -14,9 +14,9 @@ fn left(world: &NodeWorld) -> Result<String, Failure> {
 
 fn assert_prints(output: &str) {
     for words in [
-        "✔ knows you as system:serviceaccount:kubewarm-system:kubewarm-test",
+        "✔ authenticates you as system:serviceaccount:kubewarm-system:kubewarm-test",
         "✔ 2 of 2 replicas of Deployment kubewarm-system/kubewarm are ready",
-        " leads, and said so ",
+        " leads, and renewed the Lease ",
         "nothing is wrong; ",
     ] {
         assert!(output.contains(words), "no {words:?} in\n{output}");

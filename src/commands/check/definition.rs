@@ -36,7 +36,7 @@ pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifes
         Ok(answer) if answer.status == 404 => return Ok(missing()),
         Ok(answer) if answer.status.is_success() => {
             format!(
-                "cacheprofiles.{GROUP}/{VERSION} is served; whether by the definition of this version"
+                "whether the installed CRD cacheprofiles.{GROUP} matches this version of kubewarm"
             )
         }
         Ok(_) | Err(_) => format!("whether cacheprofiles.{GROUP} is served"),
@@ -69,7 +69,7 @@ fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
     match difference {
         None => ReportRow::good(format!("cacheprofiles.{GROUP}/{VERSION} is served by the definition of this version")),
         Some(at) => ReportRow::bad(format!(
-            "the CustomResourceDefinition is of another version than this kubewarm: it differs at{at}"
+            "the CustomResourceDefinition does not match this version of kubewarm: it differs at{at}"
         ))
         .next(apply),
     }

@@ -113,7 +113,7 @@ fn not_served(object: &Value) -> ReportRow {
     let text = format!("{} cannot be created, as the API server serves none", title(object));
     if is_policy(self::text(object, "/kind")) {
         let text = format!(
-            "{text}: nothing will hold authors of profiles to the ServiceAccounts that they may act as"
+            "{text}: no admission policy will limit profiles to ServiceAccounts that their authors may use"
         );
         return ReportRow::note(text).next("helm install … --set accountPolicy.enabled=false");
     }

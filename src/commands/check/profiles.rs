@@ -46,7 +46,7 @@ fn of_profile(profile: &CacheProfile, program: &str, operator: &str, now: Timest
         }
         (_, "Paused" | "Plan") => ReportRow::note(format!("{title}: {message}")),
         _ if status.observed_generation < profile.metadata.generation => {
-            ReportRow::bad(format!("{title}: kubewarm has not looked at its newest generation yet"))
+            ReportRow::bad(format!("{title}: kubewarm has not processed its newest generation yet"))
                 .next(format!("{program} status {of_it} --watch"))
         }
         (_, PERMISSIONS_MISSING) => {

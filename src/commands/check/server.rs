@@ -25,14 +25,14 @@ pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, b
     };
     let version = answer.json().map(|version| of_version(server, &version));
     let you = fetch_own_subject(client).await;
-    let you = you.map(|subject| ReportRow::good(format!("knows you as {subject}")));
+    let you = you.map(|subject| ReportRow::good(format!("authenticates you as {subject}")));
     let mut findings = vec![
         ReportRow::or_unseen(version, "its version"),
         ReportRow::or_unseen(you, "your user name"),
     ];
     if !answer.headers.contains_key(PRIORITY_AND_FAIRNESS_HEADER) {
         findings.push(ReportRow::note(
-            "priority and fairness is off: nothing keeps the lists of a warm-up and other clients apart",
+            "API Priority and Fairness is disabled: kubewarm's lists can delay other clients",
         ));
     }
     (findings, true)
@@ -50,7 +50,7 @@ fn answered(answer: ApiResponse) -> Result<ApiResponse, RequestFault> {
 }
 
 fn unreached(server: &str, fault: &RequestFault) -> ReportRow {
-    let found = ReportRow::bad(format!("{server} does not answer as an API server does: {fault}"));
+    let found = ReportRow::bad(format!("cannot read the version of {server}: {fault}"));
     if fault.reason() == FaultReason::Unauthorized {
         return found.next("kubectl auth whoami");
     }
@@ -70,7 +70,7 @@ fn of_version(server: &str, version: &Info) -> ReportRow {
             "{text}: newer than 1.{NEWEST}, up to which kubewarm is known to work"
         )),
         Ok(_) | Err(_) => ReportRow::note(format!(
-            "{text}: that does not say whether it is between 1.{OLDEST} and 1.{NEWEST}"
+            "{text}: unknown version format; kubewarm supports 1.{OLDEST} to 1.{NEWEST}"
         )),
     }
 }

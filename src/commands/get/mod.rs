@@ -187,8 +187,8 @@ fn profile_of(server: &Uri) -> Option<String> {
 
 fn not_warm(kind: &str) -> CommandError {
     CommandError::new(format!(
-        "the cache serves no {kind} to you: no profile that answers there keeps it warm; `kubewarm status -A` \
-         lists what is warm, --cache-profile reads another profile's"
+        "the read API serves no {kind} to you, because no selected profile keeps it warm; `kubewarm status -A` \
+         lists the warm targets, --cache-profile selects a profile"
     ))
 }
 

@@ -131,7 +131,9 @@ impl LiveCluster {
                     continue;
                 }
                 if reviewed.answers.len() == REVIEWS {
-                    outlook.notes.push(format!("{REVIEWS} reviews are enough for one profile"));
+                    outlook
+                        .notes
+                        .push(format!("only the first {REVIEWS} permissions were reviewed"));
                     return reviewed;
                 }
                 match is_permitted(&self.client, reader, attributes(key, verb)).await {

@@ -55,11 +55,11 @@ pub(super) fn outlook(
     };
     if !open.is_empty() {
         let open = open.join(", ");
-        outlook.notes.push(format!("only a cluster knows which namespaces {open} would find"));
+        outlook.notes.push(format!("without a cluster, the namespaces of {open} are unknown"));
     }
     outlook.notes.push(
-        "only a cluster knows objects, memory, requests for pages, time and missing permissions: \
-         ask it with --live, or apply the profile with mode: Plan"
+        "without a cluster, objects, memory, requests for pages, time and missing permissions are unknown: \
+         pass --live, or apply the profile with mode: Plan"
             .to_owned(),
     );
     let needed = needed(profile, operator)?;

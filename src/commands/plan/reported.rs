@@ -37,8 +37,8 @@ pub(super) fn outlook(profile: &CacheProfile) -> Result<ProfilePlan, CommandErro
 
 fn no_forecast(profile: &CacheProfile) -> CommandError {
     CommandError::new(format!(
-        "kubewarm has not looked at CacheProfile {} yet; ask again in a minute, or use --live to look at it \
-         yourself",
+        "the status of CacheProfile {} has no plan yet; retry in a minute, or pass --live to sample the cluster \
+         now",
         name(profile)
     ))
 }

@@ -57,7 +57,7 @@ pub struct RbacArgs {
     #[arg(long)]
     pub diff: bool,
 
-    /// Fail if the profile has another generation, such as after an edit since your review.
+    /// Reviewed generation: fail if the profile has another generation.
     #[arg(long, value_name = "NUMBER", conflicts_with = "file")]
     pub generation: Option<i64>,
 
@@ -90,8 +90,8 @@ pub(super) fn subject(text: &str) -> Result<Subject, String> {
 
 /// Reason why the user must name the operator namespace.
 const GRANTED: &str = "the manifests grant permissions to the operator's ServiceAccount";
-const UNTRUSTED: &str = "do not apply status.access: it grants more than the spec needs, being of an older \
-     generation or not kubewarm's; apply what `kubewarm rbac` prints";
+const UNTRUSTED: &str = "do not apply status.access: it grants more than the spec needs, because it is of an older \
+     generation or kubewarm did not write it; apply the output of `kubewarm rbac`";
 
 /// Prints the RBAC manifests of a profile in the cluster, or of the profiles in a file in file order. The elevated
 /// manifests of a profile follow its other manifests. With `--diff` it prints the changes instead.
@@ -202,7 +202,7 @@ fn reviewed(profile: &CacheProfile, args: &RbacArgs) -> Result<(), CommandError>
 fn expected(profile: &CacheProfile, subject: &Subject, is_named: bool) -> Result<(), CommandError> {
     match said_operator(profile) {
         Some(named) if named != *subject => Err(CommandError::new(format!(
-            "the status of CacheProfile {} names {named} as who reads, not {subject}; if that is how kubewarm \
+            "the status of CacheProfile {} has the subject {named}, not {subject}; if that is how kubewarm \
              runs, pass its namespace with --operator-namespace, or {named} with --subject",
             name(profile)
         ))),

@@ -58,7 +58,7 @@ pub(super) fn target(
     let is_well = is_current && is("Warm") && is("Fresh");
     let mut rows = Vec::new();
     if !is_current {
-        let text = "kubewarm has not looked at the newest generation yet; this is of an older one";
+        let text = "kubewarm has not processed the newest generation yet; this status is of an older generation";
         rows.push(ReportRow::labelled("generation", TextTone::Warning, text));
     }
     let of = GroupResource::new(&declared.group, &declared.resource).ok();
@@ -122,7 +122,7 @@ fn missing_rules(
         ..ReportRow::labelled(
             "to grant it",
             TextTone::Plain,
-            "all that the profile needs, after a look",
+            "these commands print and apply all permissions of the profile",
         )
     });
     rows

@@ -53,7 +53,7 @@ pub(super) const DATA: &[ReasonRow] = &[
         "Warm",
         "False",
         ConditionReason::Paused,
-        "`spec.mode` is `Paused` since before the first list was complete.",
+        "The profile was paused before the first list was complete.",
         "Set `spec.mode` to `Active`.",
     ),
     ReasonRow::new(
@@ -88,7 +88,7 @@ pub(super) const DATA: &[ReasonRow] = &[
         "Fresh",
         "False",
         ConditionReason::WatchSilent,
-        "The watch brought nothing for longer than `maxStalenessSeconds`, or is closed on purpose.",
+        "The watch received nothing for longer than `maxStalenessSeconds`, or kubewarm closed it.",
         "Wait for the new watch; if the profile is paused, set `spec.mode` to `Active`.",
     ),
     ReasonRow::new(

@@ -173,7 +173,7 @@ pub(super) const PROFILE: &[ReasonRow] = &[
         "Authorized",
         "Unknown",
         ConditionReason::Verifying,
-        "No list and watch of some informers was answered so far.",
+        "kubewarm has not yet verified the permissions of every informer.",
         WAIT,
     ),
     ReasonRow::new(

@@ -254,7 +254,7 @@ pub struct ProjectionSpec {
     #[serde(rename = "type")]
     pub type_: ProjectionType,
 
-    /// Treatment of `metadata.managedFields`, which is often a third of an object. `Drop` (the
+    /// Treatment of `metadata.managedFields`, which is a third to a half of many objects. `Drop` (the
     /// default): kubewarm does not store the field. `Keep`: kubewarm stores the field.
     pub managed_fields: ManagedFieldsPolicy,
 }

@@ -270,7 +270,7 @@ impl ReadCandidates<'_> {
         if is_latest_wanted(&self.request.version_match)
             && self.consistency != ReadConsistency::Eventual
         {
-            message.push_str("; with resourceVersion=0 it answers from what it has");
+            message.push_str("; set resourceVersion=0 to accept stale objects");
         }
         StatusError::stale(self.request.resource.group_resource(), &message, RETRY_AFTER_SECONDS)
     }

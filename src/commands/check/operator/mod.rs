@@ -42,21 +42,21 @@ pub(super) async fn works(
     }
     findings.push(match fetch_account_policy_enforcement(client).await {
         Ok(AccountPolicyEnforcement::Enforced) => ReportRow::good(
-            "authors of profiles are held to the ServiceAccounts that they may act as",
+            "an admission policy limits profiles to ServiceAccounts that their authors may use",
         ),
         Ok(AccountPolicyEnforcement::Missing) => ReportRow::note(
-            "nothing holds authors of profiles to the ServiceAccounts that they may act as: the \
+            "no admission policy limits profiles to ServiceAccounts that their authors may use: the \
              ValidatingAdmissionPolicy kubewarm-accounts is not in force",
         )
         .next("kubectl apply -f deploy/account-policy.yaml"),
         Ok(AccountPolicyEnforcement::Unknown) => ReportRow::unseen(
-            "whether authors are held to the ServiceAccounts that they may act as",
+            "the admission policy for spec.serviceAccountName",
             &RequestFault::new(
                 FaultReason::Forbidden,
                 "you may not get ValidatingAdmissionPolicies",
             ),
         ),
-        Err(fault) => ReportRow::unseen("whether authors are held to their accounts", &fault),
+        Err(fault) => ReportRow::unseen("the admission policy for spec.serviceAccountName", &fault),
     });
     Ok(findings)
 }
@@ -94,7 +94,7 @@ async fn leader(client: &Client, namespace: &str, now: Timestamp) -> ReportRow {
         if answer.status == 404 {
             let text = format!(
                 "no replica has led yet: there is no Lease {LEASE} in namespace {namespace}; if kubewarm \
-                 runs elsewhere, say so with --operator-namespace"
+                 runs in another namespace, pass --operator-namespace"
             );
             return Ok(ReportRow::bad(text).next(look));
         }
@@ -127,7 +127,7 @@ async fn rights(
         }
     }
     if missing.is_empty() {
-        let text = format!("{subject} may do the {allowed} things it must");
+        let text = format!("{subject} has all {allowed} permissions that the operator needs");
         return Ok(vec![ReportRow::good(text)]);
     }
     let mut grant = format!("{} rbac --operator --operator-namespace {namespace}", program());
@@ -221,7 +221,7 @@ fn of_deployment(deployment: &Deployment, namespace: &str) -> ReportRow {
 fn of_lease(lease: &Lease, now: Timestamp, look: String) -> ReportRow {
     let spec = lease.spec.clone().unwrap_or_default();
     let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
-        return ReportRow::bad("no replica leads: the last one gave the lease back").next(look);
+        return ReportRow::bad("no replica leads: the last leader released the Lease").next(look);
     };
     // The Lease's `holderIdentity` is the pod's name, `_` and a number that distinguishes restarts of the pod.
     let holder = holder.rsplit_once('_').map_or(&*holder, |(pod, _)| pod);
@@ -230,10 +230,12 @@ fn of_lease(lease: &Lease, now: Timestamp, look: String) -> ReportRow {
     let term = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or(15).into());
     let ago = length(age.unsigned_abs());
     if age > term {
-        return ReportRow::bad(format!("no replica leads: {holder} did last, {ago} ago"))
-            .next(look);
+        return ReportRow::bad(format!(
+            "no replica leads: {holder} last renewed the Lease {ago} ago"
+        ))
+        .next(look);
     }
-    ReportRow::good(format!("{holder} leads, and said so {ago} ago"))
+    ReportRow::good(format!("{holder} leads, and renewed the Lease {ago} ago"))
 }
 
 /// Returns the time in the `Date` header of the response. The clock of the user's machine can differ from the API

@@ -16,9 +16,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// The reason in the message of a 421, for kinds of aggregated APIs and for unknown kinds.
-pub(super) const AGGREGATED: &str = "it is served by an aggregated API, as far as kubewarm can tell, which may \
+pub(super) const AGGREGATED: &str = "kubewarm treats its API group as aggregated, and an aggregated API server can \
      hide objects from some callers (--serve-aggregated-groups)";
-const NOT_DECLARED: &str = "no CacheProfile that answers here keeps it warm";
+const NOT_DECLARED: &str = "no CacheProfile at this URL keeps it warm";
 
 #[derive(Debug)]
 pub(super) struct CoveringInformers<'a> {
