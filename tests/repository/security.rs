@@ -59,9 +59,13 @@ fn each_rule_has_a_test_that_exists() {
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
+/// The beginning of each row of the table in docs/security.md.
+const ROW: &str = "| **Promise ";
+
 /// The names of the rules of docs/security.md, such as `Identity 1`.
 fn rules(page: &str) -> Vec<&str> {
-    let named = page.lines().filter_map(|line| line.strip_prefix("| **")?.split_once(".**"));
+    let rows = page.lines().filter_map(|line| line.strip_prefix(ROW));
+    let named = rows.filter_map(|row| row.split_once(".**"));
     named.map(|(name, _)| name).collect()
 }
 
@@ -76,17 +80,20 @@ fn each_promise_names_its_attackers_in_at_most_25_words() {
         Some(actor.trim().to_owned())
     };
     let actors: BTreeSet<_> = table.lines().filter_map(actor).skip(1).collect();
-    for row in page.lines().filter_map(|line| line.strip_prefix("| **")) {
+    for row in page.lines().filter_map(|line| line.strip_prefix(ROW)) {
         let (name, rest) = row.trim_end_matches(" |").split_once(".** ").expect("it has a name");
         let columns: Vec<_> = rest.split(" | ").collect();
-        let [_, attackers, _] = columns[..] else {
+        let [promise, attackers, mechanism] = columns[..] else {
             panic!("{name}: a promise, its attackers and a mechanism are needed: {columns:?}")
         };
-        for attacker in attackers.split(", ") {
+        let (label, attackers) = attackers.split_once(": ").expect("the attackers have a label");
+        assert!(["Attacker", "Cause"].contains(&label), "{name}: {label:?}");
+        for attacker in attackers.split(" or ") {
+            let attacker = attacker.trim_start_matches("a ").trim_start_matches("an ");
             assert!(actors.contains(attacker), "{name}: {attacker:?} is no actor: {actors:?}");
         }
-        let words = rest.split_whitespace().filter(|word| word.contains(char::is_alphanumeric));
-        let count = words.count();
+        let words = [promise, mechanism].into_iter().flat_map(str::split_whitespace);
+        let count = words.filter(|word| word.contains(char::is_alphanumeric)).count();
         assert!(count <= 25, "{name}: {count} words: {rest}");
     }
 }
@@ -121,6 +128,8 @@ fn each_threat_is_explained_and_has_rules_and_each_rule_has_a_threat() {
         let (promise, controls) = columns.expect("it has two columns");
         let words = promise.split_whitespace().count();
         assert!((8..=25).contains(&words), "{words} words: {promise}");
+        let (label, controls) = controls.split_once(' ').expect("the promises have a label");
+        assert_eq!(label, if controls.contains(", ") { "Promises" } else { "Promise" }, "{row}");
         for control in controls.split(", ") {
             assert!(known.contains(control), "{control:?} is no rule: {row}");
             answered.insert(control);
