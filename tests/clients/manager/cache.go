@@ -19,7 +19,7 @@ func newManager(cacheKubeconfig string, options ctrl.Options) (ctrl.Manager, err
 		return nil, err
 	}
 	options.NewCache = func(_ *rest.Config, options cache.Options) (cache.Cache, error) {
-		// It is preset to a client with the API server's CA and credentials.
+		// The manager presets HTTPClient with the API server's CA and credentials.
 		options.HTTPClient = nil
 		return cache.New(kubewarm, options)
 	}
