@@ -51,8 +51,8 @@ pub struct RunArgs {
     #[arg(long, default_value = "16", value_name = "COUNT")]
     pub max_concurrent_lists: NonZeroUsize,
 
-    /// Limit of the profiles in one namespace, in percent of concurrent lists, concurrent checks and memory for
-    /// stores. The operator namespace has no such memory limit.
+    /// Limit of the profiles in one namespace, in percent of concurrent lists, freshness checks, consistency checks
+    /// and store memory. The operator namespace has no such memory limit.
     #[arg(
         long,
         default_value = "25",
