@@ -53,7 +53,7 @@ pub(crate) type StatusesByProfile = HashMap<ProfileRef, Arc<CacheProfileStatus>>
 pub(crate) async fn run(
     mut update: impl FnMut(&mut StatusReporter, bool, ClockReading) -> Vec<ProfileEvent>,
     count: impl Fn(MetricOutcome),
-    writer: StatusWriter,
+    statuses: StatusWriter,
     recorder: EventRecorder,
     leads: impl Fn() -> bool + Send + Sync + 'static,
     process_start: Instant,
@@ -94,7 +94,7 @@ pub(crate) async fn run(
             update_at = clock.mono + clock.mono.elapsed().saturating_mul(1 + REST).max(ROUND);
         }
         for (write, permit) in reporter.start_due_writes(Instant::now()) {
-            writes.spawn(write_status(writer.clone(), Arc::clone(&leads), write, permit));
+            writes.spawn(write_status(statuses.clone(), Arc::clone(&leads), write, permit));
         }
         for event in events {
             if let Some(permit) = event_permits.try_acquire(&event.profile.namespace) {
@@ -111,7 +111,7 @@ pub(crate) async fn run(
 }
 
 async fn write_status(
-    writer: StatusWriter,
+    statuses: StatusWriter,
     leads: Arc<impl Fn() -> bool>,
     write: StatusWrite,
     _permit: KeyedPermit,
@@ -119,7 +119,7 @@ async fn write_status(
     if !leads() {
         return (write, StatusWriteOutcome::Failed);
     }
-    let outcome = timeout(REQUEST, writer.write(&write)).await;
+    let outcome = timeout(REQUEST, statuses.write(&write)).await;
     (write, outcome.unwrap_or(StatusWriteOutcome::Failed))
 }
 

@@ -36,7 +36,7 @@ crates/kubewarm-api/src/manifests/permissions/tests.rs with_an_account_the_opera
 Names 1
 tests/e2e/manifests.rs invalid_profiles_are_refused_with_the_message_that_their_file_names
 crates/kubewarm-api/src/model/resource.rs names_that_would_change_the_path_are_rejected
-crates/kubewarm-cache/src/informer/endpoint.rs selectors_cannot_add_parameters
+crates/kubewarm-cache/src/informer/request_builder.rs selectors_cannot_add_parameters
 
 Names 2
 crates/kubewarm-api/src/manifests/permissions/hostile.rs no_string_of_a_profile_changes_its_parsed_manifests
@@ -44,7 +44,7 @@ crates/kubewarm-api/src/manifests/permissions/hostile.rs the_hostile_profiles_co
 src/commands/rbac/tests.rs no_string_in_a_profile_changes_the_printed_manifests
 
 Secrets 1
-crates/kubewarm-cache/src/informer/endpoint.rs the_payload_of_secrets_is_requested_only_with_sensitive_data_allow
+crates/kubewarm-cache/src/informer/request_builder.rs the_payload_of_secrets_is_requested_only_with_sensitive_data_allow
 crates/kubewarm-cache/src/store/secrets.rs secrets_are_never_compressed_or_used_to_train_a_dictionary
 tests/e2e/secrets.rs no_output_of_kubewarm_contains_the_payload_of_a_secret
 
