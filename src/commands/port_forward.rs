@@ -200,7 +200,7 @@ mod tests {
                 return serve(socket, &head, usize::MAX).await;
             }
             "/api/v1/namespaces/ending/pods/b/portforward" => {
-                let requests = if is_first.swap(false, Ordering::Relaxed) { 0 } else { 1 };
+                let requests = if is_first.swap(false, Ordering::Relaxed) { 0 } else { usize::MAX };
                 return serve(socket, &head, requests).await;
             }
             "/api/v1/namespaces/closed/pods/b/portforward" => {
