@@ -197,11 +197,10 @@ mod tests {
         let path = head.split(' ').nth(1).unwrap();
         let (code, body) = match path.split('?').next().unwrap() {
             "/api/v1/namespaces/open/pods/b/portforward" => {
-                return serve(socket, &head, usize::MAX).await;
+                return serve(socket, &head, false).await;
             }
             "/api/v1/namespaces/ending/pods/b/portforward" => {
-                let requests = if is_first.swap(false, Ordering::Relaxed) { 0 } else { usize::MAX };
-                return serve(socket, &head, requests).await;
+                return serve(socket, &head, is_first.swap(false, Ordering::Relaxed)).await;
             }
             "/api/v1/namespaces/closed/pods/b/portforward" => {
                 let message = "pods \"b\" is forbidden";
@@ -228,9 +227,9 @@ mod tests {
         socket.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
     }
 
-    /// Answers as the kubelet does: the first message of each channel is the port number. Then it answers `requests`
-    /// HTTP requests on the data channel.
-    async fn serve(mut socket: TcpStream, head: &str, mut requests: usize) {
+    /// Answers as the kubelet does: the first message of each channel is the port number. Then it ends the
+    /// stream, or answers each HTTP request on the data channel.
+    async fn serve(mut socket: TcpStream, head: &str, is_ending: bool) {
         let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: ")).unwrap();
         let accept = derive_accept_key(key.as_bytes());
         let head = format!(
@@ -243,13 +242,13 @@ mod tests {
             let [low, high] = 8443_u16.to_le_bytes();
             streams.send(Message::binary(vec![channel, low, high])).await.unwrap();
         }
-        while requests > 0
-            && let Some(Ok(message)) = streams.next().await
-        {
+        if is_ending {
+            return;
+        }
+        while let Some(Ok(message)) = streams.next().await {
             if message.into_data().ends_with(b"\r\n\r\n") {
                 let response = b"\0HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
                 streams.send(Message::binary(response.to_vec())).await.unwrap();
-                requests -= 1;
             }
         }
     }
