@@ -207,32 +207,26 @@ async fn connect(
         let options = ConnectionOptions { request_timeout, ..ConnectionOptions::of_file(file) };
         return Ok((ApiServerConnection::load(&options)?, None));
     }
-    if args.cache.is_complete() {
-        let context = load_context_user(&args.connection.options())?;
-        let connect = || args.connection.connect();
-        let (kubeconfig, _) = cache::kubeconfig(&args.cache, context, connect).await?;
-        return Ok((
-            ApiServerConnection::from_kubeconfig(kubeconfig, request_timeout, None)?,
-            None,
-        ));
-    }
-    let api_server = args.connection.connect()?;
-    let load = || Ok(api_server.clone());
-    let (kubeconfig, remark) = cache::kubeconfig(&args.cache, api_server.context(), load).await?;
+    let CacheConnectionArgs { cache_server, cache_service, operator_namespace, .. } = &args.cache;
+    let context = load_context_user(&args.connection.options())?;
+    let connect = || args.connection.connect();
+    let api_server = if args.cache.is_complete() { None } else { Some(connect()?) };
+    let load = || api_server.clone().map_or_else(connect, Ok);
+    let (kubeconfig, remark) = cache::kubeconfig(&args.cache, context, load).await?;
     if let Some(remark) = remark {
         tell(&remark);
     }
     // A pod can reach the Service directly.
-    let is_pod = api_server.service_account_namespace().is_some();
-    let streams = if args.cache.cache_server.is_some() || is_pod {
-        None
-    } else {
-        let CacheConnectionArgs { cache_service, operator_namespace, .. } = &args.cache;
-        let namespace = operator_namespace.name();
-        Some(port_forward::open(&api_server, namespace, cache_service).await?)
+    let is_outside = |server: &&ApiServerConnection| server.service_account_namespace().is_none();
+    let streams = match api_server.as_ref().filter(is_outside) {
+        Some(api_server) if cache_server.is_none() => {
+            let namespace = operator_namespace.name();
+            Some(port_forward::open(api_server, namespace, cache_service).await?)
+        }
+        Some(_) | None => None,
     };
     let cache = ApiServerConnection::from_kubeconfig(kubeconfig, request_timeout, streams)?;
-    Ok((cache, Some(api_server)))
+    Ok((cache, api_server))
 }
 
 /// Reads an object, or all pages of a list.
