@@ -11,10 +11,7 @@ use crate::{
         StatusesByProfile, excess,
     },
 };
-use kubewarm_api::{
-    manifests::NAMESPACE,
-    model::{InformerKey, InformerSpec, ResolvedProfile},
-};
+use kubewarm_api::model::{InformerKey, InformerSpec, ResolvedProfile};
 use kubewarm_cache::{
     informer::{ChangeNotifier, InformerReports},
     store::StoreCatalog,
@@ -89,8 +86,7 @@ impl OperatorView {
         let declared = self.declarations.borrow().clone().unwrap_or_default();
         let with_excess = |observed: &ObservedProfile| {
             let excess = excess(&self.access, &self.operator_namespace, &observed.declared);
-            let operator_namespace = Some(Arc::clone(&self.operator_namespace));
-            let operator_namespace = operator_namespace.filter(|name| **name != *NAMESPACE);
+            let operator_namespace = Arc::clone(&self.operator_namespace);
             ObservedProfile { excess, operator_namespace, ..observed.clone() }
         };
         let profiles: Vec<_> = declared.iter().map(with_excess).collect();

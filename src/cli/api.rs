@@ -8,7 +8,7 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
 #[command(next_help_heading = "Read API")]
 pub struct ReadApiArgs {
     /// Address of the read API, which serves get, list and watch over TLS; '' disables it. For the read API, the
-    /// operator needs additional permissions (`kubewarm rbac --operator --read-api`).
+    /// operator needs additional permissions (`kubewarm rbac --operator --operator-namespace NAMESPACE --read-api`).
     #[arg(long, default_value = "[::]:8443", value_name = "ADDRESS", value_parser = api_addr)]
     pub api_addr: ReadApiAddress,
 

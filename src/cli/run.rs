@@ -13,8 +13,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAMESPACE", value_parser = commands::namespace)]
     pub operator_namespace: Option<String>,
 
-    /// Namespaces whose profiles the operator runs, separated by commas. The operator then needs no ClusterRole
-    /// (`kubewarm rbac --operator`), but rejects cluster-wide scopes and namespace selectors [default: all].
+    /// Namespaces whose profiles the operator runs, separated by commas. The operator then needs no ClusterRole, but
+    /// rejects cluster-wide scopes and namespace selectors [default: all].
     #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = commands::namespace)]
     pub watch_namespaces: Vec<String>,
 
@@ -36,7 +36,7 @@ pub struct RunArgs {
     pub admin_tls_private_key_file: Option<PathBuf>,
 
     /// Clients that can read /metrics. `--metrics-auth` alone means `delegated`, which needs cluster-wide permissions
-    /// (`kubewarm rbac --operator --metrics-auth`) and excludes --watch-namespaces.
+    /// (`kubewarm rbac --operator --operator-namespace NAMESPACE --metrics-auth`) and excludes --watch-namespaces.
     #[arg(
         long,
         value_name = "HOW",

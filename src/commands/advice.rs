@@ -38,10 +38,11 @@ pub(super) fn address(profile: &CacheProfile) -> String {
 }
 
 /// Returns commands that show and then grant the permissions of `profile`. Both commands fail if the profile was edited
-/// after this call. `operator` is the flag `--operator-namespace` with a leading space, or empty.
+/// after this call. `operator` is the operator namespace, or a placeholder.
 pub(super) fn grant(profile: &CacheProfile, operator: &str) -> [String; 2] {
     let generation = profile.metadata.generation.unwrap_or_default();
-    let rbac = format!("{} rbac {}{operator}", program(), address(profile));
+    let of = address(profile);
+    let rbac = format!("{} rbac {of} --operator-namespace {operator}", program());
     [
         format!("{rbac} --diff --generation={generation} &&"),
         format!("  {rbac} --generation={generation} | kubectl apply -f -"),

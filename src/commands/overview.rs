@@ -268,7 +268,7 @@ mod tests {
     fn a_missing_permission_is_printed_once() {
         let drawn = drawn(&[fixtures::warming()], 0);
         assert_eq!(drawn.matches("not allowed").count(), 1, "{drawn}");
-        assert_eq!(drawn.matches("kubewarm rbac orders -n shop --diff").count(), 1, "{drawn}");
+        assert_eq!(drawn.matches("kubewarm rbac orders -n shop --").count(), 1, "{drawn}");
     }
 
     #[test]

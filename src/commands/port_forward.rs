@@ -7,7 +7,6 @@ use k8s_openapi::{
 };
 use kube::{Api, ResourceExt as _, api::ListParams};
 use kubewarm_client::{ApiServerConnection, StreamConnector};
-use parking_lot::Mutex;
 use std::{io, sync::Arc, time::Duration};
 use tokio::{io::DuplexStream, time::timeout};
 
@@ -17,7 +16,8 @@ const MAX_PODS: u32 = 100;
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Opens a port-forward to the first ready pod of `service`, with one stream per connection. No other process can use
-/// the streams. The function opens the first stream itself, so that a missing permission is an error of this function.
+/// the streams. The function opens and closes a stream itself, so that a missing permission is an error of this
+/// function.
 ///
 /// # Errors
 ///
@@ -43,18 +43,14 @@ pub(super) async fn open(
     // The informer client has no timeout for responses, because a stream can last for any time.
     let pods = Api::namespaced(connection.informer_client(), namespace);
     let pod = Arc::new(PodPort { pods, pod, port });
-    let first = pod.stream().await.map_err(|error| {
+    let probe = pod.stream().await.map_err(|error| {
         unopened(&format!("create pods/portforward in namespace {namespace:?}"), error)
     })?;
-    let first = Arc::new(Mutex::new(Some(first)));
+    // No request uses this stream: an exec plugin can run before the first request, and the stream can end meanwhile.
+    drop(probe);
     Ok(StreamConnector::new(move || {
-        let (pod, first) = (Arc::clone(&pod), first.lock().take());
-        async move {
-            match first {
-                Some(stream) => Ok(stream),
-                None => pod.stream().await,
-            }
-        }
+        let pod = Arc::clone(&pod);
+        async move { pod.stream().await }
     }))
 }
 
@@ -121,6 +117,7 @@ mod tests {
     use kube::config::Kubeconfig;
     use kubewarm_client::get;
     use serde_json::{Value, json};
+    use std::sync::atomic::{AtomicBool, Ordering};
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::{TcpListener, TcpStream},
@@ -178,19 +175,20 @@ mod tests {
     }
 
     /// A fake API server with a Service and a pod, which is an HTTP server. In the namespace `closed`, the API server
-    /// forbids port-forwards.
+    /// forbids port-forwards. In the namespace `ending`, the first port-forward ends before the first request.
     async fn api_server() -> ApiServerConnection {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
+        let is_first = Arc::new(AtomicBool::new(true));
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                tokio::spawn(answer(socket));
+                tokio::spawn(answer(socket, Arc::clone(&is_first)));
             }
         });
         connection(&server, None)
     }
 
-    async fn answer(mut socket: TcpStream) {
+    async fn answer(mut socket: TcpStream, is_first: Arc<AtomicBool>) {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.push(socket.read_u8().await.unwrap());
@@ -198,7 +196,12 @@ mod tests {
         let head = String::from_utf8(head).unwrap();
         let path = head.split(' ').nth(1).unwrap();
         let (code, body) = match path.split('?').next().unwrap() {
-            "/api/v1/namespaces/open/pods/b/portforward" => return serve(socket, &head).await,
+            "/api/v1/namespaces/open/pods/b/portforward" => {
+                return serve(socket, &head, false).await;
+            }
+            "/api/v1/namespaces/ending/pods/b/portforward" => {
+                return serve(socket, &head, is_first.swap(false, Ordering::Relaxed)).await;
+            }
             "/api/v1/namespaces/closed/pods/b/portforward" => {
                 let message = "pods \"b\" is forbidden";
                 (
@@ -224,9 +227,9 @@ mod tests {
         socket.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
     }
 
-    /// Answers as the kubelet does: the first message of each channel is the port number. Then it answers each HTTP
-    /// request on the data channel.
-    async fn serve(mut socket: TcpStream, head: &str) {
+    /// Answers as the kubelet does: the first message of each channel is the port number. Then it ends the
+    /// stream, or answers each HTTP request on the data channel.
+    async fn serve(mut socket: TcpStream, head: &str, is_ending: bool) {
         let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: ")).unwrap();
         let accept = derive_accept_key(key.as_bytes());
         let head = format!(
@@ -238,6 +241,9 @@ mod tests {
         for channel in [0, 1] {
             let [low, high] = 8443_u16.to_le_bytes();
             streams.send(Message::binary(vec![channel, low, high])).await.unwrap();
+        }
+        if is_ending {
+            return;
         }
         while let Some(Ok(message)) = streams.next().await {
             if message.into_data().ends_with(b"\r\n\r\n") {
@@ -256,6 +262,13 @@ mod tests {
         for response in [one, two] {
             assert_eq!(response.unwrap().status, 200);
         }
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_ends_before_the_first_request_fails_no_request() {
+        let streams = open(&api_server().await, "ending", "kubewarm").await.unwrap();
+        let client = connection("http://read-api.invalid", Some(streams)).client();
+        assert_eq!(get(&client, "/one").await.unwrap().status, 200);
     }
 
     #[tokio::test]

@@ -34,7 +34,8 @@ pub(super) fn problem_rows(
     let last = status.targets.iter().rfind(|target| is_permission_missing(target));
     if last.is_some_and(|last| last.name == target.name) {
         let at = problems.iter().rposition(|found| missing_permission(found).is_some());
-        let command = format!("see what to grant: {} rbac {} --diff", program(), address(profile));
+        let rbac = format!("{} rbac {}", program(), address(profile));
+        let command = format!("see what to grant: {rbac} --operator-namespace NAMESPACE --diff");
         let row = ReportRow::of(vec![ReportFact::new(TextTone::Plain, command)]);
         rows.insert(at.map_or(rows.len(), |at| at + 1), row);
     }
@@ -122,7 +123,10 @@ mod tests {
         let expected = "Forbidden: not allowed to watch deployments.apps in namespaces \"shop\", \"billing\", \
                         \"orders\" as system:serviceaccount:shop:cache-reader";
         assert_eq!(texts[..3], [expected, "", ""]);
-        assert_eq!(texts[3], "see what to grant: kubewarm rbac orders -n shop --diff");
+        assert_eq!(
+            texts[3],
+            "see what to grant: kubewarm rbac orders -n shop --operator-namespace NAMESPACE --diff"
+        );
         assert!(texts[4].starts_with("stock: TimedOut: "), "{texts:?}");
     }
 

@@ -22,7 +22,7 @@ use std::{
 #[derive(Clone, Debug, Args)]
 pub struct OperatorNamespaceArgs {
     /// Operator namespace [default: kubewarm-system]. Commands that use a cluster read the operator's settings from its
-    /// Deployment. `get`, `kubeconfig` and `rbac` need the flag where they would trust this namespace unchecked.
+    /// Deployment. Commands that send credentials or print grants for the operator need the flag.
     #[arg(
         long,
         env = "KUBEWARM_OPERATOR_NAMESPACE",
@@ -59,10 +59,10 @@ impl OperatorNamespaceArgs {
         )))
     }
 
-    /// Returns ` --operator-namespace NAME` for printed commands; empty if the user relied on the default.
-    pub(super) fn flag(&self) -> String {
-        let name = self.operator_namespace.as_deref();
-        name.map(|name| format!(" --operator-namespace {name}")).unwrap_or_default()
+    /// Returns the operator namespace for printed commands: the name, or the placeholder `NAMESPACE` if the user did
+    /// not name it. The default would become a name that the user did not choose.
+    pub(super) fn shown(&self) -> &str {
+        self.operator_namespace.as_deref().unwrap_or("NAMESPACE")
     }
 }
 

@@ -19,8 +19,8 @@ pub(super) struct MessageContext<'a> {
     /// The `status.access` of the profile. Its `subject` is the identity that reads from the API
     /// server.
     pub(super) access: Option<&'a AccessStatus>,
-    /// The operator namespace; `None` for the default namespace.
-    pub(super) operator_namespace: Option<&'a str>,
+    /// The operator namespace, which these commands name too.
+    pub(super) operator_namespace: &'a str,
 }
 
 impl MessageContext<'_> {
@@ -134,15 +134,11 @@ impl MessageContext<'_> {
     }
 }
 
-/// Returns the command that prints the RBAC manifests of `profile`. It names the operator namespace
-/// if that is not the default. The command needs no shell quoting, because all names are DNS names.
-pub(super) fn rbac_command(profile: &ProfileRef, operator_namespace: Option<&str>) -> String {
-    let mut command = format!("kubectl warm rbac {} -n {}", profile.name, profile.namespace);
-    if let Some(namespace) = operator_namespace {
-        command.push_str(" --operator-namespace ");
-        command.push_str(namespace);
-    }
-    command
+/// Returns the command that prints the RBAC manifests of `profile`. The command needs no shell
+/// quoting, because all names are DNS names.
+pub(super) fn rbac_command(profile: &ProfileRef, operator_namespace: &str) -> String {
+    let ProfileRef { name, namespace } = profile;
+    format!("kubectl warm rbac {name} -n {namespace} --operator-namespace {operator_namespace}")
 }
 
 /// Describes the progress of the first lists: the finished informers, and the objects received so

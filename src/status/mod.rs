@@ -108,7 +108,7 @@ pub fn compute(
     let known = same_generation.and_then(|previous| previous.plan.as_ref());
     let status = plan.map(|plan| quantities::plan(plan, known)).or_else(|| known.cloned());
     let status = status.filter(|_| declared.mode == ProfileMode::Plan);
-    let rbac = rbac_command(&declared.profile, observed.operator_namespace.as_deref());
+    let rbac = rbac_command(&declared.profile, &observed.operator_namespace);
     let costs = status.as_ref().map(|status| quantities::costs(status, plan, &rbac));
     let verdicts = conditions(declared, &targets, access, costs, took, since_accepted, &rbac);
     let old = previous.map_or(&[][..], |previous| &previous.conditions);
@@ -248,7 +248,7 @@ fn render(
         profile: &declared.profile,
         target: &target.declared.name,
         access: access.as_deref(),
-        operator_namespace: observed.operator_namespace.as_deref(),
+        operator_namespace: &observed.operator_namespace,
     };
     let verdicts = [
         ("Accepted", target.accepted.clone()),

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::forecast::ProfileForecast;
 use kubewarm_api::{
+    manifests::NAMESPACE,
     model::{InformerKey, ProfileRef, ResolvedProfile},
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
@@ -42,8 +43,8 @@ pub struct ObservedProfile {
     pub plan: Option<Arc<ProfileForecast>>,
     /// The status in the profile informer's store, which can lag behind the API server.
     pub in_cluster: Option<Arc<CacheProfileStatus>>,
-    /// The operator namespace, which messages name in commands; `None` for the default namespace.
-    pub operator_namespace: Option<Arc<str>>,
+    /// The operator namespace, which messages name in commands.
+    pub operator_namespace: Arc<str>,
 }
 
 impl ObservedProfile {
@@ -55,7 +56,7 @@ impl ObservedProfile {
             excess: None,
             plan: None,
             in_cluster: None,
-            operator_namespace: None,
+            operator_namespace: NAMESPACE.into(),
         }
     }
 }

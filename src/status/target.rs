@@ -57,7 +57,7 @@ impl<'a> ObservedTarget<'a> {
             profile: &profile.profile,
             target: &declared.name,
             access: access.as_deref(),
-            operator_namespace: observed.operator_namespace.as_deref(),
+            operator_namespace: &observed.operator_namespace,
         };
         let accepted = accepted(declared, context);
         let warm = warm(declared, &informers, selector.as_ref(), profile.mode, context);

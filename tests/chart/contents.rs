@@ -282,7 +282,7 @@ autoscaled VerticalPodAutoscaler /spec/resourcePolicy/containerPolicies/0/maxAll
 autoscaled Deployment POD/dnsPolicy "None"
 autoscaled Deployment POD/dnsConfig/nameservers ["192.0.2.53"]
 autoscaled Deployment /metadata/annotations {"reloader.stakater.com/auto": "true"}
-extra Deployment POD/containers/0/args ["run", "--operator-namespace", "kubewarm-system"]
+extra Deployment POD/containers/0/args ["run", "--kubeconfig", "/etc/proxy/config"]
 extra Deployment ENV/SSL_CERT_FILE "/etc/proxy/ca.crt"
 extra Deployment POD/volumes/2 {"name": "proxy", "configMap": {"name": "proxy-ca", "optional": true}}
 extra Deployment POD/containers/0/volumeMounts/2 {"name": "proxy", "mountPath": "/etc/proxy", "readOnly": true}

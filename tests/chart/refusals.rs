@@ -74,6 +74,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("extraVolumes: [{name: tls, emptyDir: {}}]", &["extraVolumes[0].name", "another name"]),
     ("extraArgs: [--metrics-auth=none]", &["extraArgs[0]", "metrics.auth.enabled"]),
     ("extraArgs: [--context=a, --watch-namespaces, b]", &["extraArgs[1]", "watchNamespaces"]),
+    ("extraArgs: [--operator-namespace=a]", &["extraArgs[0]", "set helm --namespace instead"]),
     ("extraEnv: [{name: KUBEWARM_FORWARD, value: t}]", &["extraEnv[0].name", "readApi.forward"]),
     ("tls: {source: Secret}", &["tls.secretName", "set the Secret's name"]),
     ("tls: {source: CertManager}", &["tls.issuer.name", "CertManager"]),

@@ -88,7 +88,8 @@ fn a_controller_starts_when_its_kinds_are_listable_and_permitted_and_not_before(
     assert_eq!(late.status.code(), Some(3), "{stderr}");
     let lacking = "not allowed to list and watch configmaps of the core API group in namespace \
                    \"billing\" as system:serviceaccount:kubewarm-system:kubewarm; run \
-                   `kubectl warm rbac billing-controller -n billing --diff`";
+                   `kubectl warm rbac billing-controller -n billing --operator-namespace \
+                   kubewarm-system --diff`";
     assert!(stderr.contains(lacking), "{stderr}");
 
     let waiting = init_container(&world, None)?.spawn()?;

@@ -9,6 +9,8 @@ use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World};
 
 const SOON: Duration = Duration::from_mins(1);
+/// The flag in printed commands if the user named no operator namespace.
+const UNNAMED: &str = "--operator-namespace NAMESPACE";
 
 /// Exit code, standard output and standard error.
 type PluginOutput = (Option<i32>, String, String);
@@ -115,7 +117,7 @@ fn problems_are_found_explained_and_fixed_by_the_printed_commands() -> Outcome {
     profile.await_condition("Ready", "False", Some("PermissionsMissing"), SOON)?;
     let (code, stdout, stderr) = kubewarm(admin, &["check"])?;
     assert_eq!(code, Some(1), "{stdout}{stderr}");
-    let rbac = format!("    kubewarm rbac web -n {namespace} --diff --generation=1 &&");
+    let rbac = format!("    kubewarm rbac web -n {namespace} {UNNAMED} --diff --generation=1 &&");
     assert_lines(
         &stdout,
         &[
@@ -134,8 +136,8 @@ fn problems_are_found_explained_and_fixed_by_the_printed_commands() -> Outcome {
 
     let review = ["rbac", "web", "-n", &namespace, "--generation=1"];
     let (code, _, stderr) = kubewarm(admin, &review)?;
-    assert_eq!(code, Some(2), "the default namespace has no Deployment: {stderr}");
-    assert!(stderr.contains("--operator-namespace"), "{stderr}");
+    assert_eq!(code, Some(2), "the operator namespace is not named: {stderr}");
+    assert!(stderr.contains("pass --operator-namespace"), "{stderr}");
     let review = [&review[..], &["--operator-namespace", NAMESPACE]].concat();
     let (code, diff, stderr) = kubewarm(admin, &[&review[..], &["--diff"]].concat())?;
     assert_eq!(code, Some(0), "{diff}{stderr}");
@@ -169,7 +171,7 @@ fn problems_are_found_explained_and_fixed_by_the_printed_commands() -> Outcome {
             "    kubewarm crd | kubectl apply --server-side -f -",
             "✗ system:serviceaccount:kubewarm-system:kubewarm may not update leases.coordination.k8s.io in \
              namespace kubewarm-system",
-            "    kubewarm rbac --operator --operator-namespace kubewarm-system | kubectl apply -f -",
+            &format!("    kubewarm rbac --operator {UNNAMED} | kubectl apply -f -"),
             "✗ no replica leads: kubewarm last renewed the Lease ",
         ],
     );
@@ -200,7 +202,7 @@ fn explained(world: &World, profile: &Profile<'_>) -> Outcome {
             "    - apiGroups: ['']",
             "      resources: [configmaps]",
             "      verbs: [list, watch]",
-            &format!("    kubewarm rbac web -n {namespace} --diff --generation=1 &&"),
+            &format!("    kubewarm rbac web -n {namespace} {UNNAMED} --diff --generation=1 &&"),
         ],
     );
     let (code, _, stderr) = kubewarm(admin, &of("nothing"))?;

@@ -11,7 +11,7 @@ const HEAD: &str = "\
 
 This page lists every reason with its cause and the next step. It is for people whose `CacheProfile` is not ready.
 
-- **Grant**: run `kubectl warm rbac NAME -n NAMESPACE --diff`, review it, and apply the output without `--diff`.
+- **Grant**: run `kubectl warm rbac NAME -n NAMESPACE --operator-namespace OPERATOR --diff`, review it, and apply the output without `--diff`.
 - **Status**: run `kubectl warm status NAME -n NAMESPACE`, and read the lines of the targets.
 - **Edit**: edit the field that the message names.
 - **Raise**: raise the limit that the message names, or select fewer objects.

@@ -88,8 +88,8 @@ fn the_reference_of_conditions_is_up_to_date() {
 fn the_roles_of_an_operator_for_some_namespaces_are_up_to_date() {
     let roles = manifests::render_operator("kubewarm-system", &["shop".to_owned()], &[]);
     let head = "\
-# What `kubewarm rbac --operator --watch-namespaces shop` prints: all that kubewarm itself needs to run
-# with the same flag, without any ClusterRole. Name your own namespaces.
+# What `kubewarm rbac --operator --operator-namespace kubewarm-system --watch-namespaces shop` prints: all that kubewarm
+# itself needs to run with the last flag, without any ClusterRole. Name your own namespaces.
 ";
     let generated =
         format!("{}{head}{}", manifests::HEADER, roles.expect("the shipped manifest is YAML"));

@@ -59,12 +59,12 @@
 {{- range $index, $argument := .Values.extraArgs -}}
 {{- $flag := regexFind "^--[a-z-]+" $argument -}}
 {{- with get $values ($flag | trimPrefix "--" | replace "-" "_" | upper | printf "KUBEWARM_%s") -}}
-{{- fail (printf "extraArgs[%d]: %s would override a value of the chart; set the value %s instead" $index $flag .) -}}
+{{- fail (printf "extraArgs[%d]: %s would override a value of the chart or of the release; set %s instead" $index $flag .) -}}
 {{- end -}}
 {{- end -}}
 {{- range $index, $variable := .Values.extraEnv -}}
 {{- with get $values $variable.name -}}
-{{- fail (printf "extraEnv[%d].name: %s would override a value of the chart; set the value %s instead" $index $variable.name .) -}}
+{{- fail (printf "extraEnv[%d].name: %s would override a value of the chart or of the release; set %s instead" $index $variable.name .) -}}
 {{- end -}}
 {{- end -}}
 

@@ -19,12 +19,18 @@ const END: &str = "-----END CERTIFICATE-----";
 ///
 /// # Errors
 ///
-/// [`CommandError`] if there is no CA, or if the CA would come from a namespace that the user did not name. The owner
-/// of that namespace could choose the server and the CA, and so receive the user's credentials.
+/// [`CommandError`] if there is no CA, or if the server or the CA would come from a namespace that the user did not
+/// name. The owner of that namespace could choose the server or the CA, and so receive the user's credentials.
 pub(super) async fn authority(
     args: &CacheConnectionArgs,
     connect: impl FnOnce() -> Result<ApiServerConnection, ConnectError>,
 ) -> Result<(String, Option<String>), CommandError> {
+    if !args.is_complete() {
+        args.operator_namespace.require(
+            "--operator-namespace, or --cache-server with --cache-certificate-authority",
+            "the operator namespace decides which server gets your credentials",
+        )?;
+    }
     if let Some(path) = &args.cache_certificate_authority {
         let text = read(path)?;
         let file = path.display();
@@ -32,10 +38,6 @@ pub(super) async fn authority(
         let found = certificates(&text).ok_or_else(|| CommandError::new(empty()))?;
         return Ok((found, None));
     }
-    args.operator_namespace.require(
-        "--operator-namespace or --cache-certificate-authority",
-        "the CA in the operator namespace decides which server gets your credentials",
-    )?;
     let config_map = format!("{}-ca", args.cache_service);
     read_secret(&connect()?, args.operator_namespace.name(), &args.cache_secret, &config_map).await
 }
@@ -144,12 +146,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_ca_from_a_namespace_that_the_user_did_not_name_is_rejected() {
-        let args = parse::<CacheConnectionArgs>("").unwrap();
+    async fn a_server_or_ca_from_a_namespace_that_the_user_did_not_name_is_rejected() {
+        let (server, file) = ("--cache-server https://a", "--cache-certificate-authority no/such");
+        for line in ["", server, file] {
+            let args = parse::<CacheConnectionArgs>(line).unwrap();
+            let found = authority(&args, || panic!("the command must not read the CA")).await;
+            let error = found.unwrap_err().to_string();
+            assert!(error.starts_with("pass --operator-namespace, or --cache-server "), "{error}");
+        }
+        let args = parse::<CacheConnectionArgs>(&format!("{server} {file}")).unwrap();
         let found = authority(&args, || panic!("the command must not read the CA")).await;
-        let error = found.unwrap_err().to_string();
-        let flags = "pass --operator-namespace or --cache-certificate-authority: ";
-        assert!(error.starts_with(flags), "{error}");
+        assert_eq!(found.unwrap_err().to_string(), "cannot read no/such");
     }
 
     #[test]

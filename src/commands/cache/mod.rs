@@ -56,6 +56,12 @@ pub struct CacheConnectionArgs {
 }
 
 impl CacheConnectionArgs {
+    /// Whether the flags name both the server and its CA, so that no server and no CA comes from the operator
+    /// namespace.
+    pub(super) fn is_complete(&self) -> bool {
+        self.cache_server.is_some() && self.cache_certificate_authority.is_some()
+    }
+
     /// Returns the host name of the read API's Service in the cluster.
     fn host(&self) -> String {
         format!("{}.{}.svc", self.cache_service, self.operator_namespace.name())

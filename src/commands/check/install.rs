@@ -126,23 +126,20 @@ fn is_policy(kind: &str) -> bool {
 
 /// Returns the command to run next if the user cannot create an object of the kind `kind`.
 fn remedy(kind: &str, args: &OperatorArgs) -> String {
-    let program = program();
+    let (program, operator) = (program(), args.operator_namespace.shown());
     match kind {
         "CustomResourceDefinition" => {
             format!("{program} crd | kubectl apply --server-side -f - # as an administrator")
         }
         "ClusterRole" | "ClusterRoleBinding" => {
-            let operator = args.operator_namespace.flag();
-            format!("{program} check --pre{operator} --watch-namespaces NAMESPACE # without them")
+            let flags = format!("--operator-namespace {operator} --watch-namespaces NAMESPACE");
+            format!("{program} check --pre {flags} # without them")
         }
         kind if is_policy(kind) => {
             "kubectl apply -f deploy/account-policy.yaml # as an administrator".to_owned()
         }
         _ => {
-            let mut rbac = format!(
-                "{program} rbac --operator --operator-namespace {}",
-                args.operator_namespace.name()
-            );
+            let mut rbac = format!("{program} rbac --operator --operator-namespace {operator}");
             if !args.watch_namespaces.is_empty() {
                 rbac.push_str(" --watch-namespaces ");
                 rbac.push_str(&args.watch_namespaces.join(","));
@@ -216,8 +213,8 @@ mod tests {
         let args = parse::<OperatorArgs>("--watch-namespaces a,b").unwrap();
         assert_eq!(
             remedy("Role", &args),
-            "kubewarm rbac --operator --operator-namespace kubewarm-system --watch-namespaces a,b | kubectl \
-             apply -f - # as an administrator"
+            "kubewarm rbac --operator --operator-namespace NAMESPACE --watch-namespaces a,b | kubectl apply -f - \
+             # as an administrator"
         );
     }
 

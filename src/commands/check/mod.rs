@@ -157,8 +157,8 @@ async fn all(
     names.extend(found.iter().map(object_name));
     // If the user can list the profiles of only one namespace, an empty list does not mean that no profile exists.
     if !found.is_empty() || rows.is_empty() {
-        let operator = args.operator.operator_namespace.flag();
-        rows.extend(profiles::of_profiles(&found, program(), &operator, now));
+        let operator = args.operator.operator_namespace.shown();
+        rows.extend(profiles::of_profiles(&found, program(), operator, now));
     }
     Ok(rows)
 }

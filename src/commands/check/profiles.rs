@@ -10,7 +10,7 @@ use super::super::{
 use jiff::Timestamp;
 use kubewarm_api::{model::is_dns_label, v1alpha1::CacheProfile};
 
-/// Returns a row for each profile. `operator` is the flag `--operator-namespace` of printed commands, or empty.
+/// Returns a row for each profile. `operator` is the operator namespace in printed commands.
 pub(super) fn of_profiles(
     profiles: &[CacheProfile],
     program: &str,
@@ -74,7 +74,7 @@ mod tests {
     };
 
     fn found(profile: &CacheProfile) -> (RowMark, Vec<String>) {
-        let ReportRow { mark, next, .. } = of_profile(profile, "kubewarm", "", fixtures::now());
+        let ReportRow { mark, next, .. } = of_profile(profile, "kubewarm", "ops", fixtures::now());
         (mark, next)
     }
 
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn each_reason_has_its_own_next_step() {
         assert_eq!(found(&fixtures::ready()), (RowMark::Good, vec![]));
-        let rbac = "kubewarm rbac orders -n shop";
+        let rbac = "kubewarm rbac orders -n shop --operator-namespace ops";
         let reviewed = format!("{rbac} --diff --generation=2 &&");
         let applied = format!("  {rbac} --generation=2 | kubectl apply -f -");
         for (reason, expected) in [
@@ -106,19 +106,11 @@ mod tests {
     }
 
     #[test]
-    fn the_printed_commands_repeat_the_operator_namespace() {
-        let (profile, now) = (because(PERMISSIONS_MISSING), fixtures::now());
-        let row = of_profile(&profile, "kubewarm", " --operator-namespace ops", now);
-        let expected = "kubewarm rbac orders -n shop --operator-namespace ops --";
-        assert!(row.next.iter().all(|line| line.trim_start().starts_with(expected)), "{row:?}");
-    }
-
-    #[test]
     fn a_paused_or_planned_profile_is_only_a_remark() {
         for reason in ["Paused", "Plan"] {
             assert_eq!(found(&because(reason)), (RowMark::Note, vec![]), "{reason}");
         }
-        assert_eq!(of_profiles(&[], "kubewarm", "", fixtures::now())[0].mark, RowMark::Note);
+        assert_eq!(of_profiles(&[], "kubewarm", "ops", fixtures::now())[0].mark, RowMark::Note);
     }
 
     #[test]

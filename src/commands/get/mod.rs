@@ -28,6 +28,7 @@ use kube::Client;
 use kubewarm_api::model::{FaultReason, RequestFault, Resource, ResourceInfo};
 use kubewarm_client::{
     ApiResponse, ApiServerConnection, ConnectionOptions, ServedResources, get_all,
+    load_context_user,
 };
 use response_objects::ResponseObjects;
 use serde_json::Value;
@@ -195,7 +196,8 @@ fn not_warm(kind: &str) -> CommandError {
 /// Connects to the read API by `--cache-kubeconfig`, or else by the other `--cache-*` flags. Outside of a pod and
 /// without `--cache-server`, it opens a port-forward to the read API.
 ///
-/// The second value is the connection to the API server, unless `--cache-kubeconfig` made it unnecessary.
+/// The second value is the connection to the API server; `None` if the read API's address and CA come from flags or
+/// from `--cache-kubeconfig`.
 async fn connect(
     args: &GetArgs,
 ) -> Result<(ApiServerConnection, Option<ApiServerConnection>), CommandError> {
@@ -205,23 +207,26 @@ async fn connect(
         let options = ConnectionOptions { request_timeout, ..ConnectionOptions::of_file(file) };
         return Ok((ApiServerConnection::load(&options)?, None));
     }
-    let api_server = args.connection.connect()?;
-    let load = || Ok(api_server.clone());
-    let (kubeconfig, remark) = cache::kubeconfig(&args.cache, api_server.context(), load).await?;
+    let CacheConnectionArgs { cache_server, cache_service, operator_namespace, .. } = &args.cache;
+    let context = load_context_user(&args.connection.options())?;
+    let connect = || args.connection.connect();
+    let api_server = if args.cache.is_complete() { None } else { Some(connect()?) };
+    let load = || api_server.clone().map_or_else(connect, Ok);
+    let (kubeconfig, remark) = cache::kubeconfig(&args.cache, context, load).await?;
     if let Some(remark) = remark {
         tell(&remark);
     }
     // A pod can reach the Service directly.
-    let is_pod = api_server.service_account_namespace().is_some();
-    let streams = if args.cache.cache_server.is_some() || is_pod {
-        None
-    } else {
-        let CacheConnectionArgs { cache_service, operator_namespace, .. } = &args.cache;
-        let namespace = operator_namespace.name();
-        Some(port_forward::open(&api_server, namespace, cache_service).await?)
+    let is_outside = |server: &&ApiServerConnection| server.service_account_namespace().is_none();
+    let streams = match api_server.as_ref().filter(is_outside) {
+        Some(api_server) if cache_server.is_none() => {
+            let namespace = operator_namespace.name();
+            Some(port_forward::open(api_server, namespace, cache_service).await?)
+        }
+        Some(_) | None => None,
     };
     let cache = ApiServerConnection::from_kubeconfig(kubeconfig, request_timeout, streams)?;
-    Ok((cache, Some(api_server)))
+    Ok((cache, api_server))
 }
 
 /// Reads an object, or all pages of a list.
@@ -348,6 +353,27 @@ mod tests {
             let found = text(url, reason);
             assert!(found.ends_with(": could not read what the cache serves"), "{found}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_read_api_from_flags_needs_no_usable_api_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name).display().to_string();
+        let pair = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+        std::fs::write(file("ca.crt"), pair.cert.pem()).unwrap();
+        // kubewarm rejects a connection to this cluster.
+        let kubeconfig = "clusters: [{name: a, cluster: {server: 'https://b', insecure-skip-tls-verify: true}}]\n\
+             users: [{name: a, user: {token: secret}}]\n\
+             contexts: [{name: a, context: {cluster: a, user: a}}]\ncurrent-context: a\n";
+        std::fs::write(file("config"), kubeconfig).unwrap();
+        let line = format!(
+            "pods --cache-server https://c --cache-certificate-authority {} --kubeconfig {}",
+            file("ca.crt"),
+            file("config")
+        );
+        let (cache, api_server) = connect(&parse(&line).unwrap()).await.unwrap();
+        assert_eq!(cache.server().host(), Some("c"));
+        assert!(api_server.is_none());
     }
 
     #[test]

@@ -23,14 +23,6 @@ const OPERATOR: &str = "kubewarm";
 /// The reason if a namespace contains no Deployment of the operator.
 const NO_DEPLOYMENT: &str = "none has the label app.kubernetes.io/name=kubewarm";
 
-/// Whether a command needs the operator's Deployment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DeploymentRequirement {
-    Required,
-    /// Without a readable Deployment, the command uses the defaults.
-    Optional,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OperatorSettings {
     pub(super) namespace: String,
@@ -38,10 +30,6 @@ pub(super) struct OperatorSettings {
     pub(super) watched: Vec<String>,
     /// Name of the operator's ServiceAccount.
     pub(super) account: String,
-    /// Enabled features of the operator that need further permissions.
-    pub(super) more: Vec<OperatorFeature>,
-    /// How the operator lists the objects of profiles.
-    pub(super) lists: ListPolicy,
 }
 
 /// Returns the operator's Deployments in `namespace`.
@@ -80,18 +68,15 @@ impl OperatorSettings {
             namespace: args.operator_namespace.name().to_owned(),
             watched: args.watch_namespaces.clone(),
             account: OPERATOR.to_owned(),
-            more: Vec::new(),
-            lists: ListPolicy::default(),
         }
     }
 
-    /// Returns the settings from the flags, else from the Deployment. If no Deployment can be read and `requirement` is
-    /// `Optional`, it prints the reason to standard error and returns the defaults.
+    /// Returns the settings from the flags, else from the Deployments, and the Deployments. If no Deployment can be
+    /// read, it prints the reason to standard error, and the settings have the defaults.
     ///
     /// # Errors
     ///
-    /// [`CommandError`] with the reason, if a setting of the Deployment cannot be read exactly, or if a required
-    /// Deployment cannot be read.
+    /// [`CommandError`] with the reason, if a setting of a Deployment cannot be read exactly.
     ///
     /// # Cost
     ///
@@ -99,62 +84,41 @@ impl OperatorSettings {
     pub(super) async fn discover(
         client: &Client,
         args: &OperatorArgs,
-        requirement: DeploymentRequirement,
-    ) -> Result<Self, CommandError> {
+    ) -> Result<(Self, Vec<Deployment>), CommandError> {
         let namespace = args.operator_namespace.name();
-        let unusable = |reason: String| {
-            CommandError::new(format!(
-                "cannot read the operator's settings from its Deployment in namespace {namespace}: {reason}; with \
-                 -f FILE alone, `kubewarm rbac` and `kubewarm plan` read them from flags only"
-            ))
-        };
         let reason = match deployments(client, namespace).await {
             Ok(found) if found.is_empty() => NO_DEPLOYMENT.to_owned(),
-            Ok(found) => return Self::of(&found, args).map_err(unusable),
+            Ok(found) => {
+                let settings = Self::of(&found, args);
+                let settings = settings.map_err(|reason| unreadable(namespace, &reason))?;
+                return Ok((settings, found));
+            }
             Err(fault) => format!("it cannot be read: {fault}"),
         };
-        let missing = format!(
+        tell(&format!(
             "the operator's settings are not read from its Deployment in namespace {namespace}, because {reason}; set \
              them with --operator-namespace and --watch-namespaces"
-        );
-        if requirement == DeploymentRequirement::Required {
-            return Err(CommandError::new(missing));
-        }
-        tell(&missing);
-        Ok(Self::of_flags(args))
+        ));
+        Ok((Self::of_flags(args), Vec::new()))
     }
 
-    /// Returns the settings from the flags, else from `deployments`.
+    /// Returns the settings from the flags, else from `deployments`, else the defaults.
     ///
     /// # Errors
     ///
-    /// The reason, if `deployments` is empty, if the Deployments have different settings, or if a setting cannot be
-    /// read exactly.
+    /// The reason, if the Deployments have different settings, or if a setting cannot be read exactly.
     pub(super) fn of(deployments: &[Deployment], args: &OperatorArgs) -> Result<Self, String> {
-        let all: Result<Vec<_>, _> =
-            deployments.iter().map(|one| Self::of_deployment(one, args)).collect();
-        let mut all = all?.into_iter();
-        let first = all.next().ok_or(NO_DEPLOYMENT)?;
-        if all.any(|other| other != first) {
-            return Err("several Deployments have the label and differ".to_owned());
-        }
-        Ok(first)
-    }
-
-    fn of_deployment(deployment: &Deployment, args: &OperatorArgs) -> Result<Self, String> {
         let flags = Self::of_flags(args);
-        let (pod, container) = operator_of(deployment)?;
-        let metrics_auth =
-            flag_value(container, "metrics-auth")?.is_some_and(|it| matches!(it, "" | "delegated"));
-        // The read API is enabled unless `--api-addr` is empty.
-        let reads = flag_value(container, "api-addr")?.is_none_or(|address| !address.is_empty());
-        let more =
-            [(metrics_auth, OperatorFeature::MetricsAuth), (reads, OperatorFeature::ReadApi)];
-        let more = more.into_iter().filter_map(|(is_done, more)| is_done.then_some(more)).collect();
-        // Kubernetes runs a pod without a ServiceAccount as `default`.
-        let account = pod.service_account_name.clone().unwrap_or_else(|| "default".to_owned());
-        let watched = if flags.watched.is_empty() { watched(container)? } else { flags.watched };
-        Ok(Self { namespace: flags.namespace, watched, account, more, lists: lists(container)? })
+        let found = same_in_all(deployments, |pod, container| {
+            // Kubernetes runs a pod without a ServiceAccount as `default`.
+            let account = pod.service_account_name.clone().unwrap_or_else(|| "default".to_owned());
+            let mut settings = Self { account, ..flags.clone() };
+            if settings.watched.is_empty() {
+                settings.watched = watched(container)?;
+            }
+            Ok(settings)
+        })?;
+        Ok(found.unwrap_or(flags))
     }
 
     /// Returns the operator namespace, and the namespaces whose profiles the operator runs.
@@ -171,6 +135,74 @@ impl OperatorSettings {
             name: self.account.as_str().into(),
         }
     }
+}
+
+/// Returns the error for a setting that cannot be read exactly from the Deployments in `namespace`.
+pub(super) fn unreadable(namespace: &str, reason: &str) -> CommandError {
+    CommandError::new(format!(
+        "cannot read the operator's settings from its Deployment in namespace {namespace}: {reason}; with -f FILE \
+         alone, `kubewarm rbac` and `kubewarm plan` read them from flags only"
+    ))
+}
+
+/// Returns the enabled features of the operator that need further permissions; no feature without a Deployment.
+///
+/// # Errors
+///
+/// The reason, if the Deployments have different features, or if a flag cannot be read exactly.
+pub(super) fn features(deployments: &[Deployment]) -> Result<Vec<OperatorFeature>, String> {
+    let found: Option<Vec<_>> = same_in_all(deployments, |_, container| {
+        let metrics_auth =
+            flag_value(container, "metrics-auth")?.is_some_and(|it| matches!(it, "" | "delegated"));
+        // The read API is enabled unless `--api-addr` is empty.
+        let reads = flag_value(container, "api-addr")?.is_none_or(|address| !address.is_empty());
+        let all = [(metrics_auth, OperatorFeature::MetricsAuth), (reads, OperatorFeature::ReadApi)];
+        Ok(all.into_iter().filter_map(|(is_enabled, one)| is_enabled.then_some(one)).collect())
+    })?;
+    Ok(found.unwrap_or_default())
+}
+
+/// Returns how the operator lists the objects of profiles, from the `run` flags in `deployments`, else the defaults.
+///
+/// # Errors
+///
+/// The reason, if the Deployments have different flags, or if a flag cannot be read exactly.
+pub(super) fn lists(deployments: &[Deployment]) -> Result<ListPolicy, String> {
+    let default = ListPolicy::default();
+    let duration = |text: &str| flag_values::duration(text).ok();
+    let found = same_in_all(deployments, |_, container| {
+        Ok(ListPolicy {
+            strategy: parsed(container, "list-strategy", |text| text.parse().ok())?
+                .unwrap_or(default.strategy),
+            page_size: parsed(container, "list-page-size", |text| text.parse().ok())?
+                .unwrap_or(default.page_size),
+            watch_list_timeout: parsed(container, "watch-list-timeout", duration)?
+                .unwrap_or(default.watch_list_timeout),
+        })
+    });
+    Ok(found?.unwrap_or(default))
+}
+
+/// Returns what `read` returns for the pod and the operator's container of each Deployment; `None` without a
+/// Deployment.
+///
+/// # Errors
+///
+/// The reason from `read`, or the reason why the results cannot be used: they differ.
+fn same_in_all<T: PartialEq>(
+    deployments: &[Deployment],
+    read: impl Fn(&PodSpec, &Container) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    let mut last = None;
+    for deployment in deployments {
+        let (pod, container) = operator_of(deployment)?;
+        let found = Some(read(pod, container)?);
+        if last.is_some() && last != found {
+            return Err("several Deployments have the label and differ".to_owned());
+        }
+        last = found;
+    }
+    Ok(last)
 }
 
 /// Returns the pod and the operator's container: the container `kubewarm`, or the only container.
@@ -197,20 +229,6 @@ fn watched(container: &Container) -> Result<Vec<String>, String> {
     names.map(checked).collect()
 }
 
-/// Returns the list settings from the `run` flags of `container`, else the defaults.
-fn lists(container: &Container) -> Result<ListPolicy, String> {
-    let default = ListPolicy::default();
-    let duration = |text: &str| flag_values::duration(text).ok();
-    Ok(ListPolicy {
-        strategy: parsed(container, "list-strategy", |text| text.parse().ok())?
-            .unwrap_or(default.strategy),
-        page_size: parsed(container, "list-page-size", |text| text.parse().ok())?
-            .unwrap_or(default.page_size),
-        watch_list_timeout: parsed(container, "watch-list-timeout", duration)?
-            .unwrap_or(default.watch_list_timeout),
-    })
-}
-
 /// Returns the parsed value of a `run` flag; `None` if it is not set.
 fn parsed<T>(
     container: &Container,
@@ -226,8 +244,15 @@ fn parsed<T>(
 ///
 /// # Errors
 ///
-/// The reason, if only the running container knows the value, or if the value is set more than once.
+/// The reason, if only the running container knows the value, if the value is set more than once, or if a shell starts
+/// the program.
 fn flag_value<'a>(container: &'a Container, flag: &str) -> Result<Option<&'a str>, String> {
+    // An argument with several words and a flag is a command for a shell, which can set every flag.
+    let is_shell = |text: &&String| text.split_whitespace().skip(1).any(|it| it.contains("--"));
+    let mut texts = container.command.iter().chain(&container.args).flatten();
+    if let Some(text) = texts.find(is_shell) {
+        return Err(format!("an argument is a command for a shell: {text:?}"));
+    }
     let (name, value) = match *arguments(container, flag) {
         [] => {
             let name = variable(flag);

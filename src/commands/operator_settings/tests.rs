@@ -12,17 +12,20 @@ fn deployment(container: &Value) -> Value {
     json!({"spec": {"selector": {}, "template": {"spec": pod}}})
 }
 
-fn settings(container: &Value) -> OperatorSettings {
-    let found = serde_json::from_value(deployment(container)).unwrap();
-    OperatorSettings::of(&[found], &parse::<OperatorArgs>("").unwrap()).unwrap()
+fn deployments(container: &Value) -> [Deployment; 1] {
+    [serde_json::from_value(deployment(container)).unwrap()]
+}
+
+fn settings(container: &Value) -> Result<OperatorSettings, String> {
+    OperatorSettings::of(&deployments(container), &parse("").unwrap())
 }
 
 #[test]
 fn settings_come_from_the_operators_container() {
     let with = |env: Value, args: Value| {
-        let found = settings(&json!({"name": "kubewarm", "env": env, "args": args}));
-        assert_eq!(found.account, "warm");
-        found.more
+        let container = json!({"name": "kubewarm", "env": env, "args": args});
+        assert_eq!(settings(&container).unwrap().account, "warm");
+        features(&deployments(&container)).unwrap()
     };
     let (api, metrics) = ("KUBEWARM_API_ADDR", "KUBEWARM_METRICS_AUTH");
     assert_eq!(with(json!([]), json!(["run"])), [OperatorFeature::ReadApi]);
@@ -47,7 +50,7 @@ fn settings_come_from_the_operators_container() {
 
 #[test]
 fn namespaces_are_read_from_arguments_and_environment() {
-    let watched = |container: Value| settings(&container).watched;
+    let watched = |container: Value| settings(&container).unwrap().watched;
     let name = "kubewarm";
     assert_eq!(watched(json!({"name": name})), [""; 0]);
     for args in [json!(["--watch-namespaces=a,b"]), json!(["--watch-namespaces", "a,b"])] {
@@ -55,11 +58,10 @@ fn namespaces_are_read_from_arguments_and_environment() {
     }
     let env = json!([{"name": "KUBEWARM_WATCH_NAMESPACES", "value": "c"}]);
     assert_eq!(watched(json!({"name": name, "env": env})), ["c"]);
-    let found: Deployment =
-        serde_json::from_value(deployment(&json!({"name": name, "env": env}))).unwrap();
+    let found = deployments(&json!({"name": name, "env": env}));
     let args = parse::<OperatorArgs>("--watch-namespaces d").unwrap();
     assert_eq!(
-        OperatorSettings::of(&[found], &args).unwrap().watched,
+        OperatorSettings::of(&found, &args).unwrap().watched,
         ["d"],
         "flags come before the Deployment"
     );
@@ -68,7 +70,7 @@ fn namespaces_are_read_from_arguments_and_environment() {
 #[test]
 fn list_settings_are_read_from_arguments_and_environment() {
     let lists = |args: Value, env: Value| {
-        settings(&json!({"name": "kubewarm", "args": args, "env": env})).lists
+        lists(&deployments(&json!({"name": "kubewarm", "args": args, "env": env}))).unwrap()
     };
     assert_eq!(lists(json!(["run"]), json!([])), ListPolicy::default());
     let args = json!(["--list-strategy=paged-list", "--watch-list-timeout", "10s"]);
@@ -85,33 +87,31 @@ fn list_settings_are_read_from_arguments_and_environment() {
 fn client_certificates_need_a_file_with_cas() {
     let accepts = |args: Value| {
         let container = json!({"name": "kubewarm", "args": args});
-        accepts_certificates(&serde_json::from_value(deployment(&container)).unwrap()).unwrap()
+        accepts_certificates(&deployments(&container)[0]).unwrap()
     };
     assert!(accepts(json!(["run", "--client-ca-file=/etc/ca.crt"])));
     assert!(!accepts(json!(["run"])) && !accepts(json!(["--client-ca-file="])));
 }
 
 #[test]
-fn missing_and_differing_deployments_have_no_settings() {
+fn differing_deployments_have_no_settings() {
     let args = parse::<OperatorArgs>("").unwrap();
-    let of = |name: &str| -> Deployment {
-        let container = json!({"name": "kubewarm", "args": ["--watch-namespaces", name]});
-        serde_json::from_value(deployment(&container)).unwrap()
+    let both = |names: [&str; 2]| {
+        let both = names.map(|name| {
+            let args = json!(["--watch-namespaces", name]);
+            deployments(&json!({"name": "kubewarm", "args": args}))
+        });
+        OperatorSettings::of(&both.concat(), &args)
     };
-    assert!(OperatorSettings::of(&[], &args).is_err());
-    assert!(OperatorSettings::of(&[of("a"), of("b")], &args).is_err());
-    assert!(OperatorSettings::of(&[of("a"), of("a")], &args).is_ok());
+    assert_eq!(OperatorSettings::of(&[], &args), Ok(OperatorSettings::of_flags(&args)));
+    assert!(both(["a", "b"]).is_err());
+    assert!(both(["a", "a"]).is_ok());
     let empty = serde_json::from_value(json!({"spec": {"selector": {}, "template": {}}}));
     assert!(OperatorSettings::of(&[empty.unwrap()], &args).is_err());
 }
 
 #[test]
 fn settings_that_only_the_running_container_knows_are_errors_with_the_reason() {
-    let args = parse::<OperatorArgs>("").unwrap();
-    let reason = |container: Value| {
-        let found = serde_json::from_value(deployment(&container)).unwrap();
-        OperatorSettings::of(&[found], &args).unwrap_err()
-    };
     let name = "KUBEWARM_WATCH_NAMESPACES";
     let key = json!({"configMapKeyRef": {"name": "a", "key": "b"}});
     let value = |value: &str| json!({"name": name, "value": value});
@@ -121,16 +121,35 @@ fn settings_that_only_the_running_container_knows_are_errors_with_the_reason() {
         ("env", json!([value("$(OTHER)")]), "refers to another variable"),
         ("env", json!([value("a,B")]), "--watch-namespaces has the value \"B\""),
         ("envFrom", json!([{"configMapRef": {"name": "a"}}]), "can come from another object"),
-        ("args", json!(["--api-addr=a", "--api-addr", "b"]), "--api-addr is set more than once"),
-        ("args", json!(["--list-page-size=many"]), "--list-page-size has the value \"many\""),
+        (
+            "args",
+            json!(["--watch-namespaces=a", "--watch-namespaces", "b"]),
+            "--watch-namespaces is set more than once",
+        ),
+        (
+            "command",
+            json!(["sh", "-c", "exec kubewarm run --watch-namespaces=a"]),
+            "a command for a shell",
+        ),
     ] {
         let mut container = json!({"name": "kubewarm"});
         container[field] = content;
-        let reason = reason(container);
+        let reason = settings(&container).unwrap_err();
         assert!(reason.contains(expected), "{reason}");
     }
     let prefixed = json!([{"prefix": "PROXY_", "configMapRef": {"name": "a"}}]);
-    assert_eq!(settings(&json!({"name": "kubewarm", "envFrom": prefixed})).watched, [""; 0]);
+    let found = settings(&json!({"name": "kubewarm", "envFrom": prefixed}));
+    assert_eq!(found.unwrap().watched, [""; 0]);
+}
+
+#[test]
+fn an_unreadable_flag_affects_only_its_own_setting() {
+    let args = json!(["--api-addr=a", "--api-addr", "b", "--list-page-size=many"]);
+    let container = json!({"name": "kubewarm", "args": args});
+    assert!(settings(&container).is_ok());
+    let found = deployments(&container);
+    assert_eq!(features(&found), Err("--api-addr is set more than once".to_owned()));
+    assert_eq!(lists(&found), Err("--list-page-size has the value \"many\"".to_owned()));
 }
 
 #[test]
@@ -171,15 +190,10 @@ fn api_server() -> Client {
 #[tokio::test]
 async fn only_the_deployment_in_the_operators_namespace_is_read() {
     let args = parse::<OperatorArgs>("--operator-namespace ops").unwrap();
-    let discover = async |args: &OperatorArgs, requirement| {
-        OperatorSettings::discover(&api_server(), args, requirement).await
-    };
-    let found = discover(&args, DeploymentRequirement::Required).await.unwrap();
+    let (found, _) = OperatorSettings::discover(&api_server(), &args).await.unwrap();
     assert_eq!(found.subject().to_string(), "system:serviceaccount:ops:warm");
     assert_eq!(found.watched, ["ops"]);
     let args = parse::<OperatorArgs>("--operator-namespace hidden").unwrap();
-    let found = discover(&args, DeploymentRequirement::Optional).await.unwrap();
-    assert_eq!(found, OperatorSettings::of_flags(&args));
-    let error = discover(&args, DeploymentRequirement::Required).await.unwrap_err();
-    assert!(error.to_string().contains("--operator-namespace"), "{error}");
+    let found = OperatorSettings::discover(&api_server(), &args).await.unwrap();
+    assert_eq!(found, (OperatorSettings::of_flags(&args), Vec::new()));
 }

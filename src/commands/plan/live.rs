@@ -4,7 +4,6 @@ use super::{
     super::{
         CommandError,
         cluster::{ConnectionArgs, served},
-        operator_settings::OperatorSettings,
         rbac::namespaces,
         text::place,
     },
@@ -20,7 +19,8 @@ use kubewarm_api::{
     manifests::NamespacesBySelector,
     model::{
         FieldSelector, GroupResource, Identity, InformerKey, InformerScope, LabelSelector,
-        ResolvedProfile, ResolvedTarget, Subject, TargetScope, ValidatedProfile, Verb,
+        ListPolicy, OperatorScope, ResolvedProfile, ResolvedTarget, Subject, TargetScope,
+        ValidatedProfile, Verb,
     },
     v1alpha1::PlanCertainty,
 };
@@ -70,12 +70,12 @@ impl LiveCluster {
         Ok(Self { client, served, surveyor })
     }
 
-    /// Samples the objects that an operator with `settings` would store for `profile`, and reviews the permissions of
-    /// `reader`.
+    /// Samples the objects that the operator would store for `profile`, and reviews the permissions of `reader`.
     pub(super) async fn outlook(
         &self,
         profile: &ValidatedProfile,
-        settings: &OperatorSettings,
+        operator: &OperatorScope,
+        lists: ListPolicy,
         reader: &Subject,
     ) -> Result<ProfilePlan, CommandError> {
         let mut outlook = ProfilePlan::of(&profile.profile);
@@ -87,8 +87,7 @@ impl LiveCluster {
             }
             Err(error) => return Err(error),
         };
-        let declared =
-            controller::outlook(profile, &settings.scope(), &self.served, &found, settings.lists);
+        let declared = controller::outlook(profile, operator, &self.served, &found, lists);
         let refusals =
             declared.targets.iter().filter_map(|it| it.resolved.as_ref()?.as_ref().err());
         outlook.faults.extend(refusals.map(|refusal| refusal.message.clone()));

@@ -8,7 +8,7 @@ mod reported;
 use self::{costs::ProfilePlan, live::LiveCluster};
 use super::{
     CommandError,
-    operator_settings::{DeploymentRequirement, OperatorSettings},
+    operator_settings::{OperatorSettings, lists, unreadable},
     output::OutputArgs,
     print::show,
     profile_documents::ProfileDocument,
@@ -63,12 +63,11 @@ pub struct PlanArgs {
 ///
 /// For a sample, at most 512 requests and 512 access reviews per profile.
 pub async fn plan(args: &PlanArgs) -> Result<CommandExitCode, CommandError> {
-    let settings = if args.spec.name.is_some() || args.live {
+    let (settings, deployments) = if args.spec.name.is_some() || args.live {
         let client = args.spec.connection.connect()?.client();
-        let optional = DeploymentRequirement::Optional;
-        OperatorSettings::discover(&client, &args.spec.operator, optional).await?
+        OperatorSettings::discover(&client, &args.spec.operator).await?
     } else {
-        OperatorSettings::of_flags(&args.spec.operator)
+        (OperatorSettings::of_flags(&args.spec.operator), Vec::new())
     };
     let operator = settings.scope();
     let cluster = OnceCell::new();
@@ -79,15 +78,18 @@ pub async fn plan(args: &PlanArgs) -> Result<CommandExitCode, CommandError> {
         let has_reported_plan = args.spec.name.is_some() && profile.spec.mode == ProfileMode::Plan;
         let outlook = match &args.spec.file {
             Some(file) if !args.live => {
-                offline::outlook(&checked, &operator, &file.display().to_string())
-                    .map_err(refused)?
+                let namespace = args.spec.operator.operator_namespace.shown();
+                let file = file.display().to_string();
+                offline::outlook(&checked, &operator, namespace, &file).map_err(refused)?
             }
             _ if has_reported_plan && !args.live => reported::outlook(&profile)?,
             _ => {
                 let connect = || LiveCluster::connect(&args.spec.connection);
                 let cluster = cluster.get_or_try_init(connect).await?;
                 let reader = reader(&checked, args, &settings);
-                cluster.outlook(&checked, &settings, &reader).await?
+                let lists = lists(&deployments)
+                    .map_err(|reason| unreadable(&settings.namespace, &reason))?;
+                cluster.outlook(&checked, &operator, lists, &reader).await?
             }
         };
         outlooks.push(outlook);

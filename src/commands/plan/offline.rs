@@ -11,8 +11,8 @@ use kubewarm_api::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Returns the number of informers, a lower bound of requests, and the number of needed permissions. `file` is the path
-/// in the command that the output suggests.
+/// Returns the number of informers, a lower bound of requests, and the number of needed permissions. `namespace` is the
+/// operator namespace in the command that the output suggests, and `file` is the path.
 ///
 /// # Errors
 ///
@@ -20,6 +20,7 @@ use std::{collections::BTreeSet, sync::Arc};
 pub(super) fn outlook(
     profile: &ValidatedProfile,
     operator: &OperatorScope,
+    namespace: &str,
     file: &str,
 ) -> Result<ProfilePlan, CommandErrorSource> {
     let mut outlook = ProfilePlan::of(&profile.profile);
@@ -64,9 +65,8 @@ pub(super) fn outlook(
     );
     let needed = needed(profile, operator)?;
     outlook.notes.push(format!(
-        "{needed} permissions are needed{}; kubewarm rbac -f {file} --operator-namespace {} prints them",
-        if open.is_empty() { "" } else { ", not counting those" },
-        operator.namespace
+        "{needed} permissions are needed{}; kubewarm rbac -f {file} --operator-namespace {namespace} prints them",
+        if open.is_empty() { "" } else { ", not counting those" }
     ));
     Ok(outlook)
 }
@@ -104,7 +104,8 @@ mod tests {
         let profile = serde_json::from_value(profile).unwrap();
         let operator =
             OperatorScope { namespace: "ops".into(), watched: WatchedNamespaces::default() };
-        outlook(&ValidatedProfile::parse(&profile).unwrap(), &operator, "p.yaml").unwrap()
+        let profile = ValidatedProfile::parse(&profile).unwrap();
+        outlook(&profile, &operator, "NAMESPACE", "p.yaml").unwrap()
     }
 
     #[test]
@@ -123,8 +124,7 @@ mod tests {
         assert_eq!(outlook.total.objects, None);
         let notes = outlook.notes.join("\n");
         // The 5 permissions are list and watch in two namespaces, and get on the namespace b.
-        let expected =
-            "5 permissions are needed; kubewarm rbac -f p.yaml --operator-namespace ops prints";
+        let expected = "5 permissions are needed; kubewarm rbac -f p.yaml --operator-namespace NAMESPACE prints";
         assert!(notes.contains(expected), "{notes}");
     }
 

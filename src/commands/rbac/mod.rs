@@ -9,7 +9,7 @@ pub(super) use self::live::namespaces;
 
 use super::{
     CommandError,
-    operator_settings::{DeploymentRequirement, OperatorSettings},
+    operator_settings::OperatorSettings,
     output::{OutputArgs, manifests},
     print::{print, show},
     profile_documents::ProfileDocument,
@@ -62,8 +62,7 @@ pub struct RbacArgs {
     pub generation: Option<i64>,
 
     /// Subject of the permissions: system:serviceaccount:NAMESPACE:NAME, a user name or group:NAME. Without the flag, a
-    /// status with another subject is an error [default: the operator's ServiceAccount]. Without this flag and
-    /// --operator-namespace, the operator's Deployment and the status must both name that ServiceAccount.
+    /// status with another subject is an error [default: the operator's ServiceAccount].
     #[arg(long, value_parser = subject)]
     pub subject: Option<Subject>,
 
@@ -124,26 +123,20 @@ pub async fn rbac(args: &RbacArgs) -> Result<CommandExitCode, CommandError> {
 /// Returns the manifests of the profiles. With `--diff` it returns a report on the permissions that the manifests
 /// change.
 async fn of_profiles(args: &RbacArgs) -> Result<(String, CommandReport), CommandError> {
+    let operator_namespace = &args.spec.operator.operator_namespace;
+    if args.subject.is_none() {
+        operator_namespace.require("--operator-namespace or --subject", GRANTED)?;
+    }
     let client = if args.diff || args.spec.name.is_some() {
         Some(args.spec.connection.connect()?.client())
     } else {
         None
     };
-    let operator_namespace = &args.spec.operator.operator_namespace;
-    let is_named = args.subject.is_some() || operator_namespace.is_explicit();
-    if args.spec.file.is_some() && !is_named {
-        operator_namespace.require("--operator-namespace or --subject", GRANTED)?;
-    }
     let settings = match &client {
-        Some(client) => {
-            let requirement = if is_named {
-                DeploymentRequirement::Optional
-            } else {
-                DeploymentRequirement::Required
-            };
-            OperatorSettings::discover(client, &args.spec.operator, requirement).await?
+        Some(client) if operator_namespace.is_explicit() => {
+            OperatorSettings::discover(client, &args.spec.operator).await?.0
         }
-        None => OperatorSettings::of_flags(&args.spec.operator),
+        Some(_) | None => OperatorSettings::of_flags(&args.spec.operator),
     };
     let operator = settings.scope();
     let (mut text, mut report, mut names) = (String::new(), CommandReport::default(), Vec::new());
@@ -152,7 +145,7 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, CommandReport), Command
         names.push(object_name(&profile));
         let subject = args.subject.clone().unwrap_or_else(|| settings.subject());
         if args.subject.is_none() && args.spec.name.is_some() {
-            expected(&profile, &subject, is_named)?;
+            expected(&profile, &subject)?;
         }
         let refused = |error| CommandError::unusable(&at, error);
         let checked = args.spec.check(profile.clone(), &operator).map_err(refused)?;
@@ -196,19 +189,11 @@ fn reviewed(profile: &CacheProfile, args: &RbacArgs) -> Result<(), CommandError>
 
 /// Fails if the status names another subject than `subject`. kubewarm does not trust the status: users other than
 /// kubewarm can write it, and such a write does not change the generation that the user reviewed.
-///
-/// `is_named` is whether the user named the operator namespace. Otherwise a status without a subject is an error too:
-/// nothing then shows that kubewarm runs in the default namespace.
-fn expected(profile: &CacheProfile, subject: &Subject, is_named: bool) -> Result<(), CommandError> {
+fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), CommandError> {
     match said_operator(profile) {
         Some(named) if named != *subject => Err(CommandError::new(format!(
             "the status of CacheProfile {} has the subject {named}, not {subject}; if that is how kubewarm \
              runs, pass its namespace with --operator-namespace, or {named} with --subject",
-            name(profile)
-        ))),
-        None if !is_named => Err(CommandError::new(format!(
-            "the status of CacheProfile {} does not confirm that {subject} reads; pass --operator-namespace or \
-             --subject",
             name(profile)
         ))),
         Some(_) | None => Ok(()),

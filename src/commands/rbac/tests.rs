@@ -103,15 +103,18 @@ fn a_profile_that_kubewarm_would_reject_is_an_error() {
 }
 
 #[test]
-fn a_file_is_granted_to_a_named_operator_only() {
+fn profiles_are_granted_to_a_named_operator_only() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(PROFILE.as_bytes()).unwrap();
     let answer = |more: &str| {
         let line = format!("-f {} {more}", file.path().display());
         answer(&parse::<RbacArgs>(&line).unwrap())
     };
-    let error = answer("").unwrap_err().to_string();
-    assert!(error.starts_with("pass --operator-namespace or --subject: "), "{error}");
+    let of_name = of_profiles(&parse("checkout --generation=1").unwrap()).now_or_never();
+    for error in [answer("").unwrap_err(), of_name.unwrap().unwrap_err()] {
+        let error = error.to_string();
+        assert!(error.starts_with("pass --operator-namespace or --subject: "), "{error}");
+    }
     assert!(answer("--subject jane").unwrap().contains("name: jane"));
     assert!(answer("--operator-namespace kubewarm-system").is_ok());
 }
@@ -124,20 +127,18 @@ fn the_operators_own_permissions_need_a_named_operator() {
 }
 
 #[test]
-fn a_default_operator_is_granted_only_what_the_status_confirms() {
+fn a_status_with_another_subject_is_an_error() {
     let operator = Subject::from_username("system:serviceaccount:kubewarm-system:kubewarm");
     let mut profile = fixtures::ready();
-    assert!(expected(&profile, &operator, true).is_ok());
-    let error = expected(&profile, &operator, false).unwrap_err().to_string();
-    assert!(error.contains("--operator-namespace"), "{error}");
-    let mut confirm = |subject: &str| {
+    assert!(expected(&profile, &operator).is_ok());
+    let mut is_expected = |subject: &str| {
         let subject = Some(subject.to_owned());
         let access = AccessStatus { subject, ..AccessStatus::default() };
         profile.status.as_mut().unwrap().access = Some(access);
-        [false, true].map(|is_named| expected(&profile, &operator, is_named).is_ok())
+        expected(&profile, &operator).is_ok()
     };
-    assert_eq!(confirm("system:serviceaccount:kubewarm-system:kubewarm"), [true, true]);
-    assert_eq!(confirm("system:serviceaccount:ops:kubewarm"), [false, false]);
+    assert!(is_expected("system:serviceaccount:kubewarm-system:kubewarm"));
+    assert!(!is_expected("system:serviceaccount:ops:kubewarm"));
 }
 
 #[test]

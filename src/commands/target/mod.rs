@@ -118,7 +118,7 @@ fn missing_rules(
     }
     rows.extend(granting(access, of));
     rows.push(ReportRow {
-        next: grant(profile, "").into(),
+        next: grant(profile, "NAMESPACE").into(),
         ..ReportRow::labelled(
             "to grant it",
             TextTone::Plain,

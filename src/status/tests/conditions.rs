@@ -1,7 +1,7 @@
 //! Tests of the conditions that the status derives from informers' reports.
 
 use super::fixtures::{
-    StatusWorld, declared, key, message, one, pods, serving, spec, state, summary, target,
+    RBAC, StatusWorld, declared, key, message, one, pods, serving, spec, state, summary, target,
 };
 use crate::status::{ObservedProfile, compute};
 use kubewarm_api::{
@@ -316,5 +316,5 @@ fn omitted_manifests_are_replaced_by_a_command_in_accepted() {
     let complete = AccessStatus { manifests: Some("kind: Role".into()), ..AccessStatus::default() };
     assert!(!message(&complete).contains("warm rbac"));
     let advice = message(&AccessStatus::default());
-    assert!(advice.ends_with("print them with `kubectl warm rbac checkout -n shop`"), "{advice}");
+    assert!(advice.ends_with(&format!("print them with `{RBAC}`")), "{advice}");
 }

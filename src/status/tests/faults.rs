@@ -1,7 +1,7 @@
 //! Tests of the conditions that the status derives from informers' faults.
 
 use super::fixtures::{
-    SUBJECT, StatusWorld, declared, key, message, one, pods, state, summary, target,
+    RBAC, SUBJECT, StatusWorld, declared, key, message, one, pods, state, summary, target,
 };
 use crate::status::{ObservedProfile, compute};
 use jiff::SignedDuration;
@@ -60,7 +60,7 @@ fn a_forbidden_informer_names_target_verb_namespace_subject_and_next_step() {
     let status = world.compute(&declared(targets), None);
     let expected = format!(
         "target \"pods\": not allowed to watch pods in namespace \"team-b\" as {SUBJECT}; \
-         run `kubectl warm rbac checkout -n shop --diff`"
+         run `{RBAC} --diff`"
     );
     for type_ in ["Ready", "Warm"] {
         assert_eq!(message(&status.conditions, type_), expected);
@@ -78,7 +78,7 @@ fn refused_secrets_name_the_same_command() {
     let status = world.compute(&declared(vec![target("secrets", &[secrets])]), None);
     let text = message(&status.conditions, "Ready");
     assert!(text.contains("list secrets in all namespaces"), "{text}");
-    assert!(text.ends_with("run `kubectl warm rbac checkout -n shop --diff`"), "{text}");
+    assert!(text.ends_with(&format!("run `{RBAC} --diff`")), "{text}");
 }
 
 #[test]
@@ -148,8 +148,5 @@ fn the_command_is_named_before_the_manifests_are_known() {
         world.informers.get(key).cloned().unwrap_or_default()
     });
     let text = message(&status.conditions, "Ready");
-    assert!(
-        text.ends_with("as kubewarm; run `kubectl warm rbac checkout -n shop --diff`"),
-        "{text}"
-    );
+    assert!(text.ends_with(&format!("as kubewarm; run `{RBAC} --diff`")), "{text}");
 }

@@ -21,6 +21,9 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 pub(super) const SUBJECT: &str = "system:serviceaccount:kubewarm-system:kubewarm";
+/// The command that messages name for the profile `checkout`.
+pub(super) const RBAC: &str =
+    "kubectl warm rbac checkout -n shop --operator-namespace kubewarm-system";
 
 /// The running informers with their reports and permission states, and the current time.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-use super::fixtures::{SUBJECT, StatusWorld, declared, key, message, pods, state, target};
+use super::fixtures::{RBAC, SUBJECT, StatusWorld, declared, key, message, pods, state, target};
 use crate::{
     access::{ExcessPermissions, InformerAccess, PermissionDenial, PermissionState},
     status::{ObservedProfile, compute, write_delay::write_delay},
@@ -83,7 +83,7 @@ fn missing_permissions_are_listed_with_the_next_step() {
     assert_eq!(state(&status.conditions, "Ready"), "False/PermissionsMissing");
     let expected = format!(
         "target \"pods\": not allowed to list and watch pods of the core API group in namespace \
-         \"b\" as {SUBJECT}; run `kubectl warm rbac checkout -n shop --diff`"
+         \"b\" as {SUBJECT}; run `{RBAC} --diff`"
     );
     for type_ in ["Ready", "Authorized"] {
         assert_eq!(message(&status.conditions, type_), expected);
@@ -102,7 +102,7 @@ fn missing_permissions_are_listed_with_the_next_step() {
     world.set_access(&keys[2], refused(&world, FaultReason::Forbidden, &[Verb::Watch]));
     let status = world.compute(&profile, None);
     let text = message(&status.conditions, "Authorized");
-    assert!(text.ends_with("run `kubectl warm rbac checkout -n shop --diff`"), "{text}");
+    assert!(text.ends_with(&format!("run `{RBAC} --diff`")), "{text}");
     let missing = [rule("", "secrets", &["watch"]), rule("b", "pods", &["list", "watch"])];
     assert_eq!(status.access.unwrap().missing, missing);
 }
@@ -125,21 +125,17 @@ fn lost_access_is_reported_as_revoked() {
 }
 
 #[test]
-fn the_next_step_names_the_operator_namespace_unless_it_is_the_default() {
+fn the_next_step_names_the_operator_namespace() {
     let (mut world, profile, keys) = scene();
     world.set_access(&keys[1], refused(&world, FaultReason::Forbidden, BOTH));
-    let text = |operator_namespace: Option<&str>| {
-        let observed = ObservedProfile {
-            operator_namespace: operator_namespace.map(Arc::from),
-            ..ObservedProfile::new(Arc::new(profile.clone()))
-        };
-        let status = compute(&observed, None, world.clock, &|key| {
-            world.informers.get(key).cloned().unwrap_or_default()
-        });
-        message(&status.conditions, "Authorized")
+    let observed = ObservedProfile {
+        operator_namespace: "ops".into(),
+        ..ObservedProfile::new(Arc::new(profile))
     };
-    assert!(text(None).ends_with("rbac checkout -n shop --diff`"), "{}", text(None));
-    let text = text(Some("ops"));
+    let status = compute(&observed, None, world.clock, &|key| {
+        world.informers.get(key).cloned().unwrap_or_default()
+    });
+    let text = message(&status.conditions, "Authorized");
     assert!(text.ends_with("-n shop --operator-namespace ops --diff`"), "{text}");
 }
 

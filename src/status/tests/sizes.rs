@@ -1,6 +1,6 @@
 //! Tests of the size of statuses, because every client that lists profiles receives the statuses.
 
-use super::fixtures::{StatusWorld, declared, key, message, target};
+use super::fixtures::{RBAC, StatusWorld, declared, key, message, target};
 use crate::status::{ObservedProfile, compute};
 use kubewarm_api::{
     manifests::ProfilePermissions,
@@ -90,6 +90,6 @@ fn manifests_of_many_namespaces_are_left_out_and_the_command_is_named() {
     let access = status.access.as_ref().unwrap();
     assert_eq!((&access.manifests, &access.manifests_elevated), (&None, &None));
     let told = message(&status.conditions, "Accepted");
-    assert!(told.ends_with("print them with `kubectl warm rbac checkout -n shop`"), "{told}");
+    assert!(told.ends_with(&format!("print them with `{RBAC}`")), "{told}");
     assert!(bytes(&status) < 64 << 10, "{} bytes", bytes(&status));
 }

@@ -50,8 +50,8 @@ pub struct AccessStatus {
     /// Roles and bindings that grant the needed permissions, as YAML for `kubectl apply -f -`.
     /// `manifestsElevated` contains further grants. With `spec.serviceAccountName`, a Role also
     /// permits kubewarm to request tokens of this ServiceAccount. Absent if `manifests` and
-    /// `manifestsElevated` together exceed 64 KiB. In this case, `kubectl warm rbac NAME -n
-    /// NAMESPACE` prints the YAML.
+    /// `manifestsElevated` together exceed 64 KiB. In this case, `kubectl warm rbac` prints
+    /// the YAML.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65_536))]
     pub manifests: Option<String>,

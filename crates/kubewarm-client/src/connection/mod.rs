@@ -5,7 +5,6 @@ use super::{
     account::{AccountClients, AnonymousConfig},
     caller::CallerReviewer,
     config_source::{ConfigEnvironment, ConfigSource, choose, from_kubeconfig, merged},
-    context_user::ContextUser,
     proxy,
     stream_connector::StreamConnector,
     transport,
@@ -272,13 +271,6 @@ impl ApiServerConnection {
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.plain.default_namespace()
-    }
-
-    /// Returns the user's credentials and the namespace, for a kubeconfig of another server.
-    #[must_use]
-    pub fn context(&self) -> ContextUser {
-        let namespace = Some(self.namespace().to_owned());
-        ContextUser { user: self.config.auth_info.clone(), namespace }
     }
 
     /// Returns the pod's namespace; `None` if the connection does not use the pod's ServiceAccount.

@@ -2,7 +2,7 @@
 
 use super::super::{
     advice::program,
-    operator_settings::{OperatorSettings, deployments, version_of},
+    operator_settings::{OperatorSettings, deployments, features, version_of},
     profile_source::OperatorArgs,
     report::ReportRow,
     text::{length, place},
@@ -34,7 +34,10 @@ pub(super) async fn works(
     let (mut findings, settings) = replicas(client, args).await;
     findings.push(leader(client, namespace, now).await);
     match settings {
-        Ok(settings) => findings.extend(rights(client, &settings).await?),
+        Ok((settings, more)) => {
+            let operator = args.operator_namespace.shown();
+            findings.extend(rights(client, &settings, &more, operator).await?);
+        }
         Err(reason) => {
             let fault = RequestFault::new(FaultReason::Malformed, reason);
             findings.push(ReportRow::unseen("what the operator may do", &fault));
@@ -61,12 +64,12 @@ pub(super) async fn works(
     Ok(findings)
 }
 
-/// Returns a row for each Deployment of the operator, and the operator's settings. Without a Deployment the settings are
-/// the defaults. The error is the reason why a setting cannot be read exactly.
+/// Returns a row for each Deployment of the operator, and the operator's settings and features. Without a Deployment the
+/// settings are the defaults. The error is the reason why a setting cannot be read exactly.
 async fn replicas(
     client: &Client,
     args: &OperatorArgs,
-) -> (Vec<ReportRow>, Result<OperatorSettings, String>) {
+) -> (Vec<ReportRow>, Result<(OperatorSettings, Vec<OperatorFeature>), String>) {
     let namespace = args.operator_namespace.name();
     let (rows, found) = match deployments(client, namespace).await {
         Ok(found) if found.is_empty() => {
@@ -81,10 +84,13 @@ async fn replicas(
             (vec![ReportRow::unseen("whether its replicas are ready", &fault)], Vec::new())
         }
     };
-    if found.is_empty() {
-        return (rows, Ok(OperatorSettings::of_flags(args)));
-    }
-    (rows, OperatorSettings::of(&found, args))
+    let settings = OperatorSettings::of(&found, args).and_then(|settings| {
+        // With `--watch-namespaces`, optional features need no additional permissions: the operator sends access
+        // reviews with the tokens of the read API's clients.
+        let more = if settings.watched.is_empty() { features(&found)? } else { Vec::new() };
+        Ok((settings, more))
+    });
+    (rows, settings)
 }
 
 async fn leader(client: &Client, namespace: &str, now: Timestamp) -> ReportRow {
@@ -105,16 +111,16 @@ async fn leader(client: &Client, namespace: &str, now: Timestamp) -> ReportRow {
 }
 
 /// Returns a row for each permission that the operator's roles contain but access reviews deny to the operator's
-/// ServiceAccount. If the ServiceAccount has all permissions, returns one row.
+/// ServiceAccount. If the ServiceAccount has all permissions, returns one row. `operator` is the operator namespace in
+/// printed commands.
 async fn rights(
     client: &Client,
     settings: &OperatorSettings,
+    more: &[OperatorFeature],
+    operator: &str,
 ) -> Result<Vec<ReportRow>, manifests::ManifestError> {
-    let OperatorSettings { namespace, watched, more, .. } = settings;
+    let OperatorSettings { namespace, watched, .. } = settings;
     let subject = settings.subject();
-    // With `--watch-namespaces`, optional features need no additional permissions: the operator sends access reviews
-    // with the tokens of the read API's clients.
-    let more = if watched.is_empty() { &**more } else { &[] };
     let (mut missing, mut allowed) = (Vec::new(), 0_usize);
     for needed in needed(namespace, watched, more)?.into_iter().take(REVIEWS) {
         let Some(attributes) = attributes(&needed) else { continue };
@@ -130,7 +136,7 @@ async fn rights(
         let text = format!("{subject} has all {allowed} permissions that the operator needs");
         return Ok(vec![ReportRow::good(text)]);
     }
-    let mut grant = format!("{} rbac --operator --operator-namespace {namespace}", program());
+    let mut grant = format!("{} rbac --operator --operator-namespace {operator}", program());
     if !watched.is_empty() {
         let _infallible = write!(grant, " --watch-namespaces {}", watched.join(","));
     }
