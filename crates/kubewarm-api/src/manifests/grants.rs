@@ -9,9 +9,9 @@ use std::{
     sync::Arc,
 };
 
-/// Maximum number of grants that kubewarm lists for one binding. Bindings that kubewarm generates
-/// have about 100 grants. For a binding above the limit, kubewarm lists only one
-/// [`GrantResource::Rules`] for each subject.
+/// Maximum number of [`Grant`]s that kubewarm lists for one RoleBinding or ClusterRoleBinding.
+/// Bindings that kubewarm generates have about 100 grants. For a binding above the limit, kubewarm
+/// lists only one [`GrantResource::Rules`] for each subject.
 const GRANTS_PER_BINDING: usize = 16_384;
 
 /// One permission: RBAC permits one subject to use one verb on one resource or URL.
@@ -45,7 +45,8 @@ pub enum GrantResource {
     /// All rules of a role that kubewarm does not manage, such as `ClusterRole admin`. kubewarm
     /// does not read these rules.
     Role(String),
-    /// All rules of a role with more than `GRANTS_PER_BINDING` grants.
+    /// All rules of a role that contains too many combinations of verb and resource to list each.
+    /// The limit is 16,384 combinations for each binding.
     Rules(String),
 }
 
@@ -55,21 +56,21 @@ pub struct GrantDiff {
     /// Grants that the cluster gains when a user applies the manifests, each with the binding that
     /// grants it.
     pub gained: BTreeMap<Grant, String>,
-    /// Grants that the cluster loses when a user applies the manifests, each with its current
-    /// binding.
+    /// Grants that the cluster loses when a user applies the manifests, each with the binding that
+    /// grants it now.
     pub lost: BTreeMap<Grant, String>,
-    /// Grants that remain in the cluster although the manifests do not contain them, each with its
-    /// binding.
+    /// Grants that remain in the cluster although the manifests do not contain them, each with the
+    /// binding that grants it.
     pub kept: BTreeMap<Grant, String>,
     /// Bindings whose `roleRef` in the manifests names another role than in the cluster. Each entry
-    /// contains the binding, and its role in the cluster. The API server rejects the change,
-    /// because `roleRef` is immutable.
+    /// contains the binding, and the role that the binding has in the cluster. The API server
+    /// rejects the manifest of such a binding, because `roleRef` is immutable.
     pub stuck: Vec<(String, String)>,
 }
 
 impl GrantDiff {
-    /// Whether the cluster already has exactly the grants in the manifests, and all bindings can be
-    /// applied.
+    /// Whether the cluster already has exactly the grants in the manifests, and the API server
+    /// accepts the manifests of all bindings (`stuck` is empty).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let sets = [&self.gained, &self.lost, &self.kept];
@@ -78,7 +79,7 @@ impl GrantDiff {
 }
 
 /// Computes how the grants in a cluster change when a user applies `wanted`, the manifests of one
-/// profile. `live` must contain these objects of the cluster:
+/// profile. `live` must contain these RBAC objects, read from the cluster:
 ///
 /// - the roles and bindings that have a name in `wanted`,
 /// - all other roles and bindings of the profile,
@@ -114,9 +115,9 @@ pub fn diff_grants(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
     change
 }
 
-/// Returns the grants of `documents`, each with the first binding that grants it. A role without a
-/// binding grants nothing. A binding to a role `kubewarm:…` that `documents` does not contain
-/// grants nothing.
+/// Returns the permissions that the RBAC objects in `documents` grant, each with the first binding
+/// that grants it. A role without a binding grants nothing. A binding to a role `kubewarm:…` that
+/// `documents` does not contain grants nothing.
 #[must_use]
 pub fn list_grants(documents: &[RbacObject]) -> BTreeMap<Grant, String> {
     let mut all = BTreeMap::new();
@@ -141,8 +142,8 @@ pub fn list_grants(documents: &[RbacObject]) -> BTreeMap<Grant, String> {
     all
 }
 
-/// Finds in `documents` the RoleBinding that permits the operator to create tokens for `profile`.
-/// Returns the subject of this RoleBinding: the operator.
+/// Finds in `documents` the RoleBinding that permits the operator to create tokens of the
+/// ServiceAccount of `profile`. Returns the subject of this RoleBinding: the operator.
 #[must_use]
 pub fn find_token_minter(profile: &ProfileRef, documents: &[RbacObject]) -> Option<Subject> {
     let name = super::rbac::token_role_name(profile);
@@ -168,8 +169,8 @@ fn powers(
     let rules = match among.iter().find(is_it) {
         Some(found) => found.rules(),
         // `among` contains every existing role whose name starts with `kubewarm:`. A binding to a
-        // missing role with such a name grants nothing. kubewarm does not read other roles, so
-        // their rules are unknown.
+        // missing role whose name has this prefix grants nothing. kubewarm does not read other
+        // roles, so their rules are unknown.
         None if role.name.starts_with(super::rbac::PREFIX) => return BTreeSet::new(),
         None => return [(GrantResource::Role(title), String::new())].into(),
     };
@@ -222,7 +223,7 @@ fn subject(subject: &v1::Subject) -> Subject {
     }
 }
 
-/// Formats a role or binding for messages, for example as `RoleBinding shop/kubewarm:shop:web`.
+/// Formats a role or binding for messages, such as `RoleBinding shop/kubewarm:shop:web`.
 fn title(document: &RbacObject) -> String {
     match document.namespace() {
         "" => format!("{} {}", document.kind(), document.name()),

@@ -6,10 +6,7 @@ use serde_json::{Value, json};
 /// RBAC objects of an operator that is in [`NAMESPACE`] and runs the profiles of all namespaces.
 /// For any other operator, [`render_operator`] changes these objects.
 const SHIPPED: &str = include_str!("../../../../deploy/operator-rbac.yaml");
-/// Additional RBAC objects, with which the operator can authenticate and authorize clients that
-/// read its metrics.
 const METRICS_AUTH: &str = include_str!("../../../../deploy/metrics-auth.yaml");
-/// Additional RBAC objects, which the operator needs to serve reads of clients.
 const READ_API: &str = include_str!("../../../../deploy/read-api.yaml");
 /// Name of the operator namespace in the files of `deploy/`.
 pub const NAMESPACE: &str = "kubewarm-system";
@@ -31,7 +28,7 @@ pub enum OperatorFeature {
 }
 
 /// Returns the YAML of the operator's RBAC objects, for an operator in `namespace`. If `watched`
-/// contains namespaces, the YAML has a Role in each of these namespaces instead of the ClusterRole.
+/// contains namespaces, the YAML has a Role in each of these namespaces instead of a ClusterRole.
 ///
 /// # Errors
 ///
@@ -96,7 +93,8 @@ fn role(cluster: &Value, namespace: &str) -> Value {
     })
 }
 
-/// Returns the rules that a Role can grant. A Role cannot grant access to cluster-scoped resources.
+/// Returns the rules in `rules` that a Role can grant: a Role cannot grant access to cluster-scoped
+/// resources.
 fn in_namespaces(rules: &Value) -> Vec<&Value> {
     let is_clusters = |rule: &&Value| rule["apiGroups"] == json!(["admissionregistration.k8s.io"]);
     rules.as_array().into_iter().flatten().filter(|rule| !is_clusters(rule)).collect()

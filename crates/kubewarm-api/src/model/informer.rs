@@ -95,8 +95,8 @@ pub struct InformerSettings {
     /// Whether kubewarm gets the namespace by name when a list is empty or the API server rejects a
     /// list.
     pub namespace_check: NamespaceCheckPolicy,
-    /// What happens to the store when the informer loses access. If at least one profile has
-    /// `ServeStale`, kubewarm continues to serve the store.
+    /// What happens to the store when the informer loses access. If at least one profile of the
+    /// informer has `ServeStale`, kubewarm continues to serve the store.
     pub on_access_lost: AccessLossPolicy,
     /// Number of objects and memory of the informer, which count against the budgets of its
     /// profiles.

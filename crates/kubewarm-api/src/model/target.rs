@@ -239,7 +239,7 @@ fn field_selector(path: &str, text: &str) -> Result<FieldSelector, ValidationErr
     Ok(selector)
 }
 
-/// Rejects a label selector that is longer than `MAX_LABEL_SELECTOR` in the URL of a request.
+/// Rejects a label selector that needs more than `MAX_LABEL_SELECTOR` bytes in a URL.
 fn sendable(path: &str, selector: LabelSelector) -> Result<LabelSelector, ValidationError> {
     let found = selector.to_string().len();
     if found <= MAX_LABEL_SELECTOR {

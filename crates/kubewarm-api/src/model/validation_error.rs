@@ -3,7 +3,7 @@
 use std::{fmt::Display, ops::RangeInclusive};
 
 /// A validation error. For a `CacheProfile` the message begins with the JSON path of the field, and
-/// ends with what to do.
+/// ends with an instruction to the author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ValidationError {
