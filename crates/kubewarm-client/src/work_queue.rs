@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-/// A queue of keys with due times. A key that a caller adds twice is due once. The work on a key does not start again
-/// before the previous work on this key has ended.
+/// A queue of keys with due times. If a caller adds a key twice, the key is due only once. The work on a key does not
+/// start again before the previous work on this key has ended.
 ///
 /// The queue has no size limit: it contains each added key until the caller removes it.
 #[derive(Debug)]

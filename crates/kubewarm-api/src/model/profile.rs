@@ -51,9 +51,9 @@ pub struct ValidatedProfile {
 }
 
 impl ValidatedProfile {
-    /// Checks every field of `profile`, and repeats the checks of the CRD's schema. The repeated
-    /// checks are necessary: no API server checked a profile in a file, and an older CRD's schema
-    /// can have checked an older profile.
+    /// Checks every field of `profile`, and repeats the checks of the CRD's schema. No API server
+    /// has checked a profile in a file. For an older profile, the API server can have used the
+    /// schema of an older CRD.
     ///
     /// # Errors
     ///

@@ -31,9 +31,9 @@ pub struct PlanStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub requests: Option<i32>,
-    /// Time until all informers of the profile have complete lists, in milliseconds, if the API
-    /// server responds as fast as it responded to kubewarm's sample lists. Absent if the API server
-    /// answered no sample list.
+    /// Expected time until all informers of the profile have complete lists, in milliseconds.
+    /// Assumes that the API server responds as fast as it responded to kubewarm's sample lists.
+    /// Absent if the API server answered no sample list.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub time_to_warm_milliseconds: Option<i64>,

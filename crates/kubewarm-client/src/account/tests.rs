@@ -60,7 +60,7 @@ fn client(respond: impl Fn(&Request<Body>) -> Response<Body> + Send + Sync + 'st
     let service = service_fn(move |request: Request<Body>| {
         let respond = Arc::clone(&respond);
         async move {
-            // The delay lets other tasks run, as the delay of an API server's response does.
+            // As with an API server over a network, other tasks can run before the response arrives.
             sleep(Duration::from_millis(1)).await;
             Ok::<_, std::convert::Infallible>(respond(&request))
         }
@@ -79,7 +79,7 @@ fn reader() -> (Arc<TokenServer>, Client) {
 }
 
 async fn read(client: &Client) -> Result<u16, RequestFault> {
-    // The client must replace these credentials with the token of the ServiceAccount.
+    // The client must replace the operator's credentials with the token of the ServiceAccount.
     let request = Request::get("/api/v1/pods").header(AUTHORIZATION, "Bearer operator");
     let sent = client.send(request.body(Body::empty()).unwrap()).await;
     sent.map(|answer| answer.status().as_u16()).map_err(|error| of_transport(&error))

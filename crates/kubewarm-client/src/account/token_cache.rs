@@ -82,8 +82,8 @@ impl TokenCache {
         }
     }
 
-    /// Records that the API server accepted `token`, and resets the number of failures. The wait after the next failed
-    /// token request is then 1 s.
+    /// Records that the API server accepted `token`, and resets the number of failures. After the next failed token
+    /// request, the wait is 1 s again.
     pub(super) fn record_accepted(&self, token: &AccountToken) {
         if token.mark_accepted() {
             self.state.lock().failures = 0;

@@ -102,7 +102,6 @@ impl RawResource {
     }
 }
 
-/// Returns the first [`NAMES`] valid names, in the server's order.
 fn names(names: Option<Vec<String>>) -> Arc<[Arc<str>]> {
     let all = names.unwrap_or_default().into_iter().filter(|name| is_name(name));
     all.take(NAMES).map(Arc::from).collect()

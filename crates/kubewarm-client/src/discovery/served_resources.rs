@@ -83,7 +83,7 @@ impl ServedResources {
     }
 
     /// Returns the description of `of` in `version`. If `version` is `None`, selects the first version in the server's
-    /// order of preference in which `of` has `list` and `watch`.
+    /// order of preference in which `of` supports `list` and `watch`.
     ///
     /// The name of the resource must match exactly: plural, lower case.
     ///
@@ -192,7 +192,7 @@ impl ServedResources {
     }
 
     /// Returns a hint about other groups that have a resource with the same plural as `of`, for an error message. Users
-    /// often omit or confuse the group.
+    /// often omit the group or name a wrong group.
     fn other_groups(&self, of: &GroupResource) -> String {
         let others: Vec<String> = self
             .groups

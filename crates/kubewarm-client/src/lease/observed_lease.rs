@@ -109,13 +109,14 @@ pub(super) fn released_lease(lease: Lease, identity: &str, clock: Timestamp) -> 
     Some(Lease { spec: Some(spec), metadata: lease.metadata })
 }
 
-/// Returns the renew time to write: `clock`, or 1 µs after `last` if `clock` is not later than `last`.
+/// Returns the renew time that the process writes into the lease: `clock`, or 1 µs after `last` if `clock` is not later
+/// than `last`.
 ///
 /// Each renewal must change the lease, because a follower detects a renewal by the change.
 fn after(last: Option<&MicroTime>, clock: Timestamp) -> MicroTime {
     let next = last.and_then(|last| last.0.checked_add(SignedDuration::from_micros(1)).ok());
-    // If `last` is 24 h or more ahead of the wall clock, the renewal contains the wall-clock time. This time differs
-    // from `last`, so the renewal changes the lease, too.
+    // If `last` is 24 h or more ahead of the wall clock, the renewal contains the wall-clock time. The wall-clock time
+    // differs from `last`, so this renewal also changes the lease.
     match next {
         Some(next)
             if next > clock && next.duration_since(clock) < SignedDuration::from_hours(24) =>
