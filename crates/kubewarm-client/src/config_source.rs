@@ -71,7 +71,7 @@ pub(super) fn choose(
 ///
 /// # Errors
 ///
-/// [`ConnectError`] if a file cannot be read, or if no file contains the cluster or the user in `options`.
+/// [`ConnectError`] if kubewarm cannot read a file, or if no file contains the cluster or the user in `options`.
 pub(super) fn merged(
     source: &ConfigSource,
     paths: &[PathBuf],

@@ -23,8 +23,8 @@ use serde::Serialize;
 
 /// Maximum number of rules for one identity in one namespace. Identities rarely have more than a few hundred rules.
 const MAX_RULES: usize = 1_024;
-/// Maximum number of groups, resources and object names in the rules of one identity in one namespace. These names
-/// determine the memory of the rules and the cost of comparing them.
+/// Maximum number of groups, resources and object names in the rules of one identity in one namespace. The number of
+/// names determines the memory of the rules and the cost of comparing them.
 const MAX_NAMES: usize = 4_096;
 
 /// The permissions of one identity to list and watch in one namespace.

@@ -65,8 +65,8 @@ impl<K: Clone + Ord> WorkQueue<K> {
         }
     }
 
-    /// Marks every due key that `admit` accepts as in progress. Returns these keys and the results of `admit`, with the
-    /// longest due key first.
+    /// Marks every due key that `admit` accepts as in progress. Returns these keys and the results of `admit`, starting
+    /// with the key that has been due for the longest time.
     ///
     /// The caller must end the work on each key with [`finish`](Self::finish), [`finish_failed`](Self::finish_failed)
     /// or [`finish_until`](Self::finish_until).

@@ -1,5 +1,5 @@
-//! Permissions that RBAC objects grant, and how they change in a cluster when a user applies new
-//! manifests. No code in this module does I/O.
+//! Permissions that RBAC objects grant, and how these permissions change in a cluster when a user
+//! applies new RBAC manifests. No code in this module does I/O.
 
 use super::RbacObject;
 use crate::model::{ProfileRef, Subject};
@@ -19,7 +19,8 @@ const GRANTS_PER_BINDING: usize = 16_384;
 pub struct Grant {
     /// The subject that has the permission.
     pub subject: Subject,
-    /// Namespace in which the grant applies. `None`: it applies in the whole cluster.
+    /// Namespace in which the permission applies. `None`: the permission applies in the whole
+    /// cluster.
     pub namespace: Option<Arc<str>>,
     /// The object of the permission: a resource, a URL, or all rules of a role.
     pub object: GrantResource,
@@ -50,17 +51,17 @@ pub enum GrantResource {
     Rules(String),
 }
 
-/// How the grants in a cluster change when a user applies manifests.
+/// How the permissions in a cluster change when a user applies RBAC manifests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrantDiff {
-    /// Grants that the cluster gains when a user applies the manifests, each with the binding that
-    /// grants it.
+    /// Permissions that the cluster gains when a user applies the manifests, each with the binding
+    /// that grants it.
     pub gained: BTreeMap<Grant, String>,
-    /// Grants that the cluster loses when a user applies the manifests, each with the binding that
-    /// grants it now.
+    /// Permissions that the cluster loses when a user applies the manifests, each with the binding
+    /// that grants it now.
     pub lost: BTreeMap<Grant, String>,
-    /// Grants that remain in the cluster although the manifests do not contain them, each with the
-    /// binding that grants it.
+    /// Permissions that remain in the cluster although the manifests do not grant them, each with
+    /// the binding that grants it.
     pub kept: BTreeMap<Grant, String>,
     /// Bindings whose `roleRef` in the manifests names another role than in the cluster. Each entry
     /// contains the binding, and the role that the binding has in the cluster. The API server
@@ -69,8 +70,8 @@ pub struct GrantDiff {
 }
 
 impl GrantDiff {
-    /// Whether the cluster already has exactly the grants in the manifests, and the API server
-    /// accepts the manifests of all bindings (`stuck` is empty).
+    /// Whether the cluster already grants exactly the permissions in the manifests, and the API
+    /// server accepts the manifests of all bindings (`stuck` is empty).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let sets = [&self.gained, &self.lost, &self.kept];
@@ -78,8 +79,8 @@ impl GrantDiff {
     }
 }
 
-/// Computes how the grants in a cluster change when a user applies `wanted`, the manifests of one
-/// profile. `live` must contain these RBAC objects, read from the cluster:
+/// Computes how the permissions in a cluster change when a user applies `wanted`, the RBAC objects
+/// for one profile. `live` must contain these RBAC objects, read from the cluster:
 ///
 /// - the roles and bindings that have a name in `wanted`,
 /// - all other roles and bindings of the profile,
@@ -169,8 +170,8 @@ fn powers(
     let rules = match among.iter().find(is_it) {
         Some(found) => found.rules(),
         // `among` contains every existing role whose name starts with `kubewarm:`. A binding to a
-        // missing role whose name has this prefix grants nothing. kubewarm does not read other
-        // roles, so their rules are unknown.
+        // missing role whose name has this prefix grants nothing. kubewarm does not read roles
+        // without this prefix, so the rules of these roles are unknown.
         None if role.name.starts_with(super::rbac::PREFIX) => return BTreeSet::new(),
         None => return [(GrantResource::Role(title), String::new())].into(),
     };

@@ -13,8 +13,8 @@ pub const NAMESPACE: &str = "kubewarm-system";
 /// Name of the Lease. The replica that holds the Lease writes the statuses of profiles.
 pub const LEASE: &str = "kubewarm";
 /// Name of the Role in each namespace whose profiles the operator runs. The operator namespace
-/// already has another Role with the name `kubewarm`. Roles of profiles have two colons in their
-/// names, so their names never equal this name.
+/// already has another Role with the name `kubewarm`. The name of a profile's role has two colons,
+/// so it never equals this name.
 const NAME: &str = "kubewarm:operator";
 
 /// Optional features of the operator. Their permissions need a ClusterRole.
@@ -32,7 +32,7 @@ pub enum OperatorFeature {
 ///
 /// # Errors
 ///
-/// [`ManifestError`] if a file in `deploy/` is not valid YAML. The tests show that the files are
+/// [`ManifestError`] if a file in `deploy/` is not valid YAML. A test checks that the files are
 /// valid.
 pub fn render_operator(
     namespace: &str,

@@ -1,4 +1,5 @@
-//! Typed RBAC roles and bindings. kubewarm parses them from YAML, and builds them for profiles.
+//! RBAC roles and bindings as Rust types. kubewarm parses these objects from YAML, and builds them
+//! for profiles.
 
 use super::{
     ManifestError,
@@ -179,8 +180,8 @@ fn rule(resource: &str, names: Vec<String>, verb: &str) -> PolicyRule {
 }
 
 /// Builds the roles and bindings that grant those permissions in `needs` that belong to the
-/// manifest `tier`. The order is: roles for single namespaces, roles for the whole cluster, roles
-/// for namespace selectors.
+/// manifest `tier`. The order of the result is: roles for single namespaces, roles for the whole
+/// cluster, roles for namespace selectors.
 ///
 /// With [`PrivilegeLevel::Plain`], a role also permits `operator` to create tokens of the profile's
 /// ServiceAccount.

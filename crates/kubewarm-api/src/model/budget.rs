@@ -57,8 +57,9 @@ struct UsageMeterState {
     charged: Vec<Arc<Budget>>,
 }
 
-/// Counts the usage of one [`UsageMeter`] against a budget and its ancestors, until the charge is
-/// dropped. Several charges with the same meter and the same budget count the usage once.
+/// Counts the usage of one [`UsageMeter`] against a budget and its ancestors, until this value is
+/// dropped. Several values of this type with the same meter and the same budget count the usage
+/// once.
 #[derive(Debug)]
 pub struct BudgetCharge {
     meter: Arc<UsageMeter>,
@@ -184,8 +185,8 @@ impl UsageMeterState {
         budget.bytes.change(self.size(budget.bound, LimitKind::Memory), 0);
     }
 
-    /// Computes `charged` from `payers` again. Adds the usage to budgets that are new in `charged`.
-    /// Subtracts the usage from budgets that are no longer in `charged`.
+    /// Computes the set `charged` from `payers` again. Adds the usage to budgets that are new in
+    /// `charged`. Subtracts the usage from budgets that are no longer in `charged`.
     fn settle(&mut self) {
         let mut charged: Vec<Arc<Budget>> = Vec::new();
         for budget in self.payers.iter().flat_map(Budget::self_and_ancestors) {

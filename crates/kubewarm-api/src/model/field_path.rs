@@ -6,8 +6,9 @@ use std::{fmt, sync::Arc};
 
 /// A valid path from the root of an object, as in `targets[].indexes[].fieldPath` of a profile.
 ///
-/// Each step is a field name. A step with `[*]` selects every element of the list in this field. A
-/// store keeps one index for each path, even if a profile declares several indexes with this path.
+/// The path consists of steps, which are separated by dots. Each step is a field name. A step with
+/// `[*]` selects every element of the list in this field. A store keeps one index for each path,
+/// even if a profile declares several indexes with this path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldPath {
     text: Arc<str>,

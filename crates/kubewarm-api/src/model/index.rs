@@ -1,4 +1,4 @@
-//! Indexes that a target declares: their names and field paths.
+//! Field indexes that a profile's target declares: their names and field paths.
 
 use super::{
     FieldPath, GroupResource, Projection, ValidationError,

@@ -135,8 +135,8 @@ impl LimitKind {
 }
 
 impl fmt::Display for LimitOverrun {
-    /// Writes a message, such as `60 objects in addition to 50 objects of others, 100 objects
-    /// allowed`.
+    /// Writes a message about an exceeded limit, such as `60 objects in addition to 50 objects of
+    /// others, 100 objects allowed`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { measure, limit, reached, others, .. } = self;
         let [reached, others, limit] = [reached, others, limit].map(|it| measure.amount(*it));

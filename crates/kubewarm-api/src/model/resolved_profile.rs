@@ -125,8 +125,9 @@ pub struct ResolvedProfile {
     pub uid: Arc<str>,
     /// `metadata.generation` of the profile's spec from which kubewarm computed this value.
     pub generation: i64,
-    /// Why kubewarm rejects the newest generation. All other fields then describe the last valid
-    /// generation, which kubewarm continues to serve. `None`: the newest generation is valid.
+    /// Reason why kubewarm rejects the newest generation of the profile. All other fields then
+    /// describe the last valid generation, which kubewarm continues to serve. `None`: the newest
+    /// generation is valid.
     pub refused: Option<Refusal>,
     /// Name of the ServiceAccount, in the profile's namespace, with which kubewarm reads. `None`:
     /// kubewarm reads with the operator's identity.

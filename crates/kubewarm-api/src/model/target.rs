@@ -47,7 +47,8 @@ pub struct ValidatedTarget {
     pub fields: FieldSelector,
     /// Part of each object to request and to store.
     pub projection: Projection,
-    /// The declared indexes, at most 16, with unique names, in the order of the spec.
+    /// The field indexes that the target declares, at most 16, with unique names, in the order of
+    /// the spec.
     pub indexes: Arc<[IndexDefinition]>,
 }
 

@@ -71,7 +71,7 @@ pub struct AccessStatus {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[schemars(inline)]
 pub enum RulesCompleteness {
-    /// Every authorizer listed the permissions that it grants.
+    /// Every authorizer of the API server listed the permissions that it grants.
     Complete,
     /// The list of permissions can be wrong, because webhook authorizers do not list the
     /// permissions that they grant or deny. Or kubewarm cut the list at a size limit.

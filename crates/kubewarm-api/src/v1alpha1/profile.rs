@@ -93,10 +93,10 @@ use serde::{Deserialize, Serialize};
 #[schemars(transform = schema::for_crd)]
 pub struct CacheProfileSpec {
     /// Name of the ServiceAccount, in the profile's namespace, with which kubewarm reads the
-    /// targets. The admission policy requires your permission to `use` this ServiceAccount, or to
-    /// `create` its `serviceaccounts/token`. After a change, kubewarm drops all objects and lists
-    /// again. Default: kubewarm reads with the operator's permissions. Without a ServiceAccount, a
-    /// profile outside the operator namespace can read only its own namespace.
+    /// targets. kubewarm's admission policy requires your permission to `use` this ServiceAccount,
+    /// or to `create` its `serviceaccounts/token`. After a change of this field, kubewarm drops all
+    /// objects and lists again. Default: kubewarm reads with the operator's permissions. Without a
+    /// ServiceAccount, a profile outside the operator namespace can read only its own namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
@@ -140,10 +140,10 @@ pub struct CacheProfileSpec {
     pub reads: ReadSettings,
 
     /// Object and memory limits of all targets together. kubewarm stops a target that exceeds a
-    /// limit, and starts the target again after an edit or about 10 minutes. While kubewarm lists
-    /// an edited target again, the old objects also count. kubewarm drops the old objects if old
-    /// and new objects together exceed a limit. Default: only the limits that the operator's flags
-    /// set for each namespace and the process.
+    /// limit, and starts the target again after an edit of the profile or after about 10 minutes.
+    /// While kubewarm lists an edited target again, the old objects also count. kubewarm drops the
+    /// old objects if old and new objects together exceed a limit. Default: only the limits that
+    /// the operator's flags set for each namespace and the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsSpec>,
 }

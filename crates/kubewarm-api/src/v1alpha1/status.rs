@@ -283,7 +283,8 @@ pub struct RelistStatus {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub replaced_objects: i64,
-    /// Number of objects that were deleted while no watch was open, without the replaced objects.
+    /// Number of objects that were deleted, and not created again with the same name, while no
+    /// watch was open.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub deleted_objects: i64,

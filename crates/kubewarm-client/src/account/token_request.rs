@@ -46,8 +46,8 @@ struct TokenResponseStatus<'a> {
 impl ServiceAccountRef {
     /// Requests a new token for the ServiceAccount with the credentials of `operator`.
     ///
-    /// The function computes the expiry from the granted seconds and the local clock, because the server's clock can
-    /// differ.
+    /// The function computes the expiry from the lifetime in the response and the local clock, because the server's
+    /// clock can differ.
     ///
     /// # Errors
     ///

@@ -23,7 +23,7 @@ const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub struct BearerCredentials {
     /// The bearer token, without the prefix `Bearer`. `Debug` does not print the token.
     pub token: Zeroizing<String>,
-    /// The `Impersonate-*` headers, in the order of the request.
+    /// The `Impersonate-*` headers, in the order of the caller's request.
     pub impersonation: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -32,18 +32,19 @@ pub struct BearerCredentials {
 pub struct CallerInfo {
     /// The name, such as `system:serviceaccount:shop:reader`.
     pub name: String,
-    /// Distinguishes users that have the same name at different times. Empty if the API server sets no UID.
+    /// UID of the user. Distinguishes users that have the same name at different times. Empty if the API server sets no
+    /// UID.
     pub uid: String,
     /// The user's groups, in the API server's order.
     pub groups: Vec<String>,
-    /// Additional attributes from the authenticator, by their keys.
+    /// Additional attributes of the user from the API server's authenticator, by attribute name.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl CallerInfo {
     /// Adds the group `system:authenticated`, unless the user already has this group or `system:unauthenticated`.
     ///
-    /// The API server does the same for each authenticated user.
+    /// The API server also adds the group to each authenticated user.
     #[must_use]
     pub fn with_authenticated_group(mut self) -> Self {
         let is_either = |group: &String| [AUTHENTICATED, UNAUTHENTICATED].contains(&&**group);

@@ -28,7 +28,8 @@ use tokio::runtime::Handle;
 pub struct ApiServerConnection {
     patient: Client,
     plain: Client,
-    /// The configuration with the operator's credentials. `anonymous` is the same configuration without credentials.
+    /// The configuration with the operator's credentials. The field `anonymous` contains this configuration without
+    /// credentials.
     config: Config,
     anonymous: AnonymousConfig,
     source: ConfigSource,
@@ -46,7 +47,7 @@ pub enum ConnectError {
         /// Path of the default kubeconfig, or `$HOME/.kube/config` if the home directory is unknown.
         home: String,
     },
-    /// A kubeconfig cannot be read, or is incomplete.
+    /// kubewarm cannot read a kubeconfig, or a required field of the kubeconfig is missing.
     #[error("cannot use the kubeconfig from {origin}; see `kubectl config view`")]
     Kubeconfig {
         /// The flag or environment variable that selects the kubeconfig, with the paths of its files.
@@ -65,7 +66,7 @@ pub enum ConnectError {
         /// The name of the cluster or the user in the flag.
         name: String,
     },
-    /// The ServiceAccount files that the kubelet mounts into the pod are incomplete.
+    /// The ServiceAccount files that the kubelet mounts into the pod are missing or not readable.
     #[error("cannot use the pod's ServiceAccount; is automountServiceAccountToken off?")]
     InCluster(#[source] InClusterError),
     /// The kubeconfig disables TLS verification. kubewarm always verifies TLS certificates.
@@ -225,9 +226,9 @@ impl ApiServerConnection {
 
     /// Returns a reviewer that authenticates and authorizes callers with the operator's credentials.
     ///
-    /// The reviewer has its own connections, so that reviews and the operator's other requests do not wait for each
-    /// other. The reviewer accepts a token only for one of `audiences`. If `audiences` is empty, a token must be for
-    /// the API server.
+    /// The reviewer has its own connections, so that reviews do not wait for other requests of the operator. The
+    /// reviewer accepts a token only for one of `audiences`. If `audiences` is empty, a token must be for the API
+    /// server.
     ///
     /// # Errors
     ///

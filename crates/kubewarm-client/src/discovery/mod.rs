@@ -92,7 +92,7 @@ impl Discovery {
 
     /// Requests another poll, which starts at the earliest 1 s after the last poll.
     ///
-    /// Call this after a sign that the served resources have changed, such as a 404 on a list.
+    /// Call this method after a sign that the served resources have changed, such as a 404 on a list.
     pub fn refresh(&self) {
         self.0.is_refresh_requested.store(true, Ordering::Relaxed);
         self.0.wake.notify_one();

@@ -47,8 +47,8 @@ impl ObservedLease {
     /// Returns `lease` with the changes by which `identity` renews or acquires it. Returns `None` if another process
     /// holds the lease.
     ///
-    /// `now` decides whether the lease has expired. `clock`, the wall-clock time, goes into the lease for human readers
-    /// only.
+    /// `now` decides whether the lease has expired. `clock`, the wall-clock time, is only for people who read the
+    /// lease.
     pub(super) fn claim(
         &self,
         lease: Lease,

@@ -76,8 +76,8 @@ proptest! {
         else { return Ok(()) };
         check(&printed, &objects(&profile, &operator()).unwrap())?;
 
-        // `declared` resolves the profile for a cluster in which the profile's namespace selector
-        // matches the namespaces `null` and `west`.
+        // In the cluster of this test, the profile's namespace selector matches the namespaces
+        // `null` and `west`.
         let declared = declared(&valid, &["null", "west"]);
         let for_informers = ProfilePermissions::for_informers(&declared, &operator(), &WatchedNamespaces::Everywhere).unwrap();
         let needs = RequiredPermissions::for_informers(&declared, &WatchedNamespaces::Everywhere);

@@ -34,8 +34,8 @@ const ELEVATED_ACCOUNT: &str = "\
 # A role cannot grant only the metadata of secrets.
 ";
 
-/// YAML comment at the top of manifests for a namespace selector, if the matching namespaces are
-/// unknown.
+/// YAML comment at the top of manifests for a namespace selector, if kubewarm did not look up the
+/// matching namespaces.
 const UNBOUND: &str = "\
 # Only the cluster knows which namespaces a selector matches. Each needs a RoleBinding to the
 # ClusterRole named :target: below; `kubewarm rbac NAME` prints it for the profile in the cluster.
