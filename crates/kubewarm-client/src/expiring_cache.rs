@@ -28,7 +28,6 @@ pub struct ExpiringCache<K, V, E = RequestFault> {
 
 struct CacheState<K, V, E> {
     entries: HashMap<K, CacheSlot<V>>,
-    /// Keys by their last use, with the least recent use first.
     by_use: BTreeMap<u64, K>,
     uses: u64,
     fetches: HashMap<K, SharedFetch<V, E>>,

@@ -189,7 +189,6 @@ fn size(rule: &PolicyRule) -> usize {
     objects.saturating_add(of(&rule.non_resource_urls)).saturating_mul(rule.verbs.len())
 }
 
-/// Returns every combination of an object and a verb in a rule.
 fn parts(rule: &PolicyRule) -> Vec<(GrantResource, String)> {
     let names: Vec<_> = match rule.resource_names.as_deref() {
         None | Some([]) => vec![None],
@@ -283,7 +282,6 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
         let gained = ["list", "watch"].map(|verb| format!("{operator} {verb} pods./* shop"));
         assert_eq!(rows(&change.gained), gained);
         assert!(diff_grants(&both(), &both()).is_empty());
-        // A role without a binding grants nothing; neither does a binding to a missing role.
         for half in [ROLE, BINDING] {
             assert_eq!(rows(&diff_grants(&both(), &parse(half)).gained), gained);
         }

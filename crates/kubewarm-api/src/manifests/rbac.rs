@@ -22,7 +22,6 @@ use std::{
 pub(super) const PREFIX: &str = "kubewarm:";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
-/// Longest permitted name of a role or binding, in bytes.
 const MAX_NAME: usize = 253;
 /// Largest number of `resourceNames` in one rule. The CRD's schema has the same limit for the rules
 /// in a profile's `status.access`.
@@ -137,7 +136,6 @@ impl RbacObject {
         self.role_ref.as_ref()
     }
 
-    /// The subjects of a binding; empty for a role.
     pub(super) fn subjects(&self) -> &[v1::Subject] {
         self.subjects.as_deref().unwrap_or_default()
     }
@@ -287,7 +285,6 @@ impl PrivilegeLevel {
     }
 }
 
-/// Builds the roles and bindings of one profile for one subject.
 struct RbacBuilder<'a> {
     profile: &'a ProfileRef,
     subject: &'a Subject,

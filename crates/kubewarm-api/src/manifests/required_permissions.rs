@@ -26,7 +26,6 @@ pub(super) struct RequiredPermissions {
     /// Resources by namespace. The namespaces are the profile's own namespace and those that the
     /// spec names.
     pub(super) named: BTreeMap<Arc<str>, ResourceSet>,
-    /// Resources in namespaces that a namespace selector matches.
     pub(super) selected: Vec<SelectorPermissions>,
     /// Resources in all namespaces, and cluster-scoped resources.
     pub(super) everywhere: ResourceSet,

@@ -71,11 +71,6 @@ pub struct LimitedTarget {
 }
 
 impl ProfileLimits {
-    /// Checks `spec.limits`.
-    ///
-    /// # Errors
-    ///
-    /// [`ValidationError`] for a count below 1, or for text that is not a positive quantity.
     pub(super) fn parse(limits: Option<&v1alpha1::LimitsSpec>) -> Result<Self, ValidationError> {
         let Some(v1alpha1::LimitsSpec { max_objects, max_memory }) = limits else {
             return Ok(Self::default());

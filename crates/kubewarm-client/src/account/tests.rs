@@ -15,7 +15,6 @@ const HOUR: u64 = 3_600;
 #[derive(Default)]
 struct TokenServer {
     minted: AtomicU32,
-    /// The responses to the next token requests. When the queue is empty, the server issues tokens.
     refusals: Mutex<VecDeque<(u16, &'static str)>>,
     life: Mutex<Option<u64>>,
     accepts_from: AtomicU32,
@@ -68,7 +67,6 @@ fn client(respond: impl Fn(&Request<Body>) -> Response<Body> + Send + Sync + 'st
     Client::new(service, "default")
 }
 
-/// Returns a server and a client that authenticates to it as ServiceAccount `shop/reader`.
 fn reader() -> (Arc<TokenServer>, Client) {
     let server = Arc::new(TokenServer::default());
     let account = ServiceAccountRef { namespace: "shop".into(), name: "reader".into() };

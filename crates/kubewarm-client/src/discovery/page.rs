@@ -16,7 +16,6 @@ const TIME: Duration = Duration::from_secs(30);
 /// The API groups of the last received version of one discovery document.
 #[derive(Default)]
 pub(super) struct DiscoveryPage {
-    /// The `ETag` of the response that contained `groups`.
     tag: Option<HeaderValue>,
     pub(super) groups: VersionsByGroup,
 }

@@ -3,7 +3,6 @@
 use kubewarm_api::model::{GroupResource, Refusal, RefusalReason, Resource, ResourceInfo};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Maximum number of suggested names in an error message about an unknown resource.
 const SUGGESTIONS: usize = 3;
 
 /// The groups with a dot that kube-apiserver itself serves, as of Kubernetes 1.37. Groups without a dot need no entry,
@@ -258,7 +257,6 @@ mod tests {
 
     const ALL: &[&str] = &["get", "list", "watch"];
 
-    /// Returns a version of `group`. Each entry of `resources` contains a plural, a kind and verbs.
     fn version(group: &str, name: &str, resources: &[(&str, &str, &[&str])]) -> ServedVersion {
         let resource = |&(plural, kind, verbs): &(&str, &str, &[&str])| {
             let of = GroupResource::new(group, plural).unwrap();

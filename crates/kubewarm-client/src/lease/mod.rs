@@ -214,7 +214,6 @@ impl LeaderElector {
         }
     }
 
-    /// Returns for how long this process still leads without another renewal; `None` if it does not lead.
     fn remaining(&self) -> Option<Duration> {
         let LeaseState::Leader { until } = *self.state.borrow() else { return None };
         until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())

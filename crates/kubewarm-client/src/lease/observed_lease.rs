@@ -79,7 +79,6 @@ impl ObservedLease {
     }
 }
 
-/// Returns the lease `name` that `identity` writes if the API server has no such lease.
 pub(super) fn new_lease(name: &str, identity: &str, clock: Timestamp) -> Lease {
     let time = MicroTime(clock);
     Lease {
@@ -95,7 +94,6 @@ pub(super) fn new_lease(name: &str, identity: &str, clock: Timestamp) -> Lease {
     }
 }
 
-/// Returns `lease` without a holder; `None` if `identity` does not hold it.
 pub(super) fn released_lease(lease: Lease, identity: &str, clock: Timestamp) -> Option<Lease> {
     let spec = lease.spec.filter(|spec| spec.holder_identity.as_deref() == Some(identity))?;
     let renewed = after(spec.renew_time.as_ref(), clock);
