@@ -36,7 +36,7 @@ pub struct KeyedPermit {
 /// The limit of a [`KeyedSemaphore`] that prevents a key from getting a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyedAcquireError {
-    /// The key has its maximum number of permits.
+    /// The key already holds its maximum number of permits.
     Key,
     /// All permits of the semaphore are in use.
     All,

@@ -280,8 +280,8 @@ impl UsageMeter {
         self.0.lock().size(bound, measure)
     }
 
-    /// Whether any budget counts this meter. If not, the meter's informer is stopped or has no
-    /// limits.
+    /// Whether any budget counts this meter. If not, kubewarm has stopped the meter's informer, or
+    /// no limits apply to the informer.
     #[must_use]
     pub fn is_charged(&self) -> bool {
         !self.0.lock().payers.is_empty()

@@ -60,7 +60,8 @@ pub struct CacheProfileStatus {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub targets: Vec<TargetStatus>,
 
-    /// Permissions that this profile needs, and manifests that grant exactly these permissions.
+    /// Permissions that this profile needs, and YAML manifests that grant exactly these
+    /// permissions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessStatus>,
 

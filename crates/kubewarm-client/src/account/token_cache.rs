@@ -55,8 +55,8 @@ impl TokenCache {
 
     /// Returns a token that the API server should accept.
     ///
-    /// Concurrent callers wait for one token request. After a failed token request, all callers get its fault until the
-    /// next token request is due. Cancel safe.
+    /// Concurrent callers wait for one token request. After a failed token request, all callers get the fault of this
+    /// request until the next token request is due. Cancel safe.
     ///
     /// # Errors
     ///

@@ -225,8 +225,9 @@ fn is_like(served: &ResourceInfo, asked: &str) -> bool {
 /// `BUILTIN_GROUPS`.
 ///
 /// Discovery does not show which groups come from CRDs or from aggregated APIs. The suffix `k8s.io` does not show this
-/// either: `snapshot.storage.k8s.io` comes from CRDs. So kubewarm needs a list. A group that a later Kubernetes version
-/// adds counts as not built-in. kubewarm then treats the resources of this group as custom resources.
+/// either: `snapshot.storage.k8s.io` comes from CRDs. So kubewarm needs its own list of groups. A group that a later
+/// Kubernetes version adds counts as not built-in. kubewarm then treats the resources of this group as custom
+/// resources.
 #[must_use]
 pub fn is_builtin_group(group: &str) -> bool {
     !group.contains('.') || BUILTIN_GROUPS.contains(&group)
