@@ -8,7 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use kube::Client;
 use kubewarm_api::model::{AccountPolicyEnforcement, RequestFault};
 
-/// Name of the admission policy and of its binding in `deploy/account-policy.yaml`.
+/// Name of the `ValidatingAdmissionPolicy` and of its binding in `deploy/account-policy.yaml`.
 const NAME: &str = "kubewarm-accounts";
 
 /// Reads kubewarm's `ValidatingAdmissionPolicy` and its binding with the operator's permissions.

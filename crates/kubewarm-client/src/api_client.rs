@@ -55,7 +55,7 @@ pub struct ApiResponse {
 }
 
 impl ApiClient {
-    /// Creates an API client whose requests use the credentials of `client`.
+    /// Creates an `ApiClient` whose requests use the credentials of kube's client `client`.
     #[must_use]
     pub fn new(client: &Client) -> Self {
         Self(client.clone())
@@ -192,7 +192,7 @@ impl fmt::Debug for ApiRequest {
 }
 
 impl ApiResponse {
-    /// Decodes the body of a 2xx response from JSON.
+    /// Decodes the JSON body of a response with status 2xx.
     ///
     /// # Errors
     ///
@@ -213,7 +213,7 @@ impl ApiResponse {
         })
     }
 
-    /// Converts a response whose status is not 2xx into a fault.
+    /// Converts a response whose status is not 2xx into a [`RequestFault`].
     #[must_use]
     pub fn fault(&self) -> RequestFault {
         fault::of_response(self.status, &self.headers, &self.body, Timestamp::now())

@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// In the operator, [`AccountClients`](crate::AccountClients) implements this trait with tokens of ServiceAccounts.
 /// `kubewarm plan` implements the trait with the credentials of the user who runs the command.
 pub trait ClientProvider: Send + Sync + 'static {
-    /// Returns the client that authenticates as `identity`, for list and watch. The client does not retry, and does not
-    /// limit the time of a request.
+    /// Returns the client that authenticates as `identity`, for list and watch requests. The client does not retry, and
+    /// does not limit the time of a request.
     ///
     /// Clients of two identities share neither credentials nor connections. Dropping the last clone of the returned
     /// `Arc` also drops the connections and the credentials of a ServiceAccount.

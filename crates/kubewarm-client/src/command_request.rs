@@ -36,7 +36,7 @@ pub async fn get(client: &Client, path: &str) -> Result<ApiResponse, RequestFaul
 ///
 /// # Cost
 ///
-/// One request of at most 60 s, with a response body of at most 512 MiB. The whole body is in memory at once.
+/// One request of at most 60 s, with a response body of at most 512 MiB. kubewarm keeps the whole body in memory.
 pub async fn get_all(
     client: &Client,
     path: &str,

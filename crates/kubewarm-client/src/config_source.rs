@@ -1,4 +1,4 @@
-//! Selects the source of the cluster's configuration: flags, environment, pod files or home directory.
+//! Selects the source of the API server's URL and credentials: flags, environment, pod files or home directory.
 
 use super::{ConnectionOptions, connection::ConnectError};
 use kube::{Config, config::Kubeconfig};
@@ -12,7 +12,7 @@ use std::{
 pub(super) const SERVICE_ACCOUNT_TOKEN: &str =
     "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// A source of the cluster's configuration. Error messages contain the `Display` form of this type.
+/// A source of the API server's URL and credentials. Error messages contain the `Display` form of this type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConfigSource {
     /// One kubeconfig file, or several files of `KUBECONFIG` that kubewarm merges. `flag` is the text that names the
@@ -22,7 +22,8 @@ pub(super) enum ConfigSource {
     Pod,
 }
 
-/// The sources of the configuration that this process has without a flag: `KUBECONFIG`, the pod and the home directory.
+/// The sources of the configuration that this process uses if no flag selects a source: `KUBECONFIG`, the pod and the
+/// home directory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConfigEnvironment {
     kubeconfig: Option<OsString>,
@@ -63,14 +64,14 @@ pub(super) fn choose(
     }
 }
 
-/// Merges the files at `paths` into one kubeconfig. If `options` names a context, a cluster or a user, the result
-/// selects that entry.
+/// Merges the files at `paths` into one kubeconfig. If `options` names a context, a cluster or a user, the current
+/// context of the result selects this entry.
 ///
 /// Paths in the result are absolute, because kubewarm also writes these paths into kubeconfigs in other directories.
 ///
 /// # Errors
 ///
-/// [`ConnectError`] if a file cannot be read, or if no file contains the cluster or the user in `options`.
+/// [`ConnectError`] if kubewarm cannot read a file, or if no file contains the cluster or the user in `options`.
 pub(super) fn merged(
     source: &ConfigSource,
     paths: &[PathBuf],
@@ -80,7 +81,7 @@ pub(super) fn merged(
         |error| ConnectError::Kubeconfig { origin: source.to_string(), source: Box::new(error) };
     let mut merged = Kubeconfig::default();
     for path in paths {
-        // As in kubectl, a missing file is not an error if `KUBECONFIG` lists several files.
+        // As for kubectl, a missing file is not an error if `KUBECONFIG` lists several files.
         if paths.len() > 1 && !path.exists() {
             continue;
         }
@@ -117,8 +118,8 @@ pub(super) fn merged(
     Ok(merged)
 }
 
-/// Returns the configuration of the current context. The only source of the proxy is the kubeconfig's `proxy-url`. The
-/// function discards a proxy that kube reads from the environment.
+/// Returns the configuration of the kubeconfig's current context. The only source of the proxy is the kubeconfig's
+/// `proxy-url`. The function discards a proxy that kube reads from the environment.
 pub(super) fn from_kubeconfig(
     source: &ConfigSource,
     merged: Kubeconfig,
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(chosen(None, None, &around), "KUBECONFIG (/a, /b)");
         let around = ConfigEnvironment { kubeconfig: Some("".into()), ..around };
         assert_eq!(chosen(None, None, &around), "the pod's ServiceAccount");
-        // `--context` requires a kubeconfig, so it excludes the pod's ServiceAccount.
+        // `--context` requires a kubeconfig, so kubewarm does not use the pod's ServiceAccount.
         assert!(chosen(None, Some("c"), &around).starts_with("the home directory"));
         for name in ["cluster", "user"] {
             let value = |it: &str| (it == name).then(|| "c".to_owned());

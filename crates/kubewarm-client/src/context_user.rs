@@ -10,7 +10,7 @@ use kube::{
     config::{AuthInfo, Kubeconfig},
 };
 
-/// The user and the namespace of the current context.
+/// The user and the namespace of the kubeconfig's current context.
 #[derive(Clone, Debug, Default)]
 pub struct ContextUser {
     /// The user entry of the kubeconfig with its credentials; its paths are absolute. In a pod, the entry refers to

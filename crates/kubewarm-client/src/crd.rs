@@ -1,4 +1,4 @@
-//! Reads the parts of a `CustomResourceDefinition` that discovery does not contain.
+//! Reads the parts of a `CustomResourceDefinition` that the API server's discovery documents do not contain.
 
 use super::api_client::ApiClient;
 use http::StatusCode;
@@ -15,8 +15,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 const MAX_BYTES: usize = 8 << 20;
 const TIME: Duration = Duration::from_secs(5);
 
-/// The fields that field selectors can use. Each entry contains the field's name in a selector and its path in the
-/// object.
+/// The fields of a custom resource that field selectors can use. Each entry contains the field's name in a selector and
+/// its path in the object.
 pub type SelectableFields = Arc<[(Arc<str>, FieldPath)]>;
 
 /// The parts of a `CustomResourceDefinition` that kubewarm keeps.
@@ -72,7 +72,7 @@ pub async fn fetch_crd(
     client: &Client,
     of: &GroupResource,
 ) -> Result<Option<CrdInfo>, RequestFault> {
-    // `GroupResource` guarantees that group and resource are valid in a path.
+    // `GroupResource` guarantees that group and resource are valid in a URL path.
     let name = format!("{}.{}", of.resource(), of.group());
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
     let request = ApiClient::new(client).get(path);
@@ -92,8 +92,6 @@ impl CrdInfo {
     }
 }
 
-/// Extracts the parts of a `CustomResourceDefinition` that kubewarm keeps. Returns `None` if `spec` does not define the
-/// resource `of`.
 fn kept(RawCrd { spec }: RawCrd, of: &GroupResource) -> Option<CrdInfo> {
     if spec.group != of.group() || spec.names.plural != of.resource() {
         return None;
@@ -116,7 +114,7 @@ fn kept(RawCrd { spec }: RawCrd, of: &GroupResource) -> Option<CrdInfo> {
 /// Parses the `additionalPrinterColumns` of a `CustomResourceDefinition`. Stops at the first column that it cannot
 /// parse, as the API server does.
 ///
-/// If the definition has no columns, returns the age column, as the API server does.
+/// If the definition has no columns, returns the column `Age`, as the API server does.
 fn columns(written: &[CustomResourceColumnDefinition]) -> Arc<[CustomColumn]> {
     if written.is_empty() {
         return CustomColumn::age().into_iter().collect();

@@ -12,12 +12,14 @@ use std::{
 };
 use tokio::{runtime::Handle, time::Instant};
 
-/// A cache of values by key. A value is fresh for a fixed time after its fetch started. All clones use the same values.
+/// A cache of values by key. A value is fresh for a fixed time after its fetch started. All clones of the cache contain
+/// the same values.
 ///
-/// Above the capacity, the cache removes the least recently used value. A stale value stays until the cache replaces or
-/// removes it. Concurrent callers for one key wait for one fetch. The cache does not store a failed fetch.
+/// If the cache has more values than its capacity, it removes the least recently used value. A stale value stays until
+/// the cache replaces or removes it. Concurrent callers for one key wait for one fetch. The cache does not store a
+/// failed fetch.
 ///
-/// The cache uses tokio's clock, so that tests can pause it.
+/// The cache reads tokio's clock, so that tests can pause the clock.
 pub struct ExpiringCache<K, V, E = RequestFault> {
     capacity: u64,
     ttl: Duration,
@@ -26,7 +28,6 @@ pub struct ExpiringCache<K, V, E = RequestFault> {
 
 struct CacheState<K, V, E> {
     entries: HashMap<K, CacheSlot<V>>,
-    /// Keys by their last use, with the least recent use first.
     by_use: BTreeMap<u64, K>,
     uses: u64,
     fetches: HashMap<K, SharedFetch<V, E>>,
@@ -47,7 +48,6 @@ struct CacheSlot<V> {
     last_use: u64,
 }
 
-/// A fetch in progress, which several callers can await.
 type SharedFetch<V, E> = Shared<BoxFuture<'static, Result<CacheEntry<V>, E>>>;
 
 impl<K, V, E> ExpiringCache<K, V, E>
@@ -62,7 +62,8 @@ where
         Self { capacity, ttl, state: Arc::default() }
     }
 
-    /// Returns the value of `key` if it is fresh. The call counts as a use, which delays the removal of the value.
+    /// Returns the value of `key` if the value is fresh. The call counts as a use, which delays the removal of the
+    /// value.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<CacheEntry<V>> {
         self.state.lock().fresh(key, self.ttl)
@@ -94,14 +95,14 @@ where
         }
     }
 
-    /// Returns the value of `key` if it is fresh and was requested after `since`. Otherwise calls `fetch`, or waits for
-    /// a fetch of `key` in progress.
+    /// Returns the value of `key` if the value is fresh and its fetch started after `since`. Otherwise calls `fetch`,
+    /// or waits for a fetch of `key` in progress.
     ///
     /// The fetch runs on `runtime`, and continues even if all callers are cancelled.
     ///
     /// # Errors
     ///
-    /// The error of `fetch`, for all callers that wait for this fetch; an internal fault if `fetch` panics.
+    /// The error of `fetch`, for all callers that wait for this fetch; an internal error if `fetch` panics.
     pub async fn get_or_fetch<F>(
         &self,
         runtime: &Handle,
@@ -157,7 +158,8 @@ where
     }
 }
 
-/// Removes a fetch from the cache when the fetch ends or is dropped, so that the next caller starts another fetch.
+/// Removes a fetch in progress from the cache when the fetch ends or is dropped, so that the next caller starts another
+/// fetch.
 struct FetchGuard<K: Eq + Hash, V, E> {
     cache: ExpiringCache<K, V, E>,
     key: K,
@@ -313,7 +315,7 @@ mod tests {
         advance(TTL / 100).await;
         let first = tokio::spawn(get(begin));
         advance(TTL / 100).await;
-        // The first fetch started before `later` and is still in progress, so its value is too old for `get(later)`.
+        // The first fetch started before `later` and is still in progress, so `get(later)` must not return its value.
         let later = Instant::now();
         advance(TTL / 100).await;
         assert_eq!(join_all([get(later), get(later), get(begin)]).await, [1, 1, 0]);

@@ -1,4 +1,4 @@
-//! Converts failed responses, watch errors and transport errors into faults.
+//! Converts failed responses, watch errors and transport errors into [`RequestFault`]s.
 
 use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
 use jiff::Timestamp;
@@ -29,7 +29,7 @@ struct StatusBodyDetails {
     retry_after_seconds: Option<u64>,
 }
 
-/// Converts an unsuccessful response into a fault.
+/// Converts a response whose status is not 2xx into a [`RequestFault`].
 ///
 /// `body` should be a `Status`. For any other body, such as the HTML page of a proxy, the fault contains only the HTTP
 /// status code.
@@ -47,8 +47,9 @@ pub fn of_response(
         return classify(code.as_u16(), &status, retry_after);
     }
     let mut reason = reason_of(code.as_u16());
-    // For an unknown path, the API server sends this text instead of a `Status`. A 404 with another body can come from
-    // a proxy. kubewarm empties a store after `NotServed`, so a proxy must not cause this reason.
+    // For an unknown path, the API server sends the text `404 page not found` instead of a `Status`. A 404 with another
+    // body can come from a proxy. After the reason `NotServed`, kubewarm removes all objects from the informer's store.
+    // So a proxy must not cause this reason.
     if reason == FaultReason::NotServed && !body.starts_with(b"404 page not found") {
         reason = FaultReason::ServerError;
     }
@@ -57,8 +58,8 @@ pub fn of_response(
         .with_retry_after(retry_after)
 }
 
-/// Converts the object of a watch's `ERROR` event into a fault. Also converts a `Status` that the stream contains
-/// without an event.
+/// Converts the object of a watch's `ERROR` event into a [`RequestFault`]. Also converts a `Status` that the watch
+/// sends without an event around it.
 #[must_use]
 pub fn of_event(object: &[u8]) -> RequestFault {
     match parse(object) {
@@ -70,7 +71,8 @@ pub fn of_event(object: &[u8]) -> RequestFault {
     }
 }
 
-/// Converts a failure below HTTP into a fault: no connection, a broken connection, or a proxy that rejects the request.
+/// Converts a failure below HTTP into a [`RequestFault`]: no connection, a broken connection, or a proxy that rejects
+/// the request.
 ///
 /// If `error` contains a [`RequestFault`], such as the failure of a token request, returns that fault.
 #[must_use]
@@ -90,7 +92,6 @@ pub fn of_transport(error: &(dyn Error + 'static)) -> RequestFault {
     RequestFault::new(FaultReason::Unreachable, message)
 }
 
-/// Parses a JSON object whose `kind` is `Status`; returns `None` for any other body.
 fn parse(body: &[u8]) -> Option<StatusBody<'_>> {
     serde_json::from_slice(body).ok().filter(|status: &StatusBody<'_>| status.kind == "Status")
 }

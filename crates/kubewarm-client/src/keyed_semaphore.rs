@@ -20,12 +20,12 @@ pub struct KeyedSemaphore<K> {
     all: Arc<Semaphore>,
     size: usize,
     part: usize,
-    /// One entry for each key that holds or waits for a permit. When `part_of` adds a key, it removes the entries of
-    /// keys without holders and waiters.
+    /// One entry for each key that holds or waits for a permit. When the function `part_of` adds a key, the function
+    /// removes the entries of keys without holders and waiters.
     parts: Arc<Mutex<HashMap<K, Weak<Semaphore>>>>,
 }
 
-/// One or more permits, which are released when this value is dropped.
+/// One or more permits of a [`KeyedSemaphore`]. Dropping this value releases the permits.
 #[derive(Debug)]
 #[must_use = "a permit that is dropped at once bounds nothing"]
 pub struct KeyedPermit {
@@ -33,10 +33,10 @@ pub struct KeyedPermit {
     _of_all: OwnedSemaphorePermit,
 }
 
-/// The limit that prevents a key from getting a permit.
+/// The limit of a [`KeyedSemaphore`] that prevents a key from getting a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyedAcquireError {
-    /// The key has its maximum number of permits.
+    /// The key already holds its maximum number of permits.
     Key,
     /// All permits of the semaphore are in use.
     All,
@@ -72,7 +72,7 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     ///
     /// # Errors
     ///
-    /// [`KeyedAcquireError`], which names the limit that leaves no permit.
+    /// [`KeyedAcquireError`], which names the limit (of the key or of the semaphore) that is reached.
     pub fn acquire_now(&self, key: &K) -> Result<KeyedPermit, KeyedAcquireError> {
         let of_part = self.part_of(key).try_acquire_owned().map_err(|_| KeyedAcquireError::Key)?;
         let of_all =
@@ -80,7 +80,7 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         Ok(KeyedPermit { _of_part: of_part, _of_all: of_all })
     }
 
-    /// Returns the limits and the numbers of permits in use.
+    /// Returns the semaphore's limits and the numbers of its permits in use.
     ///
     /// # Cost
     ///
@@ -112,8 +112,8 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         self.acquire_many(key, 1).await
     }
 
-    /// Waits for `count` permits for `key`, or for the maximum of one key if `count` is larger. The wait has no time
-    /// limit.
+    /// Waits for `count` permits for `key`, or for the maximum number of permits of one key if `count` is larger. The
+    /// wait has no time limit.
     ///
     /// The result holds all these permits and releases them together. Cancel safe.
     pub async fn acquire_many(&self, key: &K, count: usize) -> Option<KeyedPermit> {

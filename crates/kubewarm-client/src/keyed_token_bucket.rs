@@ -1,16 +1,17 @@
-//! Token buckets that limit the rate of events for each key, such as requests of a namespace.
+//! Token buckets that limit the rate of events for each key, such as the requests that kubewarm sends for the profiles
+//! of a namespace.
 
 use parking_lot::Mutex;
 use std::{collections::HashMap, hash::Hash, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
-/// Time in which a namespace's bucket regains one request. The rate is 20 requests a second.
+/// Time in which a namespace's token bucket regains one unit (one request). The rate is 20 requests a second.
 const EVERY: Duration = Duration::from_millis(50);
-/// Capacity of a namespace's bucket, in requests. A full bucket permits this many requests at once.
+/// Capacity of a namespace's token bucket, in requests. A full bucket permits this many requests at once.
 const BURST: u32 = 40;
 
-/// Number of units (requests) that `try_take_spare` leaves in the bucket for access checks. Only freshness checks and
-/// consistency checks call `try_take_spare`, because these checks can wait.
+/// Number of units (requests) that `try_take_spare` leaves in a namespace's token bucket for access checks. Only
+/// freshness checks and consistency checks call `try_take_spare`, because these checks can wait.
 const SPARE: u32 = BURST / 2;
 
 /// A token bucket for each key. All clones use the same buckets.
@@ -18,16 +19,16 @@ const SPARE: u32 = BURST / 2;
 pub struct KeyedTokenBucket<K> {
     every: Duration,
     burst: u32,
-    /// The time at which each bucket will be full. When a new key draws units, `take_within` removes all full buckets,
-    /// so that the map does not grow without limit.
+    /// The time at which the bucket of each key will be full. When a new key draws units, `take_within` removes all
+    /// full buckets, so that the map does not grow without limit.
     full_at: Arc<Mutex<HashMap<K, Instant>>>,
 }
 
-/// One bucket for each namespace, from which the requests for the namespace's profiles draw units.
+/// One token bucket for each namespace. Each request that kubewarm sends for the namespace's profiles draws one unit.
 ///
 /// The operator has two sets of buckets. Token requests, Events and the lists that estimate a profile's memory use one
-/// set and wait in `take`. Access checks, freshness checks and consistency checks use the other set and retry later if
-/// a bucket is empty.
+/// set and wait in [`take`](KeyedTokenBucket::take) for a unit. Access checks, freshness checks and consistency checks
+/// use the other set and retry later if a bucket is empty.
 ///
 /// For buckets with other limits, define another type around [`KeyedTokenBucket`]. `NamespaceBuckets::default` and
 /// `try_take_spare` contain the limits of the requests above.
@@ -40,7 +41,7 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
         Self { every, burst, full_at: Arc::default() }
     }
 
-    /// Returns how many units `key` can draw at `now`.
+    /// Returns how many units the bucket of `key` contains at `now`.
     #[must_use]
     pub fn available(&self, key: &K, now: Instant) -> u32 {
         let full_at = self.full_at.lock().get(key).copied();
@@ -58,7 +59,7 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
         self.try_take_above(0, key, count, now)
     }
 
-    /// Draws `count` units only if at least `reserve` units remain in the bucket.
+    /// Draws `count` units only if at least `reserve` units then remain in the bucket.
     fn try_take_above(
         &self,
         reserve: u32,

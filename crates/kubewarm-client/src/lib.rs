@@ -1,4 +1,4 @@
-//! Clients of the Kubernetes API server: connections, identities, discovery, reviews and leader election.
+//! Clients of the Kubernetes API server: connections, ServiceAccount tokens, discovery, reviews and leader election.
 
 mod account;
 mod account_policy;

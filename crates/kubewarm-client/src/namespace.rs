@@ -1,4 +1,4 @@
-//! Checks whether a namespace exists, so that kubewarm can distinguish a missing namespace from a missing permission.
+//! Checks whether a namespace exists, so that kubewarm distinguishes a missing namespace from a missing permission.
 
 use super::api_client::ApiClient;
 use http::StatusCode;
@@ -12,7 +12,7 @@ const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8
 const MAX_BYTES: usize = 2 << 20;
 const TIME: Duration = Duration::from_secs(5);
 
-/// The API server's response to one identity that requested a namespace.
+/// The result of a request for a Namespace object with one identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NamespaceExistence {
     /// The namespace exists and is not being deleted.

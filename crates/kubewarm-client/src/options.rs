@@ -2,8 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
-/// The options that select kubeconfig, identity and time limit of a connection. If an option is not set, the connection
-/// uses the value of the kubeconfig or of the pod.
+/// The options that select the kubeconfig, the identity and the request time limit of a connection to an API server. If
+/// an option is not set, the connection uses the value of the kubeconfig or of the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionOptions {
     /// Path of the kubeconfig file.

@@ -1,7 +1,7 @@
 //! Selects the proxy between kubewarm and the API server from environment variables.
 //!
-//! kubewarm does not use kube's selection: kube compares `NO_PROXY` with the name of the proxy instead of the server.
-//! Inside a cluster, kube also ignores the environment variables.
+//! kubewarm does not let kube select the proxy: kube compares `NO_PROXY` with the name of the proxy instead of the
+//! server. Inside a cluster, kube also ignores the environment variables.
 
 use super::connection::ConnectError;
 use http::Uri;

@@ -1,4 +1,4 @@
-//! Sends reviews to the API server: what an identity is permitted to do, and which user it is.
+//! Sends reviews to the API server: the permissions of an identity, and the user name of an identity.
 
 use super::api_client::{ApiClient, ApiResponse};
 use http::HeaderMap;
@@ -23,15 +23,15 @@ use serde::Serialize;
 
 /// Maximum number of rules for one identity in one namespace. Identities rarely have more than a few hundred rules.
 const MAX_RULES: usize = 1_024;
-/// Maximum number of groups, resources and object names in the rules of one identity in one namespace. These names
-/// determine the memory of the rules and the cost of comparing them.
+/// Maximum number of groups, resources and object names in the rules of one identity in one namespace. The number of
+/// names determines the memory of the rules and the cost of comparing them.
 const MAX_NAMES: usize = 4_096;
 
 /// The permissions of one identity to list and watch in one namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReviewedRules {
-    /// The rules that contain `list`, `watch` or `*`, sorted and without other verbs. There are at most 1,024 rules,
-    /// with at most 4,096 groups, resources and object names in total.
+    /// The rules that contain `list`, `watch` or `*`, sorted. kubewarm removes all other verbs from them. There are at
+    /// most 1,024 rules, with at most 4,096 groups, resources and object names in total.
     pub rules: Vec<ResourceRule>,
     /// `Incomplete` if the API server did not return all rules, or if the API server's rules exceed the limits of the
     /// field `rules`.
@@ -86,7 +86,6 @@ fn kept(mut rules: Vec<ResourceRule>, mut completeness: RulesCompleteness) -> Re
     ReviewedRules { rules, completeness }
 }
 
-/// Returns the sort key of a rule: its groups, resources, object names and verbs.
 fn sorting(rule: &ResourceRule) -> [Option<&[String]>; 4] {
     let ResourceRule { api_groups, resources, resource_names, verbs } = rule;
     let names = [api_groups, resources, resource_names].map(Option::as_deref);
@@ -94,8 +93,8 @@ fn sorting(rule: &ResourceRule) -> [Option<&[String]>; 4] {
     [groups, resources, names, Some(verbs)]
 }
 
-/// Restricts the action in `attributes` to the objects that match the label and field selectors. An authorizer can
-/// allow a list with selectors and deny a list without them.
+/// Restricts the action in `attributes` to the objects that match the label and field selectors of a list or watch. An
+/// authorizer can allow a list with selectors and deny a list without them.
 #[must_use]
 pub fn with_selectors(
     attributes: ResourceAttributes,
@@ -106,8 +105,8 @@ pub fn with_selectors(
     ResourceAttributes { label_selector, field_selector, ..attributes }
 }
 
-/// Converts `labels` for an access review. Returns `None` if there are no requirements, because the API server rejects
-/// an empty list.
+/// Converts the label selector `labels` into the form that an access review contains. Returns `None` if the selector
+/// has no requirements, because the API server rejects an empty list.
 ///
 /// The result omits comparisons such as `Gt`, because the API server does not review them.
 fn label_selector(labels: &LabelSelector) -> Option<LabelSelectorAttributes> {
@@ -147,7 +146,8 @@ fn field_selector(fields: &FieldSelector) -> Option<FieldSelectorAttributes> {
     })
 }
 
-/// Sends a review and returns whether the identity of `client` is permitted to perform the action in `attributes`.
+/// Sends a SelfSubjectAccessReview and returns whether the identity of `client` is permitted to perform the action in
+/// `attributes`.
 ///
 /// # Errors
 ///
@@ -169,7 +169,7 @@ pub async fn is_allowed(
     response.status.map(|s| s.allowed).ok_or_else(without_status::<SelfSubjectAccessReview>)
 }
 
-/// Sends a review and returns whether `subject` is permitted to perform the action in `attributes`.
+/// Sends a SubjectAccessReview and returns whether `subject` is permitted to perform the action in `attributes`.
 ///
 /// The identity of `client` needs `create` on `subjectaccessreviews`.
 ///
@@ -235,7 +235,6 @@ pub(super) async fn post<R: Resource + Serialize>(
     post_with(client, review, HeaderMap::new()).await
 }
 
-/// Sends `review` with additional headers, such as the credentials of the caller.
 pub(super) async fn post_with<R: Resource + Serialize>(
     client: &Client,
     review: &R,
@@ -245,8 +244,8 @@ pub(super) async fn post_with<R: Resource + Serialize>(
     let body = serde_json::to_vec(review).map_err(|_| {
         RequestFault::new(FaultReason::Internal, "a review could not be written as JSON")
     })?;
-    // A ServiceAccount with many Roles makes the response large, so the default limit of 1 MiB applies. Thousands of
-    // rules fit into 1 MiB.
+    // A ServiceAccount with many Roles makes the response large, so this request keeps the default limit of 1 MiB for
+    // responses. Thousands of rules fit into 1 MiB.
     ApiClient::new(client).post(path, body).with(more).send().await
 }
 
@@ -264,7 +263,6 @@ mod tests {
     use std::{convert::Infallible, sync::Arc};
     use tower::service_fn;
 
-    /// Path and body of each request that the server received.
     type Sent = Arc<Mutex<Vec<(String, serde_json::Value)>>>;
 
     /// Returns a client whose server responds with `body` to every request, and the requests that the server received.

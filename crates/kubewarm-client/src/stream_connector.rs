@@ -19,7 +19,7 @@ use tower::{service_fn, util::BoxCloneSyncService};
 pub struct StreamConnector(pub(super) BoxCloneSyncService<Uri, ServerStream, io::Error>);
 
 impl StreamConnector {
-    /// Creates a connector. `open` returns a new stream for each connection, whatever the URL.
+    /// Creates a connector for an HTTP client. `open` returns a new stream for each connection, whatever the URL.
     pub fn new<O, F>(open: O) -> Self
     where
         O: Fn() -> F + Clone + Send + Sync + 'static,

@@ -34,7 +34,7 @@ use tower::{
     BoxError, Service, ServiceBuilder, retry::RetryLayer, service_fn, util::BoxCloneSyncService,
 };
 
-/// Timeout of the TCP connect only. The timeout of the request limits the TLS handshake.
+/// Timeout of the TCP connect only. The timeout of the request also covers the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle time before the first keepalive probe. After three unanswered probes at intervals of 10 s, TCP closes the
 /// connection: 60 s in total.
@@ -50,20 +50,21 @@ const POOL_IDLE: Duration = Duration::from_secs(30);
 /// Largest read buffer of a connection, in bytes. The buffer grows to this size while kubewarm reads a list, and keeps
 /// its size during the watch that follows. Hyper's default, about 400 KiB, does not make lists faster.
 const RECEIVE_BUFFER: usize = 64 << 10;
-/// Time limit of short requests until the response headers arrive, retries included.
+/// Time limit of short requests, such as reviews, until the response headers arrive. Includes the retries.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of retries after 429, 503 and 504. The delay grows from `RETRY_FIRST` to at most `RETRY_LAST`.
+/// Maximum number of retries of a request after the statuses 429, 503 and 504. The delay grows from `RETRY_FIRST` to at
+/// most `RETRY_LAST`.
 const RETRIES: u32 = 5;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(5);
 
-/// A request body that is forwarded while it arrives.
+/// The body of a caller's request, which kubewarm forwards to the API server while the body arrives.
 pub type StreamingBody = UnsyncBoxBody<Bytes, BoxError>;
 /// An HTTP service that sends requests unchanged and returns each response before its body arrives.
 pub(super) type StreamingService =
     BoxCloneSyncService<Request<StreamingBody>, Response<Incoming>, HttpError>;
 
-/// Creates a client without retries. Only the TCP connect has a timeout, so each caller must limit the time of its
+/// Creates an API client without retries. Only the TCP connect has a timeout, so each caller must limit the time of its
 /// requests.
 ///
 /// Must be called within a tokio runtime. Runs the kubeconfig's exec plugin, if the kubeconfig has one.
@@ -80,8 +81,8 @@ pub(super) fn plain(mut config: Config) -> kube::Result<Client> {
     direct(tcp(), &config)
 }
 
-/// Creates a service for forwarded requests, with the same TCP and TLS settings as [`plain`]. The service adds no
-/// headers, so it sends no credentials of `config`.
+/// Creates an HTTP service that forwards requests of callers to the API server, with the same TCP and TLS settings as
+/// [`plain`]. The service adds no headers, so it sends no credentials of `config`.
 pub(super) fn pipe(config: &Config) -> kube::Result<StreamingService> {
     let Some(proxy) = config.proxy_url.clone() else {
         return piped(tcp(), config);
@@ -178,8 +179,8 @@ where
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-/// Creates a client that uses the connections of `plain` and limits the time from a request to the end of its response.
-/// Watches have no limit.
+/// Creates an API client that uses the connections of `plain` and limits the time from a request to the end of its
+/// response. Watches have no limit.
 pub(super) fn limited(plain: &Client, limit: Duration) -> Client {
     let inner = plain.clone();
     let service = service_fn(move |request: Request<Body>| {
@@ -222,7 +223,7 @@ async fn before<T>(
     })
 }
 
-/// Creates a client for short requests that uses the connections of `plain`.
+/// Creates an API client for short requests, such as reviews. The client uses the connections of `plain`.
 ///
 /// The client retries up to five times after 429, 503 and 504. A request fails if its response headers do not arrive
 /// within 30 s, retries included. The body has no time limit.

@@ -1,4 +1,4 @@
-//! Forwards requests of callers to the API server without the operator's credentials.
+//! Forwards requests of callers (kubewarm's clients) to the API server without the operator's credentials.
 
 use super::{
     fault,
@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 use tower::ServiceExt as _;
 
-/// Forwards requests of callers to the API server, and adds no credentials.
+/// Forwards requests of callers (kubewarm's clients) to the API server, and adds no credentials.
 ///
 /// All clones use one pool of HTTP/1.1 connections, which no other client of the process uses. A response with status
 /// 101 removes its connection from the pool.
@@ -23,7 +23,7 @@ pub struct UpstreamProxy {
     runtime: Handle,
 }
 
-/// The reason why a forwarded request has no response.
+/// The reason why kubewarm has no response to a forwarded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpstreamError {
     /// No connection was established, so the API server received no part of the request.

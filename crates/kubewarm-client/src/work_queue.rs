@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-/// A queue of keys with due times. A key that a caller adds twice is due once. The work on a key does not start again
-/// before the previous work on this key has ended.
+/// A queue of keys with due times. If a caller adds a key twice, the key is due only once. The work on a key does not
+/// start again before the previous work on this key has ended.
 ///
 /// The queue has no size limit: it contains each added key until the caller removes it.
 #[derive(Debug)]
@@ -65,8 +65,8 @@ impl<K: Clone + Ord> WorkQueue<K> {
         }
     }
 
-    /// Marks every due key that `admit` accepts as in progress. Returns these keys and the results of `admit`, with the
-    /// longest due key first.
+    /// Marks every due key that `admit` accepts as in progress. Returns these keys and the results of `admit`, starting
+    /// with the key that has been due for the longest time.
     ///
     /// The caller must end the work on each key with [`finish`](Self::finish), [`finish_failed`](Self::finish_failed)
     /// or [`finish_until`](Self::finish_until).

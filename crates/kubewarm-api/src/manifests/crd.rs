@@ -17,7 +17,8 @@ pub fn render_crd() -> Result<String, ManifestError> {
 }
 
 /// Removes `nullable: true` and `title` from a CRD: the derive of `JsonSchema` writes both, but the
-/// API server needs neither. Converts float bounds such as `1.0` to integers.
+/// API server needs neither. Converts each bound that is a float, such as `maximum: 1.0`, to an
+/// integer.
 fn tidy(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -36,8 +37,8 @@ fn tidy(value: &mut Value) {
 }
 
 fn whole(number: f64) -> Option<i64> {
-    // The number is formatted and parsed, because a cast from `f64` to `i64` could change a large
-    // number.
+    // A cast from `f64` to `i64` could change a large number. So this line writes the number as
+    // text and parses the text.
     (number.fract() == 0.0).then(|| format!("{number:.0}").parse().ok()).flatten()
 }
 
@@ -83,7 +84,6 @@ mod tests {
         let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
         let excess = crd.pointer(&format!("{status}/access/properties/excess/description"));
         let text = excess.and_then(Value::as_str).unwrap();
-        // By default, Kubernetes permits every user to list and watch only `clustertrustbundles`.
         assert!(text.contains("only `clustertrustbundles`"), "{text}");
     }
 

@@ -1,5 +1,5 @@
-//! Permissions that RBAC objects grant, and how they change in a cluster when a user applies new
-//! manifests. No code in this module does I/O.
+//! Permissions that RBAC objects grant, and how these permissions change in a cluster when a user
+//! applies new RBAC manifests. No code in this module does I/O.
 
 use super::RbacObject;
 use crate::model::{ProfileRef, Subject};
@@ -9,9 +9,9 @@ use std::{
     sync::Arc,
 };
 
-/// Maximum number of grants that kubewarm lists for one binding. Bindings that kubewarm generates
-/// have about 100 grants. For a binding above the limit, kubewarm lists only one
-/// [`GrantResource::Rules`] for each subject.
+/// Maximum number of [`Grant`]s that kubewarm lists for one RoleBinding or ClusterRoleBinding.
+/// Bindings that kubewarm generates have about 100 grants. For a binding above the limit, kubewarm
+/// lists only one [`GrantResource::Rules`] for each subject.
 const GRANTS_PER_BINDING: usize = 16_384;
 
 /// One permission: RBAC permits one subject to use one verb on one resource or URL.
@@ -19,7 +19,8 @@ const GRANTS_PER_BINDING: usize = 16_384;
 pub struct Grant {
     /// The subject that has the permission.
     pub subject: Subject,
-    /// Namespace in which the grant applies. `None`: it applies in the whole cluster.
+    /// Namespace in which the permission applies. `None`: the permission applies in the whole
+    /// cluster.
     pub namespace: Option<Arc<str>>,
     /// The object of the permission: a resource, a URL, or all rules of a role.
     pub object: GrantResource,
@@ -45,31 +46,32 @@ pub enum GrantResource {
     /// All rules of a role that kubewarm does not manage, such as `ClusterRole admin`. kubewarm
     /// does not read these rules.
     Role(String),
-    /// All rules of a role with more than `GRANTS_PER_BINDING` grants.
+    /// All rules of a role that contains too many combinations of verb and resource to list each.
+    /// The limit is 16,384 combinations for each binding.
     Rules(String),
 }
 
-/// How the grants in a cluster change when a user applies manifests.
+/// How the permissions in a cluster change when a user applies RBAC manifests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrantDiff {
-    /// Grants that the cluster gains when a user applies the manifests, each with the binding that
-    /// grants it.
+    /// Permissions that the cluster gains when a user applies the manifests, each with the binding
+    /// that grants it.
     pub gained: BTreeMap<Grant, String>,
-    /// Grants that the cluster loses when a user applies the manifests, each with its current
-    /// binding.
+    /// Permissions that the cluster loses when a user applies the manifests, each with the binding
+    /// that grants it now.
     pub lost: BTreeMap<Grant, String>,
-    /// Grants that remain in the cluster although the manifests do not contain them, each with its
-    /// binding.
+    /// Permissions that remain in the cluster although the manifests do not grant them, each with
+    /// the binding that grants it.
     pub kept: BTreeMap<Grant, String>,
     /// Bindings whose `roleRef` in the manifests names another role than in the cluster. Each entry
-    /// contains the binding, and its role in the cluster. The API server rejects the change,
-    /// because `roleRef` is immutable.
+    /// contains the binding, and the role that the binding has in the cluster. The API server
+    /// rejects the manifest of such a binding, because `roleRef` is immutable.
     pub stuck: Vec<(String, String)>,
 }
 
 impl GrantDiff {
-    /// Whether the cluster already has exactly the grants in the manifests, and all bindings can be
-    /// applied.
+    /// Whether the cluster already grants exactly the permissions in the manifests, and the API
+    /// server accepts the manifests of all bindings (`stuck` is empty).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let sets = [&self.gained, &self.lost, &self.kept];
@@ -77,8 +79,8 @@ impl GrantDiff {
     }
 }
 
-/// Computes how the grants in a cluster change when a user applies `wanted`, the manifests of one
-/// profile. `live` must contain these objects of the cluster:
+/// Computes how the permissions in a cluster change when a user applies `wanted`, the RBAC objects
+/// for one profile. `live` must contain these RBAC objects, read from the cluster:
 ///
 /// - the roles and bindings that have a name in `wanted`,
 /// - all other roles and bindings of the profile,
@@ -114,9 +116,9 @@ pub fn diff_grants(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
     change
 }
 
-/// Returns the grants of `documents`, each with the first binding that grants it. A role without a
-/// binding grants nothing. A binding to a role `kubewarm:…` that `documents` does not contain
-/// grants nothing.
+/// Returns the permissions that the RBAC objects in `documents` grant, each with the first binding
+/// that grants it. A role without a binding grants nothing. A binding to a role `kubewarm:…` that
+/// `documents` does not contain grants nothing.
 #[must_use]
 pub fn list_grants(documents: &[RbacObject]) -> BTreeMap<Grant, String> {
     let mut all = BTreeMap::new();
@@ -141,8 +143,8 @@ pub fn list_grants(documents: &[RbacObject]) -> BTreeMap<Grant, String> {
     all
 }
 
-/// Finds in `documents` the RoleBinding that permits the operator to create tokens for `profile`.
-/// Returns the subject of this RoleBinding: the operator.
+/// Finds in `documents` the RoleBinding that permits the operator to create tokens of the
+/// ServiceAccount of `profile`. Returns the subject of this RoleBinding: the operator.
 #[must_use]
 pub fn find_token_minter(profile: &ProfileRef, documents: &[RbacObject]) -> Option<Subject> {
     let name = super::rbac::token_role_name(profile);
@@ -168,8 +170,8 @@ fn powers(
     let rules = match among.iter().find(is_it) {
         Some(found) => found.rules(),
         // `among` contains every existing role whose name starts with `kubewarm:`. A binding to a
-        // missing role with such a name grants nothing. kubewarm does not read other roles, so
-        // their rules are unknown.
+        // missing role whose name has this prefix grants nothing. kubewarm does not read roles
+        // without this prefix, so the rules of these roles are unknown.
         None if role.name.starts_with(super::rbac::PREFIX) => return BTreeSet::new(),
         None => return [(GrantResource::Role(title), String::new())].into(),
     };
@@ -187,7 +189,6 @@ fn size(rule: &PolicyRule) -> usize {
     objects.saturating_add(of(&rule.non_resource_urls)).saturating_mul(rule.verbs.len())
 }
 
-/// Returns every combination of an object and a verb in a rule.
 fn parts(rule: &PolicyRule) -> Vec<(GrantResource, String)> {
     let names: Vec<_> = match rule.resource_names.as_deref() {
         None | Some([]) => vec![None],
@@ -222,7 +223,7 @@ fn subject(subject: &v1::Subject) -> Subject {
     }
 }
 
-/// Formats a role or binding for messages, for example as `RoleBinding shop/kubewarm:shop:web`.
+/// Formats a role or binding for messages, such as `RoleBinding shop/kubewarm:shop:web`.
 fn title(document: &RbacObject) -> String {
     match document.namespace() {
         "" => format!("{} {}", document.kind(), document.name()),
@@ -281,7 +282,6 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
         let gained = ["list", "watch"].map(|verb| format!("{operator} {verb} pods./* shop"));
         assert_eq!(rows(&change.gained), gained);
         assert!(diff_grants(&both(), &both()).is_empty());
-        // A role without a binding grants nothing; neither does a binding to a missing role.
         for half in [ROLE, BINDING] {
             assert_eq!(rows(&diff_grants(&both(), &parse(half)).gained), gained);
         }

@@ -1,8 +1,8 @@
-//! The label of all RBAC objects that kubewarm generates for a profile.
+//! The label that kubewarm sets on each RBAC object that it generates for a profile.
 
 use crate::model::ProfileRef;
 
-/// Key of a label that every RBAC object for a profile has.
+/// Key of the label that kubewarm sets on each RBAC object that it generates for a profile.
 ///
 /// The label's value is `<namespace>.<profile>`. If this text has more than 63 bytes, the value is
 /// its first 46 bytes, `-`, and 16 hexadecimal digits. The digits are the FNV-1a hash of the whole

@@ -6,18 +6,15 @@ use serde_json::{Value, json};
 /// RBAC objects of an operator that is in [`NAMESPACE`] and runs the profiles of all namespaces.
 /// For any other operator, [`render_operator`] changes these objects.
 const SHIPPED: &str = include_str!("../../../../deploy/operator-rbac.yaml");
-/// Additional RBAC objects, with which the operator can authenticate and authorize clients that
-/// read its metrics.
 const METRICS_AUTH: &str = include_str!("../../../../deploy/metrics-auth.yaml");
-/// Additional RBAC objects, which the operator needs to serve reads of clients.
 const READ_API: &str = include_str!("../../../../deploy/read-api.yaml");
 /// Name of the operator namespace in the files of `deploy/`.
 pub const NAMESPACE: &str = "kubewarm-system";
 /// Name of the Lease. The replica that holds the Lease writes the statuses of profiles.
 pub const LEASE: &str = "kubewarm";
 /// Name of the Role in each namespace whose profiles the operator runs. The operator namespace
-/// already has another Role with the name `kubewarm`. Roles of profiles have two colons in their
-/// names, so their names never equal this name.
+/// already has another Role with the name `kubewarm`. The name of a profile's role has two colons,
+/// so it never equals this name.
 const NAME: &str = "kubewarm:operator";
 
 /// Optional features of the operator. Their permissions need a ClusterRole.
@@ -31,11 +28,11 @@ pub enum OperatorFeature {
 }
 
 /// Returns the YAML of the operator's RBAC objects, for an operator in `namespace`. If `watched`
-/// contains namespaces, the YAML has a Role in each of these namespaces instead of the ClusterRole.
+/// contains namespaces, the YAML has a Role in each of these namespaces instead of a ClusterRole.
 ///
 /// # Errors
 ///
-/// [`ManifestError`] if a file in `deploy/` is not valid YAML. The tests show that the files are
+/// [`ManifestError`] if a file in `deploy/` is not valid YAML. A test checks that the files are
 /// valid.
 pub fn render_operator(
     namespace: &str,
@@ -96,7 +93,8 @@ fn role(cluster: &Value, namespace: &str) -> Value {
     })
 }
 
-/// Returns the rules that a Role can grant. A Role cannot grant access to cluster-scoped resources.
+/// Returns the rules in `rules` that a Role can grant: a Role cannot grant access to cluster-scoped
+/// resources.
 fn in_namespaces(rules: &Value) -> Vec<&Value> {
     let is_clusters = |rule: &&Value| rule["apiGroups"] == json!(["admissionregistration.k8s.io"]);
     rules.as_array().into_iter().flatten().filter(|rule| !is_clusters(rule)).collect()

@@ -1,4 +1,5 @@
-//! Typed RBAC roles and bindings. kubewarm parses them from YAML, and builds them for profiles.
+//! RBAC roles and bindings as Rust types. kubewarm parses these objects from YAML, and builds them
+//! for profiles.
 
 use super::{
     ManifestError,
@@ -21,19 +22,19 @@ use std::{
 pub(super) const PREFIX: &str = "kubewarm:";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
-/// Longest permitted name of a role or binding, in bytes.
 const MAX_NAME: usize = 253;
-/// Largest number of `resourceNames` in one rule. The schema of rules in `status.access` has the
-/// same limit.
+/// Largest number of `resourceNames` in one rule. The CRD's schema has the same limit for the rules
+/// in a profile's `status.access`.
 const MAX_NAMES: usize = 64;
 
-/// The two manifests in `status.access`. Each grant is in exactly one manifest.
+/// The two YAML manifests in a profile's `status.access`. Each permission that the profile needs is
+/// in exactly one manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PrivilegeLevel {
-    /// `manifests`: all grants that are not in `manifestsElevated`.
+    /// `manifests`: all permissions that are not in `manifestsElevated`.
     Plain,
-    /// `manifestsElevated`: grants for secrets, and a ServiceAccount's grants outside the profile's
-    /// namespace.
+    /// `manifestsElevated`: permissions for secrets, and the permissions of a profile's
+    /// ServiceAccount outside the profile's namespace.
     Elevated,
 }
 
@@ -135,22 +136,21 @@ impl RbacObject {
         self.role_ref.as_ref()
     }
 
-    /// The subjects of a binding; empty for a role.
     pub(super) fn subjects(&self) -> &[v1::Subject] {
         self.subjects.as_deref().unwrap_or_default()
     }
 
     /// Writes the object as one YAML document, without the separator `---`.
     pub(super) fn yaml(&self) -> Result<String, ManifestError> {
-        // A string in a block scalar could contain a line `---`, which ends the document. Without
-        // block scalars, the serializer writes such a string in quotes.
+        // A string in a YAML block scalar could contain a line `---`, which ends the YAML document.
+        // Without block scalars, the serializer writes such a string in quotes.
         let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
         serde_saphyr::to_string_with_options(self, options).map_err(ManifestError::Yaml)
     }
 }
 
-/// Builds one rule with `list` and `watch` for each API group in `kinds`, and rules with `get` for
-/// the namespaces `looked_up`.
+/// Builds one rule for each API group in `kinds`, with the verbs `list` and `watch`. Also builds
+/// rules that permit `get` of the namespaces in `looked_up`.
 pub(super) fn rules(kinds: &ResourceSet, looked_up: &BTreeSet<Arc<str>>) -> Vec<PolicyRule> {
     let mut by_group = BTreeMap::<&str, Vec<String>>::new();
     for kind in kinds {
@@ -167,7 +167,6 @@ pub(super) fn rules(kinds: &ResourceSet, looked_up: &BTreeSet<Arc<str>>) -> Vec<
     by_group.into_iter().map(of_group).chain(lookup).collect()
 }
 
-/// Builds a rule that permits one verb on the named objects of a resource in the core group.
 fn rule(resource: &str, names: Vec<String>, verb: &str) -> PolicyRule {
     PolicyRule {
         api_groups: Some(vec![String::new()]),
@@ -178,8 +177,9 @@ fn rule(resource: &str, names: Vec<String>, verb: &str) -> PolicyRule {
     }
 }
 
-/// Builds the roles and bindings of the manifest `tier` that grant `needs`. The order is: roles for
-/// single namespaces, roles for the whole cluster, roles for namespace selectors.
+/// Builds the roles and bindings that grant those permissions in `needs` that belong to the
+/// manifest `tier`. The order of the result is: roles for single namespaces, roles for the whole
+/// cluster, roles for namespace selectors.
 ///
 /// With [`PrivilegeLevel::Plain`], a role also permits `operator` to create tokens of the profile's
 /// ServiceAccount.
@@ -243,8 +243,8 @@ fn named(name: String) -> Result<String, ManifestError> {
     if name.len() > MAX_NAME { Err(ManifestError::NameTooLong(name)) } else { Ok(name) }
 }
 
-/// Returns the rules of `needs` for each namespace, sorted by namespace. The empty namespace is the
-/// whole cluster.
+/// Returns the RBAC rules that grant `needs`, for each namespace, sorted by namespace. The empty
+/// namespace is the whole cluster.
 pub(super) fn roles(needs: &RequiredPermissions) -> Vec<v1alpha1::NamespaceRules> {
     let mut by_namespace = BTreeMap::<Arc<str>, Vec<PolicyRule>>::new();
     let everywhere = rules(&needs.everywhere, &needs.looked_up);
@@ -276,8 +276,8 @@ fn of_rbac(rule: PolicyRule) -> v1alpha1::PolicyRule {
 }
 
 impl PrivilegeLevel {
-    /// Returns the resources in `kinds` whose grants belong to the manifest `self`. `away` is
-    /// `true` for grants to a ServiceAccount outside its own namespace.
+    /// Returns the resources in `kinds` whose permissions belong to the manifest `self`. `away` is
+    /// `true` for permissions of a ServiceAccount outside its own namespace.
     pub(super) fn of(self, kinds: &ResourceSet, away: bool) -> ResourceSet {
         let elevated = self == Self::Elevated;
         let here = |kind: &&GroupResource| (away || kind.is_secrets()) == elevated;
@@ -285,7 +285,6 @@ impl PrivilegeLevel {
     }
 }
 
-/// Builds the roles and bindings of one profile for one subject.
 struct RbacBuilder<'a> {
     profile: &'a ProfileRef,
     subject: &'a Subject,
@@ -351,8 +350,6 @@ pub fn role_name(profile: &ProfileRef) -> String {
     format!("{PREFIX}{}:{}", profile.namespace, profile.name)
 }
 
-/// Returns the name of the role that permits the operator to create tokens of the profile's
-/// ServiceAccount.
 pub(super) fn token_role_name(profile: &ProfileRef) -> String {
     format!("{}:token", role_name(profile))
 }

@@ -23,10 +23,9 @@ pub(super) struct RequiredPermissions {
     /// Name of the ServiceAccount, in the profile's namespace, with which kubewarm reads. `None`:
     /// kubewarm reads with the operator's identity.
     pub(super) account: Option<Arc<str>>,
-    /// Resources by namespace, for the namespaces that the spec names and the profile's own
-    /// namespace.
+    /// Resources by namespace. The namespaces are the profile's own namespace and those that the
+    /// spec names.
     pub(super) named: BTreeMap<Arc<str>, ResourceSet>,
-    /// Resources in namespaces that a namespace selector matches.
     pub(super) selected: Vec<SelectorPermissions>,
     /// Resources in all namespaces, and cluster-scoped resources.
     pub(super) everywhere: ResourceSet,
@@ -60,8 +59,8 @@ impl RequiredPermissions {
         }
     }
 
-    /// Collects the permissions for the informers in `declared`. A rejected target has no
-    /// informers, so the target needs no permissions.
+    /// Collects the permissions that the informers of the profile `declared` need. A target that
+    /// kubewarm rejects has no informers, so the target needs no permissions.
     pub(super) fn for_informers(declared: &ResolvedProfile, watched: &WatchedNamespaces) -> Self {
         let mut needs = Self::none(&declared.profile, declared.service_account.as_ref());
         for target in &declared.targets {
@@ -80,9 +79,9 @@ impl RequiredPermissions {
         needs.limited(watched)
     }
 
-    /// Collects the permissions for the targets in `profile`. Does not check whether the cluster
-    /// serves the targets' resources. For a namespace selector that `found` does not contain,
-    /// `SelectorPermissions::namespaces` is `None`.
+    /// Collects the permissions that the targets in `profile` need. Does not check whether the
+    /// cluster serves the targets' resources. `SelectorPermissions::namespaces` is `None` for each
+    /// namespace selector that `found` does not contain.
     pub(super) fn of_profile(
         profile: &ValidatedProfile,
         found: &NamespacesBySelector,
@@ -113,9 +112,9 @@ impl RequiredPermissions {
         }
     }
 
-    /// Whether a grant in `namespace` (`None`: in the whole cluster) is for a ServiceAccount
+    /// Whether permissions in `namespace` (`None`: in the whole cluster) are for a ServiceAccount
     /// outside its own namespace. Anyone who can act as the ServiceAccount would gain access to
-    /// other namespaces by such a grant.
+    /// other namespaces by such permissions.
     pub(super) fn is_outside_own_namespace(&self, namespace: Option<&str>) -> bool {
         self.account.is_some() && namespace != Some(&*self.profile.namespace)
     }
@@ -135,8 +134,8 @@ impl RequiredPermissions {
         }
     }
 
-    /// Adds permissions for a namespace selector. Targets with equal selectors and equal matching
-    /// namespaces share one role.
+    /// Adds permissions for the namespaces that a namespace selector matches. Targets with equal
+    /// selectors and equal matching namespaces share one role.
     fn select<'a>(
         &mut self,
         target: &Arc<str>,

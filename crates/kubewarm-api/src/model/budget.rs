@@ -1,4 +1,5 @@
-//! Limits on objects and memory, with counters that each store updates as it grows or shrinks.
+//! Limits on the objects and the memory of stores, with counters that each store updates as it
+//! grows or shrinks.
 
 use super::{LimitKind, LimitScope, ProfileLimits};
 use parking_lot::Mutex;
@@ -14,7 +15,8 @@ pub const INFORMER_BYTES: u64 = 64 << 10;
 /// Value of `BudgetCounter::limit` that means "no limit".
 const UNLIMITED: u64 = u64::MAX;
 
-/// Limits of a profile, a namespace or the process, and the usage that counts against them.
+/// Limits on the objects and memory of a profile, a namespace or the process, and the usage that
+/// counts against these limits.
 ///
 /// The parent of a profile's budget is the budget of its namespace. The parent of a namespace's
 /// budget is the budget of the process. A profile's budget counts the memory of stores only.
@@ -47,7 +49,7 @@ struct UsageMeterState {
     /// Memory of one informer outside its store, in bytes. Budgets of profiles do not count this
     /// memory.
     overhead: u64,
-    /// The budget of each existing [`BudgetCharge`] for this meter. A budget with two charges
+    /// The budget of each existing [`BudgetCharge`] for this usage. A budget with two charges
     /// occurs twice.
     payers: Vec<Arc<Budget>>,
     /// The budgets in `payers` and all their ancestors, without duplicates. So if two profiles
@@ -55,8 +57,9 @@ struct UsageMeterState {
     charged: Vec<Arc<Budget>>,
 }
 
-/// Counts the usage of one [`UsageMeter`] against a budget and its ancestors, until the charge is
-/// dropped. Several charges with the same meter and the same budget count the usage once.
+/// Counts the usage of one [`UsageMeter`] against a budget and its ancestors, until this value is
+/// dropped. Several values of this type with the same meter and the same budget count the usage
+/// once.
 #[derive(Debug)]
 pub struct BudgetCharge {
     meter: Arc<UsageMeter>,
@@ -100,7 +103,7 @@ impl Budget {
         Self { bound, objects, bytes: BudgetCounter::new(limits.max_bytes), parent }
     }
 
-    /// What the limits apply to: a profile, a namespace or the process.
+    /// Scope of the limits: a profile, a namespace or the process.
     #[must_use]
     pub fn bound(&self) -> LimitScope {
         self.bound
@@ -182,8 +185,8 @@ impl UsageMeterState {
         budget.bytes.change(self.size(budget.bound, LimitKind::Memory), 0);
     }
 
-    /// Computes `charged` from `payers` again. Adds the usage to budgets that are new in `charged`.
-    /// Subtracts the usage from budgets that are no longer in `charged`.
+    /// Computes the set `charged` from `payers` again. Adds the usage to budgets that are new in
+    /// `charged`. Subtracts the usage from budgets that are no longer in `charged`.
     fn settle(&mut self) {
         let mut charged: Vec<Arc<Budget>> = Vec::new();
         for budget in self.payers.iter().flat_map(Budget::self_and_ancestors) {
@@ -270,14 +273,15 @@ impl UsageMeter {
         self.0.lock().bytes
     }
 
-    /// Returns the usage, in objects or bytes, that a budget with the scope `bound` counts.
+    /// Returns the usage, in objects or bytes, that a budget with the scope `bound` (profile,
+    /// namespace or process) counts.
     #[must_use]
     pub fn size(&self, bound: LimitScope, measure: LimitKind) -> u64 {
         self.0.lock().size(bound, measure)
     }
 
-    /// Whether any budget counts this meter. If not, the meter's informer is stopped or has no
-    /// limits.
+    /// Whether any budget counts this meter. If not, kubewarm has stopped the meter's informer, or
+    /// no limits apply to the informer.
     #[must_use]
     pub fn is_charged(&self) -> bool {
         !self.0.lock().payers.is_empty()
@@ -292,8 +296,8 @@ impl UsageMeter {
         usage.payers.is_empty() || usage.payers.iter().any(|budget| !budget.is_exceeded())
     }
 
-    /// Whether all profiles that declare the meter's informer are within their limits. Their
-    /// namespace and the process must also be within their limits.
+    /// Whether all profiles that declare the meter's informer are within their limits. Also, the
+    /// namespace of these profiles and the process must be within their limits.
     #[must_use]
     pub fn is_within_all(&self) -> bool {
         !self.0.lock().payers.iter().any(|budget| budget.is_exceeded())
@@ -316,8 +320,8 @@ mod tests {
         ProfileLimits { max_objects: Some(max_objects), max_bytes: Some(max_bytes) }
     }
 
-    /// Returns the budgets of a process, a namespace and two profiles. The process has a limit of 1
-    /// MiB, the namespace has none, and the profiles have limits of 10 and 100 objects.
+    /// Returns the budgets of a process, a namespace and two profiles. The limits are 1 MiB for the
+    /// process, none for the namespace, and 10 and 100 objects for the profiles.
     fn budgets() -> (Arc<Budget>, Arc<Budget>, [Arc<Budget>; 2]) {
         let megabyte = ProfileLimits { max_objects: None, max_bytes: Some(1 << 20) };
         let process = Arc::new(Budget::new(LimitScope::Process, megabyte, None));

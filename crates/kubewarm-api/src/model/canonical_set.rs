@@ -11,7 +11,7 @@ use std::{
 /// Sorted items and their comma-separated text. Two sets are equal if their texts are equal, so
 /// items with equal texts must be equal.
 ///
-/// The keys of informers contain selectors of several KiB, and kubewarm often looks these keys up
+/// The keys of informers contain selectors of several KiB, and kubewarm often looks up these keys
 /// in maps. A clone of a set only increments a reference count. A comparison is fast, because
 /// unequal sets mostly have unequal hashes and equal sets mostly share one allocation.
 pub(super) struct CanonicalSet<T>(Option<Arc<CanonicalSetInner<T>>>);

@@ -4,6 +4,7 @@
 pub enum DecisionSource {
     /// An earlier response of the API server, which kubewarm has cached. kubewarm sends no request.
     Cache,
-    /// A review request (TokenReview or SubjectAccessReview) that kubewarm sent for this decision.
+    /// A review, such as a TokenReview or SubjectAccessReview, that kubewarm sent to the API server
+    /// for this decision.
     ApiServer,
 }

@@ -1,4 +1,5 @@
-//! Field labels: the fields that the API server supports in field selectors of built-in resources.
+//! Field labels (the API server's term): the fields that the API server supports in field selectors
+//! of built-in resources.
 
 use super::{FieldPath, GroupResource};
 

@@ -1,12 +1,14 @@
-//! Field paths of declared indexes, such as `spec.nodeName` or `spec.containers[*].image`.
+//! Paths of the fields that a profile's target declares as indexes, such as `spec.nodeName` or
+//! `spec.containers[*].image`.
 
 use super::ValidationError;
 use std::{fmt, sync::Arc};
 
-/// A valid path from the root of an object, as in `targets[].indexes[].fieldPath`.
+/// A valid path from the root of an object, as in `targets[].indexes[].fieldPath` of a profile.
 ///
-/// Each step is a field name. A step with `[*]` selects every element of the list in this field. A
-/// store keeps one index for each path, even if several declared indexes have the path.
+/// The path consists of steps, which are separated by dots. Each step is a field name. A step with
+/// `[*]` selects every element of the list in this field. A store keeps one index for each path,
+/// even if a profile declares several indexes with this path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldPath {
     text: Arc<str>,

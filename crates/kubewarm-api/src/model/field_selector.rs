@@ -8,8 +8,9 @@ use std::{fmt, sync::Arc};
 /// the first operator in this list that matches.
 const OPERATORS: [(&str, bool); 3] = [("!=", false), ("==", true), ("=", true)];
 
-/// Prefix of a field that selects by a declared index. No field of the API server has this prefix,
-/// because field paths contain no slash.
+/// Prefix of a field that selects by an index that a profile declares, such as
+/// `index.kubewarm.io/by-image`. No field of the API server has this prefix, because field paths
+/// contain no slash.
 const INDEX_PREFIX: &str = "index.kubewarm.io/";
 
 /// One requirement of a [`FieldSelector`]: a field with `=` or `!=` and a value.
@@ -133,8 +134,8 @@ impl FieldSelector {
         self.requirements.items().find(is_name).map(|found| &*found.value)
     }
 
-    /// Returns the selector without requirements on declared indexes. The API server does not
-    /// support such requirements.
+    /// Returns the selector without requirements on fields such as `index.kubewarm.io/by-image`.
+    /// Only kubewarm supports these fields; the API server does not.
     #[must_use]
     pub fn without_indexes(&self) -> Self {
         Self::new(self.requirements().filter(|it| it.index_name().is_none()).cloned())
@@ -230,7 +231,6 @@ impl fmt::Display for FieldSelector {
     }
 }
 
-/// Splits the text at commas that are not escaped.
 fn terms(text: &str) -> impl Iterator<Item = &str> {
     let mut is_escaped = false;
     text.split(move |c| {

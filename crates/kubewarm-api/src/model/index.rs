@@ -1,4 +1,4 @@
-//! Indexes that a target declares: their names and field paths.
+//! Field indexes that a profile's target declares: their names and field paths.
 
 use super::{
     FieldPath, GroupResource, Projection, ValidationError,
@@ -18,8 +18,8 @@ pub struct IndexDefinition {
     pub path: FieldPath,
 }
 
-/// Checks the indexes that a target declares, for the target's resource and its `projection`.
-/// `path` is the JSON path of the indexes in the profile.
+/// Checks the indexes that a target declares. `projection` is the part of each object that the
+/// target stores. `path` is the JSON path of the indexes in the profile.
 pub(super) fn parse(
     path: &str,
     indexes: &[v1alpha1::IndexSpec],

@@ -79,8 +79,8 @@ pub struct ListSlotSettings {
 ///
 /// If several profiles declare the informer, it has the settings of the target with the highest
 /// priority. For `max_staleness`, `consistency_check_period` and `namespace_check`, it has the
-/// strictest value of all its profiles. Paused profiles do not count while another profile is
-/// active.
+/// strictest value of all its profiles. While at least one of these profiles is active, the
+/// settings of paused profiles do not count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InformerSettings {
     /// The profile whose limit on concurrent first lists applies to this informer.
@@ -95,10 +95,10 @@ pub struct InformerSettings {
     /// Whether kubewarm gets the namespace by name when a list is empty or the API server rejects a
     /// list.
     pub namespace_check: NamespaceCheckPolicy,
-    /// What happens to the store when the informer loses access. If at least one profile has
-    /// `ServeStale`, kubewarm continues to serve the store.
+    /// What happens to the store when the informer loses access. If at least one profile of the
+    /// informer has `ServeStale`, kubewarm continues to serve the store.
     pub on_access_lost: AccessLossPolicy,
-    /// Number of objects and memory of the informer, which count against the budgets of its
+    /// Number of objects and memory of the informer, which count against the limits of its
     /// profiles.
     pub meter: Arc<UsageMeter>,
 }

@@ -71,11 +71,6 @@ pub struct LimitedTarget {
 }
 
 impl ProfileLimits {
-    /// Checks `spec.limits`.
-    ///
-    /// # Errors
-    ///
-    /// [`ValidationError`] for a count below 1, or for text that is not a positive quantity.
     pub(super) fn parse(limits: Option<&v1alpha1::LimitsSpec>) -> Result<Self, ValidationError> {
         let Some(v1alpha1::LimitsSpec { max_objects, max_memory }) = limits else {
             return Ok(Self::default());
@@ -135,8 +130,8 @@ impl LimitKind {
 }
 
 impl fmt::Display for LimitOverrun {
-    /// Writes a message, such as `60 objects in addition to 50 objects of others, 100 objects
-    /// allowed`.
+    /// Writes a message about an exceeded limit, such as `60 objects in addition to 50 objects of
+    /// others, 100 objects allowed`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { measure, limit, reached, others, .. } = self;
         let [reached, others, limit] = [reached, others, limit].map(|it| measure.amount(*it));

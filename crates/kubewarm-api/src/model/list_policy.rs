@@ -12,8 +12,8 @@ pub struct ListPolicy {
     pub watch_list_timeout: Duration,
 }
 
-/// Kinds of list request that an informer tries in order until one succeeds. Every strategy ends
-/// with a paged list.
+/// Kinds of list request that an informer tries in order until one request succeeds. Every strategy
+/// ends with a paged list.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, strum::EnumString, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum ListStrategy {

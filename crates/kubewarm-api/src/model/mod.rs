@@ -1,5 +1,5 @@
-//! Types that all crates use, such as validated profiles, informer keys and budgets. No code in
-//! this module does I/O or reads a clock.
+//! Types that all crates of kubewarm use, such as validated profiles, informer keys and budgets. No
+//! code in this module does I/O or reads a clock.
 
 mod budget;
 mod canonical_set;

@@ -123,8 +123,8 @@ pub enum Delta<'a> {
     /// A full list begins. Until `ListDone`, the store continues to serve objects from before the
     /// list.
     ListStarted(ReplacePolicy),
-    /// The object was created or changed, or a list contains the object. The value is the object's
-    /// current content.
+    /// The object was created or changed, or a list contains the object. The value is the object as
+    /// the API server sent it.
     Upsert(DecodedObject<'a>),
     /// The object is deleted.
     Remove(Tombstone<'a>),
@@ -135,8 +135,8 @@ pub enum Delta<'a> {
     /// The stored objects are no longer valid. The store drops all objects and its resource
     /// version.
     Purge,
-    /// Arrival time of the informer's following events. The event log keeps each event for a
-    /// limited time after its arrival.
+    /// Arrival time of the informer's following events. The store's event log (its recent changes)
+    /// keeps each event for a limited time after its arrival.
     Arrived(Instant),
 }
 
@@ -154,11 +154,11 @@ pub enum DeltaOutcome {
     Removed,
     /// The store already had this version of the object.
     Unchanged,
-    /// The store did not apply the [`Delta`]: it is older than the stored object, or it deletes an
-    /// object that the store does not have.
+    /// The store did not apply the event. The event is older than the stored object, or it deletes
+    /// an object that the store does not have.
     Outdated,
-    /// The [`Delta`] concerns no single object: it is the start of a list, a bookmark, a purge or
-    /// an arrival time.
+    /// The event concerns no single object: it is the start of a list, a bookmark, a purge or an
+    /// arrival time.
     Noted,
     /// A list ended, and the store removed the objects that were absent from the list.
     Swept {

@@ -1,16 +1,16 @@
-/// A value of the metric label `outcome`. Each metric has time series only for its possible
-/// outcomes.
+/// A value of the metric label `outcome`. kubewarm exports only the outcomes that are possible for
+/// each metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum MetricOutcome {
-    /// kubewarm completed the operation, or answered the request.
+    /// kubewarm completed the operation, such as a list, or answered a client's request.
     Success,
     /// kubewarm or the API server failed.
     Error,
     /// kubewarm rejected a request of a client, for example because the client lacks permission. Or
     /// the API server rejected a request of kubewarm.
     Rejected,
-    /// The operation ended before it had a result.
+    /// The operation, such as a list, ended before it had a result.
     Cancelled,
 }
 

@@ -14,9 +14,9 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 /// A `CacheProfile` whose fields are all valid. Code outside of tests creates it only with
 /// [`ValidatedProfile::parse`].
 ///
-/// Code that uses this type does not check the fields again. The controller still checks what only
-/// the cluster shows: whether the API server serves a resource, the scope of the resource and its
-/// selectable fields. The controller also compares the profile's namespace with the operator
+/// Code that uses this type does not check the fields again. Only the cluster shows whether the API
+/// server serves a resource, the scope of the resource and its selectable fields. The controller
+/// checks these properties. The controller also compares the profile's namespace with the operator
 /// namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidatedProfile {
@@ -51,8 +51,9 @@ pub struct ValidatedProfile {
 }
 
 impl ValidatedProfile {
-    /// Checks every field of `profile`, and repeats the checks of the CRD's schema. The API server
-    /// has not checked profiles in files, and it checked older profiles with an older CRD.
+    /// Checks every field of `profile`, and repeats the checks of the CRD's schema. No API server
+    /// has checked a profile in a file. For an older profile, the API server can have used the
+    /// schema of an older CRD.
     ///
     /// # Errors
     ///
@@ -212,8 +213,6 @@ mod tests {
         assert_eq!(target.labels.to_string(), "app in (web),tier");
         assert_eq!(target.fields.to_string(), "status.phase!=Done");
         assert_eq!(target.projection, Projection::Metadata(ManagedFieldsPolicy::Keep));
-        // `secretData` applies only to secrets. For other resources it is always `Deny`, so that
-        // targets with different `secretData` share an informer.
         assert_eq!(target.secret_data, SecretDataPolicy::Deny);
         let path = FieldPath::parse("metadata.ownerReferences[*].uid").unwrap();
         assert_eq!(*target.indexes, [IndexDefinition { name: "owner".into(), path }]);

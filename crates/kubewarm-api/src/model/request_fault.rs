@@ -89,7 +89,7 @@ impl Verb {
     }
 }
 
-/// A failed request: cause, message, HTTP status and `Retry-After`.
+/// A failed request to the API server: cause, message, HTTP status and `Retry-After`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RequestFault {
@@ -117,7 +117,7 @@ impl RequestFault {
         Self { reason, message, retry_after: None, code: None }
     }
 
-    /// Creates the fault for a request whose task panicked. Such a panic is a bug in kubewarm.
+    /// Creates the fault for a request whose task in kubewarm panicked, which is a bug.
     #[must_use]
     pub fn task_panicked() -> Self {
         Self::new(FaultReason::Internal, "the task that sent the request panicked")

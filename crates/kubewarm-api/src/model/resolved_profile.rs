@@ -50,7 +50,8 @@ pub enum RefusalReason {
     UnsupportedField,
     /// The number of informers exceeds the limit for a profile or the limit for a namespace.
     TooManyInformers,
-    /// The spec has an error that neither the CRD's schema detects nor another reason describes.
+    /// The spec has an error that neither the CRD's schema nor another variant of this enum
+    /// describes.
     InvalidSpec,
 }
 
@@ -102,10 +103,10 @@ pub struct ResolvedTarget {
     /// The informers from which clients read the target's objects. `None`: kubewarm does not serve
     /// the target, for example because its informers are not warm yet.
     pub serving: Option<TargetInformers>,
-    /// All indexes that the spec declares, with their names. Clients can select by each index, even
-    /// if the store does not keep the index.
+    /// All indexes that the target declares in the spec, with their names. Clients can select by
+    /// each index, even if the store does not keep the index.
     pub named: Arc<[IndexDefinition]>,
-    /// Paths of declared indexes that the store does not keep, because their number exceeds the
+    /// Paths of the target's indexes that the store does not keep, because their number exceeds the
     /// limit of a store. Reads that select by such an index scan all objects.
     pub left_out: Arc<[FieldPath]>,
     /// The limit that the target exceeded. If kubewarm stopped the target because of this limit,
@@ -113,8 +114,8 @@ pub struct ResolvedTarget {
     pub limited: Option<LimitedTarget>,
 }
 
-/// A profile after kubewarm looked up its resources and namespaces in the cluster. From this
-/// declaration, kubewarm starts the profile's informers and computes the profile's status.
+/// A profile after kubewarm looked up its resources and namespaces in the cluster. From this value,
+/// kubewarm starts the profile's informers and computes the profile's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedProfile {
     /// Namespace and name of the profile.
@@ -122,10 +123,11 @@ pub struct ResolvedProfile {
     /// `metadata.uid` of the profile. A profile that was deleted and created again has another UID,
     /// so kubewarm treats it as a new profile.
     pub uid: Arc<str>,
-    /// `metadata.generation` of the profile's spec from which kubewarm computed this declaration.
+    /// `metadata.generation` of the profile's spec from which kubewarm computed this value.
     pub generation: i64,
-    /// Why kubewarm rejects the newest generation. All other fields then describe the last valid
-    /// generation, which kubewarm continues to serve. `None`: the newest generation is valid.
+    /// Reason why kubewarm rejects the newest generation of the profile. All other fields then
+    /// describe the last valid generation, which kubewarm continues to serve. `None`: the newest
+    /// generation is valid.
     pub refused: Option<Refusal>,
     /// Name of the ServiceAccount, in the profile's namespace, with which kubewarm reads. `None`:
     /// kubewarm reads with the operator's identity.
@@ -153,8 +155,8 @@ pub struct ResolvedProfile {
 }
 
 impl ResolvedProfile {
-    /// Creates the declaration of `profile` with `targets`. Sets `accepted_at` to zero (the start
-    /// of the process), and `authors` to `Unknown`.
+    /// Creates a value from the validated `profile` and its looked-up `targets`. Sets `accepted_at`
+    /// to zero (the start of the process), and `authors` to `Unknown`.
     #[must_use]
     pub fn of(profile: &ValidatedProfile, targets: Vec<ResolvedTarget>) -> Self {
         Self {
@@ -175,8 +177,7 @@ impl ResolvedProfile {
         }
     }
 
-    /// A profile that declares no targets, with the default settings. `accepted_at` is the start of
-    /// the process, and `authors` is unknown.
+    /// A profile without targets, with the default settings.
     #[must_use]
     pub fn without_targets(profile: ProfileRef, uid: Arc<str>, generation: i64) -> Self {
         Self {

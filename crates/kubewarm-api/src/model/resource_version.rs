@@ -51,7 +51,7 @@ impl ResourceVersion {
         matches!(&self.0, VersionRepr::Text(text) if !is_decimal(text))
     }
 
-    /// Whether `self` is older than `other`; `false` if they have no order.
+    /// Whether `self` is older than `other`; `false` if one of the versions is not decimal.
     #[must_use]
     pub fn is_older_than(&self, other: &Self) -> bool {
         self.partial_cmp(other) == Some(Ordering::Less)

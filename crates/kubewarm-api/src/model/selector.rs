@@ -162,8 +162,8 @@ impl LabelSelector {
         self.requirements.items()
     }
 
-    /// Iterates over the numeric comparisons, sorted by key. No index supports them, so a store
-    /// must scan objects for each comparison.
+    /// Iterates over the numeric comparisons, sorted by key. Indexes of a store do not support
+    /// comparisons, so the store scans its objects.
     pub fn comparisons(&self) -> impl Iterator<Item = &NumericLabelRequirement> {
         self.comparisons.items()
     }

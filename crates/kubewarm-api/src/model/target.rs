@@ -47,7 +47,8 @@ pub struct ValidatedTarget {
     pub fields: FieldSelector,
     /// Part of each object to request and to store.
     pub projection: Projection,
-    /// The declared indexes, at most 16, with unique names, in the order of the spec.
+    /// The field indexes that the target declares, at most 16, with unique names, in the order of
+    /// the spec.
     pub indexes: Arc<[IndexDefinition]>,
 }
 
@@ -239,7 +240,7 @@ fn field_selector(path: &str, text: &str) -> Result<FieldSelector, ValidationErr
     Ok(selector)
 }
 
-/// Rejects a label selector that is longer than `MAX_LABEL_SELECTOR` in the URL of a request.
+/// Rejects a label selector that needs more than `MAX_LABEL_SELECTOR` bytes in a URL.
 fn sendable(path: &str, selector: LabelSelector) -> Result<LabelSelector, ValidationError> {
     let found = selector.to_string().len();
     if found <= MAX_LABEL_SELECTOR {

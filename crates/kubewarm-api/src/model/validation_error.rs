@@ -3,7 +3,7 @@
 use std::{fmt::Display, ops::RangeInclusive};
 
 /// A validation error. For a `CacheProfile` the message begins with the JSON path of the field, and
-/// ends with what to do.
+/// ends with an instruction to the author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ValidationError {
@@ -22,7 +22,6 @@ impl ValidationError {
         Self { part, message: message.into() }
     }
 
-    /// Creates the error for text at the JSON path `path` that does not have the required form.
     pub(super) fn malformed(path: &str, problem: impl Display) -> Self {
         Self::new(format!("{path}: {problem}; correct it"))
     }
@@ -41,7 +40,6 @@ pub(super) fn in_range<N: TryFrom<i32>>(
         .ok_or_else(|| ValidationError::new(format!("{path} is {found}; set it to {min} to {max}")))
 }
 
-/// Checks that the number of entries of the list or map at the JSON path `path` is in `range`.
 pub(super) fn counted(
     path: &str,
     found: usize,
@@ -54,7 +52,6 @@ pub(super) fn counted(
     Err(ValidationError::new(format!("{path} has {found} entries; give it {min} to {max}")))
 }
 
-/// Checks that `text` has at most `max` bytes.
 pub(super) fn short(path: &str, text: &str, max: usize) -> Result<(), ValidationError> {
     if text.len() <= max {
         return Ok(());

@@ -1,5 +1,5 @@
-//! `status.access` of a `CacheProfile`: the permissions that the profile needs, lacks or has in
-//! excess.
+//! `status.access` of a `CacheProfile`: the permissions that the profile needs or lacks, and the
+//! unneeded permissions of its identity.
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function")]
 
 use super::schema;
@@ -8,8 +8,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Permissions of the subject that reads for a profile: missing and excess permissions, and YAML
-/// that grants the needed permissions.
+/// Permissions of the subject with which kubewarm reads for a profile: missing and excess
+/// permissions. Also YAML that grants the needed permissions.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
@@ -20,7 +20,7 @@ pub struct AccessStatus {
     #[schemars(length(max = 512))]
     pub subject: Option<String>,
 
-    /// Oldest of the times at which kubewarm last checked the permissions of each informer.
+    /// Time since which kubewarm has checked the permissions of each of the profile's informers.
     /// kubewarm writes a new time only together with another change of the status. Absent until
     /// kubewarm has checked every informer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,17 +33,19 @@ pub struct AccessStatus {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into()]))]
     pub missing: Vec<NamespaceRules>,
 
-    /// Permissions to list or watch in the profile's namespaces that the subject has, but does not
-    /// need for any profile. At most 128 namespaces, with 32 rules each. The list omits only
-    /// `clustertrustbundles`, which every user can list and watch by default. Only profiles in the
-    /// operator namespace show excess permissions of the operator.
+    /// Permissions to list or watch that the subject has, but does not need for any profile.
+    /// Contains only the namespaces from which kubewarm reads for this profile: at most 128
+    /// namespaces, with 32 rules each. kubewarm omits only `clustertrustbundles`, which every user
+    /// can list and watch by default. Only profiles in the operator namespace show excess
+    /// permissions of the operator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into()]))]
     pub excess: Vec<NamespaceRules>,
 
     /// Completeness of `excess`. `Incomplete`: an authorizer, such as a webhook, cannot list its
-    /// rules, or `excess` is cut at a limit. Absent while kubewarm does not report `excess`.
+    /// rules, or kubewarm cut `excess` at a size limit. Absent while kubewarm does not report
+    /// `excess`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excess_completeness: Option<RulesCompleteness>,
 
@@ -57,9 +59,9 @@ pub struct AccessStatus {
     pub manifests: Option<String>,
 
     /// YAML that grants access to secrets and, with `spec.serviceAccountName`, access outside the
-    /// profile's namespace. Review these grants: anyone who may run pods or request tokens in the
-    /// profile's namespace gains this access. Absent if there are no such grants, or if both
-    /// manifests together exceed 64 KiB.
+    /// profile's namespace. Review this YAML before you apply it: anyone who may run pods or
+    /// request tokens in the profile's namespace gains this access. Absent if the profile needs no
+    /// such access. Also absent if `manifests` and `manifestsElevated` together exceed 64 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65_536))]
     pub manifests_elevated: Option<String>,
@@ -69,10 +71,10 @@ pub struct AccessStatus {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[schemars(inline)]
 pub enum RulesCompleteness {
-    /// Every authorizer listed the permissions that it grants.
+    /// Every authorizer of the API server listed the permissions that it grants.
     Complete,
-    /// The list can be wrong, because webhook authorizers do not list the permissions that they
-    /// grant or deny. Or the list is cut at a limit.
+    /// The list of permissions can be wrong, because webhook authorizers do not list the
+    /// permissions that they grant or deny. Or kubewarm cut the list at a size limit.
     Incomplete,
 }
 

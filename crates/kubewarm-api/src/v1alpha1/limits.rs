@@ -8,8 +8,8 @@ use std::fmt;
 /// Object and memory limits of one profile. kubewarm checks them while the objects of a list
 /// arrive, before memory runs out.
 ///
-/// If a limit is exceeded, kubewarm stops targets and frees their memory, until the other targets
-/// are within the limit. kubewarm stops the targets in this order:
+/// If a limit is exceeded, kubewarm stops targets and frees their memory, until the remaining
+/// targets are within the limit. kubewarm stops the targets in this order:
 ///
 /// 1. a target that alone exceeds the limit,
 /// 2. a target whose first list is incomplete,
@@ -28,7 +28,7 @@ pub struct LimitsSpec {
     pub max_objects: Option<i64>,
 
     /// Largest memory of all targets together: a Kubernetes quantity above zero, such as `200Mi` or
-    /// `1.5Gi`. Includes indexes, and memory shared with other profiles. Default: no limit.
+    /// `1.5Gi`. Includes indexes, and stores that several profiles share. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "quantity")]
     pub max_memory: Option<Quantity>,

@@ -5,8 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Expected cost of warming a profile. The field `certainty` shows whether the numbers are
-/// estimates or lower bounds. The condition `Ready` explains why the numbers are only lower bounds.
+/// Expected cost of loading the objects of a profile. The field `certainty` shows whether the
+/// numbers are estimates or lower bounds. The condition `Ready` explains why the numbers are only
+/// lower bounds.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
@@ -19,17 +20,20 @@ pub struct PlanStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub objects: Option<i64>,
-    /// Memory that all objects would need, in steps of 1 MiB, such as `24Mi`. kubewarm stores a
-    /// sample of the objects and extrapolates from the size of the sample.
+    /// Memory that the profile's objects would need in the stores, in steps of 1 MiB, such as
+    /// `24Mi`. kubewarm stores a sample of the objects and extrapolates from the size of the
+    /// sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub memory: Option<String>,
-    /// Number of requests for lists, or for pages of lists, until all informers are warm.
+    /// Number of HTTP requests for lists, or for pages of lists, until all informers of the profile
+    /// have complete lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub requests: Option<i32>,
-    /// Time until all informers are warm, in milliseconds, if the API server responds as fast as it
-    /// responded to kubewarm's sample lists. Absent if the API server answered no list request.
+    /// Expected time until all informers of the profile have complete lists, in milliseconds.
+    /// Assumes that the API server responds as fast as it responded to kubewarm's sample lists.
+    /// Absent if the API server answered no sample list.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub time_to_warm_milliseconds: Option<i64>,
@@ -44,7 +48,7 @@ pub struct PlanStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certainty: Option<PlanCertainty>,
     /// Time at which kubewarm first measured the current numbers. kubewarm measures again every 10
-    /// minutes, and writes the numbers and the time only if a number differs.
+    /// minutes, and writes new numbers and a new time only if a number differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
 }

@@ -59,8 +59,6 @@ fn without_null(property: &mut Map<String, Value>) {
     if let [Value::Object(only)] = either.as_slice() {
         let only = only.clone();
         property.remove("anyOf");
-        // If both the property and its type have a description, `or_insert` keeps the property's
-        // description.
         for (key, value) in only {
             property.entry(key).or_insert(value);
         }
@@ -75,8 +73,8 @@ fn one_paragraph(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Schema of a list of `metav1.Condition` with the bounds of the API conventions, and at most 16
-/// entries.
+/// Schema of a list of `metav1.Condition` with the length limits of the Kubernetes API conventions,
+/// and at most 16 entries.
 pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

@@ -7,16 +7,16 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// State of the profile that kubewarm last observed. The replica with the lease writes the status,
-/// at most once in 10 seconds unless a condition changes.
+/// State of the profile that kubewarm last observed. The kubewarm replica that holds the Lease
+/// writes the status, at most once in 10 seconds unless a condition changes.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct CacheProfileStatus {
     /// Conditions of the profile. `Ready` summarizes the other conditions. `Accepted`: kubewarm can
-    /// carry out the spec. `Authorized`: the API server allows every list and watch. `Warm`: every
-    /// required target has a complete list. `Fresh`: kubewarm has confirmed within
-    /// `freshness.maxStalenessSeconds` that the stores are current. `WithinLimits`: no limit
+    /// carry out the spec. `Authorized`: the API server allows every list and watch. `Warm`:
+    /// kubewarm has a complete list of every required target. `Fresh`: kubewarm has confirmed
+    /// within `freshness.maxStalenessSeconds` that the stores are current. `WithinLimits`: no limit
     /// stopped a target. `WarmupDeadlineMet`: all required targets were warm within
     /// `warmup.deadlineSeconds`. `Stalled`: the profile has a problem that only an edit of the spec
     /// resolves.
@@ -29,7 +29,8 @@ pub struct CacheProfileStatus {
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
 
-    /// Number of warm targets, and number of all targets, such as `2/3`.
+    /// Number of warm targets (those with a complete list), and number of all targets, such as
+    /// `2/3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub warm_targets: Option<String>,
@@ -59,7 +60,8 @@ pub struct CacheProfileStatus {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub targets: Vec<TargetStatus>,
 
-    /// Permissions that this profile needs, and manifests that grant exactly these permissions.
+    /// Permissions that this profile needs, and YAML manifests that grant exactly these
+    /// permissions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessStatus>,
 
@@ -78,7 +80,7 @@ pub struct TargetStatus {
     pub name: String,
 
     /// Conditions of the target: `Accepted`, `Warm`, `Fresh` and `WithinLimits`, with the same
-    /// meaning as for the profile.
+    /// meanings as the conditions of the profile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -186,8 +188,8 @@ pub struct DiscoveryStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<ResourceScope>,
 
-    /// Number of namespaces from which kubewarm reads for the target now. Absent unless the
-    /// target's scope names or selects namespaces.
+    /// Number of namespaces from which kubewarm reads for the target now. Absent unless the scope
+    /// type is `Namespaces` or `NamespaceSelector`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub namespace_count: Option<i32>,
@@ -224,7 +226,7 @@ pub struct InformerCounts {
     /// Informers without the permission to list or watch.
     #[schemars(range(min = 0))]
     pub forbidden: i32,
-    /// Informers whose kind or namespace does not exist now.
+    /// Informers whose kind or namespace does not exist in the cluster now.
     #[schemars(range(min = 0))]
     pub missing: i32,
     /// Informers that a limit stopped.
@@ -282,7 +284,8 @@ pub struct RelistStatus {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub replaced_objects: i64,
-    /// Number of objects that were deleted while no watch was open, without the replaced objects.
+    /// Number of objects that were deleted, and not created again with the same name, while no
+    /// watch was open.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub deleted_objects: i64,

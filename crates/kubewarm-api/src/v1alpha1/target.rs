@@ -40,8 +40,8 @@ pub struct TargetSpec {
     pub version: Option<String>,
 
     /// Plural name of the resource, as in `kubectl api-resources`, such as `deployments`.
-    /// Immutable: to change it, add a target with another name. kubewarm waits for a resource that
-    /// the API server does not serve yet.
+    /// Immutable: to change it, add a target with another name. If the API server does not serve
+    /// the resource yet, kubewarm waits for it.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub resource: String,
 
@@ -79,7 +79,7 @@ pub struct TargetSpec {
     #[serde(default)]
     pub projection: ProjectionSpec,
 
-    /// Indexes of fields, 1 to 16. Clients select with
+    /// Indexes of fields, 1 to 16. Clients of kubewarm select objects with
     /// `fieldSelector=index.kubewarm.io/<name>=<value>`. Labels are always indexed. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 16))]
@@ -249,7 +249,7 @@ pub enum LabelSelectorOperator {
 #[schemars(inline, transform = schema::for_crd)]
 pub struct ProjectionSpec {
     /// Part of each object to store. `Full` (the default): the whole object. `Metadata`: only
-    /// `metadata`, which needs less memory and traffic. kubewarm requests it as
+    /// `metadata`, which needs less memory and traffic. kubewarm requests such objects as
     /// `PartialObjectMetadata`.
     #[serde(rename = "type")]
     pub type_: ProjectionType,
@@ -294,13 +294,13 @@ pub enum ManagedFieldsPolicy {
     Keep,
 }
 
-/// A field to index, and the name by which clients select.
+/// A field to index, and the name with which clients select objects by this field.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct IndexSpec {
     /// Name of the index, unique within the target: a DNS label of at most 63 characters. Clients
-    /// select with `index.kubewarm.io/<name>`.
+    /// of kubewarm select objects with the field `index.kubewarm.io/<name>`.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 

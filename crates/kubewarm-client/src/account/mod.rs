@@ -29,10 +29,8 @@ pub(super) struct AnonymousConfig {
     config: Config,
 }
 
-/// The clients of the operator and of the ServiceAccounts that profiles name.
-///
-/// Each ServiceAccount has one client, with its own connections and its own token. Dropping the client's last `Arc`
-/// also drops the token.
+/// The API clients of the operator and of the ServiceAccounts that profiles name. Each ServiceAccount has one client,
+/// with its own connections and its own token. Dropping the client's last `Arc` also drops the token.
 pub struct AccountClients {
     operator: Arc<Client>,
     server: AnonymousConfig,
@@ -53,26 +51,25 @@ impl AnonymousConfig {
         Self { config: bare }
     }
 
-    /// Creates a client with its own connection pool.
     pub(super) fn connect(&self) -> kube::Result<Client> {
         transport::plain(self.config.clone())
     }
 
-    /// Creates a service that forwards requests unchanged, with its own connection pool.
+    /// Creates an HTTP service that forwards requests to the API server unchanged, with its own connection pool.
     pub(super) fn pipe(&self) -> kube::Result<transport::StreamingService> {
         transport::pipe(&self.config)
     }
 }
 
 impl AccountClients {
-    /// Creates the clients for the server of `config`, for tests. `operator` requests the tokens.
+    /// Creates the clients for the API server in `config`, for tests. The client `operator` requests the tokens.
     #[must_use]
     pub fn of(config: &Config, operator: Client, buckets: NamespaceBuckets) -> Self {
         Self::new(operator, AnonymousConfig::of(config), buckets)
     }
 
-    /// Creates the clients for `server`. `operator` requests the tokens. Before each token request, the client draws
-    /// one unit from the bucket of the ServiceAccount's namespace.
+    /// Creates the clients for the API server `server`. The client `operator` requests the tokens. Each token request
+    /// takes one unit from the token bucket (rate limit) of the ServiceAccount's namespace.
     pub(super) fn new(
         operator: Client,
         server: AnonymousConfig,
@@ -88,7 +85,8 @@ impl AccountClients {
                 acting_as(TokenCache::new(account, operator, buckets), anonymous)
             }
             // kubewarm has already created the operator's client from the same CA and proxy. So `connect` fails only if
-            // a file has changed in the meantime. The fault omits the error, because tenants can read the fault.
+            // a file, such as the CA file, has changed in the meantime. The fault omits kube's error, because tenants
+            // can read the fault in the profile's status.
             Err(error) => {
                 tracing::warn!(%account, %error, "no client can be made for a ServiceAccount");
                 refusing(RequestFault::new(
@@ -174,7 +172,6 @@ async fn send_once(
     Ok((token, response))
 }
 
-/// Copies `request`; `None` if its body is a stream.
 fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     let mut copy = Request::new(request.body().try_clone()?);
     copy.method_mut().clone_from(request.method());

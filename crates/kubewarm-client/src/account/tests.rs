@@ -15,7 +15,6 @@ const HOUR: u64 = 3_600;
 #[derive(Default)]
 struct TokenServer {
     minted: AtomicU32,
-    /// The responses to the next token requests. When the queue is empty, the server issues tokens.
     refusals: Mutex<VecDeque<(u16, &'static str)>>,
     life: Mutex<Option<u64>>,
     accepts_from: AtomicU32,
@@ -60,7 +59,7 @@ fn client(respond: impl Fn(&Request<Body>) -> Response<Body> + Send + Sync + 'st
     let service = service_fn(move |request: Request<Body>| {
         let respond = Arc::clone(&respond);
         async move {
-            // The delay lets other tasks run, as the delay of an API server's response does.
+            // As with an API server over a network, other tasks can run before the response arrives.
             sleep(Duration::from_millis(1)).await;
             Ok::<_, std::convert::Infallible>(respond(&request))
         }
@@ -68,7 +67,6 @@ fn client(respond: impl Fn(&Request<Body>) -> Response<Body> + Send + Sync + 'st
     Client::new(service, "default")
 }
 
-/// Returns a server and a client that authenticates to it as ServiceAccount `shop/reader`.
 fn reader() -> (Arc<TokenServer>, Client) {
     let server = Arc::new(TokenServer::default());
     let account = ServiceAccountRef { namespace: "shop".into(), name: "reader".into() };
@@ -79,7 +77,7 @@ fn reader() -> (Arc<TokenServer>, Client) {
 }
 
 async fn read(client: &Client) -> Result<u16, RequestFault> {
-    // The client must replace these credentials with the token of the ServiceAccount.
+    // The client must replace the operator's credentials with the token of the ServiceAccount.
     let request = Request::get("/api/v1/pods").header(AUTHORIZATION, "Bearer operator");
     let sent = client.send(request.body(Body::empty()).unwrap()).await;
     sent.map(|answer| answer.status().as_u16()).map_err(|error| of_transport(&error))

@@ -1,4 +1,4 @@
-//! One token of a ServiceAccount: never printed, wiped from memory when dropped, renewed before it expires.
+//! One token of a ServiceAccount: `Debug` does not print it, and its drop overwrites the memory.
 
 use http::HeaderValue;
 use std::{
@@ -11,11 +11,11 @@ use zeroize::Zeroizing;
 
 /// Latest time of a token's renewal, as a fraction of its life.
 const RENEW_AT: f64 = 0.8;
-/// Largest jitter, as a fraction of the token's life. Jitter makes a renewal earlier, so that tokens of the same age
-/// are not renewed at the same time.
+/// Largest jitter, as a fraction of the token's life. Jitter makes a renewal earlier, so that kubewarm does not renew
+/// all tokens of the same age at the same time.
 const JITTER: f64 = 0.1;
-/// kubewarm does not use a token in this time before the token's expiry. The token might expire before a request
-/// arrives.
+/// kubewarm does not use a token in this time before the token's expiry. Otherwise the token might expire before the
+/// request arrives at the API server.
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// A bearer token of a ServiceAccount, with the times of its renewal and of its expiry.

@@ -55,8 +55,8 @@ impl TokenCache {
 
     /// Returns a token that the API server should accept.
     ///
-    /// Concurrent callers wait for the same token request. After a failure, all callers get the same fault until the
-    /// next token request is due. Cancel safe.
+    /// Concurrent callers wait for one token request. After a failed token request, all callers get the fault of this
+    /// request until the next token request is due. Cancel safe.
     ///
     /// # Errors
     ///
@@ -67,8 +67,8 @@ impl TokenCache {
             CachedToken::Token(token) => return Ok(token),
             CachedToken::Refused(fault) => return Err(fault),
             CachedToken::Ageing(token) => {
-                // Other requests use the current token during its renewal. If the renewal fails, this request uses the
-                // current token, too.
+                // Other requests use the current token during its renewal. If the renewal fails, the request that
+                // started the renewal also uses the current token.
                 let Ok(_only_request) = self.request_lock.try_lock() else { return Ok(token) };
                 return Ok(self.request_token().await.unwrap_or(token));
             }
@@ -82,8 +82,8 @@ impl TokenCache {
         }
     }
 
-    /// Records that the API server accepted `token`, and resets the number of failures. The wait after the next failed
-    /// token request is then 1 s.
+    /// Records that the API server accepted `token`, and resets the number of failures. After the next failed token
+    /// request, the wait is 1 s again.
     pub(super) fn record_accepted(&self, token: &AccountToken) {
         if token.mark_accepted() {
             self.state.lock().failures = 0;

@@ -9,10 +9,10 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use zeroize::Zeroize as _;
 
-/// Body of a `TokenRequest`. The empty list requests a token for the API server's own audiences, because the API server
-/// accepts no other token.
+/// Body of a `TokenRequest`. The empty list `audiences` requests a token for the API server's own audiences, because
+/// the API server accepts no other token.
 const REQUEST: &str = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"audiences":[],"expirationSeconds":3600}}"#;
-/// The requested lifetime, in seconds. The API server can grant less.
+/// The requested lifetime of a token, in seconds. The API server can grant a shorter lifetime.
 const LIFE: u64 = 3_600;
 /// Size limit of the response. A token has a few KiB.
 const MAX_BYTES: usize = 256 << 10;
@@ -46,21 +46,22 @@ struct TokenResponseStatus<'a> {
 impl ServiceAccountRef {
     /// Requests a new token for the ServiceAccount with the credentials of `operator`.
     ///
-    /// The function computes the expiry from the granted seconds and the local clock, because the server's clock can
-    /// differ.
+    /// The function computes the expiry from the lifetime in the response and the local clock, because the server's
+    /// clock can differ.
     ///
     /// # Errors
     ///
     /// [`FaultReason::ServiceAccountNotFound`], [`FaultReason::TokenRequestDenied`] or another failure of the request.
-    /// The function never returns reasons such as `Forbidden` and `NotServed`. Callers would attribute these reasons to
-    /// the resource that the ServiceAccount reads.
+    /// The function never returns reasons such as `Forbidden` and `NotServed`. From these reasons, a caller would
+    /// conclude that the API server rejected the list or watch, not the token request.
     ///
     /// # Cost
     ///
     /// One request of at most 10 s.
     pub(super) async fn mint(&self, operator: &Client) -> Result<AccountToken, RequestFault> {
         let Self { namespace, name } = self;
-        // The path of the request contains both names, so an invalid name such as `a/b` could address another resource.
+        // The URL path of the request contains the namespace and the name, so an invalid name such as `a/b` could
+        // address another resource.
         if !is_dns_label(namespace) || !is_dns_subdomain(name) {
             return Err(self.absent());
         }

@@ -1,4 +1,5 @@
-//! Authenticates and authorizes callers of kubewarm: sends token reviews and access reviews to the API server.
+//! Authenticates and authorizes callers (clients of kubewarm's HTTP servers) with reviews that kubewarm sends to the
+//! API server.
 
 use super::review::{post, post_with, without_status};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -14,38 +15,36 @@ use kubewarm_api::model::{FaultReason, RequestFault};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 use zeroize::Zeroizing;
 
-/// User name of unauthenticated callers on an API server with anonymous access.
 const ANONYMOUS: &str = "system:anonymous";
-/// Group that the API server adds to each authenticated user.
 const AUTHENTICATED: &str = "system:authenticated";
-/// Group that the API server adds to each unauthenticated user.
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// The bearer token of a caller, and the user that the caller impersonates.
 pub struct BearerCredentials {
     /// The bearer token, without the prefix `Bearer`. `Debug` does not print the token.
     pub token: Zeroizing<String>,
-    /// The `Impersonate-*` headers, in the order of the request.
+    /// The `Impersonate-*` headers, in the order of the caller's request.
     pub impersonation: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// The identity of a caller, with the fields that authorizers evaluate.
+/// The identity of a caller, with the fields that the API server's authorizers evaluate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerInfo {
     /// The name, such as `system:serviceaccount:shop:reader`.
     pub name: String,
-    /// Distinguishes users that have the same name at different times. Empty if the API server sets no UID.
+    /// UID of the user. Distinguishes users that have the same name at different times. Empty if the API server sets no
+    /// UID.
     pub uid: String,
     /// The user's groups, in the API server's order.
     pub groups: Vec<String>,
-    /// Additional attributes from the authenticator, by their keys.
+    /// Additional attributes of the user from the API server's authenticator, by attribute name.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl CallerInfo {
     /// Adds the group `system:authenticated`, unless the user already has this group or `system:unauthenticated`.
     ///
-    /// The API server does the same for each authenticated user.
+    /// The API server also adds the group to each authenticated user.
     #[must_use]
     pub fn with_authenticated_group(mut self) -> Self {
         let is_either = |group: &String| [AUTHENTICATED, UNAUTHENTICATED].contains(&&**group);
@@ -55,7 +54,7 @@ impl CallerInfo {
         self
     }
 
-    /// Returns the spec of a SubjectAccessReview for this user and the action in `access`.
+    /// Returns the spec of a SubjectAccessReview for this user and the action (verb and resource, or path) in `access`.
     #[must_use]
     pub fn review(&self, access: &SelfSubjectAccessReviewSpec) -> SubjectAccessReviewSpec {
         let Self { name, uid, groups, extra } = self.clone();
@@ -72,7 +71,7 @@ impl CallerInfo {
     }
 }
 
-/// The result of authentication by the API server.
+/// The result of a review that authenticates a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthenticationResult {
     /// The credentials are valid and identify this user.
@@ -99,7 +98,7 @@ impl AuthenticationResult {
     }
 }
 
-/// The result of authorization by the API server.
+/// The result of a review that authorizes an action of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthorizationResult {
     /// The user is permitted to perform the action.
@@ -118,8 +117,8 @@ pub enum CallerReviewer {
     Operator {
         /// A client with the operator's credentials.
         client: Client,
-        /// The accepted audiences: a token must name one of them. If the list is empty, a token must be for the API
-        /// server.
+        /// The accepted audiences: a caller's token must contain one of them. If the list is empty, a token must be for
+        /// the API server.
         audiences: Arc<[String]>,
     },
     /// Sends SelfSubjectReview and SelfSubjectAccessReview with the caller's own token. The client has no credentials,
@@ -137,7 +136,7 @@ impl CallerReviewer {
         matches!(self, Self::Caller(_))
     }
 
-    /// Sends a review that authenticates the credentials in `presented`.
+    /// Sends a review to the API server, which authenticates the caller's credentials in `presented`.
     ///
     /// # Errors
     ///
@@ -158,7 +157,8 @@ impl CallerReviewer {
         }
     }
 
-    /// Sends an access review of the user and the action in `spec`. `presented` contains the user's own token.
+    /// Sends an access review to the API server, for the user and the action in `spec`. `presented` contains the user's
+    /// own token.
     ///
     /// Only `CallerReviewer::Operator` can authorize a user without a token, such as the owner of a client certificate.
     ///
@@ -196,8 +196,8 @@ async fn token_review(
     let review = TokenReview { spec, ..TokenReview::default() };
     let response: TokenReview = post(client, &review).await?.json()?;
     let status = response.status.ok_or_else(without_status::<TokenReview>)?;
-    // An authenticator that does not support audiences returns no audience. kubewarm rejects the token, because such an
-    // authenticator might accept a token for another audience.
+    // An authenticator that does not support audiences returns no audience in the TokenReview. kubewarm then rejects
+    // the token, because such an authenticator might accept a token for another audience.
     let are_met = audiences.is_empty()
         || status.audiences.iter().flatten().any(|named| audiences.contains(named));
     let user = status.user.filter(|_| status.authenticated == Some(true) && are_met);
@@ -244,7 +244,7 @@ async fn self_access_review(
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
     let response = post_with(client, &review, credentials).await?;
     // The token can have expired since it authenticated the caller, or the caller can have lost the permission to send
-    // reviews. kubewarm then denies the action.
+    // reviews. In both cases, kubewarm denies the action.
     if matches!(response.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Ok(AuthorizationResult::Denied {
             reason: Some(response.fault().message().to_owned()),
@@ -271,7 +271,6 @@ fn verdict(status: SubjectAccessReviewStatus) -> AuthorizationResult {
     AuthorizationResult::Denied { reason: status.reason.filter(|reason| !reason.is_empty()) }
 }
 
-/// Returns the `Authorization` header and the `Impersonate-*` headers of the caller.
 fn headers_of(presented: &BearerCredentials) -> Result<HeaderMap, RequestFault> {
     let bearer = Zeroizing::new(format!("Bearer {}", presented.token.as_str()));
     let mut token = HeaderValue::from_str(&bearer).map_err(|_| {

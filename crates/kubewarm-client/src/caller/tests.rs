@@ -84,7 +84,8 @@ async fn a_token_is_accepted_only_for_one_of_the_audiences() {
 
 /// Authenticates and authorizes a caller of `/metrics` against a server that sends `answers` in this order.
 ///
-/// Returns the verdict and the requests that the server received. The verdict is `None` for an unknown caller.
+/// Returns the result of the authorization and the requests that the server received. The result is `None` if the
+/// authentication failed.
 async fn decided(
     answers: &[(u16, Value)],
     reviewer: fn(Client) -> CallerReviewer,

@@ -1,4 +1,4 @@
-//! Connects to one cluster: loads the configuration and creates the API clients of each identity.
+//! Connects to one cluster: loads the API server's URL and credentials, and creates the API clients of each identity.
 
 use super::{
     ConnectionOptions, NamespaceBuckets,
@@ -21,21 +21,23 @@ use kube::{
 use std::{fmt, time::Duration};
 use tokio::runtime::Handle;
 
-/// The configuration of a connection to one API server, and the clients that use this configuration.
+/// The configuration (URL, TLS and credentials) of a connection to one API server, and the clients that use this
+/// configuration.
 #[derive(Clone)]
 pub struct ApiServerConnection {
     patient: Client,
     plain: Client,
-    /// The configuration with the operator's credentials. `anonymous` is the same configuration without credentials.
+    /// The configuration with the operator's credentials. The field `anonymous` contains this configuration without
+    /// credentials.
     config: Config,
     anonymous: AnonymousConfig,
     source: ConfigSource,
 }
 
-/// The reason why kubewarm cannot create a client. Each message contains a fix.
+/// The reason why kubewarm cannot create a client of the API server. Each error message contains a fix.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Flags, `KUBECONFIG`, the pod and the home directory contain no configuration.
+    /// Flags, `KUBECONFIG`, the pod and the home directory contain no configuration of an API server.
     #[error(
         "no cluster is configured: no --kubeconfig, KUBECONFIG is not set, this is not a pod with \
          a ServiceAccount token, and {home} does not exist; pass --kubeconfig FILE"
@@ -44,7 +46,7 @@ pub enum ConnectError {
         /// Path of the default kubeconfig, or `$HOME/.kube/config` if the home directory is unknown.
         home: String,
     },
-    /// A kubeconfig cannot be read, or is incomplete.
+    /// kubewarm cannot read a kubeconfig, or a required field of the kubeconfig is missing.
     #[error("cannot use the kubeconfig from {origin}; see `kubectl config view`")]
     Kubeconfig {
         /// The flag or environment variable that selects the kubeconfig, with the paths of its files.
@@ -53,7 +55,7 @@ pub enum ConnectError {
         #[source]
         source: Box<KubeconfigError>,
     },
-    /// A flag names a cluster or a user that no kubeconfig file contains.
+    /// A flag names a cluster or a user that none of the selected kubeconfig files contains.
     #[error("the kubeconfig from {origin} has no {kind} {name:?}; see `kubectl config view`")]
     NoEntry {
         /// The flag or environment variable that selects the kubeconfig, with the paths of its files.
@@ -63,7 +65,7 @@ pub enum ConnectError {
         /// The name of the cluster or the user in the flag.
         name: String,
     },
-    /// The ServiceAccount files that the kubelet mounts into the pod are incomplete.
+    /// The ServiceAccount files that the kubelet mounts into the pod are missing or not readable.
     #[error("cannot use the pod's ServiceAccount; is automountServiceAccountToken off?")]
     InCluster(#[source] InClusterError),
     /// The kubeconfig disables TLS verification. kubewarm always verifies TLS certificates.
@@ -93,7 +95,7 @@ pub enum ConnectError {
         /// The URL without user and password.
         url: String,
     },
-    /// The configuration is readable, but no client can be created from it.
+    /// kubewarm read the configuration, but cannot create a client from it.
     #[error(
         "cannot connect with the configuration from {origin}: the credentials, certificates or the \
          proxy cannot be used"
@@ -101,7 +103,7 @@ pub enum ConnectError {
     Client {
         /// The flag or environment variable that selects the kubeconfig, with the paths of its files.
         origin: String,
-        /// The error about certificates, tokens, exec plugins or the proxy's scheme.
+        /// kube's error about certificates, tokens, exec plugins or the proxy's scheme.
         #[source]
         source: Box<kube::Error>,
     },
@@ -136,7 +138,7 @@ impl ApiServerConnection {
     }
 
     /// Creates a connection from the current context of `kubeconfig`, which exists in memory only. `kubewarm get` uses
-    /// such a connection to kubewarm's read API. With `streams`, the clients of [`Self::client`] and
+    /// such a connection to the operator's HTTP server. With `streams`, the clients of [`Self::client`] and
     /// [`Self::informer_client`] connect through these streams, without a proxy.
     ///
     /// # Errors
@@ -211,7 +213,7 @@ impl ApiServerConnection {
         self.plain.clone()
     }
 
-    /// Returns the clients of all identities, for list and watch.
+    /// Returns the API clients of all identities, for list and watch requests.
     ///
     /// The operator's client is [`ApiServerConnection::informer_client`]. Clients of ServiceAccounts use neither the
     /// operator's connections nor the operator's credentials. `buckets` limits the rate of token requests in each
@@ -221,11 +223,11 @@ impl ApiServerConnection {
         AccountClients::new(self.informer_client(), self.anonymous.clone(), buckets)
     }
 
-    /// Returns a reviewer that reviews callers with the operator's permissions.
+    /// Returns a reviewer that authenticates and authorizes callers with the operator's credentials.
     ///
-    /// The reviewer has its own connections, so that reviews and the operator's other requests do not wait for each
-    /// other. The reviewer accepts a token only for one of `audiences`. If `audiences` is empty, a token must be for
-    /// the API server.
+    /// The reviewer has its own connections, so that reviews do not wait for other requests of the operator. The
+    /// reviewer accepts a token only for one of `audiences`. If `audiences` is empty, a token must be for the API
+    /// server.
     ///
     /// # Errors
     ///
@@ -241,7 +243,7 @@ impl ApiServerConnection {
         Ok(CallerReviewer::Operator { client, audiences: audiences.into() })
     }
 
-    /// Returns a reviewer that reviews each caller with the caller's own token.
+    /// Returns a reviewer that authenticates and authorizes each caller with the caller's own token.
     ///
     /// The reviewer has its own connections, the API server's URL and CA, and no credentials of the operator.
     ///
@@ -253,7 +255,7 @@ impl ApiServerConnection {
         Ok(CallerReviewer::Caller(client))
     }
 
-    /// Returns the client that forwards requests of callers.
+    /// Returns the client that forwards requests of callers to the API server.
     ///
     /// The client has its own connections, the API server's URL and CA, and no credentials of the operator. Requests
     /// run on `runtime`, which must outlive the callers' runtimes.
@@ -266,11 +268,19 @@ impl ApiServerConnection {
         Ok(UpstreamProxy::new(pipe, self.server(), runtime))
     }
 
-    /// Returns the namespace of the context, or `default` if the context sets none. In a pod, returns the pod's
-    /// namespace.
+    /// Returns the namespace of the kubeconfig's context, or `default` if the context sets none. In a pod, returns the
+    /// pod's namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.plain.default_namespace()
+    }
+
+    /// Returns the user entry with its credentials and the namespace, which kubewarm writes into a kubeconfig of
+    /// another server.
+    #[must_use]
+    pub fn context(&self) -> ContextUser {
+        let namespace = Some(self.namespace().to_owned());
+        ContextUser { user: self.config.auth_info.clone(), namespace }
     }
 
     /// Returns the pod's namespace; `None` if the connection does not use the pod's ServiceAccount.
@@ -289,8 +299,8 @@ impl ApiServerConnection {
     }
 }
 
-/// Replaces the impersonated user of `config` by the one of `options`, with all its groups. The UID and the extra fields
-/// belong to the replaced user, so the function removes them.
+/// Replaces the impersonated user of `config` by the impersonated user and groups in `options`. The UID and the extra
+/// fields belong to the replaced user, so the function removes them.
 fn impersonate(config: &mut Config, options: &ConnectionOptions) {
     let Some(user) = &options.impersonated_user else { return };
     let groups = &options.impersonated_groups;

@@ -111,7 +111,6 @@ fn counting(listener: TcpListener) -> JoinHandle<usize> {
     })
 }
 
-/// Returns a connection without credentials and without TLS.
 fn plain(server: SocketAddr) -> ApiServerConnection {
     let kubeconfig = format!(
         "{{apiVersion: v1, kind: Config, current-context: c, \
@@ -150,7 +149,6 @@ async fn forwarded_requests_share_no_connection_with_accounts_or_reviews() {
     for reviewer in &reviewers {
         let _answered = reviewer.as_ref().unwrap().authenticate(&presented).await;
     }
-    // `AccountClients` uses `connect` to create the client of a ServiceAccount.
     let account = connection.anonymous.connect().unwrap();
     assert!(crate::get(&account, "/version").await.is_ok());
     // During this pause, the clients return their connections to their pools. An `UpstreamProxy` with one of these

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// these names for every resource of the cluster.
 const NAMES: usize = 16;
 
-/// An `APIGroupDiscoveryList`, or any other JSON object.
+/// A response to a discovery request: an `APIGroupDiscoveryList`, or any other JSON object.
 ///
 /// Any field can be absent or null, because aggregated API servers send only some of the fields.
 #[derive(Default, Deserialize)]
@@ -69,8 +69,8 @@ impl RawGroupList {
 
 impl RawVersion {
     fn checked(self, group: &str) -> Option<ServedVersion> {
-        // `x` stands for a resource, so that only group and version are checked. A version without resources is valid,
-        // too.
+        // The name `x` stands for any resource, so this line checks only the group and the version. A version without
+        // resources is also valid.
         let of = GroupResource::new(group, "x").ok()?;
         Resource::new(of, &self.version).ok()?;
         let is_stale = self.freshness.as_deref() == Some("Stale");
@@ -102,7 +102,6 @@ impl RawResource {
     }
 }
 
-/// Returns the first [`NAMES`] valid names, in the server's order.
 fn names(names: Option<Vec<String>>) -> Arc<[Arc<str>]> {
     let all = names.unwrap_or_default().into_iter().filter(|name| is_name(name));
     all.take(NAMES).map(Arc::from).collect()

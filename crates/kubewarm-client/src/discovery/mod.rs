@@ -1,4 +1,5 @@
-//! Polls the discovery documents of the API server and publishes a snapshot of the served resources.
+//! Polls the discovery documents of the API server and publishes a snapshot of the resources that the API server
+//! serves.
 
 mod document;
 mod page;
@@ -30,7 +31,7 @@ const PERIOD: Duration = Duration::from_secs(30);
 /// Polling period while the API server does not serve a kind that a profile names, so that kubewarm finds a new CRD
 /// within 5 s.
 const HURRIED_PERIOD: Duration = Duration::from_secs(5);
-/// Minimum time between two polls, even if a caller calls `refresh`.
+/// Minimum time between two polls, also if a caller of `refresh` requests a poll.
 const MIN_PERIOD: Duration = Duration::from_secs(1);
 /// Longest `Retry-After` that discovery honours. A longer value counts as 2 minutes.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(2);
@@ -50,7 +51,8 @@ struct DiscoveryState {
 }
 
 impl Discovery {
-    /// Creates a poller whose requests `client` sends. The poller sends no request before [`run`](Self::run).
+    /// Creates a poller that sends its requests with `client`. The poller sends no request before a call of
+    /// [`run`](Self::run).
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self(Arc::new(DiscoveryState {
@@ -70,8 +72,8 @@ impl Discovery {
         self.0.served.subscribe()
     }
 
-    /// Returns a receiver of the last poll's failure and its changes; `None` if that poll succeeded, or before the
-    /// first poll.
+    /// Returns a receiver of the last poll's failure. The receiver contains `None` if the last poll succeeded, or
+    /// before the first poll.
     ///
     /// After a failed poll, [`served`](Self::served) still returns the last snapshot.
     #[must_use]
@@ -90,7 +92,7 @@ impl Discovery {
 
     /// Requests another poll, which starts at the earliest 1 s after the last poll.
     ///
-    /// Call this after a sign that the served resources have changed, such as a 404 on a list.
+    /// Call this method after a sign that the served resources have changed, such as a 404 on a list.
     pub fn refresh(&self) {
         self.0.is_refresh_requested.store(true, Ordering::Relaxed);
         self.0.wake.notify_one();

@@ -13,10 +13,9 @@ use std::time::Duration;
 const MAX_BYTES: usize = 32 << 20;
 const TIME: Duration = Duration::from_secs(30);
 
-/// The API groups of one discovery document, as last received.
+/// The API groups of the last received version of one discovery document.
 #[derive(Default)]
 pub(super) struct DiscoveryPage {
-    /// The `ETag` of the response that contained `groups`.
     tag: Option<HeaderValue>,
     pub(super) groups: VersionsByGroup,
 }

@@ -3,7 +3,6 @@
 use kubewarm_api::model::{GroupResource, Refusal, RefusalReason, Resource, ResourceInfo};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Maximum number of suggested names in an error message about an unknown resource.
 const SUGGESTIONS: usize = 3;
 
 /// The groups with a dot that kube-apiserver itself serves, as of Kubernetes 1.37. Groups without a dot need no entry,
@@ -83,7 +82,7 @@ impl ServedResources {
     }
 
     /// Returns the description of `of` in `version`. If `version` is `None`, selects the first version in the server's
-    /// order of preference in which `of` has `list` and `watch`.
+    /// order of preference in which `of` supports `list` and `watch`.
     ///
     /// The name of the resource must match exactly: plural, lower case.
     ///
@@ -192,7 +191,7 @@ impl ServedResources {
     }
 
     /// Returns a hint about other groups that have a resource with the same plural as `of`, for an error message. Users
-    /// often omit or confuse the group.
+    /// often omit the group or name a wrong group.
     fn other_groups(&self, of: &GroupResource) -> String {
         let others: Vec<String> = self
             .groups
@@ -226,8 +225,9 @@ fn is_like(served: &ResourceInfo, asked: &str) -> bool {
 /// `BUILTIN_GROUPS`.
 ///
 /// Discovery does not show which groups come from CRDs or from aggregated APIs. The suffix `k8s.io` does not show this
-/// either: `snapshot.storage.k8s.io` comes from CRDs. So kubewarm needs a list. A group that a later Kubernetes version
-/// adds counts as not built-in. kubewarm then treats the resources of this group as custom resources.
+/// either: `snapshot.storage.k8s.io` comes from CRDs. So kubewarm needs its own list of groups. A group that a later
+/// Kubernetes version adds counts as not built-in. kubewarm then treats the resources of this group as custom
+/// resources.
 #[must_use]
 pub fn is_builtin_group(group: &str) -> bool {
     !group.contains('.') || BUILTIN_GROUPS.contains(&group)
@@ -258,7 +258,6 @@ mod tests {
 
     const ALL: &[&str] = &["get", "list", "watch"];
 
-    /// Returns a version of `group`. Each entry of `resources` contains a plural, a kind and verbs.
     fn version(group: &str, name: &str, resources: &[(&str, &str, &[&str])]) -> ServedVersion {
         let resource = |&(plural, kind, verbs): &(&str, &str, &[&str])| {
             let of = GroupResource::new(group, plural).unwrap();

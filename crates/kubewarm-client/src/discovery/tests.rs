@@ -69,7 +69,6 @@ fn serves(discovery: &Discovery, group: &str, plural: &str) -> bool {
     served.is_some_and(|served| served.resolve(&of, None).is_ok())
 }
 
-/// Starts discovery and advances the paused clock by 0.5 s.
 async fn started(fake: &FakeDiscoveryServer) -> Discovery {
     let discovery = Discovery::new(fake.client());
     let running = discovery.clone();

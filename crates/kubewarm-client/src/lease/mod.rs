@@ -34,8 +34,8 @@ const RETRY: Duration = Duration::from_secs(2);
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest `Retry-After` that a follower honours. A longer value counts as 1 minute.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
-/// Time limit of one HTTP request. The limits for a whole attempt (5 s) and for the release (2 s) are shorter, so these
-/// limits apply first.
+/// Time limit of one HTTP request. An attempt to renew the lease (5 s) and its release (2 s) have shorter limits, which
+/// end a request earlier.
 const TIME: Duration = Duration::from_secs(30);
 const MAX_BYTES: usize = 2 << 20;
 
@@ -54,8 +54,8 @@ pub enum LeaseState {
     },
     /// This process could not read or write the lease, so it does not act as the leader.
     Unknown {
-        /// The failure of the last attempt. `None` before the first response, or if the leadership ended without a
-        /// failed attempt.
+        /// The failure of the last attempt to read or write the lease. `None` before the first response, or if the
+        /// leadership ended without a failed attempt.
         fault: Option<RequestFault>,
     },
 }
@@ -75,7 +75,7 @@ pub struct LeaderElector {
 }
 
 impl LeaseState {
-    /// Returns whether this process can act as the leader now. Call this before each write.
+    /// Returns whether this process can act as the leader now. Call this method before each write to the API server.
     ///
     /// The result is also correct after the process was suspended: the method compares the current time with the end of
     /// the leadership.
@@ -86,7 +86,7 @@ impl LeaseState {
 }
 
 impl LeaderElector {
-    /// Creates a candidate for the Lease `name`. The candidate sends no request before [`run`](Self::run).
+    /// Creates a candidate for the Lease `name`. The candidate sends no request before a call of [`run`](Self::run).
     ///
     /// `identity` must be unique for each process, because a candidate renews a lease that contains its identity.
     #[must_use]
@@ -136,8 +136,8 @@ impl LeaderElector {
     }
 
     async fn attempt_in_time(&mut self) -> Result<LeaseState, RequestFault> {
-        // The time limit of an attempt is half of the renew deadline. So one lost response leaves time for a second
-        // attempt.
+        // The time limit of an attempt to renew the lease is half of the renew deadline. So one lost response leaves
+        // time for a second attempt.
         let half = RENEW_DEADLINE / 2;
         let budget = self.remaining().map_or(half, |remaining| remaining.min(half));
         let late = || {
@@ -214,7 +214,6 @@ impl LeaderElector {
         }
     }
 
-    /// Returns for how long this process still leads without another renewal; `None` if it does not lead.
     fn remaining(&self) -> Option<Duration> {
         let LeaseState::Leader { until } = *self.state.borrow() else { return None };
         until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())

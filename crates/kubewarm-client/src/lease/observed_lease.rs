@@ -47,8 +47,8 @@ impl ObservedLease {
     /// Returns `lease` with the changes by which `identity` renews or acquires it. Returns `None` if another process
     /// holds the lease.
     ///
-    /// `now` decides whether the lease has expired. `clock`, the wall-clock time, goes into the lease for human readers
-    /// only.
+    /// `now` decides whether the lease has expired. `clock`, the wall-clock time, is only for people who read the
+    /// lease.
     pub(super) fn claim(
         &self,
         lease: Lease,
@@ -79,7 +79,6 @@ impl ObservedLease {
     }
 }
 
-/// Returns the lease `name` that `identity` writes if the API server has no such lease.
 pub(super) fn new_lease(name: &str, identity: &str, clock: Timestamp) -> Lease {
     let time = MicroTime(clock);
     Lease {
@@ -95,7 +94,6 @@ pub(super) fn new_lease(name: &str, identity: &str, clock: Timestamp) -> Lease {
     }
 }
 
-/// Returns `lease` without a holder; `None` if `identity` does not hold it.
 pub(super) fn released_lease(lease: Lease, identity: &str, clock: Timestamp) -> Option<Lease> {
     let spec = lease.spec.filter(|spec| spec.holder_identity.as_deref() == Some(identity))?;
     let renewed = after(spec.renew_time.as_ref(), clock);
@@ -109,13 +107,14 @@ pub(super) fn released_lease(lease: Lease, identity: &str, clock: Timestamp) -> 
     Some(Lease { spec: Some(spec), metadata: lease.metadata })
 }
 
-/// Returns the renew time to write: `clock`, or 1 µs after `last` if `clock` is not later than `last`.
+/// Returns the renew time that the process writes into the lease: `clock`, or 1 µs after `last` if `clock` is not later
+/// than `last`.
 ///
 /// Each renewal must change the lease, because a follower detects a renewal by the change.
 fn after(last: Option<&MicroTime>, clock: Timestamp) -> MicroTime {
     let next = last.and_then(|last| last.0.checked_add(SignedDuration::from_micros(1)).ok());
-    // If `last` is 24 h or more ahead of the wall clock, the renewal contains the wall-clock time. This time differs
-    // from `last`, so the renewal changes the lease, too.
+    // If `last` is 24 h or more ahead of the wall clock, the renewal contains the wall-clock time. The wall-clock time
+    // differs from `last`, so this renewal also changes the lease.
     match next {
         Some(next)
             if next > clock && next.duration_since(clock) < SignedDuration::from_hours(24) =>

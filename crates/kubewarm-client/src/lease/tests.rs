@@ -138,8 +138,6 @@ async fn at_most_one_of_three_candidates_leads_while_links_break() {
         let (mut samples, mut without) = (0, 0);
         for _ in 0..60 {
             for candidate in &candidates {
-                // The connection of the leader breaks with a probability of 60 %. The connection of a follower breaks
-                // with a probability of 20 %.
                 let breaks = if candidate.leads() { 0.6 } else { 0.2 };
                 let link = match fastrand::f64() {
                     chance if chance > breaks => Link::Works,

@@ -41,8 +41,8 @@ fn strings(of: &Value) -> Vec<&str> {
     of.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Whether a rule grants only permissions that kubewarm needs: list and watch, get of named
-/// namespaces, or tokens of one ServiceAccount.
+/// Whether a rule permits only list and watch, get of named namespaces, or token requests for one
+/// ServiceAccount.
 fn is_narrow(rule: &Value) -> bool {
     let [verbs, kinds] = ["verbs", "resources"].map(|field| strings(&rule[field]));
     let names = strings(&rule["resourceNames"]);
@@ -76,8 +76,8 @@ proptest! {
         else { return Ok(()) };
         check(&printed, &objects(&profile, &operator()).unwrap())?;
 
-        // `declared` resolves the profile for a cluster in which the profile's namespace selector
-        // matches the namespaces `null` and `west`.
+        // In the cluster of this test, the profile's namespace selector matches the namespaces
+        // `null` and `west`.
         let declared = declared(&valid, &["null", "west"]);
         let for_informers = ProfilePermissions::for_informers(&declared, &operator(), &WatchedNamespaces::Everywhere).unwrap();
         let needs = RequiredPermissions::for_informers(&declared, &WatchedNamespaces::Everywhere);

@@ -1,4 +1,5 @@
-//! Permissions that a profile needs, as rules for its status and as YAML for `kubectl apply`.
+//! Permissions that a profile needs, as RBAC rules for the profile's status and as YAML for
+//! `kubectl apply`.
 
 #[cfg(test)]
 mod hostile;
@@ -15,8 +16,8 @@ use crate::{
     v1alpha1::{AccessStatus, NamespaceRules},
 };
 
-/// Largest total length of the manifests in a status, in bytes. Every client that lists profiles
-/// receives these manifests.
+/// Largest total length of the manifests in a profile's status, in bytes. Every client that lists
+/// profiles receives these manifests.
 const MAX_MANIFESTS: usize = 64 << 10;
 
 /// YAML comment at the top of `manifestsElevated`, if kubewarm reads with the operator's identity.
@@ -33,8 +34,8 @@ const ELEVATED_ACCOUNT: &str = "\
 # A role cannot grant only the metadata of secrets.
 ";
 
-/// YAML comment at the top of manifests for a namespace selector, if the matching namespaces are
-/// unknown.
+/// YAML comment at the top of manifests for a namespace selector, if kubewarm did not look up the
+/// matching namespaces.
 const UNBOUND: &str = "\
 # Only the cluster knows which namespaces a selector matches. Each needs a RoleBinding to the
 # ClusterRole named :target: below; `kubewarm rbac NAME` prints it for the profile in the cluster.
@@ -47,19 +48,19 @@ const UNBOUND: &str = "\
 pub struct ProfilePermissions {
     /// The subject that lists and watches: the operator or the profile's ServiceAccount.
     pub subject: Subject,
-    /// Rules for each namespace, sorted by namespace. The empty namespace is the whole cluster. The
-    /// number of rules has no limit.
+    /// RBAC rules for each namespace, sorted by namespace. The empty namespace is the whole
+    /// cluster. The number of rules has no limit.
     pub roles: Vec<NamespaceRules>,
-    /// YAML of all grants that are not in `manifests_elevated`. Its length has no limit. `None`:
-    /// there are no such grants.
+    /// YAML that grants all permissions that are not in `manifests_elevated`. Its length has no
+    /// limit. `None`: there are no such permissions.
     pub manifests: Option<String>,
-    /// YAML of the grants for secrets, and of a ServiceAccount's grants outside the profile's
-    /// namespace. Its length has no limit. `None`: there are no such grants.
+    /// YAML that grants access to secrets, and a ServiceAccount's access outside the profile's
+    /// namespace. Its length has no limit. `None`: the profile needs no such access.
     pub manifests_elevated: Option<String>,
 }
 
-/// Whether the grant for an informer belongs to `manifestsElevated`: a grant for secrets, or a
-/// grant for a ServiceAccount outside its own namespace.
+/// Whether the permissions of an informer belong to the manifest `manifestsElevated`: permissions
+/// for secrets, or permissions of a ServiceAccount outside its own namespace.
 #[must_use]
 pub fn is_elevated(informer: &InformerKey) -> bool {
     let away = match &informer.identity {
@@ -70,10 +71,10 @@ pub fn is_elevated(informer: &InformerKey) -> bool {
 }
 
 impl ProfilePermissions {
-    /// Collects the permissions for the informers in `declared`. `operator` is the operator's
-    /// identity, `watched` contains the namespaces whose profiles the operator runs. For a
-    /// namespace selector, the manifests contain one RoleBinding in each namespace that matches
-    /// now.
+    /// Collects the permissions that the informers of the profile `declared` need. `operator` is
+    /// the operator's identity, `watched` contains the namespaces whose profiles the operator runs.
+    /// For a namespace selector, the manifests contain one RoleBinding in each namespace that
+    /// matches the selector now.
     ///
     /// # Errors
     ///
@@ -86,12 +87,12 @@ impl ProfilePermissions {
         Self::of(&RequiredPermissions::for_informers(declared, watched), operator)
     }
 
-    /// Collects the permissions for the targets in `profile`, without access to a cluster. Does not
-    /// check whether a cluster serves the targets' resources. If `found` does not contain a
-    /// namespace selector, the manifests have no RoleBindings for this selector.
+    /// Collects the permissions that the targets in `profile` need, without access to a cluster.
+    /// Does not check whether a cluster serves the targets' resources. If `found` does not contain
+    /// a namespace selector, the manifests have no RoleBindings for this selector.
     ///
-    /// If the cluster serves all resources and `found` contains all selectors, the result is equal
-    /// to the result of [`ProfilePermissions::for_informers`].
+    /// If the cluster serves all resources and `found` contains all namespace selectors, the result
+    /// is equal to the result of [`ProfilePermissions::for_informers`].
     ///
     /// # Errors
     ///
@@ -123,8 +124,8 @@ impl ProfilePermissions {
         texts.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the fields `subject`, `manifests` and `manifestsElevated` of `status.access`. Both
-    /// manifests are absent if they have more than 64 KiB together.
+    /// Returns the fields `subject`, `manifests` and `manifestsElevated` of a profile's
+    /// `status.access`. Both manifests are absent if their total length exceeds 64 KiB.
     #[must_use]
     pub fn status(&self) -> AccessStatus {
         let texts = [&self.manifests, &self.manifests_elevated];

@@ -49,7 +49,8 @@ fn informer(of: &GroupResource, scope: InformerScope, identity: &Identity) -> In
     }
 }
 
-/// Resolves a profile as the controller does. Each namespace selector matches the namespaces `found`.
+/// Looks up the resources and namespaces of a profile as the controller does. Each namespace
+/// selector of the profile matches the namespaces `found`.
 pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> ResolvedProfile {
     let within = |name: &str| InformerScope::Namespace(name.into());
     let identity = profile.identity();
@@ -97,8 +98,8 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> ResolvedPr
     }
 }
 
-/// Returns the permissions of `profile` if kubewarm has no access to a cluster, and the operator
-/// runs the profiles of all namespaces.
+/// Returns the permissions that kubewarm computes for `profile` without access to a cluster. The
+/// operator runs the profiles of all namespaces.
 fn offline(profile: &ValidatedProfile) -> ProfilePermissions {
     ProfilePermissions::of_profile(profile, &[].into(), &account(), &WatchedNamespaces::Everywhere)
         .unwrap()
