@@ -1,4 +1,5 @@
-//! Access checks: one minimal list and one minimal watch show whether the API server permits both.
+//! Access checks: one minimal list and one minimal watch show whether the API server permits both
+//! verbs.
 
 use super::{list_watch_client::ListWatchClient, task::missing_namespace};
 use kubewarm_api::model::{
@@ -117,7 +118,6 @@ impl AccessCheckResult {
         refused(Verb::List, &self.list).or_else(|| refused(Verb::Watch, &self.watch))
     }
 
-    /// Replaces the fault of each rejected verb by `fault`.
     fn refuse_for(&mut self, fault: &RequestFault) {
         for decision in [&mut self.list, &mut self.watch] {
             if matches!(decision, AccessDecision::Refused(_)) {

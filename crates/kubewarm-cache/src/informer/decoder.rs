@@ -32,8 +32,6 @@ struct PartialObject<'a> {
 }
 
 impl UndecodableObject {
-    /// Describes an undecodable object: its name from the start of `json`, the `problem`, and the
-    /// current time.
     pub(super) fn new(json: &[u8], problem: String) -> Self {
         let object = peek_name(json).unwrap_or_else(|| "?".to_owned());
         Self { object: object.into(), problem: problem.into(), at: Timestamp::now() }

@@ -29,8 +29,8 @@ impl InformerTask {
         match event {
             Some(event) => {
                 let end = self.apply_event(event, whole, stream.last_bytes_at);
-                // Do not count an event that ends the watch, because such an event does not show
-                // that the watch works.
+                // Do not count an event that ends the watch. The count shows whether the watch has
+                // worked.
                 stream.events += u64::from(end.is_none());
                 end
             }
@@ -138,7 +138,7 @@ impl InformerTask {
     }
 
     /// Records an applied event in the informer's status and metrics. Notifies the controller if
-    /// the controller itself reads the informer's store, such as the store of namespaces.
+    /// the controller itself reads the informer's store, for example the store of Namespaces.
     fn record_event(
         &mut self,
         kind: UpstreamEventType,

@@ -91,7 +91,6 @@ impl LatencyWindow {
     }
 }
 
-/// The index of the first bucket whose upper bound is at least `micros`.
 fn bucket(micros: u32) -> usize {
     (0..BUCKETS - 1).find(|&at| u64::from(micros) <= upper_micros(at)).unwrap_or(BUCKETS - 1)
 }

@@ -49,7 +49,6 @@ pub(super) struct ListSplitter {
     position: ListPosition,
     /// The frame received so far.
     frame: Vec<u8>,
-    /// The received bytes of the item that has not ended yet.
     partial: Vec<u8>,
     /// Number of bytes of the current item that were dropped because of the size limit.
     skipped: usize,
@@ -99,7 +98,6 @@ impl ListSplitter {
         self.position != ListPosition::Frame
     }
 
-    /// Whether the list has been received to its end.
     pub(super) fn is_complete(&self) -> bool {
         self.depth == 0
             && self.position == ListPosition::Frame

@@ -102,7 +102,6 @@ impl ListMetadata {
         Self::parse(&splitter.frame())
     }
 
-    /// Parses the metadata of a list, with or without its items.
     pub(super) fn parse(json: &[u8]) -> Result<Self, RequestFault> {
         let PartialMetadata { metadata } = serde_json::from_slice(json)
             .map_err(|_| RequestFault::new(FaultReason::Malformed, "the answer is not a list"))?;

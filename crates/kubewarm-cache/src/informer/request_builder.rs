@@ -37,7 +37,6 @@ pub(super) enum ListPaging<'a> {
 }
 
 impl ListPaging<'_> {
-    /// The query parameters, each with a leading `&`.
     fn query(self) -> String {
         match self {
             Self::Whole => String::new(),

@@ -40,7 +40,7 @@ pub(super) struct InformerStatus {
     reads: LatencyWindow,
 }
 
-/// Results of an informer's own requests of one verb.
+/// Results of the list requests of one informer, or of its watch requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct VerbAccess {
     /// When the last successful request was sent.
@@ -220,7 +220,6 @@ impl InformerStatus {
         report.warmed.filter(|_| is_first)
     }
 
-    /// Records that a relist must complete before the next watch starts.
     pub(super) fn require_relist(&mut self, why: RelistReason) {
         self.alter(|status| status.required_relist = Some(why));
     }
@@ -291,7 +290,8 @@ impl InformerStatus {
         });
     }
 
-    /// Adds an undecodable object to the report, unless the report already names 16 other objects.
+    /// Adds an undecodable object to the report, unless the report already names 16 undecodable
+    /// objects.
     pub(super) fn add_undecodable(&mut self, object: UndecodableObject) {
         self.undecodable.retain(|known| known.object != object.object);
         if self.undecodable.len() < MAX_NAMED {
@@ -303,8 +303,6 @@ impl InformerStatus {
         !self.undecodable.is_empty()
     }
 
-    /// Removes an object from `undecodable`, because a later version was decoded or the object was
-    /// deleted.
     pub(super) fn remove_undecodable(&mut self, namespace: &str, name: &str) {
         self.undecodable.retain(|known| match known.object.split_once('/') {
             Some(parts) => parts != (namespace, name),

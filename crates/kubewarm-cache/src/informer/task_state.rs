@@ -13,7 +13,7 @@
 /// a complete list. The store keeps this list during failures, relists and pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskState {
-    /// The task waits for a list slot, or opens a watch.
+    /// The task waits for a permit to list, or opens a watch.
     Queued,
     Listing,
     Watching,

@@ -14,8 +14,8 @@ pub struct InformerTiming {
     /// Interval in which a list must receive at least [`InformerTiming::list_min_bytes`] bytes.
     /// Otherwise the list fails.
     pub list_window: Duration,
-    /// Minimum number of bytes per [`InformerTiming::list_window`]. A slower list would occupy its
-    /// list slot without end.
+    /// Minimum number of bytes per [`InformerTiming::list_window`]. A slower list would occupy one
+    /// of the limited permits to list without end.
     pub list_min_bytes: u64,
     /// Shortest `timeoutSeconds` of a watch. An informer picks a random value up to twice as long,
     /// as in client-go. So thousands of watches do not end together.
@@ -32,8 +32,8 @@ pub struct InformerTiming {
     /// server of Kubernetes 1.36 sends no bookmark if the value is shorter than 4 s.
     pub probe: Duration,
     /// Time before the staleness limit at which the informer sends a probe (a second, short watch)
-    /// if its own watch is silent. A probe takes about 2 s, and at most a little more than `probe`.
-    /// So a healthy store never becomes stale.
+    /// if its own watch is silent. A probe takes about 2 s, and at most a little more than its
+    /// `timeoutSeconds`. So a healthy store never becomes stale.
     pub probe_margin: Duration,
     /// Time limit for the informer's own watch to deliver an event that a probe (a second, short
     /// watch) received.

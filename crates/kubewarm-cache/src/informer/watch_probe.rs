@@ -29,9 +29,9 @@ pub(super) struct WatchProbe {
 }
 
 impl InformerTask {
-    /// Starts a probe once the profile's namespace has a free permit. If the probe's watch receives
-    /// an event, the future completes `InformerTiming::probe_grace` later. Until then, the
-    /// informer's own watch must deliver the event.
+    /// Starts a probe when the limit on concurrent probes of the profile's namespace permits it. If
+    /// the probe's watch receives an event, the future completes `InformerTiming::probe_grace`
+    /// later. Until then, the informer's own watch must deliver the event.
     pub(super) fn probe(&self) -> Fuse<BoxFuture<'static, Result<WatchProbe, RequestFault>>> {
         let Some(from) = self.version() else { return Fuse::terminated() };
         let namespace = self.namespace_of_profile();
@@ -82,8 +82,8 @@ impl InformerTask {
                 if version.is_older_than(&from) {
                     return Err(WatchStreamEnd::VersionDecreased);
                 }
-                // The informer's own watch can have delivered a newer version during the probe. Do
-                // not replace the newer version.
+                // The informer's own watch can have delivered a newer version during the probe.
+                // Keep that newer version.
                 if !self.version().is_some_and(|known| version.is_older_than(&known)) {
                     self.informer.apply(Delta::Progress(version.clone()));
                     self.informer.status().report.version = Some(version);
