@@ -9,7 +9,6 @@ pub(super) struct NamespaceInterner {
     held: Vec<NamespaceEntry>,
     free: Vec<u32>,
     bytes: usize,
-    /// An empty name, which the method `name` returns for a number that is not in use.
     empty: Arc<str>,
 }
 

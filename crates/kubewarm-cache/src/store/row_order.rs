@@ -25,8 +25,8 @@ pub(super) struct RowPosition {
 }
 
 impl RowPosition {
-    /// Returns the next position in the same leaf. A list arrives in key order, so the list's next object is usually at
-    /// that position.
+    /// Returns the next position in the same leaf. A list arrives in key order, so the list's next object is usually
+    /// at the returned position.
     pub(super) fn next(self) -> Self {
         Self { at: self.at + 1, ..self }
     }
@@ -48,7 +48,8 @@ impl RowOrder {
     /// Returns the position of a key as `Ok`. If no row has the key, returns the position at which to insert it as
     /// `Err`. `compare` compares a row with the key.
     ///
-    /// A list arrives in key order, so the search first tries `hint` and the position after the last row.
+    /// A list arrives in key order, so the search first tries the position `hint` and the position after the last
+    /// row.
     pub(super) fn find(
         &self,
         hint: RowPosition,
