@@ -17,8 +17,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 const WATCH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Resource version from which an access check watches if its list returned no version.
 ///
-/// Every cluster has compacted version 1. The API server authorizes a watch from this version, and
-/// then rejects the watch with 410.
+/// The etcd of every cluster has compacted version 1. The API server authorizes a watch from this
+/// version, and then rejects the watch with 410.
 const COMPACTED_VERSION: u64 = 1;
 
 /// Result of one request of an access check.

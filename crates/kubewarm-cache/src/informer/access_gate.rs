@@ -12,7 +12,6 @@ use tokio::time::Instant;
 pub(super) struct AccessGate {
     /// Why the informer is blocked; `None` while it is not blocked.
     closed: Option<InformerFault>,
-    /// Number of times that the informer has lost access.
     pub(super) losses: u64,
     /// Number of times that the API server has rejected the informer's identity.
     ///

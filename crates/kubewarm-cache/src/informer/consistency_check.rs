@@ -50,9 +50,9 @@ impl InformerTask {
         }
     }
 
-    /// Starts a consistency check. If kubewarm cannot compare the store now, for example because it
-    /// lacks an undecodable object, the check counts as skipped. The method then returns a
-    /// terminated future.
+    /// Starts a consistency check. If kubewarm cannot compare the store now, for example because
+    /// the store lacks an undecodable object, the check counts as skipped. The method then returns
+    /// a terminated future.
     ///
     /// Each request of the check counts against the rate limit of the profile's namespace.
     /// Consistency checks use at most half of this limit; the other half is for access checks.

@@ -29,7 +29,6 @@ pub(super) struct ObjectSetDigest {
 }
 
 impl ObjectSetDigest {
-    /// Creates an empty digest with new random hash keys.
     pub(super) fn new() -> Self {
         Self { keys: RandomState::new(), objects: 0, sum: 0 }
     }

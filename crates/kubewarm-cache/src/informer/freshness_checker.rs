@@ -206,8 +206,8 @@ fn too_many_requests() -> RequestFault {
 }
 
 /// Sends a freshness check's list request, and returns the API server's current resource version.
-/// If the store is small, also returns a digest of the listed objects. The digest is `None` if the
-/// list does not fit into one page.
+/// If the store has at most 200 objects, also returns a digest of the listed objects. The digest is
+/// `None` if the list does not fit into one page.
 async fn fetch_newest_version(
     list_watch: &ListWatchClient,
     is_small: bool,

@@ -95,7 +95,6 @@ fn bucket(micros: u32) -> usize {
     (0..BUCKETS - 1).find(|&at| u64::from(micros) <= upper_micros(at)).unwrap_or(BUCKETS - 1)
 }
 
-/// The upper bound of bucket `at`, in microseconds. The last bucket has the bound `u64::MAX`.
 fn upper_micros(at: usize) -> u64 {
     if at >= BUCKETS - 1 {
         return u64::MAX;

@@ -10,8 +10,8 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Limits how many informers list at once. An informer needs one list permit ([`ListSlot`]) for
-/// each list. Cheap to clone.
+/// Limits how many informers list at the same time. An informer needs one list permit
+/// ([`ListSlot`]) for each list. Cheap to clone.
 ///
 /// The profiles of a namespace cannot use more permits than the namespace's limit, and a profile no
 /// more than its `maxConcurrentLists`. So slow lists of one namespace do not delay the lists of
@@ -83,8 +83,8 @@ impl ListSlots {
                 let position = (Reverse(member.priority), inner.sequence);
                 let waiter = ListSlotWaiter { limit: member.max_concurrent_lists.max(1), wake };
                 let profile = inner.profiles.entry(member.profile.clone()).or_default();
-                // Remove cancelled waiters, which would otherwise receive permits and return them
-                // at once.
+                // Remove informers that no longer wait. They would otherwise receive a permit to
+                // list and return it at once.
                 profile.waiting.retain(|_, waiter| !waiter.wake.is_closed());
                 profile.waiting.insert(position, waiter);
             }

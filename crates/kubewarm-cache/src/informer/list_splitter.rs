@@ -81,8 +81,8 @@ impl ListSplitter {
         }
     }
 
-    /// Returns the frame received so far. While items arrive, the method appends `]}`, so that the
-    /// part before the items is valid JSON.
+    /// Returns the received part of the list without its items (the frame). While items arrive, the
+    /// method appends `]}`, so that the part before the items is valid JSON.
     pub(super) fn frame(&self) -> Vec<u8> {
         let mut frame = self.frame.clone();
         match self.position {
@@ -105,7 +105,7 @@ impl ListSplitter {
     }
 
     /// Consumes `chunk` up to the end of the next item. The method also stops before the first
-    /// item, so that the caller can read the frame first.
+    /// item, so that the caller can first read the frame (the list without its items).
     ///
     /// Returns the number of consumed bytes, and the complete item if one ended. The caller then
     /// passes the rest of the chunk.
@@ -213,7 +213,7 @@ impl ListSplitter {
         Ok(())
     }
 
-    /// Whether the `[` at the end of the frame opens the list's member `items`.
+    /// Whether the `[` that was received last opens the list's member `items`.
     fn opens_items(&self) -> bool {
         let before = self.frame.strip_suffix(b"[").unwrap_or_default().trim_ascii_end();
         let key = before.strip_suffix(b":").unwrap_or_default().trim_ascii_end();
@@ -238,8 +238,8 @@ impl ListSplitter {
     }
 }
 
-/// Appends `bytes` to an incomplete item or line. Of an item or line above `cap` bytes, only the
-/// first `HEAD` bytes remain.
+/// Appends `bytes` to an incomplete item or line. If the item or line is larger than `cap` bytes,
+/// only its first `HEAD` bytes remain.
 pub(super) fn keep(partial: &mut Vec<u8>, skipped: &mut usize, cap: usize, bytes: &[u8]) {
     let cap = if *skipped > 0 { HEAD } else { cap };
     let free = cap.saturating_sub(partial.len()).min(bytes.len());

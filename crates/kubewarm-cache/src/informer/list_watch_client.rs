@@ -24,14 +24,14 @@ use tokio::time::{Instant, timeout, timeout_at};
 /// limit, fits.
 const MAX_PEEK: usize = 8 << 20;
 
-/// Builds and sends the requests of one informer, with a client that uses the informer's identity.
+/// Builds and sends the requests of one informer. The client authenticates as the informer's
+/// identity.
 #[derive(Clone)]
 pub(super) struct ListWatchClient {
     pub(super) client: Arc<kube::Client>,
     endpoint: InformerRequestBuilder,
 }
 
-/// The first event or bookmark of a short watch.
 #[derive(Debug)]
 pub(super) enum WatchProbeResult {
     Bookmark(ResourceVersion),

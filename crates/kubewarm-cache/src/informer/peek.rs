@@ -37,8 +37,6 @@ fn metadata(json: &[u8]) -> Option<JsonCursor<'_>> {
     at.seek("metadata")?.then_some(at)
 }
 
-/// Returns the value of a string field of the object's metadata. The JSON after this field can be
-/// invalid.
 fn text(mut metadata: JsonCursor<'_>, field: &str) -> Option<String> {
     metadata.seek(field)?.then(|| metadata.text())?.map(Cow::into_owned)
 }

@@ -45,16 +45,16 @@ const MAX_PROBES: usize = 128;
 /// a consistency check.
 const MAX_CONSISTENCY_CHECKS: usize = 4;
 
-/// Maximum number of cached rollback checks, and of cached namespace lookups. If the cache drops a
-/// result, kubewarm sends one more request.
+/// Maximum number of cached rollback checks (consistent reads before an interrupted watch resumes),
+/// and of cached namespace lookups. If the cache drops a result, kubewarm sends one more request.
 const MAX_CACHED_RESULTS: u64 = 4_096;
-/// How long rollback checks and namespace lookups stay cached. An informer accepts only results
-/// that were requested after its own watch broke or its own list was empty. A few seconds would
-/// therefore be enough.
+/// How long rollback checks (consistent reads before an interrupted watch resumes) and namespace
+/// lookups stay cached. An informer accepts only results that were requested after its own watch
+/// broke or its own list was empty. A few seconds would therefore be enough.
 const RESULT_TTL: Duration = Duration::from_mins(1);
 
-/// Handle to all informers of the process. The handle returns the reports of informers, and
-/// notifies informers of lost and confirmed access. Cheap to clone.
+/// Handle to all informers of the process, with which callers read the reports of informers, and
+/// report lost or confirmed access to informers. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct InformerReports(Arc<RwLock<BTreeMap<InformerKey, Arc<SharedInformer>>>>);
 
@@ -111,7 +111,7 @@ impl InformerReports {
     /// clients cannot read its store unless a profile sets `onAccessLost: ServeStale`.
     ///
     /// If the API server rejected the informer's identity, the informer purges its store, unless a
-    /// profile sets `onAccessLost: ServeStale`. If kubewarm could only not confirm access in time
+    /// profile sets `onAccessLost: ServeStale`. If kubewarm only failed to confirm access in time
     /// ([`FaultReason::Unverified`]), the store keeps its objects. If the informer was blocked
     /// already, the call only updates the reason. An unknown key has no effect.
     pub fn block(&self, key: &InformerKey, verb: Verb, fault: &RequestFault) {

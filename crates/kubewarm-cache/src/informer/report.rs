@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// paused or blocked informer has the state `Paused` or `Blocked` instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum InformerPhase {
-    /// The first list waits for a list slot.
+    /// The first list has not started, because kubewarm limits the number of concurrent lists.
     #[default]
     Queued,
     /// The first list is in progress.
@@ -19,12 +19,13 @@ pub enum InformerPhase {
     /// Synced; the watch is open.
     Watching,
     /// Synced; the watch is open, but no event or bookmark has confirmed the store within the
-    /// staleness limit. The informer opens second, short watches, which show whether its own watch
-    /// is dead.
+    /// profile's `maxStalenessSeconds`. The informer opens second, short watches, which show
+    /// whether its own watch is dead.
     Silent,
     /// Synced; the last watch ended, and the informer opens the next watch.
     Reconnecting,
-    /// Synced; a relist is in progress or waits for a list slot.
+    /// Synced; a relist is in progress, or waits because kubewarm limits the number of concurrent
+    /// lists.
     Relisting,
     /// The last list or watch failed. The next attempt starts at [`InformerFault::next_retry`].
     Failing,
@@ -66,7 +67,7 @@ pub struct InformerFault {
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum ListMethod {
-    /// One list in one response, parsed while it arrives.
+    /// kubewarm requests the whole list in one response, and parses the response while it arrives.
     List,
     /// The initial events of a watch (`sendInitialEvents`).
     WatchList,
@@ -77,8 +78,9 @@ pub enum ListMethod {
 /// A completed first list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FirstSync {
-    /// Start of the warm-up: when the informer was created, or when its store was last purged. If
-    /// access returns before the first list completes, the warm-up restarts at that time.
+    /// Start of the warm-up (the time until the first list is complete): when the informer was
+    /// created, or when its store was last purged. If access returns before the first list
+    /// completes, the warm-up restarts at that time.
     pub started: Timestamp,
     /// When the first list was complete in the store.
     pub synced: Timestamp,

@@ -131,7 +131,6 @@ impl SharedInformer {
         self.changes.notify();
     }
 
-    /// Pauses the informer: its list or watch ends. The store keeps its objects.
     pub(super) fn pause(&self) {
         self.control.send_if_modified(|control| {
             let was_active = control.mode == ProfileMode::Active;
@@ -239,8 +238,6 @@ impl SharedInformer {
         }
     }
 
-    /// Records that access is confirmed. If the informer's task waits for its backoff, the task
-    /// retries at once.
     pub(super) fn unblock(&self) {
         self.control.send_modify(|control| control.gate.open());
         self.changes.notify();
@@ -304,7 +301,6 @@ impl SharedInformer {
         }
     }
 
-    /// Purges the store. The informer is then no longer synced.
     pub(super) fn purge(&self) {
         self.apply(Delta::Purge);
         self.status().reset();

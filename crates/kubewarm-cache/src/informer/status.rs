@@ -18,16 +18,14 @@ const MAX_NAMED: usize = 16;
 /// was last confirmed.
 #[derive(Debug)]
 pub(super) struct InformerStatus {
-    /// Start of the warm-up, on the monotonic clock and on the wall clock. The warm-up starts when
-    /// the informer is created or its store is purged. It restarts if access returns before the
-    /// first list completes.
+    /// Start of the warm-up (the time until the first list is complete), on the monotonic clock and
+    /// on the wall clock. The warm-up starts when the informer is created or its store is purged.
+    /// It restarts if access returns before the first list completes.
     warmup_started: (Instant, Timestamp),
     step: TaskState,
     /// The report without the values that [`InformerStatus::detailed`] adds. Only methods of
     /// `InformerStatus` change the fields from which they derive [`InformerPhase`].
     pub(super) report: InformerReport,
-    /// Reason of a relist that must complete before the next watch; `None` if no relist is
-    /// required.
     required_relist: Option<RelistReason>,
     /// Value of `AccessGate::epoch` when kubewarm requested the last complete list. This value is
     /// the number of times that the API server has rejected the informer's identity.
@@ -68,7 +66,6 @@ impl InformerStatus {
         }
     }
 
-    /// Adds the undecodable objects and the latencies of the last five minutes to `report`.
     pub(super) fn detailed(&self, report: InformerReport) -> InformerReport {
         let now = Instant::now();
         InformerReport {
@@ -95,7 +92,6 @@ impl InformerStatus {
         report
     }
 
-    /// Derives the informer's phase from its task's state and from whether a list has completed.
     fn phase(&self) -> InformerPhase {
         match (self.step, self.is_synced()) {
             (TaskState::Queued, false) => InformerPhase::Queued,
@@ -310,7 +306,6 @@ impl InformerStatus {
         });
     }
 
-    /// Clears the undecodable objects, because a new list will find them again.
     pub(super) fn forget_undecodable(&mut self) {
         self.undecodable.clear();
     }

@@ -30,14 +30,17 @@ pub(super) struct TaskContext {
     pub(super) operator: Arc<kube::Client>,
     pub(super) metrics: Arc<InformerMetrics>,
     pub(super) lists: ListSlots,
-    /// Limits concurrent probes (second, short watches). The key is the profile's namespace.
+    /// Limits concurrent probes (second, short watches) of informers. Each namespace with profiles
+    /// has its own limit.
     pub(super) probes: KeyedSemaphore<Arc<str>>,
-    /// Limits concurrent consistency checks. The key is the profile's namespace.
+    /// Limits concurrent consistency checks of informers. Each namespace with profiles has its own
+    /// limit.
     pub(super) consistency_checks: KeyedSemaphore<Arc<str>>,
-    /// Limits the rate of requests for each profile's namespace.
+    /// Limits the rate of informers' requests. Each namespace with profiles has its own limit.
     pub(super) buckets: NamespaceBuckets,
     pub(super) list_methods: ListMethodSupport,
-    /// The last rollback check for each identity and resource.
+    /// The last rollback check (a consistent read before an interrupted watch resumes) for each
+    /// identity and resource.
     ///
     /// All informers of one identity and resource share the check's result, because a list's
     /// resource version covers the whole resource. So 2,000 informers of 20 resources need 20
@@ -76,7 +79,6 @@ pub(super) struct InformerTask {
     pub(super) short_watches: u32,
     /// Number of events of the open watch whose version was newer than the store's version.
     pub(super) new_events: u64,
-    /// Whether the informer's task has notified the controller that the open watch is silent.
     pub(super) has_reported_silence: bool,
     /// Number of consecutive lists that failed because the response was cut off or malformed.
     pub(super) broken_lists: u32,
@@ -94,8 +96,6 @@ pub(super) struct InformerTask {
     /// Number of bytes that the informer's lists received since kubewarm last compared memory and
     /// objects with the profiles' limits.
     pub(super) unchecked_bytes: usize,
-    /// Whether the informer's task has notified the controller that a profile exceeds its limit on
-    /// memory or objects now.
     pub(super) has_reported_excess: bool,
     /// Start of the last consistency check. Before the first check, this is the start of the task's
     /// run.
@@ -110,9 +110,9 @@ pub(super) struct InformerTask {
 pub(super) enum TaskAction {
     /// List the objects. The value is the reason of a relist, or `None` for the first list.
     List(Option<RelistReason>),
-    /// Open a watch from the newest version that the informer has received.
     Watch,
-    /// Run a rollback check, then open a watch from the newest version that the informer received.
+    /// Run a rollback check (a consistent read that detects an etcd restore). Then open a watch
+    /// from the newest version that the informer received.
     Verify {
         /// When the connection of the last watch broke. kubewarm must send the rollback check after
         /// this time.
@@ -235,10 +235,11 @@ impl InformerTask {
         then
     }
 
-    /// Runs the rollback check, then continues with a watch.
+    /// Runs the rollback check (a consistent read that detects an etcd restore), then continues
+    /// with a watch.
     ///
-    /// A random delay of at most `InformerTiming::reconnect_jitter` comes first. All informers lose their
-    /// connections together when an API server stops, and must not reconnect together.
+    /// A random delay of at most `InformerTiming::reconnect_jitter` comes first. All informers lose
+    /// their connections together when an API server stops, and must not reconnect together.
     async fn verify(&mut self, since: Instant) -> Result<TaskAction, TaskFailure> {
         tokio::time::sleep(self.shared.timing.reconnect_jitter.mul_f64(fastrand::f64())).await;
         if self.has_rolled_back(since).await? {

@@ -40,7 +40,7 @@ pub struct InformerTiming {
     pub probe_grace: Duration,
     /// Minimum delay after a failed probe.
     pub probe_pause: Duration,
-    /// Interval of namespace lookups for an informer with an empty store.
+    /// Interval at which an informer with an empty store checks whether its namespace exists.
     pub namespace_check: Duration,
     /// First delay of the exponential backoff. The delay doubles with each failure, up to 30 times
     /// this value.

@@ -53,7 +53,6 @@ impl InformerTask {
         }
     }
 
-    /// Reads an open watch until it ends, and returns what the informer does next.
     pub(super) async fn follow(
         &mut self,
         mut stream: WatchStream,

@@ -23,7 +23,6 @@ use tokio::time::{Instant, sleep};
 pub(super) struct WatchProbe {
     /// When the second watch was opened.
     requested_at: Instant,
-    /// The resource version from which the probe's second watch started.
     from: ResourceVersion,
     result: WatchProbeResult,
 }

@@ -64,8 +64,8 @@ pub struct ResourceMetrics {
     pub upstream_watch_duration: Histogram,
     pub upstream_watch_events: IntCounterVec,
     pub event_processing: Histogram,
-    /// The age of stores during client reads. This metric has no series before the first client
-    /// read.
+    /// Time since the store was last confirmed, measured at each client read. This metric has no
+    /// series before the first client read.
     pub read_staleness: HistogramVec,
     pub upstream_request_errors: IntCounterVec,
     pub upstream_decode_errors: IntCounterVec,
