@@ -15,7 +15,7 @@ use kubewarm_wire::json::FieldPathSet;
 use roaring::RoaringBitmap;
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
-/// Maximum number of objects that the writer removes one by one at the end of a list. For more objects,
+/// Maximum number of objects that a store's writer removes one by one at the end of a list. To remove more objects,
 /// [`StoreContents::sweep`] passes once through the indexes and decompresses no object.
 const SWEPT_ONE_BY_ONE: u64 = 64;
 

@@ -65,7 +65,6 @@ impl CompressionDictionary {
         self.compress.sizeof() + self.decompress.sizeof()
     }
 
-    /// Replaces the contents of `into` with a zstd frame that contains `body`.
     pub(super) fn compress<W: WriteBuf + ?Sized>(
         &self,
         context: &mut CCtx<'static>,
@@ -75,7 +74,6 @@ impl CompressionDictionary {
         context.compress_using_cdict(into, body, &self.compress)
     }
 
-    /// Replaces the contents of `into` with the decompressed contents of the zstd frame `frame`.
     pub(super) fn decompress<W: WriteBuf + ?Sized>(
         &self,
         context: &mut DCtx<'static>,

@@ -163,8 +163,8 @@ impl DictionaryGroup {
         };
         let packed = self.packed.load(Ordering::Relaxed);
         self.next.store(packed.saturating_add(wait.max(FIRST_OBJECTS)), Ordering::Relaxed);
-        // Release the stores. If one of them is closed while `repack` works on another store, the closed store is
-        // freed at once.
+        // Drop the references to the stores. If one of the stores is closed while `repack` works on another store,
+        // the closed store is freed at once.
         drop(stores);
         if is_new {
             all.iter().filter_map(Weak::upgrade).for_each(|store| repack(&store));

@@ -210,7 +210,6 @@ impl EventLog {
         Vec::new()
     }
 
-    /// Records that the running list has found a change.
     pub(super) fn list_changed(&mut self) {
         self.is_complete = false;
     }

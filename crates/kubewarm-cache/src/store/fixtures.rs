@@ -38,7 +38,6 @@ pub(super) fn upsert<'a>(key: &'a str, id: u8, version: &str, body: &'a str) -> 
     })
 }
 
-/// Returns a removal of the object with the key `<namespace>/<name>`.
 pub(super) fn remove<'a>(key: &'a str, version: &str) -> Delta<'a> {
     let (namespace, name) = key.split_once('/').unwrap();
     Delta::Remove(Tombstone {

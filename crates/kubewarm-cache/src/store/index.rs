@@ -1,4 +1,4 @@
-//! Inverted indexes: each maps a label or a field value to the numbers of the rows that have it.
+//! Inverted indexes: each maps a label or a field value to the numbers of the rows whose objects have it.
 
 use super::packed_object::taken;
 use kubewarm_api::model::{FieldPath, LabelSelector, LabelSelectorOperator};
@@ -86,8 +86,8 @@ impl RowSet {
 
     /// Keeps the row numbers for which `keep` returns true. Returns whether the set still contains row numbers.
     ///
-    /// If the set is a bitmap, the method calls `cut` instead, which must remove the row numbers for which `keep`
-    /// returns false.
+    /// If the set is a bitmap, the method calls `cut` instead of `keep`. `cut` must remove the row numbers for which
+    /// `keep` returns false.
     fn retain(&mut self, keep: impl Fn(u32) -> bool, cut: impl FnOnce(&mut RoaringBitmap)) -> bool {
         let left: Vec<u32> = match self {
             Self::One(row) => return keep(*row),
@@ -180,7 +180,8 @@ impl ValueIndex {
         all
     }
 
-    /// Returns the rows of all objects that have at least one value. Cost: one step for each value in the index.
+    /// Returns the rows of all objects that have at least one value of the label key or field. Cost: one step for
+    /// each value in the index.
     pub(super) fn any(&self) -> RoaringBitmap {
         let mut all = RoaringBitmap::new();
         for rows in self.rows.values() {

@@ -23,7 +23,6 @@ impl NamespaceInterner {
         self.bytes
     }
 
-    /// Returns the number of a namespace, or `None` if the store has no rows in the namespace.
     pub(super) fn number(&self, name: &str) -> Option<u32> {
         self.numbers.get(name).copied()
     }

@@ -30,8 +30,8 @@ pub(super) struct ObjectStore {
     pub(super) encoding: BodyFormat,
     /// Whether the store contains Secrets with their payload. The store does not compress such objects.
     is_secret: bool,
-    /// The dictionary, zstd contexts and job queue that this store shares with others. The stores that share them contain the
-    /// same resource and the same part of each object.
+    /// The dictionary, zstd contexts and job queue that this store shares with other stores. All of these stores
+    /// contain the same resource and the same part of each object.
     pub(super) dictionary_group: Arc<DictionaryGroup>,
     /// The meter of objects and bytes in the store. They count against the memory and object limits of profiles.
     meter: Arc<UsageMeter>,

@@ -213,7 +213,6 @@ impl fmt::Debug for DetachedObject {
 }
 
 impl fmt::Debug for PackedObject {
-    /// Does not print the object's JSON, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} of {} bytes", self.packing(), self.held().len())
     }

@@ -69,7 +69,6 @@ impl fmt::Debug for StoredObject {
 }
 
 impl fmt::Debug for StoredObjectView<'_> {
-    /// Does not print the object's JSON, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, length) = (self.name.escape_ascii(), self.body.len());
         write!(f, "{}/{name} of {length} bytes", self.namespace)
@@ -190,7 +189,6 @@ impl StoreReader {
             .collect()
     }
 
-    /// Returns the memory address and the length in bytes of the packed object in row `number`.
     #[cfg(test)]
     pub(super) fn place_of(&self, number: u32) -> (usize, usize) {
         let contents = self.store.contents.read();

@@ -11,7 +11,6 @@ const LEAF: usize = 512;
 /// The order does not contain the keys. So a caller passes a function that compares a row's key with the searched key.
 #[derive(Debug, Default)]
 pub(super) struct RowOrder {
-    /// Row numbers in key order, split into leaves. No leaf is empty.
     leaves: Vec<Vec<u32>>,
     len: usize,
     bytes: usize,
@@ -148,7 +147,6 @@ impl RowOrder {
         RowPosition { leaf: self.leaves.len(), at: 0 }
     }
 
-    /// Returns the rows from position `from` up to position `to`, without the row at `to`.
     pub(super) fn range(
         &self,
         from: RowPosition,

@@ -1,5 +1,5 @@
-//! Objects that a reader copies from a store at one moment. A reader copies pointers to them under the store's lock,
-//! and decompresses the objects without the lock.
+//! Objects that a reader collects from a store at one moment. The reader collects pointers to the objects under the
+//! store's lock, and decompresses the objects without the lock.
 
 use super::{
     compression_contexts::CompressionContext,
@@ -70,8 +70,8 @@ impl RowSnapshot {
         {
             self.dictionaries.push(Arc::clone(dictionary));
         }
-        // Rows arrive in key order. So if the namespace differs from the last row's namespace, `namespaces` does not
-        // contain it yet.
+        // The caller adds rows in key order. So if the namespace differs from the last row's namespace, `namespaces`
+        // does not contain it yet.
         if self.namespaces.last() != Some(namespace) {
             self.namespaces.push(Arc::clone(namespace));
         }

@@ -23,8 +23,8 @@ use tokio::sync::Notify;
 pub struct EventLogFollower {
     lag: FollowerLag,
     epoch: u64,
-    /// The client's resource version if it is newer than the store's version, otherwise `None`. The follower skips
-    /// changes up to the client's version.
+    /// The resource version after which the client watches, if it is newer than the store's version, otherwise
+    /// `None`. The follower skips changes up to this version.
     after: Option<ResourceVersion>,
 }
 

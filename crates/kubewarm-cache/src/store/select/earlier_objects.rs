@@ -117,8 +117,8 @@ impl<'a> EarlierObjects<'a> {
     /// Returns the objects of the queried version in key order. The result contains the unchanged objects of the rows
     /// `numbers`. It contains changed objects in their state at the queried version.
     ///
-    /// The function stops after `most` objects. If the query has a label selector, changed objects do not count
-    /// towards `most`. The label index covers only current labels, so a changed object's labels at the queried
+    /// The function stops after `most` objects. If the query has a label selector, changed objects do not count as
+    /// part of `most`. The label index covers only current labels, so a changed object's labels at the queried
     /// version might not match.
     pub(super) fn select(
         self,
