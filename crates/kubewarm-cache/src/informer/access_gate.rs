@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use kubewarm_api::model::{FaultReason, RequestFault, Verb};
 use tokio::time::Instant;
 
-/// Whether one informer has access. The access checker writes this state. The informer's task and
-/// client reads of the informer's store read this state.
+/// Whether one informer has access. The access checker writes this state. The informer's task reads
+/// this state, and kubewarm reads it for every client request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AccessGate {
     /// Why the informer is blocked; `None` while it is not blocked.

@@ -1,5 +1,6 @@
 //! Freshness checks for clients that read: each check shows that a store contains every change made
-//! before the check. All client reads that wait for the same store share one request.
+//! before the check. All client requests that wait for the same store share one request to the API
+//! server.
 //!
 //! The check sends a consistent read, which returns the API server's current resource version. The
 //! store passes the check in one of two ways:
@@ -53,11 +54,11 @@ pub struct FreshnessCheckResult {
     newest: ResourceVersion,
 }
 
-/// How long the result of a freshness check stays cached. A client read accepts only a result whose
-/// request was sent after the read began to wait.
+/// How long the result of a freshness check stays cached. A waiting client request accepts only the
+/// result of a check that was sent after the client request began to wait.
 const RESULT_TTL: Duration = Duration::from_secs(10);
 /// Maximum number of cached results of freshness checks. The number exceeds the 32 concurrent
-/// checks, so the result of a check is still cached when the waiting client reads look it up.
+/// checks, so the result of a check is still cached when the waiting client requests look it up.
 const MAX_RESULTS: u64 = 1_024;
 
 /// Runs freshness checks, at most one per store at a time. Cheap to clone.
@@ -98,7 +99,7 @@ impl FreshnessChecker {
     ///
     /// # Errors
     ///
-    /// All client reads that wait for the check receive its error:
+    /// All client requests that wait for the check receive its error:
     ///
     /// - The error of the request.
     /// - [`FaultReason::TimedOut`] if the watch does not reach the API server's version in time.
@@ -109,10 +110,10 @@ impl FreshnessChecker {
     ///
     /// # Cost
     ///
-    /// One request for all client reads that begin to wait before kubewarm sends the request. For a
-    /// store of up to 200 objects, the request lists the metadata of all objects. For a larger
-    /// store, the request lists one object, and a probe (a second, short watch) of about 2 s
-    /// follows. A check takes at most 3 s.
+    /// One request to the API server for all client requests that begin to wait before kubewarm
+    /// sends it. For a store of up to 200 objects, the request lists the metadata of all objects.
+    /// For a larger store, the request lists one object, and a probe (a second, short watch) of
+    /// about 2 s follows. A check takes at most 3 s.
     pub async fn check(
         &self,
         key: &InformerKey,

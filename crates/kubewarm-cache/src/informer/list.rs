@@ -189,8 +189,8 @@ impl InformerTask {
                         self.informer.apply(Delta::ListStarted(replace_policy));
                         return self.list_whole().await;
                     }
-                    // The page is malformed: fetch it again. Storing the same objects twice is
-                    // harmless.
+                    // The page is malformed: fetch it again. kubewarm then stores the page's first
+                    // objects twice, which is harmless.
                     Err(ListError::Fault(fault))
                         if fault.reason() == FaultReason::Malformed && broken < 2 =>
                     {

@@ -97,13 +97,13 @@ impl ListSlots {
 
     fn admit(&self) {
         loop {
-            // Release the lock at the end of this line. If a waiter was cancelled, dropping its
-            // `ListSlot` below takes the lock again.
+            // Release the lock at the end of this line. If an informer's wait was cancelled,
+            // dropping its `ListSlot` below takes the lock again.
             let granted = self.0.lock().next();
             let Some((profile, waiter)) = granted else { return };
             let slot = ListSlot { slots: self.clone(), profile };
-            // If the waiter was cancelled, `send` returns the `ListSlot`. Dropping it releases the
-            // permit to list.
+            // If the informer's wait was cancelled, `send` returns the `ListSlot`. Dropping it
+            // releases the permit to list.
             drop(waiter.wake.send(slot));
         }
     }

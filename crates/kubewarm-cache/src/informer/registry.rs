@@ -37,7 +37,7 @@ pub struct RegistryLimits {
 /// whether a silent watch missed events.
 ///
 /// At the default `--namespace-quota` of 25 %, the profiles of one namespace can start 16 probes
-/// per second. If profiles require confirmation every 30 s, that rate is enough for about 400
+/// per second. If profiles have a `maxStalenessSeconds` of 30, that rate is enough for about 400
 /// informers with silent watches.
 const MAX_PROBES: usize = 128;
 
@@ -88,7 +88,7 @@ impl InformerReports {
     }
 
     /// Returns the report of one informer without the store's size, latencies and undecodable
-    /// objects. Cheap enough for every client read.
+    /// objects. Cheap enough to call for every client request.
     #[must_use]
     pub fn get_summary(&self, key: &InformerKey) -> Option<InformerReport> {
         self.informer(key).map(|informer| informer.get_summary())
@@ -101,7 +101,8 @@ impl InformerReports {
         }
     }
 
-    /// Returns the results of an informer's own list and watch requests. Cheaper than a report.
+    /// Returns the results of an informer's own list and watch requests. Cheaper than an
+    /// `InformerReport`.
     #[must_use]
     pub fn get_list_watch_access(&self, key: &InformerKey) -> Option<ListWatchAccess> {
         self.informer(key).map(|informer| informer.get_list_watch_access())

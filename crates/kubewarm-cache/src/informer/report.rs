@@ -253,7 +253,8 @@ pub struct InformerReport {
     /// Time from receipt of an event until the store contains the event's change.
     #[serde(rename = "eventLatencySeconds")]
     pub event_latency: Option<LatencyQuantiles>,
-    /// Time from the authorization of a client read to its response, including all waiting time.
+    /// Time from the authorization of a client's read request to kubewarm's response, including all
+    /// waiting time.
     #[serde(rename = "readLatencySeconds")]
     pub read_latency: Option<LatencyQuantiles>,
 }

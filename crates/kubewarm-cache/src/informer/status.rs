@@ -15,7 +15,7 @@ use tokio::time::Instant;
 const MAX_NAMED: usize = 16;
 
 /// The status of one informer, which its task writes. Freshness checks also record when the store
-/// was last confirmed.
+/// was last confirmed to contain every earlier change.
 #[derive(Debug)]
 pub(super) struct InformerStatus {
     /// Start of the warm-up (the time until the first list is complete), on the monotonic clock and
@@ -78,7 +78,8 @@ impl InformerStatus {
     }
 
     /// Returns a snapshot of the informer's state without latencies and undecodable objects. An
-    /// open watch is `Silent` if the last confirmation of the store is older than `bound`.
+    /// open watch is `Silent` if the store was last confirmed to contain every earlier change more
+    /// than `bound` ago.
     pub(super) fn get_summary(&self, bound: Duration) -> InformerReport {
         let mut report = self.report.clone();
         report.phase = self.phase();

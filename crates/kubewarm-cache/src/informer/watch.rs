@@ -275,7 +275,8 @@ impl InformerTask {
                         return WatchStreamEnd::NamespaceGone(fault);
                     }
                 }
-                // The staleness limit can have changed, so compute the deadlines again.
+                // The profile's `maxStalenessSeconds` can have changed, so compute the deadlines
+                // again.
                 Ok(()) = self.control.changed() => {}
             }
         }

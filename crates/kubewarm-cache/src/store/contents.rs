@@ -121,8 +121,8 @@ impl StoreContents {
         self.slab.numbers_from(0).collect()
     }
 
-    /// Adds an object at `position` in key order. Returns the object's final position and its row number, or `None` if
-    /// no row number is free.
+    /// Adds an object as a row at `position` in key order. Returns the object's final position and its row number, or
+    /// `None` if no row number is free.
     pub(super) fn insert(
         &mut self,
         position: RowPosition,

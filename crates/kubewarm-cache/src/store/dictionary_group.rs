@@ -172,7 +172,7 @@ impl DictionaryGroup {
     }
 
     /// Trains a dictionary from samples. Returns the dictionary only if it makes the sampled objects outside of the
-    /// training at least a tenth smaller than the current dictionary.
+    /// training at least a tenth smaller than the current dictionary does.
     fn train_dictionary(
         &self,
         stores: &[Arc<ObjectStore>],

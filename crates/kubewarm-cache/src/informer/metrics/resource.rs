@@ -1,4 +1,5 @@
-//! Metrics of the informers of one resource, such as their requests, events and client reads.
+//! Metrics of the informers of one resource, such as their requests, their watch events and the
+//! reads by clients.
 
 use crate::informer::{
     ConsistencyResult, DecodeStage, ListMethod, RelistReason, UpstreamEventType, UpstreamWatchEnd,
@@ -38,8 +39,9 @@ const WATCH_DURATION_BUCKETS: &[f64] = &[1.0, 5.0, 15.0, 60.0, 180.0, 300.0, 420
 /// users notice.
 const EVENT_PROCESSING_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// Buckets of a store's age (the time since the store was last confirmed), in seconds. They range
-/// from the time after a recent event to the largest staleness limit of a profile.
+/// Buckets of a store's age (the time since the store was last confirmed to contain every earlier
+/// change), in seconds. They range from the time after a recent event to the largest
+/// `maxStalenessSeconds` of a profile.
 const STALENESS_BUCKETS: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 3600.0];
 
@@ -64,8 +66,8 @@ pub struct ResourceMetrics {
     pub upstream_watch_duration: Histogram,
     pub upstream_watch_events: IntCounterVec,
     pub event_processing: Histogram,
-    /// Time since the store was last confirmed, measured at each client read. This metric has no
-    /// series before the first client read.
+    /// Time since the store was last confirmed to contain every earlier change, measured when a
+    /// client reads the store. This metric has no series before a client reads.
     pub read_staleness: HistogramVec,
     pub upstream_request_errors: IntCounterVec,
     pub upstream_decode_errors: IntCounterVec,
@@ -296,8 +298,8 @@ impl ResourceMetrics {
         }
     }
 
-    /// Records a client read that kubewarm answered from a store. `age` is the time since the store
-    /// was last confirmed.
+    /// Records a client's read request that kubewarm answered from a store. `age` is the time since
+    /// the store was last confirmed to contain every earlier change.
     pub fn observe_staleness(&self, age: Duration) {
         self.read_staleness.with_label_values::<&str>(&[]).observe(age.as_secs_f64());
     }
