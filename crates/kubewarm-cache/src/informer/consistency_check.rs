@@ -24,7 +24,7 @@ pub enum ConsistencyResult {
     /// The store differs from the list of the consistency check. The informer relists.
     Different,
     /// kubewarm could not compare the store with a list. Either an object is undecodable, or
-    /// resource versions have no order, or the API server cannot list at the store's resource
+    /// resource versions are not numbers, or the API server cannot list at the store's resource
     /// version.
     Skipped,
     /// The API server rejected the list request of the consistency check, or did not respond.

@@ -341,8 +341,8 @@ pub enum UpstreamWatchEnd {
     ServerTimeout,
     /// The API server ended the watch before its `timeoutSeconds`.
     Eof,
-    /// kubewarm closed the watch: no bytes arrived, or a second watch received an event that this
-    /// watch did not deliver.
+    /// kubewarm closed the watch: no bytes arrived within the time limit, or a second watch
+    /// received an event that this watch did not deliver.
     Idle,
     /// The API server no longer has the version from which the watch started (410).
     Gone,

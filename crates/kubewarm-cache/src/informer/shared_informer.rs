@@ -243,7 +243,8 @@ impl SharedInformer {
         self.changes.notify();
     }
 
-    /// Reads a value of the informer's current settings. `of` runs under the lock of `control`.
+    /// Reads a value of the informer's current settings. The closure `of` runs while `control` is
+    /// locked.
     pub(super) fn settings<T>(&self, of: impl FnOnce(&InformerSettings) -> T) -> T {
         of(&self.control.borrow().spec.settings)
     }

@@ -107,8 +107,8 @@ impl InformerTask {
         let status = self.informer.status();
         status.version().is_some_and(|known| match known.partial_cmp(version) {
             Some(order) => order.is_lt(),
-            // Opaque versions have no order. So check whether the store was confirmed since
-            // `requested_at`, for example by an event of the informer's own watch.
+            // Resource versions that are not numbers have no order. So check whether the store was
+            // confirmed since `requested_at`, for example by an event of the informer's own watch.
             None => status.report.current_at.is_none_or(|current| current < requested_at),
         })
     }

@@ -156,7 +156,7 @@ impl EventLog {
     pub(super) fn first_after(&self, version: &ResourceVersion) -> Option<u64> {
         let since = self.since.as_ref()?;
         if version.is_opaque() || since.is_opaque() {
-            // Opaque versions have no order, so the log can only search for an equal version.
+            // Resource versions that are not numbers have no order, so the log can only search for an equal version.
             let at = self.changes.iter().rposition(|change| change.version == *version);
             let at = at.map(|at| self.first() + at as u64 + 1);
             return at.or_else(|| (version == since).then(|| self.first()));

@@ -137,7 +137,7 @@ impl BodyPredicates {
         &self.all
     }
 
-    /// Whether there are no conditions, so that every object passes.
+    /// Whether the set of conditions is empty, so that every object passes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
