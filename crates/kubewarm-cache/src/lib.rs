@@ -3,7 +3,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`informer`] | lists and watches one resource in one scope, and reports how fresh its store is |
+//! | [`informer`] | lists and watches one resource in one namespace or cluster-wide, and reports how fresh its store is |
 //! | [`store`] | keeps the objects compressed and indexed, with an event log of recent changes |
 
 pub mod informer;

@@ -1,4 +1,5 @@
-//! Access checks: one minimal list and one minimal watch show whether the API server permits both.
+//! Access checks: one minimal list and one minimal watch show whether the API server permits both
+//! verbs.
 
 use super::{list_watch_client::ListWatchClient, task::missing_namespace};
 use kubewarm_api::model::{
@@ -16,8 +17,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 const WATCH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Resource version from which an access check watches if its list returned no version.
 ///
-/// Every cluster has compacted version 1. The API server authorizes a watch from this version, and
-/// then rejects the watch with 410.
+/// The etcd of every cluster has compacted version 1. The API server authorizes a watch from this
+/// version, and then rejects the watch with 410.
 const COMPACTED_VERSION: u64 = 1;
 
 /// Result of one request of an access check.
@@ -117,7 +118,6 @@ impl AccessCheckResult {
         refused(Verb::List, &self.list).or_else(|| refused(Verb::Watch, &self.watch))
     }
 
-    /// Replaces the fault of each rejected verb by `fault`.
     fn refuse_for(&mut self, fault: &RequestFault) {
         for decision in [&mut self.list, &mut self.watch] {
             if matches!(decision, AccessDecision::Refused(_)) {

@@ -1,32 +1,31 @@
-//! The decision of the access checker: whether an informer can send requests and serve reads.
+//! Records whether an informer can send requests and whether clients can read its store. The access
+//! checker, which runs access checks, makes this decision.
 
 use super::{AccessLoss, InformerFault};
 use jiff::Timestamp;
 use kubewarm_api::model::{FaultReason, RequestFault, Verb};
 use tokio::time::Instant;
 
-/// Whether one informer has access. The access checker writes this state. The informer's task and
-/// the readers of its store read it.
+/// Whether one informer has access. The access checker writes this state. The informer's task reads
+/// this state, and kubewarm reads it for every client request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AccessGate {
     /// Why the informer is blocked; `None` while it is not blocked.
     closed: Option<InformerFault>,
-    /// Number of times that the informer has lost access.
     pub(super) losses: u64,
     /// Number of times that the API server has rejected the informer's identity.
     ///
     /// If this number has increased since kubewarm requested the store's list, the store stays
-    /// blocked after access returns. A complete relist then unblocks the store. Clients of a
-    /// profile with `ServeStale` can still read a blocked store.
+    /// blocked after access returns, until a relist completes. Clients of a profile with
+    /// `onAccessLost: ServeStale` can still read a blocked store.
     pub(super) epoch: u64,
     /// When the last loss of access began.
     loss: Option<AccessLoss>,
-    /// When the access checker last reported a loss of access.
     closed_at: Option<Instant>,
     /// When the access checker last confirmed access after a loss.
     opened_at: Option<Instant>,
-    /// Number of times that the access checker confirmed access. The access checker confirms access
-    /// after a loss, or after the API server rejected one of the informer's own requests.
+    /// Number of times that the access checker confirmed access: after a loss of access, or after
+    /// the API server rejected a list or watch of the informer.
     pub(super) returns: u64,
 }
 
@@ -97,7 +96,8 @@ impl AccessGate {
         is_new
     }
 
-    /// Records that access is confirmed. An informer that waits for its backoff retries at once.
+    /// Records that access is confirmed. If the informer waits for its backoff, the informer
+    /// retries at once.
     pub(super) fn open(&mut self) {
         if self.closed.take().is_some() {
             self.opened_at = Some(Instant::now());
@@ -127,7 +127,7 @@ mod tests {
         gate.open();
         assert_eq!(gate.loss(Some(0)), Some(first), "the list precedes the loss");
         assert!(gate.loss(Some(1)).is_none() && gate.loss(None).is_none());
-        // Access is lost again before a relist, so `loss` still returns the first loss.
+        // A second loss of access comes before any relist, so `loss` still returns the first loss.
         close(&mut gate, FaultReason::Unverified, Some(0));
         assert_eq!((gate.loss(Some(0)), gate.losses, gate.epoch), (Some(first), 2, 1));
     }

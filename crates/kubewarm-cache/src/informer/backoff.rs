@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// Maximum exponential delay, in multiples of the first delay.
+/// Maximum exponential delay (without `Retry-After`), in multiples of the first delay.
 const MAX_UNITS: u32 = 30;
 /// Maximum accepted `Retry-After`. A longer value, such as a day, is an error of a server or proxy.
 const MAX_SERVER_DELAY: Duration = Duration::from_mins(2);

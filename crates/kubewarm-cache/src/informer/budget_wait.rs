@@ -1,42 +1,42 @@
-//! Pauses an informer's list while all profiles that declare the informer exceed their limits on
-//! memory or objects. The pause ends when the memory usage or the number of objects falls, or the
-//! controller stops the informer.
+//! Pauses an informer's list while every profile that declares the informer exceeds its limit on
+//! memory or objects. The pause ends when usage falls below a limit, or when the controller stops
+//! the informer.
 
 use super::task::InformerTask;
 use kubewarm_api::model::{FaultReason, RequestFault, UsageMeter};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
-/// Number of bytes that an informer's list receives before kubewarm checks the limits again. These
-/// are the limits on memory and objects of the profiles that declare the informer.
+/// Number of bytes that an informer's list receives before kubewarm checks the limits on memory and
+/// objects. Each profile that declares the informer can set such limits.
 ///
 /// The number is small because several lists of one profile can run together. Together, these lists
 /// must not exceed the profile's limit by much.
 const COMPARED_BYTES: usize = 1 << 20;
 /// An object below this size counts as this number of bytes towards [`COMPARED_BYTES`]. So kubewarm
-/// checks the limits at least once per 64 objects.
+/// checks the profiles' limits at least once per 64 objects.
 const OBJECT_BYTES: usize = COMPARED_BYTES / 64;
 /// Interval at which a paused list checks whether its informer's profiles are within their limits
-/// again. The controller needs about 100 ms to stop an informer whose profiles exceed their limits.
+/// on memory and objects. The controller needs about 100 ms to stop an informer whose profiles
+/// exceed these limits.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Maximum pause of a list. The paused list occupies a list slot that other lists need. A longer
-/// pause means that the controller is stuck.
+/// Maximum pause of a list. A paused list still counts against the limit on concurrent lists. A
+/// longer pause means that the controller is stuck.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
 /// Timeout of the request for the total number of the informer's objects, long enough for a busy
-/// API server. The list is paused during this request. With the total number, kubewarm can report
-/// which limit would be sufficient.
+/// API server. The list is paused during this request. From the total number, kubewarm computes
+/// which limit on objects would be sufficient.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl InformerTask {
-    /// Pauses a list while every profile that declares the informer exceeds its limits. Returns
-    /// `true` if the list paused. The caller then restarts its own time limits.
+    /// Pauses a list while every profile that declares the informer exceeds its limit on memory or
+    /// objects. Returns `true` if the list paused. The caller then restarts its own time limits.
     ///
-    /// `bytes` is the size of the object that was just applied. The method compares the usage of
-    /// the profiles with their limits once per MiB.
+    /// `bytes` is the size of the object that the list just added to the store. The method compares
+    /// usage and limits once per MiB of received objects.
     ///
     /// When the usage first exceeds a limit, the method requests the total number of objects. It
-    /// then notifies the controller. The controller stops an informer that does not fit into the
-    /// limits.
+    /// then notifies the controller, which stops an informer that does not fit into the limits.
     ///
     /// # Errors
     ///
@@ -81,8 +81,8 @@ impl InformerTask {
         self.informer.settings(|settings| Arc::clone(&settings.meter))
     }
 
-    /// Notifies the controller each time that the usage of one of the informer's profiles begins to
-    /// exceed a limit.
+    /// Notifies the controller each time that one of the informer's profiles begins to exceed its
+    /// limit on memory or objects.
     pub(super) fn notify_excess(&mut self) {
         let exceeded = !self.meter().is_within_all();
         if exceeded && !self.has_reported_excess {

@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-/// Notifies the controller, the access checker and waiting client reads that the state of an
+/// Notifies the controller, the access checker and waiting client requests that the state of an
 /// informer changed. The notification does not name the informer. All clones notify the same
 /// receivers.
 #[derive(Clone, Debug, Default)]

@@ -1,8 +1,8 @@
 //! Consistency checks: an informer periodically compares its store with a list, because a watch
 //! that misses an event looks like a healthy watch.
 //!
-//! The list has the exact resource version of the store, so changes during the check have no
-//! effect. A check compares only names, UIDs and resource versions.
+//! The list is at the store's exact resource version, so changes during the check have no effect. A
+//! check compares only names, UIDs and resource versions.
 
 use super::{
     digest::ObjectSetDigest, request_builder::ListPaging, task::InformerTask,
@@ -23,8 +23,9 @@ pub enum ConsistencyResult {
     Equal,
     /// The store differs from the list of the consistency check. The informer relists.
     Different,
-    /// No comparison was possible. Either an object is undecodable, or resource versions have no
-    /// order, or the API server cannot list at the store's resource version.
+    /// kubewarm could not compare the store with a list. Either an object is undecodable, or
+    /// resource versions are not numbers, or the API server cannot list at the store's resource
+    /// version.
     Skipped,
     /// The API server rejected the list request of the consistency check, or did not respond.
     Failed,
@@ -49,11 +50,12 @@ impl InformerTask {
         }
     }
 
-    /// Starts a consistency check. If the store cannot be compared at present, counts the check as
-    /// skipped and returns a terminated future.
+    /// Starts a consistency check. If kubewarm cannot compare the store now, for example because
+    /// the store lacks an undecodable object, the check counts as skipped. The method then returns
+    /// a terminated future.
     ///
-    /// Each request of the check counts against the rate limit of the profile's namespace. The
-    /// check uses only the half of this limit that access checks do not need.
+    /// Each request of the check counts against the rate limit of the profile's namespace.
+    /// Consistency checks use at most half of this limit; the other half is for access checks.
     pub(super) fn start_consistency_check(
         &mut self,
     ) -> Fuse<BoxFuture<'static, ConsistencyResult>> {
@@ -119,7 +121,7 @@ impl InformerTask {
 
 impl ConsistencyResult {
     /// The value of label `outcome` of `kubewarm_consistency_checks_total`. A consistency check
-    /// that found a difference counts as `success`, because the check was completed.
+    /// that found a difference counts as `success`, because kubewarm completed the check.
     pub(super) const fn outcome(self) -> MetricOutcome {
         match self {
             Self::Equal | Self::Different => MetricOutcome::Success,
@@ -129,8 +131,8 @@ impl ConsistencyResult {
     }
 
     fn failed(fault: &RequestFault) -> Self {
-        // The API server no longer keeps the store's version, or does not support a list at an
-        // exact version.
+        // The API server no longer has the store's resource version, or does not support
+        // `resourceVersionMatch=Exact`.
         if matches!(fault.reason(), FaultReason::Gone | FaultReason::Unsupported) {
             return Self::Skipped;
         }

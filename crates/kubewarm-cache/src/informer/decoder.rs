@@ -32,8 +32,6 @@ struct PartialObject<'a> {
 }
 
 impl UndecodableObject {
-    /// Describes an undecodable object: its name from the start of `json`, the `problem`, and the
-    /// current time.
     pub(super) fn new(json: &[u8], problem: String) -> Self {
         let object = peek_name(json).unwrap_or_else(|| "?".to_owned());
         Self { object: object.into(), problem: problem.into(), at: Timestamp::now() }
@@ -251,8 +249,8 @@ mod tests {
             let rejected = metadata_of_a_secret(&json(&annotations)).unwrap_err();
             assert_eq!(&*rejected.object, "a");
         }
-        // For resources other than Secrets, the decoder keeps the annotation with the last applied
-        // manifest.
+        // For resources other than Secrets, the decoder keeps the annotation in which `kubectl
+        // apply` stores the last applied manifest.
         let pods = json(&format!(r#"{{"{REPEATED}":"x"}}"#));
         assert!(decode(&pods, ManagedFieldsPolicy::Drop).unwrap().1.contains(REPEATED));
     }
@@ -282,7 +280,8 @@ mod tests {
             with.insert(at, (REPEATED.to_owned(), repeated));
             let body = metadata_of_a_secret(&json(&members(&with))).unwrap();
             prop_assert!(!body.contains(REPEATED));
-            // The decoded Secret equals the Secret without the annotation, except for white space.
+            // The decoded Secret equals the Secret without the annotation `REPEATED`, except for
+            // white space.
             let packed = |text: &str| text.replace([' ', '\n', '\t'], "");
             prop_assert_eq!(packed(&body), packed(&json(&plain)));
             for member in &plain {

@@ -29,7 +29,6 @@ pub(super) struct ObjectSetDigest {
 }
 
 impl ObjectSetDigest {
-    /// Creates an empty digest with new random hash keys.
     pub(super) fn new() -> Self {
         Self { keys: RandomState::new(), objects: 0, sum: 0 }
     }
@@ -52,7 +51,6 @@ impl ObjectSetDigest {
         self.objects
     }
 
-    /// Whether the two digests are equal. The digests must have the same hash keys.
     pub(super) fn matches(&self, other: &Self) -> bool {
         (self.objects, self.sum) == (other.objects, other.sum)
     }
@@ -72,8 +70,8 @@ impl ObjectSetDigest {
         Ok(())
     }
 
-    /// Requests the metadata of the objects in `part`, which is a whole list or one page, and adds
-    /// each object to the digest. Holds one object in memory at a time.
+    /// Requests the metadata of the objects in `part`, which is a whole list or one page of a list.
+    /// Adds each object to the digest, and holds one object in memory at a time.
     ///
     /// `at` is the exact resource version to list, or `None` for a consistent read.
     ///
@@ -131,9 +129,8 @@ mod tests {
             &[base[0], ("b", "y", "u3", "4")],
             &[base[0], ("b", "z", "u2", "4")],
             &[base[0], ("c", "y", "u2", "4")],
-            // `base[0]` has namespace `a` and name `x`. This object has no namespace and the name
-            // `ax`. Both concatenate to `ax`, so the digest must also depend on the boundary
-            // between both fields.
+            // `base[0]` has namespace `a` and name `x`. The replacement has no namespace and the
+            // name `ax`. A digest of the concatenated fields would be equal, but the sets differ.
             &[("", "ax", "u1", "3"), base[1]],
         ] {
             assert!(!digest.matches(&of(&keys, other)), "{other:?}");

@@ -29,8 +29,8 @@ impl InformerTask {
         match event {
             Some(event) => {
                 let end = self.apply_event(event, whole, stream.last_bytes_at);
-                // Do not count an event that ends the watch, because such an event does not show
-                // that the watch works.
+                // `stream.events` shows whether the watch has worked, so do not count an event that
+                // ends the watch.
                 stream.events += u64::from(end.is_none());
                 end
             }
@@ -106,7 +106,7 @@ impl InformerTask {
         if self.informer.status().is_replay(version.as_ref()) {
             // The store has reached the event's version but lacks the object. Either the event
             // arrived out of order, or the object was deleted after this version. kubewarm cannot
-            // distinguish both cases, so end the watch.
+            // distinguish the two cases, so end the watch.
             if !self.informer.reader.contains(&item.namespace, &item.name) {
                 return Some(WatchStreamEnd::OutOfOrder);
             }
@@ -138,7 +138,7 @@ impl InformerTask {
     }
 
     /// Records an applied event in the informer's status and metrics. Notifies the controller if
-    /// the controller itself reads the informer's store, such as the store of namespaces.
+    /// the controller itself reads the informer's store, for example the store of Namespaces.
     fn record_event(
         &mut self,
         kind: UpstreamEventType,

@@ -1,5 +1,6 @@
 //! Freshness checks for clients that read: each check shows that a store contains every change made
-//! before the check. All readers that wait for the same store share one request.
+//! before the check. All client requests that wait for the same store share one request to the API
+//! server.
 //!
 //! The check sends a consistent read, which returns the API server's current resource version. The
 //! store passes the check in one of two ways:
@@ -53,11 +54,11 @@ pub struct FreshnessCheckResult {
     newest: ResourceVersion,
 }
 
-/// How long the result of a freshness check stays cached. A reader accepts only a result whose
-/// request was sent after the reader began to wait.
+/// How long the result of a freshness check stays cached. A waiting client request accepts only the
+/// result of a check that was sent after the client request began to wait.
 const RESULT_TTL: Duration = Duration::from_secs(10);
-/// Maximum number of cached results of freshness checks. More results than concurrent checks are
-/// cached, so readers that still wait find their result.
+/// Maximum number of cached results of freshness checks. The number exceeds the 32 concurrent
+/// checks, so the result of a check is still cached when the waiting client requests look it up.
 const MAX_RESULTS: u64 = 1_024;
 
 /// Runs freshness checks, at most one per store at a time. Cheap to clone.
@@ -67,7 +68,8 @@ pub struct FreshnessChecker {
     buckets: NamespaceBuckets,
     permits: Arc<Semaphore>,
     results: ExpiringCache<InformerKey, FreshnessCheckResult>,
-    /// Runs each freshness check to its end, even if the waiting client disconnects.
+    /// The tokio runtime that runs each freshness check to its end, even if the waiting client
+    /// disconnects.
     runtime: Handle,
 }
 
@@ -93,25 +95,25 @@ impl FreshnessChecker {
     }
 
     /// Runs a freshness check of the store of `key`, or shares a check whose request was sent after
-    /// `since`. The requests count against the limits of the namespace `payer`.
+    /// `since`. The requests count against the rate limit of the profile namespace `payer`.
     ///
     /// # Errors
     ///
-    /// All readers that wait for the check receive its error:
+    /// All client requests that wait for the check receive its error:
     ///
     /// - The error of the request.
     /// - [`FaultReason::TimedOut`] if the watch does not reach the API server's version in time.
-    /// - [`FaultReason::Throttled`] if no request is permitted in time by the namespace's rate
-    ///   limit, or by the limit on concurrent freshness checks.
+    /// - [`FaultReason::Throttled`] if the namespace's rate limit or the limit on concurrent
+    ///   freshness checks permits no request in time.
     /// - [`FaultReason::Unverified`] if no watch updates the store, because the store is paused,
     ///   blocked or not listed yet.
     ///
     /// # Cost
     ///
-    /// One request for all readers that begin to wait before kubewarm sends it. For a store of up
-    /// to 200 objects, the request lists the metadata of all objects. For a larger store, the
-    /// request lists one object, and a probe (a second, short watch) of about 2 s follows. A check
-    /// takes at most 3 s.
+    /// One request to the API server for all client requests that begin to wait before kubewarm
+    /// sends it. For a store of up to 200 objects, the request lists the metadata of all objects.
+    /// For a larger store, the request lists one object, and a probe (a second, short watch) of
+    /// about 2 s follows. A check takes at most 3 s.
     pub async fn check(
         &self,
         key: &InformerKey,
@@ -177,7 +179,7 @@ impl FreshnessChecker {
         payer: &Arc<str>,
         deadline: Instant,
     ) -> Result<SemaphorePermit<'_>, RequestFault> {
-        // The semaphore is never closed, so an error means that the deadline has passed.
+        // No code closes the semaphore, so an error means that the deadline has passed.
         let Ok(Ok(one)) = timeout_at(deadline, self.permits.acquire()).await else {
             return Err(too_many_requests());
         };
@@ -205,8 +207,8 @@ fn too_many_requests() -> RequestFault {
 }
 
 /// Sends a freshness check's list request, and returns the API server's current resource version.
-/// If the store is small, also returns a digest of the listed objects. The digest is `None` if the
-/// list does not fit into one page.
+/// If the store has at most 200 objects, also returns a digest of the listed objects. The digest is
+/// `None` if the list does not fit into one page.
 async fn fetch_newest_version(
     list_watch: &ListWatchClient,
     is_small: bool,

@@ -91,12 +91,10 @@ impl LatencyWindow {
     }
 }
 
-/// The index of the first bucket whose upper bound is at least `micros`.
 fn bucket(micros: u32) -> usize {
     (0..BUCKETS - 1).find(|&at| u64::from(micros) <= upper_micros(at)).unwrap_or(BUCKETS - 1)
 }
 
-/// The upper bound of bucket `at`, in microseconds. The last bucket has the bound `u64::MAX`.
 fn upper_micros(at: usize) -> u64 {
     if at >= BUCKETS - 1 {
         return u64::MAX;

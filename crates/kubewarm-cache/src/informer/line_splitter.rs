@@ -16,7 +16,6 @@ impl LineSplitter {
         Self { cap, partial: Vec::new(), skipped: 0, is_handed_out: false }
     }
 
-    /// Whether the received bytes end within a line.
     pub(super) fn is_partial(&self) -> bool {
         !self.is_handed_out && !self.partial.is_empty()
     }

@@ -18,8 +18,8 @@ use kubewarm_api::model::{
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
-/// A received list whose objects are in the store. The store also still contains older objects that
-/// are absent from the list.
+/// A complete list response whose objects are in the store. The store can also contain objects that
+/// the API server has deleted since the previous list.
 pub(super) struct AppliedList {
     pub(super) version: ResourceVersion,
     /// The open watch of a streaming list, which continues with changes. `None` if the list was not
@@ -29,9 +29,8 @@ pub(super) struct AppliedList {
 
 #[derive(Debug)]
 pub(super) enum ListError {
-    /// A request failed, or its response was unusable.
     Fault(RequestFault),
-    /// The list is older than the store: resource versions went back.
+    /// The list has a lower resource version than the store, for example after an etcd restore.
     RolledBack,
 }
 
@@ -42,8 +41,8 @@ impl From<RequestFault> for ListError {
 }
 
 impl InformerTask {
-    /// Waits for a list slot, lists, and returns what the informer does next. `why` is the reason
-    /// of a relist, or `None` for a first list.
+    /// Waits for a list slot (a permit for one concurrent list), lists, and returns what the
+    /// informer does next. `why` is the reason of a relist, or `None` for a first list.
     pub(super) async fn list(
         &mut self,
         why: Option<RelistReason>,
@@ -55,8 +54,8 @@ impl InformerTask {
         }
         let settings = self.informer.settings(InformerSettings::clone);
         let shared = Arc::clone(&self.shared);
-        // Choose the list strategies before taking a list slot. `order` can request the API
-        // server's Kubernetes version, and a slow response must not occupy a slot.
+        // Choose the list strategies before waiting for a permit to list. `order` can request the
+        // API server's Kubernetes version, and a slow response must not occupy a permit.
         let mut order = shared
             .list_methods
             .order(&shared.operator, &self.informer.key, settings.lists.strategy)
@@ -190,8 +189,8 @@ impl InformerTask {
                         self.informer.apply(Delta::ListStarted(replace_policy));
                         return self.list_whole().await;
                     }
-                    // The page is malformed: fetch it again. Storing the same objects twice is
-                    // harmless.
+                    // The page is malformed: fetch it again. kubewarm then stores the page's first
+                    // objects twice, which is harmless.
                     Err(ListError::Fault(fault))
                         if fault.reason() == FaultReason::Malformed && broken < 2 =>
                     {
@@ -217,7 +216,6 @@ impl InformerTask {
         received
     }
 
-    /// Records the duration and the outcome of a whole list or of one page.
     pub(super) fn count_list<T>(&self, received: &Result<T, ListError>, started: Instant) {
         let took = started.elapsed();
         let outcome = if received.is_ok() {
@@ -290,7 +288,8 @@ impl InformerTask {
         }
     }
 
-    /// Decodes one object of the current list, and stores or rejects it.
+    /// Decodes one object of the current list, and stores the object. An undecodable object is
+    /// counted and logged instead.
     pub(super) fn apply_listed(&mut self, json: &[u8], stage: DecodeStage) {
         match self.decoder.decode(json) {
             Ok(item) => {
@@ -347,7 +346,6 @@ fn too_slow() -> RequestFault {
     RequestFault::new(FaultReason::TimedOut, "the list received too few bytes in time")
 }
 
-/// Describes an object above the size limit. The object's name comes from its first bytes, `head`.
 pub(super) fn oversized(head: &[u8]) -> UndecodableObject {
     UndecodableObject::new(head, format!("it is larger than {} MiB", MAX_OBJECT >> 20))
 }

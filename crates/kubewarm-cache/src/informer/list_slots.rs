@@ -1,4 +1,5 @@
-//! List slots limit the number of concurrent lists in the process, per namespace and per profile.
+//! List slots limit how many lists run at once: in the process, for each profile, and for all
+//! profiles of a namespace.
 
 use kubewarm_api::model::{ListSlotSettings, ProfileRef};
 use parking_lot::Mutex;
@@ -9,10 +10,12 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// A limited number of permits to list. Cheap to clone.
+/// Limits how many informers list at the same time. An informer needs one list permit
+/// ([`ListSlot`]) for each list. Cheap to clone.
 ///
-/// A namespace cannot use more permits than its limit, and a profile no more than its
-/// `maxConcurrentLists`. So slow lists of one namespace do not delay the lists of other namespaces.
+/// The profiles of a namespace cannot use more permits than the namespace's limit, and a profile no
+/// more than its `maxConcurrentLists`. So slow lists of one namespace do not delay the lists of
+/// other namespaces.
 ///
 /// Within a profile, the target with the highest priority receives a permit first. Targets of equal
 /// priority come in the order of their arrival. Among the profiles, the profile comes first whose
@@ -20,7 +23,8 @@ use tokio::sync::oneshot;
 #[derive(Clone, Debug)]
 pub(super) struct ListSlots(Arc<Mutex<ListSlotsState>>);
 
-/// A permit to list. When the permit is dropped, the next waiting informer receives it.
+/// Permission for one informer to run one list. When the informer drops it, the next waiting
+/// informer receives permission.
 #[derive(Debug)]
 #[must_use = "a slot that is dropped at once bounds nothing"]
 pub(super) struct ListSlot {
@@ -56,8 +60,8 @@ struct ListSlotWaiter {
 }
 
 impl ListSlots {
-    /// Creates `total` permits, and lets one namespace use at most `namespace_limit` permits. If
-    /// one of these numbers is 0, it counts as 1.
+    /// Lets at most `total` lists run at once, and at most `namespace_limit` lists for the profiles
+    /// of one namespace. If one of these numbers is 0, it counts as 1.
     pub(super) fn new(total: usize, namespace_limit: usize) -> Self {
         Self(Arc::new(Mutex::new(ListSlotsState {
             free: total.max(1),
@@ -68,8 +72,8 @@ impl ListSlots {
         })))
     }
 
-    /// Waits for a permit for the profile of `member`. Cancel safe: dropping the future releases
-    /// the permit if it was already granted.
+    /// Waits for a permit to list for the profile of `member`. Cancel safe: dropping the future
+    /// releases the permit if it was already granted.
     pub(super) async fn acquire(&self, member: &ListSlotSettings) -> ListSlot {
         loop {
             let (wake, woken) = oneshot::channel();
@@ -79,8 +83,8 @@ impl ListSlots {
                 let position = (Reverse(member.priority), inner.sequence);
                 let waiter = ListSlotWaiter { limit: member.max_concurrent_lists.max(1), wake };
                 let profile = inner.profiles.entry(member.profile.clone()).or_default();
-                // Remove cancelled waiters, which would otherwise receive permits and return them
-                // at once.
+                // Remove informers that no longer wait. They would otherwise receive a permit to
+                // list and return it at once.
                 profile.waiting.retain(|_, waiter| !waiter.wake.is_closed());
                 profile.waiting.insert(position, waiter);
             }
@@ -91,24 +95,23 @@ impl ListSlots {
         }
     }
 
-    /// Grants free list permits to waiting informers until no further permit can be granted.
     fn admit(&self) {
         loop {
-            // Release the lock at the end of this line, because dropping the slot of a cancelled
-            // waiter below takes the lock again.
+            // Release the lock at the end of this line. If an informer's wait was cancelled,
+            // dropping its `ListSlot` below takes the lock again.
             let granted = self.0.lock().next();
             let Some((profile, waiter)) = granted else { return };
             let slot = ListSlot { slots: self.clone(), profile };
-            // If the waiter was cancelled, `send` returns the slot, and its drop releases the
-            // permit.
+            // If the informer's wait was cancelled, `send` returns the `ListSlot`. Dropping it
+            // releases the permit to list.
             drop(waiter.wake.send(slot));
         }
     }
 }
 
 impl ListSlotsState {
-    /// Removes the next waiter from its profile's queue, and counts one more permit as used. `None`
-    /// if no waiter can receive a permit.
+    /// Removes the next waiting informer from its profile's queue, and counts one more permit as
+    /// used. `None` if no waiting informer can receive a permit now.
     ///
     /// # Cost
     ///

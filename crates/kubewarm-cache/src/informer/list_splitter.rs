@@ -49,7 +49,6 @@ pub(super) struct ListSplitter {
     position: ListPosition,
     /// The frame received so far.
     frame: Vec<u8>,
-    /// The received bytes of the item that has not ended yet.
     partial: Vec<u8>,
     /// Number of bytes of the current item that were dropped because of the size limit.
     skipped: usize,
@@ -82,8 +81,8 @@ impl ListSplitter {
         }
     }
 
-    /// Returns the frame received so far. While items arrive, the method appends `]}`, so that the
-    /// part before the items is valid JSON.
+    /// Returns the received part of the list without its items (the frame). While items arrive, the
+    /// method appends `]}`, so that the part before the items is valid JSON.
     pub(super) fn frame(&self) -> Vec<u8> {
         let mut frame = self.frame.clone();
         match self.position {
@@ -99,7 +98,6 @@ impl ListSplitter {
         self.position != ListPosition::Frame
     }
 
-    /// Whether the list has been received to its end.
     pub(super) fn is_complete(&self) -> bool {
         self.depth == 0
             && self.position == ListPosition::Frame
@@ -107,7 +105,7 @@ impl ListSplitter {
     }
 
     /// Consumes `chunk` up to the end of the next item. The method also stops before the first
-    /// item, so that the caller can read the frame first.
+    /// item, so that the caller can first read the frame (the list without its items).
     ///
     /// Returns the number of consumed bytes, and the complete item if one ended. The caller then
     /// passes the rest of the chunk.
@@ -215,7 +213,7 @@ impl ListSplitter {
         Ok(())
     }
 
-    /// Whether the `[` at the end of the frame opens the list's member `items`.
+    /// Whether the `[` that was received last opens the list's member `items`.
     fn opens_items(&self) -> bool {
         let before = self.frame.strip_suffix(b"[").unwrap_or_default().trim_ascii_end();
         let key = before.strip_suffix(b":").unwrap_or_default().trim_ascii_end();
@@ -240,8 +238,8 @@ impl ListSplitter {
     }
 }
 
-/// Appends `bytes` to an incomplete item or line. Of an item or line above `cap` bytes, only the
-/// first `HEAD` bytes remain.
+/// Appends `bytes` to an incomplete item or line. If the item or line is larger than `cap` bytes,
+/// only its first `HEAD` bytes remain.
 pub(super) fn keep(partial: &mut Vec<u8>, skipped: &mut usize, cap: usize, bytes: &[u8]) {
     let cap = if *skipped > 0 { HEAD } else { cap };
     let free = cap.saturating_sub(partial.len()).min(bytes.len());

@@ -1,7 +1,7 @@
 //! Sends the requests of one informer, like client-go's `ListerWatcher`.
 //!
-//! For lists and watches, the informer's task reads the response itself. `peek` and `probe` send
-//! small requests and return a parsed result.
+//! For lists and watches, the informer's task reads the response itself. `peek` (a list of one
+//! object) and `probe` (a short watch) return a parsed result.
 
 use super::{
     UpstreamEventType,
@@ -24,19 +24,17 @@ use tokio::time::{Instant, timeout, timeout_at};
 /// limit, fits.
 const MAX_PEEK: usize = 8 << 20;
 
-/// Builds and sends the requests of one informer, with a client that uses the informer's identity.
+/// Builds and sends the requests of one informer. The client authenticates as the informer's
+/// identity.
 #[derive(Clone)]
 pub(super) struct ListWatchClient {
     pub(super) client: Arc<kube::Client>,
     endpoint: InformerRequestBuilder,
 }
 
-/// The first event or bookmark of a short watch.
 #[derive(Debug)]
 pub(super) enum WatchProbeResult {
-    /// The short watch first received a bookmark with this version.
     Bookmark(ResourceVersion),
-    /// The short watch first received an event. The event's object has this version.
     Event(ResourceVersion),
     /// No readable event or bookmark arrived, for the reason in the text.
     Nothing(&'static str),
@@ -138,7 +136,7 @@ fn parse_first_event(item: &SplitItem<'_>) -> Result<WatchProbeResult, RequestFa
             tombstone(event.object).and_then(|object| object.version).map(WatchProbeResult::Event)
         }
     };
-    // An unreadable event does not show whether an object changed, so return `Nothing`.
+    // An event that cannot be parsed does not show whether an object changed, so return `Nothing`.
     Ok(result.unwrap_or(unclear))
 }
 

@@ -36,11 +36,8 @@ pub(super) struct ObjectMetadata<'a> {
 
 #[derive(Default, Deserialize)]
 pub(super) struct KnownAnnotations<'a> {
-    /// The annotation in which `kubectl apply` stores the last applied manifest, which includes the
-    /// payload of a Secret.
     #[serde(borrow, default, rename = "kubectl.kubernetes.io/last-applied-configuration")]
     pub(super) last_applied: Option<&'a RawValue>,
-    /// `true` in the bookmark that ends the initial events of a streaming list.
     #[serde(borrow, default, rename = "k8s.io/initial-events-end")]
     pub(super) initial_events_end: Option<Cow<'a, str>>,
 }
@@ -59,8 +56,8 @@ impl<'a> ObjectMetadata<'a> {
         ObjectIdentity { namespace, name: &self.name, uid: self.uid(), version: self.version() }
     }
 
-    /// Whether every label value is a string. This method only checks: the store reads the labels
-    /// from the object's body.
+    /// Whether every label value is a string. This method only checks the labels; the store reads
+    /// them later.
     pub(super) fn has_valid_labels(&self) -> bool {
         self.labels.is_none_or(|labels| {
             let labels = labels.get().as_bytes();
@@ -102,7 +99,6 @@ impl ListMetadata {
         Self::parse(&splitter.frame())
     }
 
-    /// Parses the metadata of a list, with or without its items.
     pub(super) fn parse(json: &[u8]) -> Result<Self, RequestFault> {
         let PartialMetadata { metadata } = serde_json::from_slice(json)
             .map_err(|_| RequestFault::new(FaultReason::Malformed, "the answer is not a list"))?;

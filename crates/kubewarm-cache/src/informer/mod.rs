@@ -1,8 +1,9 @@
 //! Informers: each lists and watches one resource, fills one store, and reports its state.
 //!
-//! The controller starts and stops informers through `InformerRegistry`. Client reads, metrics and
-//! profile statuses get the state of informers from `InformerReports`. `registry.rs` runs one
-//! `InformerTask` (`task.rs`) per informer, which lists (`list.rs`) and watches (`watch.rs`).
+//! The controller starts and stops informers through `InformerRegistry`. kubewarm's HTTP server for
+//! clients, its metrics and the profile statuses get the state of informers from `InformerReports`.
+//! `registry.rs` runs one `InformerTask` (`task.rs`) per informer, which lists (`list.rs`) and
+//! watches (`watch.rs`).
 
 mod access_check;
 mod access_gate;

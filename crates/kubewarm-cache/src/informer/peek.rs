@@ -32,13 +32,11 @@ pub(super) fn peek_name(json: &[u8]) -> Option<String> {
     (namespace.len() <= MAX_NAME).then(|| format!("{namespace}/{name}"))
 }
 
-/// Returns a cursor at the value of the object's `metadata`.
 fn metadata(json: &[u8]) -> Option<JsonCursor<'_>> {
     let mut at = JsonCursor::new(json);
     at.seek("metadata")?.then_some(at)
 }
 
-/// Returns the value of a string field of the metadata. The JSON after this field can be invalid.
 fn text(mut metadata: JsonCursor<'_>, field: &str) -> Option<String> {
     metadata.seek(field)?.then(|| metadata.text())?.map(Cow::into_owned)
 }

@@ -4,8 +4,8 @@
 use kubewarm_api::model::{InformerKey, InformerSpec, ProfileMode};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The informers that the profiles require, with the settings and the [`ProfileMode`] of each
-/// informer.
+/// The informers that the profiles require. Each informer has settings ([`InformerSpec`]) and a
+/// mode ([`ProfileMode`]: run, pause or only plan).
 pub type DesiredInformers = BTreeMap<InformerKey, (InformerSpec, ProfileMode)>;
 
 /// The changes that turn the running informers into the required informers.
@@ -19,7 +19,7 @@ pub struct InformerPlan {
     pub pause: Vec<InformerSpec>,
     /// Informers that no profile requires any more. The registry ends them and drops their stores.
     pub stop: BTreeSet<InformerKey>,
-    /// Existing informers whose [`ProfileMode`] does not change. The registry replaces their
+    /// Existing informers whose [`ProfileMode`] does not change. The registry replaces only their
     /// settings.
     pub retune: Vec<InformerSpec>,
 }

@@ -25,39 +25,41 @@ pub struct RegistryLimits {
     /// Maximum number of concurrent lists.
     pub lists: usize,
     /// Percentage of the concurrent lists, consistency checks and probes (second, short watches)
-    /// that one namespace can use.
+    /// that the profiles of one namespace can use.
     pub namespace_quota: usize,
-    /// Rate limits for requests, by namespace. Freshness checks and consistency checks use at most
-    /// half of a limit, because access checks need the other half.
+    /// Rate limits for requests of informers, by the namespace of the informer's profile. Freshness
+    /// checks and consistency checks use at most half of a limit, because access checks need the
+    /// other half.
     pub buckets: NamespaceBuckets,
 }
 
 /// Maximum number of concurrent probes. A probe is a second, short watch of about 2 s, which shows
 /// whether a silent watch missed events.
 ///
-/// At the default `--namespace-quota` of 25 %, one namespace can start 16 probes per second. With a
-/// staleness limit of 30 s, that rate is enough for about 400 informers with silent watches.
+/// At the default `--namespace-quota` of 25 %, the profiles of one namespace can start 16 probes
+/// per second. If profiles have a `maxStalenessSeconds` of 30, that rate is enough for about 400
+/// informers with silent watches.
 const MAX_PROBES: usize = 128;
 
 /// Maximum number of concurrent consistency checks. The number is small because no client waits for
 /// a consistency check.
 const MAX_CONSISTENCY_CHECKS: usize = 4;
 
-/// Maximum number of cached rollback checks, and of cached namespace lookups. If the cache drops a
-/// result, kubewarm sends one more request.
+/// Maximum number of cached rollback checks (consistent reads before an interrupted watch resumes),
+/// and of cached namespace lookups. If the cache drops a result, kubewarm sends one more request.
 const MAX_CACHED_RESULTS: u64 = 4_096;
-/// How long rollback checks and namespace lookups stay cached. An informer accepts only results
-/// that were requested after its own watch broke or its own list was empty. So a few seconds would
-/// be enough.
+/// How long rollback checks (consistent reads before an interrupted watch resumes) and namespace
+/// lookups stay cached. An informer accepts only results that were requested after its own watch
+/// broke or its own list was empty. A few seconds would therefore be enough.
 const RESULT_TTL: Duration = Duration::from_mins(1);
 
-/// Handle to all informers of the process. The handle returns the reports of informers, and
-/// notifies informers of lost and confirmed access. Cheap to clone.
+/// Handle to all informers of the process, with which callers read the reports of informers, and
+/// report lost or confirmed access to informers. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct InformerReports(Arc<RwLock<BTreeMap<InformerKey, Arc<SharedInformer>>>>);
 
-/// Creates the sink that receives an informer's deltas and writes them to its store with the
-/// `StoreWriter`.
+/// A function that creates the sink for one informer. The sink receives the informer's deltas and
+/// writes them to the store with the `StoreWriter`.
 type SinkFactory = Box<dyn Fn(&InformerKey, StoreWriter) -> Box<dyn DeltaSink> + Send + Sync>;
 
 /// Creates and stops the informers. The process has one registry, which the controller owns.
@@ -86,32 +88,33 @@ impl InformerReports {
     }
 
     /// Returns the report of one informer without the store's size, latencies and undecodable
-    /// objects. Cheap enough for every client read.
+    /// objects. Cheap enough to call for every client request.
     #[must_use]
     pub fn get_summary(&self, key: &InformerKey) -> Option<InformerReport> {
         self.informer(key).map(|informer| informer.get_summary())
     }
 
-    /// Records the latency of a client read that the informer's store answered.
+    /// Records the latency of a client's request that kubewarm answered from the informer's store.
     pub fn observe_read(&self, key: &InformerKey, took: Duration) {
         if let Some(informer) = self.informer(key) {
             informer.status().observe_read(took);
         }
     }
 
-    /// Returns the results of an informer's own list and watch requests. Cheaper than a report.
+    /// Returns the results of an informer's own list and watch requests. Cheaper than an
+    /// `InformerReport`.
     #[must_use]
     pub fn get_list_watch_access(&self, key: &InformerKey) -> Option<ListWatchAccess> {
         self.informer(key).map(|informer| informer.get_list_watch_access())
     }
 
     /// Records that an informer lost access to `verb`. The informer's watch ends. From now on,
-    /// clients cannot read its store unless a profile sets `ServeStale`.
+    /// clients cannot read its store unless a profile sets `onAccessLost: ServeStale`.
     ///
     /// If the API server rejected the informer's identity, the informer purges its store, unless a
-    /// profile sets `ServeStale`. If the last confirmation of access is only too old
-    /// ([`FaultReason::Unverified`]), the store keeps its objects. A repeated rejection only
-    /// updates the reason. An unknown key has no effect.
+    /// profile sets `onAccessLost: ServeStale`. If kubewarm only failed to confirm access in time
+    /// ([`FaultReason::Unverified`]), the store keeps its objects. If the informer was blocked
+    /// already, the call only updates the reason. An unknown key has no effect.
     pub fn block(&self, key: &InformerKey, verb: Verb, fault: &RequestFault) {
         if let Some(informer) = self.informer(key) {
             informer.block(verb, fault);
@@ -122,7 +125,7 @@ impl InformerReports {
     /// after its backoff.
     ///
     /// Callers must also call this method if the API server rejected the informer's last request
-    /// with 401 or 403. This holds even if the informer never lost access.
+    /// with 401 or 403. This rule also applies if the informer is not blocked.
     pub fn unblock(&self, key: &InformerKey) {
         if let Some(informer) = self.informer(key) {
             informer.unblock();
@@ -138,8 +141,8 @@ impl InformerReports {
 }
 
 impl InformerRegistry {
-    /// Creates a registry without informers. `catalog` opens the stores of the informers that the
-    /// registry creates later.
+    /// Creates a registry without informers. The registry opens the store of each later informer in
+    /// `catalog`.
     #[must_use]
     pub fn new(
         clients: Arc<dyn ClientProvider>,
@@ -175,8 +178,8 @@ impl InformerRegistry {
         }
     }
 
-    /// Sets the function that wraps the store writer of every informer that the registry creates
-    /// later.
+    /// Sets the function that creates each later informer's sink, which writes the informer's
+    /// deltas to its store.
     #[must_use]
     pub fn with_sinks(
         self,
@@ -232,8 +235,8 @@ impl InformerRegistry {
         self.informers.0.write().insert(spec.key.clone(), Arc::clone(&informer));
         let running = Arc::clone(&informer);
         self.tasks.spawn(async move {
-            // Cancelling `stop` drops the informer's task at an `await`. The store is consistent
-            // then, because the task applies each delta without an `await`.
+            // Cancelling the token `stop` drops the informer's task at an `await`. The store is
+            // consistent then, because the task applies each delta without an `await`.
             let stop = running.stop.clone();
             let _ended = stop.run_until_cancelled(supervise(running, shared)).await;
         });
@@ -247,8 +250,8 @@ impl InformerRegistry {
         every.map(|informer| (informer.key.clone(), informer.mode())).collect()
     }
 
-    /// Applies `plan`. The registry stops informers last, so that a replacement starts before the
-    /// informer that it replaces ends.
+    /// Applies `plan`. The registry stops informers last, so that a replacing informer starts
+    /// before the replaced informer ends.
     pub fn apply(&mut self, plan: InformerPlan) {
         // No `..`: a new field of `InformerPlan` must not compile until this function handles it.
         let InformerPlan { start, pause, stop, retune } = plan;
@@ -317,14 +320,15 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
     let mut relisted = 0;
     let mut was_closed = false;
     loop {
-        // Read `control` before the task starts. If `ends` changes later, the task's run ends, and
-        // the next iteration of this loop applies the change.
+        // Read `control` before the task starts. A later pause, relist or loss of access increases
+        // `control.ends` and ends the task's run. The next iteration of this loop applies that
+        // change.
         let now = control.borrow_and_update().clone();
         informer.purge_outdated(&now.gate);
         if now.mode != ProfileMode::Active || now.gate.is_closed() {
             was_closed |= now.gate.is_closed();
-            // A change of the informer's settings must end this wait. If a profile no longer sets
-            // `ServeStale`, `purge_outdated` purges the store.
+            // A change of the informer's settings must end this wait. For example, a profile can
+            // remove `onAccessLost: ServeStale`; `purge_outdated` then purges the store.
             let _changed = control.changed().await;
             continue;
         }
@@ -332,7 +336,6 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
             let mut status = informer.status();
             status.report.fault = None;
             if status.version().is_none() {
-                // Time without access does not count as warm-up.
                 status.restart_warmup();
             }
         }
@@ -349,8 +352,9 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
         let task = match &informer.list_watch {
             Ok(list_watch) => InformerTask::new(&informer, list_watch, &shared, now.gate.epoch),
             Err(fault) => {
-                // kubewarm rejects this informer's key and sends no request. Only an edit of the
-                // profile can help, and the edit creates another informer.
+                // kubewarm itself rejects this informer, for example because of a forbidden Secret
+                // payload, and sends no request. Only an edit of the profile can help, and the edit
+                // creates another informer.
                 informer.record_failure(Verb::List, fault, 1, Duration::MAX);
                 ended.await;
                 continue;
@@ -368,7 +372,7 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
         tracing::error!(informer = %informer.key, "the task of an informer panicked; it starts again after a wait");
         informer.record_failure(Verb::List, &fault, panics.failures(), delay);
         tokio::time::sleep(delay).await;
-        // The panic can have left the store with a half applied delta.
+        // The panic can have left the store with a partly applied delta.
         informer.purge();
     }
 }

@@ -11,20 +11,21 @@ use tokio::time::Instant;
 /// paused or blocked informer has the state `Paused` or `Blocked` instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum InformerPhase {
-    /// The first list waits for a list slot.
+    /// The first list has not started, because kubewarm limits the number of concurrent lists.
     #[default]
     Queued,
     /// The first list is in progress.
     Listing,
     /// Synced; the watch is open.
     Watching,
-    /// Synced; the watch is open, but the last confirmation of the store is older than the
-    /// staleness limit. The informer opens second, short watches, which show whether the first
-    /// watch is dead.
+    /// Synced; the watch is open, but no event or bookmark has confirmed the store within the
+    /// profile's `maxStalenessSeconds`. The informer opens second, short watches, which show
+    /// whether its own watch is dead.
     Silent,
     /// Synced; the last watch ended, and the informer opens the next watch.
     Reconnecting,
-    /// Synced; a relist is in progress or waits for a list slot.
+    /// Synced; a relist is in progress, or waits because kubewarm limits the number of concurrent
+    /// lists.
     Relisting,
     /// The last list or watch failed. The next attempt starts at [`InformerFault::next_retry`].
     Failing,
@@ -66,7 +67,7 @@ pub struct InformerFault {
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum ListMethod {
-    /// One list in one response, parsed while it arrives.
+    /// kubewarm requests the whole list in one response, and parses the response while it arrives.
     List,
     /// The initial events of a watch (`sendInitialEvents`).
     WatchList,
@@ -77,8 +78,9 @@ pub enum ListMethod {
 /// A completed first list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FirstSync {
-    /// Start of the warm-up: when the informer was created, or when its store was last purged. If
-    /// access returns before the first list completes, the warm-up restarts at that time.
+    /// Start of the warm-up (the time until the first list is complete): when the informer was
+    /// created, or when its store was last purged. If access returns before the first list
+    /// completes, the warm-up restarts at that time.
     pub started: Timestamp,
     /// When the first list was complete in the store.
     pub synced: Timestamp,
@@ -107,15 +109,16 @@ pub enum RelistReason {
     /// The informer's namespace or resource disappeared. The relist succeeds once the namespace and
     /// the resource exist again.
     Recreated,
-    /// An event that is not newer than the store arrived for an object that is not in the store.
+    /// An event arrived for an object that is not in the store, and the event's version is not
+    /// newer than the store's version.
     Disordered,
     /// A consistency check found a difference between the store and a list of the same version.
     Inconsistent,
     /// Access returned after a loss.
     ForbiddenRecovered,
-    /// Only for the informers with which kubewarm watches its own profiles. kubewarm had left out
-    /// profiles whose specs exceeded its memory limit. A deleted spec has made memory for other
-    /// profiles available.
+    /// Only for the informers with which kubewarm watches its own profiles. Their stores had
+    /// omitted profiles because of limits on the memory for specs. A deleted spec has now freed
+    /// memory, so kubewarm lists the omitted profiles again.
     Readmitted,
 }
 
@@ -208,7 +211,7 @@ pub struct InformerReport {
     #[serde(rename = "syncedTime")]
     pub synced_at: Option<Timestamp>,
     /// The loss of access that blocks the store; `None` if the store is not blocked. Only clients
-    /// of profiles with `ServeStale` can read a blocked store.
+    /// of profiles with `onAccessLost: ServeStale` can read a blocked store.
     #[serde(rename = "accessLostTime")]
     pub lost: Option<AccessLoss>,
     /// Number of times that the informer has lost access.
@@ -240,8 +243,8 @@ pub struct InformerReport {
     pub expected: Option<u64>,
     /// The last completed relist.
     pub last_relist: Option<RelistReport>,
-    /// At most 16 objects that kubewarm could not decode. kubewarm removes an object from this list
-    /// when the object is deleted or a later version decodes.
+    /// At most 16 objects that kubewarm could not decode. kubewarm removes an object from this
+    /// field when the object is deleted or a later version decodes.
     #[serde(serialize_with = "each")]
     pub undecodable: Arc<[UndecodableObject]>,
     /// Time from a list request to the last byte of the list or of one page.
@@ -250,7 +253,8 @@ pub struct InformerReport {
     /// Time from receipt of an event until the store contains the event's change.
     #[serde(rename = "eventLatencySeconds")]
     pub event_latency: Option<LatencyQuantiles>,
-    /// Time from the authorization of a client read to its response, including all waiting time.
+    /// Time from the authorization of a client's read request to kubewarm's response, including all
+    /// waiting time.
     #[serde(rename = "readLatencySeconds")]
     pub read_latency: Option<LatencyQuantiles>,
 }
@@ -286,8 +290,9 @@ impl InformerReport {
         self.synced_at.is_some() && self.lost.is_none() && !self.is_refused() && !self.is_missing()
     }
 
-    /// Whether clients of a profile with `policy` can read the store. Until the access checker
-    /// decides, a 401 or 403 for the informer's own request counts as a loss of access.
+    /// Whether clients of a profile with this `onAccessLost` policy can read the store. A 401 or
+    /// 403 for the informer's own request counts as a loss of access until the access checker
+    /// decides.
     #[must_use]
     pub fn serves(&self, policy: AccessLossPolicy) -> bool {
         match policy {
@@ -316,13 +321,12 @@ impl InformerReport {
             )
     }
 
-    /// Whether the API server rejected the informer's last request, or kubewarm's request for the
-    /// token of the informer's identity.
+    /// Whether the API server rejected the informer's last request, or rejected kubewarm's
+    /// `TokenRequest` for the informer's ServiceAccount.
     fn is_refused(&self) -> bool {
         self.fault.as_ref().is_some_and(|fault| fault.reason.is_access_denied())
     }
 
-    /// Whether the resource or the namespace does not exist.
     fn is_missing(&self) -> bool {
         let reason = self.fault.as_ref().map(|fault| fault.reason);
         matches!(reason, Some(FaultReason::NotServed | FaultReason::NamespaceNotFound))
@@ -337,8 +341,8 @@ pub enum UpstreamWatchEnd {
     ServerTimeout,
     /// The API server ended the watch before its `timeoutSeconds`.
     Eof,
-    /// kubewarm closed the watch: no bytes arrived, or a second watch showed that this watch is
-    /// dead.
+    /// kubewarm closed the watch: no bytes arrived within the time limit, or a second watch
+    /// received an event that this watch did not deliver.
     Idle,
     /// The API server no longer has the version from which the watch started (410).
     Gone,
@@ -384,7 +388,8 @@ pub enum UpstreamEventType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum DecodeStage {
-    /// The frame of a list: the response without its items.
+    /// The list response without its items, for example its kind, resource version and continue
+    /// token.
     List,
     /// One item of a list.
     ListItem,

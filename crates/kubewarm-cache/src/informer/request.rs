@@ -18,7 +18,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 /// Maximum number of bytes that kubewarm reads of an error response. A `Status` object is smaller.
 const MAX_ERROR_BODY: usize = 64 << 10;
 
-/// The bytes of a response body as they arrive.
 pub(super) type BodyChunks = BoxStream<'static, Result<Bytes, RequestFault>>;
 
 /// Sends `request` and waits for the headers of a successful response.
@@ -87,7 +86,8 @@ async fn read_error_response(response: Response<Body>, within: Duration) -> Requ
     let (parts, body) = response.into_parts();
     let body = match timeout(within, Limited::new(body, MAX_ERROR_BODY).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),
-        // The body cannot be read. The HTTP status is enough to create the fault.
+        // kubewarm cannot read the body of the error response. The HTTP status is enough to create
+        // the fault.
         Ok(Err(_)) | Err(_) => Bytes::new(),
     };
     fault::of_response(parts.status, &parts.headers, &body, Timestamp::now())

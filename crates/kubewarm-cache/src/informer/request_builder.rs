@@ -13,7 +13,8 @@ use std::{fmt::Write as _, time::Duration};
 const NAMES: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;drop=metadata.managedFields";
 
-/// Builds the requests of one informer. Their path, selectors and media types never change.
+/// Builds the requests of one informer. The path, selectors and media types of these requests never
+/// change.
 #[derive(Clone, Debug)]
 pub(super) struct InformerRequestBuilder {
     path: String,
@@ -37,7 +38,6 @@ pub(super) enum ListPaging<'a> {
 }
 
 impl ListPaging<'_> {
-    /// The query parameters, each with a leading `&`.
     fn query(self) -> String {
         match self {
             Self::Whole => String::new(),

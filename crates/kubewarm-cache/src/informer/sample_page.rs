@@ -1,5 +1,5 @@
 //! Fetches objects that an informer would list, without starting the informer. Forecasts of a
-//! profile's cost use them as a sample.
+//! profile's cost use these objects as a sample.
 
 use super::{
     access_check::AccessCheckResult, decoder::ObjectDecoder, list_splitter::SplitItem,
@@ -23,9 +23,10 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The part of each object to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleProjection {
-    /// The same part of each object that the informer itself would fetch.
+    /// Requests the part of each object that the informer would fetch: the full object or only
+    /// metadata.
     AsDeclared,
-    /// Only the metadata of each object, which is enough to count the objects.
+    /// Requests only the metadata of each object, which is enough to count the objects.
     Metadata,
 }
 
@@ -46,8 +47,8 @@ pub struct SampleRequest<'a> {
 pub struct SamplePage {
     /// Number of objects in the page.
     pub objects: u64,
-    /// Number of objects after the page. `None` if the API server does not report it, for example
-    /// for a list with a selector.
+    /// Number of objects that follow this page (`remainingItemCount`). `None` if the API server
+    /// does not report it, for example for a list with a selector.
     pub remaining: Option<u64>,
     /// Continue token of the next page; empty after the last page.
     pub token: String,
@@ -116,8 +117,8 @@ pub async fn check_access(client: &Arc<kube::Client>, spec: &InformerSpec) -> Ac
     AccessCheckResult::run(client, &key, spec.settings.namespace_check).await
 }
 
-/// Returns a copy of `key`. The copy requests only metadata if `projection` is `Metadata` or the
-/// resource is Secrets.
+/// Returns a copy of the informer key `key`. The copy requests only metadata if `projection` is
+/// `Metadata` or the resource is Secrets.
 fn shallow(key: &InformerKey, projection: SampleProjection) -> InformerKey {
     let mut key = key.clone();
     if projection == SampleProjection::Metadata || key.resource.group_resource().is_secrets() {

@@ -1,5 +1,5 @@
-//! The state of one informer that several tasks share: its control values, its status and its
-//! store.
+//! The state of one informer that several tasks share: its orders (pause, relist), its status and
+//! its store.
 
 use super::{
     ChangeNotifier, InformerPhase, InformerReport, RelistReason, access_gate::AccessGate,
@@ -19,9 +19,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// One informer. The controller and the access checker write `control`, which orders the informer's
-/// task to pause, relist or stop sending requests. The informer's task writes the status and the
-/// store.
+/// One informer. The controller and the access checker write orders to `control`: pause, relist, or
+/// stop sending requests. The informer's task writes the status and the store.
 ///
 /// To avoid a deadlock, code that needs `control` and the status borrows `control` before it locks
 /// the status.
@@ -43,10 +42,11 @@ pub(super) struct SharedInformer {
     changes: ChangeNotifier,
 }
 
-/// The values that control an informer's task. The controller and the access checker write them.
+/// The orders for an informer's task: pause, relist, or stop sending requests. The controller and
+/// the access checker write them.
 ///
-/// When `ends` changes, the task's current run ends and the next run begins. `ends` is a counter,
-/// so the task also detects a change that happened before it began to wait.
+/// When the counter `ends` changes, the task's current run ends and the next run begins. A counter
+/// also shows the task a change that happened before the task began to wait.
 #[derive(Clone, Debug)]
 pub(super) struct InformerControl {
     /// The controller writes this field.
@@ -55,7 +55,6 @@ pub(super) struct InformerControl {
     pub(super) mode: ProfileMode,
     /// When `mode` last changed.
     since: Timestamp,
-    /// Whether the informer has access. The access checker writes this field.
     pub(super) gate: AccessGate,
     /// Number of pauses, relists and losses of access so far. Each of them ends the current run of
     /// the informer's task.
@@ -69,17 +68,16 @@ pub(super) struct InformerControl {
 /// evidence of access, in addition to access checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListWatchAccess {
-    /// When the API server began to reject the informer's lists or watches, whichever is earlier.
-    /// `None` if the API server rejects neither verb.
+    /// When the API server began to reject the informer's lists or watches with 401 or 403,
+    /// whichever is earlier. `None` if the API server rejects neither verb.
     pub refused_since: Option<Timestamp>,
-    /// When the informer sent its latest successful list or watch, even if it has lost access
-    /// since. `None` until a list or a watch has succeeded.
+    /// When the informer sent its latest successful list or watch. A later loss of access does not
+    /// clear this time. `None` until a list or a watch has succeeded.
     pub verified_at: Option<Instant>,
     /// When the informer sent its last successful list or its last successful watch, whichever is
     /// earlier. `None` until both have succeeded since the last loss of access.
     pub allowed_at: Option<Instant>,
-    /// True until the informer has completed its first list and opened its first watch. False after
-    /// a request has failed.
+    /// Whether the informer is still on its first list or first watch, and no request has failed.
     pub is_starting: bool,
     /// Whether the access checker permits the informer to send requests and serve reads at present.
     pub is_open: bool,
@@ -125,7 +123,6 @@ impl SharedInformer {
         self.control.borrow().mode
     }
 
-    /// Starts or resumes the informer with the settings in `spec`.
     pub(super) fn resume(&self, spec: &InformerSpec) {
         self.control.send_modify(|control| {
             control.spec.clone_from(spec);
@@ -134,7 +131,6 @@ impl SharedInformer {
         self.changes.notify();
     }
 
-    /// Pauses the informer: its list or watch ends. The store keeps its objects.
     pub(super) fn pause(&self) {
         self.control.send_if_modified(|control| {
             let was_active = control.mode == ProfileMode::Active;
@@ -162,8 +158,8 @@ impl SharedInformer {
     pub(super) fn relist(&self, why: RelistReason) {
         let can_relist = {
             let status = self.status();
-            // Keep a pending relist, because its reason can require more than `why` requires. For
-            // example, some reasons require that the relist stores every object again.
+            // Keep a pending relist instead of replacing its reason. With some reasons, the relist
+            // must store every object again, also unchanged objects.
             status.is_synced() && status.required_relist().is_none()
         };
         if self.mode() == ProfileMode::Active && can_relist {
@@ -182,7 +178,7 @@ impl SharedInformer {
     }
 
     /// Returns a snapshot without the store's size, latencies and undecodable objects, which are
-    /// expensive to collect. This snapshot is cheap enough for every client read.
+    /// expensive to collect. This snapshot is cheap enough for every client request.
     ///
     /// The phase comes from the task's status. `Blocked` takes precedence over the task's phase,
     /// and `Paused` takes precedence over `Blocked`.
@@ -224,7 +220,7 @@ impl SharedInformer {
     }
 
     /// Records a loss of access to `verb`. From now on, clients cannot read the store unless a
-    /// profile sets `ServeStale`. The informer's task then ends its run, and
+    /// profile sets `onAccessLost: ServeStale`. The informer's task then ends its run, and
     /// [`SharedInformer::purge_outdated`] decides whether the store is purged.
     pub(super) fn block(&self, verb: Verb, fault: &RequestFault) {
         let listed_in = self.status().listed_in();
@@ -242,14 +238,13 @@ impl SharedInformer {
         }
     }
 
-    /// Records that access is confirmed. If the informer's task waits for its backoff, the task
-    /// retries at once.
     pub(super) fn unblock(&self) {
         self.control.send_modify(|control| control.gate.open());
         self.changes.notify();
     }
 
-    /// Reads a value of the informer's current settings. `of` runs under the lock of `control`.
+    /// Reads a value of the informer's current settings. The closure `of` runs while `control` is
+    /// locked.
     pub(super) fn settings<T>(&self, of: impl FnOnce(&InformerSettings) -> T) -> T {
         of(&self.control.borrow().spec.settings)
     }
@@ -290,10 +285,11 @@ impl SharedInformer {
     }
 
     /// Purges the store if the API server has rejected the informer's identity since kubewarm
-    /// requested the store's list. A profile with `ServeStale` prevents this purge. An incomplete
-    /// first list is also purged while access is lost.
+    /// requested the store's list. A profile with `onAccessLost: ServeStale` prevents this purge.
+    /// An incomplete first list is also purged while access is lost.
     ///
-    /// Only `supervise` calls this method, and only between two runs of the task.
+    /// Only `supervise`, which runs the informer's task in a loop, calls this method. It calls the
+    /// method between two runs.
     pub(super) fn purge_outdated(&self, gate: &AccessGate) {
         self.enter(TaskState::Queued);
         let listed_in = self.status().listed_in();
@@ -306,7 +302,6 @@ impl SharedInformer {
         }
     }
 
-    /// Purges the store. The informer is then no longer synced.
     pub(super) fn purge(&self) {
         self.apply(Delta::Purge);
         self.status().reset();

@@ -15,19 +15,17 @@ use tokio::time::Instant;
 const MAX_NAMED: usize = 16;
 
 /// The status of one informer, which its task writes. Freshness checks also record when the store
-/// was last confirmed.
+/// was last confirmed to contain every earlier change.
 #[derive(Debug)]
 pub(super) struct InformerStatus {
-    /// Start of the warm-up, on the monotonic clock and on the wall clock. The warm-up starts when
-    /// the informer is created or its store is purged. It restarts if access returns before the
-    /// first list completes.
+    /// Start of the warm-up (the time until the first list is complete), on the monotonic clock and
+    /// on the wall clock. The warm-up starts when the informer is created or its store is purged.
+    /// It restarts if access returns before the first list completes.
     warmup_started: (Instant, Timestamp),
     step: TaskState,
     /// The report without the values that [`InformerStatus::detailed`] adds. Only methods of
     /// `InformerStatus` change the fields from which they derive [`InformerPhase`].
     pub(super) report: InformerReport,
-    /// Reason of a relist that must complete before the next watch; `None` if no relist is
-    /// required.
     required_relist: Option<RelistReason>,
     /// Value of `AccessGate::epoch` when kubewarm requested the last complete list. This value is
     /// the number of times that the API server has rejected the informer's identity.
@@ -40,7 +38,7 @@ pub(super) struct InformerStatus {
     reads: LatencyWindow,
 }
 
-/// Results of an informer's own requests of one verb.
+/// Results of the list requests of one informer, or of its watch requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct VerbAccess {
     /// When the last successful request was sent.
@@ -68,7 +66,6 @@ impl InformerStatus {
         }
     }
 
-    /// Adds the undecodable objects and the latencies of the last five minutes to `report`.
     pub(super) fn detailed(&self, report: InformerReport) -> InformerReport {
         let now = Instant::now();
         InformerReport {
@@ -81,7 +78,8 @@ impl InformerStatus {
     }
 
     /// Returns a snapshot of the informer's state without latencies and undecodable objects. An
-    /// open watch is `Silent` if the last confirmation of the store is older than `bound`.
+    /// open watch is `Silent` if the store was last confirmed to contain every earlier change more
+    /// than `bound` ago.
     pub(super) fn get_summary(&self, bound: Duration) -> InformerReport {
         let mut report = self.report.clone();
         report.phase = self.phase();
@@ -95,7 +93,6 @@ impl InformerStatus {
         report
     }
 
-    /// Derives the informer's phase from its task's state and from whether a list has completed.
     fn phase(&self) -> InformerPhase {
         match (self.step, self.is_synced()) {
             (TaskState::Queued, false) => InformerPhase::Queued,
@@ -220,7 +217,6 @@ impl InformerStatus {
         report.warmed.filter(|_| is_first)
     }
 
-    /// Records that a relist must complete before the next watch starts.
     pub(super) fn require_relist(&mut self, why: RelistReason) {
         self.alter(|status| status.required_relist = Some(why));
     }
@@ -291,7 +287,8 @@ impl InformerStatus {
         });
     }
 
-    /// Adds an undecodable object to the report, unless the report already names 16 other objects.
+    /// Adds an undecodable object to the report, unless the report already names 16 undecodable
+    /// objects.
     pub(super) fn add_undecodable(&mut self, object: UndecodableObject) {
         self.undecodable.retain(|known| known.object != object.object);
         if self.undecodable.len() < MAX_NAMED {
@@ -303,8 +300,6 @@ impl InformerStatus {
         !self.undecodable.is_empty()
     }
 
-    /// Removes an object from `undecodable`, because a later version was decoded or the object was
-    /// deleted.
     pub(super) fn remove_undecodable(&mut self, namespace: &str, name: &str) {
         self.undecodable.retain(|known| match known.object.split_once('/') {
             Some(parts) => parts != (namespace, name),
@@ -312,7 +307,6 @@ impl InformerStatus {
         });
     }
 
-    /// Clears the undecodable objects, because a new list will find them again.
     pub(super) fn forget_undecodable(&mut self) {
         self.undecodable.clear();
     }

@@ -30,23 +30,26 @@ pub(super) struct TaskContext {
     pub(super) operator: Arc<kube::Client>,
     pub(super) metrics: Arc<InformerMetrics>,
     pub(super) lists: ListSlots,
-    /// Limits concurrent probes (second, short watches). The key is the profile's namespace.
+    /// Limits concurrent probes (second, short watches) of informers. Each namespace with profiles
+    /// has its own limit.
     pub(super) probes: KeyedSemaphore<Arc<str>>,
-    /// Limits concurrent consistency checks. The key is the profile's namespace.
+    /// Limits concurrent consistency checks of informers. Each namespace with profiles has its own
+    /// limit.
     pub(super) consistency_checks: KeyedSemaphore<Arc<str>>,
-    /// Limits the rate of requests for each profile's namespace.
+    /// Limits the rate of informers' requests. Each namespace with profiles has its own limit.
     pub(super) buckets: NamespaceBuckets,
     pub(super) list_methods: ListMethodSupport,
-    /// The last rollback check for each identity and resource.
+    /// The last rollback check (a consistent read before an interrupted watch resumes) for each
+    /// identity and resource.
     ///
     /// All informers of one identity and resource share the check's result, because a list's
     /// resource version covers the whole resource. So 2,000 informers of 20 resources need 20
-    /// requests, if all use one identity.
+    /// requests, if all informers read with the same ServiceAccount.
     pub(super) peeks: ExpiringCache<(Identity, Resource), ListMetadata>,
     /// The last lookup of each namespace by each identity.
     ///
     /// A list in a namespace that does not exist succeeds and is empty. So every informer with an
-    /// empty store looks its namespace up at `InformerTiming::namespace_check` intervals.
+    /// empty store requests its Namespace object every `InformerTiming::namespace_check`.
     pub(super) namespaces: ExpiringCache<(Identity, Arc<str>), NamespaceExistence>,
     pub(super) changes: ChangeNotifier,
     pub(super) timing: InformerTiming,
@@ -60,8 +63,8 @@ const LOGGED: u64 = 16;
 pub(super) struct InformerTask {
     pub(super) informer: Arc<SharedInformer>,
     pub(super) control: watch::Receiver<InformerControl>,
-    /// Value of `AccessGate::epoch` at the start of this run of the task. When the API server
-    /// rejects the informer's identity, this value increases and the run ends.
+    /// Number of times that the API server had rejected the informer's identity when this run of
+    /// the task began. The run ends when the number increases.
     pub(super) epoch: u64,
     pub(super) list_watch: ListWatchClient,
     pub(super) metrics: Arc<ResourceMetrics>,
@@ -76,24 +79,23 @@ pub(super) struct InformerTask {
     pub(super) short_watches: u32,
     /// Number of events of the open watch whose version was newer than the store's version.
     pub(super) new_events: u64,
-    /// Whether the informer's task has notified the controller that the open watch is silent.
     pub(super) has_reported_silence: bool,
     /// Number of consecutive lists that failed because the response was cut off or malformed.
     pub(super) broken_lists: u32,
-    /// Whether the controller itself reads this store. True for profiles and namespaces.
+    /// Whether the controller itself reads this store. True for the informers of CacheProfiles and
+    /// of Namespaces.
     pub(super) is_followed: bool,
-    /// Number of objects that the current list and its failed attempts found with a new UID. A
-    /// later attempt finds these objects unchanged, so a new attempt does not reset the number.
+    /// Number of objects that the current list found with a new UID, including the failed attempts
+    /// of this list. A later attempt finds these objects unchanged, so a new attempt does not reset
+    /// the number.
     pub(super) replaced: u64,
     pub(super) listed_at: Option<Instant>,
-    /// Start of the open watch; `None` between watches.
     pub(super) opened_at: Option<Instant>,
     /// Number of undecodable objects in the current list and in the watch after it.
     pub(super) rejected: u64,
-    /// Number of bytes that lists received since the last comparison with the profiles' limits.
+    /// Number of bytes that the informer's lists received since kubewarm last compared memory and
+    /// objects with the profiles' limits.
     pub(super) unchecked_bytes: usize,
-    /// Whether the informer's task has notified the controller that a profile exceeds one of its
-    /// limits now.
     pub(super) has_reported_excess: bool,
     /// Start of the last consistency check. Before the first check, this is the start of the task's
     /// run.
@@ -108,9 +110,9 @@ pub(super) struct InformerTask {
 pub(super) enum TaskAction {
     /// List the objects. The value is the reason of a relist, or `None` for the first list.
     List(Option<RelistReason>),
-    /// Open a watch from the newest version that the informer has received.
     Watch,
-    /// Run a rollback check, then open a watch from the newest version that the informer received.
+    /// Run a rollback check (a consistent read that detects an etcd restore). Then open a watch
+    /// from the newest version that the informer received.
     Verify {
         /// When the connection of the last watch broke. kubewarm must send the rollback check after
         /// this time.
@@ -223,8 +225,8 @@ impl InformerTask {
         let returns = self.informer.control.borrow().gate.returns;
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
-            // The access checker confirmed access, so a request that the API server rejected can
-            // succeed now.
+            // The access checker confirmed access, so retry a list or watch that the API server
+            // rejected with 401 or 403.
             _ = self.control.wait_for(|control| control.gate.returns != returns) => {}
         }
         if matches!(then, TaskAction::Watch | TaskAction::Verify { .. }) {
@@ -233,10 +235,11 @@ impl InformerTask {
         then
     }
 
-    /// Runs the rollback check, then continues with a watch.
+    /// Runs the rollback check (a consistent read that detects an etcd restore), then continues
+    /// with a watch.
     ///
-    /// A random delay of at most `InformerTiming::reconnect_jitter` comes first. All informers lose their
-    /// connections together when an API server stops, and must not reconnect together.
+    /// A random delay of at most `InformerTiming::reconnect_jitter` comes first. All informers lose
+    /// their connections together when an API server stops, and must not reconnect together.
     async fn verify(&mut self, since: Instant) -> Result<TaskAction, TaskFailure> {
         tokio::time::sleep(self.shared.timing.reconnect_jitter.mul_f64(fastrand::f64())).await;
         if self.has_rolled_back(since).await? {
@@ -250,8 +253,8 @@ impl InformerTask {
     ///
     /// After an etcd restore, the API server accepts a watch from a version that it has not reached
     /// yet. The watch stays silent until the API server reaches that version, and misses the
-    /// changes before that version. So after a broken connection, a watch resumes only when a
-    /// consistent read has excluded a restore.
+    /// changes before that version. So after a broken connection, a watch resumes only after a
+    /// consistent read with a version that is not older.
     async fn has_rolled_back(&self, since: Instant) -> Result<bool, TaskFailure> {
         let Some(known) = self.version().filter(|version| !version.is_opaque()) else {
             return Ok(false);
@@ -264,8 +267,8 @@ impl InformerTask {
         let peeks = &self.shared.peeks;
         let peek = peeks.get_or_fetch(&Handle::current(), of, Some(since), || peek).await;
         let newest = peek.and_then(|entry| entry.value.version()).map_err(|fault| {
-            // All informers that wait for this read receive its failure. Set `since` to now, so
-            // that the next attempt sends a new request.
+            // All informers that share this consistent read receive its failure. Set `since` to
+            // now, so that the next attempt sends a new request.
             let then = TaskAction::Verify { since: Instant::now() };
             TaskFailure { fault, verb: Verb::List, then }
         })?;
@@ -285,19 +288,17 @@ impl InformerTask {
         TaskAction::List(Some(RelistReason::Rollback))
     }
 
-    /// Purges the store, and resets the count of replaced objects.
     pub(super) fn purge(&mut self) {
         self.replaced = 0;
         self.informer.purge();
     }
 
     /// Namespace of the profile whose settings the informer uses. The informer's requests count
-    /// against the limits of this namespace.
+    /// against this namespace's rate limit.
     pub(super) fn namespace_of_profile(&self) -> Arc<str> {
         self.informer.settings(|settings| Arc::clone(&settings.list_slot_owner.profile.namespace))
     }
 
-    /// The newest resource version that a list, an event or a bookmark delivered.
     pub(super) fn version(&self) -> Option<ResourceVersion> {
         self.informer.status().version().cloned()
     }
@@ -337,8 +338,8 @@ impl InformerTask {
         let (list_watch, namespace) = (self.list_watch.clone(), Arc::clone(name));
         let lookup = async move {
             let seen = fetch_namespace_existence(&list_watch.client, &namespace).await;
-            // Return an error, which the cache does not keep, so that the next caller sends a new
-            // request.
+            // Return an error, which the cache does not keep. The next call then sends a new
+            // request for the Namespace.
             if seen == NamespaceExistence::Unknown {
                 return Err(RequestFault::new(
                     FaultReason::Unreachable,
@@ -354,8 +355,8 @@ impl InformerTask {
     }
 }
 
-/// Whether the controller must be notified of every event of this informer. True only for
-/// namespaces and profiles, which rarely change.
+/// Whether the controller must be notified of every event of this informer. True only for the
+/// informers of Namespaces and CacheProfiles, which rarely change.
 fn is_followed(key: &InformerKey) -> bool {
     let of = key.resource.group_resource();
     key.is_own() || (of.group(), of.resource()) == ("", "namespaces")

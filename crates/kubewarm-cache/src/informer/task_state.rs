@@ -3,7 +3,7 @@
 /// What an informer's task does at present.
 ///
 /// ```text
-///   Queued, Backoff ──► Listing              after a list slot is free
+///   Queued, Backoff ──► Listing              when the limit on concurrent lists permits it
 ///   Listing         ──► Queued               after the list is complete
 ///   Queued          ──► Watching             only with a complete list
 ///   any             ──► Queued or Backoff    after a list or a watch ended or failed
@@ -13,7 +13,7 @@
 /// a complete list. The store keeps this list during failures, relists and pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskState {
-    /// The task waits for a list slot, or opens a watch.
+    /// The task waits because kubewarm limits the number of concurrent lists, or opens a watch.
     Queued,
     Listing,
     Watching,

@@ -14,8 +14,8 @@ pub struct InformerTiming {
     /// Interval in which a list must receive at least [`InformerTiming::list_min_bytes`] bytes.
     /// Otherwise the list fails.
     pub list_window: Duration,
-    /// Minimum number of bytes per [`InformerTiming::list_window`]. A slower list would occupy its
-    /// list slot without end.
+    /// Minimum number of bytes per [`InformerTiming::list_window`]. A slower list would occupy one
+    /// of the limited permits to list without end.
     pub list_min_bytes: u64,
     /// Shortest `timeoutSeconds` of a watch. An informer picks a random value up to twice as long,
     /// as in client-go. So thousands of watches do not end together.
@@ -31,16 +31,16 @@ pub struct InformerTiming {
     /// `timeoutSeconds` of a probe, a short second watch. kubewarm sends only whole seconds. An API
     /// server of Kubernetes 1.36 sends no bookmark if the value is shorter than 4 s.
     pub probe: Duration,
-    /// Time before the staleness limit at which the informer sends a probe (a second, short watch)
-    /// if its own watch is silent. A probe takes about 2 s, and at most a little more than `probe`.
-    /// So a healthy store never becomes stale.
+    /// Time before the end of the profile's `maxStalenessSeconds` at which the informer sends a
+    /// probe (a second, short watch) if its own watch is silent. A probe takes about 2 s, and at
+    /// most a little more than its `timeoutSeconds`. So a healthy store never becomes stale.
     pub probe_margin: Duration,
     /// Time limit for the informer's own watch to deliver an event that a probe (a second, short
     /// watch) received.
     pub probe_grace: Duration,
     /// Minimum delay after a failed probe.
     pub probe_pause: Duration,
-    /// Interval of namespace lookups for an informer with an empty store.
+    /// Interval at which an informer with an empty store checks whether its namespace exists.
     pub namespace_check: Duration,
     /// First delay of the exponential backoff. The delay doubles with each failure, up to 30 times
     /// this value.

@@ -21,7 +21,6 @@ pub(super) struct UpstreamEvent<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bookmark {
     pub(super) version: ResourceVersion,
-    /// Whether the bookmark ends the initial events of a streaming list.
     pub(super) is_initial_events_end: bool,
 }
 

@@ -15,12 +15,11 @@ use kubewarm_client::is_builtin_group;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Number of consecutive watches that end at once, after which the informer relists. Some API
+/// Maximum number of consecutive watches that end at once; the informer then relists. Some API
 /// servers close a watch from an expired version without a response of 410 (kubernetes#104171).
 const CLOSED_AT_ONCE: u32 = 5;
 
 impl InformerTask {
-    /// Opens a watch from the newest version that the informer has received.
     pub(super) async fn watch(&mut self) -> Result<TaskAction, TaskFailure> {
         let Some(from) = self.version() else {
             return Ok(TaskAction::List(None));
@@ -54,7 +53,6 @@ impl InformerTask {
         }
     }
 
-    /// Reads an open watch until it ends, and returns what the informer does next.
     pub(super) async fn follow(
         &mut self,
         mut stream: WatchStream,
@@ -79,7 +77,7 @@ impl InformerTask {
         }
         self.opened_at = None;
         let next = self.next_action(end, &stream, lasted)?;
-        // Limit the rate at which the informer opens watches, for whatever reason the last watch
+        // Limit the rate at which the informer opens watches, regardless of why the last watch
         // ended.
         if matches!(next, TaskAction::Watch | TaskAction::Verify { .. }) {
             drop(stream);
@@ -101,7 +99,6 @@ impl InformerTask {
         if self.new_events == 0 { at_once } else { at_once / (16 >> self.short_watches.min(4)) }
     }
 
-    /// Decides what the informer does after the end of a watch.
     fn next_action(
         &mut self,
         end: WatchStreamEnd,
@@ -124,7 +121,7 @@ impl InformerTask {
                 failure(RequestFault::new(FaultReason::ClosedAtOnce, message), then)
             }
             // An edit of the CRD can have ended the watch early. The API server can then return
-            // other content for objects with an unchanged version, so relist.
+            // other content for objects with the same resource version, so relist.
             WatchStreamEnd::Clean
                 if is_early(lasted, stream.timeout)
                     && !is_builtin_group(self.informer.key.resource.group()) =>
@@ -270,15 +267,16 @@ impl InformerTask {
                 }
                 () = sleep_until(dead_at) => return WatchStreamEnd::Dead("no bookmark arrived"),
                 () = sleep_until(namespace_at.unwrap_or(dead_at)), if namespace_at.is_some() => {
-                    // A namespace lookup by another informer is recent enough if it was sent after
-                    // this store became empty.
+                    // The result of another informer's namespace lookup is recent enough if the
+                    // lookup was sent after this store became empty.
                     if let Some(since) = empty_since.take()
                         && let Some(fault) = self.absent_namespace(since).await
                     {
                         return WatchStreamEnd::NamespaceGone(fault);
                     }
                 }
-                // The staleness limit can have changed, so compute the deadlines again.
+                // The profile's `maxStalenessSeconds` can have changed, so compute the deadlines
+                // again.
                 Ok(()) = self.control.changed() => {}
             }
         }

@@ -23,15 +23,14 @@ use tokio::time::{Instant, sleep};
 pub(super) struct WatchProbe {
     /// When the second watch was opened.
     requested_at: Instant,
-    /// The resource version from which the probe's second watch started.
     from: ResourceVersion,
     result: WatchProbeResult,
 }
 
 impl InformerTask {
-    /// Starts a probe once the profile's namespace has a free permit. If the probe's watch receives
-    /// an event, the future completes `InformerTiming::probe_grace` later. Until then, the
-    /// informer's own watch must deliver the event.
+    /// Starts a probe when the limit on concurrent probes of the profile's namespace permits it. If
+    /// the probe's watch receives an event, the future completes `InformerTiming::probe_grace`
+    /// later. Until then, the informer's own watch must deliver the event.
     pub(super) fn probe(&self) -> Fuse<BoxFuture<'static, Result<WatchProbe, RequestFault>>> {
         let Some(from) = self.version() else { return Fuse::terminated() };
         let namespace = self.namespace_of_profile();
@@ -82,8 +81,8 @@ impl InformerTask {
                 if version.is_older_than(&from) {
                     return Err(WatchStreamEnd::VersionDecreased);
                 }
-                // The informer's own watch can have delivered a newer version during the probe. Do
-                // not replace the newer version.
+                // The informer's own watch can have delivered a newer version during the probe.
+                // Keep that newer version.
                 if !self.version().is_some_and(|known| version.is_older_than(&known)) {
                     self.informer.apply(Delta::Progress(version.clone()));
                     self.informer.status().report.version = Some(version);
@@ -108,8 +107,8 @@ impl InformerTask {
         let status = self.informer.status();
         status.version().is_some_and(|known| match known.partial_cmp(version) {
             Some(order) => order.is_lt(),
-            // Opaque versions have no order. So check whether the store was confirmed since
-            // `requested_at`, for example by an event of the informer's own watch.
+            // Resource versions that are not numbers have no order. So check whether the store was
+            // confirmed since `requested_at`, for example by an event of the informer's own watch.
             None => status.report.current_at.is_none_or(|current| current < requested_at),
         })
     }

@@ -12,7 +12,6 @@ use tokio::time::Instant;
 pub(super) struct WatchStream {
     pub(super) chunks: BodyChunks,
     pub(super) lines: LineSplitter,
-    /// Received bytes that are not split into events yet.
     pub(super) rest: Bytes,
     pub(super) opened: Instant,
     /// The `timeoutSeconds` of the request.
@@ -36,8 +35,8 @@ pub(super) enum WatchStreamEnd {
     Undecodable(String),
     /// An event is not newer than the store, and its object is not in the store.
     OutOfOrder,
-    /// A bookmark has a lower version than the store. A rollback check must follow, because only
-    /// its result shows the reason.
+    /// A bookmark has a lower version than the store. A consistent read must follow, because only
+    /// this read shows whether an etcd restore lowered resource versions.
     VersionDecreased,
     /// A consistency check found that the store differs from a list of the same version.
     Inconsistent,

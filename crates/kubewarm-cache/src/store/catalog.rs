@@ -15,12 +15,12 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// Maximum number of declared indexes in one store. If profiles declare indexes of more field paths, the store indexes
-/// only the first 32 in sorted order, and kubewarm logs a warning.
+/// Maximum number of field indexes in one store. If the profiles declare more indexes, the store creates only the
+/// first 32 in the order of their field paths. kubewarm then logs a warning.
 pub const INDEXES_PER_STORE: usize = 32;
 
-/// The groups of stores that share compression dictionaries. Stores share dictionaries if they contain the same
-/// resource and the same part of each object (`Projection`).
+/// The groups of stores that share zstd dictionaries. Stores share dictionaries if they contain the same resource and
+/// the same part of each object (`Projection`).
 ///
 /// The `bool` is true for stores that kubewarm opens for itself, not for a profile. These stores form groups of their
 /// own, so text from a tenant's objects never enters the dictionaries of kubewarm's own stores.
@@ -48,21 +48,22 @@ pub struct StoreCatalog {
 }
 
 impl StoreCatalog {
-    /// Creates a catalog of stores that contains no store yet, and starts its maintenance thread.
+    /// Creates a `StoreCatalog` without stores, and starts a thread that fills indexes, trains dictionaries and
+    /// compresses objects again.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes each store that is opened later call `count` when a stored object does not decode. The argument of `count`
-    /// is the object's resource.
+    /// Makes each store that is opened later call `count` when a stored object does not decompress. The argument of
+    /// `count` is the object's resource.
     #[must_use]
     pub fn with_error_counter(self, count: impl Fn(&Resource) + Send + Sync + 'static) -> Self {
         Self { decode_errors: DecodeErrorCounter(Some(Arc::new(count))), ..self }
     }
 
-    /// Opens an empty store with the declared indexes `indexes`. If a store is already open under `key`, the catalog
-    /// closes that store. Readers of the closed store keep its last objects.
+    /// Opens an empty store with an index of each field path in `indexes`. If a store is already open under `key`,
+    /// the call closes that store. Readers of the closed store keep its last objects.
     #[must_use]
     pub fn open(&self, key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> StoreWriter {
         let group = self.dictionary_group(key);
@@ -79,8 +80,8 @@ impl StoreCatalog {
         StoreWriter::new(store)
     }
 
-    /// Returns the group of stores that share compression dictionaries with the store of `key`, or creates a group.
-    /// Also removes the entries of groups without stores.
+    /// Returns the group of stores that share zstd dictionaries with the store of `key`, or creates this group. Also
+    /// removes the entries of groups without stores.
     pub(super) fn dictionary_group(&self, key: &InformerKey) -> Arc<DictionaryGroup> {
         let mut dictionary_groups = self.dictionary_groups.lock();
         dictionary_groups.retain(|_, group| group.strong_count() > 0);
@@ -100,7 +101,8 @@ impl StoreCatalog {
         group
     }
 
-    /// Returns the `UsageMeter` of the store of the informer with this key, even before the store is opened.
+    /// Returns the `UsageMeter` of the store of the informer `key`, even before the store is opened. The meter counts
+    /// the store's objects and bytes.
     #[must_use]
     pub fn meter(&self, key: &InformerKey) -> Arc<UsageMeter> {
         let mut meters = self.meters.lock();
@@ -122,8 +124,8 @@ impl StoreCatalog {
         self.stores.read().get(key).map(Arc::clone).map(StoreReader::new)
     }
 
-    /// Closes the store of the informer with this key, and ends all [`EventLogFollower`](super::EventLogFollower)s of
-    /// the store. The store's memory is freed when its writer and its last reader are dropped.
+    /// Closes the store of the informer `key`, and ends all [`EventLogFollower`](super::EventLogFollower)s of the
+    /// store. Its memory is freed when the store's writer and last reader are dropped.
     pub fn close(&self, key: &InformerKey) {
         let old = self.stores.write().remove(key);
         if let Some(store) = old {
@@ -131,8 +133,9 @@ impl StoreCatalog {
         }
     }
 
-    /// Changes the declared indexes of an open store. The call drops removed indexes at once. The maintenance thread
-    /// fills new indexes later. Queries use an index only when the index is complete.
+    /// Makes an open store index exactly the field paths in `indexes`. The call drops other field indexes at once.
+    /// The `StoreCatalog`'s maintenance thread fills new indexes later. Queries use an index only when the index is
+    /// complete.
     ///
     /// Cost: constant for the caller. The maintenance thread takes about 4 µs for each object and index. It locks the
     /// store for less than a millisecond at a time.
@@ -143,8 +146,8 @@ impl StoreCatalog {
         }
     }
 
-    /// Blocks until the catalog's maintenance thread has done all jobs that are queued now. Then all indexes are
-    /// complete, and all compressed objects use the newest dictionary.
+    /// Blocks until the maintenance thread of the `StoreCatalog` has done all jobs that are queued now. Then all
+    /// indexes are complete, and all compressed objects use the newest dictionary.
     ///
     /// Tests, benchmarks and `ObjectSample::measure` call this function to get repeatable sizes.
     pub fn wait_until_settled(&self) {
@@ -164,7 +167,8 @@ impl StoreCatalog {
     }
 }
 
-/// Returns the first [`INDEXES_PER_STORE`] field paths in sorted order, and logs a warning if `indexes` has more paths.
+/// Returns the first [`INDEXES_PER_STORE`] of the field paths `indexes` in sorted order. Logs a warning if `indexes`
+/// has more paths.
 fn limited_indexes(key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
     if indexes.len() > INDEXES_PER_STORE {
         let declared = indexes.len();

@@ -1,4 +1,5 @@
-//! Compresses and decompresses the bodies of objects with zstd. All stores of a catalog share the zstd contexts.
+//! Compresses and decompresses the JSON of objects with zstd. All stores of one `StoreCatalog` share the zstd
+//! contexts (the states of compressors and decompressors).
 
 use super::{
     dictionary::CompressionDictionary,
@@ -8,8 +9,8 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use zstd::zstd_safe::{self, CCtx, DCtx};
 
-/// Maximum size of a body that the pool compresses, in bytes before compression. A larger body stays uncompressed.
-/// `unpack` rejects a compressed zstd frame that declares a larger body.
+/// Maximum size of an object's JSON that a store compresses, in bytes. Larger JSON stays uncompressed. `unpack`
+/// rejects a compressed zstd frame that declares a larger size.
 ///
 /// etcd accepts at most 1.5 MiB for one object by default. The same object as JSON can be a few times larger.
 pub(super) const MAX_BODY: usize = 256 << 20;
@@ -17,14 +18,14 @@ pub(super) const MAX_BODY: usize = 256 << 20;
 /// Compression level of zstd. With a dictionary, a higher level takes more time and saves no memory.
 pub(super) const LEVEL: i32 = 1;
 
-/// Bodies below this size, in bytes, stay uncompressed, because compression would save nothing.
+/// An object's JSON below this size, in bytes, stays uncompressed, because compression would save nothing.
 const MIN_COMPRESSED_BYTES: usize = 64;
 
-/// Maximum number of zstd contexts that are kept for later use. A context takes some hundred KiB, and more than four
-/// threads rarely use contexts at once.
+/// Maximum number of idle zstd contexts in memory. A context takes some hundred KiB, and more than four threads
+/// rarely use contexts at once.
 const IDLE_CONTEXTS: usize = 4;
 
-/// Bytes that each scratch buffer of an idle zstd context keeps. The pool frees the rest of a larger buffer.
+/// Maximum bytes that each scratch buffer of an idle zstd context keeps. If a buffer is larger, the rest is freed.
 const SCRATCH_BYTES: usize = 256 << 10;
 
 /// Every zstd frame begins with this magic number. The store leaves it out of its frames, which saves 4 bytes for each
@@ -55,8 +56,8 @@ impl std::fmt::Debug for CompressionContext {
 }
 
 impl CompressionContextPool {
-    /// Runs `work` with a zstd context that no other thread uses, and with an empty scratch buffer for a decompressed
-    /// body.
+    /// Runs `work` with a zstd context that no other thread uses. `work` also receives an empty scratch buffer for
+    /// the decompressed JSON of an object.
     pub(super) fn with<T>(
         &self,
         work: impl FnOnce(&mut CompressionContext, &mut Vec<u8>) -> T,
@@ -89,8 +90,8 @@ impl CompressionContext {
         }
     }
 
-    /// Compresses a body, with the dictionary `with` or without a dictionary. The body stays uncompressed if it does
-    /// not shrink, or if its size is below [`MIN_COMPRESSED_BYTES`] or above [`MAX_BODY`].
+    /// Compresses the JSON `body` of an object, with the dictionary `with` or without a dictionary. The body stays
+    /// uncompressed if it does not shrink, or if its size is below [`MIN_COMPRESSED_BYTES`] or above [`MAX_BODY`].
     pub(super) fn pack(
         &mut self,
         name: &str,
@@ -121,11 +122,11 @@ impl CompressionContext {
         }
     }
 
-    /// Decompresses the body of `record`, and replaces the contents of `into` with the body.
+    /// Decompresses the JSON of the object `record`, and replaces the contents of `into` with this JSON.
     ///
     /// # Errors
     ///
-    /// Returns the reason if the body does not decode. `into` then contains no usable bytes.
+    /// Returns the reason if the JSON cannot be decompressed. `into` then contains no usable bytes.
     pub(super) fn unpack(
         &mut self,
         record: &PackedObject,
@@ -233,7 +234,7 @@ mod tests {
                 assert!(context.unpack(&cut, Some(&with), into).is_err(), "{length}");
             }
             assert_eq!(context.unpack(&record, None, into), Err("its dictionary is missing"));
-            // The frame declares a single segment of 2^63 bytes. `unpack` rejects it before it allocates memory.
+            // The zstd frame declares a single segment of 2^63 bytes. `unpack` rejects it before it allocates memory.
             let huge = [0xe0, 0, 0, 0, 0, 0, 0, 0, 0x80, 1, 0, 0];
             let huge = PackedObject::new("x", BodyCompression::Zstd, &huge);
             let refused = context.unpack(&huge, None, into).unwrap_err();

@@ -11,8 +11,8 @@ use std::sync::{
 };
 use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict, SafeResult, WriteBuf};
 
-/// One trained zstd dictionary. It stays in memory while a packed object needs it, or while it is the newest dictionary
-/// of its `DictionaryGroup`.
+/// One trained zstd dictionary. It stays in memory while an object compressed with it exists, or while it is the
+/// newest dictionary of its `DictionaryGroup`.
 pub(super) struct CompressionDictionary {
     compress: CDict<'static>,
     decompress: DDict<'static>,
@@ -21,8 +21,8 @@ pub(super) struct CompressionDictionary {
     users: AtomicUsize,
 }
 
-/// The dictionaries that decompress the rows of one store, or the changes of one event log. Usually, one dictionary is
-/// enough.
+/// The dictionaries with which the objects of one store, or of one event log, are compressed. Usually, one dictionary
+/// is enough.
 #[derive(Debug, Default)]
 pub(super) struct DictionarySet(Vec<DictionaryUseCount>);
 
@@ -44,8 +44,8 @@ impl CompressionDictionary {
     /// Prepares a trained dictionary for compression and decompression. Returns `None` if zstd rejects the trained
     /// bytes.
     pub(super) fn new(mut trained: Vec<u8>, generation: u8) -> Option<Self> {
-        // Bytes 4 to 7 are the dictionary ID (RFC 8878). With the ID 0, zstd omits the ID from every frame, which saves
-        // memory. A packed object stores the dictionary's `generation` instead.
+        // Bytes 4 to 7 are the dictionary ID (RFC 8878). With the ID 0, zstd omits the ID from every frame, which
+        // saves memory. A [`PackedObject`] stores the dictionary's `generation` instead.
         trained.get_mut(4..8)?.fill(0);
         Some(Self {
             compress: CDict::try_create(&trained, LEVEL)?,
@@ -65,7 +65,6 @@ impl CompressionDictionary {
         self.compress.sizeof() + self.decompress.sizeof()
     }
 
-    /// Replaces the contents of `into` with a zstd frame that contains `body`.
     pub(super) fn compress<W: WriteBuf + ?Sized>(
         &self,
         context: &mut CCtx<'static>,
@@ -75,7 +74,6 @@ impl CompressionDictionary {
         context.compress_using_cdict(into, body, &self.compress)
     }
 
-    /// Replaces the contents of `into` with the decompressed body of `frame`.
     pub(super) fn decompress<W: WriteBuf + ?Sized>(
         &self,
         context: &mut DCtx<'static>,
@@ -87,7 +85,7 @@ impl CompressionDictionary {
 }
 
 impl DictionarySet {
-    /// Adds `packed` to the users of its dictionary. Does nothing if `packed` has no dictionary.
+    /// Counts `packed` as a user of its dictionary. Does nothing if `packed` has no dictionary.
     pub(super) fn enter(&mut self, packed: &DetachedObject) {
         let Some(dictionary) = &packed.dictionary else { return };
         let generation = dictionary.generation;
@@ -99,7 +97,7 @@ impl DictionarySet {
         self.0.push(DictionaryUseCount { dictionary: Arc::clone(dictionary), records: 1 });
     }
 
-    /// Removes `record` from the users of its dictionary. This `DictionarySet` drops a dictionary that has no users
+    /// Stops counting `record` as a user of its dictionary. This `DictionarySet` drops a dictionary that has no users
     /// left.
     pub(super) fn leave(&mut self, record: &PackedObject) {
         let BodyCompression::Dictionary(generation) = record.packing() else { return };
@@ -114,16 +112,16 @@ impl DictionarySet {
         }
     }
 
-    /// Returns the dictionary that decompresses a body with this [`BodyCompression`]. `None` if the body was compressed
-    /// without a dictionary or is not compressed.
+    /// Returns the dictionary that decompresses an object with this [`BodyCompression`]. `None` if the object was
+    /// compressed without a dictionary or is not compressed.
     pub(super) fn get(&self, packing: BodyCompression) -> Option<&Arc<CompressionDictionary>> {
         let BodyCompression::Dictionary(generation) = packing else { return None };
         let mut all = self.0.iter().map(|held| &held.dictionary);
         all.find(|dictionary| dictionary.generation == generation)
     }
 
-    /// Returns the memory of the dictionaries in bytes. Several sets can contain a dictionary, so each set counts an
-    /// equal part of its bytes.
+    /// Returns the memory of the dictionaries in bytes. A dictionary can be in several sets; each set then counts an
+    /// equal part of the dictionary's bytes.
     pub(super) fn bytes(&self) -> usize {
         let share = |held: &DictionaryUseCount| {
             held.dictionary.bytes() / held.dictionary.users.load(Ordering::Relaxed).max(1)

@@ -24,7 +24,7 @@ const DICTIONARY_BYTES: usize = 16 << 10;
 /// Minimum number of stored objects for the first dictionary. With fewer objects, a dictionary takes more memory than
 /// it saves.
 ///
-/// This is also the minimum number of objects that the stores pack between two trainings of a dictionary.
+/// Between two trainings of a dictionary, the stores must also compress at least this number of objects.
 const FIRST_OBJECTS: u64 = 256;
 
 /// Minimum total size of the sampled objects, in bytes. With smaller samples, a dictionary takes more memory than it
@@ -44,22 +44,23 @@ const FIRST_SAMPLE_BYTES: usize = 256 << 10;
 /// Maximum size of the samples for each dictionary after the first, in bytes.
 const SAMPLE_BYTES: usize = 512 << 10;
 
-/// Maximum number of sampled objects that the training of a dictionary leaves out. kubewarm compresses these objects to
+/// Maximum number of sampled objects that are not used to train a dictionary. kubewarm compresses these objects to
 /// test whether the new dictionary is better than the current dictionary.
 const HELD_OUT_OBJECTS: usize = 32;
 
-/// The stores that share compression dictionaries, because they contain the same resource and the same part of each
-/// object (`Projection`). Stores that kubewarm opens for itself form separate groups.
+/// The stores that share zstd dictionaries, because they contain the same resource and the same part of each object
+/// (`Projection`). Stores that kubewarm opens for itself, not for a profile, form separate groups.
 #[derive(Debug)]
 pub(super) struct DictionaryGroup {
     current: RwLock<Option<Arc<CompressionDictionary>>>,
-    /// Number of objects that the group's stores have packed since the group was created.
+    /// Number of objects that the group's stores have compressed since the group was created.
     packed: AtomicU64,
-    /// Value of `packed` at which the training of the next dictionary starts. It is `u64::MAX` while a training is
-    /// queued or running.
+    /// Value of the counter `packed` at which the training of the next dictionary starts. It is `u64::MAX` while a
+    /// training is queued or running.
     next: AtomicU64,
     stores: Mutex<Vec<Weak<ObjectStore>>>,
-    /// Number of stored objects when the group last trained a dictionary. 0 until the first dictionary exists.
+    /// Number of objects in the group's stores when the group last trained a dictionary. 0 until the first dictionary
+    /// exists.
     trained: AtomicU64,
     resource: Resource,
     decode_errors: DecodeErrorCounter,
@@ -69,7 +70,7 @@ pub(super) struct DictionaryGroup {
 
 type DecodeErrorFn = dyn Fn(&Resource) + Send + Sync;
 
-/// The function that a store calls for each stored object that does not decode.
+/// The function that a store calls for each stored object that cannot be decompressed.
 #[derive(Clone, Default)]
 pub(super) struct DecodeErrorCounter(pub(super) Option<Arc<DecodeErrorFn>>);
 
@@ -99,7 +100,7 @@ impl DictionaryGroup {
         }
     }
 
-    /// Adds a store to the stores that share the group's dictionaries. Also removes the entries of stores that no
+    /// Adds a store to the stores that share the group's dictionaries. Also removes references to stores that no
     /// longer exist.
     pub(super) fn add_store(&self, store: &Arc<ObjectStore>) {
         let mut stores = self.stores.lock();
@@ -118,8 +119,8 @@ impl DictionaryGroup {
         self.current.read().clone()
     }
 
-    /// Counts a packed object. When the count reaches `next`, queues the training of a dictionary on the maintenance
-    /// thread.
+    /// Counts a compressed object. When the count reaches `next`, queues the training of a dictionary on the
+    /// maintenance thread.
     pub(super) fn count_packed(self: &Arc<Self>) {
         let packed = self.packed.fetch_add(1, Ordering::Relaxed) + 1;
         let next = self.next.load(Ordering::Relaxed);
@@ -162,16 +163,16 @@ impl DictionaryGroup {
         };
         let packed = self.packed.load(Ordering::Relaxed);
         self.next.store(packed.saturating_add(wait.max(FIRST_OBJECTS)), Ordering::Relaxed);
-        // Release the stores. If the catalog closes a store while `repack` works on another store, the closed store is
-        // freed at once.
+        // Drop the references to the stores. If one of the stores is closed while `repack` works on another store,
+        // the closed store is freed at once.
         drop(stores);
         if is_new {
             all.iter().filter_map(Weak::upgrade).for_each(|store| repack(&store));
         }
     }
 
-    /// Trains a dictionary from samples. Returns it only if the held-out objects become at least a tenth smaller than
-    /// with the current dictionary.
+    /// Trains a dictionary from samples. Returns the dictionary only if it makes the sampled objects outside of the
+    /// training at least a tenth smaller than the current dictionary does.
     fn train_dictionary(
         &self,
         stores: &[Arc<ObjectStore>],

@@ -20,17 +20,17 @@ pub(super) const WINDOW: Duration = Duration::from_secs(75);
 /// Maximum number of changes in an event log. The API server's watch cache has the same limit.
 const MAX_CHANGES: usize = 102_400;
 
-/// An event log keeps packed objects that the store no longer contains. The limit on their bytes is half the size of
-/// the store's objects, but always within this range.
+/// Range for the limit on the bytes of objects that only the event log keeps. Within this range, the limit is half
+/// the bytes of the objects in the store.
 ///
 /// So a store whose objects all change grows by at most half. The log of a small store keeps some hundred changes.
 const MAX_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(32 << 20);
 
-/// Number of changes that an event log keeps at any age, as the API server's watch cache does. If a resource rarely
-/// changes, its clients resume watches from old versions.
+/// Number of changes that an event log keeps at any age, as the API server's watch cache does. With these changes,
+/// clients of a rarely changing resource can resume watches from old versions.
 const KEPT_CHANGES: usize = 100;
 
-/// [`KEPT_CHANGES`] applies only while the event log's packed objects take at most this number of bytes. So an idle
+/// [`KEPT_CHANGES`] applies only while the objects in the event log take at most this number of bytes. So an idle
 /// store takes little memory.
 const KEPT_BYTES: usize = 32 << 10;
 
@@ -40,11 +40,8 @@ pub struct StoreChange {
     pub(super) arrived: Option<Instant>,
     pub(super) namespace: Arc<str>,
     pub(super) version: ResourceVersion,
-    /// The object before the change. `None` if the change created the object.
     pub(super) before: Option<DetachedObject>,
-    /// The object after the change. `None` if the change deleted the object.
     pub(super) now: Option<DetachedObject>,
-    /// Whether the UID changed, because the object was deleted and created again with the same name.
     pub(super) is_replacement: bool,
 }
 
@@ -56,23 +53,23 @@ pub(super) struct EventLog {
     next: u64,
     /// Number of times that the log has dropped all its changes. An `EventLogFollower` ends when this number changes.
     pub(super) epoch: u64,
-    /// The event log contains all changes after this resource version. `None` until the first list ends, and after a
-    /// purge until the next list ends.
+    /// The event log contains all changes after this resource version. `None` until the first list of the store ends,
+    /// and after a purge until the next list ends.
     pub(super) since: Option<ResourceVersion>,
-    /// The event log can lack changes between these two resource versions. A list found equal objects at both versions,
-    /// but an object can have been created and deleted in between.
+    /// The event log can lack changes between these two resource versions. A list of the API server found equal
+    /// objects at both versions. However, an object can have been created and deleted in between.
     gap: Option<(ResourceVersion, ResourceVersion)>,
-    /// Whether the store's objects match its version. A list clears this flag when it finds a change. The end of the
-    /// list sets the flag.
+    /// Whether the store's objects match its version. The flag is cleared when a running list finds a change, and set
+    /// when the list ends.
     is_complete: bool,
-    /// Whether a full list is running. A list shows neither the order nor the time of changes, so the log does not
-    /// store changes from a list.
+    /// Whether the store is receiving a full list. A list shows neither the order nor the time of changes, so the log
+    /// does not store changes from a list.
     is_listing: bool,
     object_bytes: usize,
     dictionaries: DictionarySet,
 }
 
-/// Bytes that one change takes in memory, without its packed objects.
+/// Bytes that one change takes in memory, without the objects before and after the change.
 const CHANGE_BYTES: usize = taken(size_of::<StoreChange>() + 2 * size_of::<usize>());
 
 impl StoreChange {
@@ -123,10 +120,10 @@ impl StoreChange {
         self.before.iter().chain(&self.now)
     }
 
-    /// Returns the bytes of the packed object before the change, because only the event log keeps that object.
+    /// Returns the bytes of the object before the change, because only the event log keeps that object.
     ///
-    /// The method does not count the object after the change, because the store's rows or the next change already count
-    /// it.
+    /// The method does not count the object after the change, because the store's rows or the next change already
+    /// count it.
     fn object_bytes(&self) -> usize {
         self.before.as_ref().map_or(0, |packed| packed.record.bytes())
     }
@@ -154,11 +151,12 @@ impl EventLog {
         Some(self.changes.iter().skip(skipped))
     }
 
-    /// Returns the number of the first change after `version`, or `None` if the log lacks changes after `version`.
+    /// Returns the number of the first change after resource version `version`, or `None` if the log lacks changes
+    /// after `version`.
     pub(super) fn first_after(&self, version: &ResourceVersion) -> Option<u64> {
         let since = self.since.as_ref()?;
         if version.is_opaque() || since.is_opaque() {
-            // Opaque versions have no order, so the log can only search for an equal version.
+            // Resource versions that are not numbers have no order, so the log can only search for an equal version.
             let at = self.changes.iter().rposition(|change| change.version == *version);
             let at = at.map(|at| self.first() + at as u64 + 1);
             return at.or_else(|| (version == since).then(|| self.first()));
@@ -188,10 +186,11 @@ impl EventLog {
         self.is_listing = true;
     }
 
-    /// Ends a list that has raised the store's version from `before` to `now`. Returns the changes that the log drops.
+    /// Ends a list that has raised the store's version from `before` to `now`. Returns the changes that the log
+    /// drops.
     ///
-    /// If the list found no change, the log keeps its changes, and clients can still watch from `before`. Otherwise the
-    /// log starts again without changes.
+    /// If the list found no change, the log keeps its changes, and clients can still watch from `before`. Otherwise,
+    /// the log drops all its changes.
     pub(super) fn end_list(
         &mut self,
         before: Option<ResourceVersion>,
@@ -211,13 +210,12 @@ impl EventLog {
         Vec::new()
     }
 
-    /// Records that the running list has found a change.
     pub(super) fn list_changed(&mut self) {
         self.is_complete = false;
     }
 
-    /// Drops and returns all changes in the event log. The log then contains all changes after `since`. If `since` is
-    /// `None`, the log ignores changes until the next list ends.
+    /// Drops and returns all changes in the event log. From now on, the log records all changes after version
+    /// `since`. If `since` is `None`, the log ignores changes until the next list ends.
     fn restart(&mut self, since: Option<ResourceVersion>) -> Vec<Arc<StoreChange>> {
         let gone = mem::take(&mut self.changes).into();
         self.epoch += 1;
@@ -242,7 +240,7 @@ impl EventLog {
         Some(oldest)
     }
 
-    /// Drops the oldest changes until the log's packed objects take at most `max_bytes` and the log has at most
+    /// Drops the oldest changes until the log's objects take at most `max_bytes` and the log has at most
     /// [`MAX_CHANGES`]. Also drops changes that are older than [`WINDOW`] at `now`, except [`KEPT_CHANGES`]. Returns
     /// the dropped changes.
     fn trim(&mut self, now: Option<Instant>, max_bytes: usize) -> Vec<Arc<StoreChange>> {
@@ -293,8 +291,6 @@ impl StoreContents {
             })
         };
         let Some(version) = version.filter(is_next).cloned() else {
-            // The event log is ordered by version. A change that is not newer than the store's version breaks this
-            // order, so the log drops all its changes.
             return self.log.restart(self.version.clone());
         };
         let change = change(version);

@@ -38,7 +38,6 @@ pub(super) fn upsert<'a>(key: &'a str, id: u8, version: &str, body: &'a str) -> 
     })
 }
 
-/// Returns a removal of the object with the key `<namespace>/<name>`.
 pub(super) fn remove<'a>(key: &'a str, version: &str) -> Delta<'a> {
     let (namespace, name) = key.split_once('/').unwrap();
     Delta::Remove(Tombstone {
@@ -52,7 +51,6 @@ pub(super) fn version(text: &str) -> ResourceVersion {
     ResourceVersion::parse(text).unwrap()
 }
 
-/// Returns the keys of all objects in the store, in key order.
 pub(super) fn keys(reader: &StoreReader) -> Vec<ObjectKey> {
     reader.versions(None, usize::MAX).into_iter().map(|(key, _)| key).collect()
 }
@@ -84,7 +82,6 @@ pub(super) fn with_field(reader: &StoreReader, path: &FieldPath, value: &str) ->
     selected(reader, &ObjectQuery { tests: [test].into_iter().collect(), ..ObjectQuery::default() })
 }
 
-/// Whether the store has a complete index of `path`.
 pub(super) fn is_indexed(reader: &StoreReader, path: &FieldPath) -> bool {
     let contents = reader.store.contents.read();
     contents.declared.iter().any(|index| index.path == *path && index.is_complete)

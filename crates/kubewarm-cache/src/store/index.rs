@@ -1,12 +1,12 @@
-//! Inverted indexes: each maps a label or a field value to the numbers of the rows that have it.
+//! Inverted indexes: each maps a label or a field value to the numbers of the rows whose objects have it.
 
 use super::packed_object::taken;
 use kubewarm_api::model::{FieldPath, LabelSelector, LabelSelectorOperator};
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, HashMap};
 
-/// A set of row numbers. A row contains one object. The variant depends on the number of rows, to take the least
-/// memory.
+/// A set of row numbers. Each row of a store contains one object. The variant depends on the number of rows, to take
+/// the least memory.
 #[derive(Debug)]
 enum RowSet {
     One(u32),
@@ -15,8 +15,8 @@ enum RowSet {
     Many(Box<RoaringBitmap>),
 }
 
-/// Maximum number of rows in `RowSet::Few`. With more rows, a bitmap takes less memory. If at most half of this number
-/// is left, `RowSet::Many` becomes `RowSet::Few` again.
+/// Maximum number of rows in `RowSet::Few`. With more rows, a bitmap takes less memory. `RowSet::Many` becomes
+/// `RowSet::Few` again when at most 16 rows (half of this number) are left.
 const FEW: usize = 32;
 
 /// Bytes that a bitmap takes in addition to its serialized size: the struct, the headers of its containers and spare
@@ -37,7 +37,7 @@ pub(super) struct LabelIndex {
     bytes: usize,
 }
 
-/// The index of a field path that a profile declares.
+/// The index of the values at one field path. A profile declares the field path.
 #[derive(Debug)]
 pub(super) struct FieldIndex {
     pub(super) path: FieldPath,
@@ -72,7 +72,6 @@ impl RowSet {
         }
     }
 
-    /// Removes a row number from the set. Returns whether the set still contains row numbers.
     fn remove(&mut self, row: u32) -> bool {
         let remove = |rows: &mut RoaringBitmap| {
             rows.remove(row);
@@ -85,8 +84,10 @@ impl RowSet {
         self.retain(|row| !gone.contains(row), |rows| *rows -= gone)
     }
 
-    /// Keeps the row numbers for which `keep` returns true. If the set is a bitmap, `cut` must remove the row numbers
-    /// for which `keep` returns false. Returns whether the set still contains row numbers.
+    /// Keeps the row numbers for which `keep` returns true. Returns whether the set still contains row numbers.
+    ///
+    /// If the set is a bitmap, the method calls `cut` instead of `keep`. `cut` must remove the row numbers for which
+    /// `keep` returns false.
     fn retain(&mut self, keep: impl Fn(u32) -> bool, cut: impl FnOnce(&mut RoaringBitmap)) -> bool {
         let left: Vec<u32> = match self {
             Self::One(row) => return keep(*row),
@@ -132,7 +133,7 @@ impl ValueIndex {
         self.bytes + self.rows.capacity() * 8 / 7 * (size_of::<(Box<str>, RowSet)>() + 1)
     }
 
-    /// Adds `row` to the rows of `value`. A second call for the same row has no effect.
+    /// Adds the row number `row` to the rows with the value `value`. A second call for the same row has no effect.
     pub(super) fn insert(&mut self, value: &str, row: u32) {
         if let Some(rows) = self.rows.get_mut(value) {
             let before = rows.bytes();
@@ -156,7 +157,6 @@ impl ValueIndex {
         }
     }
 
-    /// Removes all rows in `gone` from the index. Cost: one step for each value in the index.
     pub(super) fn subtract(&mut self, gone: &RoaringBitmap) {
         let bytes = &mut self.bytes;
         self.rows.retain(|value, rows| {
@@ -180,7 +180,8 @@ impl ValueIndex {
         all
     }
 
-    /// Returns the rows that have at least one value. Cost: one step for each value in the index.
+    /// Returns the rows of all objects that have at least one value of the label key or field. Cost: one step for
+    /// each value in the index.
     pub(super) fn any(&self) -> RoaringBitmap {
         let mut all = RoaringBitmap::new();
         for rows in self.rows.values() {
@@ -226,7 +227,6 @@ impl LabelIndex {
         }
     }
 
-    /// Removes all rows in `gone` from the index. Cost: one step for each label key and each value.
     pub(super) fn subtract(&mut self, gone: &RoaringBitmap) {
         let bytes = &mut self.bytes;
         self.keys.retain(|key, values| {
@@ -239,8 +239,8 @@ impl LabelIndex {
         });
     }
 
-    /// Returns the rows that match `selector`. The function calls `all`, which returns every row of the store, only if
-    /// no requirement is `In` or `Exists`.
+    /// Returns the rows whose objects match `selector`. The function calls `all`, which returns every row of the
+    /// store, only if no requirement is `In` or `Exists`.
     pub(super) fn select(
         &self,
         selector: &LabelSelector,
@@ -279,7 +279,6 @@ impl LabelIndex {
     }
 }
 
-/// Bytes that a label key takes in `LabelIndex`, without the values of the key.
 fn entry_bytes(key: &str) -> usize {
     taken(key.len()) + size_of::<(Box<str>, ValueIndex)>()
 }

@@ -1,5 +1,5 @@
-//! The index entries of one object. The writer reads the entries from the object's body outside the store's lock, and
-//! applies them under the write lock.
+//! The labels and field values of one object, as entries for the store's indexes. The writer reads them from the
+//! object's JSON without the store's lock, and adds them to the indexes under the write lock.
 
 use super::{
     contents::{IndexedValues, StoreContents},
@@ -14,15 +14,15 @@ pub(super) struct IndexEntries {
 }
 
 impl IndexEntries {
-    /// Reads the labels of an object's body, and the values at `paths` in the body.
+    /// Reads the labels from an object's JSON `body`, and the values at the field paths `paths`.
     pub(super) fn read(encoding: BodyFormat, body: &[u8], paths: &FieldPathSet) -> Self {
         let mut labels = Vec::new();
         encoding.for_each_label(body, |key, value| labels.push((key.into(), value.into())));
         Self { labels, ..Self::read_fields(encoding, body, paths) }
     }
 
-    /// Reads only the values at `paths` in an object's body. For a change that keeps the labels, the label index needs
-    /// no update.
+    /// Reads only the values at the field paths `paths` from an object's JSON. Used for a change that keeps the
+    /// object's labels, because the label index then needs no update.
     pub(super) fn read_fields(encoding: BodyFormat, body: &[u8], paths: &FieldPathSet) -> Self {
         Self { labels: Vec::new(), values: encoding.field_values(body, paths) }
     }

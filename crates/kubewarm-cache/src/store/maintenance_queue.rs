@@ -1,5 +1,5 @@
-//! A queue of background work on stores. Each catalog has one maintenance thread that runs the work, so that no delta
-//! waits for the work.
+//! A queue of background work on stores: filling indexes, and training dictionaries. Each `StoreCatalog` runs this
+//! work in one maintenance thread, so that the work does not delay the processing of watch events.
 
 use super::{
     object_store::ObjectStore,
@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-/// Maximum number of objects that a maintenance job processes in one step. During a step, the job holds the store's
+/// Maximum number of objects that a maintenance job processes in one step. During a step, the job holds a store's
 /// write lock for less than a millisecond.
 const STEP: usize = 128;
 
@@ -21,7 +21,7 @@ type MaintenanceJob = Box<dyn FnOnce() + Send>;
 /// The job queue of the maintenance thread. The thread ends when the last clone of the queue is dropped.
 ///
 /// The queue needs no limit. It contains at most one training of a dictionary for each `DictionaryGroup`, and one job
-/// for each change of declared indexes. A queued job does not keep its store in memory.
+/// for each change of the field indexes that profiles declare. A queued job does not keep its store in memory.
 #[derive(Clone, Debug)]
 pub(super) struct MaintenanceQueue(mpsc::Sender<MaintenanceJob>);
 
@@ -37,8 +37,8 @@ impl Default for MaintenanceQueue {
 }
 
 impl MaintenanceQueue {
-    /// Queues `job`. A job must not queue another job, because [`MaintenanceQueue::settle`] does not wait for the
-    /// second job.
+    /// Queues `job` for the maintenance thread. A job must not queue another job, because
+    /// [`MaintenanceQueue::settle`] does not wait for the second job.
     pub(super) fn push(&self, job: impl FnOnce() + Send + 'static) {
         // Sending fails only if the maintenance thread did not start. The calling thread then runs the job.
         if let Err(mpsc::SendError(job)) = self.0.send(Box::new(job)) {
@@ -46,7 +46,7 @@ impl MaintenanceQueue {
         }
     }
 
-    /// Blocks until the thread has done all jobs that were queued before this call.
+    /// Blocks until the maintenance thread has done all jobs that were queued before this call.
     pub(super) fn settle(&self) {
         let (done, settled) = mpsc::channel::<()>();
         self.push(move || drop(done));
@@ -101,10 +101,10 @@ pub(super) fn repack(store: &ObjectStore) {
     }
 }
 
-/// Adds the field values of every object to the store's declared indexes. Values that the writer has already added stay
-/// the same.
+/// Adds the field values of every stored object to the field indexes that profiles declare. Values that the writer
+/// has already added stay the same.
 ///
-/// If the indexes are declared again, the function returns early, because each declaration queues another job.
+/// If the set of field indexes changes, the function returns early, because each such change queues another job.
 pub(super) fn complete_indexes(store: &ObjectStore) {
     let contents = store.contents.read();
     if contents.declared.iter().all(|index| index.is_complete) {
@@ -118,11 +118,11 @@ pub(super) fn complete_indexes(store: &ObjectStore) {
     }
 }
 
-/// Adds the objects in up to [`STEP`] rows, from row number `from`, to the declared indexes. Returns the row number at
-/// which the next step starts, or `None` after the last row.
+/// Adds the objects in up to [`STEP`] rows, from row number `from`, to the field indexes of the paths `declared`.
+/// Returns the row number at which the next step starts, or `None` after the last row.
 ///
-/// Also returns `None` if the declared indexes are no longer `declared`. An index of the same path can then be new and
-/// empty.
+/// Also returns `None` if the store's set of field indexes is no longer `declared`. An index of the same path can
+/// then be new and empty.
 fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> Option<u32> {
     let copies = store.copy_rows(from, STEP);
     let next = copies.last().and_then(|(number, _)| number.checked_add(1));
@@ -142,7 +142,7 @@ fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> O
         for (number, mut values, record) in found {
             let Some(now) = contents.packed(number) else { continue };
             if now.record != record {
-                // The object in this row has changed since `copy_rows`. This case is rare, so read the object's body
+                // The object in this row has changed since `copy_rows`. This case is rare, so read the object's JSON
                 // again under the store's lock.
                 values = values_of(&now);
             }
@@ -188,8 +188,8 @@ mod tests {
         let declared = Arc::clone(&store.contents.read().paths);
         declare(&[]);
         declare(&query);
-        // The first index, which contained row 0, was dropped. This step belongs to that index, so it must not complete
-        // the second index.
+        // The test has dropped the first index of `a`, which contained row 0, and has created a second index of `a`.
+        // A step for the first index must not mark the second index as complete.
         assert_eq!(index_step(&store, &declared, 1), None);
         let is_complete = || store.contents.read().declared.iter().all(|index| index.is_complete);
         assert!(!is_complete());

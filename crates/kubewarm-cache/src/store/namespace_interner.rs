@@ -9,7 +9,6 @@ pub(super) struct NamespaceInterner {
     held: Vec<NamespaceEntry>,
     free: Vec<u32>,
     bytes: usize,
-    /// An empty name, which the method `name` returns for a number that is not in use.
     empty: Arc<str>,
 }
 
@@ -24,7 +23,6 @@ impl NamespaceInterner {
         self.bytes
     }
 
-    /// Returns the number of a namespace, or `None` if the store has no rows in the namespace.
     pub(super) fn number(&self, name: &str) -> Option<u32> {
         self.numbers.get(name).copied()
     }

@@ -1,5 +1,5 @@
-//! Stores a sample of objects in a separate catalog of stores. The sample predicts how much memory all objects of the
-//! sampled informers will take.
+//! Stores a sample of objects in separate stores, as the operator would. The sample predicts how much memory all
+//! objects of the sampled informers will take.
 
 use super::{StoreCatalog, StoreWriter};
 use kubewarm_api::model::{
@@ -7,12 +7,12 @@ use kubewarm_api::model::{
 };
 use std::collections::BTreeMap;
 
-/// The resource and the part of each object (`Projection`) that a store contains. Stores with equal keys share
-/// compression dictionaries.
+/// A resource and the part of each object (`Projection`) that a store contains. Stores with equal keys share zstd
+/// dictionaries.
 pub type DictionaryKey = (Resource, Projection);
 
-/// Sampled objects of several informers. The sample compresses and indexes the objects as the operator's stores do.
-/// Dropping the sample frees the objects.
+/// Sampled objects of several informers. The sample compresses and indexes the objects as the stores of kubewarm's
+/// operator do. Dropping the sample frees the objects.
 #[derive(Debug, Default)]
 pub struct ObjectSample {
     catalog: StoreCatalog,
@@ -26,13 +26,14 @@ pub struct SampleUsage {
     pub objects: u64,
     /// Memory in bytes that grows with the number of objects. The dictionary's memory does not count.
     pub bytes: u64,
-    /// Memory in bytes of the dictionary that compresses the objects. It does not depend on the number of objects.
+    /// Memory in bytes of the zstd dictionary that compresses the objects. It does not depend on the number of
+    /// objects.
     pub dictionary_bytes: u64,
 }
 
 impl ObjectSample {
-    /// Adds one object to the sample's store for `spec.key`. With the first object, the method opens the store with the
-    /// indexes of `spec`.
+    /// Adds one object to the sample's store for `spec.key`. For the first object of a key, the method opens the
+    /// store with the field indexes that `spec` lists.
     pub fn add(&mut self, spec: &InformerSpec, item: &DecodedObject<'_>) {
         let writer = self
             .writers

@@ -21,23 +21,24 @@ use tokio::sync::Notify;
 
 /// The objects of one informer, with one writer and any number of readers.
 ///
-/// A thread holds the lock of at most one store at a time. The writer holds the lock for a few microseconds for each
-/// delta, and compresses outside the lock. A reader holds the lock for about 0.1 µs for each object that it collects.
+/// A thread locks at most one store at a time. The writer holds the lock for a few microseconds for each added,
+/// changed or deleted object, and compresses outside the lock. A reader holds the lock for about 0.1 µs for each
+/// object that it collects.
 #[derive(Debug)]
 pub(super) struct ObjectStore {
     pub(super) contents: RwLock<StoreContents>,
     pub(super) encoding: BodyFormat,
     /// Whether the store contains Secrets with their payload. The store does not compress such objects.
     is_secret: bool,
-    /// The dictionary, zstd contexts and job queue that this store shares with others. The stores that share them contain the
-    /// same resource and the same part of each object.
+    /// The dictionary, zstd contexts and job queue that this store shares with other stores. All of these stores
+    /// contain the same resource and the same part of each object.
     pub(super) dictionary_group: Arc<DictionaryGroup>,
-    /// Number of objects and bytes in the store, which count against the profiles' limits.
+    /// The meter of objects and bytes in the store. They count against the memory and object limits of profiles.
     meter: Arc<UsageMeter>,
     /// Whether the store was closed. The flag changes only under the write lock of `contents`.
     is_closed: AtomicBool,
-    /// The store wakes its [`EventLogFollower`](super::EventLogFollower)s through this `Notify` after each change, and
-    /// when the catalog closes the store.
+    /// The store wakes its [`EventLogFollower`](super::EventLogFollower)s through this `Notify` after each change,
+    /// and when the store is closed.
     pub(super) changed: Arc<Notify>,
 }
 
@@ -58,10 +59,10 @@ impl ObjectStore {
         }
     }
 
-    /// Runs `entries` without the store's lock to compute index entries, then takes the write lock. Returns the entries
-    /// and the locked contents.
+    /// Runs `entries` without the store's lock to compute an object's index entries, then takes the write lock.
+    /// Returns the entries and the locked contents.
     ///
-    /// If the declared indexes change before this method takes the lock, it runs `entries` again.
+    /// If the store's set of field indexes changes before this method takes the lock, it runs `entries` again.
     pub(super) fn write_with<T>(
         &self,
         entries: impl Fn(&FieldPathSet) -> T,
@@ -77,7 +78,7 @@ impl ObjectStore {
         }
     }
 
-    /// Raises the store's version as [`StoreContents::raise_version`] does. Takes the write lock only if `version`
+    /// Sets the store's version to `version`, unless `version` is older. Takes the write lock only if `version`
     /// differs from the store's version.
     pub(super) fn raise(&self, version: &ResourceVersion) {
         if self.contents.read().version.as_ref() != Some(version) {
@@ -85,7 +86,7 @@ impl ObjectStore {
         }
     }
 
-    /// Decompresses an object's body into `into`. If the body does not decode, logs and counts the error and returns
+    /// Decompresses the JSON of the object `record` into `into`. If this fails, logs and counts the error and returns
     /// `None`.
     pub(super) fn unpack<'a>(
         &self,
@@ -114,7 +115,7 @@ impl ObjectStore {
         self.unpack(&record, dictionary.as_deref(), context, into)
     }
 
-    /// Decompresses an object's body into a new allocation. Returns `None` if the body does not decode.
+    /// Decompresses an object's JSON into a new allocation. Returns `None` if this fails.
     pub(super) fn body(&self, packed: &DetachedObject) -> Option<Bytes> {
         let (mut body, with) = (Vec::new(), packed.dictionary.as_deref());
         self.dictionary_group.contexts.with(|context, _| {
@@ -131,14 +132,15 @@ impl ObjectStore {
         numbers.filter_map(|at| Some((at, contents.packed(at)?))).collect()
     }
 
-    /// Returns up to `count` packed objects, evenly spread over the store's rows.
+    /// Returns up to `count` packed (usually compressed) objects, evenly spread over the store's rows.
     pub(super) fn spread(&self, count: usize) -> Vec<DetachedObject> {
         let contents = self.contents.read();
         let step = contents.order.len().div_ceil(count.max(1)).max(1);
         contents.slab.numbers_from(0).step_by(step).filter_map(|at| contents.packed(at)).collect()
     }
 
-    /// Changes the declared indexes, and queues a maintenance job that fills the added indexes.
+    /// Makes the store index exactly the field paths in `paths`, and queues a maintenance job that fills the added
+    /// indexes.
     pub(super) fn declare(self: &Arc<Self>, paths: &[FieldPath]) {
         let mut contents = self.contents.write();
         let gone = contents.declare(paths);
@@ -159,13 +161,13 @@ impl ObjectStore {
         StoreUsage { objects: contents.order.len() as u64, bytes: contents.bytes() as u64 }
     }
 
-    /// Whether the catalog has closed this store, or has opened another store for the same informer key.
+    /// Whether the store was closed, or another store was opened for the same informer key.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed.load(atomic::Ordering::Relaxed)
     }
 
-    /// Ends a change: updates the `UsageMeter`, releases the store's lock and wakes the store's
-    /// [`EventLogFollower`](super::EventLogFollower)s.
+    /// Ends a change of the store: updates the `UsageMeter` (number of objects and bytes), releases the store's lock
+    /// and wakes the store's [`EventLogFollower`](super::EventLogFollower)s.
     pub(super) fn publish(&self, contents: RwLockWriteGuard<'_, StoreContents>) {
         self.measure(&contents);
         drop(contents);
@@ -182,8 +184,9 @@ impl ObjectStore {
         }
     }
 
-    /// Marks the store as closed, sets the `UsageMeter` to 0 and wakes the store's followers. The memory stays
-    /// allocated until the writer and all readers are dropped.
+    /// Marks the store as closed, sets the `UsageMeter` to 0 and wakes the store's
+    /// [`EventLogFollower`](super::EventLogFollower)s. The memory stays allocated until the writer and all readers
+    /// are dropped.
     pub(super) fn close(&self) {
         let contents = self.contents.write();
         self.is_closed.store(true, atomic::Ordering::Relaxed);
@@ -192,8 +195,8 @@ impl ObjectStore {
         self.changed.notify_waiters();
     }
 
-    /// Compresses a body with the newest dictionary, and counts the object for the next dictionary training. A Secret
-    /// stays uncompressed, and does not count.
+    /// Compresses an object's JSON with the newest dictionary, and counts the object for the next dictionary
+    /// training. A Secret stays uncompressed, and does not count.
     pub(super) fn pack(
         &self,
         name: &str,

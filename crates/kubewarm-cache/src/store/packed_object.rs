@@ -1,17 +1,17 @@
-//! Packed objects: each contains an object's name and its compressed body. The functions find labels and field values
-//! in bodies.
+//! A `PackedObject` contains an object's name and its JSON, which is usually compressed. `BodyFormat` finds labels
+//! and field values in the JSON.
 
 use super::dictionary::CompressionDictionary;
 use kubewarm_wire::json::{FieldPathSet, JsonCursor};
 use std::{fmt, sync::Arc};
 use triomphe::ThinArc;
 
-/// Maximum number of values that one object adds to one declared index. The function `field_values` omits further
-/// values, so one object cannot fill an index.
+/// Maximum number of values that one object adds to the index of one field path. The function `field_values` omits
+/// further values, so one object cannot fill an index.
 pub(super) const VALUES_PER_OBJECT: usize = 64;
 
-/// The encoding of the bodies in a store. All code that reads inside a body uses this type, so another encoding needs
-/// only another variant.
+/// The encoding of the object bodies in a store. Code that reads labels or fields from a body uses only this type. A
+/// second encoding would therefore need only a second variant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum BodyFormat {
     /// JSON, as the API server writes it.
@@ -21,20 +21,20 @@ pub(super) enum BodyFormat {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyCompression {
-    /// The object's body is not compressed, because it is small or does not shrink.
+    /// The object's JSON is not compressed, because it is small or does not shrink.
     None,
-    /// The object's body is compressed without a dictionary. Its zstd frame lacks the 4-byte magic number.
+    /// The object's JSON is compressed without a dictionary. The zstd frame lacks its 4-byte magic number.
     Zstd,
-    /// The object's body is compressed with the dictionary that has this number within its `DictionaryGroup`, from 1 to
-    /// 253. Its zstd frame lacks the 4-byte magic number.
+    /// The object's JSON is compressed with the dictionary that has this number within its `DictionaryGroup`, from 1
+    /// to 253. The zstd frame lacks its 4-byte magic number.
     Dictionary(u8),
-    /// The object's body is not compressed, because it contains the payload of a Secret. A zstd context or a dictionary
-    /// would keep copies of the payload.
+    /// The object's JSON is not compressed, because it contains the payload of a Secret. A zstd context or a
+    /// dictionary would keep copies of the payload.
     Secret,
 }
 
-/// One object in one allocation: a tag byte for its [`BodyCompression`], the length of the name, the name, and the packed
-/// body.
+/// One object in one allocation: a tag byte for its [`BodyCompression`], the length of the name, the name, and the
+/// object's JSON, which is usually compressed.
 ///
 /// Clones share the allocation. The store, its event log and running list responses each keep a clone.
 #[derive(Clone, PartialEq, Eq)]
@@ -54,16 +54,16 @@ const SECRET: u8 = u8::MAX;
 const HEAD: usize = 2 * size_of::<usize>();
 
 impl BodyFormat {
-    /// Whether the labels of the bodies `a` and `b` consist of the same bytes. The comparison is cheap, but returns
-    /// `false` for equal labels in a different order.
+    /// Whether the labels in the JSON of two objects, `a` and `b`, consist of the same bytes. The comparison is
+    /// cheap, but returns `false` for equal labels in a different order.
     pub(super) fn has_same_labels(self, a: &[u8], b: &[u8]) -> bool {
         match self {
             Self::Json => raw_labels(a) == raw_labels(b),
         }
     }
 
-    /// Calls `each` with the key and the value of every label. The function stops at the first label whose value is not
-    /// a string.
+    /// Calls `each` with the key and the value of every label of the object `body`. The function stops at the first
+    /// label whose value is not a string.
     pub(super) fn for_each_label(self, body: &[u8], mut each: impl FnMut(&str, &str)) {
         match self {
             Self::Json => {
@@ -76,8 +76,8 @@ impl BodyFormat {
         }
     }
 
-    /// Returns up to [`VALUES_PER_OBJECT`] values for each path, sorted and without duplicates. Numbers and booleans
-    /// become text.
+    /// Returns up to [`VALUES_PER_OBJECT`] values of the object `body` for each field path, sorted and without
+    /// duplicates. Numbers and booleans become text.
     ///
     /// # Cost
     ///
@@ -128,7 +128,7 @@ impl BodyCompression {
 }
 
 impl PackedObject {
-    /// Combines an object's name with its packed body. `packing` describes how the caller has packed the body.
+    /// Combines an object's name with its body `packed`. `packing` states how the caller has compressed the body.
     pub(super) fn new(name: &str, packing: BodyCompression, packed: &[u8]) -> Self {
         let mut length = name.len();
         let digits = (usize::BITS - length.leading_zeros()).div_ceil(7).max(1) as usize;
@@ -193,8 +193,8 @@ impl PackedObject {
     }
 }
 
-/// Returns the number of bytes that the allocator uses for an allocation of `size` bytes. The store counts these bytes,
-/// so its reported memory matches the growth of the process.
+/// Returns the number of bytes that the allocator uses for an allocation of `size` bytes. The store reports these
+/// bytes as its memory, so this memory matches the growth of the process.
 ///
 /// The function uses the rule of glibc's malloc: an 8-byte header, steps of 16 bytes, at least 32 bytes.
 pub(super) const fn taken(size: usize) -> usize {
@@ -206,14 +206,13 @@ pub(super) const fn taken(size: usize) -> usize {
 }
 
 impl fmt::Debug for DetachedObject {
-    /// Does not print the body, because the object can be a Secret.
+    /// Does not print the object's JSON, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.record.fmt(f)
     }
 }
 
 impl fmt::Debug for PackedObject {
-    /// Does not print the body, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} of {} bytes", self.packing(), self.held().len())
     }
@@ -221,7 +220,7 @@ impl fmt::Debug for PackedObject {
 
 #[cfg(test)]
 thread_local! {
-    /// Number of times that this thread has scanned a body for labels or values.
+    /// Number of times that this thread has scanned an object's JSON for labels or values.
     pub(super) static WALKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

@@ -15,8 +15,8 @@ use std::{cmp::Ordering, fmt, sync::Arc};
 
 /// Reads the objects of one store. Each read sees every delta that the writer has applied. A clone is cheap.
 ///
-/// If the store is closed or replaced, the reader keeps its last objects. A read holds the store's lock for about 0.1
-/// µs for each object, and decompresses the objects afterwards.
+/// If the store is closed, or another store replaces it, the reader can still read the store's last objects. A read
+/// holds the store's lock for about 0.1 µs for each object, and decompresses the objects afterwards.
 #[derive(Clone, Debug)]
 pub struct StoreReader {
     pub(super) store: Arc<ObjectStore>,
@@ -51,16 +51,16 @@ pub struct StoredObjectView<'a> {
 pub struct StoreUsage {
     /// Number of objects in the store.
     pub objects: u64,
-    /// Memory in bytes: packed objects, rows, key order, namespaces, indexes, event log and dictionaries. If several
-    /// stores use a dictionary, each store counts an equal part of the dictionary's bytes.
+    /// Memory in bytes: packed (usually compressed) objects, rows, key order, namespaces, indexes, event log and
+    /// dictionaries. If several stores use a dictionary, each store counts an equal part of the dictionary's bytes.
     ///
-    /// The number differs by at most a tenth from the memory growth of the process. A store without objects and changes
-    /// takes 0 bytes.
+    /// The number differs by at most a tenth from the memory growth of the process. A store without objects and
+    /// changes takes 0 bytes.
     pub bytes: u64,
 }
 
 impl fmt::Debug for StoredObject {
-    /// Does not print the body, because the object can be a Secret.
+    /// Does not print the object's JSON, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key: ObjectKey { namespace, name }, uid, version, body } = self;
         let length = body.len();
@@ -69,7 +69,6 @@ impl fmt::Debug for StoredObject {
 }
 
 impl fmt::Debug for StoredObjectView<'_> {
-    /// Does not print the body, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, length) = (self.name.escape_ascii(), self.body.len());
         write!(f, "{}/{name} of {length} bytes", self.namespace)
@@ -81,7 +80,8 @@ impl StoreReader {
         Self { store }
     }
 
-    /// Returns the number of objects and the memory of the store. Cost: one step for each declared index.
+    /// Returns the number of objects and the memory of the store. Cost: one step for each field index that profiles
+    /// declare.
     #[must_use]
     pub fn usage(&self) -> StoreUsage {
         self.store.usage()
@@ -108,7 +108,7 @@ impl StoreReader {
             let Some((ObjectKeyRef { namespace, name }, RowIdentity { uid, version })) = row else {
                 continue;
             };
-            // The writer takes names from a `str`, so they are valid UTF-8.
+            // The writer creates each name from a `str`, so the stored bytes are valid UTF-8.
             let name = str::from_utf8(name).unwrap_or_default();
             each(ObjectIdentity { namespace, name, uid, version });
         }
@@ -122,8 +122,8 @@ impl StoreReader {
         self.store.contents.read().version.clone()
     }
 
-    /// Returns one object. Returns `None` if the store does not contain the object, or if the object does not decode.
-    /// Cost: about 3 µs for a pod.
+    /// Returns one object. Returns `None` if the store does not contain the object, or if the object cannot be
+    /// decompressed. Cost: about 3 µs for a pod.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<StoredObject> {
         self.get_at(key).0
@@ -144,8 +144,8 @@ impl StoreReader {
         (object, version)
     }
 
-    /// Returns the keys of all objects that have no value at `path`, in key order. All keys are from the same moment.
-    /// Returns `None` while the store has no version.
+    /// Returns the keys of all objects that have no value at the field path `path`, in key order. All keys are from
+    /// the same moment. Returns `None` while the store has no version.
     ///
     /// # Cost
     ///
@@ -175,8 +175,8 @@ impl StoreReader {
         })
     }
 
-    /// Returns the keys and versions of the first `limit` objects after the key `after`, in key order. The call
-    /// decompresses no body, so it is a cheap way to find changed objects.
+    /// Returns the keys and resource versions of the first `limit` objects after the key `after`, in key order. The
+    /// call decompresses no object, so it is a cheap way to find changed objects.
     #[must_use]
     pub fn versions(
         &self,
@@ -189,7 +189,6 @@ impl StoreReader {
             .collect()
     }
 
-    /// Returns the memory address and the length in bytes of the packed body in row `number`.
     #[cfg(test)]
     pub(super) fn place_of(&self, number: u32) -> (usize, usize) {
         let contents = self.store.contents.read();
@@ -214,8 +213,8 @@ impl StoreContents {
         self.object(number).map(ObjectKeyRef::to_key)
     }
 
-    /// Returns the position of the first row whose key is greater than `after`. Without `after`, returns the first
-    /// position.
+    /// Returns the position of the first row whose key is greater than `after`. If `after` is `None`, returns the
+    /// first position in key order.
     pub(super) fn position_after(&self, after: Option<&ObjectKey>) -> RowPosition {
         let Some(after) = after else { return RowPosition::default() };
         match self.find(&after.namespace, &after.name, RowPosition::default()) {
@@ -296,7 +295,7 @@ mod tests {
             assert_eq!(names().collect::<Vec<_>>(), ["a", "b", "c"]);
             writer.apply(upsert("/b", 1, "6", leaving));
             assert_eq!(names().collect::<Vec<_>>(), ["a", "c"]);
-            // The UID differs: the namespace `b` was deleted and created again with the same name.
+            // The UID differs: the Namespace object `b` was deleted and created again with the same name.
             writer.apply(upsert("/b", 2, "7", &there));
             assert_eq!(names().collect::<Vec<_>>(), ["a", "b", "c"]);
         }

@@ -11,7 +11,6 @@ const LEAF: usize = 512;
 /// The order does not contain the keys. So a caller passes a function that compares a row's key with the searched key.
 #[derive(Debug, Default)]
 pub(super) struct RowOrder {
-    /// Row numbers in key order, split into leaves. No leaf is empty.
     leaves: Vec<Vec<u32>>,
     len: usize,
     bytes: usize,
@@ -25,8 +24,8 @@ pub(super) struct RowPosition {
 }
 
 impl RowPosition {
-    /// Returns the next position in the same leaf. A list arrives in key order, so the list's next object is usually at
-    /// that position.
+    /// Returns the next position in the same leaf. A list arrives in key order, so the list's next object is usually
+    /// at the returned position.
     pub(super) fn next(self) -> Self {
         Self { at: self.at + 1, ..self }
     }
@@ -48,7 +47,8 @@ impl RowOrder {
     /// Returns the position of a key as `Ok`. If no row has the key, returns the position at which to insert it as
     /// `Err`. `compare` compares a row with the key.
     ///
-    /// A list arrives in key order, so the search first tries `hint` and the position after the last row.
+    /// A list arrives in key order, so the search first tries the position `hint` and the position after the last
+    /// row.
     pub(super) fn find(
         &self,
         hint: RowPosition,
@@ -147,7 +147,6 @@ impl RowOrder {
         RowPosition { leaf: self.leaves.len(), at: 0 }
     }
 
-    /// Returns the rows from position `from` up to position `to`, without the row at `to`.
     pub(super) fn range(
         &self,
         from: RowPosition,

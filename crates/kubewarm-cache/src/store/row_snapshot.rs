@@ -1,5 +1,5 @@
-//! Packed objects that a reader collects at one moment. A reader collects them under the store's lock, and decompresses
-//! them without the lock.
+//! Objects that a reader collects from a store at one moment. The reader collects pointers to the objects under the
+//! store's lock, and decompresses the objects without the lock.
 
 use super::{
     compression_contexts::CompressionContext,
@@ -12,15 +12,15 @@ use super::{
 use kubewarm_api::model::ObjectKey;
 use std::{collections::VecDeque, hint::black_box, sync::Arc};
 
-/// Packed objects, in the order in which a reader added them. Each row takes 16 bytes, because it only points to a
-/// packed object that the store also uses.
+/// Packed (usually compressed) objects, in the order in which a reader added them. Each row takes 16 bytes, because
+/// it only points to bytes that the store also uses.
 ///
-/// Later changes of the store do not change these packed objects.
+/// Later changes of the store do not change these objects.
 #[derive(Debug, Default)]
 pub(super) struct RowSnapshot {
     rows: VecDeque<SnapshotRow>,
     namespaces: Vec<Arc<str>>,
-    /// The dictionaries that decompress the packed objects. Most reads need only one dictionary.
+    /// The zstd dictionaries that decompress the objects. Most reads need only one dictionary.
     dictionaries: Vec<Arc<CompressionDictionary>>,
 }
 
@@ -31,7 +31,7 @@ struct SnapshotRow {
     namespace: u32,
 }
 
-/// Number of packed objects that the processor fetches into its cache at the same time.
+/// Number of packed objects that the processor loads into its cache in parallel.
 const AHEAD: usize = 16;
 
 impl RowSnapshot {
@@ -70,8 +70,8 @@ impl RowSnapshot {
         {
             self.dictionaries.push(Arc::clone(dictionary));
         }
-        // Rows arrive in key order. So if the namespace differs from the last row's namespace, `namespaces` does not
-        // contain it yet.
+        // The caller adds rows in key order. So if the namespace differs from the last row's namespace, `namespaces`
+        // does not contain it yet.
         if self.namespaces.last() != Some(namespace) {
             self.namespaces.push(Arc::clone(namespace));
         }
@@ -83,7 +83,7 @@ impl RowSnapshot {
         self.rows.len()
     }
 
-    /// Decompresses the object of a row into `body`. Returns `None` if the object does not decode.
+    /// Decompresses the object of a row into `body`. Returns `None` if the object cannot be decompressed.
     pub(super) fn seen<'a>(
         &'a self,
         row: usize,
@@ -102,8 +102,8 @@ impl RowSnapshot {
         Some(object.to_key())
     }
 
-    /// Fetches the next [`AHEAD`] packed objects into the processor's cache. A reader calls this function before it
-    /// decompresses each row, but only every [`AHEAD`]th call fetches objects.
+    /// Loads the next [`AHEAD`] packed objects into the processor's cache. A reader calls this function before it
+    /// decompresses each row, but only every [`AHEAD`]th call loads objects.
     pub(super) fn fetch_ahead(&self) {
         if self.rows.len().is_multiple_of(AHEAD) {
             fetch(self.rows.iter().take(AHEAD).map(|row| &row.record));
@@ -133,10 +133,10 @@ impl RowSnapshot {
     }
 }
 
-/// Reads the first byte of each packed object, so that the processor fetches all of the objects in parallel.
+/// Reads the first byte of each packed object, so that the processor loads all of the objects in parallel.
 ///
-/// The objects of a large store are not in the processor's cache. Several fetches in parallel take little longer than
-/// one fetch.
+/// The objects of a large store are not in the processor's cache. Several loads in parallel take little longer than
+/// one load.
 fn fetch<'a>(records: impl Iterator<Item = &'a PackedObject>) {
     for record in records {
         black_box(record.packing());

@@ -1,11 +1,11 @@
-//! Limits the bytes of object bodies that a task scans before it yields to the other tasks of its thread.
+//! Limits the bytes of stored objects that a task scans before it yields to the other tasks of its thread.
 
 use tokio::task::yield_now;
 
-/// Number of decompressed bytes that a task scans before it yields. A task exceeds this number by at most one body.
+/// Number of decompressed bytes that a task scans before it yields. A task exceeds this number by at most one object.
 ///
-/// The limit counts bytes, because the time to decompress, scan and write a body depends on its size. A body can have
-/// 1.5 KiB, or 1.5 MiB, which is etcd's default limit.
+/// The limit counts bytes, because the time to decompress, scan and write an object depends on its size. An object
+/// can have 1.5 KiB, or 1.5 MiB, which is etcd's default limit.
 ///
 /// Decompressing, scanning and writing each take about 1 ns a byte. So a task yields after 2 to 5 ms. The other tasks
 /// of the thread wait only shortly, and the cost of a yield is small in comparison.
@@ -18,7 +18,7 @@ pub struct ScanBudget {
 }
 
 impl ScanBudget {
-    /// Subtracts the size in bytes of a scanned body from the number of bytes that the task can still scan.
+    /// Subtracts the size in bytes of a scanned object from the number of bytes that the task can still scan.
     pub fn charge(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
     }

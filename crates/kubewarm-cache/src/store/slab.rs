@@ -11,20 +11,19 @@ const CHUNK: usize = 256;
 /// One object of a store. A row takes 40 bytes, which include the pointer to the packed object.
 #[derive(Debug)]
 pub(super) struct StoreRow {
-    /// The UID as 16 bytes. Not used if `is_odd` is true.
     pub(super) uid: [u8; 16],
     /// The resource version as a number. Not used if `is_odd` is true.
     pub(super) version: u64,
     pub(super) record: PackedObject,
     /// Number of the row's namespace in `NamespaceInterner`.
     pub(super) namespace: u32,
-    /// Whether the UID is not a UUID, or the version is not a number. If so, `StoreContents` keeps both outside the
-    /// row.
+    /// Whether the UID is not a UUID, or the version is not a number. If so, `StoreContents` keeps the UID and the
+    /// version outside the row.
     pub(super) is_odd: bool,
 }
 
-/// Rows by number. An inserted row takes a free number in the first chunk with a free number, so numbers of removed
-/// rows are reused.
+/// Rows of a store, each with a number. An inserted row takes a free number in the first chunk with a free number, so
+/// numbers of removed rows are reused.
 #[derive(Debug, Default)]
 pub(super) struct RowSlab {
     chunks: Vec<RowChunk>,
@@ -40,7 +39,7 @@ struct RowChunk {
 }
 
 impl RowSlab {
-    /// Returns the bytes allocated for rows, without the packed objects to which the rows point.
+    /// Returns the bytes allocated for rows, without the objects to which the rows point.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -55,7 +54,6 @@ impl RowSlab {
         self.chunks.get_mut(chunk)?.rows.get_mut(at)?.as_mut()
     }
 
-    /// Stores a row and returns its number. Returns `None` if no row number is free.
     pub(super) fn insert(&mut self, row: StoreRow) -> Option<u32> {
         let index = match self.open.first() {
             Some(&index) => index,
@@ -107,7 +105,6 @@ impl RowSlab {
         Some(row)
     }
 
-    /// Returns the numbers of all rows from number `from`, in ascending order.
     pub(super) fn numbers_from(&self, from: u32) -> impl Iterator<Item = u32> + '_ {
         let (first, at) = split(from);
         let chunks = self.chunks.iter().enumerate().skip(first);

@@ -14,12 +14,12 @@ use std::{
     sync::Arc,
 };
 
-/// Label value of the shared series. These series count all resources or profiles beyond the
-/// maximum number with their own series.
+/// Label value of the Prometheus series `_other`. These series count all resources or profiles for
+/// which kubewarm creates no series of their own.
 pub const OTHER: &str = "_other";
 
-/// Maximum number of resources with their own series. Each resource has up to 195 series. All
-/// further resources share the series whose labels are `_other`.
+/// Maximum number of resources with their own Prometheus series. Each resource has up to 195
+/// series. All further resources share the series whose labels are `_other`.
 const MAX_RESOURCES: usize = 200;
 
 /// Metrics of all resources with informers.
@@ -32,13 +32,13 @@ pub struct InformerMetrics {
 struct MetricsByResource {
     own: HashMap<Resource, Arc<ResourceMetrics>>,
     other: Arc<ResourceMetrics>,
-    /// Whether `other` counts any resource, because more than 200 resources had metrics. If not,
-    /// the process does not export the series of `other`.
+    /// Whether the metrics in `other` count any resource, because more than 200 resources had
+    /// metrics. If not, kubewarm does not export these metrics.
     is_full: bool,
 }
 
 impl InformerMetrics {
-    /// Creates metrics that contain no resource yet.
+    /// Creates the metrics of informers, without series for any resource.
     ///
     /// # Errors
     ///

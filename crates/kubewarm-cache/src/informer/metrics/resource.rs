@@ -1,4 +1,5 @@
-//! Metrics of the informers of one resource, such as their requests, events and client reads.
+//! Metrics of the informers of one resource, such as their requests, their watch events and the
+//! reads by clients.
 
 use crate::informer::{
     ConsistencyResult, DecodeStage, ListMethod, RelistReason, UpstreamEventType, UpstreamWatchEnd,
@@ -38,12 +39,13 @@ const WATCH_DURATION_BUCKETS: &[f64] = &[1.0, 5.0, 15.0, 60.0, 180.0, 300.0, 420
 /// users notice.
 const EVENT_PROCESSING_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// Buckets of the time since a store was last confirmed, in seconds. They range from the time after
-/// a recent event to the largest staleness limit of a profile.
+/// Buckets of a store's age (the time since the store was last confirmed to contain every earlier
+/// change), in seconds. They range from the time after a recent event to the largest
+/// `maxStalenessSeconds` of a profile.
 const STALENESS_BUCKETS: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 3600.0];
 
-/// The metrics of one resource. Dropping the struct removes their series.
+/// The metrics of one resource. Dropping the struct removes the resource's Prometheus series.
 ///
 /// Each field has the name of its metric; `docs/metrics.md` describes the metrics.
 #[derive(Debug)]
@@ -64,7 +66,8 @@ pub struct ResourceMetrics {
     pub upstream_watch_duration: Histogram,
     pub upstream_watch_events: IntCounterVec,
     pub event_processing: Histogram,
-    /// This metric has no series before the first client read.
+    /// Time since the store was last confirmed to contain every earlier change, measured when a
+    /// client reads the store. This metric has no series before a client reads.
     pub read_staleness: HistogramVec,
     pub upstream_request_errors: IntCounterVec,
     pub upstream_decode_errors: IntCounterVec,
@@ -74,7 +77,6 @@ pub struct ResourceMetrics {
     pub consistency_differences: IntCounter,
 }
 
-/// Creates metrics with the labels of one resource, and adds them to a Prometheus registry.
 struct MetricFactory {
     registry: Registry,
     key: HashMap<String, String>,
@@ -241,8 +243,8 @@ impl ResourceMetrics {
         self.registry.gather()
     }
 
-    /// Records a completed or failed list or page. `took` is the duration. The caller counts
-    /// objects and bytes separately while they arrive.
+    /// Records a completed or failed list, or a completed or failed page of a list. `took` is its
+    /// duration. The caller counts objects and bytes separately while they arrive.
     pub fn count_list(&self, outcome: MetricOutcome, took: Duration) {
         self.upstream_list_duration.with_label_values(&[outcome]).observe(took.as_secs_f64());
         self.upstream_list_pages.inc();
@@ -253,8 +255,8 @@ impl ResourceMetrics {
         self.warmup_duration.with_label_values(&[method]).observe(took.as_secs_f64());
     }
 
-    /// Records a relist. `replaced` and `deleted` are the numbers of objects whose replacement or
-    /// deletion no watch event had announced.
+    /// Records a relist. `replaced` and `deleted` are the numbers of replaced and deleted objects
+    /// that the relist found without a previous watch event.
     pub fn count_relist(&self, reason: RelistReason, replaced: u64, deleted: u64) {
         self.upstream_relists.with_label_values(&[reason]).inc();
         self.upstream_relist_replaced_objects.inc_by(replaced);
@@ -277,7 +279,7 @@ impl ResourceMetrics {
         }
     }
 
-    /// Records data of the API server that kubewarm could not decode.
+    /// Counts one list, object or event from the API server that kubewarm could not decode.
     pub fn count_decode_error(&self, stage: DecodeStage) {
         self.upstream_decode_errors.with_label_values(&[stage]).inc();
     }
@@ -296,7 +298,8 @@ impl ResourceMetrics {
         }
     }
 
-    /// Records a client read from a store. `age` is the time since the store was last confirmed.
+    /// Records a client's read request that kubewarm answered from a store. `age` is the time since
+    /// the store was last confirmed to contain every earlier change.
     pub fn observe_staleness(&self, age: Duration) {
         self.read_staleness.with_label_values::<&str>(&[]).observe(age.as_secs_f64());
     }

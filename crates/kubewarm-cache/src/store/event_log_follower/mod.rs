@@ -18,13 +18,13 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Reads each change of one store once, in order. The follower ends with [`FollowerEvent::Overtaken`] if the event log
-/// drops a change that the follower has not read.
+/// Reads each change of one store once, in order. If the event log drops a change that the follower has not read, the
+/// follower ends with [`FollowerEvent::Overtaken`].
 pub struct EventLogFollower {
     lag: FollowerLag,
     epoch: u64,
-    /// The client's resource version if it is newer than the store's version, otherwise `None`. The follower skips
-    /// changes up to the client's version.
+    /// The resource version after which the client watches, if it is newer than the store's version, otherwise
+    /// `None`. The follower skips changes up to this version.
     after: Option<ResourceVersion>,
 }
 
@@ -32,7 +32,6 @@ pub struct EventLogFollower {
 #[derive(Clone)]
 pub struct FollowerLag {
     store: Arc<ObjectStore>,
-    /// Number of the change that the follower reads next.
     next: Arc<AtomicU64>,
 }
 
@@ -41,13 +40,13 @@ pub struct FollowerLag {
 pub enum FollowerEvent {
     /// The next change of an object.
     Change(Arc<StoreChange>),
-    /// The follower has read all changes, and the store is complete at this version. The version is `None` while a list
-    /// is running that has found a change.
+    /// The follower has read all changes, and the store is complete at this resource version. The version is `None`
+    /// if the informer is listing again and this list has found a change.
     None(Option<ResourceVersion>),
     /// The event log has dropped changes before the follower read them.
     Overtaken,
-    /// The event log has dropped all its changes, because a list found a change or the store was purged. The client
-    /// must list again.
+    /// The event log has dropped all its changes. Either a list of the informer found a change, or the store was
+    /// purged. The client must list again.
     Lost,
     /// The store was closed, or another store was opened for the same informer key.
     Closed,
@@ -57,12 +56,13 @@ pub enum FollowerEvent {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the event log lacks changes after that version")]
 pub struct ExpiredVersion {
-    /// The event log contains all changes after this version. `None` until a list of the store is complete.
+    /// The event log contains all changes after this resource version. `None` until a list of the store is complete.
     pub oldest: Option<ResourceVersion>,
 }
 
 impl StoreReader {
-    /// Returns a follower of the changes after `version`, which can be newer than the store's version.
+    /// Returns a follower of the changes after resource version `version`, which can be newer than the store's
+    /// version.
     ///
     /// # Errors
     ///
@@ -130,8 +130,8 @@ impl EventLogFollower {
         }
     }
 
-    /// Whether the follower started after a version that is newer than `version`. If so, a bookmark at `version` would
-    /// move the client's version back.
+    /// Whether the follower started after a resource version that is newer than `version`. If so, a bookmark at
+    /// `version` would move the client's version back.
     #[must_use]
     pub fn is_ahead_of_store(&self, version: &ResourceVersion) -> bool {
         self.after.as_ref().is_some_and(|after| version.is_older_than(after))
@@ -143,25 +143,26 @@ impl EventLogFollower {
         self.lag.clone()
     }
 
-    /// Returns the object's JSON after `change`, or `None` if the object was deleted or its body does not decode.
+    /// Returns the object's JSON after `change`. Returns `None` if the object was deleted or cannot be decompressed.
     #[must_use]
     pub fn body_after(&self, change: &StoreChange) -> Option<Bytes> {
         self.lag.store.body(change.now.as_ref()?)
     }
 
-    /// Returns the object's JSON before `change`, or `None` if the object did not exist or its body does not decode.
+    /// Returns the object's JSON before `change`. Returns `None` if the object did not exist or cannot be
+    /// decompressed.
     #[must_use]
     pub fn body_before(&self, change: &StoreChange) -> Option<Bytes> {
         self.lag.store.body(change.before.as_ref()?)
     }
 
-    /// Whether a body matches the labels and passes the tests of `query`. `fields` caches the labels and field values
-    /// of this body.
+    /// Whether the object with the JSON `body` matches the labels and field conditions of `query`. `fields` caches
+    /// the labels and field values of this object.
     ///
     /// # Cost
     ///
-    /// Calls with the same `fields` scan the body at most once for its labels and once for each path. The paths are the
-    /// selectable fields of the resource and the declared indexes.
+    /// Calls with the same `fields` scan the body at most once for its labels and once for each field path. The paths
+    /// are the selectable fields of the resource, and the fields for which profiles declare an index.
     #[must_use]
     pub fn is_selected(
         &self,

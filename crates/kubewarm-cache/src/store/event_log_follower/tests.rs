@@ -24,8 +24,8 @@ fn web(text: &str) -> String {
     body(r#"{"app":"web"}"#, &format!(r#","text":"{text}""#))
 }
 
-/// Returns each unread change in the form `6 a/x one>two`. The form contains the version, the key, and the field `text`
-/// before and after the change. If the follower has ended, the last element is the reason.
+/// Returns each unread change in the form `6 a/x one>two`: the version, the key, and the field `text` before and
+/// after the change. If the follower has ended, the last element is the reason.
 fn news(follower: &mut EventLogFollower) -> Vec<String> {
     let there = |body: Option<Bytes>| match body {
         Some(body) => String::from_utf8_lossy(&body).split('"').rev().nth(1).unwrap().to_owned(),
@@ -81,8 +81,8 @@ fn the_event_log_counts_each_body_once() {
         let text: String = (0..64 << 10).map(|_| random.alphanumeric()).collect();
         writer.apply(upsert("a/x", 1, &n.to_string(), &web(&text)));
     }
-    // Nine of the ten bodies belong to two changes: one change ends with the body, and the next change starts with it.
-    // The event log counts each body once.
+    // Nine of the ten object bodies belong to two changes: to one change as its new object, and to the next change as
+    // its previous object. The event log counts each body once.
     let one = reader.place_of(0).1 as u64;
     let held = reader.usage().bytes - before;
     assert!((one * 10..one * 11).contains(&held), "{held} bytes for ten bodies of {one}");

@@ -29,7 +29,7 @@ impl StoreReader {
     ///
     /// - The store has not reached `version`.
     /// - The event log lacks changes after `version`.
-    /// - A running list has found a change.
+    /// - The informer is listing again, and this list has found a change.
     ///
     /// # Cost
     ///
@@ -63,8 +63,8 @@ impl StoreReader {
 }
 
 impl StoreContents {
-    /// Returns the number of the first change after `version`. Returns `None` if the event log lacks changes after
-    /// `version`, or if the store has not reached `version`.
+    /// Returns the number, within the event log, of the first change after `version`. Returns `None` if the event log
+    /// lacks changes after `version`, or if the store has not reached `version`.
     fn first_since(&self, version: &ResourceVersion) -> Option<u64> {
         let held = self.version.as_ref().filter(|_| self.log.is_complete())?;
         if held == version {
@@ -75,8 +75,8 @@ impl StoreContents {
 }
 
 impl<'a> EarlierObjects<'a> {
-    /// Adds the changes of objects in the queried namespace whose keys come after `after`. Each call must pass newer
-    /// changes than the previous call.
+    /// Adds the changes of objects in the queried namespace whose keys come after the key `after`. Each call must
+    /// pass newer changes than the previous call.
     fn add(
         &mut self,
         changes: impl IntoIterator<Item = &'a Arc<StoreChange>>,
@@ -96,14 +96,15 @@ impl<'a> EarlierObjects<'a> {
         self.0.is_empty()
     }
 
-    /// Returns the number of objects at the queried version. `now` is the number of current objects.
+    /// Returns the number of objects at the queried version. `now` is the number of objects at the store's current
+    /// version.
     pub(super) fn rows(&self, now: usize) -> usize {
         let were = self.0.values().filter(|[first, _]| first.before.is_some()).count();
         let are = self.0.values().filter(|[_, newest]| newest.exists()).count();
         (now + were).saturating_sub(are)
     }
 
-    /// Returns the last key, in key order, that existed at the queried version.
+    /// Returns the last key, in key order, of the objects that existed at the queried version.
     pub(super) fn last(&self, contents: &StoreContents, span: &RowSpan) -> Option<ObjectKey> {
         let numbers = contents.order.range(span.from, span.to).rev();
         let mut unchanged = numbers
@@ -116,8 +117,9 @@ impl<'a> EarlierObjects<'a> {
     /// Returns the objects of the queried version in key order. The result contains the unchanged objects of the rows
     /// `numbers`. It contains changed objects in their state at the queried version.
     ///
-    /// The function stops after `most` objects. With a label selector, changed objects do not count towards `most`. The
-    /// label index covers only current labels, so a changed object's labels at the queried version might not match.
+    /// The function stops after `most` objects. If the query has a label selector, changed objects do not count as
+    /// part of `most`. The label index covers only current labels, so a changed object's labels at the queried
+    /// version might not match.
     pub(super) fn select(
         self,
         contents: &StoreContents,

@@ -20,14 +20,14 @@ use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use roaring::RoaringBitmap;
 use std::{fmt, ops::ControlFlow, sync::Arc};
 
-/// Maximum number of bodies that one `filter_next` call tests. A [`ScanBudget`] counts only bytes, so it does not limit
-/// the number of small bodies.
+/// Maximum number of objects whose JSON one `filter_next` call tests. A [`ScanBudget`] counts only bytes, so it does
+/// not limit the number of small objects.
 const ROWS_A_STEP: usize = 128;
 
-/// Objects from one moment, in key order. All of them match the query once [`ObjectSnapshot::filter_next`] has returned
-/// `false`.
+/// Objects from one moment, in key order. All of them match the query once [`ObjectSnapshot::filter_next`] has
+/// returned `false`.
 ///
-/// Selecting an object takes about 0.1 µs and 16 bytes, because the snapshot clones a pointer to the store's packed
+/// Selecting an object takes about 0.1 µs and 16 bytes, because the snapshot only clones a pointer to the stored
 /// object. The snapshot drops each object after it was visited.
 pub struct ObjectSnapshot {
     store: Arc<ObjectStore>,
@@ -39,18 +39,18 @@ pub struct ObjectSnapshot {
     /// Last key in the queried namespace, including objects that the query does not select. `None` if the list has no
     /// limit.
     last: Option<ObjectKey>,
-    /// The labels and tests with which `filter_next` must check the bodies of the selected objects.
+    /// The label and field conditions with which `filter_next` must check the JSON of the selected objects.
     untested: ObjectQuery,
     limit: usize,
-    /// Number of objects, at the front of `rows`, that have passed all tests.
+    /// Number of objects, at the front of `rows`, that meet all conditions of the query.
     met: usize,
-    /// Index in `rows` of the object that `filter_next` tests next.
     next: usize,
 }
 
 impl StoreReader {
-    /// Selects up to `limit` objects whose keys come after `after` and that can match `query`, all from the same
-    /// moment. The caller then calls [`ObjectSnapshot::filter_next`] to test the bodies.
+    /// Selects up to `limit` objects whose keys come after `after`, all from the same moment. The selection can
+    /// include objects that fail a condition of `query`. To drop these, the caller then calls
+    /// [`ObjectSnapshot::filter_next`].
     ///
     /// # Cost
     ///
@@ -78,8 +78,8 @@ impl StoreReader {
     ) -> ObjectSnapshot {
         let span = contents.span(query, after);
         let mut untested = ObjectQuery { tests: query.tests.clone(), ..ObjectQuery::default() };
-        // The tests of the bodies run later and can drop selected objects. So the selection ignores the limit if the
-        // query has tests.
+        // `filter_next` checks the conditions in `query.tests` later and can drop selected objects. So the selection
+        // ignores the limit if the query has such conditions.
         let most = limit.filter(|_| query.tests.is_empty()).unwrap_or(usize::MAX);
         let span_rows = earlier.rows(span.rows);
         let last = limit.and_then(|_| earlier.last(contents, &span));
@@ -88,7 +88,7 @@ impl StoreReader {
             RowSnapshot::of(contents, numbers.take(most))
         } else {
             // The label index covers only the labels of current objects. For objects at a previous version,
-            // `filter_next` reads the labels from the bodies instead.
+            // `filter_next` reads the labels from each object's JSON instead.
             untested.labels = query.labels.clone();
             earlier.select(contents, query, numbers, most)
         };
@@ -143,8 +143,8 @@ impl StoreContents {
             object.is_none_or(|object| query.is_named(object.name))
         };
         match narrowed {
-            // If the indexes leave at most an eighth of the rows in `span`, sorting them is faster than passing over
-            // `span`.
+            // If the indexes select at most an eighth of the rows in `span`, sorting the selected rows is faster than
+            // passing over `span`.
             Some(left) if left.len() <= span.rows as u64 / 8 => {
                 let is_in_span = |number: &u32| {
                     self.object(*number).is_some_and(|it| query.is_in_span(it, after))
@@ -160,8 +160,8 @@ impl StoreContents {
         }
     }
 
-    /// Returns the rows whose objects match the query's labels, and its tests for equality of indexed fields. Returns
-    /// `None` if the query has neither.
+    /// Returns the rows that the indexes select for the query: by labels, and by equality of indexed fields. Returns
+    /// `None` if no index applies to the query.
     fn narrowed(&self, query: &ObjectQuery) -> Option<RoaringBitmap> {
         let mut narrowed =
             (!query.labels.is_empty()).then(|| self.labels.select(&query.labels, || self.all()));
@@ -217,13 +217,13 @@ impl ObjectSnapshot {
         last.is_some() && self.last.is_some() && last != self.last
     }
 
-    /// Tests the bodies of the next objects, until one [`ScanBudget`] is used up. Drops the objects that fail. Returns
-    /// whether untested objects are left.
+    /// Checks the conditions in `query.tests` on the JSON of the next objects, until one [`ScanBudget`] is used up.
+    /// Drops the objects that fail. Returns whether unchecked objects are left.
     ///
     /// # Cost
     ///
-    /// If the query needs no bodies, the call costs nothing. Otherwise, decompressing and scanning a body takes 2 ns a
-    /// byte, for any number of tests.
+    /// If the query has no such conditions, the call costs nothing. Otherwise, decompressing and scanning an object
+    /// takes 2 ns a byte, for any number of conditions.
     pub fn filter_next(&mut self) -> bool {
         if self.untested.is_everything() {
             return false;

@@ -1,4 +1,4 @@
-//! Queries that select the objects of a store by namespace, name, labels and tests of their bodies.
+//! Queries that select the objects of a store by namespace, name, labels and conditions on fields.
 
 use crate::store::{packed_object::BodyFormat, reader::ObjectKeyRef};
 use kubewarm_api::model::{FieldPath, LabelSelector, NumericLabelRequirement, ObjectKey};
@@ -16,13 +16,13 @@ pub struct ObjectQuery {
     pub namespace: Option<Box<str>>,
     /// The query selects only objects with this name. `None` selects all names.
     pub name: Option<Box<str>>,
-    /// The query selects only objects whose labels match. A list uses the store's label index to find the objects.
+    /// The query selects only objects whose labels match. To find these objects, a list uses the store's label index.
     pub labels: LabelSelector,
-    /// The query selects only objects whose body passes all of these tests.
+    /// The query selects only objects whose JSON meets all of these conditions.
     pub tests: BodyPredicates,
 }
 
-/// Tests that a body must all pass, with the set of field paths that the tests compare.
+/// Conditions that an object's JSON must all meet, with the set of field paths that the conditions compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BodyPredicates {
     all: Vec<BodyPredicate>,
@@ -34,10 +34,12 @@ const TEXT: usize = 64;
 
 type LabelMap = BTreeMap<Box<str>, Box<str>>;
 
-/// Caches the labels and field values of one body, so that several queries together read each path only once.
+/// Caches the labels and field values of one object. Several queries of one object then together read each field path
+/// only once.
 ///
-/// The cache takes at most as many bytes as the body, plus about 50 bytes for each label and path. The paths are the
-/// selectable fields of the resource and at most [`INDEXES_PER_STORE`] indexes.
+/// The cache takes at most as many bytes as the object's JSON, plus about 50 bytes for each label and path. The paths
+/// are the selectable fields of the resource, and at most [`INDEXES_PER_STORE`] fields for which profiles declare an
+/// index.
 ///
 /// [`INDEXES_PER_STORE`]: crate::store::INDEXES_PER_STORE
 #[derive(Default)]
@@ -47,23 +49,24 @@ pub struct BodyFieldCache {
     bytes: usize,
 }
 
-/// A condition that one object's body can meet or fail.
+/// A condition that the JSON of one object can meet or fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodyPredicate {
-    /// Compares the values at a field path with `value`. If an object has more than 64 different values at the path,
-    /// the test uses only the first 64.
+    /// Compares the object's values at a field path with `value`. If an object has more than 64 different values at
+    /// the path, only the first 64 count.
     Field {
         /// Path of the field to compare.
         path: FieldPath,
-        /// Value that the test assumes for an object without a value at the field path.
+        /// Value that the comparison uses for an object without a value at the field path.
         absent: Arc<str>,
-        /// If `true`, the test passes if one of the object's values equals `value`. If `false`, the test passes if none
-        /// of the object's values equals `value`.
+        /// If `true`, an object meets the condition if one of its values equals `value`. If `false`, an object meets
+        /// the condition if none of its values equals `value`.
         is_equality: bool,
-        /// Value with which the test compares the object's values.
+        /// Value with which kubewarm compares the object's values.
         value: Arc<str>,
     },
-    /// Compares the number in a label. The test fails if the object lacks the label, or if the label is not a number.
+    /// Compares the number in a label. An object fails the condition if it lacks the label, or if the label's value
+    /// is not a number.
     Label(NumericLabelRequirement),
 }
 
@@ -83,13 +86,14 @@ impl ObjectQuery {
         size_of::<Self>() + names.chain(labels).chain(tests).sum::<usize>()
     }
 
-    /// Whether the query has no labels and no tests. Such a query can still have a namespace and a name.
+    /// Whether the query has no label selector and no field conditions. Such a query can still have a namespace and a
+    /// name.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.tests.all.is_empty()
     }
 
-    /// Whether an object is in the queried namespace and its key comes after `after`.
+    /// Whether an object is in the queried namespace and its key comes after the key `after`.
     pub(super) fn is_in_span(&self, object: ObjectKeyRef<'_>, after: Option<&ObjectKey>) -> bool {
         self.namespace.as_deref().is_none_or(|it| it == object.namespace)
             && after.is_none_or(|after| object > ObjectKeyRef::from(after))
@@ -100,13 +104,13 @@ impl ObjectQuery {
         self.name.as_deref().is_none_or(|it| it.as_bytes() == name)
     }
 
-    /// Whether a body has the queried labels and passes all tests. `fields` caches the labels and field values of this
-    /// body.
+    /// Whether an object with the JSON `body` has the queried labels and meets all conditions. `fields` caches the
+    /// labels and field values of this object.
     ///
     /// # Cost
     ///
-    /// At most two passes over the body: one for its labels, and one for all field paths. Each test then takes about
-    /// 0.1 µs.
+    /// At most two passes over the body: one for its labels, and one for all field paths. Each condition then takes
+    /// about 0.1 µs.
     pub(in crate::store) fn selects(
         &self,
         encoding: BodyFormat,
@@ -133,7 +137,7 @@ impl BodyPredicates {
         &self.all
     }
 
-    /// Whether the query has no tests of bodies, so that every body passes.
+    /// Whether the set of conditions is empty, so that every object passes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -162,7 +166,8 @@ impl BodyPredicate {
         }
     }
 
-    /// Whether the body passes the test. `fields` must already contain the body's values that the test compares.
+    /// Whether an object meets the condition. `fields` must already contain the object's values that the condition
+    /// compares.
     fn is_met(&self, fields: &BodyFieldCache) -> bool {
         match self {
             Self::Field { path, absent, is_equality, value } => {
@@ -186,7 +191,8 @@ impl BodyFieldCache {
         self.bytes
     }
 
-    /// Caches the labels of `body`, unless they are already cached. If a label key occurs twice, the last value counts.
+    /// Caches the labels of the object `body`, unless they are already cached. If a label key occurs twice, the last
+    /// value counts.
     fn read_labels(&mut self, encoding: BodyFormat, body: &[u8]) {
         if self.labels.is_some() {
             return;
@@ -199,7 +205,7 @@ impl BodyFieldCache {
         self.labels = Some(labels);
     }
 
-    /// Caches the values at all `paths` in one pass over `body`, unless these values are already cached.
+    /// Caches the values at all field paths `paths` in one pass over `body`, unless these values are already cached.
     fn read_values(&mut self, encoding: BodyFormat, body: &[u8], paths: &FieldPathSet) {
         if paths.all().iter().all(|path| self.values.contains_key(path)) {
             return;
@@ -215,7 +221,7 @@ impl BodyFieldCache {
 }
 
 impl fmt::Debug for BodyFieldCache {
-    /// Does not print the values, because the body can be a Secret.
+    /// Does not print the values, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BodyFieldCache").field("bytes", &self.bytes).finish_non_exhaustive()
     }

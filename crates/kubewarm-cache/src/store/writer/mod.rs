@@ -21,15 +21,15 @@ use std::{cmp::Ordering, sync::Arc, time::Instant};
 
 /// Applies the deltas of an informer to one store. A store has only one writer, and a writer cannot be cloned.
 ///
-/// Only the writer adds, changes or removes objects. So a row that the writer found under the read lock is still valid
-/// under the write lock.
+/// Only this writer adds, changes or removes objects of the store. So a row that the writer found under the read lock
+/// is still valid under the write lock.
 #[derive(Debug)]
 pub struct StoreWriter {
     store: Arc<ObjectStore>,
-    /// The running full list. `None` if no list is running.
+    /// Progress of the full list that the store is receiving. `None` if the store is receiving no list.
     list: Option<ListProgress>,
-    /// Position in key order at which the search for the next object starts. A list arrives in key order, so the list's
-    /// next object is usually at this position.
+    /// Position in key order at which the search for the next object starts. A list arrives in key order, so the
+    /// list's next object is usually at this position.
     hint: RowPosition,
     /// Time at which the informer received the current deltas. The event log computes the age of changes from this
     /// time.
@@ -39,7 +39,6 @@ pub struct StoreWriter {
 #[derive(Debug)]
 struct ListProgress {
     reread: ReplacePolicy,
-    /// Rows of the objects that the running list has contained so far.
     seen: RoaringBitmap,
 }
 
@@ -129,7 +128,8 @@ impl StoreWriter {
         store.dictionary_group.contexts.with(|context, old| self.store(target, item, context, old))
     }
 
-    /// Returns `Outdated` or `Unchanged` if the versions alone show that the upsert changes nothing, otherwise `None`.
+    /// Returns `Outdated` or `Unchanged` if the object's resource version alone shows that the upsert changes
+    /// nothing, otherwise `None`.
     fn outcome_without_change(
         &self,
         current: &RowIdentity,
@@ -148,7 +148,7 @@ impl StoreWriter {
         }
     }
 
-    /// Raises the store's version. Does nothing while a list is running.
+    /// Raises the store's version. Does nothing while the store is receiving a list.
     fn raise(&self, version: Option<&ResourceVersion>) {
         if let (None, Some(version)) = (&self.list, version) {
             self.store.raise(version);
@@ -255,8 +255,8 @@ impl StoreWriter {
         DeltaOutcome::Removed
     }
 
-    /// Removes the objects in these rows, with their index entries, and takes the write lock only once. `version` is
-    /// the version of the deletion, or `None` if it is unknown.
+    /// Removes the objects in the rows `gone`, with their index entries, and takes the write lock only once.
+    /// `version` is the version of the deletion, or `None` if it is unknown.
     fn take(&self, gone: &RoaringBitmap, version: Option<&ResourceVersion>) {
         let store = &*self.store;
         let of_row = |number: u32, paths: &FieldPathSet| {

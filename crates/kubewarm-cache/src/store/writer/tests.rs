@@ -96,8 +96,8 @@ fn a_list_removes_objects_that_it_did_not_contain() {
     // The second `ListStarted` discards the first list, so this upsert does not keep `a/gone` in the store.
     writer.apply(upsert("a/gone", 0, "10", "{}"));
     writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
-    // An etcd restore can lower versions. A list is a consistent read, so its objects replace stored objects that have
-    // higher versions.
+    // An etcd restore can lower resource versions. A list is a consistent read, so its objects replace stored objects
+    // that have higher versions.
     assert_eq!(writer.apply(upsert("a/old", 1, "9", "{}")), DeltaOutcome::Modified);
     assert_eq!(writer.apply(upsert("b/same", 2, "10", "{}")), DeltaOutcome::Unchanged);
     assert_eq!(writer.apply(upsert("c/new", 3, "11", "{}")), DeltaOutcome::Added);

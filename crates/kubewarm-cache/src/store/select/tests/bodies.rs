@@ -1,4 +1,4 @@
-//! Tests how often a query scans a body, and how many bytes one `filter_next` call scans.
+//! Tests how often a query scans an object's JSON, and how many bytes one `filter_next` call scans.
 
 use super::*;
 use crate::store::packed_object::{BodyFormat, WALKS};
@@ -41,7 +41,7 @@ fn a_body_is_scanned_at_most_twice_and_not_at_all_with_cached_values() {
 fn each_step_scans_a_limited_number_of_bytes_and_no_body_is_skipped() {
     let catalog = StoreCatalog::new();
     let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
-    // A `ScanBudget` is 1 MiB, so four bodies of 256 KiB use it up.
+    // A `ScanBudget` is 1 MiB, so four objects of 256 KiB use it up.
     let large = "x".repeat(256 << 10);
     for n in 0..20 {
         let phase = ["down", "up"][n % 2];
@@ -64,7 +64,7 @@ fn each_step_scans_a_limited_number_of_bytes_and_no_body_is_skipped() {
     };
     let up: Vec<_> = (0..20).filter(|n| n % 2 == 1).map(|n| format!("a/x{n:02}")).collect();
     assert_eq!(steps("a", "up", None), (5, up.clone()));
-    // With a limit of 3, the selection scans no body after the third match.
+    // With a limit of 3, the selection scans no object after the third match.
     assert_eq!(steps("a", "up", Some(3)), (2, up[..3].to_vec()));
     let (of_small, found) = steps("b", "", None);
     assert_eq!((of_small, found.len()), (3, 300), "each step tests 128 small bodies");

@@ -270,8 +270,8 @@ fn a_page_reports_whether_more_objects_follow() {
     assert_eq!(page(&everything, None, 100), (100, true, 300));
     assert_eq!(page(&everything, Some(&key("a/x199")), 100), (100, false, 100));
     assert_eq!(page(&everything, Some(&last), 100), (0, false, 0));
-    // `has_more` is true if another object follows, even if the query does not select that object. The API server does
-    // the same.
+    // `has_more` is true if another object follows in key order, even if the query does not select that object. The
+    // API server sets its continue token in the same way.
     let labels = label("app", LabelSelectorOperator::Exists, &[]);
     let web = ObjectQuery { labels, ..ObjectQuery::default() };
     assert_eq!((page(&web, None, 200).0, page(&web, None, 200).1), (200, true));
