@@ -1,4 +1,4 @@
-//! Binds the TCP listeners of an address, and defines the error of servers that cannot start.
+//! Binds TCP listeners, and defines [`ServeError`], the error of a server that cannot start.
 
 use std::{
     io,

@@ -40,7 +40,7 @@ impl Authorizer {
     ///
     /// # Errors
     ///
-    /// [`CallerRejection`] if the API server denies the access or does not decide.
+    /// [`CallerRejection`] if the API server denies the access or returns no decision.
     pub(super) async fn authorize(
         &self,
         caller: &AuthenticatedCaller,

@@ -1,10 +1,10 @@
-//! The limits on requests, watches, connections, reviews and unwritten bytes of callers.
+//! The limits on clients' requests, watches, connections, token reviews, access reviews and unwritten bytes.
 
 use super::CallerRejection;
 use kubewarm_client::{KeyedAcquireError, SemaphoreUsage};
 use std::{num::NonZeroUsize, thread, time::Duration};
 
-/// The limits for clients of the read API, as the operator's flags set them.
+/// The limits for clients of kubewarm's read API, as the operator's command-line flags set them.
 #[derive(Clone, Copy, Debug)]
 pub struct ReaderLimits {
     /// The maximum number of concurrent requests, except watches. The default is 400, as in the API server.
@@ -14,18 +14,19 @@ pub struct ReaderLimits {
     /// The maximum number of concurrent connections. A client uses one connection, and with HTTP/1.1 one more
     /// connection for each watch.
     pub connections: NonZeroUsize,
-    /// The maximum number of connections from one client address that have no accepted request yet.
+    /// The maximum number of connections from one client address that have sent no request yet, or only requests
+    /// that kubewarm rejected.
     pub address_connections: NonZeroUsize,
-    /// The percentage of the requests, watches, connections, forwarded requests and unwritten bytes that one
-    /// user can have.
+    /// The percentage of all requests, watches, connections, forwarded requests and unwritten bytes that one user
+    /// can use at the same time.
     pub user_quota: u8,
-    /// The maximum number of response bytes, over all connections, that kubewarm has produced and not written
+    /// The maximum number of response bytes, over all connections, that kubewarm has produced and not yet written
     /// to a socket.
     pub unwritten_bytes: usize,
 }
 
-/// The limits for all callers of one listener. A limit per user permits one user a part of the total. A limit
-/// per address permits one client address a quarter of the total.
+/// The limits for all callers of one listener (the read API or the admin server). A limit per user is a part of the
+/// total limit. A limit per client address is a quarter of the total limit.
 #[derive(Clone, Copy, Debug)]
 pub struct CallerLimits {
     /// The content that callers read from this listener, such as `objects`. Log messages contain this text.
@@ -34,14 +35,15 @@ pub struct CallerLimits {
     pub token_reviews: usize,
     /// The maximum number of concurrent access reviews. One user can have a quarter of these reviews.
     pub access_reviews: usize,
-    /// The maximum number of waiting token reviews, and also of waiting access reviews. One address or user can
-    /// have half of these reviews, because a controller sends many requests at once when it starts.
+    /// The maximum number of token reviews that wait, and also the maximum number of access reviews that wait. One
+    /// address or user can have half of these reviews, because a controller sends many requests at once when it
+    /// starts.
     pub waiting_reviews: usize,
-    /// How long a review waits for a slot before kubewarm rejects the request.
+    /// How long a token review or access review waits for its turn before kubewarm rejects the client's request.
     pub max_review_wait: Duration,
-    /// The maximum number of concurrent forwarded requests, including watches and tunnels. One user can have
-    /// `user_quota` percent of these requests. Each request uses a connection to the API server and about 100
-    /// KiB of memory.
+    /// The maximum number of concurrent requests that kubewarm forwards to the API server, including watches and
+    /// upgraded connections (such as `exec`). One user can have `user_quota` percent of these requests. Each
+    /// forwarded request uses a connection to the API server and about 100 KiB of memory.
     pub forwarded: usize,
     /// The maximum number of large responses that kubewarm encodes at once. Each of these encodings occupies a
     /// processor. One user can have a quarter of these encodings.
@@ -56,7 +58,8 @@ pub struct CallerLimits {
 pub enum ReadLimit {
     /// The limit on connections of all clients.
     Connections,
-    /// The limit on connections from one address that have no accepted request yet.
+    /// The limit on connections from one client address that have sent no request yet, or only requests that
+    /// kubewarm rejected.
     AddressConnections,
     /// The limit on connections of one user.
     UserConnections,
@@ -72,16 +75,16 @@ pub enum ReadLimit {
     ForwardedRequests,
     /// The limit on forwarded requests of one user.
     UserForwardedRequests,
-    /// The limit on waiting and concurrent reviews of all callers.
+    /// The limit on waiting and concurrent token reviews and access reviews of all callers.
     Reviews,
-    /// The limit on waiting reviews of one user or address.
+    /// The limit on waiting token reviews of one address, or on waiting access reviews of one user.
     UserReviews,
     /// The limit on invalid tokens of one address.
     FailedTokens,
 }
 
-/// The used slots of one limit. For a limit per user or address, the slots of the user or address with the most
-/// used slots.
+/// How much of one limit is in use. For a limit per user or address, the usage is of the user or address with the
+/// highest usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitUsage {
     /// The limit whose slots are counted.
@@ -106,8 +109,8 @@ impl ReadLimit {
         Self::UserForwardedRequests,
     ];
 
-    /// The limits that reject requests or connections. `UserConnections` is not in the list, because it rejects
-    /// nothing. A connection of a user without a free slot keeps the slot of its address.
+    /// The limits that cause rejections of requests or connections. `UserConnections` is not in the list: if a user
+    /// has too many connections, a further connection counts against the limit of its address instead.
     pub const REJECTING: [Self; 11] = [
         Self::Connections,
         Self::AddressConnections,
@@ -141,8 +144,8 @@ impl ReadLimit {
         }
     }
 
-    /// The rejection of a caller for which no permit is free. `of_all` limits all callers together, `of_one` each
-    /// single user or address.
+    /// The rejection of a caller that has reached a limit. `of_all` is the limit on all callers together, and
+    /// `of_one` is the limit on each user or address.
     pub(super) const fn rejection(
         exhausted: KeyedAcquireError,
         of_all: Self,
@@ -156,7 +159,8 @@ impl ReadLimit {
 }
 
 impl LimitUsage {
-    /// Converts the usage of a semaphore into the usage of its two limits: `of_all` in total, `of_one` for each key.
+    /// Converts the usage of a semaphore into the usage of its two limits: `of_all`, the total limit, and `of_one`,
+    /// the limit for each key.
     pub(crate) const fn of(
         usage: SemaphoreUsage,
         of_all: ReadLimit,
@@ -186,8 +190,8 @@ impl CallerLimits {
     }
 
     /// The limits on callers of the admin server, which serves metrics and debug information. The admin server has
-    /// no watches, and its listener has its own limit on requests. kubewarm rejects a caller at once if no slot for
-    /// its review is free.
+    /// no watches, and its listener has its own limit on requests. If the maximum number of concurrent reviews is
+    /// reached, kubewarm rejects a further caller at once.
     #[must_use]
     pub fn for_admin() -> Self {
         Self {
@@ -204,7 +208,7 @@ impl CallerLimits {
 }
 
 impl ReaderLimits {
-    /// The number of slots that one user can have if all users together have `all` slots; at least one.
+    /// The part of the limit `all` that one user can use; at least one.
     pub(super) fn user_limit(&self, all: usize) -> usize {
         (all.saturating_mul(self.user_quota.into()) / 100).max(1)
     }
@@ -223,7 +227,6 @@ impl Default for ReaderLimits {
     }
 }
 
-/// A quarter of `limit`, but at least one.
 pub(super) const fn quarter(limit: usize) -> usize {
     if limit < 4 { 1 } else { limit / 4 }
 }

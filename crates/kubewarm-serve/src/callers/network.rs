@@ -1,4 +1,4 @@
-//! Maps a client's IP address to the key of limits per client address.
+//! Maps a client's IP address to the key by which kubewarm counts in its limits per client address.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -32,8 +32,8 @@ impl ClientCa {
         ReloadingFiles::new("the CAs of clients", paths, move || load(&path)).map(Self)
     }
 
-    /// Reads the file again if it has changed. If the file is invalid, kubewarm keeps the previous CAs and logs
-    /// one warning.
+    /// Reads the file again if it has changed. If the file is invalid, kubewarm keeps the previous CAs and logs one
+    /// warning.
     pub(crate) fn refresh(&self) {
         if self.0.refresh().is_some() {
             let file = self.0.file().display();
@@ -91,8 +91,8 @@ mod tests {
             self.0.path().join("ca.crt")
         }
 
-        /// Replaces the file, as the kubelet does with Secrets. The new inode shows the change even if the
-        /// modification time is equal.
+        /// Replaces the file, as the kubelet does with a mounted Secret. The file then has a new inode, which shows
+        /// the change even if the modification time is equal.
         fn write(&self, text: &str) {
             let next = self.file().with_extension("next");
             fs::write(&next, text).unwrap();

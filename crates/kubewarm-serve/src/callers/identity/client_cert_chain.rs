@@ -1,7 +1,8 @@
 //! The certificates that a client presents, and the user that they authenticate.
 //!
-//! As in the API server, a handshake verifies only that the client has the key of its certificate. Each request
-//! then verifies the certificate's CA. A client whose certificate is not accepted can still send a token.
+//! As in the API server, the TLS handshake verifies only that the client has the key of its certificate. For each
+//! request, kubewarm then verifies that an accepted CA has signed the certificate. A client whose certificate no
+//! accepted CA has signed can still send a token.
 
 use super::{client_ca::ClientCa, subject::user_of};
 use crate::certificate::provider;
@@ -20,11 +21,11 @@ use tokio::time::Instant;
 /// How long kubewarm caches the verification of a certificate. kubewarm rejects an expired certificate, or a
 /// certificate of a removed CA, at most 10 s too late.
 const VERIFICATION_TTL: Duration = Duration::from_secs(10);
-/// The maximum size of a certificate chain in bytes. Each connection keeps its client's chain in memory; usual
-/// chains have about 5 KiB.
+/// The maximum size of a client's certificate chain in bytes. kubewarm keeps the chain in memory as long as the
+/// connection is open. Usual chains have about 5 KiB.
 const MAX_CHAIN: usize = 16 << 10;
-/// The maximum number of intermediate certificates. A longer chain would make the verification slow, because
-/// the verification tries the certificates in every order.
+/// The maximum number of intermediate certificates in a chain. A longer chain would make the verification slow,
+/// because the verification tries the certificates in every order.
 const MAX_INTERMEDIATES: usize = 4;
 
 /// The certificates that a client has presented, for the lifetime of its connection.
@@ -53,7 +54,6 @@ impl ClientCertChain {
         {
             return user.clone();
         }
-        // kubewarm parses the certificate only after it has verified the CA.
         let is_good = self.authority.is_signed_by(&self.certificates, UnixTime::now());
         let own = self.certificates.first().filter(|_| is_good);
         let user = own.and_then(|own| user_of(own)).map(Arc::new);
