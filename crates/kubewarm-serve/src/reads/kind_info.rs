@@ -9,8 +9,8 @@ use std::sync::Arc;
 pub(super) struct KindInfo {
     /// The kind's entry in discovery.
     pub(super) document: ResourceInfo,
-    /// The kind's `CustomResourceDefinition`. `None` for built-in kinds, and for kinds of aggregated APIs in
-    /// `--serve-aggregated-groups`. With that flag the administrator confirms that the aggregated API hides no
+    /// The kind's `CustomResourceDefinition`. `None` for built-in kinds, and for kinds of the aggregated APIs in
+    /// the flag `--serve-aggregated-groups`. With this flag the administrator confirms that these APIs hide no
     /// object from any caller.
     pub(super) definition: Option<Arc<CrdInfo>>,
 }
@@ -34,8 +34,8 @@ impl KindInfo {
         self.definition.as_ref()?.fields.get(self.document.resource.version())
     }
 
-    /// The printer for tables of this kind. The printer uses the columns of the `CustomResourceDefinition`, or
-    /// the API server's columns of a built-in kind.
+    /// The printer that prints `Table` rows for objects of this kind. The printer uses the columns of the
+    /// `CustomResourceDefinition`, or the API server's columns for a built-in kind.
     pub(super) fn printer(&self) -> TablePrinter {
         let of = &self.document.resource;
         match &self.definition {
