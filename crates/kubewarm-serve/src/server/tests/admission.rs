@@ -1,4 +1,4 @@
-//! Limits of the listener that apply before a handler runs: slow and long heads, many connections, and bodies.
+//! Tests the limits that apply before a request handler runs: slow and long heads, many connections, and bodies.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A panic in one handler, as after a bug, affects no other request.
+//! Tests that a panic in the handler of one request affects no other request.
 
 use super::*;
 use crate::callers::fake_reviews::user_permits;
@@ -7,8 +7,8 @@ use std::future::ready;
 
 type BrokenRoutePermits = KeyedSemaphore<()>;
 
-/// The routes of the other tests, and two routes that panic. `/breaks` panics in its handler, `/breaks-off`
-/// while kubewarm sends the response. Each of these two routes acquires one of `permits`.
+/// The routes of the other server tests, and two routes that panic. `/breaks` panics in its handler, `/breaks-off`
+/// while kubewarm sends the response. Each request to one of the two routes acquires one of `permits`.
 fn breaking(permits: BrokenRoutePermits) -> RequestHandler {
     Box::new(move |request| {
         let permits = permits.clone();

@@ -1,4 +1,4 @@
-//! The certificate that clients receive, and the rejection of connections without TLS.
+//! Tests the certificate that clients receive, and the rejection of connections without TLS.
 
 use super::*;
 
