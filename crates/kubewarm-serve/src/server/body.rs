@@ -63,8 +63,7 @@ impl IncomingRequest {
     ///
     /// # Errors
     ///
-    /// - 400 for a `Transfer-Encoding` header, because a proxy and kubewarm could disagree about the request body's
-    /// end
+    /// - 400 for a `Transfer-Encoding` header, because a proxy and kubewarm could find different ends of the body
     /// - 413 for a GET or HEAD with a body
     pub(super) fn new(
         mut request: http::Request<Incoming>,

@@ -168,9 +168,9 @@ impl<'a> CoveringInformers<'a> {
 
     /// Returns the informers that can answer now, the best one first. Sorts the informers by three criteria:
     ///
-    /// 1. informers of complete objects precede informers of metadata 2. informers without selectors precede
-    /// informers with selectors 3. informers with fresh stores come first, then informers with stale stores, then
-    /// informers of paused profiles
+    /// 1. informers of complete objects, then informers of metadata
+    /// 2. informers without selectors, then informers with selectors
+    /// 3. informers with fresh stores, then with stale stores, then informers of paused profiles
     ///
     /// The second value is `true` if all informers lack permission to list and watch.
     pub(super) fn rank_warm(
