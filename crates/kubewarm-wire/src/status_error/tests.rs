@@ -1,4 +1,3 @@
-//! Compares complete error bodies with the API server's.
 
 use super::*;
 

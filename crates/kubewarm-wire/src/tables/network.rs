@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
-/// Maximum number of addresses, ports or hosts in a column. If there are more, the column ends with
-/// the number of omitted entries, such as `+ 2 more...`.
+/// Maximum number of addresses, ports or hosts in a column's value. If there are more, the value ends with the
+/// number of omitted entries, such as `+ 2 more...`.
 const MAX: usize = 3;
 
 pub(super) fn services(object: &PrintInput<'_>) -> Vec<Value> {
@@ -55,7 +55,7 @@ fn external(object: &PrintInput<'_>) -> String {
     }
 }
 
-/// Returns the addresses of the load balancer, sorted, without duplicates, joined with commas.
+/// Returns the addresses of a service's or ingress's load balancer, sorted, without duplicates, joined with commas.
 fn balanced(object: &PrintInput<'_>) -> String {
     let all = object.at("status.loadBalancer.ingress").items();
     let all = all.map(|it| it.at("ip").text_or(it.at("hostname").text()));
@@ -90,7 +90,7 @@ fn hosts(rules: JsonView<'_>) -> String {
     match (named.is_empty(), has_more) {
         (true, _) => "*".to_owned(),
         (false, false) => all,
-        // As in the API server, the number of omitted hosts also counts rules without a host.
+        // As in the API server, the number of omitted hosts also counts the ingress's rules without a host.
         (false, true) => format!("{all} + {} more...", rules.items().len().saturating_sub(MAX)),
     }
 }
@@ -174,8 +174,8 @@ pub(super) fn service_cidrs(object: &PrintInput<'_>) -> Vec<Value> {
     vec![object.name(), object.at("spec.cidrs").joined(",").into(), object.age()]
 }
 
-/// Prints `IPAddress` objects. As in the API server, a row ends with the age, although the kind has
-/// no column for it.
+/// Prints `IPAddress` objects. As in the API server, each row ends with the age, although the kind has no column
+/// for the age.
 pub(super) fn ip_addresses(object: &PrintInput<'_>) -> Vec<Value> {
     let parent = object.at("spec.parentRef");
     let text = if parent.is_set() {
