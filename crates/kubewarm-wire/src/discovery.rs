@@ -1,4 +1,3 @@
-
 use super::{ApiDocument, DiscoveryForm, base64};
 use aws_lc_rs::digest;
 use kubewarm_api::model::ResourceInfo;

@@ -47,6 +47,7 @@ pub fn write_bookmark(object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     write_line("BOOKMARK", object, out);
 }
 
+/// Writes the event `ERROR`, which must be the last event of a watch.
 pub fn write_error_event(failure: &StatusError, out: &mut Vec<u8>) {
     let status = failure.body();
     write_line("ERROR", |out| out.extend_from_slice(status.trim_end().as_bytes()), out);

@@ -72,8 +72,8 @@ pub enum CallerRejection {
     },
     /// The request has impersonation headers, and kubewarm cannot check impersonation.
     Impersonation,
-    /// The caller has reached one of kubewarm's limits, such as the limit on waiting reviews, on the user's
-    /// requests or on invalid tokens from one address.
+    /// The caller has reached one of kubewarm's limits, for example on the user's requests or on invalid tokens from
+    /// one address.
     Limited(ReadLimit),
     /// A token review or access review failed, so the API server has not decided.
     Undecided(RequestFault),

@@ -1,4 +1,3 @@
-
 use kubewarm_api::model::AccessLossPolicy;
 use kubewarm_cache::informer::InformerReport;
 

@@ -1,4 +1,3 @@
-
 use super::{
     kind_info::KindInfo,
     serving_index::{ServingIndex, ServingInformer},

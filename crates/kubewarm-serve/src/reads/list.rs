@@ -17,7 +17,7 @@ impl ReadService {
         let (candidate, reader) = self.choose(route)?;
         let query = route.query(candidate);
         // A continue token needs a numeric resource version. If the store's resource version is not a number,
-        // kubewarm returns the complete list, because clients treat a page without a token as the last page.
+        // kubewarm returns the complete list. Clients treat a page without a token as the last page.
         let is_number = reader.version().is_some_and(|version| version.as_u64().is_some());
         let limit = request.limit.filter(|_| is_number);
         let limit = limit.map(|limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));

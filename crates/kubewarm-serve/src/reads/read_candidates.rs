@@ -104,9 +104,9 @@ impl ReadService {
                 let Some(new_enough) = first(&is_new) else {
                     return Err(route.unconfirmed(&route.candidates));
                 };
-                // An informer with selectors receives no events of objects that the selectors exclude, so its
-                // resource version does not advance with writes to these objects. A read that only such informers
-                // can answer therefore does not wait for a recent write.
+                // If an informer's selectors exclude an object, a write to this object does not advance the
+                // informer's resource version. So a read does not wait for a recent write if all informers
+                // that can answer it have selectors.
                 let are_parts = readable.iter().all(|(it, _)| it.is_part());
                 match self.min_version(route).filter(|_| !are_parts) {
                     None => (Some(new_enough), None),

@@ -100,9 +100,9 @@ impl ReadApi {
         let Some(forward) = &self.forward else { return self.answer_from_cache(&request).await };
         if !self.must_be_forwarded(&request) {
             match self.answer_from_cache(&request).await {
-                // A valid client certificate prevents a forwarded request. If kubewarm rejects such a request with
-                // 400, the client receives this 400, because its message is more useful than the error of the
-                // forwarder.
+                // kubewarm cannot forward a request with a valid client certificate. If kubewarm has rejected such
+                // a request with 400, the client receives this 400. The message of the 400 is more useful than the
+                // message that kubewarm cannot forward the request.
                 HandledRequest { answered: Err(failure), .. }
                     if failure.is_specific_to_cache()
                         && !(failure.code() == 400 && has_client_certificate(&request)) => {}

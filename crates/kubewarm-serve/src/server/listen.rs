@@ -253,8 +253,8 @@ impl ConnectionSlots {
         Ok((of_all, slot))
     }
 
-    /// The number of open connections in total, and the number of connections that count against the limit of one
-    /// address, for the address with the most.
+    /// The usage of two limits: the limit on all connections, and the limit per client address, for the address with
+    /// the most connections.
     ///
     /// Cost: visits each address with a connection, so call it for a metrics scrape, not for a request.
     #[must_use]

@@ -1,4 +1,3 @@
-
 use crate::callers::{CallerRejection, CredentialsError};
 use kubewarm_wire::StatusError;
 

@@ -44,6 +44,7 @@ impl<'a> JsonCursor<'a> {
         }
     }
 
+    /// Consumes the value at the cursor and returns the value's JSON text.
     pub fn raw(&mut self) -> Option<&'a [u8]> {
         let range = self.range()?;
         self.text.get(range)

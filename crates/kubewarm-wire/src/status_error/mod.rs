@@ -1,4 +1,3 @@
-
 mod quoting;
 mod rejection;
 mod status;

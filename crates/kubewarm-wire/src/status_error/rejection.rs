@@ -1,4 +1,3 @@
-
 use super::StatusError;
 use kubewarm_api::model::GroupResource;
 

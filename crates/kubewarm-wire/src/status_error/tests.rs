@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn of(group: &str, resource: &str) -> GroupResource {

@@ -1,4 +1,3 @@
-
 use jiff::{SignedDuration, Timestamp};
 
 pub(super) const UNKNOWN: &str = "<unknown>";

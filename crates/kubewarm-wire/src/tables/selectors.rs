@@ -1,4 +1,3 @@
-
 use super::json_view::JsonView;
 
 const NONE: &str = "<none>";

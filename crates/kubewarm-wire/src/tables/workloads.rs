@@ -1,4 +1,3 @@
-
 use super::{
     age,
     json_view::{JsonView, PrintInput},

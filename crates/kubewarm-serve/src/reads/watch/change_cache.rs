@@ -15,8 +15,8 @@ use std::{
     },
 };
 
-/// The maximum number of changes in the cache. Client watches read the event log at about the same time, so the
-/// oldest and the newest change that they need rarely differ by more than this number of changes.
+/// The maximum number of changes in the cache. All watches of clients read a change at about the
+/// same time, so watches rarely need an earlier change.
 const MAX_CHANGES: usize = 256;
 /// The memory limit of the cache in bytes: decompressed bodies, parsed fields and encoded lines.
 const MAX_BYTES: usize = 32 << 20;

@@ -30,8 +30,8 @@ impl ReadService {
     ///
     /// # Errors
     ///
-    /// The errors of [`ReadService::read`], except two. As in the API server, the watch starts and then sends an
-    /// error event for an expired version, and for a version that no store reaches in time.
+    /// The errors of [`ReadService::read`]. As in the API server, the watch sends two errors as
+    /// an error event: an expired resource version, and a version that no store reaches in time.
     ///
     /// # Cost
     ///
