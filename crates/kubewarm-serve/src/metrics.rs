@@ -15,8 +15,8 @@ use std::{
     time::Duration,
 };
 
-/// Histogram buckets in seconds: the smallest for reads from memory, the largest for reads that wait for an
-/// informer's first list.
+/// Histogram buckets in seconds for all gets and lists. The smallest bucket is for responses from memory. The
+/// largest bucket is for requests that wait for an informer's first list.
 const READ_BUCKETS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 /// Histogram buckets in seconds for reads that waited. The smallest bucket is for one request to the API server.
@@ -24,7 +24,7 @@ const READ_BUCKETS: &[f64] =
 const READ_WAIT_BUCKETS: &[f64] =
     &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 15.0, 60.0];
 
-/// The kind of a request, as the metric label `handler`.
+/// The kind of a client's request, as the metric label `handler`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum HandlerLabel {
@@ -42,7 +42,7 @@ pub enum HandlerLabel {
     Other,
 }
 
-/// The source of a response, as the metric label `cache`.
+/// The source of kubewarm's response to a client, as the metric label `cache`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ResponseSource {
@@ -62,7 +62,7 @@ pub enum ResponseSource {
 pub enum WaitReason {
     /// A wait until an informer is warm.
     Sync,
-    /// A wait until a store reaches a resource version.
+    /// The read waited until a store reached the resource version that it needs.
     ResourceVersion,
     /// A wait for a freshness check.
     FreshnessCheck,
@@ -84,7 +84,7 @@ pub enum ClientWatchEnd {
     FutureVersion,
     /// The client read too slowly, and the event log no longer contains the changes that the watch needs next.
     Slow,
-    /// kubewarm stopped or blocked the informer, or no profile serves reads from this informer any more.
+    /// kubewarm stopped or blocked the watch's informer, or no profile serves reads from this informer any more.
     InformerGone,
     /// The client lost its permission to watch, or the API server did not confirm the permission in time.
     Rejected,
@@ -98,7 +98,7 @@ pub enum ClientWatchEnd {
 /// label value `_other`.
 const MAX_RESOURCES: usize = 200;
 
-/// The number of open watches by the labels `group`, `version` and `resource`.
+/// The number of clients' open watches, by the values of the labels `group`, `version` and `resource`.
 type OpenWatches = Arc<Mutex<HashMap<[String; 3], i64>>>;
 
 /// One response, with the values that the metrics record about it.
@@ -106,17 +106,17 @@ type OpenWatches = Arc<Mutex<HashMap<[String; 3], i64>>>;
 pub struct ResponseLabels<'r> {
     /// The kind of the request.
     pub handler: HandlerLabel,
-    /// The requested resource; `None` for requests without a resource, such as discovery.
+    /// The requested resource; `None` for requests without a resource, such as requests for discovery documents.
     pub resource: Option<&'r Resource>,
     /// The HTTP status.
     pub code: u16,
-    /// Whether kubewarm answered the request, rejected the request or failed.
+    /// The outcome of the request: kubewarm answered it, rejected it, or failed.
     pub outcome: MetricOutcome,
     /// The source of the response.
     pub source: ResponseSource,
 }
 
-/// Counts an open watch in the metrics until this value is dropped.
+/// Counts a client's open watch in the metrics until this value is dropped.
 #[derive(Debug)]
 pub struct OpenClientWatch {
     metrics: ReadMetrics,
@@ -142,7 +142,7 @@ pub struct ReadMetrics {
 }
 
 impl ReadMetrics {
-    /// Registers the metrics in `registry`.
+    /// Registers the metrics of the read API in `registry`.
     ///
     /// # Errors
     ///
@@ -237,7 +237,7 @@ impl ReadMetrics {
         }
     }
 
-    /// Records a response. `took` is the time from the request's head to the response's head.
+    /// Records a response to a client. `took` is the time from the request's head to the response's head.
     pub fn observe_response(&self, response: &ResponseLabels<'_>, took: Duration) {
         let &ResponseLabels { handler, resource, code, outcome, source } = response;
         let [group, version, resource] = self.labels(resource);
@@ -284,7 +284,7 @@ impl OpenClientWatch {
         self.metrics.watch_events.with_label_values(&self.of).inc_by(events);
     }
 
-    /// Sets the reason of the watch's end. The default is [`ClientWatchEnd::Client`].
+    /// Sets the reason why the watch ended. The default is [`ClientWatchEnd::Client`].
     pub fn set_end(&mut self, end: ClientWatchEnd) {
         self.end = end;
     }

@@ -15,8 +15,8 @@ use std::{
 #[derive(Clone, Default)]
 pub struct WatcherRegistry(Arc<Mutex<Vec<Weak<WatcherEntry>>>>);
 
-/// The entry of one open watch, as `/debug/watchers` prints it. The list omits the watch after this value is
-/// dropped.
+/// The entry of one open watch, as `/debug/watchers` prints it. When this value is dropped, the watch is no longer
+/// in the list.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WatcherEntry {

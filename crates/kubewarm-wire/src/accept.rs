@@ -24,9 +24,10 @@ pub enum ObjectForm {
 /// The form of a `Table`, from the client's `Accept` header and its query parameter `includeObject`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableForm {
-    /// Version of `meta.k8s.io`, for the table and for the metadata in its rows.
+    /// The version of `meta.k8s.io` in the table's `apiVersion`, and in the `apiVersion` of the metadata in its
+    /// rows.
     pub version: MetaVersion,
-    /// The part of the object in each row. `None`: the rows contain `"object":null`.
+    /// The part of the object that each row contains. With `None`, the rows contain `"object":null`.
     pub object: Option<ObjectForm>,
 }
 
@@ -154,11 +155,11 @@ pub(super) fn discovery_form(accept: Option<&str>) -> Result<DiscoveryForm, Stat
     ranges(accept).iter().find_map(served).ok_or_else(StatusError::not_acceptable)
 }
 
-/// Checks that the client accepts JSON without a conversion to another kind.
+/// Checks that the client accepts JSON, without a conversion to a kind such as `Table`.
 ///
 /// # Errors
 ///
-/// 406 if the client does not accept JSON.
+/// 406 if the client does not accept such JSON.
 pub(super) fn require_plain_json(accept: Option<&str>) -> Result<(), StatusError> {
     let is_plain = |range: &MediaRange<'_>| range.target.is_none();
     if ranges(accept).iter().any(is_plain) { Ok(()) } else { Err(StatusError::not_acceptable()) }
@@ -169,8 +170,8 @@ pub(super) fn require_plain_json(accept: Option<&str>) -> Result<(), StatusError
 fn ranges(accept: Option<&str>) -> Vec<MediaRange<'_>> {
     let accept = accept.filter(|accept| !accept.is_empty()).unwrap_or("*/*");
     let mut ranges: Vec<_> = accept.split(',').filter_map(MediaRange::parse).collect();
-    // The sort is stable: media ranges of equal weight keep the client's order, except that
-    // wildcards come last.
+    // The sort is stable: media ranges of equal weight keep the client's order, except that ranges with wildcards
+    // come last.
     ranges.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.is_any.cmp(&b.is_any)));
     ranges
 }

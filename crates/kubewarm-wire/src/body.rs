@@ -1,5 +1,5 @@
-//! Writes response bodies from stored JSON: adds `kind`, `apiVersion` and the metadata of lists. The functions copy
-//! stored JSON, and never parse and serialize it again.
+//! Writes response bodies from the JSON of stored objects: adds `kind`, `apiVersion` and the metadata of lists. The
+//! functions copy the JSON, and never parse and serialize it again.
 
 use super::{ObjectForm, json::find};
 use kubewarm_api::model::ResourceVersion;
@@ -14,7 +14,8 @@ pub struct ListEnvelope {
     pub api_version: Arc<str>,
     /// `kind` of the items.
     pub kind: Arc<str>,
-    /// `kind` of the list: `PodList`, or `listKind` of a `CustomResourceDefinition`.
+    /// The `kind` of the list, such as `PodList`. For custom resources, `listKind` of the
+    /// `CustomResourceDefinition`.
     pub list_kind: Arc<str>,
     /// Whether the items are custom resources. As in the API server, a list of custom resources has
     /// `apiVersion` and `kind` in each item, and an empty `continue` on its last page.

@@ -3,8 +3,8 @@ use aws_lc_rs::digest;
 use kubewarm_api::model::ResourceInfo;
 use serde_json::{Value, json};
 
-/// A discovery document with its headers. The HTTP server adds `Vary: Accept` and
-/// `Cache-Control: public`.
+/// A discovery document and the values of its HTTP headers. The HTTP server adds `Vary: Accept` and `Cache-Control:
+/// public`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveryResponse {
     /// Value of `Content-Type`.
@@ -22,7 +22,7 @@ const JSON: &str = "application/json";
 /// The verbs in kubewarm's discovery documents. kubewarm serves all of them for every resource.
 const VERBS: [&str; 3] = ["get", "list", "watch"];
 
-/// The versions of a group in order of preference, each with its resources.
+/// The API versions of a group in order of preference, each with its resources.
 type ResourcesByVersion<'a> = Vec<(&'a str, Vec<&'a ResourceInfo>)>;
 
 /// Writes the discovery document `document` for `resources`. Returns `None` if the document would list no resource:

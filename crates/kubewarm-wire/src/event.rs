@@ -1,10 +1,10 @@
-//! Writes the events of a watch: each is one line of JSON.
+//! Writes the events of a watch. Each event is one line of JSON.
 
 use super::{StatusError, body::write_string, json::find};
 use kubewarm_api::model::ResourceVersion;
 use std::borrow::Cow;
 
-/// The `type` of a watch event for an object.
+/// The `type` of a watch event that is about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
     /// The object was created, or now matches the selectors of the watch.
@@ -36,13 +36,13 @@ impl EventType {
     }
 }
 
-/// Writes a watch event. The function `object` appends the JSON of the object to its buffer.
+/// Writes a watch event to `out`. The function `object` appends the JSON of the event's object to its argument.
 pub fn write_event(of: EventType, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     write_line(of.as_str(), object, out);
 }
 
-/// Writes a `BOOKMARK` event. The function `object` appends the JSON of an object from
-/// [`bookmark_object`] to its buffer.
+/// Writes a `BOOKMARK` event to `out`. The function `object` appends the JSON of an object from [`bookmark_object`]
+/// to its argument.
 pub fn write_bookmark(object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     write_line("BOOKMARK", object, out);
 }

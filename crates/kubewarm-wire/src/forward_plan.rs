@@ -19,7 +19,7 @@ const PARTS: [&str; 6] =
 /// response. `BasicLongRunningRequestCheck` in `k8s.io/apiserver` has the same list.
 const LASTING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// A request to forward to the API server.
+/// A request that kubewarm forwards to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardPlan<'a> {
     /// The path of the request without the prefix `/profiles/<namespace>/<name>`, because the API
@@ -37,10 +37,10 @@ pub struct ForwardPlan<'a> {
 /// wait until the store contains the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteTarget {
-    /// Group and resource. The API version is not needed, because the `resourceVersion` of an
-    /// object is the same in all API versions.
+    /// The group and resource of the changed objects. The API version is not needed, because the `resourceVersion`
+    /// of an object is the same in all API versions.
     pub resource: GroupResource,
-    /// Namespace of the objects; `None` for cluster-scoped objects.
+    /// The namespace of the changed objects; `None` for cluster-scoped objects.
     pub namespace: Option<Arc<str>>,
 }
 

@@ -120,8 +120,8 @@ fn check(query: &QueryParameters) -> Result<(), StatusError> {
     ])
 }
 
-/// Returns an error if `resourceVersionMatch` and `continue` are both set. The rule applies to
-/// lists and watches.
+/// Returns an error if the query contains both `resourceVersionMatch` and `continue`. The rule applies to lists and
+/// watches.
 pub(super) fn match_with_continue(query: &QueryParameters) -> Option<StatusCause> {
     let is_given = |parameter| !query.text(parameter).is_empty();
     (is_given(QueryParameter::ResourceVersionMatch) && is_given(QueryParameter::Continue)).then(

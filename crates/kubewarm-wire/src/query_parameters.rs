@@ -102,7 +102,8 @@ pub(super) fn not_a_number(function: &str, text: &str, is_number: bool) -> Strin
 ///
 /// 400 for an incomplete escape, and for text that is not UTF-8 after decoding.
 pub(super) fn decode(text: &str) -> Result<Cow<'_, str>, StatusError> {
-    // `percent_decode_str` keeps an incomplete escape unchanged, so this check rejects it.
+    // `percent_decode_str` accepts an incomplete escape and keeps it unchanged. So this check rejects incomplete
+    // escapes.
     let is_escape =
         |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|digit| digit.is_ascii_hexdigit());
     if !text.split('%').skip(1).all(is_escape) {

@@ -4,7 +4,6 @@ use super::{StatusError, query_parameters::decode};
 use kubewarm_api::model::{GroupResource, ProfileRef, Resource, is_dns_label, is_dns_subdomain};
 use std::{borrow::Cow, sync::Arc};
 
-/// Removes the prefix `/profiles/<namespace>/<name>`, which `path` must have.
 pub(super) fn without_profile(path: &str) -> &str {
     let mut slashes = path.char_indices().filter(|(_, it)| *it == '/').map(|(at, _)| at);
     slashes.nth(3).and_then(|at| path.get(at..)).unwrap_or("/")
@@ -23,7 +22,7 @@ const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
 pub(super) enum RequestPath {
     Document(ApiDocument),
     Objects(ResourcePath),
-    /// An unknown path, for which kubewarm responds with 404.
+    /// A path that kubewarm does not know. The client gets 404.
     Nothing,
 }
 
@@ -53,7 +52,7 @@ pub(super) struct ResourcePath {
     pub(super) resource: Resource,
     pub(super) namespace: Option<Arc<str>>,
     pub(super) name: Option<Arc<str>>,
-    /// The segment after the object's name, such as `status`.
+    /// The path segment after the object's name, such as `status`; `None` if there is no such segment.
     pub(super) subresource: Option<Arc<str>>,
     /// Why kubewarm never serves the path, for the error message. With `None`, kubewarm serves the path if a
     /// profile has declared the objects.
@@ -223,8 +222,7 @@ mod tests {
         place
     }
 
-    /// Returns `resource | namespace | name`, with `!` at the end if kubewarm never serves the
-    /// path.
+    /// Parses `path`. Returns `resource | namespace | name`, with `!` at the end if kubewarm never serves the path.
     fn summary(path: &str) -> String {
         let place = place_of(path);
         let (namespace, name) = (place.namespace.as_deref(), place.name.as_deref());

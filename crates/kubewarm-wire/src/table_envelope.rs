@@ -1,4 +1,4 @@
-//! Writes `Table` responses: one row for each object, and the parts around the rows.
+//! Writes `Table` responses: one row for each object, and the JSON before and after the rows.
 
 use super::{
     TableForm,

@@ -31,7 +31,7 @@ pub enum WatchStart {
     After(ResourceVersion),
 }
 
-/// Maximum timeout of a watch, in seconds: one year. A longer timeout counts as one year.
+/// Maximum timeout of a watch, in seconds: one year. kubewarm reduces a longer timeout to one year.
 const LONGEST: u64 = 365 * 24 * 60 * 60;
 
 /// Parses the options of a watch, and the resource version that its initial objects must have. `timeout` is the

@@ -3,7 +3,7 @@
 use super::json::find;
 use kubewarm_api::model::ResourceVersion;
 
-/// First four bytes of each object in Kubernetes' protobuf encoding.
+/// The first four bytes of each object in Kubernetes' protobuf encoding.
 const MAGIC: &[u8] = b"k8s\0";
 /// Number of the protobuf field in `runtime.Unknown` that contains the object.
 const RAW: u64 = 2;

@@ -40,7 +40,7 @@ pub struct AuthenticatedCaller {
     pub reviewed_at: Instant,
     /// The hash of the user's name, which identifies the user in the limits per user.
     pub(super) name: CallerDigest,
-    /// The token and the impersonation headers. `None` if a certificate authenticates the caller.
+    /// The caller's token and impersonation headers. `None` if a client certificate authenticates the caller.
     pub(super) credentials: Option<Arc<BearerCredentials>>,
 }
 
@@ -71,7 +71,7 @@ impl Authenticator {
         if credentials.is_impersonating && !self.reviews.can_forward_impersonation() {
             return Err(CallerRejection::Impersonation);
         }
-        // Like the API server, kubewarm ignores the token if the certificate is valid.
+        // As in the API server, a valid client certificate has priority over a token.
         let certified = credentials.chain.as_deref().and_then(ClientCertChain::authenticate);
         let (identity, reviewed_at, presented) = match (certified, &credentials.token) {
             // kubewarm verifies certificates itself, without a review.

@@ -1,5 +1,3 @@
-//! Authorizes requests of authenticated callers with access reviews.
-
 use super::{
     CallerRejection, ReviewClient,
     authenticator::{AuthenticatedCaller, TTL},

@@ -21,7 +21,7 @@ pub(super) struct DigestKey(hmac::Key);
 /// The token and the impersonation headers that kubewarm sends with a token review or access review.
 type CredentialParts<'p> = (&'p str, Vec<(&'p str, &'p [u8])>);
 
-/// Generates a random key for keyed hashes.
+/// Generates a random HMAC key, with which kubewarm hashes names and credentials.
 ///
 /// # Errors
 ///
@@ -61,7 +61,6 @@ impl DigestKey {
         self.of(&user.name)
     }
 
-    /// Hashes the JSON of `spec`. Two different specs have different JSON, so their hashes differ.
     fn of(&self, spec: &impl Serialize) -> Result<CallerDigest, RequestFault> {
         let mut writer = DigestWriter(hmac::Context::with_key(&self.0));
         serde_json::to_writer(&mut writer, spec).map_err(|error| {

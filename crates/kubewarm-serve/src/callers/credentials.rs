@@ -1,4 +1,4 @@
-//! The credentials of a request, from its headers and from the certificate of its connection.
+//! Reads the credentials of a request from its headers and from the client certificates of its connection.
 
 use super::identity::ClientCertChain;
 use http::{HeaderName, HeaderValue};
@@ -6,7 +6,7 @@ use kubewarm_client::BearerCredentials;
 use std::{fmt, sync::Arc};
 use zeroize::Zeroizing;
 
-/// The maximum length of a token in bytes. Usual tokens have about 2 KiB.
+/// The maximum length of a bearer token in bytes. Usual tokens have about 2 KiB.
 const MAX_TOKEN: usize = 16 * 1024;
 
 /// A bearer token with impersonation headers, a client certificate, or both.
@@ -82,7 +82,8 @@ impl CallerCredentials {
         let is_impersonating = !impersonation.is_empty();
         let token = match (authorization.ok_or(CredentialsError::Missing).and_then(token), &chain) {
             (Ok(token), _) => Some(Arc::new(BearerCredentials { token, impersonation })),
-            // Without a valid token, the certificate must authenticate the caller.
+            // A request without a valid token is accepted here, because the client certificate can authenticate the
+            // caller.
             (Err(_), Some(_)) => None,
             (Err(problem), None) => return Err(problem),
         };

@@ -6,9 +6,9 @@ use kubewarm_client::{KeyedPermit, KeyedSemaphore, KeyedTokenBucket};
 use std::{net::IpAddr, time::Duration};
 use tokio::{sync::Semaphore, time::Instant};
 
-/// The interval at which an address can send one more invalid token.
+/// After this interval, a client address can send one more invalid token.
 const REFILL_INTERVAL: Duration = Duration::from_millis(100);
-/// The maximum number of invalid tokens that an address can send at once.
+/// The maximum number of invalid tokens that a client address can send at once.
 const BURST: u32 = 10;
 /// If an address can send fewer invalid tokens than this number, kubewarm reviews only one token of the address at
 /// a time. Otherwise the address could fill the queue of token reviews with invalid tokens.

@@ -71,7 +71,6 @@ impl FakeReviews {
         }
     }
 
-    /// Returns the result of `answer` after `delay`, and counts the reviews in progress.
     fn later<T: Send + 'static>(
         &self,
         answer: impl FnOnce() -> Result<T, RequestFault> + Send + 'static,

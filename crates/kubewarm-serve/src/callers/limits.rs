@@ -7,7 +7,7 @@ use std::{num::NonZeroUsize, thread, time::Duration};
 /// The limits for clients of kubewarm's read API, as the operator's command-line flags set them.
 #[derive(Clone, Copy, Debug)]
 pub struct ReaderLimits {
-    /// The maximum number of concurrent requests, except watches. The default is 400, as in the API server.
+    /// The maximum number of concurrent requests, not counting watches. The default is 400, as in the API server.
     pub requests: NonZeroUsize,
     /// The maximum number of concurrent watches.
     pub watches: NonZeroUsize,
@@ -29,7 +29,7 @@ pub struct ReaderLimits {
 /// total limit. A limit per client address is a quarter of the total limit.
 #[derive(Clone, Copy, Debug)]
 pub struct CallerLimits {
-    /// The content that callers read from this listener, such as `objects`. Log messages contain this text.
+    /// What callers read from this listener, such as `objects` or `metrics`. Log messages contain this text.
     pub reads: &'static str,
     /// The maximum number of concurrent token reviews. One client address can have a quarter of these reviews.
     pub token_reviews: usize,
@@ -71,15 +71,15 @@ pub enum ReadLimit {
     Watches,
     /// The limit on watches of one user.
     UserWatches,
-    /// The limit on forwarded requests of all users.
+    /// The limit on concurrent forwarded requests of all users.
     ForwardedRequests,
-    /// The limit on forwarded requests of one user.
+    /// The limit on concurrent forwarded requests of one user.
     UserForwardedRequests,
     /// The limit on waiting and concurrent token reviews and access reviews of all callers.
     Reviews,
     /// The limit on waiting token reviews of one address, or on waiting access reviews of one user.
     UserReviews,
-    /// The limit on invalid tokens of one address.
+    /// The limit on invalid tokens from one client address.
     FailedTokens,
 }
 
@@ -96,7 +96,7 @@ pub struct LimitUsage {
 }
 
 impl ReadLimit {
-    /// The limits in the metrics `kubewarm_read_in_use` and `kubewarm_read_limit`.
+    /// The limits whose usage the metrics `kubewarm_read_in_use` and `kubewarm_read_limit` show.
     pub const WITH_SLOTS: [Self; 9] = [
         Self::Connections,
         Self::AddressConnections,
@@ -125,7 +125,7 @@ impl ReadLimit {
         Self::FailedTokens,
     ];
 
-    /// Whether the limit applies to one user or address, and not to all callers together.
+    /// Whether the limit applies to each user or client address separately, not to all callers together.
     #[must_use]
     pub const fn is_callers_own(self) -> bool {
         match self {

@@ -46,8 +46,8 @@ use tokio::{runtime::Handle, time::Instant};
 /// One permit of the semaphore for unwritten response bytes covers this number of bytes.
 pub const UNWRITTEN_UNIT: usize = 1 << 10;
 
-/// A callback that receives each decision about a caller: its source, the decision itself, and how long the
-/// decision took.
+/// A callback that receives each decision about a caller: the source of the decision (cache or API server), the
+/// decision itself, and how long the decision took.
 pub type DecisionObserver = Box<dyn Fn(DecisionSource, MetricOutcome, Duration) + Send + Sync>;
 
 /// One user's part of a semaphore that limits a resource, such as the bytes of unwritten responses.
@@ -60,9 +60,9 @@ pub struct UserPermits {
 /// Why kubewarm rejects a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallerRejection {
-    /// The API server does not accept the credentials.
+    /// The API server does not accept the caller's credentials.
     Unauthorized,
-    /// The API server accepts the credentials, but does not allow the request.
+    /// The API server accepts the caller's credentials, but does not permit the request.
     Forbidden {
         /// The user's name. Empty if the caller has no permission to impersonate, because the API server then
         /// returns no name.
@@ -79,7 +79,7 @@ pub enum CallerRejection {
     Undecided(RequestFault),
 }
 
-/// Authenticates and authorizes callers, and limits their requests, watches, connections and unwritten bytes.
+/// Authenticates and authorizes callers. Limits their requests, watches, connections and unwritten response bytes.
 pub struct CallerAdmission {
     reviews: Arc<dyn ReviewClient>,
     authenticator: Authenticator,
@@ -240,7 +240,8 @@ impl CallerAdmission {
         UserPermits { permits: self.large.clone(), user: caller.name }
     }
 
-    /// The caller's permits for unwritten bytes of responses. One permit covers [`UNWRITTEN_UNIT`] bytes.
+    /// The caller's permits in the limit on unwritten bytes of responses. One permit covers [`UNWRITTEN_UNIT`]
+    /// bytes.
     #[must_use]
     pub fn unwritten_byte_permits(&self, caller: &AuthenticatedCaller) -> UserPermits {
         UserPermits { permits: self.unwritten.clone(), user: caller.name }

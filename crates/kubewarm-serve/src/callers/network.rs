@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The IPv4 address, or the /64 network of the IPv6 address. All addresses of a /64 network share one limit,
-/// because they usually have one owner.
+/// Returns an IPv4 address unchanged, and the /64 network of an IPv6 address. All addresses of a /64 network count
+/// against one limit, because they usually have one owner.
 #[must_use]
 pub fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {

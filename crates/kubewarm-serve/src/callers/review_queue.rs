@@ -1,4 +1,4 @@
-//! Limits how many token reviews and access reviews kubewarm sends at once, and how many of these reviews wait.
+//! Limits how many token reviews and access reviews kubewarm sends at once, and how many reviews can wait.
 
 use super::{
     CallerRejection,
@@ -27,7 +27,7 @@ pub(super) struct ReviewQueue<K> {
     slots: KeyedSemaphore<K>,
     waiting: KeyedSemaphore<K>,
     queue: Duration,
-    /// The content that callers read, such as `objects` or `metrics`. Log messages contain this text.
+    /// What callers read from the listener, such as `objects` or `metrics`. Log messages contain this text.
     reads: &'static str,
     /// Whether the last review failed. The queue for token reviews and the queue for access reviews share this
     /// value, so kubewarm logs one warning for an outage of the API server.
@@ -89,7 +89,6 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
         answer.map_err(CallerRejection::Undecided)
     }
 
-    /// Logs the first failed review, and the first successful review after a failed one.
     fn log_change(&self, fault: Option<&RequestFault>) {
         let was_failing = self.is_failing.swap(fault.is_some(), Ordering::Relaxed);
         let reads = self.reads;

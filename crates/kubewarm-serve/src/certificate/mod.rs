@@ -1,5 +1,5 @@
-//! The TLS serving certificate of a listener. kubewarm reads the certificate from files, and reads the files
-//! again when they change. Without files, kubewarm signs a certificate itself when it starts.
+//! The TLS serving certificate of a listener. kubewarm reads the certificate from files, and reads the files again
+//! when they change. Without files, kubewarm creates a self-signed certificate when it starts.
 
 pub(crate) mod reloading_files;
 
@@ -122,8 +122,8 @@ impl ServingCertificate {
         let resolver: Arc<dyn ResolvesServerCert> = Arc::<Self>::clone(self);
         let clients = clients.unwrap_or_else(WebPkiClientVerifier::no_client_auth);
         let mut provider = provider();
-        // The server prefers AES-128, which needs a third less processor time than AES-256. Go servers, such as
-        // the API server, prefer AES-128 too, but Rust clients do not.
+        // kubewarm's server prefers AES-128, which needs a third less processor time than AES-256. Go servers, such
+        // as the API server, prefer AES-128 too, but Rust's TLS clients do not.
         provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()
@@ -172,7 +172,7 @@ fn load(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, ServeError>
     pair(chain, key).map(Arc::new)
 }
 
-/// Returns a function for `map_err` whose error names the file and `what`, the content that the file lacks.
+/// Returns a function for `map_err`. Its error names the file `path`, and `what`, the content that the file lacks.
 pub(crate) fn not_pem(path: &Path, what: &str) -> impl FnOnce(pem::Error) -> ServeError + use<> {
     ServeError::of(format!("{} holds no {what} in PEM", path.display()))
 }

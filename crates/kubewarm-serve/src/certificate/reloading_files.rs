@@ -17,7 +17,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-/// The maximum size of a file in bytes. A certificate chain has about 5 KiB.
+/// The maximum size in bytes of a certificate, key or CA file. A certificate chain has about 5 KiB.
 const MAX_FILE: u64 = 1 << 20;
 /// The interval at which kubewarm checks the files for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -58,7 +58,6 @@ impl<T: ?Sized> ReloadingFiles<T> {
         Ok(Self { name, paths, load: Box::new(load), last_stamps, contents })
     }
 
-    /// The path of the first file; empty if there are no files.
     pub(crate) fn file(&self) -> &Path {
         self.paths.first().map_or_else(|| Path::new(""), PathBuf::as_path)
     }
@@ -68,8 +67,8 @@ impl<T: ?Sized> ReloadingFiles<T> {
         Arc::clone(&self.contents.read())
     }
 
-    /// Reads the files if they have changed, and returns their new contents. If the files are invalid, kubewarm
-    /// keeps the previous contents and logs one warning.
+    /// Reads the files if they have changed, and returns the new parsed contents; otherwise `None`. If the files
+    /// are invalid, kubewarm keeps the previous contents and logs one warning.
     pub(crate) fn refresh(&self) -> Option<Arc<T>> {
         let stamps = stamps(&self.paths);
         let mut last_stamps = self.last_stamps.lock();

@@ -1,7 +1,7 @@
 use kubewarm_api::model::AccessLossPolicy;
 use kubewarm_cache::informer::InformerReport;
 
-/// The conditions under which a list or watch can continue to read its informer's store.
+/// The conditions under which a client's list or watch can continue to read its informer's store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AccessLossCheck {
     /// The strictest `onAccessLost` policy of the profiles that serve reads from the informer.

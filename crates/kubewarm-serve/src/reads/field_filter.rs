@@ -8,7 +8,6 @@ use kubewarm_api::model::{
 use kubewarm_cache::store::{BodyPredicate, ObjectQuery};
 use kubewarm_wire::{ObjectRequest, StatusError};
 
-/// The requirements of a field selector, translated for one kind.
 #[derive(Debug, Default)]
 pub(super) struct FieldFilter {
     /// Tests of field values. Each test has the requirement from which kubewarm made the test, or `None` if the

@@ -1,4 +1,4 @@
-//! The description of a kind, from discovery and from its `CustomResourceDefinition`.
+//! Describes a kind, with data from discovery and from the kind's `CustomResourceDefinition`.
 
 use kubewarm_api::model::ResourceInfo;
 use kubewarm_client::{CrdInfo, SelectableFields};
@@ -16,12 +16,11 @@ pub(super) struct KindInfo {
 }
 
 impl KindInfo {
-    /// The `apiVersion` of an object, such as `apps/v1`.
     pub(super) fn api_version(&self) -> Arc<str> {
         self.document.resource.api_version().into()
     }
 
-    /// The kind of a list of objects of this kind, such as `DeploymentList`.
+    /// The kind of a list response for this kind, such as `DeploymentList`.
     pub(super) fn list_kind(&self) -> Arc<str> {
         match &self.definition {
             Some(definition) => Arc::clone(&definition.list_kind),
@@ -29,7 +28,7 @@ impl KindInfo {
         }
     }
 
-    /// The selectable fields that the `CustomResourceDefinition` declares for this version.
+    /// The selectable fields that the `CustomResourceDefinition` declares for this API version of the kind.
     pub(super) fn selectable_fields(&self) -> Option<&SelectableFields> {
         self.definition.as_ref()?.fields.get(self.document.resource.version())
     }

@@ -23,7 +23,6 @@ const MAX_STALE: Duration = Duration::from_mins(5);
 /// The maximum number of cached definitions.
 const MAX_CACHED: u64 = 1_024;
 
-/// Fetches the `CustomResourceDefinition` of a kind; `None` if the kind has no definition.
 type CrdFetcher = Arc<
     dyn Fn(GroupResource) -> BoxFuture<'static, Result<Option<CrdInfo>, RequestFault>>
         + Send
@@ -101,7 +100,6 @@ impl KindResolver {
         Ok(is_served.then_some(KindInfo { document, definition }))
     }
 
-    /// Returns the latest discovery snapshot, and the cache of `CustomResourceDefinition`s for this snapshot.
     fn now(&self) -> Result<(Arc<ServedResources>, CrdCache), RequestFault> {
         let mut held = self.definitions.lock();
         let unknown =
@@ -117,8 +115,8 @@ impl KindResolver {
         Ok((served, definitions))
     }
 
-    /// Returns a kind's `CustomResourceDefinition` from the cache, or fetches the definition. While kubewarm
-    /// fetches an expired definition again, reads use the expired definition for up to `MAX_STALE`.
+    /// Returns a kind's `CustomResourceDefinition` from the cache, or fetches it. If the cached definition has
+    /// expired, kubewarm fetches it again, and reads use the expired definition for up to `MAX_STALE`.
     async fn definition(
         &self,
         resource: &Resource,

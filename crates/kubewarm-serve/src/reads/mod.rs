@@ -69,9 +69,9 @@ pub struct ReadDependencies {
     /// Returns the informers from which profiles serve gets, lists and watches. `None` until kubewarm has listed
     /// the profiles. kubewarm calls this function for every request.
     pub serving_index: Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync>,
-    /// Looks up the requested kinds, because field selectors and tables depend on the kind.
+    /// Looks up the kind of a request, because field selectors and tables depend on the kind.
     pub kinds: KindResolver,
-    /// The operator namespace, whose profiles serve reads of every namespace.
+    /// The operator namespace. Its profiles serve reads of every namespace.
     pub operator_namespace: Arc<str>,
 }
 
@@ -161,7 +161,7 @@ impl ReadService {
         (self.dependencies.serving_index)().ok_or_else(not_listed)
     }
 
-    /// Looks up a kind; `None` if kubewarm does not serve this kind.
+    /// Looks up the kind of `resource`; `None` if kubewarm does not serve this kind.
     async fn kind(&self, resource: &Resource) -> Result<Option<KindInfo>, StatusError> {
         self.dependencies.kinds.resolve(resource).await.map_err(|fault| {
             tracing::debug!(%fault, "cannot look up a kind");
@@ -196,7 +196,7 @@ impl ReadService {
                 {
                     (other, object)
                 }
-                // kubewarm repeats the read after a freshness check of this informer's store.
+                // kubewarm repeats the get after a freshness check of this informer's store.
                 Some((_, Some(_))) | None => {
                     return Err(route.unconfirmed(slice::from_ref(candidate)));
                 }

@@ -17,7 +17,7 @@ use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The informers that can answer a request now, and the freshness that the request needs.
+/// The informers that can answer a request now, and how fresh their stores must be for the request.
 pub(super) struct ReadCandidates<'a> {
     pub(super) request: &'a ObjectRequest,
     pub(super) kind: KindInfo,

@@ -1,4 +1,4 @@
-//! The response to a get or list: one object, or a list that kubewarm encodes while the connection sends it.
+//! The response to a get or list: one object, or a list. kubewarm encodes a list while the connection sends it.
 
 use super::{
     authorized_scope::AuthorizedScope, covering_informers::CandidateInformer,
@@ -24,7 +24,7 @@ pub struct ReadResponse {
 /// from the watch's start.
 #[derive(Clone, Debug)]
 pub struct ReadSource {
-    /// The informer's key. Clients receive only a hash of the key, because the key contains namespaces and
+    /// The key of the informer. Clients receive only a hash of this key, because the key contains namespaces and
     /// selectors.
     pub informer: InformerKey,
     /// Time since kubewarm last confirmed that the store is current. `None` if kubewarm never confirmed it.
@@ -54,7 +54,7 @@ pub enum ReadBody {
 /// A list that kubewarm encodes in pieces of about [`PIECE_BYTES`]. kubewarm decompresses each object only when
 /// it encodes the object.
 pub struct ListEncoder {
-    /// The format of the list; `None` after kubewarm has encoded the complete list.
+    /// The format of the list response; `None` after kubewarm has encoded the complete list.
     envelope: Option<ResponseEnvelope>,
     snapshot: ObjectSnapshot,
     authorized_scope: AuthorizedScope,

@@ -1,4 +1,4 @@
-//! Encodes the objects of a response as list items, table rows or a single object.
+//! Encodes the objects of a response as items of a list, as rows of a `Table` or as a single object.
 
 use super::kind_info::KindInfo;
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use kubewarm_wire::{ListEnvelope, ResponseForm, TableEnvelope, tables::TablePrin
 use std::sync::Arc;
 
 /// The format of a response body. Each variant contains the values that kubewarm writes before and after the
-/// objects.
+/// objects of the response.
 #[derive(Debug)]
 pub(super) enum ResponseEnvelope {
     List(ListEnvelope),
@@ -93,7 +93,6 @@ impl ResponseEnvelope {
     }
 }
 
-/// Encodes one object as the complete body of the response to a get.
 pub(super) fn whole(kind: &KindInfo, object: &StoredObject, form: ResponseForm) -> Vec<u8> {
     let mut out = Vec::with_capacity(object.body.len() + 128);
     let part = match form {

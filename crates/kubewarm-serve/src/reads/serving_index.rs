@@ -72,21 +72,19 @@ impl ServingIndex {
         Self { by_resource }
     }
 
-    /// The informers of `resource`, with one entry for each profile that uses the informer.
+    /// The informers of `resource`. The result has one entry for each profile that uses an informer.
     #[must_use]
     pub fn informers(&self, resource: &Resource) -> &[ServingInformer] {
         self.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Gives `resource` its own metric series if `resource` has an informer. All resources without an informer
-    /// share one series.
     pub(super) fn admit_to_metrics(&self, resource: &Resource, metrics: &ReadMetrics) {
         if self.by_resource.contains_key(resource) {
             metrics.admit(resource);
         }
     }
 
-    /// The resources of all informers, or of the informers of `profile`.
+    /// The resources of all informers. If `profile` is given, only the resources of this profile's informers.
     pub fn resources(&self, profile: Option<&ProfileRef>) -> impl Iterator<Item = &Resource> {
         let is_of = move |informers: &[ServingInformer]| {
             profile.is_none_or(|profile| {

@@ -58,7 +58,8 @@ pub(super) struct ConnectionState {
     /// The last time at which a request of this connection was in progress; `None` before the first request.
     last_used: Cell<Option<Instant>>,
     requests_in_progress: Rc<()>,
-    /// The unwritten responses. The entry of a written response stays until the next call of `check_activity`.
+    /// The responses that the connection has not written completely. Calls of `check_activity` remove entries of
+    /// written responses.
     pending_responses: RefCell<Vec<Weak<PendingResponse>>>,
 }
 
@@ -70,7 +71,7 @@ enum ConnectionActivity {
     Quiet,
     /// The connection had no request within `idle_timeout`, or kubewarm accepted no request within `head_timeout`.
     Idle,
-    /// The client does not read a response, or reads it too slowly.
+    /// The client reads a response too slowly, or does not read it at all.
     Stalled,
 }
 
@@ -94,7 +95,8 @@ pub(super) async fn serve_connection(
     slot: KeyedPermit,
 ) {
     let limits = shared.limits;
-    // With Nagle's algorithm, a small response would wait until the client acknowledges the previous response.
+    // With Nagle's algorithm, the kernel would delay a small response until the client acknowledges the previous
+    // response.
     let _set = stream.set_nodelay(true);
     let Ok(Ok(stream)) = timeout(limits.head_timeout, shared.tls.accept(stream)).await else {
         return;

@@ -14,7 +14,7 @@ use std::{
 };
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
-/// The compression level of the API server. This level is the fastest, and gives most of the reduction in size.
+/// The gzip level that the API server uses too. This level is the fastest, and gives most of the reduction in size.
 const LEVEL: Compression = Compression::fast();
 /// From this size in bytes, a thread of the blocking pool compresses a piece of a body. On the connection's own
 /// thread, a large piece would delay the other connections of this thread.
@@ -55,13 +55,12 @@ where
     })
 }
 
-/// Writes `piece` to `encoder`: a small piece on this thread, a large piece on a blocking-pool thread.
+/// Compresses `piece` with `encoder`: a small piece on this thread, a large piece on a blocking-pool thread.
 async fn compress(mut encoder: GzipEncoder, piece: Bytes) -> io::Result<GzipEncoder> {
     if piece.len() < LARGE {
         encoder.write_all(&piece)?;
         return Ok(encoder);
     }
-    // `acquire` cannot fail, because nothing closes the semaphore.
     let _permit = COMPRESSIONS.acquire().await.ok();
     let writing = spawn_blocking(move || encoder.write_all(&piece).map(|()| encoder));
     writing.await.map_err(io::Error::other)?

@@ -64,7 +64,7 @@ const ENDED: &str = "the read server ended";
 /// The pause after an `accept` call fails, for example for lack of memory or file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The limits of one connection that have no command-line flag.
+/// The limits of one connection. No command-line flag sets these limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionLimits {
     /// The time limit of a TLS handshake, of each request head, and of the wait for the first request that kubewarm
@@ -138,7 +138,7 @@ pub fn bind(address: SocketAddr, readers: ReaderLimits) -> Result<ReadListener, 
 }
 
 impl ReadListener {
-    /// The bound address, with the actual port if port 0 was requested.
+    /// The bound address. If the configured port is 0, the bound address has the port that the kernel has chosen.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -268,7 +268,7 @@ impl ConnectionSlots {
 pub(super) type RequestHandler =
     Box<dyn Fn(IncomingRequest) -> LocalBoxFuture<'static, OutgoingResponse> + Send + Sync>;
 
-/// The state that all server threads and connections share.
+/// The state that all threads and connections of the read API's server share.
 pub(super) struct ReadServer {
     pub(super) tls: TlsAcceptor,
     /// The accepted CAs of client certificates; `None` if the server does not request client certificates.

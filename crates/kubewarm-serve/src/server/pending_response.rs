@@ -37,7 +37,7 @@ struct PendingResponseState {
     since: Option<Instant>,
     /// The total time, before `since`, in which at least one part of the response was unwritten.
     taking: Duration,
-    /// The total size of all written and unwritten parts, in bytes.
+    /// The size in bytes of all parts of the response so far, written and unwritten.
     bytes: u64,
     /// The metric that counts the bytes of the response's parts.
     counter: Option<IntCounter>,

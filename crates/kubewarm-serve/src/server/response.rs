@@ -32,8 +32,8 @@ const LARGE: usize = 1 << 20;
 pub(super) const JSON: &str = "application/json";
 pub(super) const NOT_KEPT: &str = "no-cache, private";
 
-/// A keyed hash that identifies an informer to clients without its namespace and selectors. The hash is
-/// different after a restart.
+/// A keyed hash of the informer's key. Clients receive this hash, which hides the informer's namespace and
+/// selectors. The hash is different after a restart of kubewarm.
 pub(super) fn informer_tag(key: &hmac::Key, informer: &InformerKey) -> String {
     // The hash covers the `Debug` text, because two different informer keys have different `Debug` texts.
     keyed_tag(key, &format!("{informer:?}"))
@@ -150,7 +150,8 @@ pub(super) fn json(request_headers: &HeaderMap, body: Bytes) -> OutgoingResponse
     response(StatusCode::OK, headers, content)
 }
 
-/// A complete body. kubewarm compresses the body if it has more than `LONG` bytes and the client accepts gzip.
+/// Creates a response body with the bytes `body`. Compresses them if they are more than `LONG` bytes and the client
+/// accepts gzip.
 fn whole(request_headers: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> ResponseBody {
     if body.len() > LONG && is_gzip_accepted(request_headers) {
         return compressed(headers, stream::iter([Ok(body)]));
@@ -202,7 +203,6 @@ pub(super) fn document(
     response(StatusCode::OK, headers, content)
 }
 
-/// The response with the `Status` object of a failure.
 pub(super) fn failure(failure: &StatusError) -> OutgoingResponse {
     let code = StatusCode::from_u16(failure.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut headers = headers(JSON, NOT_KEPT);

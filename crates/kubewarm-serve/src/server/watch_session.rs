@@ -39,9 +39,7 @@ pub(super) struct WatchSession {
     /// The watch counts against the limits on requests until this permit is dropped. The watch drops the permit
     /// when it has sent all initial objects, because these objects occupy memory.
     pub(super) request: Option<KeyedPermit>,
-    /// Counts the watch and its events in the metrics.
     pub(super) counted: OpenClientWatch,
-    /// The watch's entry in the list of open watches at `/debug/watchers`.
     pub(super) _entry: Arc<WatcherEntry>,
     /// When this token is cancelled, the watch ends.
     pub(super) stop: CancellationToken,
@@ -117,7 +115,7 @@ impl WatchReview {
         accesses: Vec<SelfSubjectAccessReviewSpec>,
         allowed_at: Instant,
     ) -> Self {
-        // The first interval is random, so that kubewarm does not review all watches that start together at the
+        // The first review is at a random time. So kubewarm does not review all watches that start together at the
         // same time.
         let due = Instant::now() + REVIEW_INTERVAL.mul_f64(fastrand::f64());
         Self { callers, credentials, accesses, peer, allowed_at, due }
@@ -128,7 +126,6 @@ impl WatchReview {
         self.allowed_at + MAX_REVIEW_AGE
     }
 
-    /// The time of the next call of [`Self::is_allowed`].
     fn next(&self) -> Instant {
         self.due.min(self.end())
     }

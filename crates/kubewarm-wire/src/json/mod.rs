@@ -7,7 +7,7 @@ pub use self::paths::FieldPathSet;
 
 use std::{borrow::Cow, ops::Range};
 
-/// A position in JSON text. The methods return `None` if the text is not JSON. No text causes a panic.
+/// A position in JSON text. The methods return `None` if the text is not JSON, and never panic.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonCursor<'a> {
     text: &'a [u8],
@@ -50,7 +50,6 @@ impl<'a> JsonCursor<'a> {
         self.text.get(range)
     }
 
-    /// Consumes the value at the cursor and returns the value's byte range.
     fn range(&mut self) -> Option<Range<usize>> {
         self.peek()?;
         let from = self.at;
@@ -123,7 +122,7 @@ impl<'a> JsonCursor<'a> {
         }
     }
 
-    /// Consumes a string and returns its unescaped text.
+    /// Consumes the string at the cursor and returns its unescaped text.
     pub fn text(&mut self) -> Option<Cow<'a, str>> {
         unescape(self.string()?)
     }

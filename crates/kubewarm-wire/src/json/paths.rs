@@ -21,8 +21,7 @@ pub struct FieldPathSet {
 pub(super) struct FieldPathNode {
     /// Sequence number of this node among all fields in the tree of a [`FieldPathSet`], counted from 0.
     pub(super) number: usize,
-    /// Index in [`FieldPathSet::all`] of the path that ends at this position. The values of this
-    /// path are the scalars at this position.
+    /// Index in [`FieldPathSet::all`] of the field path that ends at this position, or `None`.
     pub(super) end: Option<usize>,
     /// If the value at this position is an object: the nodes of its members that field paths select, by member
     /// name. There are at most as many nodes as paths in the set.

@@ -260,7 +260,7 @@ mod tests {
         let body = body.to_string();
         let (seen, _) = all_values(body.as_bytes(), &paths(&texts));
         assert!(seen.iter().enumerate().all(|(n, seen)| *seen == [n.to_string()]));
-        // `z` is the last member of the body, so this walk visits the complete body.
+        // `z` is the last member of the JSON object, so this walk visits the complete text.
         let one_walk = peeks(&body, &paths(&["z"]));
         let [one, all] = [&texts[63..], &texts[..]].map(|texts| peeks(&body, &paths(texts)));
         assert!(one_walk > 64 * 3, "{one_walk}");

@@ -221,7 +221,7 @@ fn checked(
     })
 }
 
-/// Returns a requirement with `<` or `>`. `values` contains exactly one value.
+/// Returns a requirement with the operator `<` or `>`. `values` must contain exactly one value.
 fn compared(
     key: &str,
     order: Ordering,

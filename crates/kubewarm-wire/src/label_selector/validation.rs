@@ -43,7 +43,6 @@ pub(super) fn aggregated(faults: &[String]) -> String {
     }
 }
 
-/// Returns the message of `IsLabelKey` in apimachinery for an invalid key.
 pub(super) fn key_fault(key: &str) -> String {
     let (prefix, name) = match key.split_once('/') {
         None => (None, key),

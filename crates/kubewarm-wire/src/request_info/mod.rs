@@ -17,10 +17,10 @@ use std::{num::NonZeroU64, sync::Arc};
 /// A parsed read request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// The profile in a path below `/profiles/<namespace>/<name>`. kubewarm serves such a request only from the
-    /// informers of this profile.
+    /// The profile that a path below `/profiles/<namespace>/<name>` names. kubewarm serves such a request only from
+    /// the informers of this profile.
     pub profile: Option<ProfileRef>,
-    /// The document or the objects that the client requests.
+    /// The discovery document or the objects that the client requests.
     pub target: RequestTarget,
 }
 
@@ -82,7 +82,7 @@ pub enum VersionMatch {
 /// The permission that a request needs, with the attributes of a `SubjectAccessReview`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessAttributes<'a> {
-    /// The verb of the request: `get`, `list` or `watch`.
+    /// The Kubernetes verb of the request: `get`, `list` or `watch`.
     pub verb: &'static str,
     /// The API group. Empty for the core group.
     pub group: &'a str,
@@ -90,9 +90,10 @@ pub struct AccessAttributes<'a> {
     pub version: &'a str,
     /// The plural name, such as `pods`.
     pub resource: &'a str,
-    /// The namespace. Empty for all namespaces, and for cluster-scoped resources.
+    /// The namespace. Empty for a request in all namespaces, and for cluster-scoped resources.
     pub namespace: &'a str,
-    /// The name of the object. Empty for all names.
+    /// The name of the only object that the request can return. Empty if the request can return objects of all
+    /// names.
     pub name: &'a str,
 }
 

@@ -155,7 +155,7 @@ impl StatusError {
             .about(resource, name)
     }
 
-    /// 404: the path names no resource and no document that kubewarm serves.
+    /// 404: the path names neither a resource nor a document that kubewarm serves.
     #[must_use]
     pub fn no_such_path() -> Self {
         let message = "the server could not find the requested resource";

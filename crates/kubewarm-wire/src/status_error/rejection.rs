@@ -2,8 +2,7 @@ use super::StatusError;
 use kubewarm_api::model::GroupResource;
 
 impl StatusError {
-    /// Returns whether the caller or a missing permission causes the error, although its code is
-    /// 429 or 5xx.
+    /// Returns whether the caller or a missing permission causes this error, although its code is 429 or 5xx.
     #[must_use]
     pub fn is_rejection(&self) -> bool {
         self.is_rejection

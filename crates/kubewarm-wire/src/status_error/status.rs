@@ -32,7 +32,7 @@ pub(crate) fn unsupported(field: &str, value: &str, supported: &str) -> StatusCa
 }
 
 impl StatusError {
-    /// Returns the `Status` as JSON, with a line feed.
+    /// Returns the `Status` object as JSON, with a line feed at the end.
     #[must_use]
     pub fn body(&self) -> String {
         let mut body = serde_json::to_string(self).unwrap_or_default();
@@ -42,7 +42,6 @@ impl StatusError {
 }
 
 impl Serialize for StatusError {
-    /// Writes the fields of the `Status` in the API server's order.
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let metadata: BTreeMap<_, _> = self.token.iter().map(|token| ("continue", token)).collect();
         let mut status = to.serialize_struct("Status", 8)?;

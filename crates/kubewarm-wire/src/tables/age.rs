@@ -19,7 +19,7 @@ pub(super) fn since_date(time: &str, now: Timestamp) -> String {
     }
 }
 
-/// Formats a duration as `HumanDuration` of apimachinery does: at most two units, such as `2d3h`.
+/// Formats a duration as `HumanDuration` of apimachinery does: with at most two units, such as `2d3h`.
 pub(super) fn human(span: SignedDuration) -> String {
     let seconds = span.as_secs();
     // The clocks of two machines can differ, so a time up to one second in the future counts as now.

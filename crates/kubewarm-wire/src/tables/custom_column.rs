@@ -77,7 +77,7 @@ fn integer(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().map(|number| number as i64))
 }
 
-/// Returns `number` as JSON. A whole number has no decimal point, as in Go.
+/// Returns `number` as a JSON number. As in Go, a whole number has no decimal point.
 fn whole_or_float(number: f64) -> Value {
     #[expect(clippy::cast_possible_truncation, reason = "compared with what it was")]
     let whole = number as i64;

@@ -20,7 +20,6 @@ impl<'a> JsonView<'a> {
         Self(self.0.and_then(|value| value.get(name)))
     }
 
-    /// Returns whether the value is present and not null.
     pub(super) fn is_set(self) -> bool {
         self.0.is_some_and(|value| !value.is_null())
     }
@@ -64,7 +63,6 @@ impl<'a> JsonView<'a> {
         items.iter().map(|item| Self(Some(item)))
     }
 
-    /// Returns the members of an object, sorted by name.
     pub(super) fn entries(self) -> impl Iterator<Item = (&'a str, Self)> {
         let fields = self.0.and_then(Value::as_object).into_iter().flatten();
         fields.map(|(key, value)| (key.as_str(), Self(Some(value))))

@@ -115,7 +115,8 @@ impl TablePrinter {
         match &self.0 {
             PrinterKind::BuiltIn(known) => {
                 let columns = COLUMNS.get(known.name).map(|it| it.get()).unwrap_or_default();
-                // No string in `columns.json` contains a line feed, so this removes only white space between tokens.
+                // No string in `columns.json` contains a line feed, so this code removes only white space between
+                // JSON tokens.
                 columns.lines().map(str::trim_start).collect()
             }
             PrinterKind::CreatedAt => json!([name(), time("Created At", "date")]).to_string(),

@@ -1,5 +1,3 @@
-//! Prints services, endpoints, ingresses, network policies and IP addresses.
-
 use super::{
     json_view::{JsonView, PrintInput},
     selectors::{first_of, labels, selector},
@@ -117,7 +115,6 @@ pub(super) fn ingress_classes(object: &PrintInput<'_>) -> Vec<Value> {
     ]
 }
 
-/// Returns the name of the object, followed by `(default)` if `is_default`.
 pub(super) fn marked(object: &PrintInput<'_>, is_default: bool) -> Value {
     let name = object.at("metadata.name").text();
     if is_default { format!("{name} (default)").into() } else { name.into() }

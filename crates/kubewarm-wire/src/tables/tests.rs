@@ -45,7 +45,7 @@ fn kinds_without_a_printer_have_a_name_and_a_time() {
     }
 }
 
-/// Returns the columns `ready`, `status` and `restarts` of a pod.
+/// Returns the values of the columns `ready`, `status` and `restarts` in the row of a pod.
 fn pod(spec: &Value, status: &Value, is_going: bool) -> String {
     let mut object = json!({"metadata": {"name": "p"}, "spec": spec, "status": status});
     if is_going {

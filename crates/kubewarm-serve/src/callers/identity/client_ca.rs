@@ -41,8 +41,8 @@ impl ClientCa {
         }
     }
 
-    /// Whether the first certificate of `chain` is a client certificate that an accepted CA has signed, and is
-    /// valid at `now`. The other certificates of `chain` are intermediate certificates.
+    /// Whether the first certificate of `chain` is a client certificate, valid at `now`, that an accepted CA has
+    /// signed. All further certificates of `chain` are intermediate certificates.
     pub(super) fn is_signed_by(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
         let Some((own, between)) = chain.split_first() else { return false };
         let found = self.0.contents().verify_client_cert(own, between, now);

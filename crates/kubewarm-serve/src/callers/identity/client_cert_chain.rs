@@ -18,7 +18,7 @@ use rustls::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How long kubewarm caches the verification of a certificate. kubewarm rejects an expired certificate, or a
+/// How long kubewarm caches the result of a certificate's verification. So it rejects an expired certificate, or a
 /// certificate of a removed CA, at most 10 s too late.
 const VERIFICATION_TTL: Duration = Duration::from_secs(10);
 /// The maximum size of a client's certificate chain in bytes. kubewarm keeps the chain in memory as long as the
@@ -28,7 +28,7 @@ const MAX_CHAIN: usize = 16 << 10;
 /// because the verification tries the certificates in every order.
 const MAX_INTERMEDIATES: usize = 4;
 
-/// The certificates that a client has presented, for the lifetime of its connection.
+/// The certificates that a client has presented in the TLS handshake of its connection.
 pub(crate) struct ClientCertChain {
     certificates: Vec<CertificateDer<'static>>,
     authority: Arc<ClientCa>,
@@ -41,8 +41,8 @@ impl ClientCertChain {
         Self { certificates, authority, known: Mutex::default() }
     }
 
-    /// The user that the certificate authenticates, verified at most 10 s ago. `None` if no accepted CA has
-    /// signed the certificate; the caller then needs a token.
+    /// The user that the client certificate authenticates. The verification is at most 10 s old. `None` if no
+    /// accepted CA has signed the certificate; the caller then needs a token.
     pub(crate) fn authenticate(&self) -> Option<AuthenticationResult> {
         self.user().map(AuthenticationResult::of)
     }
@@ -62,8 +62,8 @@ impl ClientCertChain {
     }
 }
 
-/// Requests a client certificate in the handshake, and verifies that the client has the certificate's key.
-/// Clients without a certificate can connect too.
+/// The TLS verifier that requests a client certificate in the handshake and verifies that the client has the
+/// certificate's key. Clients without a certificate can connect too.
 #[derive(Debug)]
 pub(crate) struct OptionalClientCertVerifier(WebPkiSupportedAlgorithms);
 
@@ -78,7 +78,7 @@ impl ClientCertVerifier for OptionalClientCertVerifier {
         false
     }
 
-    /// Names no CA to clients, because the accepted CAs can change while clients are connected.
+    /// The server sends clients no names of CAs, because the accepted CAs can change while clients are connected.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

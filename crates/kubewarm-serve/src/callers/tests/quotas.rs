@@ -1,4 +1,4 @@
-//! The limits per user and per address for reviews, requests, watches and connections.
+//! Tests the limits per user and per client address on reviews, requests, watches and connections.
 
 use super::*;
 

@@ -27,14 +27,13 @@ pub(super) struct CoveringInformers<'a> {
     informers: Vec<&'a ServingInformer>,
 }
 
-/// An informer that can answer a request now.
 #[derive(Debug)]
 pub(super) struct CandidateInformer<'a> {
     pub(super) key: &'a InformerKey,
     /// The entries of [`ServingIndex`] for this informer, one for each profile that serves reads from this
     /// informer.
     entries: Vec<&'a ServingInformer>,
-    /// The informer's state when kubewarm chose the informer for this request.
+    /// The state of the informer at the time at which kubewarm chose it for this request.
     pub(super) report: InformerReport,
     /// Time since kubewarm last confirmed that the store is current; `None` if kubewarm never confirmed it.
     pub(super) age: Option<Duration>,
@@ -110,7 +109,8 @@ impl<'a> CoveringInformers<'a> {
         has_more.then(|| strictest(&entries))
     }
 
-    /// Whether each of `indexes` is declared by at least one profile that serves reads from the informer.
+    /// Whether each field index of `indexes` is declared by at least one profile that serves reads from the
+    /// informer.
     fn declares(&self, key: &InformerKey, indexes: &[IndexDefinition]) -> bool {
         indexes.iter().all(|index| {
             let mut entries = self.informers.iter().filter(|it| it.key == *key);
@@ -239,7 +239,7 @@ impl CandidateInformer<'_> {
     }
 }
 
-/// The 421 for a request whose objects no profile keeps warm. `why` completes the message.
+/// The error 421 for a request whose objects no profile keeps warm. `why` completes the error message.
 pub(super) fn not_cached(request: &ObjectRequest, why: &str) -> StatusError {
     let name = request.name.as_deref().unwrap_or_default();
     StatusError::not_cached(request.resource.group_resource(), name, why)
@@ -269,7 +269,7 @@ fn can_answer(
     }
 }
 
-/// Whether the scope and the selectors of the informer include every object that the request selects.
+/// Whether the informer's scope and selectors include every object that the request selects.
 fn contains(key: &InformerKey, request: &ObjectRequest) -> bool {
     let is_list = request.name.is_none();
     let is_there = match (&key.scope, &request.namespace) {

@@ -2,7 +2,7 @@ use super::*;
 use crate::reads::fixtures::{self, informer, kind, parse_request, report, serving_index};
 use kubewarm_wire::{MetaVersion, TableForm};
 
-/// The status code with which kubewarm rejects a request; 0 if an informer can answer.
+/// The HTTP status code with which kubewarm rejects a request; 0 if an informer can answer the request.
 fn refused(serving_index: &ServingIndex, path: &str, query: &str) -> u16 {
     let (request, profile) = parse_request(path, query);
     CoveringInformers::find(serving_index, &request, profile.as_ref(), "home")
@@ -75,7 +75,7 @@ fn metadata_informers_answer_only_metadata_requests() {
     let (mut request, _) = parse_request(path, "fieldSelector=status.phase%3DPending");
     request.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
     let covering = CoveringInformers::find(&serving_index, &request, None, "home").unwrap();
-    // The store keeps only metadata, which does not contain `status.phase`.
+    // The informer's store keeps only metadata, which does not contain the field `status.phase`.
     let fields = FieldFilter::resolve(&request, &kind(""), |name| covering.index(name)).unwrap();
     assert_eq!(covering.with_fields(&kind(""), &fields).unwrap_err().code(), 421);
     let code = |kind: &KindInfo, part: ObjectForm| {

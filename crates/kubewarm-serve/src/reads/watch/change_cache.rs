@@ -1,4 +1,4 @@
-//! Decompresses and encodes each change of an object once for all watches.
+//! Decompresses and encodes each change of an object only once for all client watches.
 
 use super::event_encoder::EventEncoder;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use std::{
 /// The maximum number of changes in the cache. All watches of clients read a change at about the
 /// same time, so watches rarely need an earlier change.
 const MAX_CHANGES: usize = 256;
-/// The memory limit of the cache in bytes: decompressed bodies, parsed fields and encoded lines.
+/// The maximum size of the cache in bytes. Decompressed objects, parsed fields and encoded event lines count.
 const MAX_BYTES: usize = 32 << 20;
 
 /// Recent changes of stores. kubewarm decompresses each change once for all client watches. The cache never keeps
@@ -35,14 +35,14 @@ struct ChangeCacheState {
     bytes: usize,
 }
 
-/// A change in the cache, with the decompressed bodies, parsed fields and encoded lines that watches have
-/// needed so far.
+/// A change in the cache. It contains the decompressed objects, the parsed fields and the encoded event lines that
+/// watches have needed so far.
 pub(super) struct UnpackedChange {
     change: Arc<StoreChange>,
     before: ChangedObject,
     now: ChangedObject,
     written: Mutex<Vec<EncodedEvent>>,
-    /// The last size of this change, in bytes, that kubewarm has added to the cache's total size.
+    /// The size of this change, in bytes, when kubewarm last added it to the cache's total size.
     weighed: AtomicUsize,
 }
 
@@ -164,8 +164,7 @@ impl ChangeCache {
         drop(gone);
     }
 
-    /// Removes all changes from the cache. A watch that still needs a change adds that change to the cache
-    /// again.
+    /// Removes all changes from the cache. A watch that still needs a change adds it to the cache again.
     pub(crate) fn clear(&self) {
         let kept = std::mem::take(&mut *self.0.lock());
         drop(kept);

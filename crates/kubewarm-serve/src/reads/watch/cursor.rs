@@ -38,7 +38,7 @@ pub(super) struct WatchCursor {
     scan_budget: ScanBudget,
 }
 
-/// Events of a watch that kubewarm sends together.
+/// Events of one watch that kubewarm sends to the client together.
 #[derive(Clone, Debug)]
 pub struct WatchChunk {
     /// Complete lines, one for each event.
@@ -55,7 +55,7 @@ pub(super) enum WatchStep {
     /// The watch has examined all changes. The store is complete at this resource version; `None` while the
     /// informer lists its objects again.
     Quiet(Option<ResourceVersion>),
-    /// The watch ends, after a last chunk of events if there is one.
+    /// The watch ends. If there is a last chunk of events, the client receives it first.
     End(ClientWatchEnd, Option<WatchChunk>),
 }
 
@@ -87,7 +87,6 @@ impl WatchCursor {
         self.initial.is_some()
     }
 
-    /// Returns the notifier that wakes this watch when its store changes.
     pub(super) fn change_notifier(&self) -> Arc<Notify> {
         self.follower.change_notifier()
     }
@@ -217,7 +216,7 @@ fn joined(lines: &[Bytes]) -> WatchChunk {
     WatchChunk { lines: piece.freeze(), events }
 }
 
-/// A chunk with one error event, which is the last event of a watch.
+/// Creates a chunk with one error event. The error event is the last event of a watch.
 pub(super) fn error(failure: &StatusError) -> WatchChunk {
     let mut out = Vec::new();
     kubewarm_wire::write_error_event(failure, &mut out);

@@ -9,7 +9,7 @@ use kubewarm_wire::{
 };
 use std::sync::Arc;
 
-/// Encodes events. Watches with equal encoders share their encoded lines.
+/// Encodes the events of a watch. Watches with equal encoders share their encoded event lines.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EventEncoder {
     api_version: Arc<str>,
@@ -78,7 +78,7 @@ impl EventEncoder {
         kubewarm_wire::write_object(&self.api_version, &self.kind, stored, self.of, out);
     }
 
-    /// Returns a function that writes a table of one row; `None` if the object is not JSON.
+    /// Returns a function that writes the object as a `Table` of one row; `None` if the object is not JSON.
     fn row<'s>(
         &self,
         form: TableForm,

@@ -57,7 +57,6 @@ impl WatchFeed {
         Self { open: Some(Box::new(open)), last: None, ended: None }
     }
 
-    /// A watch that sends one error event and ends.
     pub(super) fn failed(failure: &StatusError) -> Self {
         let end = if failure.code() == 504 {
             ClientWatchEnd::FutureVersion

@@ -11,15 +11,15 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// The minimum duration of a watch if the client requests no timeout. The actual duration is random, up to twice as
 /// long, so that watches that start together end at different times.
 const MIN_LIFETIME: Duration = Duration::from_mins(30);
-/// How often a watch checks that profiles still serve its informer.
+/// The interval at which a watch checks that profiles still serve its informer.
 pub(super) const PROFILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
 pub(super) struct WatchTiming {
     pub(super) end: Instant,
-    /// The time of the next bookmark. `None` if the client wants no bookmarks, or after the last bookmark.
+    /// The time of the watch's next bookmark. `None` if the client requests no bookmarks, or after the last
+    /// bookmark.
     pub(super) bookmark: Option<Instant>,
-    /// The time at which the watch next checks that profiles still serve its informer.
     pub(super) profile_check: Instant,
 }
 

@@ -91,8 +91,8 @@ fn bearer(request_headers: &HeaderMap) -> Result<Option<(Zeroizing<String>, Stri
     Ok(parse_websocket_bearer(values.map_err(unreadable)?))
 }
 
-/// Whether the API server treats the request as a WebSocket. In other requests, the API server ignores a token
-/// in `Sec-WebSocket-Protocol`.
+/// Whether the API server treats the request as a WebSocket request. In any other request, the API server ignores a
+/// token in `Sec-WebSocket-Protocol`.
 fn is_websocket(request_headers: &HeaderMap) -> bool {
     let protocol = request_headers.get(UPGRADE).and_then(|value| value.to_str().ok());
     protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"))
@@ -101,7 +101,7 @@ fn is_websocket(request_headers: &HeaderMap) -> bool {
 /// Which optional headers a forwarded request keeps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ForwardHeaderOptions {
-    /// Whether to keep `Upgrade`, because the request switches protocols.
+    /// Whether to keep the `Upgrade` header, because the request switches protocols.
     pub(super) upgrade: bool,
     /// Whether to keep `Accept-Encoding`. kubewarm removes this header from writes, so that the response is
     /// uncompressed: kubewarm reads the object's resource version in the response.

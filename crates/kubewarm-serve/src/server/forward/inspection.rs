@@ -68,7 +68,6 @@ impl WriteInspectionPermits {
         let held = memory_permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let wanted = bytes.saturating_sub(FREE_BYTES).div_ceil(PERMIT_BYTES);
         let Some(more) = wanted.checked_sub(held).filter(|more| *more > 0) else { return true };
-        // This conversion cannot fail, because one response needs at most a few thousand permits.
         let more = u32::try_from(more).unwrap_or(u32::MAX);
         let Ok(more) = Arc::clone(&self.0).try_acquire_many_owned(more) else { return false };
         match memory_permit {

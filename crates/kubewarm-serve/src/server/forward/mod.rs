@@ -1,4 +1,5 @@
-//! `--forward`: sends requests that kubewarm does not serve to the API server, with the caller's own token.
+//! Implements `--forward`: sends requests that kubewarm does not serve to the API server, with the caller's own
+//! token.
 
 mod headers;
 mod inspection;
@@ -48,8 +49,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 /// kubewarm buffers an error response up to this size in bytes. So it can release the request's permit before the
 /// client has read the response. Otherwise rejected callers that read slowly could hold all permits.
 const SHORT_ERROR: u64 = 1 << 10;
-/// The maximum size of a request body, in bytes. The API server limits objects to 3 MiB, but a pod behind
-/// `pods/proxy` can accept larger bodies.
+/// The maximum size of the body of a forwarded request, in bytes. The API server limits objects to 3 MiB, but a pod
+/// behind `pods/proxy` can accept larger bodies.
 const MAX_BODY: usize = 16 << 20;
 /// The buffer size in bytes for each direction of an upgraded connection, such as `exec`.
 const TUNNEL_BUFFER: usize = 16 << 10;
@@ -76,12 +77,12 @@ impl RequestForwarder {
     ///
     /// # Errors
     ///
-    /// - 400 and 405 for a path or a method that belongs to no API
+    /// - 400 for an invalid path, and 405 for a method that the Kubernetes API does not have
     /// - 401 if the API server does not accept the token
-    /// - 403 `CannotForward` without a bearer token
-    /// - 413 if the body is too large
+    /// - 403 `CannotForward` if the request has no bearer token
+    /// - 413 if the request body is too large
     /// - 429 if the caller has too many requests in progress
-    /// - 503 if the API server is unreachable, and 504 if it does not respond
+    /// - 503 if kubewarm cannot connect to the API server, and 504 if the API server does not respond
     pub(super) async fn send(
         &self,
         IncomingRequest { head, body, upgrade, connection }: IncomingRequest,

@@ -39,7 +39,6 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::sync::CancellationToken;
 
-/// The maximum duration of a single step in these tests.
 pub(super) const MOST: Duration = Duration::from_secs(20);
 /// The response to `/much` has parts of this size in bytes. All parts together are larger than the socket buffers.
 const PART: usize = 64 << 10;
@@ -154,7 +153,7 @@ impl TestServer {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// A TLS connection that trusts only this server's certificate.
+    /// Connects with TLS. The client trusts only this server's certificate.
     pub(super) async fn tls(&self, protocol: &str) -> io::Result<TlsStream<TcpStream>> {
         self.tls_over(self.tcp().await, protocol).await
     }
@@ -167,7 +166,6 @@ impl TestServer {
         timeout(MOST, trusting(&certificate, protocol, "kubewarm.ops.svc", tcp)).await.unwrap()
     }
 
-    /// Sends `request` over HTTP/1.1, and returns all bytes until the end of the connection.
     pub(super) async fn say(&self, request: &str) -> String {
         let mut stream = self.tls("http/1.1").await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();

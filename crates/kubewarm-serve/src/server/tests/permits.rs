@@ -206,8 +206,8 @@ async fn a_short_response_keeps_its_permit_until_it_is_written() {
         let answer = sender.send_request(h2_get(served.address, "/jane/ok")).await.unwrap();
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "ok");
         is_deaf.store(true, Ordering::Relaxed);
-        // 90 responses together exceed the socket buffers. During each sleep of 20 ms the server writes the
-        // previous response and releases its permit, until the buffers are full.
+        // The 90 responses together exceed the socket buffers. During each sleep of 20 ms the server writes the
+        // previous response and releases its permit, as long as the buffers are not full.
         let mut asking = Vec::new();
         for _ in 0..90 {
             let answer = sender.send_request(h2_get(served.address, path));

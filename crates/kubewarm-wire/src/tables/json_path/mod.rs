@@ -1,4 +1,4 @@
-//! Parses and evaluates the path of a printer column, in the API server's dialect of `JSONPath`.
+//! Parses and evaluates the `jsonPath` of a printer column, in the API server's dialect of `JSONPath`.
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +18,7 @@ pub(super) struct JsonPath(Vec<JsonPathStep>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum JsonPathStep {
     Field(String),
-    /// All members of an object, or all elements of a list.
+    /// Selects all members of an object, or all elements of a list.
     Any,
     /// The current value itself, and all values inside it. Scalars and empty objects and lists are not included.
     Descend,
@@ -28,7 +28,7 @@ enum JsonPathStep {
         left: JsonPath,
         test: Option<(JsonPathOperator, JsonPath)>,
     },
-    /// A constant in a filter, with which the filter compares a value.
+    /// A constant in a filter. The filter compares a value with it.
     Literal(Value),
 }
 
@@ -132,7 +132,6 @@ impl JsonPath {
         matches!(self.0.first(), Some(JsonPathStep::Field(name)) if name == "metadata")
     }
 
-    /// Returns the first value that the path finds; `None` if it finds no value.
     pub(super) fn first<'a>(&'a self, object: &'a Value) -> Option<&'a Value> {
         self.find(object, 0)?.into_iter().next()
     }
@@ -281,7 +280,7 @@ fn ends_name(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
 }
 
-/// Parses a field name up to a delimiter. A backslash escapes the next character. Returns the step
+/// Parses a field name up to the next delimiter. A backslash escapes the next character. Returns the field's step
 /// and the rest of the path.
 fn field(text: &str) -> (JsonPathStep, &str) {
     let mut is_escaped = false;
@@ -353,7 +352,7 @@ fn read_filter(text: &str, depth: usize) -> Option<JsonPathStep> {
     Some(JsonPathStep::Filter { left, test: Some((compare, right)) })
 }
 
-/// Parses the text in brackets: a union, a quoted name, an index or a slice.
+/// Parses the text between the brackets of a path step: a union, a quoted name, an index or a slice.
 fn read_brackets(text: &str, depth: usize) -> Option<Vec<JsonPathStep>> {
     if text == "*" {
         return read_brackets(":", depth);

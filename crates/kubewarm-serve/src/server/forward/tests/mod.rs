@@ -160,7 +160,7 @@ async fn a_forwarded_request_has_the_callers_credentials_and_none_of_the_operato
         );
         stream.write_all(answer.as_bytes()).await.unwrap();
     });
-    // kubewarm passes the redirect to the client and does not follow it.
+    // The API server answers with a redirect. kubewarm passes it to the client and does not follow it.
     assert!(answer.starts_with("HTTP/1.1 307") && answer.ends_with("\r\n\r\nok"), "{answer}");
     assert!(
         answer.contains("/elsewhere\r\n") && !answer.to_lowercase().contains("x-hop"),

@@ -9,7 +9,7 @@ async fn a_tunnel_opens_only_after_101_and_lasts_until_either_end_closes() {
     let asked = request("POST /api/v1/namespaces/n/pods/x/exec?command=a", upgrade, "");
     let mut caller = scene.served.tls("http/1.1").await.unwrap();
 
-    // The API server rejects the upgrade, and the connection continues with HTTP.
+    // The API server rejects the upgrade to a WebSocket, so the connection continues with HTTP.
     caller.write_all(asked.as_bytes()).await.unwrap();
     let (sent, mut stream) = scene.next(0).await;
     let sent = sent.to_lowercase();
