@@ -1,4 +1,4 @@
-//! Counts a client's watch of `resource` as open until the returned value is dropped.
+//! Builds the access review (`SelfSubjectAccessReview`) for a client's request.
 
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SelfSubjectAccessReviewSpec,
@@ -26,6 +26,7 @@ pub(super) fn resource(
 ) -> SelfSubjectAccessReviewSpec {
     let AccessAttributes { verb, group, version, resource, namespace, name } = *access;
     let text = |text: &str| Some(text.to_owned());
+    // An absent namespace in an access review means all namespaces, and an absent name means all names.
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let attributes = ResourceAttributes {
         verb: text(verb),

@@ -39,7 +39,7 @@ pub fn encode_continue_token(
             version.as_u64().and_then(|it| i64::try_from(it).ok()).filter(|it| *it > 0)?
         }
     };
-    // `start` is the first possible key after the object's own key: the own key and a NUL byte.
+    // `start` is the first possible key (`namespace/name`) after the object: the object's key and a NUL byte.
     let start = match (namespace, &*after.namespace) {
         (Some(_), _) | (None, "") => format!("{}\0", after.name),
         (None, within) => format!("{within}/{}\0", after.name),

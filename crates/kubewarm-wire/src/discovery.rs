@@ -1,3 +1,8 @@
+//! Writes the discovery documents for a list of resources.
+//!
+//! The groups, and the versions of each group, have the order of their first resources in the list. The first version
+//! of a group is the group's preferred version.
+
 use super::{ApiDocument, DiscoveryForm, base64};
 use aws_lc_rs::digest;
 use kubewarm_api::model::ResourceInfo;

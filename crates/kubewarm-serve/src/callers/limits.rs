@@ -83,8 +83,8 @@ pub enum ReadLimit {
     FailedTokens,
 }
 
-/// How much of one limit is in use. For a limit per user or address, the usage is of the user or address with the
-/// highest usage.
+/// How much of one limit is in use. For a limit per user, this is the usage of the user with the highest usage. For
+/// a limit per client address, this is the usage of the address with the highest usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitUsage {
     /// The limit whose slots are counted.
@@ -159,8 +159,8 @@ impl ReadLimit {
 }
 
 impl LimitUsage {
-    /// Converts the usage of a semaphore into the usage of its two limits: `of_all`, the total limit, and `of_one`,
-    /// the limit for each key.
+    /// Converts the usage of a semaphore into the usage of two limits: `of_all`, the limit on all callers together,
+    /// and `of_one`, the limit on each user or client address.
     pub(crate) const fn of(
         usage: SemaphoreUsage,
         of_all: ReadLimit,

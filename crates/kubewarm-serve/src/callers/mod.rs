@@ -234,14 +234,15 @@ impl CallerAdmission {
         self.connections.try_acquire(&caller.name)
     }
 
-    /// The caller's permits to encode large responses. One user has at most a quarter of the permits of all users.
+    /// The user's permits of the semaphore that limits how many large responses kubewarm encodes at once. One user
+    /// has at most a quarter of all permits.
     #[must_use]
     pub fn large_response_permits(&self, caller: &AuthenticatedCaller) -> UserPermits {
         UserPermits { permits: self.large.clone(), user: caller.name }
     }
 
-    /// The caller's permits in the limit on unwritten bytes of responses. One permit covers [`UNWRITTEN_UNIT`]
-    /// bytes.
+    /// The user's permits of the semaphore that limits unwritten response bytes. One permit covers
+    /// [`UNWRITTEN_UNIT`] bytes.
     #[must_use]
     pub fn unwritten_byte_permits(&self, caller: &AuthenticatedCaller) -> UserPermits {
         UserPermits { permits: self.unwritten.clone(), user: caller.name }

@@ -35,8 +35,8 @@ pub(super) struct ReviewQueue<K> {
 }
 
 impl<K: Copy + Eq + Hash> ReviewQueue<K> {
-    /// Creates a queue that sends at most `slots` reviews at once. One key can have a quarter of these reviews, and
-    /// half of the reviews that wait.
+    /// Creates a queue that sends at most `slots` reviews at once. One client address or user can have a quarter of
+    /// these reviews, and half of the reviews that wait.
     pub(super) fn new(slots: usize, limits: &CallerLimits, is_failing: Arc<AtomicBool>) -> Self {
         Self {
             slots: KeyedSemaphore::new(slots, quarter(slots)),

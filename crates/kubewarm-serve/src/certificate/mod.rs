@@ -185,6 +185,7 @@ impl ResolvesServerCert for ServingCertificate {
 
 impl fmt::Debug for ServingCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The output contains only the fingerprint, because the private key is secret.
         let sha256 = self.fingerprint();
         f.debug_struct("ServingCertificate").field("sha256", &sha256).finish_non_exhaustive()
     }

@@ -40,6 +40,7 @@ pub const PART_BYTES: usize = (16 << 10) - 8;
 /// kubewarm encodes a list in pieces of this size in bytes. A connection writes one piece at once, and the piece
 /// stays in the processor's cache until it is encrypted.
 pub const PIECE_BYTES: usize = 4 * PART_BYTES;
+/// The buffer capacity in bytes that kubewarm reserves for one object of a list.
 const OBJECT_BYTES: usize = 4 << 10;
 
 /// A JSON body.

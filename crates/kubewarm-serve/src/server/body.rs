@@ -50,8 +50,8 @@ pub(super) struct ResponseBody {
     body: Pin<Box<dyn Body<Data = Bytes, Error = BoxError>>>,
     /// The bytes that `body` has produced and kubewarm has not passed to hyper yet.
     left: Bytes,
-    /// The permit for the bytes that `body` produced last, in the limit on unwritten response bytes. All parts of
-    /// these bytes share the permit.
+    /// This permit counts the bytes that `body` produced last against the limits on unwritten response bytes. All
+    /// parts of these bytes share the permit.
     permit: Option<Arc<KeyedPermit>>,
     /// The unfinished acquisition of `permit`.
     wait: Option<PermitWait>,

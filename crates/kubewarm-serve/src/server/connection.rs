@@ -57,6 +57,7 @@ pub(super) struct ConnectionState {
     since: Instant,
     /// The last time at which a request of this connection was in progress; `None` before the first request.
     last_used: Cell<Option<Instant>>,
+    /// Each request in progress holds one clone.
     requests_in_progress: Rc<()>,
     /// The responses that the connection has not written completely. Calls of `check_activity` remove entries of
     /// written responses.
@@ -82,6 +83,7 @@ struct LocalExecutor;
 
 impl<F: Future + 'static> Executor<F> for LocalExecutor {
     fn execute(&self, future: F) {
+        // The task ends with its HTTP/2 stream, so nothing awaits the task.
         drop(tokio::task::spawn_local(future));
     }
 }

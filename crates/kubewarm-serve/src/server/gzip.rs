@@ -19,8 +19,8 @@ const LEVEL: Compression = Compression::fast();
 /// From this size in bytes, a thread of the blocking pool compresses a piece of a body. On the connection's own
 /// thread, a large piece would delay the other connections of this thread.
 const LARGE: usize = 32 << 10;
-/// Limits concurrent compressions of large body pieces to one per processor. Otherwise compressions could use all
-/// processor time that informers need.
+/// Limits concurrent compressions of large body pieces to one per processor. More compressions at once would delay
+/// the informers.
 static COMPRESSIONS: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(thread::available_parallelism().map_or(1, NonZeroUsize::get)));
 

@@ -1,6 +1,7 @@
 //! The listener of the read API: TLS with HTTP/1.1 and HTTP/2, and limits on the resources that clients can use.
 //!
-//! The limits are fields of [`ReaderLimits`] and [`ConnectionLimits`], if no other value is named.
+//! The limits are fields of [`ReaderLimits`] and [`ConnectionLimits`], if the table names no value. An accepted request
+//! is a request that kubewarm does not reject.
 //!
 //! | resource | limit | reaction to a higher value |
 //! |---|---|---|
@@ -176,8 +177,8 @@ impl ReadListener {
         self.serve_by(certificate, authority, handler, metrics, stop).await
     }
 
-    /// Like [`ReadListener::serve`], with a request handler of the caller. `metrics` counts the requests that
-    /// kubewarm rejects before the handler receives them.
+    /// Like [`ReadListener::serve`], with any request handler instead of `ReadApi`. `metrics` counts the requests
+    /// that kubewarm rejects before the handler receives them.
     pub(super) async fn serve_by(
         self,
         certificate: Arc<ServingCertificate>,

@@ -43,15 +43,16 @@ struct PendingResponseState {
     counter: Option<IntCounter>,
 }
 
-/// A future that resolves when the response has the permit for its next bytes, in the limits on unwritten response
-/// bytes.
+/// A future that acquires the permit for the response's next bytes. The permit counts them against the limits on
+/// unwritten response bytes.
 pub(super) type PermitWait = BoxFuture<'static, Option<KeyedPermit>>;
 
 /// A part of a response that hyper has not written. hyper copies parts of a few hundred bytes and drops the
 /// original at once. Such copies hold no permit, but take at most a few KiB per connection.
 struct ResponsePart {
     bytes: Bytes,
-    /// The permit in the limits on unwritten response bytes. Several parts of the response can share this permit.
+    /// This permit counts `bytes` against the limits on unwritten response bytes. Several parts of the response can
+    /// share the permit.
     _permit: Option<Arc<KeyedPermit>>,
     response: Arc<PendingResponse>,
 }

@@ -19,7 +19,8 @@ pub struct FieldPathSet {
 /// position, and to the field paths that continue below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FieldPathNode {
-    /// Sequence number of this node among all fields in the tree of a [`FieldPathSet`], counted from 0.
+    /// Sequence number of this node among all nodes with a member name in the tree of a [`FieldPathSet`], counted
+    /// from 0.
     pub(super) number: usize,
     /// Index in [`FieldPathSet::all`] of the field path that ends at this position, or `None`.
     pub(super) end: Option<usize>,

@@ -54,6 +54,7 @@ impl ClientCertChain {
         {
             return user.clone();
         }
+        // kubewarm parses the certificate only after it has verified that an accepted CA has signed it.
         let is_good = self.authority.is_signed_by(&self.certificates, UnixTime::now());
         let own = self.certificates.first().filter(|_| is_good);
         let user = own.and_then(|own| user_of(own)).map(Arc::new);

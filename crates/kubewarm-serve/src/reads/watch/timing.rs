@@ -7,6 +7,7 @@ use tokio::time::Instant;
 /// The interval at which a watch sends bookmarks, as in the API server. A client with a recent bookmark can
 /// reconnect without a list.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
+/// A watch sends its last bookmark this long before its end.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// The minimum duration of a watch if the client requests no timeout. The actual duration is random, up to twice as
 /// long, so that watches that start together end at different times.
