@@ -61,7 +61,7 @@ pub(super) fn parse_list_options(
             (Some(version), EXACT) => (VersionMatch::Exact(version.into()), limit),
             (Some(version), NOT_OLDER_THAN) => (VersionMatch::NotOlderThan(version.into()), limit),
             // A list with a limit and without `resourceVersionMatch` must have exactly the version in
-            // `resourceVersion`. Clients from before the parameter `resourceVersionMatch` expect this version.
+            // `resourceVersion`. Clients older than `resourceVersionMatch` expect this version.
             (Some(version), _) if limit.is_some() => (VersionMatch::Exact(version.into()), limit),
             (Some(version), _) => (VersionMatch::NotOlderThan(version.into()), limit),
         };
