@@ -1,4 +1,4 @@
-//! Binds the TCP listeners of an address, and defines the error of servers that cannot start.
+//! Binds TCP listeners, and defines [`ServeError`], the error of a server that cannot start.
 
 use std::{
     io,
@@ -6,7 +6,7 @@ use std::{
 };
 use tower::BoxError;
 
-/// The error of a server that cannot start or continue: the failed step, and the cause of the failure.
+/// The error of a server that cannot start or continue. It contains the failed step and the cause of the failure.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}")]
 pub struct ServeError {
@@ -22,8 +22,8 @@ impl ServeError {
     }
 }
 
-/// Binds `address`. Returns the listeners and the bound address, with the actual port if port 0 was requested.
-/// `[::]` binds all IPv4 and IPv6 addresses.
+/// Binds `address`. Returns the listeners and the bound address. If `address` has port 0, the bound address has the
+/// port that the kernel has chosen. `[::]` binds all IPv4 and IPv6 addresses of the host.
 ///
 /// # Errors
 ///
@@ -39,15 +39,15 @@ pub fn bind_all_families(address: SocketAddr) -> io::Result<(Vec<TcpListener>, S
     let bound = first.local_addr()?;
     let mut listeners = vec![first];
     if everywhere && bound.is_ipv6() {
-        // On a dual-stack host this bind fails, because the first listener already accepts IPv4.
+        // If the first listener already accepts IPv4 too, this bind fails.
         listeners.extend(TcpListener::bind((Ipv4Addr::UNSPECIFIED, bound.port())));
     }
     Ok((listeners, bound))
 }
 
-/// Whether the host has no IPv6: `EAFNOSUPPORT` if the kernel lacks IPv6, `EADDRNOTAVAIL` if IPv6 is disabled.
+/// Whether the error means that the host has no IPv6: `EAFNOSUPPORT` if the kernel lacks IPv6, `EADDRNOTAVAIL` if
+/// IPv6 is disabled.
 fn is_no_ipv6(error: &io::Error) -> bool {
-    /// The error number on Linux. `io::ErrorKind` has no variant for this error.
     const EAFNOSUPPORT: i32 = 97;
     error.raw_os_error() == Some(EAFNOSUPPORT) || error.kind() == io::ErrorKind::AddrNotAvailable
 }

@@ -15,16 +15,16 @@ use std::{
     time::Duration,
 };
 
-/// Histogram buckets in seconds: the smallest for reads from memory, the largest for reads that wait for an
-/// informer's first list.
+/// Histogram buckets in seconds for the time from a client's request to kubewarm's response. Most responses come
+/// from memory, so the smallest bucket is 0.1 ms.
 const READ_BUCKETS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
-/// Histogram buckets in seconds: the smallest for one request to the API server, the largest for the longest
-/// wait for an informer's first list.
+/// Histogram buckets in seconds for reads that waited. The smallest bucket is for one request to the API server.
+/// The largest bucket is for the longest wait for an informer's first list.
 const READ_WAIT_BUCKETS: &[f64] =
     &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 15.0, 60.0];
 
-/// The kind of a request, as the metric label `handler`.
+/// The kind of a client's request, as the metric label `handler`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum HandlerLabel {
@@ -42,13 +42,13 @@ pub enum HandlerLabel {
     Other,
 }
 
-/// The source of a response, as the metric label `cache`.
+/// The source of kubewarm's response to a client, as the metric label `cache`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ResponseSource {
     /// A store that answered without a wait. All watches and discovery documents count as hits too.
     Hit,
-    /// A store that answered a get or list after the read waited for the store or for a freshness check.
+    /// A store that answered a get or list after the request waited for the store or for a freshness check.
     Wait,
     /// The API server, to which kubewarm forwarded the request.
     Bypass,
@@ -56,19 +56,20 @@ pub enum ResponseSource {
     Rejected,
 }
 
-/// The cause of a read's last wait, as the metric label `reason`.
+/// What a get or list waited for last, as the metric label `reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum WaitReason {
     /// A wait until an informer is warm.
     Sync,
-    /// A wait until a store reaches a resource version.
+    /// The read waited until a store reached the resource version that it needs.
     ResourceVersion,
     /// A wait for a freshness check.
     FreshnessCheck,
 }
 
-/// The values of the label `outcome` of reads that waited: kubewarm answered the read, or returned an error.
+/// The values of the label `outcome` of gets and lists that waited: kubewarm answered the request, or returned an
+/// error.
 pub const WAIT_OUTCOMES: [MetricOutcome; 2] = [MetricOutcome::Success, MetricOutcome::Error];
 
 /// Why a client's watch ended, as the metric label `reason`.
@@ -77,15 +78,15 @@ pub const WAIT_OUTCOMES: [MetricOutcome; 2] = [MetricOutcome::Success, MetricOut
 pub enum ClientWatchEnd {
     /// The watch has reached its timeout.
     Timeout,
-    /// The event log no longer contains all changes after the last event of the watch.
+    /// The event log of the informer's store no longer contains all changes after the last event of the watch.
     Expired,
     /// The client requested a watch from a resource version that no store reached in time.
     FutureVersion,
-    /// The client read too slowly, and the watch fell behind the event log.
+    /// The client read too slowly, and the event log no longer contains the changes that the watch needs next.
     Slow,
-    /// kubewarm stopped or blocked the informer, or no profile serves reads from this informer any more.
+    /// kubewarm stopped or blocked the watch's informer, or no profile serves reads from this informer any more.
     InformerGone,
-    /// The caller lost its permission, or the API server did not confirm the permission in time.
+    /// The client lost its permission to watch, or the API server did not confirm the permission in time.
     Rejected,
     /// The client disconnected.
     Client,
@@ -93,11 +94,11 @@ pub enum ClientWatchEnd {
     Shutdown,
 }
 
-/// The maximum number of resources with their own metric series. All further resources share the label value
-/// `_other`.
+/// The maximum number of resources (such as `pods`) with their own metric series. All further resources share the
+/// label value `_other`.
 const MAX_RESOURCES: usize = 200;
 
-/// The number of open watches by the labels `group`, `version` and `resource`.
+/// The number of clients' open watches, by the values of the labels `group`, `version` and `resource`.
 type OpenWatches = Arc<Mutex<HashMap<[String; 3], i64>>>;
 
 /// One response, with the values that the metrics record about it.
@@ -105,17 +106,17 @@ type OpenWatches = Arc<Mutex<HashMap<[String; 3], i64>>>;
 pub struct ResponseLabels<'r> {
     /// The kind of the request.
     pub handler: HandlerLabel,
-    /// The requested resource; `None` for requests without a resource, such as discovery.
+    /// The requested resource; `None` for requests without a resource, such as requests for discovery documents.
     pub resource: Option<&'r Resource>,
     /// The HTTP status.
     pub code: u16,
-    /// Whether kubewarm answered the request, rejected the request or failed.
+    /// The outcome of the request: kubewarm answered it, rejected it, or failed.
     pub outcome: MetricOutcome,
     /// The source of the response.
     pub source: ResponseSource,
 }
 
-/// Counts an open watch in the metrics until this value is dropped.
+/// Counts a client's open watch in the metrics until this value is dropped.
 #[derive(Debug)]
 pub struct OpenClientWatch {
     metrics: ReadMetrics,
@@ -123,7 +124,7 @@ pub struct OpenClientWatch {
     end: ClientWatchEnd,
 }
 
-/// The metrics of the read API. Clones update the same metrics.
+/// The metrics of kubewarm's read API. Clones update the same metrics.
 #[derive(Clone, Debug)]
 pub struct ReadMetrics {
     requests: IntCounterVec,
@@ -141,7 +142,7 @@ pub struct ReadMetrics {
 }
 
 impl ReadMetrics {
-    /// Registers the metrics in `registry`.
+    /// Registers the metrics of the read API in `registry`.
     ///
     /// # Errors
     ///
@@ -206,15 +207,15 @@ impl ReadMetrics {
         })
     }
 
-    /// Records a read that waited. `reason` is the cause of the read's last wait. `took` is the time from the
+    /// Records a get or list that waited. `reason` is what the request waited for last. `took` is the time from the
     /// request to the response.
     pub fn observe_wait(&self, reason: WaitReason, outcome: MetricOutcome, took: Duration) {
         let labels = [reason.as_ref(), outcome.as_ref()];
         self.waits.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// Gives `resource` its own metric series, up to 200 resources. Call this only for resources with an
-    /// informer. Otherwise a caller with a wildcard Role could create series for invented resource names.
+    /// Gives `resource` its own metric series, up to 200 resources. Call this only for resources with an informer.
+    /// Otherwise a client with a wildcard Role could create series for invented resource names.
     pub fn admit(&self, resource: &Resource) {
         if self.resources.read().contains(resource) {
             return;
@@ -225,8 +226,8 @@ impl ReadMetrics {
         }
     }
 
-    /// The values of the labels `group`, `version` and `resource`. The values are `_other` for a resource
-    /// without its own metric series. The values are empty if `resource` is `None`.
+    /// The values of the labels `group`, `version` and `resource`. The values are `_other` for a resource without
+    /// its own metric series, and empty if `resource` is `None`.
     fn labels<'r>(&self, resource: Option<&'r Resource>) -> [&'r str; 3] {
         let Some(resource) = resource else { return [""; 3] };
         if self.resources.read().contains(resource) {
@@ -236,7 +237,7 @@ impl ReadMetrics {
         }
     }
 
-    /// Records a response. `took` is the time from the request's head to the response's head.
+    /// Records a response to a client. `took` is the time from the request's head to the response's head.
     pub fn observe_response(&self, response: &ResponseLabels<'_>, took: Duration) {
         let &ResponseLabels { handler, resource, code, outcome, source } = response;
         let [group, version, resource] = self.labels(resource);
@@ -257,14 +258,14 @@ impl ReadMetrics {
         self.limit_rejections.with_label_values(&[limit]).inc();
     }
 
-    /// Counts the rejection of a caller if a limit caused the rejection.
+    /// Counts the rejection of a client's request if a limit of kubewarm caused the rejection.
     pub(crate) fn count_refusal(&self, refused: &CallerRejection) {
         if let CallerRejection::Limited(limit) = refused {
             self.count_rejection(*limit);
         }
     }
 
-    /// Counts a watch of `resource` until the returned value is dropped.
+    /// Counts a client's watch of `resource` as open until the returned value is dropped.
     #[must_use]
     pub fn open_watch(&self, resource: &Resource) -> OpenClientWatch {
         let of = self.labels(Some(resource)).map(str::to_owned);
@@ -283,7 +284,7 @@ impl OpenClientWatch {
         self.metrics.watch_events.with_label_values(&self.of).inc_by(events);
     }
 
-    /// Sets the reason of the watch's end. The default is [`ClientWatchEnd::Client`].
+    /// Sets the reason why the watch ended. The default is [`ClientWatchEnd::Client`].
     pub fn set_end(&mut self, end: ClientWatchEnd) {
         self.end = end;
     }
@@ -298,7 +299,6 @@ impl Drop for OpenClientWatch {
             self.metrics.watches.with_label_values(&self.of).set(left);
         } else {
             open.remove(&self.of);
-            // Removal cannot fail, because the series exists and has these labels.
             let _removed = self.metrics.watches.remove_label_values(&self.of);
         }
         drop(open);

@@ -1,4 +1,4 @@
-//! The list of open client watches, for the admin path `/debug/watchers`.
+//! The list of open client watches, for the path `/debug/watchers` of kubewarm's admin server.
 
 use crate::reads::{WatchFeed, WatchProgress};
 use jiff::Timestamp;
@@ -15,8 +15,8 @@ use std::{
 #[derive(Clone, Default)]
 pub struct WatcherRegistry(Arc<Mutex<Vec<Weak<WatcherEntry>>>>);
 
-/// The entry of one open watch, as `/debug/watchers` prints it. The list omits the watch after this value is
-/// dropped.
+/// The entry of one open watch, as `/debug/watchers` prints it. When this value is dropped, the watch is no longer
+/// in the list.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WatcherEntry {
@@ -34,8 +34,8 @@ pub(super) struct WatcherEntry {
 }
 
 impl WatcherRegistry {
-    /// Adds a watch to the list until the caller drops the returned entry. `who` and `informer` are keyed
-    /// hashes of the user and the informer.
+    /// Adds a watch to the list until the caller drops the returned entry. `who` is a keyed hash of the user's
+    /// name, and `informer` is a keyed hash of the informer's key.
     pub(super) fn register(
         &self,
         who: String,
@@ -68,7 +68,6 @@ impl WatcherRegistry {
     pub fn to_json(&self) -> String {
         let open: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         let entries: Vec<&WatcherEntry> = open.iter().map(AsRef::as_ref).collect();
-        // The entries contain only strings and numbers, so their serialization cannot fail.
         let entries = serde_json::to_string(&entries).unwrap_or_else(|_| "[]".to_owned());
         format!("{{\"watchers\":{entries}}}\n")
     }

@@ -3,7 +3,7 @@
 
 use super::StatusError;
 
-/// The form of a response that contains objects.
+/// The form of a response to a request for objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResponseForm {
     /// One object, or a list of objects.
@@ -12,7 +12,7 @@ pub enum ResponseForm {
     Table(TableForm),
 }
 
-/// The part of each object that a response contains.
+/// The part of each stored object that a response contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ObjectForm {
     /// All stored fields of the object.
@@ -21,17 +21,18 @@ pub enum ObjectForm {
     Metadata(MetaVersion),
 }
 
-/// The form of a `Table`, from the `Accept` header and from `includeObject`.
+/// The form of a `Table`, from the client's `Accept` header and its query parameter `includeObject`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableForm {
-    /// Version of `meta.k8s.io`, for the table and for the metadata in its rows.
+    /// The version of `meta.k8s.io` in the table's `apiVersion`, and in the `apiVersion` of the metadata in its
+    /// rows.
     pub version: MetaVersion,
-    /// The part of the object in each row. `None`: the rows contain `"object":null`.
+    /// The part of the object that each row contains. With `None`, the rows contain `"object":null`.
     pub object: Option<ObjectForm>,
 }
 
-/// A version of `meta.k8s.io` that has `Table` and `PartialObjectMetadata`. The versions differ
-/// only in the value of `apiVersion`.
+/// A version of `meta.k8s.io` that has `Table` and `PartialObjectMetadata`. In kubewarm's responses, the two
+/// versions differ only in the value of `apiVersion`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaVersion {
     /// `meta.k8s.io/v1`.
@@ -49,7 +50,6 @@ impl MetaVersion {
         }
     }
 
-    /// Returns the value of `apiVersion`: the group and the version.
     pub(super) const fn api_version(self) -> &'static str {
         match self {
             Self::V1 => "meta.k8s.io/v1",
@@ -58,14 +58,14 @@ impl MetaVersion {
     }
 }
 
-/// The format of the discovery documents at `/api` and `/apis`.
+/// The format in which a client requests the discovery documents at `/api` and `/apis`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DiscoveryForm {
-    /// The documents contain only groups and versions. A client requests the resources of each
-    /// version separately.
+    /// The discovery documents contain only groups and versions. A client requests the resources of each version in
+    /// a separate request.
     #[default]
     Legacy,
-    /// One document contains all resources: `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
+    /// One discovery document contains all resources: `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
     Aggregated,
 }
 
@@ -80,12 +80,12 @@ struct MediaRange<'a> {
     /// Whether the media range is `application/*`.
     is_of_type: bool,
     weight: f32,
-    /// The kind into which the client requests a conversion, with the parameters `as`, `g` and `v`.
-    /// `None`: the client requests no conversion.
+    /// The kind to which the client wants the response converted, from the parameters `as`, `g` and `v`. `None`:
+    /// the client wants no conversion.
     target: Option<ConversionTarget<'a>>,
 }
 
-/// The kind that the parameters `as`, `g` and `v` of a media range request.
+/// The kind that a client requests with the parameters `as`, `g` and `v` of a media range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ConversionTarget<'a> {
     group: &'a str,
@@ -93,16 +93,16 @@ struct ConversionTarget<'a> {
     kind: &'a str,
 }
 
-/// Selects the form of a response. `is_list` is `true` for a list, and `false` for one object or an
-/// event of a watch.
-///
-/// The first media range that kubewarm serves wins. The function skips media ranges that request a
-/// kind or a version that kubewarm does not serve.
+/// Selects the form of a response. `is_list` is `true` for a list, and `false` for one object or an event of a
+/// watch. The first media range that kubewarm supports wins. The function skips media ranges that request a kind or
+/// a version that kubewarm cannot return.
 ///
 /// # Errors
 ///
-/// 406 if kubewarm serves none of the media ranges. 406 also if the client requests a list as one
-/// object, or one object as a list.
+/// 406 in two cases:
+///
+/// - kubewarm supports none of the media ranges
+/// - the client requests a list as one object, or one object as a list
 pub(super) fn response_form(
     accept: Option<&str>,
     is_list: bool,
@@ -124,8 +124,8 @@ pub(super) fn response_form(
         Some(_) => None,
     };
     let ranges = ranges(accept);
-    // A media range `application/*` alone is not enough: the API server's router does not support
-    // it. So at least one other media range must match JSON.
+    // If `application/*` is the only media range that matches JSON, the API server's router rejects the request. So
+    // at least one more media range must match JSON.
     if ranges.iter().all(|range| range.is_of_type) {
         return Err(StatusError::not_acceptable());
     }
@@ -140,7 +140,7 @@ fn table(version: MetaVersion) -> ResponseForm {
 ///
 /// # Errors
 ///
-/// 406 if kubewarm serves none of the media ranges.
+/// 406 if kubewarm supports none of the client's media ranges.
 pub(super) fn discovery_form(accept: Option<&str>) -> Result<DiscoveryForm, StatusError> {
     let aggregated = ConversionTarget {
         group: "apidiscovery.k8s.io",
@@ -155,32 +155,32 @@ pub(super) fn discovery_form(accept: Option<&str>) -> Result<DiscoveryForm, Stat
     ranges(accept).iter().find_map(served).ok_or_else(StatusError::not_acceptable)
 }
 
-/// Checks that the client accepts JSON without a conversion to another kind.
+/// Checks that the client accepts JSON, without a conversion to a kind such as `Table`.
 ///
 /// # Errors
 ///
-/// 406 if the client does not accept JSON.
+/// 406 if the client does not accept such JSON.
 pub(super) fn require_plain_json(accept: Option<&str>) -> Result<(), StatusError> {
     let is_plain = |range: &MediaRange<'_>| range.target.is_none();
     if ranges(accept).iter().any(is_plain) { Ok(()) } else { Err(StatusError::not_acceptable()) }
 }
 
-/// Returns the media ranges that match JSON, highest weight first. An absent or empty header means
-/// `*/*`.
+/// Returns the media ranges of an `Accept` header that match JSON, highest weight first. An absent or empty header
+/// means `*/*`.
 fn ranges(accept: Option<&str>) -> Vec<MediaRange<'_>> {
     let accept = accept.filter(|accept| !accept.is_empty()).unwrap_or("*/*");
     let mut ranges: Vec<_> = accept.split(',').filter_map(MediaRange::parse).collect();
-    // The sort is stable: media ranges of equal weight keep the client's order, except that
-    // wildcards come last.
+    // The sort is stable: media ranges of equal weight keep the client's order, except that ranges with wildcards
+    // come last.
     ranges.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.is_any.cmp(&b.is_any)));
     ranges
 }
 
 impl<'a> MediaRange<'a> {
-    /// Parses a media range. Returns `None` if it does not match JSON.
+    /// Parses a media range. Returns `None` if the media range does not match JSON.
     ///
-    /// The rules are as lenient as the API server's. The function ignores a parameter with no value
-    /// or with two `=`. The last value of a repeated parameter counts.
+    /// The rules are as lenient as the API server's. The function ignores a parameter with no value or with two
+    /// `=`. The last value of a repeated parameter counts.
     fn parse(text: &'a str) -> Option<Self> {
         let trim = |text: &'a str| text.trim_matches(' ');
         let mut parts = trim(text).split(';');

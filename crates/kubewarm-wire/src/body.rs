@@ -1,36 +1,38 @@
-//! Writes response bodies from stored JSON: adds `kind`, `apiVersion` and the metadata of lists. The functions copy
-//! stored JSON, and never parse and serialize it again.
+//! Writes response bodies from the JSON of stored objects: adds `kind`, `apiVersion` and the metadata of lists. The
+//! functions copy the JSON, and never parse and serialize it again.
 
 use super::{ObjectForm, json::find};
 use kubewarm_api::model::ResourceVersion;
 use std::sync::Arc;
 
-/// The parts of a list's body before and after its items. The caller writes items one at a time, so
-/// the complete list is never in memory.
+/// The parts of a list response before and after its items. The caller writes one item at a time, so the complete
+/// list is never in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListEnvelope {
-    /// `apiVersion` of the items, such as `apps/v1`. A list of whole objects has the same `apiVersion` as its items.
+    /// `apiVersion` of the items, such as `apps/v1`. A list of complete objects has the same `apiVersion` as its
+    /// items.
     pub api_version: Arc<str>,
     /// `kind` of the items.
     pub kind: Arc<str>,
-    /// `kind` of the list: `PodList`, or `listKind` of a `CustomResourceDefinition`.
+    /// The `kind` of the list, such as `PodList`. For custom resources, `listKind` of the
+    /// `CustomResourceDefinition`.
     pub list_kind: Arc<str>,
     /// Whether the items are custom resources. As in the API server, a list of custom resources has
     /// `apiVersion` and `kind` in each item, and an empty `continue` on its last page.
     pub is_custom: bool,
     /// The part of each item that the list contains.
     pub item_form: ObjectForm,
-    /// `metadata.resourceVersion` of the list. Clients fail if a list has no version.
+    /// `metadata.resourceVersion` of the list. Clients fail if a list has no resource version.
     pub version: ResourceVersion,
     /// The [continue token](super::encode_continue_token) for the next page. `None` only on the last page:
     /// a client treats a list without a token as complete.
     pub next: Option<String>,
-    /// Number of objects on later pages (`remainingItemCount`). `Some` only for lists without selectors. The body omits
-    /// the number 0.
+    /// Number of objects on later pages (`remainingItemCount`). `Some` only for lists without selectors. The
+    /// response omits this field for the number 0.
     pub remaining: Option<u64>,
 }
 
-/// Writes one object as the body of a get, with a line feed. `stored` is its JSON without
+/// Writes one object as the complete response to a get, with a line feed. `stored` is the object's JSON without
 /// `apiVersion` and `kind`.
 pub fn write_single_object(
     api_version: &str,
@@ -78,7 +80,7 @@ impl ListEnvelope {
         }
     }
 
-    /// Writes the end of the list: after the last item, or after the head if the list is empty.
+    /// Writes the end of the list response. `is_empty` is `true` if the caller has written no item.
     pub fn write_tail(&self, is_empty: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(match (is_empty, self.item_form) {
             (false, _) => b"]}\n".as_slice(),
@@ -89,7 +91,6 @@ impl ListEnvelope {
     }
 }
 
-/// Writes the member `metadata` of a list or a `Table`.
 pub(super) fn write_metadata(
     version: &ResourceVersion,
     next: Option<&str>,
@@ -109,7 +110,8 @@ pub(super) fn write_metadata(
     out.push(b'}');
 }
 
-/// Writes an object with `kind` and `apiVersion`, without a line feed. `stored` is its JSON without these two fields.
+/// Writes an object with `kind` and `apiVersion`, without a line feed. `stored` is the object's JSON without `kind`
+/// and `apiVersion`.
 pub fn write_object(
     api_version: &str,
     kind: &str,
@@ -126,7 +128,7 @@ pub fn write_object(
                     out.push(b',');
                     out.extend_from_slice(rest);
                 }
-                // `stored` is an empty object, or not an object because of a bug in kubewarm.
+                // `stored` is an empty object. If it is no object at all, kubewarm has a bug.
                 _ => out.push(b'}'),
             }
         }

@@ -1,13 +1,13 @@
-//! Encodes and decodes continue tokens in the API server's format, which is public and stable.
+//! Encodes and decodes the continue tokens of lists in the API server's format, which is public and stable.
 
 use super::{StatusError, VersionMatch, base64};
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// The version of the token format. The API server has no other version.
+/// The version of the format of continue tokens. The API server supports no other version.
 const FORMAT: &str = "meta.k8s.io/v1";
-/// The value of the token's field `rv` that means the newest version.
+/// In the field `rv` of a continue token, this value means the newest resource version.
 const NEWEST: i64 = -1;
 
 #[derive(Deserialize, Serialize)]
@@ -20,14 +20,13 @@ struct ContinueToken<'a> {
     start: Cow<'a, str>,
 }
 
-/// Encodes the token for the objects after `after`, in a list of `namespace` or of all namespaces.
+/// Encodes a continue token of a list of `namespace`, or of all namespaces (`None`). With this token, the list
+/// continues with the objects after `after`.
 ///
-/// The list continues at `version`, the version of its earlier pages. If `version` is `None`, the
-/// list continues at the newest version. The token does not name the resource, because the path
-/// does.
+/// The list continues at the resource version `version`, the version of its earlier pages. If `version` is `None`,
+/// the list continues at the newest version. The token does not name the resource, because the request's path does.
 ///
-/// Returns `None` if `version` is not a number from 1 to `i64::MAX`: a token cannot contain such a
-/// version.
+/// Returns `None` if `version` is not a number from 1 to `i64::MAX`, because a token cannot contain such a version.
 #[must_use]
 pub fn encode_continue_token(
     version: Option<&ResourceVersion>,
@@ -40,7 +39,7 @@ pub fn encode_continue_token(
             version.as_u64().and_then(|it| i64::try_from(it).ok()).filter(|it| *it > 0)?
         }
     };
-    // `start` is the first possible key after the object: the object's key and a NUL byte.
+    // `start` is the first possible key (`namespace/name`) after the object: the object's key and a NUL byte.
     let start = match (namespace, &*after.namespace) {
         (Some(_), _) | (None, "") => format!("{}\0", after.name),
         (None, within) => format!("{within}/{}\0", after.name),
@@ -49,12 +48,12 @@ pub fn encode_continue_token(
     Some(base64::encode(&serde_json::to_vec(&token).ok()?))
 }
 
-/// Decodes a token for a list in `namespace`, or in all namespaces.
+/// Decodes a continue token for a list of `namespace`, or of all namespaces (`None`).
 ///
 /// # Errors
 ///
-/// 400 with the API server's message. The function accepts only a token that continues after an
-/// object that the list can contain.
+/// 400 with the API server's message. The function rejects a token that continues after an object that cannot be in
+/// the list.
 pub(super) fn decode(token: &str, namespace: Option<&str>) -> Result<VersionMatch, StatusError> {
     let invalid = |why: &str| {
         StatusError::bad_request(format!("invalid continue token: continue key is not valid{why}"))
@@ -79,8 +78,8 @@ pub(super) fn decode(token: &str, namespace: Option<&str>) -> Result<VersionMatc
     Ok(VersionMatch::Continue { version, after })
 }
 
-/// Returns the last object of the previous page, from `start`, the key after this object. Returns
-/// `None` if the key is invalid. Keys in a list of one namespace do not contain the namespace.
+/// Returns the last object of the previous page. `start` is the first possible key after this object. Returns
+/// `None` if `start` is invalid. In a list of one namespace, `start` does not contain the namespace.
 fn parse_start_key(start: &str, namespace: Option<&str>) -> Option<ObjectKey> {
     let key = start.strip_prefix('/').unwrap_or(start).strip_suffix('\0')?;
     let (within, name) = match (namespace, key.split_once('/')) {
@@ -105,7 +104,7 @@ mod tests {
         ObjectKey { namespace: namespace.into(), name: name.into() }
     }
 
-    /// Returns the token after the object `ns/NAME` in a list of all namespaces.
+    /// Returns the continue token after the object `ns/NAME` in a list of all namespaces.
     fn token(version: u64, name: &str) -> Option<String> {
         encode_continue_token(Some(&version.into()), &after("ns", name), None)
     }

@@ -1,15 +1,15 @@
-//! Writes the aggregated and the legacy discovery documents.
+//! Writes the discovery documents for a list of resources.
 //!
-//! The documents list groups, and the versions of each group, in the order of their first resources
-//! in the input. The first version of a group is the preferred version.
+//! The groups, and the versions of each group, have the order of their first resources in the list. The first version
+//! of a group is the group's preferred version.
 
 use super::{ApiDocument, DiscoveryForm, base64};
 use aws_lc_rs::digest;
 use kubewarm_api::model::ResourceInfo;
 use serde_json::{Value, json};
 
-/// A discovery document with its headers. The HTTP server adds `Vary: Accept` and
-/// `Cache-Control: public`.
+/// A discovery document and the values of its HTTP headers. The HTTP server adds `Vary: Accept` and `Cache-Control:
+/// public`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveryResponse {
     /// Value of `Content-Type`.
@@ -24,15 +24,15 @@ pub struct DiscoveryResponse {
 pub const AGGREGATED_DISCOVERY: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const JSON: &str = "application/json";
-/// The verbs that kubewarm serves for every resource.
+/// The verbs in kubewarm's discovery documents. kubewarm serves all of them for every resource.
 const VERBS: [&str; 3] = ["get", "list", "watch"];
 
-/// The versions of a group in order of preference, each with its resources.
+/// The API versions of a group in order of preference, each with its resources.
 type ResourcesByVersion<'a> = Vec<(&'a str, Vec<&'a ResourceInfo>)>;
 
-/// Writes the discovery document of `resources`. Returns `None` if no resource belongs to the
-/// document, which results in a 404. Returns `None` also for `/version`, which lists no resources.
-/// The documents at `/api` and `/apis` always exist.
+/// Writes the discovery document `document` for `resources`. Returns `None` if the document would list no resource:
+/// the client then gets 404. Returns `None` also for `/version`, which lists no resources. The documents at `/api`
+/// and `/apis` always exist.
 #[must_use]
 pub fn render_discovery_document(
     resources: &[ResourceInfo],
@@ -123,7 +123,8 @@ fn resources_document(
     Some(sent(JSON, &document))
 }
 
-/// Returns whether `If-None-Match` contains `etag`, so that the response is a 304 without a body.
+/// Returns whether the value of the header `If-None-Match` contains `etag`. If so, the response is a 304 without a
+/// body.
 #[must_use]
 pub fn is_known(if_none_match: &str, etag: &str) -> bool {
     let mut tags = if_none_match.split(',').map(str::trim);
@@ -142,8 +143,8 @@ fn groups<'a>(
     groups
 }
 
-/// Returns the value for `name`. If `list` does not contain `name`, appends `name` with a default
-/// value. The search is linear, because a list of groups or versions is short.
+/// Returns the value for `name` in `list`. If `list` does not contain `name`, appends `name` with a default value.
+/// The search is linear, because a list of groups or versions is short.
 fn entry<'a, 'b, T: Default>(list: &'b mut Vec<(&'a str, T)>, name: &'a str) -> &'b mut T {
     let at = list.iter().position(|(known, _)| *known == name).unwrap_or(list.len());
     if at == list.len() {
@@ -203,10 +204,9 @@ fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// Serializes `document`. The entity tag is a hash of the body, so that equal documents have equal
-/// tags in every replica.
+/// Serializes `document`. The entity tag is a hash of the response body. So equal documents have equal entity tags
+/// in every replica of kubewarm.
 fn sent(content_type: &'static str, document: &Value) -> DiscoveryResponse {
-    // Serializing a document of strings, booleans and lists cannot fail.
     let mut body = serde_json::to_vec(document).unwrap_or_default();
     body.push(b'\n');
     let tag = base64::encode(digest::digest(&digest::SHA256, &body).as_ref());

@@ -1,31 +1,31 @@
-//! Writes the events of a watch: each is one line of JSON.
+//! Writes the events of a watch. Each event is one line of JSON.
 
 use super::{StatusError, body::write_string, json::find};
 use kubewarm_api::model::ResourceVersion;
 use std::borrow::Cow;
 
-/// The `type` of a watch event for an object.
+/// The `type` of a watch event that is about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// The object was created, or now matches the selectors.
+    /// The object was created, or now matches the selectors of the watch.
     Added,
-    /// The object changed and still matches the selectors.
+    /// The object changed and still matches the selectors of the watch.
     Modified,
-    /// The object was deleted, or no longer matches the selectors.
+    /// The object was deleted, or no longer matches the selectors of the watch.
     Deleted,
 }
 
 /// The purpose of a bookmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BookmarkKind {
-    /// Marks the end of the initial events, with the annotation `k8s.io/initial-events-end`.
+    /// The bookmark that marks the end of the initial events, with the annotation `k8s.io/initial-events-end`.
     InitialEnd,
     /// Contains only a newer version.
     Progress,
 }
 
 impl EventType {
-    /// Returns the value of `type`, such as `ADDED`.
+    /// Returns the value of the field `type` in a watch event, such as `ADDED`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -36,18 +36,18 @@ impl EventType {
     }
 }
 
-/// Writes a watch event. The function `object` appends the JSON of the object to its buffer.
+/// Writes a watch event to `out`. The function `object` appends the JSON of the event's object to its argument.
 pub fn write_event(of: EventType, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     write_line(of.as_str(), object, out);
 }
 
-/// Writes a `BOOKMARK` event. The function `object` appends the JSON of an object from
-/// [`bookmark_object`] to its buffer.
+/// Writes a `BOOKMARK` event to `out`. The function `object` appends the JSON of an object from [`bookmark_object`]
+/// to its argument.
 pub fn write_bookmark(object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     write_line("BOOKMARK", object, out);
 }
 
-/// Writes the `ERROR` event that ends a watch.
+/// Writes the event `ERROR`, which must be the last event of a watch.
 pub fn write_error_event(failure: &StatusError, out: &mut Vec<u8>) {
     let status = failure.body();
     write_line("ERROR", |out| out.extend_from_slice(status.trim_end().as_bytes()), out);
@@ -61,8 +61,8 @@ fn write_line(of: &str, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     out.extend_from_slice(b"}\n");
 }
 
-/// Returns the object of a bookmark in the format of stored objects. The object contains only a
-/// version, and at the end of the initial events an annotation.
+/// Returns the object of a bookmark, without `kind` and `apiVersion`. The object contains only a resource version
+/// and, at the end of the initial events, an annotation.
 #[must_use]
 pub fn bookmark_object(version: &ResourceVersion, kind: BookmarkKind) -> Vec<u8> {
     let mut out = br#"{"metadata":{"resourceVersion":"#.to_vec();
@@ -74,8 +74,9 @@ pub fn bookmark_object(version: &ResourceVersion, kind: BookmarkKind) -> Vec<u8>
     out
 }
 
-/// Returns the last state of a deleted object with `version`, the version of its deletion, for the
-/// `DELETED` event. If `stored` contains no version, returns it unchanged.
+/// Returns the last state of a deleted object for its `DELETED` event. Replaces the object's resource version by
+/// `version`, the resource version of the deletion. If `stored` contains no resource version, returns `stored`
+/// unchanged.
 #[must_use]
 pub fn with_end_version<'a>(stored: &'a [u8], version: &ResourceVersion) -> Cow<'a, [u8]> {
     let place = find(stored, &["metadata", "resourceVersion"]);
@@ -95,7 +96,7 @@ mod tests {
 
     const POD: &str = r#"{"metadata":{"name":"a","resourceVersion":"7"},"spec":{"n":1.0}}"#;
 
-    /// Returns a function that appends the stored pod as an object.
+    /// Returns a function that appends the JSON of the pod `stored` to its buffer.
     fn pod(stored: &[u8], of: ObjectForm) -> impl FnOnce(&mut Vec<u8>) {
         move |out| write_object("v1", "Pod", stored, of, out)
     }

@@ -1,29 +1,28 @@
-//! Parses field selectors. The caller checks which fields a kind supports.
+//! Parses field selectors. Does not check whether a kind supports the fields.
 
 use super::StatusError;
 use kubewarm_api::model::{FieldSelector, FieldSelectorError, FieldSelectorLimits};
 
-/// Maximum number of requirements of a field selector. The API server supports about ten fields of
-/// a kind, and a store has at most 32 declared indexes. The limit bounds memory and CPU time: each
-/// watch keeps its requirements, and kubewarm compares each object with all of them.
+/// Maximum number of requirements of a client's field selector. The API server supports about ten fields of a kind,
+/// and a store has at most 32 indexes of fields. The limit bounds memory and CPU time: each watch keeps its
+/// requirements, and kubewarm compares each object with all of them.
 const MOST: usize = 64;
-/// Maximum length of a value in bytes: four times the longest object name. The limit bounds memory,
-/// because each watch keeps copies of the values, and access reviews contain them.
+/// Maximum length, in bytes, of a value in a client's field selector: four times the longest object name. The limit
+/// bounds memory, because each watch keeps copies of the values, and access reviews contain copies too.
 const MOST_BYTES: usize = 1 << 10;
 
 /// Parses a field selector that is already percent-decoded.
 ///
 /// # Errors
 ///
-/// 400 with the API server's message. For a field name that no kind can have, the message reports
-/// an unsupported field. 400 also for a selector above the limits of this file. The API server can
-/// accept such a selector, so this error permits kubewarm to forward the request.
+/// 400 with the API server's message. If no kind can have the field name, the message reports an unsupported field.
+/// The API server can accept a selector that exceeds `MOST` or `MOST_BYTES`. So the 400 for such a selector permits
+/// kubewarm to forward the request.
 pub(super) fn parse(text: &str) -> Result<FieldSelector, StatusError> {
     let limits = FieldSelectorLimits { requirements: MOST, value_bytes: MOST_BYTES };
     FieldSelector::parse(text, limits).map_err(|error| failure(text, error))
 }
 
-/// Converts `error` into a 400 with the API server's message.
 fn failure(text: &str, error: FieldSelectorError) -> StatusError {
     let invalid =
         |reason: String| StatusError::bad_request(format!("invalid field selector: {reason}"));
@@ -37,7 +36,7 @@ fn failure(text: &str, error: FieldSelectorError) -> StatusError {
         FieldSelectorError::Escape(sequence) => {
             invalid(format!("invalid escape sequence: {sequence}"))
         }
-        // The API server's message contains the unescaped character as a number.
+        // As in the API server's message, the unescaped character appears as a number.
         FieldSelectorError::Character(character) => {
             invalid(format!("unescaped character in value: {}", u32::from(character)))
         }

@@ -1,5 +1,5 @@
-//! Parses a request that kubewarm forwards to the API server. The result contains the path to send,
-//! and the objects that the request changes.
+//! Parses a request that kubewarm forwards to the API server. The result contains the path for the API server, and
+//! the resource and namespace that the request changes.
 
 use super::{
     StatusError,
@@ -9,48 +9,48 @@ use super::{
 use kubewarm_api::model::GroupResource;
 use std::sync::Arc;
 
-/// Subresources that are part of their object. The API server itself responds, so the version in
-/// its response is the object's version. Responses of other subresources, such as `proxy`, can come
-/// from another server.
+/// Subresources that the API server serves itself, as a part of their object. So the resource version in the
+/// response is the object's. A response of any other subresource, such as `proxy`, can come from a different
+/// server.
 const PARTS: [&str; 6] =
     ["approval", "ephemeralcontainers", "finalize", "resize", "scale", "status"];
 
-/// Subresources for which kubewarm waits for response headers without a time limit.
-/// `BasicLongRunningRequestCheck` in `k8s.io/apiserver` has the same list.
+/// Subresources for which kubewarm waits without a time limit until the API server sends the headers of its
+/// response. `BasicLongRunningRequestCheck` in `k8s.io/apiserver` has the same list.
 const LASTING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// A request to forward to the API server.
+/// A request that kubewarm forwards to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardPlan<'a> {
     /// The path of the request without the prefix `/profiles/<namespace>/<name>`, because the API
     /// server does not serve this prefix.
     pub path: &'a str,
-    /// The objects that the request changes. `None` if the response does not contain the version of
-    /// the changed objects, as for reads and dry runs.
+    /// The resource and namespace that the request changes. `None` if the response does not contain the resource
+    /// version of the changed objects, as for reads and dry runs.
     pub writes: Option<WriteTarget>,
-    /// Whether kubewarm waits for response headers without a time limit. For example, the API
-    /// server sends the headers of a followed log only with the log's first line.
+    /// Whether kubewarm waits without a time limit until the API server sends the headers of its response. For
+    /// example, the API server sends the headers of a followed log only with the log's first line.
     pub is_long_running: bool,
 }
 
-/// The objects that a request changes. Later reads of these objects wait until the store contains
-/// the change.
+/// The resource and namespace of the objects that a request changes. Later reads of this resource and namespace
+/// wait until the store contains the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteTarget {
-    /// Group and resource. The API version is not needed, because the `resourceVersion` of an
-    /// object is the same in all API versions.
+    /// The group and resource of the changed objects. The API version is not needed, because the `resourceVersion`
+    /// of an object is the same in all API versions.
     pub resource: GroupResource,
-    /// Namespace of the objects; `None` for cluster-scoped objects.
+    /// The namespace of the changed objects; `None` for cluster-scoped objects.
     pub namespace: Option<Arc<str>>,
 }
 
 impl<'a> ForwardPlan<'a> {
-    /// Parses the parts of a request that forwarding needs.
+    /// Parses the parts of a request that kubewarm needs to forward it.
     ///
     /// # Errors
     ///
-    /// 400 for a path that two servers could parse differently; 405 for a method that the
-    /// Kubernetes API does not have.
+    /// - 400 for a path that two servers could parse differently
+    /// - 405 for a method that the Kubernetes API does not have
     pub fn parse(method: &str, path: &'a str, query: Option<&str>) -> Result<Self, StatusError> {
         let writes = match method {
             "GET" | "HEAD" | "OPTIONS" => false,
@@ -69,10 +69,9 @@ impl<'a> ForwardPlan<'a> {
     }
 }
 
-/// Returns whether the request is a dry run. Also returns `true` if the query does not parse. A
-/// dry-run create returns the `resourceVersion` that the client wrote into the object. kubewarm
-/// must ignore this version: with a high version, a client could make all readers of the namespace
-/// wait.
+/// Returns whether the request is a dry run. Also returns `true` if the query does not parse. A dry-run create
+/// returns the `resourceVersion` that the client wrote into the object. kubewarm must ignore this version: with a
+/// high version, a client could make all later reads of the namespace wait.
 fn is_dry_run(query: Option<&str>) -> bool {
     QueryParameters::parse(query)
         .map_or(true, |query| query.given(QueryParameter::DryRun).is_some())
@@ -152,8 +151,8 @@ mod tests {
         for query in ["", "fieldManager=x", "pretty=true&fieldValidation=Strict", "dryrun=All"] {
             assert!(is_written(query), "{query}");
         }
-        // The API server ignores a query parameter that does not decode, and uses the other
-        // parameters. So each of these queries can be a dry run.
+        // If the API server cannot decode a query parameter, it ignores this parameter and uses all others. So each
+        // of these queries can be a dry run.
         for query in
             ["dryRun=All", "dryRun=", "a=b&dryRun=All", "%64ryRun=All", "a=%&dryRun=All", "a;b"]
         {

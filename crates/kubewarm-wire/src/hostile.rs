@@ -1,5 +1,5 @@
-//! Tests requests that no ordinary client sends. The parser must parse or reject each request at
-//! bounded cost. The parser must reject requests that two servers could parse differently.
+//! Tests requests that no ordinary client sends. The parser must parse or reject each request at bounded cost. It
+//! must reject requests that two servers could parse differently.
 
 use super::{request_path::RequestPath, *};
 use kubewarm_api::model::{FieldSelector, LabelSelector};
@@ -7,16 +7,15 @@ use proptest::prelude::*;
 use serde_json::Value;
 use testbed::{Request, changed, corpus};
 
-/// The status codes with which the parser can reject a request.
 const REFUSALS: [u16; 6] = [400, 404, 405, 406, 421, 422];
-/// Maximum length of an error body in bytes, without the part of the request that the body quotes.
+/// Maximum length of an error response in bytes, without the part of the request that the error quotes.
 const LONGEST: usize = 16 << 10;
 
 fn read(request: &Request) -> Result<RequestInfo, StatusError> {
     RequestInfo::parse(&request.method, request.path(), request.query(), request.accept.as_deref())
 }
 
-/// Parses the selectors of `objects` again, from their canonical form.
+/// Formats the selectors of `objects` as text and parses this text.
 fn reparsed(objects: &ObjectRequest) -> (LabelSelector, FieldSelector) {
     let labels = label_selector::parse(&objects.labels.to_string()).unwrap();
     (labels, field_selector::parse(&objects.fields.to_string()).unwrap())
@@ -31,8 +30,8 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
     prop_assert_eq!(&request.method, "GET");
     let objects = match asked.target {
         RequestTarget::Document(document, _) => {
-            // The access review contains this path, so it must name the same document as the
-            // request.
+            // The access review contains the path `document.path()`, so this path must name the same document as
+            // the request.
             let (_, named) = RequestPath::parse(&document.path()).unwrap();
             prop_assert_eq!(named, RequestPath::parse(request.path()).unwrap().1);
             return Ok(());
@@ -110,8 +109,8 @@ fn the_length_of_an_error_is_bounded_by_the_length_of_the_request() {
     }
 }
 
-/// Returns a configuration with 4,000 cases, because each case is fast. `PROPTEST_CASES` overrides
-/// the number.
+/// Returns the configuration of the property tests. They run 4,000 cases, because each case is fast. The
+/// environment variable `PROPTEST_CASES` overrides this number.
 fn many() -> ProptestConfig {
     let config = ProptestConfig::default();
     let cases = std::env::var_os("PROPTEST_CASES").map_or(4_000, |_| config.cases);
@@ -129,7 +128,7 @@ proptest! {
     #[test]
     fn a_forwarded_path_is_the_end_of_the_path_in_the_request(request in changed()) {
         if let Ok(onward) = ForwardPlan::parse(&request.method, request.path(), request.query()) {
-            // If the path ends with the name of the profile, the forwarded path is `/`.
+            // If the path is `/profiles/<namespace>/<name>` without more, the forwarded path is `/`.
             let is_own = onward.path == "/" || request.path().ends_with(onward.path);
             prop_assert!(onward.path.starts_with('/') && is_own);
             let read = RequestPath::parse(onward.path);

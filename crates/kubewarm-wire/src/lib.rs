@@ -2,9 +2,9 @@
 //!
 //! The crate is pure: it performs no I/O, reads no clock, and uses no store and no permissions.
 //!
-//! kubewarm parses a request once, with [`RequestInfo::parse`]. Both the access review and the
-//! query of the store use the parsed request. An error has the status code, the reason and the
-//! message that the API server sends for the same request.
+//! kubewarm parses a request once, with [`RequestInfo::parse`]. Both the access review and the query of the store
+//! use the parsed request. If the API server also rejects a request, the error has the API server's status code,
+//! reason and message.
 
 mod accept;
 mod base64;

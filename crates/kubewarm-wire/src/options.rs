@@ -1,5 +1,5 @@
-//! Parses the options of a get, a list or a watch. The checks have the API server's order. So a
-//! request with several errors gets the same first error as from the API server.
+//! Parses the options of a get, a list or a watch. The checks have the API server's order. So for a request with
+//! several errors, kubewarm and the API server return the same error.
 
 use super::{
     ObjectForm, ObjectRequest, ResponseForm, StatusError, TableForm, VersionMatch, continue_tokens,
@@ -15,11 +15,6 @@ const EXACT: &str = "Exact";
 pub(super) const NOT_OLDER_THAN: &str = "NotOlderThan";
 pub(super) const MATCH: &str = "resourceVersionMatch";
 
-/// Parses the required version of a get. A get has no other options.
-///
-/// # Errors
-///
-/// 400 if `resourceVersion` is not a number.
 pub(super) fn parse_get_version(query: &QueryParameters) -> Result<VersionMatch, StatusError> {
     Ok(match version(query.text(QueryParameter::ResourceVersion))? {
         None => VersionMatch::Latest,
@@ -28,11 +23,6 @@ pub(super) fn parse_get_version(query: &QueryParameters) -> Result<VersionMatch,
     })
 }
 
-/// Sets the options of a list or a watch from the query.
-///
-/// # Errors
-///
-/// 400 for an invalid value, 422 for options that exclude each other.
 pub(super) fn parse_list_options(
     query: &QueryParameters,
     list: &mut ObjectRequest,
@@ -59,27 +49,26 @@ pub(super) fn parse_list_options(
             ));
         }
         list.version_match = at;
-        // A list with a continue token and `resourceVersion=0` has no limit.
+        // As in the API server, a `limit` has no effect on a list with a continue token and `resourceVersion=0`.
         list.limit = limit.filter(|_| given.is_empty());
         return Ok(());
     }
     (list.version_match, list.limit) =
         match (version(given)?, query.text(QueryParameter::ResourceVersionMatch)) {
             (None, _) => (VersionMatch::Latest, limit),
-            // For `resourceVersion=0`, the API server's watch cache also ignores the limit.
+            // For `resourceVersion=0`, the API server's watch cache ignores the limit too.
             (Some(0), _) => (VersionMatch::Any, None),
             (Some(version), EXACT) => (VersionMatch::Exact(version.into()), limit),
             (Some(version), NOT_OLDER_THAN) => (VersionMatch::NotOlderThan(version.into()), limit),
-            // With a limit but without `resourceVersionMatch`, the list must have exactly the
-            // version in `resourceVersion`. Clients that are older than the parameter
-            // `resourceVersionMatch` expect this version.
+            // A list with a limit and without `resourceVersionMatch` must have exactly the version in
+            // `resourceVersion`. Clients older than `resourceVersionMatch` expect this version.
             (Some(version), _) if limit.is_some() => (VersionMatch::Exact(version.into()), limit),
             (Some(version), _) => (VersionMatch::NotOlderThan(version.into()), limit),
         };
     Ok(())
 }
 
-/// Applies `includeObject` to the form of a `Table`. Other forms do not change.
+/// Applies the query parameter `includeObject` to the form of a `Table`. Returns a form without a table unchanged.
 ///
 /// # Errors
 ///
@@ -104,7 +93,7 @@ pub(super) fn with_include_object(
     Ok(ResponseForm::Table(TableForm { object, ..table }))
 }
 
-/// Checks the rules of `ValidateListOptions` in apimachinery, for lists.
+/// Checks the options of a list by the rules of `ValidateListOptions` in apimachinery.
 fn check(query: &QueryParameters) -> Result<(), StatusError> {
     let given = query.text(QueryParameter::ResourceVersion);
     let matched = query.text(QueryParameter::ResourceVersionMatch);
@@ -131,8 +120,8 @@ fn check(query: &QueryParameters) -> Result<(), StatusError> {
     ])
 }
 
-/// Returns an error if `resourceVersionMatch` and `continue` are both set. The rule applies to
-/// lists and watches.
+/// Returns an error if the query contains both `resourceVersionMatch` and `continue`. The rule applies to lists and
+/// watches.
 pub(super) fn match_with_continue(query: &QueryParameters) -> Option<StatusCause> {
     let is_given = |parameter| !query.text(parameter).is_empty();
     (is_given(QueryParameter::ResourceVersionMatch) && is_given(QueryParameter::Continue)).then(
@@ -183,7 +172,7 @@ mod tests {
         crate::encode_continue_token(version.as_ref(), &after, Some("ns")).unwrap()
     }
 
-    /// Returns the required version and the limit of a parsed list as text. Limit 0 means no limit.
+    /// Parses the options of a list. Returns its version requirement and its limit as text. Limit 0 means no limit.
     fn summary(query: &str) -> String {
         let options = list(query).unwrap();
         let limit = options.limit.map_or(0, NonZeroU64::get);

@@ -1,15 +1,15 @@
-//! Parses query parameters, and decodes percent-encoded text of queries and paths.
+//! Parses the query parameters of requests, and decodes percent-encoded text of queries and paths.
 
 use super::{StatusError, status_error::quoted};
 use percent_encoding::percent_decode_str;
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// The supported parameters of a request. kubewarm ignores other parameters, such as `pretty`,
-/// `timeout` and `fieldValidation`.
+/// The query parameters of a request that kubewarm supports. kubewarm ignores all other parameters, such as
+/// `pretty`, `timeout` and `fieldValidation`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueryParameters(BTreeMap<QueryParameter, String>);
 
-/// A query parameter. The name in a query is the name of the variant in camel case.
+/// A query parameter that kubewarm supports. Its name in a query is the variant's name in camel case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumString)]
 #[cfg_attr(test, derive(strum::AsRefStr, strum::VariantArray))]
 #[strum(serialize_all = "camelCase")]
@@ -31,12 +31,12 @@ pub(super) enum QueryParameter {
 impl QueryParameters {
     /// Parses a query. The first value of a repeated parameter counts, even if it is empty.
     ///
-    /// Servers in Go ignore a parameter that does not decode. If this parameter is a selector, the
-    /// server returns too many objects. kubewarm rejects the whole query.
+    /// Servers in Go ignore a parameter that they cannot decode. If this parameter is a selector, such a server
+    /// returns too many objects. So kubewarm rejects the complete query.
     ///
     /// # Errors
     ///
-    /// 400 for a `;`, and for text that does not decode to UTF-8.
+    /// 400 for a `;`, for an invalid escape, and for text that is not UTF-8 after decoding.
     pub(super) fn parse(query: Option<&str>) -> Result<Self, StatusError> {
         let mut parsed = Self::default();
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -58,19 +58,19 @@ impl QueryParameters {
         self.0.get(&parameter).map(String::as_str)
     }
 
-    /// Returns the value; an empty string if the parameter is absent.
+    /// Returns the parameter's value; an empty string if the parameter is absent.
     pub(super) fn text(&self, parameter: QueryParameter) -> &str {
         self.given(parameter).unwrap_or_default()
     }
 
-    /// Returns whether the parameter is present and neither `false` nor `0`. The empty value counts
-    /// as true.
+    /// Returns whether the parameter is present and its value is neither `false` nor `0`. An empty value counts as
+    /// true.
     pub(super) fn is_set(&self, parameter: QueryParameter) -> bool {
         self.given(parameter)
             .is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
     }
 
-    /// Returns the value as a number; `None` if the parameter is absent.
+    /// Returns the parameter's value as a number; `None` if the parameter is absent.
     ///
     /// # Errors
     ///
@@ -89,8 +89,8 @@ impl QueryParameters {
     }
 }
 
-/// Returns the error message of Go's `strconv` for `text`. `is_number` is `true` if `text` is a
-/// number that is out of range.
+/// Returns the error message of Go's `strconv` for `text`, which `function` cannot parse. `is_number` is `true` if
+/// `text` is a number that is out of range.
 pub(super) fn not_a_number(function: &str, text: &str, is_number: bool) -> String {
     let why = if is_number { "value out of range" } else { "invalid syntax" };
     format!("strconv.{function}: parsing {}: {why}", quoted(text))
@@ -102,7 +102,8 @@ pub(super) fn not_a_number(function: &str, text: &str, is_number: bool) -> Strin
 ///
 /// 400 for an incomplete escape, and for text that is not UTF-8 after decoding.
 pub(super) fn decode(text: &str) -> Result<Cow<'_, str>, StatusError> {
-    // `percent_decode_str` keeps an incomplete escape unchanged, so this check rejects it.
+    // `percent_decode_str` accepts an incomplete escape and keeps it unchanged. So this check rejects incomplete
+    // escapes.
     let is_escape =
         |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|digit| digit.is_ascii_hexdigit());
     if !text.split('%').skip(1).all(is_escape) {

@@ -4,15 +4,15 @@ use super::{StatusError, query_parameters::decode};
 use kubewarm_api::model::{GroupResource, ProfileRef, Resource, is_dns_label, is_dns_subdomain};
 use std::{borrow::Cow, sync::Arc};
 
-/// Removes the prefix `/profiles/<namespace>/<name>`, which `path` must have.
 pub(super) fn without_profile(path: &str) -> &str {
     let mut slashes = path.char_indices().filter(|(_, it)| *it == '/').map(|(at, _)| at);
     slashes.nth(3).and_then(|at| path.get(at..)).unwrap_or("/")
 }
 
-/// First segment of paths below which kubewarm serves only the objects of one profile.
+/// First segment of the paths `/profiles/<namespace>/<name>/…`, below which only the informers of one profile
+/// answer.
 const PROFILES: &str = "profiles";
-/// Verbs in deprecated paths, such as `watch` in `/api/v1/watch/pods`.
+/// Verbs in deprecated API paths, such as `watch` in `/api/v1/watch/pods`.
 const OLD_VERBS: [&str; 2] = ["watch", "proxy"];
 /// Subresources of a Namespace object. `/api/v1/namespaces/a/status` is the status of the Namespace
 /// `a`. It is not a resource `status` in the namespace `a`.
@@ -22,7 +22,7 @@ const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
 pub(super) enum RequestPath {
     Document(ApiDocument),
     Objects(ResourcePath),
-    /// An unknown path, for which kubewarm responds with 404.
+    /// A path that kubewarm does not know. The client gets 404.
     Nothing,
 }
 
@@ -31,14 +31,14 @@ pub(super) enum RequestPath {
 pub enum ApiDocument {
     /// The version of the server, at `/version`.
     Version,
-    /// The versions of the core group, at `/api`.
+    /// The list of versions of the core group, at `/api`.
     Core,
-    /// All groups except the core group, at `/apis`.
+    /// The list of all groups except the core group, at `/apis`.
     Groups,
     /// The versions of one group, at `/apis/<group>`.
     Group(Arc<str>),
-    /// The resources of one API version. The path is `/api/<version>` for the core group, otherwise
-    /// `/apis/<group>/<version>`.
+    /// The list of resources of one API version. The path is `/api/<version>` for the core group, and
+    /// `/apis/<group>/<version>` for each other group.
     Resources {
         /// The API group. Empty for the core group.
         group: Arc<str>,
@@ -52,10 +52,10 @@ pub(super) struct ResourcePath {
     pub(super) resource: Resource,
     pub(super) namespace: Option<Arc<str>>,
     pub(super) name: Option<Arc<str>>,
-    /// The segment after the object's name, such as `status`.
+    /// The path segment after the object's name, such as `status`; `None` if there is no such segment.
     pub(super) subresource: Option<Arc<str>>,
-    /// Why kubewarm never serves the path, for the error message. `None`: a profile can declare the
-    /// objects, so kubewarm can serve them.
+    /// Why kubewarm never serves the path, for the error message. With `None`, kubewarm serves the path if a
+    /// profile has declared the objects.
     pub(super) not_served: Option<&'static str>,
 }
 
@@ -63,13 +63,16 @@ pub(super) struct ResourcePath {
 type PathSegments<'a> = [Cow<'a, str>];
 
 impl RequestPath {
-    /// Parses a percent-encoded path. Also returns the profile, if the path has the prefix of a
-    /// profile. The function ignores a slash at the end, as the API server does.
+    /// Parses a percent-encoded path. Also returns the profile if the path begins with
+    /// `/profiles/<namespace>/<name>`. The function ignores a slash at the end, as the API server does.
     ///
     /// # Errors
     ///
-    /// 400 for `//`, `.` and `..`, and for an encoded slash, percent sign or control character. 400
-    /// also for a name that no resource, namespace or profile can have.
+    /// 400 for these paths:
+    ///
+    /// - with the segments `.` or `..`, or with an empty segment (`//`)
+    /// - with an encoded slash, percent sign or control character
+    /// - with a name that no resource, namespace or profile can have
     pub(super) fn parse(path: &str) -> Result<(Option<ProfileRef>, Self), StatusError> {
         let Some(inner) = path.strip_prefix('/') else {
             return Err(StatusError::bad_request("the path must begin with a slash"));
@@ -142,7 +145,7 @@ fn resources(group: &str, version: &str) -> RequestPath {
 }
 
 impl ApiDocument {
-    /// Returns the path for the caller's access review, without the prefix of a profile.
+    /// Returns the document's path for the caller's access review, without `/profiles/<namespace>/<name>`.
     #[must_use]
     pub fn path(&self) -> String {
         match self {
@@ -162,16 +165,16 @@ fn parse_resource(plural: &str, group: &str, version: &str) -> Result<Resource, 
         .map_err(|invalid| StatusError::bad_request(invalid.to_string()))
 }
 
-/// Parses the path segments after the API version. Access reviews depend on the result, so the
-/// function follows the API server's rules.
+/// Parses the path segments after the API version. kubewarm uses the result for the access review, so the function
+/// follows the API server's rules.
 fn parse_resource_path(
     group: &str,
     version: &str,
     segments: &PathSegments<'_>,
 ) -> Result<ResourcePath, StatusError> {
     if segments.first().is_some_and(|first| OLD_VERBS.contains(&&**first)) {
-        // kubewarm never serves paths below `/watch/` or `/proxy/`, so it needs the resource for
-        // the error message only.
+        // kubewarm never serves paths below `/watch/` or `/proxy/`. So it needs the resource only for the error
+        // message.
         let plural = segments.last().map(|last| &**last).filter(|last| is_dns_label(last));
         let resource = parse_resource(plural.unwrap_or("watch"), group, version)?;
         let not_served = Some("paths below /watch/ and /proxy/ are not served");
@@ -219,8 +222,7 @@ mod tests {
         place
     }
 
-    /// Returns `resource | namespace | name`, with `!` at the end if kubewarm never serves the
-    /// path.
+    /// Parses `path`. Returns `resource | namespace | name`, with `!` at the end if kubewarm never serves the path.
     fn summary(path: &str) -> String {
         let place = place_of(path);
         let (namespace, name) = (place.namespace.as_deref(), place.name.as_deref());

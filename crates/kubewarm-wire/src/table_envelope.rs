@@ -1,4 +1,4 @@
-//! Writes `Table` responses: one row for each object, and the parts around the rows.
+//! Writes `Table` responses: one row for each object, and the JSON before and after the rows.
 
 use super::{
     TableForm,
@@ -7,27 +7,28 @@ use super::{
 use kubewarm_api::model::ResourceVersion;
 use std::sync::Arc;
 
-/// The parts of a `Table` before and after its rows. The caller writes rows one at a time, so the
-/// complete table is never in memory.
+/// The parts of a `Table` before and after its rows. The caller writes one row at a time, so the complete table is
+/// never in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableEnvelope {
     /// `apiVersion` of the objects, such as `apps/v1`.
     pub api_version: Arc<str>,
     /// `kind` of the objects.
     pub kind: Arc<str>,
-    /// The version of `meta.k8s.io`, and the part of the object in each row.
+    /// The version of `meta.k8s.io`, and the part of the object that each row contains.
     pub form: TableForm,
-    /// `columnDefinitions` as JSON. In a watch, it is `null` in all events except the first, because clients keep the
-    /// first definitions.
+    /// The table's `columnDefinitions` as JSON. In a watch, it is `null` in all events except the first, because
+    /// clients keep the definitions of the first event.
     pub columns: Arc<str>,
-    /// `metadata.resourceVersion`: the version of the list, or of the object if the table contains only one.
+    /// `metadata.resourceVersion` of the table: the version of the list or, in a table for one object, of the
+    /// object.
     pub version: ResourceVersion,
     /// The [continue token](super::encode_continue_token) for the next page. `None` on the last page.
     pub next: Option<String>,
-    /// Number of objects on later pages (`remainingItemCount`). `Some` only for lists without selectors. The body omits
-    /// the number 0.
+    /// Number of objects on later pages (`remainingItemCount`). `Some` only for lists without selectors. The
+    /// response omits this field for the number 0.
     pub remaining: Option<u64>,
-    /// Whether an empty table has `"rows":[]` instead of `"rows":null`.
+    /// Whether a table without rows has `"rows":[]` instead of `"rows":null`.
     pub has_rows_if_empty: bool,
 }
 
@@ -41,14 +42,14 @@ impl TableEnvelope {
         out.extend_from_slice(br#","rows":"#);
     }
 
-    /// Writes the opening bracket of `rows` and the first row. `cells` is the result of
-    /// `TablePrinter::row` for the object `stored`.
+    /// Writes the opening bracket of `rows` and the first row. `cells` is the result of `TablePrinter::row` for the
+    /// object with the JSON `stored`.
     pub fn write_first_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b'[');
         self.write_row(cells, stored, out);
     }
 
-    /// Writes a complete table with one row, without a line feed, as the object of a watch event.
+    /// Writes a complete table with one row, without a line feed. Such a table is the object of a watch event.
     pub fn write_single_row_table(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
         self.write_head(out);
         self.write_first_row(cells, stored, out);
@@ -72,7 +73,7 @@ impl TableEnvelope {
         out.push(b'}');
     }
 
-    /// Writes the end of the table: after the last row, or after the head if the table is empty.
+    /// Writes the end of the table. `is_empty` is `true` if the caller has written no row.
     pub fn write_tail(&self, is_empty: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(match (is_empty, self.has_rows_if_empty) {
             (false, _) => b"]}\n".as_slice(),

@@ -16,7 +16,7 @@ pub struct WatchOptions {
     pub start: WatchStart,
     /// Whether the client accepts bookmarks (`allowWatchBookmarks`).
     pub bookmarks: bool,
-    /// Duration after which the watch ends, at most a year. `None`: kubewarm chooses the duration.
+    /// Duration after which the watch ends, at most a year. With `None`, kubewarm chooses the duration.
     pub timeout: Option<Duration>,
 }
 
@@ -27,19 +27,20 @@ pub enum WatchStart {
     State,
     /// The watch sends only changes after its start, and not the current objects.
     Now,
-    /// The watch sends the changes after this version. The version can be newer than the store.
+    /// The watch sends the changes after this resource version, which no store needs to have reached yet.
     After(ResourceVersion),
 }
 
-/// Maximum timeout of a watch, in seconds: one year. A longer timeout counts as one year.
+/// Maximum timeout of a watch, in seconds: one year. kubewarm reduces a longer timeout to one year.
 const LONGEST: u64 = 365 * 24 * 60 * 60;
 
-/// Parses the required version of a watch's initial state, and the other options of the watch.
-/// `timeout` is the value of `timeoutSeconds`.
+/// Parses the options of a watch, and the resource version that its initial objects must have. `timeout` is the
+/// value of `timeoutSeconds`.
 ///
 /// # Errors
 ///
-/// 422 for options that exclude each other; 400 if `resourceVersion` is not a number.
+/// - 422 for options that exclude each other
+/// - 400 if `resourceVersion` is not a number
 pub(super) fn parse(
     query: &QueryParameters,
     timeout: Option<i64>,
@@ -48,8 +49,7 @@ pub(super) fn parse(
     let given = query.text(QueryParameter::ResourceVersion);
     let version = options::version(given)?;
     let initial = query.given(QueryParameter::SendInitialEvents);
-    // Without `sendInitialEvents`, a watch sends the current objects first if the version is absent
-    // or 0.
+    // Without `sendInitialEvents`, a watch sends the current objects first if `resourceVersion` is absent or 0.
     let wants_state = initial.map(|_| query.is_set(QueryParameter::SendInitialEvents));
     let (at, begin) = match (version, wants_state) {
         (None, Some(true) | None) => (VersionMatch::Latest, WatchStart::State),
@@ -63,8 +63,7 @@ pub(super) fn parse(
             (VersionMatch::Any, WatchStart::After(version.into()))
         }
     };
-    // As in the API server, 0 means no timeout, and a watch with a negative timeout ends
-    // immediately.
+    // As in the API server, a timeout of 0 means no timeout, and a watch with a negative timeout ends immediately.
     let timeout = timeout.filter(|seconds| *seconds != 0);
     let timeout =
         timeout.map(|it| Duration::from_secs(u64::try_from(it).unwrap_or(0).min(LONGEST)));

@@ -1,18 +1,18 @@
-//! Reads the bearer token of a browser from the subprotocols of its WebSocket, because a browser
-//! cannot set the header `Authorization`.
+//! Reads a browser's bearer token from the header `Sec-WebSocket-Protocol`, because a browser cannot set the header
+//! `Authorization` of a WebSocket.
 
 use super::base64;
 use zeroize::Zeroizing;
 
-/// Prefix of the subprotocol that contains the token in base64url.
+/// Prefix of the WebSocket subprotocol that contains the bearer token in base64url.
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Returns the bearer token in the values of `Sec-WebSocket-Protocol`, and the other subprotocols,
-/// joined with commas.
+/// Returns the bearer token in the values of `Sec-WebSocket-Protocol`, and all other subprotocols, joined with
+/// commas.
 ///
-/// The rules match `k8s.io/apiserver/pkg/authentication/request/websocket`: exactly one token,
-/// valid UTF-8, and at least one other subprotocol. For all other values, the function returns
-/// `None`; the API server rejects or ignores them.
+/// The function requires exactly one token in valid UTF-8, and at least one more subprotocol. Otherwise it returns
+/// `None`, because the API server rejects or ignores such values. The API server's rules are in
+/// `k8s.io/apiserver/pkg/authentication/request/websocket`.
 pub fn parse_websocket_bearer<'v>(
     values: impl IntoIterator<Item = &'v str>,
 ) -> Option<(Zeroizing<String>, String)> {
@@ -24,7 +24,7 @@ pub fn parse_websocket_bearer<'v>(
     (!others.is_empty()).then(|| (Zeroizing::new(token), others.join(", ")))
 }
 
-/// Returns whether the token is valid in `Authorization`: one or more visible ASCII characters.
+/// Returns whether the header `Authorization` can contain the token: one or more visible ASCII characters.
 fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

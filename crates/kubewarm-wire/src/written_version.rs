@@ -1,27 +1,27 @@
-//! Reads the `resourceVersion` of an object from the API server's response to a write.
+//! Reads an object's `resourceVersion` from the API server's response to a write.
 
 use super::json::find;
 use kubewarm_api::model::ResourceVersion;
 
-/// First four bytes of each object in Kubernetes' protobuf encoding.
+/// The first four bytes of each object in Kubernetes' protobuf encoding.
 const MAGIC: &[u8] = b"k8s\0";
-/// Protobuf number of the field of `runtime.Unknown` that contains the object.
+/// Number of the protobuf field in `runtime.Unknown` that contains the object.
 const RAW: u64 = 2;
-/// Protobuf number of the field of each object that contains its metadata.
+/// Number of the protobuf field in each object that contains its metadata.
 const METADATA: u64 = 1;
-/// Protobuf number of the field of `ObjectMeta` that contains the `resourceVersion`. A `Status` has
-/// a `ListMeta`, which lacks this field.
+/// Number of the protobuf field in `ObjectMeta` that contains the `resourceVersion`. A `Status` has a `ListMeta`,
+/// which has no field with this number.
 const RESOURCE_VERSION: u64 = 6;
 
-/// Returns whether a body of this media type can contain an object: JSON, or Kubernetes' protobuf.
+/// Returns whether a response of this media type can contain an object: JSON, or Kubernetes' protobuf.
 #[must_use]
 pub fn has_object(content_type: &str) -> bool {
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
     matches!(media_type, "application/json" | "application/vnd.kubernetes.protobuf")
 }
 
-/// Returns `metadata.resourceVersion` of the object in `body`; `None` if the field is absent, as in
-/// a `Status`.
+/// Returns `metadata.resourceVersion` of the object in the response `body`; `None` if the field is absent, as in a
+/// `Status`.
 #[must_use]
 pub fn version_of(body: &[u8]) -> Option<ResourceVersion> {
     let text = if let Some(message) = body.strip_prefix(MAGIC) {
@@ -33,8 +33,6 @@ pub fn version_of(body: &[u8]) -> Option<ResourceVersion> {
     ResourceVersion::parse(str::from_utf8(text).ok()?)
 }
 
-/// Returns the value of the first field with the number `wanted` in a protobuf message. The field
-/// must be length-delimited.
 fn field(mut message: &[u8], wanted: u64) -> Option<&[u8]> {
     loop {
         let key = varint(&mut message)?;
@@ -56,8 +54,8 @@ fn field(mut message: &[u8], wanted: u64) -> Option<&[u8]> {
     }
 }
 
-/// Consumes a protobuf varint and returns its value. A varint has at most ten bytes of seven bits
-/// each, lowest bits first.
+/// Consumes a protobuf varint at the start of `message` and returns its value. A varint has at most ten bytes of
+/// seven bits each, lowest bits first.
 fn varint(message: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     for at in 0..10 {
@@ -118,7 +116,7 @@ mod tests {
             [MAGIC, &bytes(1, b"\x0a\x02v1\x12\x03Pod"), &bytes(2, &raw)].concat()
         };
         assert_eq!(version(&whole(&metadata)).as_deref(), Some("12"));
-        // A `ListMeta`, the metadata of a `Status`, has its `resourceVersion` in field 2.
+        // A `ListMeta`, the metadata of a `Status`, has its `resourceVersion` in field 2, not in field 6.
         assert_eq!(version(&whole(&bytes(2, b"99"))), None);
         assert_eq!(version(b"{}"), None);
         assert_eq!(version(MAGIC), None);

@@ -1,4 +1,4 @@
-//! Authenticates callers by a client certificate or by a review of their token.
+//! Authenticates callers by their client certificate, or by a token review of their bearer token.
 
 use super::{
     CallerCredentials, CallerRejection, ReviewClient,
@@ -28,17 +28,19 @@ pub(super) struct Authenticator {
     failed: Arc<FailedTokenLimiter>,
 }
 
-/// A caller with credentials that kubewarm or the API server accepted. A caller from
-/// [`CallerAdmission::admit`](super::CallerAdmission::admit) has passed an access review too.
+/// A caller with credentials that kubewarm or the API server accepted. [`CallerAdmission::admit`] returns only
+/// callers whose request the API server has authorized too.
+///
+/// [`CallerAdmission::admit`]: super::CallerAdmission::admit
 #[derive(Clone, Debug)]
 pub struct AuthenticatedCaller {
     /// The authenticated user.
     pub user: Arc<CallerInfo>,
     /// The time at which kubewarm sent the oldest token review or access review that accepted the caller.
     pub reviewed_at: Instant,
-    /// The hash of the user's name. The hash identifies the user in the limits per user.
+    /// The hash of the user's name, which identifies the user in the limits per user.
     pub(super) name: CallerDigest,
-    /// The token and the impersonation headers. `None` if a certificate authenticates the caller.
+    /// The caller's token and impersonation headers. `None` if a client certificate authenticates the caller.
     pub(super) credentials: Option<Arc<BearerCredentials>>,
 }
 
@@ -53,13 +55,13 @@ impl Authenticator {
         Self { reviews, key, runtime, users, queue, failed: Arc::default() }
     }
 
-    /// Authenticates the caller at the address `peer`. Sets `by`, the source of the decision, to `ApiServer` if
-    /// the cache has no result for the token.
+    /// Authenticates the caller at the address `peer`. Sets `by`, the source of the decision, to `ApiServer` if the
+    /// cache of token reviews has no result for the token.
     ///
     /// # Errors
     ///
-    /// [`CallerRejection`] if the credentials are not accepted. Too many waiting token reviews, or too many
-    /// invalid tokens from the address, cause a rejection without a review.
+    /// [`CallerRejection`] if the credentials are not accepted. kubewarm rejects the caller without a token review
+    /// if too many token reviews wait, or if the address has sent too many invalid tokens.
     pub(super) async fn authenticate(
         &self,
         credentials: &CallerCredentials,
@@ -69,7 +71,7 @@ impl Authenticator {
         if credentials.is_impersonating && !self.reviews.can_forward_impersonation() {
             return Err(CallerRejection::Impersonation);
         }
-        // Like the API server, kubewarm ignores the token if the certificate is valid.
+        // As in the API server, a valid client certificate has priority over a token.
         let certified = credentials.chain.as_deref().and_then(ClientCertChain::authenticate);
         let (identity, reviewed_at, presented) = match (certified, &credentials.token) {
             // kubewarm verifies certificates itself, without a review.
@@ -93,8 +95,8 @@ impl Authenticator {
         }
     }
 
-    /// Returns the result of a token review, new or from the cache, and the time at which kubewarm sent the
-    /// review.
+    /// Returns the result of a token review, from the API server or from the cache. Also returns the time at which
+    /// kubewarm sent the token review.
     async fn review_token(
         &self,
         credentials: &Arc<BearerCredentials>,
@@ -106,15 +108,15 @@ impl Authenticator {
             return Ok((known.value, known.requested_at));
         }
         *by = DecisionSource::ApiServer;
-        // The limit on invalid tokens applies per address, which several clients can share. The limit does not
-        // apply to a token that the API server accepted before.
+        // Several clients can share an address, and the limit on invalid tokens applies per address. So the limit
+        // does not apply to a token that the API server accepted before.
         let last = self.users.get_stale(&key);
         let was_accepted =
             last.is_some_and(|it| matches!(it.value, AuthenticationResult::Known(_)));
         let mut attempt =
             if was_accepted { None } else { self.failed.acquire_attempt(peer, Instant::now())? };
-        // Before its review, a token identifies no user, so the limit on waiting reviews counts by address. A
-        // caller that waits for another caller's review of the same token needs a slot too.
+        // Before its token review, a token identifies no user, so the limit on waiting token reviews counts by
+        // address. A caller that waits for another caller's review of the same token counts too.
         let mut waits = Some(self.queue.acquire_waiting(peer)?);
         let review = || {
             let (waits, permit) = (waits.take(), attempt.take());
@@ -124,8 +126,8 @@ impl Authenticator {
                 let _waits = waits;
                 let _slot = queue.acquire_slot(peer).await?;
                 let _attempt = match permit {
-                    // Other tokens from this client address can have failed during the wait, so kubewarm checks
-                    // the limit again.
+                    // Other tokens from this client address can have failed while this token's review waited, so
+                    // kubewarm checks the limit on invalid tokens again.
                     None if !was_accepted => failed.acquire_attempt(peer, Instant::now())?,
                     permit => permit,
                 };

@@ -1,5 +1,3 @@
-//! Authorizes requests of authenticated callers with access reviews.
-
 use super::{
     CallerRejection, ReviewClient,
     authenticator::{AuthenticatedCaller, TTL},
@@ -40,7 +38,7 @@ impl Authorizer {
     ///
     /// # Errors
     ///
-    /// [`CallerRejection`] if the API server denies the access or does not decide.
+    /// [`CallerRejection`] if the API server denies the access or returns no decision.
     pub(super) async fn authorize(
         &self,
         caller: &AuthenticatedCaller,

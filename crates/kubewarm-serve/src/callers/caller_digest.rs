@@ -1,5 +1,5 @@
-//! The cache keys of token reviews and access reviews. The keys are keyed hashes, so that the caches contain
-//! no tokens.
+//! Computes the cache keys of token reviews and access reviews. Each key is a keyed hash (HMAC), so the caches
+//! contain no tokens.
 
 use crate::ServeError;
 use aws_lc_rs::{
@@ -12,17 +12,16 @@ use kubewarm_client::{BearerCredentials, CallerInfo};
 use serde::Serialize;
 use std::io;
 
-/// A keyed hash of a token review, of an access review or of a user's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CallerDigest([u8; 32]);
 
-/// The secret key of the hashes. Each process generates its own key.
+/// The secret HMAC key of the hashes. Each process generates its own key.
 pub(super) struct DigestKey(hmac::Key);
 
-/// The token and the impersonation headers that kubewarm sends with a review.
+/// The token and the impersonation headers that kubewarm sends with a token review or access review.
 type CredentialParts<'p> = (&'p str, Vec<(&'p str, &'p [u8])>);
 
-/// Generates a random key for keyed hashes.
+/// Generates a random HMAC key, with which kubewarm hashes names and credentials.
 ///
 /// # Errors
 ///
@@ -45,8 +44,8 @@ impl DigestKey {
         self.of(&sent(presented))
     }
 
-    /// The cache key of an access review. The key includes the credentials if kubewarm sends these credentials
-    /// with the review.
+    /// The cache key of an access review. The key includes the caller's credentials if kubewarm sends these
+    /// credentials with the access review.
     pub(super) fn of_access(
         &self,
         presented: Option<&BearerCredentials>,
@@ -55,21 +54,20 @@ impl DigestKey {
         self.of(&(presented.map(sent), spec))
     }
 
-    /// The key of the limits per user: a hash of the user's name alone. The hash omits the user's `extra`,
-    /// which contains a different `credential-id` for each token. So all tokens of a ServiceAccount count as
-    /// one user.
+    /// The key that identifies a user in the limits per user: a hash of the user's name alone. The hash omits the
+    /// user's `extra`, which contains a different `credential-id` for each token. So all tokens of a ServiceAccount
+    /// count as one user.
     pub(super) fn of_name(&self, user: &CallerInfo) -> Result<CallerDigest, RequestFault> {
         self.of(&user.name)
     }
 
-    /// Hashes the JSON of `spec`. Two different specs have different JSON, so their hashes differ.
     fn of(&self, spec: &impl Serialize) -> Result<CallerDigest, RequestFault> {
         let mut writer = DigestWriter(hmac::Context::with_key(&self.0));
         serde_json::to_writer(&mut writer, spec).map_err(|error| {
             RequestFault::new(FaultReason::Internal, format!("the review: {error}"))
         })?;
         let mut digest = CallerDigest([0; 32]);
-        // `CallerDigest` and an HMAC-SHA256 both have 32 bytes, so `zip` copies all bytes.
+        // `CallerDigest` and the HMAC-SHA256 each have 32 bytes, so `zip` copies all bytes.
         digest.0.iter_mut().zip(writer.0.sign().as_ref()).for_each(|(to, from)| *to = *from);
         Ok(digest)
     }
@@ -148,8 +146,8 @@ mod tests {
                 spec.non_resource_attributes = Some(NonResourceAttributes::default());
             })),
             access(&about(|it| it.verb = text("list"))),
-            // An authorizer can decide differently about an empty name and an absent name, so the digests must
-            // differ.
+            // A webhook authorizer can decide differently about an empty name and an absent name, so the hashes
+            // must differ.
             access(&about(|it| it.name = text(""))),
             access(&about(|it| it.name = text("web"))),
             access(&about(|it| it.namespace = text("web"))),

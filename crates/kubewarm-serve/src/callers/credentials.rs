@@ -1,4 +1,4 @@
-//! The credentials of a request, from its headers and from the certificate of its connection.
+//! Reads the credentials of a request from its headers and from the client certificates of its connection.
 
 use super::identity::ClientCertChain;
 use http::{HeaderName, HeaderValue};
@@ -6,7 +6,7 @@ use kubewarm_client::BearerCredentials;
 use std::{fmt, sync::Arc};
 use zeroize::Zeroizing;
 
-/// The maximum length of a token in bytes. Usual tokens have about 2 KiB.
+/// The maximum length of a bearer token in bytes. Usual tokens have about 2 KiB.
 const MAX_TOKEN: usize = 16 * 1024;
 
 /// A bearer token with impersonation headers, a client certificate, or both.
@@ -23,8 +23,8 @@ pub enum CredentialsError {
     /// The request has no `Authorization` header.
     #[error("one header Authorization is needed")]
     Missing,
-    /// The request has several `Authorization` headers. A proxy in front of kubewarm and kubewarm itself could
-    /// each use a different header.
+    /// The request has several `Authorization` headers. kubewarm and a proxy in front of kubewarm could each read a
+    /// different one of these headers.
     #[error("one header Authorization is needed")]
     Repeated,
     /// `Authorization` has a scheme other than `Bearer`, or its token contains spaces.
@@ -53,8 +53,8 @@ impl CallerCredentials {
         Self::with_chain(None, headers)
     }
 
-    /// Reads the credentials of a request on a connection with the client certificates `chain`. Without
-    /// `chain`, the request needs a token.
+    /// Reads the credentials of a request whose client presented the certificates `chain` on its connection.
+    /// Without `chain`, the request needs a token.
     ///
     /// # Errors
     ///
@@ -82,21 +82,22 @@ impl CallerCredentials {
         let is_impersonating = !impersonation.is_empty();
         let token = match (authorization.ok_or(CredentialsError::Missing).and_then(token), &chain) {
             (Ok(token), _) => Some(Arc::new(BearerCredentials { token, impersonation })),
-            // Without a valid token, the certificate must authenticate the caller.
+            // A request without a valid token is accepted here, because the client certificate can authenticate the
+            // caller.
             (Err(_), Some(_)) => None,
             (Err(problem), None) => return Err(problem),
         };
         Ok(Self { token, chain, is_impersonating })
     }
 
-    /// Credentials with this token and without impersonation headers.
+    /// Creates credentials with this bearer token and without impersonation headers.
     #[must_use]
     pub fn bearer(token: Zeroizing<String>) -> Self {
         let presented = BearerCredentials { token, impersonation: Vec::new() };
         Self { token: Some(Arc::new(presented)), chain: None, is_impersonating: false }
     }
 
-    /// The token of the request. The function returns the token even if a certificate authenticates the caller.
+    /// The token of the request, even if a certificate authenticates the caller.
     #[must_use]
     pub fn token(&self) -> Option<&Zeroizing<String>> {
         self.token.as_deref().map(|presented| &presented.token)
@@ -114,8 +115,8 @@ fn token(value: &[u8]) -> Result<Zeroizing<String>, CredentialsError> {
     match token.trim_end() {
         "" => Err(CredentialsError::Empty),
         token if token.len() > MAX_TOKEN => Err(CredentialsError::TooLong),
-        // The API server takes only the first word as the token, and finds no token after two spaces. kubewarm
-        // must not accept a token that the API server reads differently.
+        // The API server takes only the first word after `Bearer` as the token, and finds no token after two
+        // spaces. kubewarm must not accept a token that the API server reads differently.
         token if token.contains(char::is_whitespace) => Err(CredentialsError::NoBearer),
         token => Ok(Zeroizing::new(token.to_owned())),
     }

@@ -1,36 +1,38 @@
-//! Limits the invalid tokens that each client address can send, so that guesses of tokens do not delay other
-//! clients.
+//! Limits the invalid tokens that each client address can send, so that a client that guesses tokens does not delay
+//! other clients.
 
 use super::{CallerRejection, ReadLimit};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore, KeyedTokenBucket};
 use std::{net::IpAddr, time::Duration};
 use tokio::{sync::Semaphore, time::Instant};
 
-/// The interval at which an address can send one more invalid token.
+/// After this interval, a client address can send one more invalid token.
 const REFILL_INTERVAL: Duration = Duration::from_millis(100);
-/// The maximum number of invalid tokens that an address can send at once.
+/// The maximum number of invalid tokens that a client address can send at once.
 const BURST: u32 = 10;
-/// If an address can send fewer invalid tokens than this number, it can try only one token at a time.
-/// Otherwise the address could fill the review queue with invalid tokens.
+/// If an address can send fewer invalid tokens than this number, kubewarm reviews only one token of the address at
+/// a time. Otherwise the address could fill the queue of token reviews with invalid tokens.
 const FEW_LEFT: u32 = BURST / 2;
 
-/// The number of invalid tokens that each address can still send. Memory use grows with the number of token
-/// reviews that fail within a second.
+/// Counts how many invalid tokens each address can still send. Memory use grows with the number of token reviews
+/// that fail within a second.
 #[derive(Debug)]
 pub(super) struct FailedTokenLimiter {
     failures: KeyedTokenBucket<IpAddr>,
-    /// One permit for each address that can send fewer than `FEW_LEFT` invalid tokens.
+    /// Permits one token review at a time for each address that can send fewer than `FEW_LEFT` invalid tokens.
     few: KeyedSemaphore<IpAddr>,
 }
 
 impl FailedTokenLimiter {
-    /// Permits `peer` to try a token. If the result contains a permit, the address can try its next token only
-    /// after the permit is dropped.
+    /// Lets the address `peer` try a token. If the result contains a permit, the address can try its next token
+    /// only after this permit is dropped.
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if the address can send no invalid token now. The same error if the
-    /// address can send fewer than `FEW_LEFT` invalid tokens, and one of its tokens is under review.
+    /// [`CallerRejection::Limited`] in two cases:
+    ///
+    /// - the address can send no invalid token now
+    /// - the address can send fewer than `FEW_LEFT` invalid tokens, and one of its tokens is under review
     pub(super) fn acquire_attempt(
         &self,
         peer: IpAddr,
@@ -44,7 +46,6 @@ impl FailedTokenLimiter {
         }
     }
 
-    /// Records that a token of `peer` was invalid.
     pub(super) fn record_failure(&self, peer: IpAddr, now: Instant) {
         self.failures.charge(&peer, 1, now);
     }

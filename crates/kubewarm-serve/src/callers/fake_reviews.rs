@@ -1,4 +1,4 @@
-//! A fake API server for tests, with scripted results of token reviews and access reviews.
+//! A fake API server for tests. A function of the test scripts the results of token reviews and access reviews.
 
 use super::{
     CallerAdmission, CallerLimits, DecisionObserver, ReaderLimits, ReviewClient, UserPermits,
@@ -21,7 +21,7 @@ use std::{
 };
 use tokio::{runtime::Handle, time::sleep};
 
-/// The API server's key for the ID of a token in the `extra` of a user.
+/// The key in a user's `extra` under which the API server writes the ID of the user's token.
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// The scripted result of a review.
@@ -32,13 +32,12 @@ pub(crate) enum ReviewAnswer {
     Denied(&'static str),
     /// The token is invalid.
     Unknown,
-    /// The token's owner has no permission to impersonate. Contains the API server's message.
+    /// The token's owner has no permission to impersonate. The text is the API server's message.
     NotAnother(&'static str),
     /// The review fails with this fault.
     Nothing(RequestFault),
 }
 
-/// The numbers of reviews that the fake API server has answered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FakeReviewCounts {
     /// The number of token reviews.
@@ -49,10 +48,10 @@ pub(crate) struct FakeReviewCounts {
     pub(crate) most: Arc<AtomicUsize>,
 }
 
-/// Selects the result of a review by token and verb. The verb is empty for a token review.
+/// Returns the result of a token review or access review for a token and a verb. The verb is empty for a token
+/// review.
 pub(crate) type FakeReviewFn = fn(&str, &str) -> ReviewAnswer;
 
-/// A fake API server with scripted results, each after `delay`.
 pub(super) struct FakeReviews {
     pub(super) say: Arc<Mutex<FakeReviewFn>>,
     pub(super) count: FakeReviewCounts,
@@ -72,7 +71,6 @@ impl FakeReviews {
         }
     }
 
-    /// Returns the result of `answer` after `delay`, and counts concurrent reviews.
     fn later<T: Send + 'static>(
         &self,
         answer: impl FnOnce() -> Result<T, RequestFault> + Send + 'static,
@@ -127,8 +125,7 @@ impl ReviewClient for FakeReviews {
             let of_resource = spec.resource_attributes.and_then(|it| it.verb);
             let verb = of_resource.or_else(|| spec.non_resource_attributes?.verb);
             let user = spec.user.unwrap_or_default();
-            // `say` selects the result by the token in `extra`, or by the user's name if a certificate
-            // authenticated the user.
+            // `say` receives the token from `extra`, or the user's name if a certificate authenticated the user.
             let shown = spec.extra.and_then(|extra| extra.get(CREDENTIAL)?.first().cloned());
             let say = *say.lock();
             let (token, verb) = (shown.as_ref().unwrap_or(&user), verb.unwrap_or_default());
@@ -146,8 +143,8 @@ impl ReviewClient for FakeReviews {
     }
 }
 
-/// A `CallerAdmission` with the read API's limits, and the function that scripts the results of its reviews. A
-/// test can replace this function at any time.
+/// A `CallerAdmission` with the read API's default limits, and the function that scripts the results of its
+/// reviews. A test can replace this function at any time.
 pub(crate) fn changing(say: FakeReviewFn) -> (CallerAdmission, Arc<Mutex<FakeReviewFn>>) {
     let fake = FakeReviews::new(say);
     let say = Arc::clone(&fake.say);
@@ -166,7 +163,8 @@ pub(super) fn noted(
     CallerAdmission::new(Arc::new(fake), limits, Handle::current(), note).unwrap()
 }
 
-/// Permits for each user in `names`. All users have `all` permits in total, and one user has at most a quarter.
+/// Creates the permits of each user in `names`. All users have `all` permits in total, and one user has at most a
+/// quarter of them.
 pub(crate) fn user_permits<const N: usize>(all: usize, names: [&str; N]) -> [UserPermits; N] {
     let (permits, key) = (KeyedSemaphore::new(all, quarter(all)), DigestKey::generate().unwrap());
     names.map(|name| {

@@ -1,47 +1,49 @@
-//! The limits on requests, watches, connections, reviews and unwritten bytes of callers.
+//! The limits on clients' requests, watches, connections, token reviews, access reviews and unwritten bytes.
 
 use super::CallerRejection;
 use kubewarm_client::{KeyedAcquireError, SemaphoreUsage};
 use std::{num::NonZeroUsize, thread, time::Duration};
 
-/// The limits for clients of the read API, as the operator's flags set them.
+/// The limits for clients of kubewarm's read API, as the operator's command-line flags set them.
 #[derive(Clone, Copy, Debug)]
 pub struct ReaderLimits {
-    /// The maximum number of concurrent requests, except watches. The default is 400, as in the API server.
+    /// The maximum number of concurrent requests, not counting watches. The default is 400, as in the API server.
     pub requests: NonZeroUsize,
     /// The maximum number of concurrent watches.
     pub watches: NonZeroUsize,
     /// The maximum number of concurrent connections. A client uses one connection, and with HTTP/1.1 one more
     /// connection for each watch.
     pub connections: NonZeroUsize,
-    /// The maximum number of connections from one client address that have no accepted request yet.
+    /// The maximum number of connections from one client address that have sent no request yet, or only requests
+    /// that kubewarm rejected.
     pub address_connections: NonZeroUsize,
-    /// The percentage of the requests, watches, connections, forwarded requests and unwritten bytes that one
-    /// user can have.
+    /// The percentage of all requests, watches, connections, forwarded requests and unwritten bytes that one user
+    /// can use at the same time.
     pub user_quota: u8,
-    /// The maximum number of response bytes, over all connections, that kubewarm has produced and not written
+    /// The maximum number of response bytes, over all connections, that kubewarm has produced and not yet written
     /// to a socket.
     pub unwritten_bytes: usize,
 }
 
-/// The limits for all callers of one listener. A limit per user permits one user a part of the total. A limit
-/// per address permits one client address a quarter of the total.
+/// The limits for all callers of one listener (the read API or the admin server). A limit per user is a part of the
+/// total limit. A limit per client address is a quarter of the total limit.
 #[derive(Clone, Copy, Debug)]
 pub struct CallerLimits {
-    /// The content that callers read from this listener, such as `objects`. Log messages contain this text.
+    /// What callers read from this listener, such as `objects` or `metrics`. Log messages contain this text.
     pub reads: &'static str,
     /// The maximum number of concurrent token reviews. One client address can have a quarter of these reviews.
     pub token_reviews: usize,
     /// The maximum number of concurrent access reviews. One user can have a quarter of these reviews.
     pub access_reviews: usize,
-    /// The maximum number of waiting token reviews, and also of waiting access reviews. One address or user can
-    /// have half of these reviews, because a controller sends many requests at once when it starts.
+    /// The maximum number of token reviews that wait, and also the maximum number of access reviews that wait. One
+    /// address or user can have half of these reviews, because a controller sends many requests at once when it
+    /// starts.
     pub waiting_reviews: usize,
-    /// How long a review waits for a slot before kubewarm rejects the request.
+    /// How long a token review or access review waits for its turn before kubewarm rejects the client's request.
     pub max_review_wait: Duration,
-    /// The maximum number of concurrent forwarded requests, including watches and tunnels. One user can have
-    /// `user_quota` percent of these requests. Each request uses a connection to the API server and about 100
-    /// KiB of memory.
+    /// The maximum number of concurrent requests that kubewarm forwards to the API server, including watches and
+    /// upgraded connections (such as `exec`). One user can have `user_quota` percent of these requests. Each
+    /// forwarded request uses a connection to the API server and about 100 KiB of memory.
     pub forwarded: usize,
     /// The maximum number of large responses that kubewarm encodes at once. Each of these encodings occupies a
     /// processor. One user can have a quarter of these encodings.
@@ -56,7 +58,8 @@ pub struct CallerLimits {
 pub enum ReadLimit {
     /// The limit on connections of all clients.
     Connections,
-    /// The limit on connections from one address that have no accepted request yet.
+    /// The limit on connections from one client address that have sent no request yet, or only requests that
+    /// kubewarm rejected.
     AddressConnections,
     /// The limit on connections of one user.
     UserConnections,
@@ -68,20 +71,20 @@ pub enum ReadLimit {
     Watches,
     /// The limit on watches of one user.
     UserWatches,
-    /// The limit on forwarded requests of all users.
+    /// The limit on concurrent forwarded requests of all users.
     ForwardedRequests,
-    /// The limit on forwarded requests of one user.
+    /// The limit on concurrent forwarded requests of one user.
     UserForwardedRequests,
-    /// The limit on waiting and concurrent reviews of all callers.
+    /// The limit on waiting and concurrent token reviews and access reviews of all callers.
     Reviews,
-    /// The limit on waiting reviews of one user or address.
+    /// The limit on waiting token reviews of one address, or on waiting access reviews of one user.
     UserReviews,
-    /// The limit on invalid tokens of one address.
+    /// The limit on invalid tokens from one client address.
     FailedTokens,
 }
 
-/// The used slots of one limit. For a limit per user or address, the slots of the user or address with the most
-/// used slots.
+/// How much of one limit is in use. For a limit per user, this is the usage of the user with the highest usage. For
+/// a limit per client address, this is the usage of the address with the highest usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitUsage {
     /// The limit whose slots are counted.
@@ -93,7 +96,7 @@ pub struct LimitUsage {
 }
 
 impl ReadLimit {
-    /// The limits in the metrics `kubewarm_read_in_use` and `kubewarm_read_limit`.
+    /// The limits whose usage the metrics `kubewarm_read_in_use` and `kubewarm_read_limit` show.
     pub const WITH_SLOTS: [Self; 9] = [
         Self::Connections,
         Self::AddressConnections,
@@ -106,8 +109,8 @@ impl ReadLimit {
         Self::UserForwardedRequests,
     ];
 
-    /// The limits that reject requests or connections. `UserConnections` is not in the list, because it rejects
-    /// nothing. A connection of a user without a free slot keeps the slot of its address.
+    /// The limits that cause rejections of requests or connections. `UserConnections` is not in the list: if a user
+    /// has too many connections, a further connection counts against the limit of its address instead.
     pub const REJECTING: [Self; 11] = [
         Self::Connections,
         Self::AddressConnections,
@@ -122,7 +125,7 @@ impl ReadLimit {
         Self::FailedTokens,
     ];
 
-    /// Whether the limit applies to one user or address, and not to all callers together.
+    /// Whether the limit applies to each user or client address separately, not to all callers together.
     #[must_use]
     pub const fn is_callers_own(self) -> bool {
         match self {
@@ -141,8 +144,8 @@ impl ReadLimit {
         }
     }
 
-    /// The rejection of a caller for which no permit is free. `of_all` limits all callers together, `of_one` each
-    /// single user or address.
+    /// The rejection of a caller that has reached a limit. `of_all` is the limit on all callers together, and
+    /// `of_one` is the limit on each user or address.
     pub(super) const fn rejection(
         exhausted: KeyedAcquireError,
         of_all: Self,
@@ -156,7 +159,8 @@ impl ReadLimit {
 }
 
 impl LimitUsage {
-    /// Converts the usage of a semaphore into the usage of its two limits: `of_all` in total, `of_one` for each key.
+    /// Converts the usage of a semaphore into the usage of two limits: `of_all`, the limit on all callers together,
+    /// and `of_one`, the limit on each user or client address.
     pub(crate) const fn of(
         usage: SemaphoreUsage,
         of_all: ReadLimit,
@@ -186,8 +190,8 @@ impl CallerLimits {
     }
 
     /// The limits on callers of the admin server, which serves metrics and debug information. The admin server has
-    /// no watches, and its listener has its own limit on requests. kubewarm rejects a caller at once if no slot for
-    /// its review is free.
+    /// no watches, and its listener has its own limit on requests. If the maximum number of concurrent reviews is
+    /// reached, kubewarm rejects a further caller at once.
     #[must_use]
     pub fn for_admin() -> Self {
         Self {
@@ -204,7 +208,7 @@ impl CallerLimits {
 }
 
 impl ReaderLimits {
-    /// The number of slots that one user can have if all users together have `all` slots; at least one.
+    /// The part of the limit `all` that one user can use; at least one.
     pub(super) fn user_limit(&self, all: usize) -> usize {
         (all.saturating_mul(self.user_quota.into()) / 100).max(1)
     }
@@ -223,7 +227,6 @@ impl Default for ReaderLimits {
     }
 }
 
-/// A quarter of `limit`, but at least one.
 pub(super) const fn quarter(limit: usize) -> usize {
     if limit < 4 { 1 } else { limit / 4 }
 }

@@ -1,9 +1,9 @@
-//! Authenticates and authorizes callers. The API server decides in reviews, and kubewarm caches each decision
-//! for at most 10 s.
+//! Authenticates and authorizes callers, which are clients of the read API or of the admin server. The API server
+//! decides in token reviews and access reviews. kubewarm caches each decision for at most 10 s.
 //!
-//! Each request needs a token review and then an access review, and each type of review has its own cache. A
-//! cached decision about all names never applies to a request for one name. Every user needs an access review,
-//! whatever groups the user has.
+//! Each request needs an authenticated caller and then an access review. kubewarm caches token reviews and access
+//! reviews separately. A cached decision about all object names never applies to a request for one name. Every user
+//! needs an access review, whatever groups the user has.
 
 mod authenticator;
 mod authorizer;
@@ -43,14 +43,14 @@ use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
 
-/// The number of bytes that one permit for unwritten response bytes covers.
+/// One permit of the semaphore for unwritten response bytes covers this number of bytes.
 pub const UNWRITTEN_UNIT: usize = 1 << 10;
 
-/// A callback that receives each decision about a caller: its source, the decision itself, and how long the
-/// decision took.
+/// A callback that receives each decision about a caller: the source of the decision (cache or API server), the
+/// decision itself, and how long the decision took.
 pub type DecisionObserver = Box<dyn Fn(DecisionSource, MetricOutcome, Duration) + Send + Sync>;
 
-/// One user's permits for a limited resource, such as the bytes of unwritten responses.
+/// One user's part of a semaphore that limits a resource, such as the bytes of unwritten responses.
 #[derive(Clone, Debug)]
 pub struct UserPermits {
     permits: KeyedSemaphore<CallerDigest>,
@@ -60,26 +60,26 @@ pub struct UserPermits {
 /// Why kubewarm rejects a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallerRejection {
-    /// The API server does not accept the credentials.
+    /// The API server does not accept the caller's credentials.
     Unauthorized,
-    /// The API server accepts the credentials, but does not allow the request.
+    /// The API server accepts the caller's credentials, but does not permit the request.
     Forbidden {
-        /// The user's name. Empty if the caller is not permitted to impersonate, because the API server then
+        /// The user's name. Empty if the caller has no permission to impersonate, because the API server then
         /// returns no name.
         user: String,
         /// The authorizer's reason, if it returns one.
         reason: Option<String>,
     },
-    /// The request impersonates another user, and kubewarm cannot check impersonation.
+    /// The request has impersonation headers, and kubewarm cannot check impersonation.
     Impersonation,
-    /// Too many reviews are in progress, the user has too many requests, or the address has sent too many
-    /// invalid tokens.
+    /// The caller has reached one of kubewarm's limits, for example on the user's requests or on invalid tokens from
+    /// one address.
     Limited(ReadLimit),
     /// A token review or access review failed, so the API server has not decided.
     Undecided(RequestFault),
 }
 
-/// Authenticates and authorizes callers, and limits their requests, watches, connections and unwritten bytes.
+/// Authenticates and authorizes callers. Limits their requests, watches, connections and unwritten response bytes.
 pub struct CallerAdmission {
     reviews: Arc<dyn ReviewClient>,
     authenticator: Authenticator,
@@ -94,8 +94,8 @@ pub struct CallerAdmission {
 }
 
 impl CallerAdmission {
-    /// Starts with empty caches and the given `limits`. `observer` receives each decision about a caller.
-    /// `runtime` sends the reviews, because their connections must outlive the server's threads.
+    /// Creates a `CallerAdmission` with empty caches. `observer` receives each decision about a caller. `runtime`
+    /// sends the token reviews and access reviews, because their connections must outlive the server's threads.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl CallerAdmission {
         })
     }
 
-    /// Whether kubewarm can check impersonation: whether it sends reviews with the caller's own token and
+    /// Whether kubewarm can check impersonation. It can if it sends access reviews with the caller's own token and
     /// `Impersonate-*` headers.
     #[must_use]
     pub fn can_check_impersonation(&self) -> bool {
@@ -139,17 +139,17 @@ impl CallerAdmission {
     }
 
     /// Authenticates the caller with `credentials` at the address `peer`, and authorizes `access`. The request
-    /// counts against the user's limit until the returned permit is dropped, so keep the permit until the
+    /// counts against the limits on requests until the returned permit is dropped. So keep the permit until the
     /// response is written.
     ///
     /// # Errors
     ///
-    /// [`CallerRejection`] if the caller is rejected, or the API server does not decide.
+    /// [`CallerRejection`] if the caller is rejected, or the API server returns no decision.
     ///
     /// # Cost
     ///
-    /// Two requests to the API server, one after the other, if no result is cached. Concurrent equal reviews
-    /// share one request.
+    /// A token review and then an access review at the API server, if neither result is cached. Concurrent equal
+    /// reviews share one request to the API server.
     pub async fn admit(
         &self,
         credentials: &CallerCredentials,
@@ -168,8 +168,9 @@ impl CallerAdmission {
         .await
     }
 
-    /// Authenticates and authorizes the caller of an open watch again. Acquires no request permit. Returns the
-    /// time at which kubewarm sent the older of two reviews, the token review and the access review.
+    /// Authenticates and authorizes the caller of an open watch again. The call does not count against the limits
+    /// on requests. Returns the time at which kubewarm sent the older of two reviews, the token review and the
+    /// access review.
     ///
     /// # Errors
     ///
@@ -187,8 +188,8 @@ impl CallerAdmission {
         .await
     }
 
-    /// Authorizes a further `access` that a request of an authenticated caller needs. Returns the time at
-    /// which kubewarm sent the oldest review for this request.
+    /// Authorizes a further `access` that a request of an authenticated caller needs. Returns the time at which
+    /// kubewarm sent the oldest of the token review and the access reviews for this request.
     ///
     /// # Errors
     ///
@@ -201,13 +202,14 @@ impl CallerAdmission {
         self.observe_decision(async |by| self.authorizer.authorize(caller, access, by).await).await
     }
 
-    /// Authenticates the caller at the address `peer`, and acquires a permit for a forwarded request. The API
-    /// server itself authorizes the request. Keep the permit until the response has ended. After a switch of
-    /// protocols, keep the permit until the connection has ended.
+    /// Authenticates the caller at the address `peer`, whose request kubewarm will forward to the API server. The
+    /// API server itself authorizes the request. The request counts against the limits on forwarded requests until
+    /// the returned permit is dropped. Keep the permit until the response has ended, or until an upgraded
+    /// connection has ended.
     ///
     /// # Errors
     ///
-    /// [`CallerRejection`] if the caller is rejected, or the API server does not decide.
+    /// [`CallerRejection`] if the caller is rejected, or the API server returns no decision.
     pub async fn admit_forwarded(
         &self,
         credentials: &CallerCredentials,
@@ -224,31 +226,34 @@ impl CallerAdmission {
         .await
     }
 
-    /// Acquires a connection slot of the user. Call this when kubewarm has accepted a request of the
-    /// connection. `None` if the user has no free slot.
+    /// Counts a connection against the limit on the user's connections until the returned permit is dropped. Call
+    /// this for the first request of the connection that kubewarm does not reject. `None` if the user has reached
+    /// this limit.
     #[must_use]
     pub fn acquire_connection(&self, caller: &AuthenticatedCaller) -> Option<KeyedPermit> {
         self.connections.try_acquire(&caller.name)
     }
 
-    /// The caller's permits to encode large responses. One user has at most a quarter of all these permits.
+    /// The user's permits of the semaphore that limits how many large responses kubewarm encodes at once. One user
+    /// has at most a quarter of all permits.
     #[must_use]
     pub fn large_response_permits(&self, caller: &AuthenticatedCaller) -> UserPermits {
         UserPermits { permits: self.large.clone(), user: caller.name }
     }
 
-    /// The caller's permits for unwritten bytes of responses. One permit covers [`UNWRITTEN_UNIT`] bytes.
+    /// The user's permits of the semaphore that limits unwritten response bytes. One permit covers
+    /// [`UNWRITTEN_UNIT`] bytes.
     #[must_use]
     pub fn unwritten_byte_permits(&self, caller: &AuthenticatedCaller) -> UserPermits {
         UserPermits { permits: self.unwritten.clone(), user: caller.name }
     }
 
-    /// Acquires a watch permit for a caller from [`CallerAdmission::admit`]. An open watch holds this permit
-    /// instead of a request permit.
+    /// Counts a watch against the limits on watches until the returned permit is dropped. An open watch counts
+    /// against these limits instead of the limits on requests. `caller` is a result of [`CallerAdmission::admit`].
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if no permit is free, or the user has too many watches.
+    /// [`CallerRejection::Limited`] if all users together, or this user, have too many watches.
     pub fn acquire_watch(
         &self,
         caller: &AuthenticatedCaller,
@@ -258,9 +263,10 @@ impl CallerAdmission {
         })
     }
 
-    /// The number of used slots of each limit, except the limits on all connections and on addresses.
+    /// The usage of each limit, except the limits on all connections and on client addresses.
     ///
-    /// Cost: visits each user with a slot, so call it for a metrics scrape, not for a request.
+    /// Cost: visits each user with requests, watches or connections. So call this method for a metrics scrape, not
+    /// for a request.
     #[must_use]
     pub fn usage(&self) -> Vec<LimitUsage> {
         let connections = self.connections.usage();
@@ -279,8 +285,6 @@ impl CallerAdmission {
         std::iter::once(connections).chain(others.into_iter().flatten()).collect()
     }
 
-    /// Runs `deciding`, and reports its decision to the observer. If the caller drops the future before the
-    /// decision, the observer receives nothing.
     async fn observe_decision<T>(
         &self,
         deciding: impl AsyncFnOnce(&mut DecisionSource) -> Result<T, CallerRejection>,
@@ -295,7 +299,8 @@ impl CallerAdmission {
 }
 
 impl UserPermits {
-    /// Waits for `count` permits, or for the user's maximum if this maximum is lower. Never returns `None`.
+    /// Waits for `count` permits of the semaphore. If one user can have fewer than `count` permits, waits for that
+    /// smaller number. Never returns `None`.
     pub async fn acquire(&self, count: usize) -> Option<KeyedPermit> {
         self.permits.acquire_many(&self.user, count).await
     }

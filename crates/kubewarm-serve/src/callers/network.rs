@@ -1,9 +1,9 @@
-//! Maps a client's IP address to the key of limits per client address.
+//! Maps a client's IP address to the key by which kubewarm counts in its limits per client address.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The IPv4 address, or the /64 network of the IPv6 address. All addresses of a /64 network share one limit,
-/// because they usually have one owner.
+/// Returns an IPv4 address unchanged, and the /64 network of an IPv6 address. All addresses of a /64 network count
+/// against one limit, because they usually have one owner.
 #[must_use]
 pub fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {

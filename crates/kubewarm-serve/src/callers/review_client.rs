@@ -1,4 +1,4 @@
-//! Sends reviews of callers to the API server.
+//! Sends token reviews and access reviews of callers to the API server.
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Sends token reviews and access reviews of callers. Tests implement this trait to script the results.
 pub trait ReviewClient: Send + Sync + 'static {
-    /// Whether this client sends reviews with the caller's own token and `Impersonate-*` headers.
+    /// Whether this `ReviewClient` sends reviews with the caller's own token and `Impersonate-*` headers.
     fn can_forward_impersonation(&self) -> bool;
 
     /// Authenticates the credentials, and returns the user that the credentials identify.
@@ -20,7 +20,7 @@ pub trait ReviewClient: Send + Sync + 'static {
     ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>>;
 
     /// Requests a decision about the access in `spec`. `presented` contains the caller's credentials if this
-    /// client sends the review with these credentials.
+    /// `ReviewClient` sends access reviews with the caller's credentials.
     fn authorize(
         &self,
         presented: Option<Arc<BearerCredentials>>,

@@ -1,4 +1,4 @@
-//! Limits how many token reviews and access reviews kubewarm sends at once, and how many of these reviews wait.
+//! Limits how many token reviews and access reviews kubewarm sends at once, and how many reviews can wait.
 
 use super::{
     CallerRejection,
@@ -16,27 +16,27 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// The time limit of one token review or access review. A metrics scrape needs two reviews and has a timeout of
-/// 10 s.
+/// The time limit of one token review or access review. A metrics scrape has a timeout of 10 s, and needs a token
+/// review and an access review.
 pub(crate) const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The queue for token reviews or for access reviews, with limits per key: an address or a user. Clones share
-/// the slots.
+/// The queue for token reviews, or the queue for access reviews. The queue has limits per key: a client address for
+/// token reviews, a user for access reviews. Clones share the limits.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewQueue<K> {
     slots: KeyedSemaphore<K>,
     waiting: KeyedSemaphore<K>,
     queue: Duration,
-    /// The content that callers read, such as `objects` or `metrics`. Log messages contain this text.
+    /// What callers read from the listener, such as `objects` or `metrics`. Log messages contain this text.
     reads: &'static str,
-    /// Whether the last review failed. The queues for token reviews and for access reviews share this value, so
-    /// that kubewarm logs one warning for an outage of the API server.
+    /// Whether the last review failed. The queue for token reviews and the queue for access reviews share this
+    /// value, so kubewarm logs one warning for an outage of the API server.
     is_failing: Arc<AtomicBool>,
 }
 
 impl<K: Copy + Eq + Hash> ReviewQueue<K> {
-    /// Creates a queue that sends `slots` reviews at once. One key can use a quarter of these slots, and half
-    /// of the slots for waiting reviews.
+    /// Creates a queue that sends at most `slots` reviews at once. One client address or user can have a quarter of
+    /// these reviews, and half of the reviews that wait.
     pub(super) fn new(slots: usize, limits: &CallerLimits, is_failing: Arc<AtomicBool>) -> Self {
         Self {
             slots: KeyedSemaphore::new(slots, quarter(slots)),
@@ -47,23 +47,24 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
         }
     }
 
-    /// Acquires one of the slots for waiting reviews.
+    /// Counts a review as waiting until the returned permit is dropped.
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if the address or user `one` has too many waiting reviews, or no slot is
-    /// free.
+    /// [`CallerRejection::Limited`] if the address or user `one`, or all callers together, have too many waiting
+    /// reviews.
     pub(super) fn acquire_waiting(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
         self.waiting.acquire_now(&one).map_err(|exhausted| {
             ReadLimit::rejection(exhausted, ReadLimit::Reviews, ReadLimit::UserReviews)
         })
     }
 
-    /// Waits for a slot to send a review for the address or user `one`.
+    /// Waits until kubewarm can send a review for the address or user `one`. The review counts as concurrent until
+    /// the returned permit is dropped.
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if no slot becomes free within the time limit of the wait.
+    /// [`CallerRejection::Limited`] if the wait exceeds its time limit.
     pub(super) async fn acquire_slot(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
         let slot = self.slots.acquire_within(&one, self.queue).await;
         slot.ok_or(CallerRejection::Limited(ReadLimit::Reviews))
@@ -88,7 +89,6 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
         answer.map_err(CallerRejection::Undecided)
     }
 
-    /// Logs the first failed review, and the first successful review after a failed one.
     fn log_change(&self, fault: Option<&RequestFault>) {
         let was_failing = self.is_failing.swap(fault.is_some(), Ordering::Relaxed);
         let reads = self.reads;

@@ -1,5 +1,5 @@
-//! The TLS serving certificate of a listener. kubewarm reads the certificate from files, and reads the files
-//! again when they change. Without files, kubewarm signs a certificate itself when it starts.
+//! The TLS serving certificate of a listener. kubewarm reads the certificate from files, and reads the files again
+//! when they change. Without files, kubewarm creates a self-signed certificate when it starts.
 
 pub(crate) mod reloading_files;
 
@@ -29,8 +29,8 @@ const UNUSABLE: &str = "the certificate and the key cannot be used together";
 /// A certificate chain with its private key.
 pub struct ServingCertificate(ReloadingFiles<CertifiedKey>);
 
-/// The names in a self-signed certificate: the local names for a port-forward, the host name `host`, and the
-/// Service's names in the operator's `namespace`.
+/// The DNS names in a self-signed certificate: the local names for a port-forward, the host name `host`, and the
+/// names of kubewarm's Service in the operator's `namespace`.
 #[must_use]
 pub fn names(host: &str, namespace: &str) -> Vec<String> {
     let service = format!("kubewarm.{namespace}");
@@ -38,7 +38,7 @@ pub fn names(host: &str, namespace: &str) -> Vec<String> {
         ["localhost", "127.0.0.1", "::1", "kubewarm"].map(Into::into).into();
     names.extend([format!("{service}.svc"), format!("{service}.svc.cluster.local"), service]);
     let host = host.to_ascii_lowercase();
-    // `names` omits a host name with characters that a certificate cannot contain, such as spaces.
+    // The result omits a host name with characters that a certificate cannot contain, such as spaces.
     let is_name = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     if is_name && !host.is_empty() && !names.contains(&host) {
         names.push(host);
@@ -47,7 +47,8 @@ pub fn names(host: &str, namespace: &str) -> Vec<String> {
 }
 
 impl ServingCertificate {
-    /// The chain and the key in these PEM files. kubewarm reads the files again when they change.
+    /// Reads the certificate chain and the private key from these PEM files. kubewarm reads the files again when
+    /// they change.
     ///
     /// # Errors
     ///
@@ -98,8 +99,8 @@ impl ServingCertificate {
         Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
     }
 
-    /// Reads the files again if they have changed. If the files are invalid, kubewarm keeps the previous
-    /// certificate and logs one warning.
+    /// Reads the certificate files again if they have changed. If the files are invalid, kubewarm keeps the
+    /// previous certificate and logs one warning.
     pub fn refresh(&self) {
         if let Some(pair) = self.0.refresh() {
             let (file, sha256) = (self.0.file().display(), fingerprint(&pair));
@@ -108,7 +109,7 @@ impl ServingCertificate {
     }
 
     /// The TLS configuration of a server. Each handshake uses the current certificate. `protocols` are the ALPN
-    /// protocols, the preferred one first. With `clients`, the server requests client certificates.
+    /// protocols, the preferred one first. If `clients` is given, the server requests client certificates.
     ///
     /// # Errors
     ///
@@ -121,8 +122,8 @@ impl ServingCertificate {
         let resolver: Arc<dyn ResolvesServerCert> = Arc::<Self>::clone(self);
         let clients = clients.unwrap_or_else(WebPkiClientVerifier::no_client_auth);
         let mut provider = provider();
-        // The server prefers AES-128, which needs a third less processor time than AES-256. Go servers, such as
-        // the API server, prefer AES-128 too, but Rust clients do not.
+        // kubewarm's server prefers AES-128, which needs a third less processor time than AES-256. Go servers, such
+        // as the API server, prefer AES-128 too, but Rust's TLS clients do not.
         provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()
@@ -144,7 +145,6 @@ const fn is_aes_128(suite: CipherSuite) -> bool {
     )
 }
 
-/// The cryptographic library of all TLS connections of this crate.
 pub(crate) fn provider() -> CryptoProvider {
     default_provider()
 }
@@ -172,7 +172,7 @@ fn load(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, ServeError>
     pair(chain, key).map(Arc::new)
 }
 
-/// Returns a function for `map_err` whose error names the file and `what`, the content that the file lacks.
+/// Returns a function for `map_err`. Its error names the file `path`, and `what`, the content that the file lacks.
 pub(crate) fn not_pem(path: &Path, what: &str) -> impl FnOnce(pem::Error) -> ServeError + use<> {
     ServeError::of(format!("{} holds no {what} in PEM", path.display()))
 }
@@ -185,7 +185,7 @@ impl ResolvesServerCert for ServingCertificate {
 
 impl fmt::Debug for ServingCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Prints only the fingerprint, because the key is secret.
+        // The output contains only the fingerprint, because the private key is secret.
         let sha256 = self.fingerprint();
         f.debug_struct("ServingCertificate").field("sha256", &sha256).finish_non_exhaustive()
     }
@@ -196,7 +196,6 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A certificate for `name` and its key, in PEM.
     fn made(name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let parameters = CertificateParams::new([name.to_owned()]).unwrap();
@@ -222,8 +221,8 @@ mod tests {
         }
 
         fn write(&self, certificate: &str, key: &str) {
-            // Replaces the files, as the kubelet does with Secrets. The new inode shows the change even if the
-            // modification time is equal.
+            // Replaces the files, as the kubelet does with a mounted Secret. The files then have new inodes, which
+            // show the change even if the modification time is equal.
             for (path, text) in self.files().into_iter().zip([certificate, key]) {
                 let next = path.with_extension("next");
                 fs::write(&next, text).unwrap();

@@ -1,4 +1,4 @@
-//! Contents of files, which kubewarm reads again when another process changes the files.
+//! Keeps the parsed contents of files in memory, and reads the files again when they change.
 
 use crate::ServeError;
 use parking_lot::{Mutex, RwLock};
@@ -17,7 +17,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-/// The maximum size of a file in bytes. A certificate chain has about 5 KiB.
+/// The maximum size in bytes of a certificate, key or CA file. A certificate chain has about 5 KiB.
 const MAX_FILE: u64 = 1 << 20;
 /// The interval at which kubewarm checks the files for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -35,13 +35,12 @@ impl FileStamp {
     }
 }
 
-/// The parsed contents of files, which kubewarm reads again when the files change.
 pub(crate) struct ReloadingFiles<T: ?Sized> {
-    /// The name of the contents in log messages.
+    /// What the files contain, such as "certificate", for log messages.
     name: &'static str,
     paths: Vec<PathBuf>,
     load: Box<dyn Fn() -> Result<Arc<T>, ServeError> + Send + Sync>,
-    /// The versions of the files at the last attempt to read them.
+    /// The inode, size and modification time of each file at the last attempt to read the files.
     last_stamps: Mutex<Vec<FileStamp>>,
     contents: RwLock<Arc<T>>,
 }
@@ -52,14 +51,13 @@ impl<T: ?Sized> ReloadingFiles<T> {
         paths: Vec<PathBuf>,
         load: impl Fn() -> Result<Arc<T>, ServeError> + Send + Sync + 'static,
     ) -> Result<Self, ServeError> {
-        // kubewarm records the versions of the files before it reads the files, so that the next check finds a
-        // change during the read.
+        // kubewarm records the `FileStamp`s before it reads the files. So the next check finds a change that
+        // happens during the read.
         let last_stamps = Mutex::new(stamps(&paths));
         let contents = RwLock::new(load()?);
         Ok(Self { name, paths, load: Box::new(load), last_stamps, contents })
     }
 
-    /// The path of the first file; empty if there are no files.
     pub(crate) fn file(&self) -> &Path {
         self.paths.first().map_or_else(|| Path::new(""), PathBuf::as_path)
     }
@@ -69,8 +67,8 @@ impl<T: ?Sized> ReloadingFiles<T> {
         Arc::clone(&self.contents.read())
     }
 
-    /// Reads the files if they have changed, and returns their new contents. If the files are invalid, kubewarm
-    /// keeps the previous contents and logs one warning.
+    /// Reads the files if they have changed, and returns the new parsed contents; otherwise `None`. If the files
+    /// are invalid, kubewarm keeps the previous contents and logs one warning.
     pub(crate) fn refresh(&self) -> Option<Arc<T>> {
         let stamps = stamps(&self.paths);
         let mut last_stamps = self.last_stamps.lock();
@@ -99,8 +97,8 @@ fn stamps(paths: &[PathBuf]) -> Vec<FileStamp> {
     paths.iter().map(|path| FileStamp::of(path)).collect()
 }
 
-/// Reads a file into a buffer that is never reallocated. So a caller that reads a private key can erase the
-/// only copy of the key.
+/// Reads a file into a buffer that is never reallocated. So a caller that reads a private key can erase the only
+/// copy of the key in memory.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ServeError> {
     bytes_of(path).map_err(ServeError::of(format!("{} cannot be read", path.display())))
 }
@@ -140,8 +138,8 @@ mod tests {
     fn changed_contents_are_used_and_invalid_contents_are_tried_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("letter");
-        // Replaces the file, as the kubelet does with Secrets. The new inode shows the change even if the
-        // modification time is equal.
+        // Replaces the file, as the kubelet does with a mounted Secret. The file then has a new inode, which shows
+        // the change even if the modification time is equal.
         let write = |text: &str| {
             let new = folder.path().join("new");
             fs::write(&new, text).unwrap();

@@ -1,21 +1,20 @@
-//! Decides whether a list or watch in progress can continue to read its informer's store.
-
 use kubewarm_api::model::AccessLossPolicy;
 use kubewarm_cache::informer::InformerReport;
 
-/// The conditions under which a list or watch can continue to read its informer's store.
+/// The conditions under which a client's list or watch can continue to read its informer's store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AccessLossCheck {
     /// The strictest `onAccessLost` policy of the profiles that serve reads from the informer.
     pub(super) policy: AccessLossPolicy,
-    /// How often the informer had lost its access when the request began. If the number changes, the request
-    /// ends, because kubewarm can have emptied the store in the meantime. With `None`, only the informer's
-    /// present access counts.
+    /// How often the informer had lost its access when the request began. If this number changes, the request ends,
+    /// because the informer can have emptied its store in the meantime. With `None`, only the informer's present
+    /// access counts.
     pub(super) losses: Option<u64>,
 }
 
 impl AccessLossCheck {
-    /// Whether the request can read the informer now. `report` is `None` if the informer does not exist.
+    /// Whether the list or watch can read the informer's store now. `report` is `None` if the informer does not
+    /// exist.
     pub(super) fn permit(&self, report: Option<&InformerReport>) -> bool {
         report.is_some_and(|report| {
             self.losses.is_none_or(|losses| losses == report.losses) && report.serves(self.policy)

@@ -1,16 +1,16 @@
-//! Checks each object that a store's query has selected against the namespace and name of the access review.
+//! Checks that each object in a response is in the namespace, and has the name, of the request's access review.
 
 use kubewarm_wire::ObjectRequest;
 use std::sync::Arc;
 
-/// The namespace and name that the access review covered. `None` means all namespaces or all names.
+/// The namespace and the name for which the request passed its access review. `None` means all namespaces or all
+/// names.
 pub(super) struct AuthorizedScope {
     namespace: Option<Arc<str>>,
     name: Option<Box<str>>,
 }
 
 impl AuthorizedScope {
-    /// Takes the scope from a request that has passed its access review.
     pub(super) fn of(request: &ObjectRequest) -> Self {
         Self { namespace: request.namespace.clone(), name: request.single_name().map(Into::into) }
     }

@@ -1,5 +1,5 @@
-//! Translates the requirements of field selectors into tests of stored objects. A requirement can name a
-//! selectable field of the kind or an index that a profile declares.
+//! Translates the requirements of a request's field selector into tests of stored objects. A requirement can name a
+//! selectable field of the kind, or an index that a profile's target declares.
 
 use super::kind_info::KindInfo;
 use kubewarm_api::model::{
@@ -8,19 +8,18 @@ use kubewarm_api::model::{
 use kubewarm_cache::store::{BodyPredicate, ObjectQuery};
 use kubewarm_wire::{ObjectRequest, StatusError};
 
-/// The requirements of a field selector, translated for one kind.
 #[derive(Debug, Default)]
 pub(super) struct FieldFilter {
-    /// Tests of field values, with the requirement from which kubewarm made the test; `None` for an index that
-    /// a profile declares. kubewarm omits a test if the informer's own field selector contains its
-    /// requirement.
+    /// Tests of field values. Each test has the requirement from which kubewarm made the test, or `None` if the
+    /// requirement names an index that a profile declares.
     tests: Vec<(Option<FieldRequirement>, BodyPredicate)>,
-    /// The indexes declared by profiles that the field selector names.
+    /// The indexes that the field selector names and a profile declares.
     pub(super) indexes: Vec<IndexDefinition>,
 }
 
 impl FieldFilter {
-    /// Translates each requirement into a test of a field. `index` returns the field path of a declared index.
+    /// Translates each requirement of the request's field selector into a test of a field. `index` returns the
+    /// field path of an index that a profile declares.
     ///
     /// # Errors
     ///
@@ -72,7 +71,6 @@ impl FieldFilter {
         }
     }
 
-    /// The tests for requirements that the informer's own field selector does not contain.
     fn tests_beyond<'a>(&'a self, key: &'a InformerKey) -> impl Iterator<Item = &'a BodyPredicate> {
         let is_met = |of: &FieldRequirement| key.fields.requirements().any(|has| has == of);
         let tests = self.tests.iter().filter(move |(of, _)| !of.as_ref().is_some_and(is_met));
@@ -80,9 +78,8 @@ impl FieldFilter {
     }
 }
 
-/// The failure for an unsupported field, with the API server's message for that kind. The failure is marked as
-/// specific to kubewarm. With `--forward`, kubewarm then sends the request to the API server, which supports
-/// more fields.
+/// The 400 for a field selector with an unsupported field. The message is the API server's message for that kind.
+/// With `--forward`, kubewarm sends such a request to the API server, which supports more fields.
 fn unknown(resource: &Resource, kind: &KindInfo, field: &str) -> StatusError {
     let failure = match (resource.group(), resource.resource()) {
         ("batch", "jobs") => {
@@ -102,8 +99,8 @@ fn unknown(resource: &Resource, kind: &KindInfo, field: &str) -> StatusError {
     failure.specific_to_cache()
 }
 
-/// Returns the path of a field that the API server's field selectors support. Also returns the value that
-/// counts for objects without this field.
+/// Returns the path of `field` if the API server supports `field` in field selectors. Also returns the value with
+/// which the API server compares if an object lacks the field.
 fn served_field(
     resource: &Resource,
     kind: &KindInfo,
@@ -132,7 +129,7 @@ mod tests {
         Resource::new(of, "v1").unwrap()
     }
 
-    /// The error message for a field selector; empty if kubewarm accepts the selector.
+    /// The error message for the field selector `fields`; empty if kubewarm accepts the selector.
     fn message(resource: &Resource, kind: &KindInfo, fields: &str) -> String {
         let (mut request, _) = parse_request("/api/v1/pods", &format!("fieldSelector={fields}"));
         request.resource = resource.clone();
@@ -203,8 +200,8 @@ mod tests {
         FieldPath::parse(text).unwrap()
     }
 
-    /// Resolves the field selector `fields` for pods in the namespace `a`, and returns the keys of informers
-    /// that can answer.
+    /// Translates the field selector `fields` of a request for pods in the namespace `a`. Returns the keys of the
+    /// informers that can answer this request.
     fn answering(
         serving_index: &ServingIndex,
         fields: &str,

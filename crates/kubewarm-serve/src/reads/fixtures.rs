@@ -1,5 +1,3 @@
-//! Requests, informer keys and `ServingIndex` values for the tests of `reads`.
-
 use super::{
     kind_info::KindInfo,
     serving_index::{ServingIndex, ServingInformer},
@@ -30,8 +28,8 @@ pub(super) fn core(plural: &str) -> Resource {
     Resource::new(GroupResource::new("", plural).unwrap(), "v1").unwrap()
 }
 
-/// The key of an informer of pods in `namespace`, or in all namespaces if `namespace` is `all`. The selectors
-/// have the format of query parameters.
+/// The key of an informer of pods in `namespace`, or in all namespaces if `namespace` is `all`. `labels` and
+/// `fields` are selectors in the format of query parameters.
 pub(super) fn informer(namespace: &str, labels: &str, fields: &str) -> InformerKey {
     let query = |labels: &str, fields: &str| {
         let mut query = form_urlencoded::Serializer::new(String::new());
@@ -81,7 +79,7 @@ impl ServingIndex {
         });
     }
 
-    /// Declares an index for an informer in the profile `p` of `namespace`.
+    /// Declares an index for an informer of the profile `p` in `namespace`.
     pub(super) fn index(
         &mut self,
         namespace: &str,
@@ -122,7 +120,7 @@ impl ServingIndex {
     }
 }
 
-/// The report of a warm informer whose store was last confirmed to be current at `current_at`.
+/// The report of a warm informer. At `current_at`, kubewarm last confirmed that the informer's store is current.
 pub(super) fn report(current_at: Instant) -> InformerReport {
     InformerReport {
         phase: InformerPhase::Watching,
@@ -132,8 +130,8 @@ pub(super) fn report(current_at: Instant) -> InformerReport {
     }
 }
 
-/// The kind Pod, with a `CustomResourceDefinition` that declares the selectable field `field`. If `field` is
-/// empty, the kind has no `CustomResourceDefinition`.
+/// The description of the kind Pod. Its `CustomResourceDefinition` declares the selectable field `field`. If
+/// `field` is empty, the kind has no `CustomResourceDefinition`.
 pub(super) fn kind(field: &str) -> KindInfo {
     let definition = FieldPath::parse(field).ok().map(|path| {
         let fields = [("v1".into(), [(field.into(), path)].into())].into();

@@ -1,4 +1,4 @@
-//! The description of a kind, from discovery and from its `CustomResourceDefinition`.
+//! Describes a kind, with data from discovery and from the kind's `CustomResourceDefinition`.
 
 use kubewarm_api::model::ResourceInfo;
 use kubewarm_client::{CrdInfo, SelectableFields};
@@ -9,19 +9,18 @@ use std::sync::Arc;
 pub(super) struct KindInfo {
     /// The kind's entry in discovery.
     pub(super) document: ResourceInfo,
-    /// The kind's `CustomResourceDefinition`. `None` for built-in kinds, and for kinds of aggregated APIs in
-    /// `--serve-aggregated-groups`. With that flag the administrator confirms that the aggregated API hides no
+    /// The kind's `CustomResourceDefinition`. `None` for built-in kinds, and for kinds of the aggregated APIs in
+    /// the flag `--serve-aggregated-groups`. With this flag the administrator confirms that these APIs hide no
     /// object from any caller.
     pub(super) definition: Option<Arc<CrdInfo>>,
 }
 
 impl KindInfo {
-    /// The `apiVersion` of an object, such as `apps/v1`.
     pub(super) fn api_version(&self) -> Arc<str> {
         self.document.resource.api_version().into()
     }
 
-    /// The kind of a list of objects of this kind, such as `DeploymentList`.
+    /// The kind of a list response for this kind, such as `DeploymentList`.
     pub(super) fn list_kind(&self) -> Arc<str> {
         match &self.definition {
             Some(definition) => Arc::clone(&definition.list_kind),
@@ -29,13 +28,13 @@ impl KindInfo {
         }
     }
 
-    /// The selectable fields that the `CustomResourceDefinition` declares for this version.
+    /// The selectable fields that the `CustomResourceDefinition` declares for this API version of the kind.
     pub(super) fn selectable_fields(&self) -> Option<&SelectableFields> {
         self.definition.as_ref()?.fields.get(self.document.resource.version())
     }
 
-    /// The printer for tables of this kind. The printer uses the columns of the `CustomResourceDefinition`, or
-    /// the API server's columns of a built-in kind.
+    /// The printer that prints `Table` rows for objects of this kind. The printer uses the columns of the
+    /// `CustomResourceDefinition`, or the API server's columns for a built-in kind.
     pub(super) fn printer(&self) -> TablePrinter {
         let of = &self.document.resource;
         match &self.definition {

@@ -1,4 +1,4 @@
-//! Looks up kinds in discovery and, for custom resources, in their definitions (`CustomResourceDefinition`).
+//! Looks up kinds in discovery, and looks up custom resources in their `CustomResourceDefinition`s too.
 
 use super::kind_info::KindInfo;
 use futures::future::{BoxFuture, FutureExt as _};
@@ -14,23 +14,20 @@ use parking_lot::Mutex;
 use std::{collections::BTreeSet, fmt, pin::pin, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch};
 
-/// How long kubewarm uses a fetched `CustomResourceDefinition` before it fetches the definition again. A
-/// definition can change without a change in discovery. For the same time, kubewarm caches that a kind has no
-/// definition, or that the API server forbids the fetch.
+/// How long kubewarm uses a fetched `CustomResourceDefinition` before it fetches the definition again. For the same
+/// time, kubewarm caches that a kind has no definition, or that the API server forbids the fetch.
 const TTL: Duration = Duration::from_mins(1);
-/// How long after `TTL` reads still use a cached `CustomResourceDefinition` while kubewarm fetches the
+/// For this time after `TTL`, reads still use an expired `CustomResourceDefinition` while kubewarm fetches the
 /// definition again. After this time, reads wait for the fetch.
 const MAX_STALE: Duration = Duration::from_mins(5);
 /// The maximum number of cached definitions.
 const MAX_CACHED: u64 = 1_024;
 
-/// Fetches the `CustomResourceDefinition` of a kind; `None` if the kind has no definition.
 type CrdFetcher = Arc<
     dyn Fn(GroupResource) -> BoxFuture<'static, Result<Option<CrdInfo>, RequestFault>>
         + Send
         + Sync,
 >;
-/// `CustomResourceDefinition`s by kind; `None` if a kind has no definition.
 type CrdCache = ExpiringCache<GroupResource, Option<Arc<CrdInfo>>>;
 
 /// Looks up kinds, and caches their definitions.
@@ -39,20 +36,20 @@ pub struct KindResolver {
     served: watch::Receiver<Option<Arc<ServedResources>>>,
     /// The groups of `--serve-aggregated-groups`.
     aggregated: BTreeSet<String>,
-    /// The runtime that fetches `CustomResourceDefinition`s, because the read server's threads can end earlier
-    /// than a fetch.
+    /// The runtime that fetches `CustomResourceDefinition`s. A fetch can take longer than the threads of the read
+    /// API's server exist.
     runtime: Handle,
-    /// Cached `CustomResourceDefinition`s, with the discovery snapshot to which they belong. A new discovery
-    /// snapshot replaces this cache with an empty cache.
+    /// Cached `CustomResourceDefinition`s, with the discovery snapshot from which kubewarm looked them up. When
+    /// discovery has a new snapshot, an empty cache replaces this cache.
     definitions: Mutex<Option<(Arc<ServedResources>, CrdCache)>>,
     /// The definition of the CacheProfile kind itself.
     own: Option<Arc<CrdInfo>>,
 }
 
 impl KindResolver {
-    /// Looks up kinds in the latest snapshot of `served`, and fetches `CustomResourceDefinition`s with `client`
-    /// on `runtime`. kubewarm serves kinds of the `aggregated` groups although these kinds have no such
-    /// definition.
+    /// Creates a resolver that looks up kinds in the latest discovery snapshot of `served`. The resolver fetches
+    /// `CustomResourceDefinition`s with `client` on `runtime`. kubewarm serves kinds of the API groups `aggregated`
+    /// although these kinds have no `CustomResourceDefinition`.
     #[must_use]
     pub fn new(
         client: Client,
@@ -83,7 +80,7 @@ impl KindResolver {
     ///
     /// # Errors
     ///
-    /// [`RequestFault`] if discovery has not answered yet, or the definition cannot be fetched.
+    /// [`RequestFault`] if discovery is not complete yet, or kubewarm cannot fetch the `CustomResourceDefinition`.
     pub(super) async fn resolve(
         &self,
         resource: &Resource,
@@ -94,8 +91,8 @@ impl KindResolver {
             group if is_builtin_group(group) => {
                 return Ok(Some(KindInfo { document, definition: None }));
             }
-            // kubewarm contains the `CustomResourceDefinition` of CacheProfile, so it needs no permission to
-            // fetch this definition.
+            // kubewarm contains the `CustomResourceDefinition` of its own kind CacheProfile, so it needs no
+            // permission to fetch this definition.
             v1alpha1::GROUP => self.own.clone(),
             _ => self.definition(resource, &definitions).await?,
         };
@@ -103,7 +100,6 @@ impl KindResolver {
         Ok(is_served.then_some(KindInfo { document, definition }))
     }
 
-    /// Returns the latest discovery snapshot, and the cache of `CustomResourceDefinition`s for this snapshot.
     fn now(&self) -> Result<(Arc<ServedResources>, CrdCache), RequestFault> {
         let mut held = self.definitions.lock();
         let unknown =
@@ -119,8 +115,8 @@ impl KindResolver {
         Ok((served, definitions))
     }
 
-    /// Returns a kind's `CustomResourceDefinition` from the cache, or fetches the definition. While kubewarm
-    /// fetches an expired definition again, reads use the expired definition for up to `MAX_STALE`.
+    /// Returns a kind's `CustomResourceDefinition` from the cache, or fetches it. If the cached definition has
+    /// expired, kubewarm fetches it again, and reads use the expired definition for up to `MAX_STALE`.
     async fn definition(
         &self,
         resource: &Resource,
@@ -143,8 +139,8 @@ impl KindResolver {
     }
 }
 
-/// Fetches a kind's `CustomResourceDefinition`. If the API server forbids the fetch, returns `None`. If the
-/// fetch fails for another reason, returns `last`, the expired definition.
+/// Fetches a kind's `CustomResourceDefinition`. If the API server forbids the fetch, returns `None`. If the fetch
+/// fails for a different reason, returns `last`, the expired definition.
 async fn fetch(
     fetch_crd_of: CrdFetcher,
     resource: Resource,
@@ -163,8 +159,8 @@ async fn fetch(
     }
 }
 
-/// The definition of the CacheProfile kind. kubewarm builds the definition from constants, so `None` cannot
-/// occur.
+/// The `CustomResourceDefinition` of the kind CacheProfile. kubewarm builds the definition from constants, so
+/// `None` cannot occur.
 fn own_definition() -> Option<Arc<CrdInfo>> {
     let applied = serde_json::to_value(CacheProfile::crd()).ok()?;
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles").ok()?;
@@ -187,7 +183,8 @@ mod tests {
         time::{Instant, advance, sleep},
     };
 
-    /// Looks up the kind `cacheprofiles` in `group`. The fake API server returns no definition.
+    /// Looks up the resource `cacheprofiles` of the API group `group`. The fake API server has no
+    /// `CustomResourceDefinition` of the resource.
     async fn served(group: &str, aggregated: &[&str]) -> Option<KindInfo> {
         let of = GroupResource::new(group, "cacheprofiles").unwrap();
         let resource = Resource::new(of, "v1alpha1").unwrap();
@@ -199,8 +196,8 @@ mod tests {
         kinds.resolve(&resource).await.unwrap()
     }
 
-    /// Looks up one custom resource in a fake API server. A test can change the server's response and its
-    /// delay, and read the number of requests.
+    /// Looks up the `CustomResourceDefinition` of one resource in a fake API server. A test can change the server's
+    /// response and its delay, and read the number of requests.
     struct Resolution {
         kinds: KindResolver,
         resource: Resource,
@@ -246,15 +243,15 @@ mod tests {
             ))));
         }
 
-        /// Returns whether the kind has the scripted definition, how long the lookup took, and the number of
-        /// requests so far.
+        /// Returns whether the lookup found the `CustomResourceDefinition`, how long the lookup took, and the
+        /// number of requests to the fake API server so far.
         async fn resolve(&self) -> (Result<bool, FaultReason>, Duration, usize) {
             let began = Instant::now();
             let found = self.kinds.resolve(&self.resource).await;
             let found = found.map(|kind| kind.is_some_and(|kind| *kind.list_kind() == *"Widgets"));
             let found = found.map_err(|fault| fault.reason());
             let took = began.elapsed();
-            // A spawned task fetches the expired definition. The yield lets the spawned task send its request.
+            // A spawned task fetches the expired definition again. The yield lets this task send its request.
             yield_now().await;
             (found, took, self.times.load(Ordering::Relaxed))
         }

@@ -1,4 +1,4 @@
-//! Answers list requests: selects objects of one version from a store, and cuts them into pages.
+//! Answers list requests: selects objects from a store at one resource version, and splits a list into pages.
 
 use super::{
     ListEncoder, ReadBody, ReadResponse, ReadService, covering_informers::CandidateInformer,
@@ -9,7 +9,6 @@ use kubewarm_cache::store::{ObjectQuery, ObjectSnapshot, StoreReader};
 use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch, encode_continue_token};
 
 impl ReadService {
-    /// Answers a list request with the complete list or one page of the list.
     pub(super) async fn list(
         &self,
         route: &ReadCandidates<'_>,
@@ -17,8 +16,8 @@ impl ReadService {
         let request = route.request;
         let (candidate, reader) = self.choose(route)?;
         let query = route.query(candidate);
-        // A continue token needs a numeric resource version. If the store's version is not a number, kubewarm
-        // returns the whole list, because clients treat a page without a token as the last page.
+        // A continue token needs a numeric resource version. If the store's resource version is not a number,
+        // kubewarm returns the complete list. Clients treat a page without a token as the last page.
         let is_number = reader.version().is_some_and(|version| version.as_u64().is_some());
         let limit = request.limit.filter(|_| is_number);
         let limit = limit.map(|limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
@@ -50,7 +49,8 @@ impl ReadService {
     }
 }
 
-/// Selects the objects of one page, from the current state of the store or from an earlier version.
+/// Selects the objects of one page, from the store's current state or from its state at an earlier resource
+/// version.
 fn select_page(
     request: &ObjectRequest,
     candidate: &CandidateInformer<'_>,
@@ -85,8 +85,8 @@ fn select_page(
     })
 }
 
-/// Whether the store can answer a request for exactly `version`. Stores of whole Secrets serve only the current
-/// version.
+/// Whether the store can answer a request for exactly the resource version `version`. A store of complete Secrets
+/// serves only its current version.
 pub(super) fn remembers(
     candidate: &CandidateInformer<'_>,
     reader: &StoreReader,
@@ -98,8 +98,8 @@ pub(super) fn remembers(
     reader.remembers(version)
 }
 
-/// Removes the objects that the query does not select. Yields to the thread's other tasks after each 1 MiB of
-/// decompressed bodies.
+/// Removes the objects that the request's selectors exclude. Yields to other tasks of the thread after each 1 MiB
+/// of decompressed objects.
 pub(super) async fn pick(mut selected: ObjectSnapshot) -> ObjectSnapshot {
     while selected.filter_next() {
         tokio::task::yield_now().await;

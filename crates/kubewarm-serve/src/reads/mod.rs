@@ -1,8 +1,8 @@
 //! Answers gets, lists and watches from the stores of informers.
 //!
-//! Callers have passed an access review before they reach this module. The module fetches no objects from the
-//! API server, only definitions of custom resources (`kind_resolver.rs`). A request for objects that no profile
-//! keeps warm gets 421. Clients cannot mistake this error for "deleted" or "empty".
+//! A request has passed an access review before it reaches this module. The module fetches no objects from the API
+//! server, only `CustomResourceDefinition`s (`kind_resolver.rs`). If no profile keeps the requested objects warm,
+//! the client gets 421. Clients cannot mistake a 421 for a deleted object or an empty list.
 
 mod access_loss_check;
 mod authorized_scope;
@@ -46,32 +46,32 @@ use std::{fmt, slice, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// The `Retry-After` of failures about stores that are not warm or not current, in seconds. An informer's first
-/// list or a freshness check takes about this long.
+/// The `Retry-After` of errors about a store that is not warm or not current, in seconds. An informer's first list
+/// or a freshness check takes about this long.
 const RETRY_AFTER_SECONDS: u64 = 2;
-/// The interval at which kubewarm clears the cache of changes that watches share.
+/// The interval at which kubewarm clears the cache of store changes that all client watches share.
 const SHARED_PERIOD: Duration = Duration::from_secs(15);
 
-/// The parts of the operator that reads depend on.
+/// The parts of the operator that [`ReadService`] uses.
 pub struct ReadDependencies {
     /// The stores of all informers.
     pub catalog: StoreCatalog,
     /// The state of each informer.
     pub reports: InformerReports,
-    /// Wakes waiting reads when the state of an informer changes.
+    /// Wakes waiting gets, lists and watches when the state of an informer changes.
     pub changes: ChangeNotifier,
     /// Runs freshness checks.
     pub freshness_checker: FreshnessChecker,
-    /// Records the age of the stores that answer reads, for each resource.
+    /// The metrics that record the age of the stores that answer requests, for each resource.
     pub informer_metrics: Arc<InformerMetrics>,
     /// Records how long reads wait.
     pub metrics: ReadMetrics,
-    /// Returns the informers that profiles serve reads from; `None` until the profiles have been listed.
-    /// kubewarm calls this function for every read.
+    /// Returns the informers from which profiles serve gets, lists and watches. `None` until kubewarm has listed
+    /// the profiles. kubewarm calls this function for every request.
     pub serving_index: Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync>,
-    /// Looks up the requested kinds, because field selectors and tables depend on the kind.
+    /// Looks up the kind of a request, because field selectors and tables depend on the kind.
     pub kinds: KindResolver,
-    /// The operator namespace, whose profiles serve reads of every namespace.
+    /// The operator namespace. Its profiles serve reads of every namespace.
     pub operator_namespace: Arc<str>,
 }
 
@@ -84,7 +84,7 @@ pub struct ReadService {
 }
 
 impl ReadService {
-    /// Creates the service that answers reads. At first no read waits for a forwarded write.
+    /// Creates the service that answers gets, lists and watches. At first no read waits for a forwarded write.
     #[must_use]
     pub fn new(dependencies: ReadDependencies) -> Self {
         Self {
@@ -94,9 +94,9 @@ impl ReadService {
         }
     }
 
-    /// Records a forwarded write, with the `version` that the API server has returned. For a minute, reads of
-    /// that resource and namespace wait up to 3 s until a store reaches this version. Two kinds of reads do not
-    /// wait: reads that request a version themselves, and reads with the consistency `Eventual`.
+    /// Records the resource version `version` that the API server returned for a forwarded write. For a minute,
+    /// reads of the same resource and namespace wait up to 3 s until a store reaches this version. Two kinds of
+    /// reads do not wait: reads with their own `resourceVersion`, and reads with the consistency `Eventual`.
     pub fn record_write(&self, written: WriteTarget, version: &ResourceVersion) {
         self.written_versions.record(written, version, Instant::now());
     }
@@ -109,11 +109,11 @@ impl ReadService {
     ///
     /// - 421: no profile keeps the objects warm
     /// - 429: no informer with the objects is warm yet
-    /// - 504: the store cannot be confirmed to be current
+    /// - 504: kubewarm cannot confirm that the store is current
     ///
     /// # Cost
     ///
-    /// Waits for a warm informer as long as its profiles permit. Waits up to 3 s until a store reaches the
+    /// If no informer is warm, waits as long as the profiles permit. Waits up to 3 s until a store reaches the
     /// requested resource version. Waits up to 3 s for a freshness check, which concurrent reads share.
     pub async fn read(
         &self,
@@ -141,7 +141,8 @@ impl ReadService {
     ///
     /// # Errors
     ///
-    /// 503 until the profiles have been listed, and if a kind's definition cannot be fetched.
+    /// 503 until kubewarm has listed the profiles, and if kubewarm cannot fetch a kind's
+    /// `CustomResourceDefinition`.
     pub async fn list_kinds(
         &self,
         profile: Option<&ProfileRef>,
@@ -160,7 +161,7 @@ impl ReadService {
         (self.dependencies.serving_index)().ok_or_else(not_listed)
     }
 
-    /// Looks up a kind; `None` if kubewarm does not serve this kind.
+    /// Looks up the kind of `resource`; `None` if kubewarm does not serve this kind.
     async fn kind(&self, resource: &Resource) -> Result<Option<KindInfo>, StatusError> {
         self.dependencies.kinds.resolve(resource).await.map_err(|fault| {
             tracing::debug!(%fault, "cannot look up a kind");
@@ -182,7 +183,7 @@ impl ReadService {
         let not_found = || StatusError::not_found(request.resource.group_resource(), name);
         let (candidate, object) = match found {
             Some(object) => (candidate, object),
-            // kubewarm returns 404 only if the store was confirmed to be current. Otherwise kubewarm looks up
+            // kubewarm returns 404 only if it has confirmed that the store is current. Otherwise kubewarm looks up
             // the object in another informer's store.
             None if route.is_current(candidate) => return Err(not_found().into()),
             None => match self.find_in_current_store(route, &key) {
@@ -195,7 +196,7 @@ impl ReadService {
                 {
                     (other, object)
                 }
-                // kubewarm repeats the read after a freshness check of this informer's store.
+                // kubewarm repeats the get after a freshness check of this informer's store.
                 Some((_, Some(_))) | None => {
                     return Err(route.unconfirmed(slice::from_ref(candidate)));
                 }
@@ -205,8 +206,8 @@ impl ReadService {
         Ok(ReadResponse::new(ReadBody::Whole(body), candidate, route.max_staleness))
     }
 
-    /// Looks up `key` in the store of the first candidate informer that is current and readable. Returns `None`
-    /// if no candidate is current and readable.
+    /// Looks up the object `key` in the store of the best informer that is readable and whose store is current.
+    /// Returns `None` if there is no such informer.
     fn find_in_current_store<'r>(
         &self,
         route: &'r ReadCandidates<'_>,
@@ -218,8 +219,8 @@ impl ReadService {
         })
     }
 
-    /// Every 15 s, clears the cache of changes that watches share, until `stop` is cancelled. A watch that
-    /// still needs a change decompresses it again.
+    /// Every 15 s, clears the cache of store changes that all client watches share, until `stop` is cancelled. If a
+    /// watch still needs a change, kubewarm decompresses this change again.
     pub async fn run(&self, stop: CancellationToken) {
         stop.run_until_cancelled(async {
             loop {

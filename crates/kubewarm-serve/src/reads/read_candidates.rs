@@ -1,4 +1,4 @@
-//! Chooses the store that answers a read: the store of the best informer whose data is new enough.
+//! Chooses the store that answers a request: the store of the best informer whose data is new enough.
 
 use super::{
     RETRY_AFTER_SECONDS, ReadService,
@@ -17,21 +17,21 @@ use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The informers that can answer a request now, and the freshness that the request needs.
+/// The informers that can answer a request now, and how fresh their stores must be for the request.
 pub(super) struct ReadCandidates<'a> {
     pub(super) request: &'a ObjectRequest,
     pub(super) kind: KindInfo,
     /// The field selector, translated for the kind.
     pub(super) fields: FieldFilter,
-    /// The informers that can answer now, the best first; never empty.
+    /// The informers that can answer now, the best one first. The list is never empty.
     pub(super) candidates: Vec<CandidateInformer<'a>>,
-    /// The lowest staleness limit of the profiles that serve the request.
+    /// The lowest `maxStalenessSeconds` of the profiles that serve the request.
     pub(super) max_staleness: Duration,
     consistency: ReadConsistency,
     cold_read_timeout: Duration,
     started_at: Instant,
-    /// The informer whose store a freshness check has confirmed for this request, and the result of this check. `None`
-    /// before the first freshness check.
+    /// The informer whose store a freshness check confirmed for this request, and the result of the check. `None`
+    /// before the first freshness check of this request.
     confirmed: Option<&'a (InformerKey, FreshnessCheckResult)>,
 }
 
@@ -40,8 +40,8 @@ impl ReadService {
     ///
     /// # Errors
     ///
-    /// [`ReadAttemptError::Cold`] if no informer is warm. The failures 400, 406 and 421 come from [`CoveringInformers`] and
-    /// [`FieldFilter`].
+    /// - [`ReadAttemptError::Cold`] if no informer is warm
+    /// - 400, 406 or 421 if [`CoveringInformers`] or [`FieldFilter`] rejects the request
     pub(super) async fn route<'a>(
         &self,
         request: &'a ObjectRequest,
@@ -73,7 +73,7 @@ impl ReadService {
         })
     }
 
-    /// Returns the first candidate informer whose store is as new as the request needs, with a reader of that store.
+    /// Returns the first candidate informer whose store is as new as the request needs, and a reader of this store.
     pub(super) fn choose<'r>(
         &self,
         route: &'r ReadCandidates<'_>,
@@ -93,8 +93,8 @@ impl ReadService {
         let has_reached = |reader: &StoreReader, version: &ResourceVersion| {
             reader.version().is_some_and(|held| held >= *version)
         };
-        // `found` is the position in `readable` of the store that answers. If no store can answer yet, `query`
-        // is the version that a store must reach.
+        // `found` is the position in `readable` of the store that answers. If no store can answer yet, `query` is
+        // the resource version that a store must reach.
         let (found, query) = match &request.version_match {
             VersionMatch::Any => (Some(0), None),
             VersionMatch::Latest | VersionMatch::Continue { version: None, .. } => {
@@ -104,9 +104,9 @@ impl ReadService {
                 let Some(new_enough) = first(&is_new) else {
                     return Err(route.unconfirmed(&route.candidates));
                 };
-                // The version of an informer with selectors does not advance with writes to objects that its
-                // selectors exclude. So a read does not wait for a recent write if all informers that can
-                // answer it have selectors.
+                // If an informer's selectors exclude an object, a write to this object does not advance the
+                // informer's resource version. So a read does not wait for a recent write if all informers
+                // that can answer it have selectors.
                 let are_parts = readable.iter().all(|(it, _)| it.is_part());
                 match self.min_version(route).filter(|_| !are_parts) {
                     None => (Some(new_enough), None),
@@ -132,8 +132,8 @@ impl ReadService {
                 }
                 (found, Some(version.clone()))
             }
-            // The continue token contains a version. Any store that can still serve this version returns the same
-            // page.
+            // The continue token contains a resource version. All stores that can still serve this version return
+            // the same page.
             VersionMatch::Continue { version: Some(version), .. } => {
                 (first(&|it, reader| remembers(it, reader, version)).or(Some(0)), None)
             }
@@ -149,12 +149,13 @@ impl ReadService {
         }
     }
 
-    /// Checks whether data from the candidate informer's store can answer the request, and returns the data's version.
+    /// Checks whether data from the candidate informer's store can answer the request. Returns the data's resource
+    /// version.
     ///
     /// # Errors
     ///
-    /// [`ReadAttemptError`] if the informer lost access or listed its objects again during the read, or if the data is too
-    /// old.
+    /// [`ReadAttemptError`] if the informer lost access or listed its objects again during the read, or if the data
+    /// is too old.
     pub(super) fn confirm(
         &self,
         route: &ReadCandidates<'_>,
@@ -172,8 +173,8 @@ impl ReadService {
         version.cloned().ok_or_else(|| route.cold())
     }
 
-    /// Whether the informer is readable, and has neither lost access nor listed its objects again since
-    /// kubewarm chose the informer for this request.
+    /// Whether the informer is readable, and has neither lost access nor listed its objects again since kubewarm
+    /// chose the informer for this request.
     pub(super) fn is_undisturbed(&self, candidate: &CandidateInformer<'_>) -> bool {
         self.dependencies.reports.get_summary(candidate.key).is_some_and(|report| {
             let snapshot = &candidate.report;
@@ -183,7 +184,7 @@ impl ReadService {
         })
     }
 
-    /// The version of a recent forwarded write that the response must include.
+    /// The resource version of a recent forwarded write whose change the response must include.
     fn min_version(&self, route: &ReadCandidates<'_>) -> Option<ResourceVersion> {
         match route.consistency {
             ReadConsistency::Eventual => None,
@@ -199,12 +200,12 @@ impl ReadCandidates<'_> {
         self.fields.query(self.request, candidate.key)
     }
 
-    /// Whether the candidate informer's store was confirmed to be current within the staleness limit.
+    /// Whether kubewarm has confirmed, within the profiles' staleness limit, that the candidate informer's store is
+    /// current.
     pub(super) fn is_current(&self, candidate: &CandidateInformer<'_>) -> bool {
         candidate.age.is_some_and(|age| age <= self.max_staleness)
     }
 
-    /// Whether the candidate informer's store, at this version, is new enough for a request for the latest state.
     fn is_new_enough(
         &self,
         candidate: &CandidateInformer<'_>,
@@ -219,13 +220,14 @@ impl ReadCandidates<'_> {
         }
     }
 
-    /// The reason to wait if no informer that can answer the request is readable.
+    /// The error if no informer that can answer the request is readable: the request then waits for a warm
+    /// informer.
     pub(super) fn cold(&self) -> ReadAttemptError {
         ReadAttemptError::Cold { wait: self.cold_read_timeout, is_forbidden: false }
     }
 
-    /// Chooses the candidate informer whose store a freshness check can confirm. If there is no such informer, for
-    /// example while the profiles are paused, the result is 504.
+    /// Chooses the candidate informer whose store a freshness check can confirm. If no candidate has a running
+    /// watch, for example while the profiles are paused, the result is 504.
     pub(super) fn unconfirmed(&self, candidates: &[CandidateInformer<'_>]) -> ReadAttemptError {
         let Some(candidate) = candidates.iter().find(|it| it.report.is_kept_current()) else {
             let age = candidates.first().and_then(|it| it.age);
@@ -234,8 +236,8 @@ impl ReadCandidates<'_> {
         let now = Instant::now();
         let since = match (self.consistency, self.confirmed) {
             (ReadConsistency::Strict, None) => self.started_at,
-            // The last freshness check does not cover the store's version, because the store has changed since
-            // then.
+            // The last freshness check does not cover the store's resource version, because the store has changed
+            // since the check.
             (ReadConsistency::Strict, Some(_)) => now,
             (ReadConsistency::Eventual | ReadConsistency::Bounded, _) => {
                 now.checked_sub(self.max_staleness).unwrap_or(now)
@@ -249,8 +251,6 @@ impl ReadCandidates<'_> {
         }
     }
 
-    /// The 504 for a store whose age exceeds the profile's limit. `why` is the reason why kubewarm cannot confirm the
-    /// store.
     fn stale(&self, age: Option<Duration>, why: &str) -> StatusError {
         let known = match age {
             Some(age) => format!("last known to be current {} s ago", age.as_secs()),
@@ -265,8 +265,8 @@ impl ReadCandidates<'_> {
             }
         };
         let mut message = format!("the cache is {known}, {requirement}, and {why}");
-        // The message recommends `resourceVersion=0` except with the read consistency `Eventual`. With `Eventual`,
-        // only a read of a missing object fails as stale, and `resourceVersion=0` does not help.
+        // The message recommends `resourceVersion=0`, except with the read consistency `Eventual`. With `Eventual`,
+        // only a get of a missing object fails as stale, and `resourceVersion=0` does not help.
         if is_latest_wanted(&self.request.version_match)
             && self.consistency != ReadConsistency::Eventual
         {
@@ -276,7 +276,7 @@ impl ReadCandidates<'_> {
     }
 }
 
-/// Whether the request needs the latest state. A request for a certain version or for any version does not.
+/// Whether the request needs the latest state. A request that sets `resourceVersion` does not.
 const fn is_latest_wanted(at: &VersionMatch) -> bool {
     matches!(at, VersionMatch::Latest | VersionMatch::Continue { version: None, .. })
 }

@@ -1,4 +1,4 @@
-//! The response to a get or list: one object, or a list that kubewarm encodes while the connection sends it.
+//! The response to a get or list: one object, or a list. kubewarm encodes a list while the connection sends it.
 
 use super::{
     authorized_scope::AuthorizedScope, covering_informers::CandidateInformer,
@@ -16,32 +16,31 @@ pub struct ReadResponse {
     pub body: ReadBody,
     /// The informer that answers, and its freshness.
     pub source: ReadSource,
-    /// Whether the read waited for an informer, a version or a freshness check.
+    /// Whether the get or list waited for a warm informer, a resource version or a freshness check.
     pub has_waited: bool,
 }
 
-/// The informer that answers a request, and the freshness of its store. For a watch, the values are from the
-/// watch's start.
+/// The informer that answers a request, and the freshness of the informer's store. For a watch, the freshness is
+/// from the watch's start.
 #[derive(Clone, Debug)]
 pub struct ReadSource {
-    /// The informer's key. Clients receive only a hash of the key, because the key contains namespaces and
+    /// The key of the informer. Clients receive only a hash of this key, because the key contains namespaces and
     /// selectors.
     pub informer: InformerKey,
-    /// Time since the store was last confirmed to be current. `None` if the store was never confirmed.
+    /// Time since kubewarm last confirmed that the store is current. `None` if kubewarm never confirmed it.
     pub age: Option<Duration>,
-    /// Whether the store is stale: `age` exceeds the lowest staleness limit of the profiles that answer.
+    /// Whether the store is stale: `age` exceeds the lowest `maxStalenessSeconds` of the profiles that serve the
+    /// request.
     pub is_stale: bool,
 }
 
-/// The maximum number of bytes that hyper receives at once from a body. This number and 8 bytes of HTTP/1.1
-/// chunk framing fill a TLS record of 16 KiB.
+/// The maximum number of bytes that kubewarm passes to hyper at once from a response body. This number and 8 bytes
+/// of HTTP/1.1 chunk framing fill a TLS record of 16 KiB.
 pub const PART_BYTES: usize = (16 << 10) - 8;
-/// The size in bytes of the pieces in which kubewarm encodes a list. A connection writes one piece at once, and
-/// the piece stays in the processor's cache until it is encrypted.
+/// kubewarm encodes a list in pieces of this size in bytes. A connection writes one piece at once, and the piece
+/// stays in the processor's cache until it is encrypted.
 pub const PIECE_BYTES: usize = 4 * PART_BYTES;
-/// The buffer capacity in bytes that kubewarm reserves for one object. For a short list, kubewarm reserves this
-/// capacity for each object. For a long list, kubewarm reserves `PIECE_BYTES`, and this capacity once more,
-/// because the last encoded object can exceed `PIECE_BYTES`.
+/// The buffer capacity in bytes that kubewarm reserves for one object of a list.
 const OBJECT_BYTES: usize = 4 << 10;
 
 /// A JSON body.
@@ -56,24 +55,24 @@ pub enum ReadBody {
 /// A list that kubewarm encodes in pieces of about [`PIECE_BYTES`]. kubewarm decompresses each object only when
 /// it encodes the object.
 pub struct ListEncoder {
-    /// The format of the list; `None` after kubewarm has encoded the complete list.
+    /// The format of the list response; `None` after kubewarm has encoded the complete list.
     envelope: Option<ResponseEnvelope>,
     snapshot: ObjectSnapshot,
     authorized_scope: AuthorizedScope,
     /// Whether kubewarm has written no object yet.
     is_empty: bool,
-    /// Encoded bytes of the list that the next call of [`Self::next_piece`] returns.
+    /// Encoded bytes at the start of the list's next piece, which [`Self::next_piece`] returns.
     left: Vec<u8>,
     scan_budget: ScanBudget,
-    /// Returns whether the request can still read the informer. kubewarm calls this function each time before
+    /// Returns whether the list can still read the informer's store. kubewarm calls this function each time before
     /// it encodes more objects.
     has_access: ListAccessCheck,
 }
 
 pub(super) type ListAccessCheck = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// The error that ends a list when its informer loses access. The response breaks off, so that no client
-/// mistakes a part for the complete list.
+/// The error that ends a list when its informer loses access. kubewarm closes the connection before the response is
+/// complete, so clients cannot mistake a part for the complete list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("access to the listed objects was lost while the list was sent")]
 pub struct TruncatedListError;
@@ -115,8 +114,8 @@ impl ListEncoder {
         }
     }
 
-    /// Returns the first piece of the encoded list, and whether more pieces can follow. A list of at most
-    /// `bytes` bytes is returned whole. Otherwise the first piece is rounded down to a multiple of
+    /// Returns the first piece of the encoded list, and whether more pieces can follow. If the list has at most
+    /// `bytes` bytes, the first piece is the complete list. Otherwise its size is rounded down to a multiple of
     /// [`PIECE_BYTES`].
     ///
     /// # Errors
@@ -131,13 +130,13 @@ impl ListEncoder {
         Ok((out, has_more))
     }
 
-    /// Returns the next piece of the encoded list; `None` after the end of the list. Not cancel safe: a dropped
-    /// call loses the objects that it has already encoded.
+    /// Returns the next piece of the encoded list; `None` after the end of the list. Not cancel safe: if the caller
+    /// drops the call, the objects that it has already encoded are lost.
     ///
     /// # Cost
     ///
     /// About 2 µs per object, more for large objects. The call yields to other tasks after each 1 MiB of
-    /// decompressed bodies, even if it encodes only the objects' metadata.
+    /// decompressed objects, even if the response contains only their metadata.
     pub async fn next_piece(&mut self) -> Option<Result<Vec<u8>, TruncatedListError>> {
         self.envelope.as_ref()?;
         let most = self.snapshot.objects().saturating_mul(OBJECT_BYTES);
@@ -166,7 +165,7 @@ impl ListEncoder {
         }
     }
 
-    /// Like [`ListEncoder::fill`], but also stops after 1 MiB of decompressed bodies, the `scan_budget`.
+    /// Like [`ListEncoder::fill`], but also stops after 1 MiB of decompressed objects, the limit of `scan_budget`.
     fn write(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, TruncatedListError> {
         if !(self.has_access)() {
             return Err(TruncatedListError);
@@ -215,8 +214,8 @@ mod tests {
         },
     };
 
-    /// The list for a request to a store whose query selects every object of `objects`. Only `AuthorizedScope`
-    /// removes objects from this list.
+    /// The response to a list request, from a store whose query selected every object of `objects`. Only
+    /// `AuthorizedScope` removes objects from this list.
     async fn answered(objects: &[(&str, &str)], path: &str, query: &str) -> serde_json::Value {
         let mut pages = pages(objects, path, query, Box::new(|| true));
         let mut body = Vec::new();
@@ -235,8 +234,6 @@ mod tests {
         pages_of("", objects, path, query, has_access)
     }
 
-    /// The list of `objects`, each with the field `text`. If `text` is empty, the list contains whole objects,
-    /// otherwise only the metadata of the objects.
     fn pages_of(
         text: &str,
         objects: &[(&str, &str)],
@@ -296,7 +293,7 @@ mod tests {
         assert!(!first.is_empty());
         held.store(false, Ordering::Relaxed);
         assert_eq!(pages.next_piece().await, Some(Err(TruncatedListError)));
-        // The informer has lost and regained its access, but the list must not continue.
+        // The informer has lost and regained its access. The list must not continue after such a loss.
         held.store(true, Ordering::Relaxed);
         assert_eq!(pages.next_piece().await, None);
     }
@@ -362,7 +359,7 @@ mod tests {
         let (first, has_more) = all().first_piece(PIECE_BYTES).await.unwrap();
         let list: serde_json::Value = serde_json::from_slice(&first).unwrap();
         assert_eq!((list["items"].as_array().unwrap().len(), has_more), (20, false));
-        // Both objects together have less than 1 MiB, the scan budget, so the call does not yield.
+        // Both objects together have less than 1 MiB, the limit of the scan budget, so the call does not yield.
         let objects = [("a", "x"), ("a", "y")];
         let few =
             pages(&objects, "/api/v1/pods", "", Box::new(|| true)).next_piece().now_or_never();

@@ -1,4 +1,4 @@
-//! Encodes the objects of a response as list items, table rows or a single object.
+//! Encodes the objects of a response as items of a list, as rows of a `Table` or as a single object.
 
 use super::kind_info::KindInfo;
 use jiff::Timestamp;
@@ -8,16 +8,17 @@ use kubewarm_wire::{ListEnvelope, ResponseForm, TableEnvelope, tables::TablePrin
 use std::sync::Arc;
 
 /// The format of a response body. Each variant contains the values that kubewarm writes before and after the
-/// objects.
+/// objects of the response.
 #[derive(Debug)]
 pub(super) enum ResponseEnvelope {
     List(ListEnvelope),
-    /// A `Table`. Ages in its rows are relative to the timestamp.
+    /// A `Table`. The rows show ages relative to the timestamp.
     Table(TableEnvelope, TablePrinter, Timestamp),
 }
 
 impl ResponseEnvelope {
-    /// `next` is the continue token of the next page, and `remaining` the number of objects after this page.
+    /// Creates the format of a response with several objects. `next` is the continue token of the next page, and
+    /// `remaining` is the number of objects after this page.
     pub(super) fn new(
         kind: &KindInfo,
         form: ResponseForm,
@@ -62,8 +63,8 @@ impl ResponseEnvelope {
         }
     }
 
-    /// Writes one object as an item of a list or a row of a table. Returns `false` if kubewarm cannot write a
-    /// row because `body` is not JSON.
+    /// Writes one object as an item of a list or a row of a `Table`. Returns `false` if kubewarm cannot write a row
+    /// because `body`, the stored object, is not JSON.
     pub(super) fn write(&self, body: &[u8], is_first: bool, out: &mut Vec<u8>) -> bool {
         match self {
             Self::List(envelope) if is_first => envelope.write_first_item(body, out),
@@ -92,7 +93,6 @@ impl ResponseEnvelope {
     }
 }
 
-/// Encodes one object as the complete body of the response to a get.
 pub(super) fn whole(kind: &KindInfo, object: &StoredObject, form: ResponseForm) -> Vec<u8> {
     let mut out = Vec::with_capacity(object.body.len() + 128);
     let part = match form {

@@ -1,4 +1,4 @@
-//! Repeats a read until a store can answer it, or until a further wait cannot help.
+//! Repeats an attempt to answer a request, until a store can answer or a further wait cannot help.
 
 use super::{
     RETRY_AFTER_SECONDS, ReadService, covering_informers::CoveringInformers,
@@ -11,46 +11,48 @@ use kubewarm_wire::{ObjectRequest, StatusError};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How long a read waits until its store reaches a resource version. The API server waits for the same time.
+/// How long a read waits until a store reaches the resource version that the read needs. The API server waits for
+/// the same time.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
-/// How long a read waits for a freshness check of its store.
+/// How long a read waits for a freshness check of the store that will answer it.
 const FRESHNESS_CHECK_TIMEOUT: Duration = Duration::from_secs(3);
-/// The interval at which a waiting read checks the store's version, because stores do not wake readers.
+/// The interval at which a waiting read checks the resource version of a store, because stores do not wake reads.
 const VERSION_POLL: Duration = Duration::from_millis(20);
-/// The maximum number of attempts for one read. kubewarm repeats a read if the informer lost access or listed
+/// The maximum number of attempts for one read. kubewarm repeats an attempt if the informer lost access or listed
 /// its objects again during the attempt.
 const MAX_TRIES: usize = 4;
 
 /// Why kubewarm cannot answer a read yet.
 pub(super) enum ReadAttemptError {
-    /// No informer that can serve the request is warm.
+    /// No informer that can answer the request is warm.
     Cold {
-        /// How long the profiles let reads wait for a warm informer.
+        /// How long the profiles permit a read to wait for a warm informer.
         wait: Duration,
-        /// Whether all informers that can serve the request lack permission to list and watch.
+        /// Whether all informers that can answer the request lack permission to list and watch.
         is_forbidden: bool,
     },
-    /// No store has reached the version that the read needs.
+    /// No store has reached the resource version that the read needs.
     Behind {
         /// The resource version that the read needs.
         query: ResourceVersion,
-        /// The newest version of all stores that could answer the read; `None` if no store has a version.
+        /// The newest resource version of all stores that could answer the read; `None` if no store has a resource
+        /// version.
         newest: Option<ResourceVersion>,
     },
     /// kubewarm has not confirmed that a store is as new as the read needs. A freshness check can confirm the
     /// store of `informer`.
     Unconfirmed {
         informer: Box<InformerKey>,
-        /// The namespace whose request rate limit counts the freshness check.
+        /// The freshness check counts against the limit on kubewarm's requests for this namespace.
         payer: Arc<str>,
-        /// A freshness check counts for this read only if the check began after this time.
+        /// A freshness check is sufficient for this read only if the check began after this time.
         since: Instant,
-        /// The failure that the client receives if the freshness check fails.
+        /// The error that the client receives if the freshness check fails.
         failure: StatusError,
     },
-    /// During the read, the informer lost access or listed its objects again.
+    /// During the attempt, the informer lost access or listed its objects again, so kubewarm repeats the attempt.
     Disturbed,
-    /// The read fails, and a retry cannot help.
+    /// kubewarm answers the read with this error, because a further attempt cannot help.
     Failed(StatusError),
 }
 
@@ -61,8 +63,8 @@ impl From<StatusError> for ReadAttemptError {
 }
 
 impl ReadService {
-    /// Calls `answer` with the informers that can answer. Waits and calls `answer` again as long as `answer`
-    /// returns a reason to wait. Returns the result of `answer`, and whether the read waited.
+    /// Calls `answer` with the informers that can answer the request. If `answer` returns a reason to wait, waits
+    /// and calls `answer` again. Returns the result of `answer`, and whether the request waited.
     ///
     /// # Errors
     ///
@@ -104,8 +106,8 @@ impl ReadService {
                         waited = Some(WaitReason::Sync);
                         let until = started_at + wait;
                         let is_over = timeout_at(until, changes.changed()).await.is_err();
-                        // Changes of unrelated informers also wake this read, so the read checks its time limit
-                        // after each change.
+                        // State changes of unrelated informers also wake this read, so the read checks its time
+                        // limit after each change.
                         if is_over || until <= Instant::now() {
                             return Err(if is_forbidden { access_missing() } else { not_warm() });
                         }

@@ -1,4 +1,4 @@
-//! The informers from which each profile serves reads.
+//! Lists the informers from which each profile serves gets, lists and watches.
 
 use crate::metrics::ReadMetrics;
 use kubewarm_api::model::{
@@ -6,27 +6,28 @@ use kubewarm_api::model::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The informers from which profiles serve reads, by resource. kubewarm builds the index again when a profile
-/// or its resolved targets change.
+/// The informers from which profiles serve gets, lists and watches, by resource. kubewarm builds this index again
+/// when a profile changes, or when the informers of a profile's targets change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServingIndex {
     pub(super) by_resource: BTreeMap<Resource, Vec<ServingInformer>>,
 }
 
-/// One informer from which one profile serves reads.
+/// One informer from which one profile serves gets, lists and watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServingInformer {
     /// The profile, with its read policy.
     pub declared: Arc<ResolvedProfile>,
     /// The informer's key.
     pub key: InformerKey,
-    /// The indexes that the profile declares, one list for each target of this informer.
+    /// The field indexes that the profile declares. Each entry contains the indexes of one target that uses this
+    /// informer.
     pub indexes: Vec<Arc<[IndexDefinition]>>,
 }
 
 impl ServingInformer {
-    /// The field paths of the declared index `name`. Targets that share an informer can declare different paths
-    /// under one name.
+    /// The field paths of the index `name`, which the profile's targets declare. Two targets that share an informer
+    /// can declare different paths under one name.
     pub(super) fn indexes(&self, name: &str) -> impl Iterator<Item = &FieldPath> {
         let named = self.indexes.iter().flat_map(|of_target| &**of_target);
         named.filter(move |index| *index.name == *name).map(|index| &index.path)
@@ -36,9 +37,9 @@ impl ServingInformer {
 impl ServingIndex {
     /// Collects the informers of `profiles`.
     ///
-    /// After a change of a profile, a target's previous informers serve reads until its new informers are
-    /// synced. The index contains the previous and the new informers. A read that only a new informer can
-    /// answer waits until the new informer is warm.
+    /// After a change of a profile, a target's previous informers serve reads until its new informers are synced.
+    /// The index contains the previous and the new informers. A read that only a new informer can answer waits
+    /// until the new informer is warm.
     #[must_use]
     pub fn of<'a>(profiles: impl IntoIterator<Item = &'a Arc<ResolvedProfile>>) -> Self {
         let mut by_resource: BTreeMap<Resource, Vec<ServingInformer>> = BTreeMap::new();
@@ -52,8 +53,9 @@ impl ServingIndex {
                 let serving = target.serving.iter().flat_map(|serving| &*serving.informers);
                 for informer in target.informers.iter().chain(serving) {
                     let indexes = informers.entry(&informer.key).or_default();
-                    // After a profile change, the stores of the previous informers lack the new indexes.
-                    // Queries by the new indexes still work, because a query without an index scans all bodies.
+                    // After a profile change, the stores of the previous informers lack field indexes that the
+                    // changed profile adds. A query by such a field still works, because kubewarm then scans all
+                    // objects.
                     if !target.named.is_empty() && !indexes.contains(&target.named) {
                         indexes.push(Arc::clone(&target.named));
                     }
@@ -70,21 +72,19 @@ impl ServingIndex {
         Self { by_resource }
     }
 
-    /// The informers of `resource`, with one entry for each profile that uses the informer.
+    /// The informers of `resource`. The result has one entry for each profile that uses an informer.
     #[must_use]
     pub fn informers(&self, resource: &Resource) -> &[ServingInformer] {
         self.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Gives `resource` its own metric series if `resource` has an informer. All resources without an informer
-    /// share one series.
     pub(super) fn admit_to_metrics(&self, resource: &Resource, metrics: &ReadMetrics) {
         if self.by_resource.contains_key(resource) {
             metrics.admit(resource);
         }
     }
 
-    /// The resources of all informers, or of the informers of `profile`.
+    /// The resources of all informers. If `profile` is given, only the resources of this profile's informers.
     pub fn resources(&self, profile: Option<&ProfileRef>) -> impl Iterator<Item = &Resource> {
         let is_of = move |informers: &[ServingInformer]| {
             profile.is_none_or(|profile| {
@@ -115,7 +115,8 @@ mod tests {
         InformerSpec::new(key.clone(), ProfileRef { namespace: "a".into(), name: "p".into() })
     }
 
-    /// A target that declares `informer`. The informer `old` still serves the reads of this target.
+    /// A target that declares `informer`. The informer `old` still serves the reads of this target, as after a
+    /// profile change.
     fn target(
         name: &str,
         informer: &InformerKey,

@@ -1,4 +1,4 @@
-//! Remembers the versions of recent forwarded writes, so that later reads wait for these versions.
+//! Keeps the resource versions of recent forwarded writes, so that later reads wait until a store reaches them.
 
 use kubewarm_api::model::{GroupResource, ResourceVersion};
 use kubewarm_client::ExpiringCache;
@@ -6,16 +6,17 @@ use kubewarm_wire::{ObjectRequest, WriteTarget};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The maximum number of remembered versions, about 200 bytes each. Above this number, kubewarm drops the least
-/// recently used version. The stores have normally reached that version already.
+/// The maximum number of resource versions to keep, about 200 bytes each. Above this number, kubewarm drops the
+/// least recently used version. The stores have normally reached that version already.
 const MOST: u64 = 1_024;
-/// How long kubewarm remembers a version. A store that has not reached the version by then is stale, so
-/// kubewarm rejects its reads anyway. After an etcd restore, versions restart at lower numbers, so no store
-/// reaches the remembered version. The limit ends the waits for this version.
+/// How long kubewarm keeps the resource version of a write. A store that has not reached the version after this
+/// time is stale, so kubewarm rejects reads from the store anyway. After an etcd restore, resource versions restart
+/// at lower numbers, so no store reaches the version of an earlier write. `LIFE` ends the waits for such a version.
 const LIFE: Duration = Duration::from_mins(1);
 
-/// The newest written version of each resource, by namespace and for all namespaces (`None`). Versions of one
-/// resource are ordered, so a store with the newest version contains all earlier writes.
+/// The newest resource version that a forwarded write returned, by resource and namespace, or for all namespaces
+/// (`None`). Versions of one resource are ordered, so a store that has reached this version contains all earlier
+/// writes.
 #[derive(Debug)]
 pub(super) struct WrittenVersions(
     ExpiringCache<(GroupResource, Option<Arc<str>>), ResourceVersion>,
@@ -26,9 +27,9 @@ impl WrittenVersions {
         Self(ExpiringCache::new(MOST, LIFE))
     }
 
-    /// Records the version that the API server has returned for a write.
+    /// Records the resource version that the API server returned for a write.
     pub(super) fn record(&self, written: WriteTarget, version: &ResourceVersion, now: Instant) {
-        // An opaque version has no order, so kubewarm could not detect that a store has reached this version.
+        // An opaque resource version has no order, so kubewarm could not detect that a store has reached it.
         if version.is_opaque() {
             return;
         }
@@ -38,7 +39,8 @@ impl WrittenVersions {
         }
     }
 
-    /// The version that a read without a requested version must reach; `None` if there is no recent write.
+    /// The resource version that a store must reach to answer a read without `resourceVersion`. `None` if there is
+    /// no recent write.
     pub(super) fn min_version(&self, request: &ObjectRequest) -> Option<ResourceVersion> {
         let key = (request.resource.group_resource().clone(), request.namespace.clone());
         self.0.get(&key).map(|entry| entry.value)
@@ -89,7 +91,8 @@ mod tests {
         record(&written_versions, "a", &ResourceVersion::parse("abc").unwrap());
         assert_eq!(min_version(&written_versions, path), None, "opaque versions are not recorded");
         record(&written_versions, "a", &9.into());
-        // When `LIFE` has passed, kubewarm records a write with a lower version, as after an etcd restore.
+        // When `LIFE` has passed, a write with a lower resource version, as after an etcd restore, replaces the
+        // earlier one.
         advance(LIFE).await;
         record(&written_versions, "a", &3.into());
         assert_eq!(min_version(&written_versions, path).as_deref(), Some("3"));

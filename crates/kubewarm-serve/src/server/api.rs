@@ -1,5 +1,5 @@
-//! Handles reads: parses, authorizes and answers each request, in this order. A caller without permission thus
-//! cannot find out whether kubewarm keeps an object.
+//! Handles requests to the read API: parses, authorizes and answers each request, in this order. So a caller
+//! without permission cannot find out whether kubewarm keeps an object.
 
 use super::{
     api_server_version_cache::ApiServerVersionCache,
@@ -31,7 +31,7 @@ use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The handler of all requests to the read API, and the services that the handler uses.
+/// The handler of all requests to the read API, and the services that this handler uses.
 pub struct ReadApi {
     /// Answers gets, lists and watches from stores.
     pub reads: Arc<ReadService>,
@@ -39,33 +39,32 @@ pub struct ReadApi {
     pub callers: Arc<CallerAdmission>,
     /// The API server's version, for `/version`.
     pub version: ApiServerVersionCache,
-    /// Forwards requests that kubewarm does not serve to the API server. With `None`, kubewarm rejects such
+    /// Forwards requests that kubewarm cannot answer to the API server. With `None`, kubewarm rejects such
     /// requests.
     pub forward: Option<RequestForwarder>,
     /// Counts requests and watches.
     pub metrics: ReadMetrics,
-    /// The key of the hashes that hide the names of informers and users. Each process has its own key.
+    /// The key of the hashes that hide the names of informers and users from clients. Each process has its own key.
     pub names: hmac::Key,
     /// The list of open watches, for `/debug/watchers`.
     pub watchers: WatcherRegistry,
-    /// The cancellation of this token ends all watches.
+    /// When this token is cancelled, all watches of clients end.
     pub stop: CancellationToken,
 }
 
-/// A response and its source, or the failure that kubewarm returns instead.
+/// A response and the source of its data, or the error that kubewarm returns instead.
 type HandlerResult = Result<(ResponseSource, OutgoingResponse), StatusError>;
 
-/// The result of a request, and its labels in metrics.
 struct HandledRequest {
     handler: HandlerLabel,
     resource: Option<Resource>,
     answered: HandlerResult,
 }
 
-/// A request whose caller is permitted to send it.
+/// A request that has passed its access review.
 struct AdmittedRequest {
     caller: AuthenticatedCaller,
-    /// Counts the request against the user's limit on requests.
+    /// The request counts against the limits on requests until this permit is dropped.
     permit: KeyedPermit,
 }
 
@@ -76,7 +75,6 @@ impl HandledRequest {
 }
 
 impl ReadApi {
-    /// Handles a request to the read API, and counts the request in the metrics.
     pub(super) async fn handle(&self, request: IncomingRequest) -> OutgoingResponse {
         let started_at = Instant::now();
         let HandledRequest { handler, resource, answered } = self.answer(request).await;
@@ -102,9 +100,9 @@ impl ReadApi {
         let Some(forward) = &self.forward else { return self.answer_from_cache(&request).await };
         if !self.must_be_forwarded(&request) {
             match self.answer_from_cache(&request).await {
-                // kubewarm cannot forward a request with a client certificate. If kubewarm rejected the request
-                // with 400, the client receives this 400. The message of this 400 is more useful than the error
-                // that kubewarm cannot forward the request.
+                // kubewarm cannot forward a request with a valid client certificate. If kubewarm has rejected such
+                // a request with 400, the client receives this 400. The message of the 400 is more useful than the
+                // message that kubewarm cannot forward the request.
                 HandledRequest { answered: Err(failure), .. }
                     if failure.is_specific_to_cache()
                         && !(failure.code() == 400 && has_client_certificate(&request)) => {}
@@ -122,9 +120,8 @@ impl ReadApi {
         HandledRequest::without_resource(HandlerLabel::Forward, answered)
     }
 
-    /// Whether only the API server can answer `request`. This applies to a request that is not a GET or that
-    /// switches protocols. The same applies to a request with impersonation if kubewarm cannot check
-    /// impersonation.
+    /// Whether only the API server can answer `request`. This applies to each request that is not a GET, and to a
+    /// request that switches protocols. It also applies to impersonation if kubewarm cannot check impersonation.
     fn must_be_forwarded(&self, request: &IncomingRequest) -> bool {
         let acts_as_another =
             || request.head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
@@ -242,7 +239,6 @@ impl ReadApi {
         Ok((from, response))
     }
 
-    /// The permits that a response to `caller` holds until it is written.
     fn permit(&self, caller: &AuthenticatedCaller, permit: KeyedPermit) -> ResponsePermit {
         ResponsePermit::timely(permit, self.callers.unwritten_byte_permits(caller))
     }
@@ -303,8 +299,8 @@ fn credentials(request: &IncomingRequest) -> Result<CallerCredentials, StatusErr
     CallerCredentials::with_chain(chain, headers).map_err(no_credentials)
 }
 
-/// Whether a client certificate authenticates the caller. kubewarm cannot forward the request of this caller,
-/// because kubewarm does not have the certificate's key.
+/// Whether a client certificate authenticates the caller. kubewarm cannot forward such a request, because kubewarm
+/// does not have the private key of the client's certificate.
 fn has_client_certificate(request: &IncomingRequest) -> bool {
     request.connection.chain.as_ref().is_some_and(|chain| chain.authenticate().is_some())
 }
@@ -316,8 +312,8 @@ fn parse_request(request: &IncomingRequest) -> Result<RequestInfo, StatusError> 
     RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query(), accept)
 }
 
-/// The access review of a request, with the request's scope and selectors. The review omits selectors by
-/// declared indexes, because no authorizer supports such selectors.
+/// The access review of a request, with the request's namespace, name and selectors. The review omits selectors by
+/// indexes of profiles, because no authorizer supports these selectors.
 fn reviewed(objects: &ObjectRequest) -> SelfSubjectAccessReviewSpec {
     review::resource(&objects.access_attributes(), &objects.labels, &objects.reviewed_fields())
 }
@@ -343,7 +339,7 @@ impl fmt::Debug for ReadApi {
 mod tests {
     use super::*;
 
-    /// The field selector in the access review of a request.
+    /// The field selector in the access review of a request to `path` with the field selector `fields`.
     fn fields(path: &str, fields: &str) -> String {
         let query = form_urlencoded::Serializer::new(String::new())
             .append_pair("fieldSelector", fields)

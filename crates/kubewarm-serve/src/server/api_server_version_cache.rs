@@ -1,4 +1,4 @@
-//! The API server's version: fetched when a client requests it, and cached for a minute.
+//! Fetches the API server's version when a client requests it, and caches the version for a minute.
 
 use bytes::Bytes;
 use kubewarm_api::model::RequestFault;
@@ -6,22 +6,23 @@ use kubewarm_client::{ApiClient, ExpiringCache};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// How long kubewarm caches the version. The version changes only with an upgrade.
+/// How long kubewarm caches the API server's version. The version changes only with an upgrade of the cluster.
 const FRESH: Duration = Duration::from_mins(1);
 
-/// The API server's version, fetched with the operator's identity. The read API authorizes each client before
-/// it returns the version.
+/// The API server's version, fetched with the operator's identity. kubewarm authorizes each client before it
+/// returns the version to the client.
 #[derive(Debug)]
 pub struct ApiServerVersionCache {
     client: ApiClient,
-    /// The runtime that sends the requests for the version, because the client's connections must outlive the
-    /// threads of the read server.
+    /// The runtime that sends the requests for the version. The connections to the API server must outlive the
+    /// threads of the read API's server.
     runtime: Handle,
     answers: ExpiringCache<(), Bytes>,
 }
 
 impl ApiServerVersionCache {
-    /// Creates an empty cache. The first request of a client fetches the version with `client` on `runtime`.
+    /// Creates an empty cache. When a client first requests the version, the cache fetches the version with
+    /// `client` on `runtime`.
     #[must_use]
     pub fn new(client: ApiClient, runtime: Handle) -> Self {
         Self { client, runtime, answers: ExpiringCache::new(1, FRESH) }

@@ -1,5 +1,5 @@
-//! The requests that handlers of the read server receive, and response bodies. A body holds the permit of its
-//! request until the connection has written the body.
+//! The requests that handlers of the read API receive, and the bodies of responses. A response body holds the
+//! permit of its request until the connection has written the body.
 
 use super::{
     connection::ConnectionState,
@@ -29,28 +29,29 @@ use std::{
 };
 use tower::BoxError;
 
-/// The values of `Upgrade` that kubewarm forwards: the protocols of exec, attach and port-forward. After a
-/// switch to another protocol, such as h2c, requests could bypass kubewarm's checks.
+/// The values of the `Upgrade` header with which kubewarm forwards a request: the protocols of exec, attach and
+/// port-forward. After a switch to a different protocol, such as h2c, requests could bypass kubewarm's checks.
 const PROTOCOLS: [&str; 2] = ["websocket", "spdy/3.1"];
 
 pub(super) struct IncomingRequest {
     pub(super) head: Parts,
     pub(super) body: Incoming,
-    /// Resolves to the raw connection after a switch of protocols. `None` if the request has no `Upgrade` to
-    /// one of `PROTOCOLS`.
+    /// Resolves to the raw connection when the protocol has been switched. `None` if the request has no `Upgrade`
+    /// header with one of `PROTOCOLS`.
     pub(super) upgrade: Option<OnUpgrade>,
     pub(super) connection: Rc<ConnectionState>,
 }
 
 pub(super) type OutgoingResponse = http::Response<ResponseBody>;
 
-/// A response body, which hyper receives in parts. The response's permit is released when hyper has written all
-/// parts.
+/// A response body, which kubewarm passes to hyper in parts. The permit of the request is released when hyper has
+/// written all parts.
 pub(super) struct ResponseBody {
     body: Pin<Box<dyn Body<Data = Bytes, Error = BoxError>>>,
-    /// The bytes that `body` has produced and hyper has not received yet.
+    /// The bytes that `body` has produced and kubewarm has not passed to hyper yet.
     left: Bytes,
-    /// The permit for the unwritten bytes that `body` produced last. All parts of these bytes share the permit.
+    /// This permit counts the bytes that `body` produced last against the limits on unwritten response bytes. All
+    /// parts of these bytes share the permit.
     permit: Option<Arc<KeyedPermit>>,
     /// The unfinished acquisition of `permit`.
     wait: Option<PermitWait>,
@@ -62,7 +63,7 @@ impl IncomingRequest {
     ///
     /// # Errors
     ///
-    /// - 400 for a `Transfer-Encoding` header, because a proxy and kubewarm could disagree about the body's end
+    /// - 400 for a `Transfer-Encoding` header, because a proxy and kubewarm could find different ends of the body
     /// - 413 for a GET or HEAD with a body
     pub(super) fn new(
         mut request: http::Request<Incoming>,
@@ -107,21 +108,21 @@ impl ResponseBody {
         }
     }
 
-    /// A body that sends each piece as soon as the stream `pieces` produces it.
+    /// A response body that sends each item of the stream `pieces` as soon as the stream produces the item.
     pub(super) fn streamed<E: Into<BoxError> + 'static>(
         pieces: impl Stream<Item = Result<Bytes, E>> + 'static,
     ) -> Self {
         Self::new(StreamBody::new(pieces.map_ok(Frame::data)))
     }
 
-    /// Holds `permit` until the connection has written the response. If a response has no permit, kubewarm
-    /// assumes that no handler has read the request's body. An HTTP/1.1 connection with such a body closes
-    /// after the response.
+    /// Holds `permit`, the permit of the request, until the connection has written the response. If a response has
+    /// no permit, kubewarm assumes that no handler has read the request's body. kubewarm then closes an HTTP/1.1
+    /// connection after the response.
     pub(super) fn keep(&self, permit: ResponsePermit) {
         self.unwritten.keep(permit);
     }
 
-    /// Adds the bytes of all parts that hyper receives after this call to `counter`.
+    /// Adds the bytes of all parts that kubewarm passes to hyper after this call to `counter`.
     pub(super) fn count_bytes(&self, counter: IntCounter) {
         self.unwritten.count_bytes(counter);
     }
@@ -157,8 +158,8 @@ impl Body for ResponseBody {
             self.permit = ready!(wait.poll_unpin(context)).map(Arc::new);
             self.wait = None;
         }
-        // hyper's HTTP/2 connection buffers every part that it receives, even if the client reads nothing.
-        // Small parts limit that buffer.
+        // hyper's HTTP/2 connection buffers every part that kubewarm passes to it, even if the client reads
+        // nothing. Small parts limit that buffer.
         let most = self.left.len().min(PART_BYTES);
         let part = self.left.split_to(most);
         let permit = if self.left.is_empty() { self.permit.take() } else { self.permit.clone() };

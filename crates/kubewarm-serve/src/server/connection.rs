@@ -1,4 +1,5 @@
-//! Serves one connection from the TLS handshake to its end, and closes it when it is idle or stalled.
+//! Serves one connection from the TLS handshake to its end. Closes a connection that is idle, or whose client reads
+//! too slowly.
 
 use super::{
     body::{IncomingRequest, ResponseBody},
@@ -38,55 +39,57 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The state of a connection that its requests and responses share.
+/// The state that all requests and responses of one connection share.
 pub(super) struct ConnectionState {
     pub(super) peer: IpAddr,
-    /// The certificates that the client presented in the handshake.
+    /// The certificates that the client presented in the TLS handshake.
     pub(super) chain: Option<Arc<ClientCertChain>>,
-    /// Copies bytes between the client and the API server after the response 101 has ended HTTP on the
-    /// connection.
+    /// The future that copies bytes between the client and the API server, after the response 101 has ended HTTP on
+    /// this connection.
     pub(super) tunnel: Cell<Option<LocalBoxFuture<'static, ()>>>,
-    /// The slot that counts the connection against a limit: a slot of the client's address, or of the user
-    /// after an accepted request.
+    /// Counts the connection against the limit of the client's address. After the first request that kubewarm does
+    /// not reject, counts it against the limit of the user instead.
     slot: Cell<KeyedPermit>,
-    /// Whether kubewarm has accepted a request of this connection. kubewarm accepts a request when it has
-    /// authenticated the caller, and has authorized or forwarded the request.
+    /// Whether kubewarm has accepted a request of this connection: it has authenticated the caller, and has
+    /// authorized or forwarded the request.
     is_accepted: Cell<bool>,
     has_user_slot: Cell<bool>,
     since: Instant,
-    /// The last time at which a request was in progress; `None` before the first request.
+    /// The last time at which a request of this connection was in progress; `None` before the first request.
     last_used: Cell<Option<Instant>>,
-    /// Counts requests whose handler has not answered yet: each of these requests holds one clone.
+    /// Each request in progress holds one clone.
     requests_in_progress: Rc<()>,
-    /// The unwritten responses. The entry of a written response stays until the next call of `check_activity`.
+    /// The responses that the connection has not written completely. Calls of `check_activity` remove entries of
+    /// written responses.
     pending_responses: RefCell<Vec<Weak<PendingResponse>>>,
 }
 
-/// The state of a connection, which selects the timeout that applies.
+/// What happens on a connection. kubewarm selects the connection's timeout by this state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionActivity {
-    /// A request or a response is in progress.
     Busy,
-    /// No request is in progress, and the idle timeout has not passed.
+    /// No request is in progress, and `idle_timeout` has not passed.
     Quiet,
-    /// The connection had no request within the idle timeout, or no accepted request within `head_timeout`.
+    /// The connection had no request within `idle_timeout`, or kubewarm accepted no request within `head_timeout`.
     Idle,
-    /// The client does not read a response, or reads it too slowly.
+    /// The client reads a response too slowly, or does not read it at all.
     Stalled,
 }
 
-/// Runs the tasks of HTTP/2 streams on the current thread, because the futures of handlers are not `Send`.
+/// The executor for tasks of HTTP/2 streams. It runs the tasks on the current thread, because the futures of
+/// request handlers are not `Send`.
 #[derive(Clone, Copy, Debug)]
 struct LocalExecutor;
 
 impl<F: Future + 'static> Executor<F> for LocalExecutor {
     fn execute(&self, future: F) {
-        // Nothing needs to await the task: it ends with its stream, and the stream ends with the connection.
+        // The task ends with its HTTP/2 stream, so nothing awaits the task.
         drop(tokio::task::spawn_local(future));
     }
 }
 
-/// Serves `stream` until the connection ends or kubewarm closes it. `slot` is a slot of the client's address.
+/// Serves `stream` until the connection ends or kubewarm closes it. `slot` counts the connection against the limit
+/// of the client's address.
 pub(super) async fn serve_connection(
     stream: TcpStream,
     peer: SocketAddr,
@@ -94,7 +97,8 @@ pub(super) async fn serve_connection(
     slot: KeyedPermit,
 ) {
     let limits = shared.limits;
-    // With Nagle's algorithm, a small response would wait until the client acknowledges the previous response.
+    // With Nagle's algorithm, the kernel would delay a small response until the client acknowledges the previous
+    // response.
     let _set = stream.set_nodelay(true);
     let Ok(Ok(stream)) = timeout(limits.head_timeout, shared.tls.accept(stream)).await else {
         return;
@@ -112,7 +116,7 @@ pub(super) async fn serve_connection(
             .timer(TokioTimer::new())
             .max_header_list_size(limits.head_bytes)
             .max_concurrent_streams(limits.max_streams)
-            // The flow-control windows for request bodies are small, because kubewarm reads a body only to
+            // The flow-control windows for request bodies are small, because kubewarm reads a request body only to
             // forward it.
             .initial_stream_window_size(limits.head_bytes)
             .initial_connection_window_size(limits.head_bytes)
@@ -145,14 +149,14 @@ async fn respond(
     state: Rc<ConnectionState>,
 ) -> Result<hyper::Response<ResponseBody>, Infallible> {
     let _in_progress = state.start_request();
-    // If no handler reads an HTTP/1.1 request body, the connection must close. Otherwise the server would parse
+    // If no handler reads an HTTP/1.1 request body, kubewarm must close the connection. Otherwise hyper would parse
     // the body as the next request.
     let has_body = request.version() < Version::HTTP_2 && !request.body().is_end_stream();
     let mut response = match IncomingRequest::new(request, Rc::clone(&state)) {
         Ok(request) => (shared.handler)(request).await,
         Err(refusal) => {
-            // kubewarm rejects this request before a handler receives it, so this function counts the response
-            // in the metrics.
+            // kubewarm rejects this request before a handler receives it, so this function, not the handler, counts
+            // the response in the metrics.
             let response = failure(&refusal);
             let code = response.status().as_u16();
             let observed = ResponseLabels {
@@ -175,9 +179,9 @@ async fn respond(
     Ok(response)
 }
 
-/// Runs `connection`, and checks its activity at each `check_interval`. Shuts down the connection when it is
-/// idle, and when `stop` is cancelled. Drops a stalled connection, and a connection that does not end after the
-/// shutdown.
+/// Runs `connection`, and checks its activity at each `check_interval`. Shuts down an idle connection, and all
+/// connections when `stop` is cancelled. Drops a connection whose client reads too slowly, and a connection that
+/// does not end after the shutdown.
 async fn run_connection<C: Future>(
     connection: C,
     finish: fn(Pin<&mut C>),
@@ -191,7 +195,7 @@ async fn run_connection<C: Future>(
     let mut finishing = None;
     loop {
         select! {
-            // kubewarm does not log the connection's error, because clients cause such errors.
+            // kubewarm does not log the connection's error, because clients can cause such errors.
             _ = connection.as_mut() => return,
             () = stop.cancelled(), if finishing.is_none() => {
                 finish(connection.as_mut());
@@ -226,8 +230,9 @@ impl ConnectionState {
         }
     }
 
-    /// Records that a request was accepted. `user_slot` acquires a slot of the user for the connection. If the
-    /// user has no free slot, the connection keeps the slot of its address.
+    /// Records that kubewarm has accepted a request of this connection. `user_slot` counts the connection against
+    /// the limit of the user. If the user has reached this limit, the connection still counts against the limit of
+    /// its address.
     pub(super) fn accept(&self, user_slot: impl FnOnce() -> Option<KeyedPermit>) {
         self.is_accepted.set(true);
         if !self.has_user_slot.get()
@@ -238,17 +243,15 @@ impl ConnectionState {
         }
     }
 
-    /// Counts a request as in progress until the caller drops the result.
     fn start_request(&self) -> Rc<()> {
         self.last_used.set(Some(Instant::now()));
         Rc::clone(&self.requests_in_progress)
     }
 
-    /// Counts a response as in progress until it is written.
     fn track_response(&self, unwritten: &Arc<PendingResponse>) {
         let mut pending_responses = self.pending_responses.borrow_mut();
-        // Before the list grows, this code removes the entries of written responses. Many responses can end
-        // between two calls of `check_activity`.
+        // When the list is full, this code removes the entries of written responses before the list grows. Many
+        // responses can end between two calls of `check_activity`.
         if pending_responses.len() == pending_responses.capacity() {
             pending_responses.retain(|answer| answer.strong_count() > 0);
         }
@@ -274,7 +277,7 @@ impl ConnectionState {
             self.last_used.set(Some(now));
             return ConnectionActivity::Busy;
         }
-        // A connection that has sent no request becomes idle after the time for one request head.
+        // A connection that has sent no request becomes idle after `head_timeout`, the time for one request head.
         let (since, most) = match self.last_used.get() {
             Some(last_used) => (last_used, limits.idle_timeout),
             None => (self.since, limits.head_timeout),
@@ -309,7 +312,7 @@ mod tests {
         let first = new().unwrap();
         assert!(new().is_none() && !first.is_accepted.get());
         first.accept(|| users.try_acquire(&"jane"));
-        // The connection already has a user's slot, so `accept` must not acquire another one.
+        // The connection already counts against the limit of a user, so `accept` must not call this function.
         first.accept(|| unreachable!());
         let second = new().unwrap();
         second.accept(|| users.try_acquire(&"jane"));

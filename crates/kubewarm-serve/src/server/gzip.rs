@@ -1,5 +1,5 @@
-//! Compresses response bodies of more than 128 KiB with gzip if the client accepts gzip, as the API server
-//! does. Compresses a list in pieces, so that the complete list is never in memory.
+//! Compresses response bodies of more than 128 KiB with gzip if the client accepts gzip, as the API server does.
+//! Compresses a list in pieces, so that the complete list is never in memory.
 
 use crate::reads::TruncatedListError;
 use bytes::Bytes;
@@ -14,13 +14,13 @@ use std::{
 };
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
-/// The compression level of the API server. This level is the fastest, and gives most of the reduction in size.
+/// The gzip level that the API server uses too. This level is the fastest, and gives most of the reduction in size.
 const LEVEL: Compression = Compression::fast();
-/// The size in bytes from which a blocking-pool thread compresses a piece of a body. On the connection's own
-/// thread, a large piece would delay the thread's other connections.
+/// From this size in bytes, a thread of the blocking pool compresses a piece of a body. On the connection's own
+/// thread, a large piece would delay the other connections of this thread.
 const LARGE: usize = 32 << 10;
-/// Limits concurrent compressions of large body pieces to one per processor, so that informers get processor
-/// time too.
+/// Limits concurrent compressions of large body pieces to one per processor. More compressions at once would delay
+/// the informers.
 static COMPRESSIONS: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(thread::available_parallelism().map_or(1, NonZeroUsize::get)));
 
@@ -33,8 +33,8 @@ pub(super) fn accepts_gzip(accept_encoding: Option<&[u8]>) -> bool {
     codings.any(|coding| coding.trim_ascii() == b"gzip")
 }
 
-/// Compresses the `pieces` of a body to one gzip stream. The stream requests the next piece only after hyper
-/// has received the previous compressed part.
+/// Compresses the `pieces` of a response body to one gzip stream. The returned stream requests the next piece only
+/// after hyper has received the previous compressed bytes.
 pub(super) fn compressed<S>(pieces: S) -> impl Stream<Item = io::Result<Bytes>>
 where
     S: Stream<Item = Result<Bytes, TruncatedListError>>,
@@ -45,7 +45,7 @@ where
         while let Some(piece) = pieces.try_next().await.map_err(io::Error::other)? {
             encoder = compress(encoder, piece).await?;
             let part = mem::take(encoder.get_mut());
-            // The encoder can buffer a short piece of a body completely and return no bytes.
+            // The gzip encoder can buffer a short piece of a body completely and return no bytes.
             if !part.is_empty() {
                 return Ok(Some((Bytes::from(part), (pieces, Some(encoder)))));
             }
@@ -55,13 +55,12 @@ where
     })
 }
 
-/// Writes `piece` to `encoder`: a small piece on this thread, a large piece on a blocking-pool thread.
+/// Compresses `piece` with `encoder`: a small piece on this thread, a large piece on a blocking-pool thread.
 async fn compress(mut encoder: GzipEncoder, piece: Bytes) -> io::Result<GzipEncoder> {
     if piece.len() < LARGE {
         encoder.write_all(&piece)?;
         return Ok(encoder);
     }
-    // `acquire` cannot fail, because nothing closes the semaphore.
     let _permit = COMPRESSIONS.acquire().await.ok();
     let writing = spawn_blocking(move || encoder.write_all(&piece).map(|()| encoder));
     writing.await.map_err(io::Error::other)?

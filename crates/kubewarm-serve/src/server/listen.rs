@@ -1,6 +1,7 @@
 //! The listener of the read API: TLS with HTTP/1.1 and HTTP/2, and limits on the resources that clients can use.
 //!
-//! The limits are fields of [`ReaderLimits`] and [`ConnectionLimits`], if no other value is named.
+//! The limits are fields of [`ReaderLimits`] and [`ConnectionLimits`], if the table names no value. An accepted request
+//! is a request that kubewarm does not reject.
 //!
 //! | resource | limit | reaction to a higher value |
 //! |---|---|---|
@@ -58,35 +59,35 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// How long responses in progress can continue after `stop` was cancelled.
+/// When the server stops, responses in progress can continue for this time.
 const STOP: Duration = Duration::from_secs(10);
 const ENDED: &str = "the read server ended";
-/// The pause after `accept` fails, such as for lack of memory or file descriptors.
+/// The pause after an `accept` call fails, for example for lack of memory or file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The limits of one connection that have no command-line flag.
+/// The limits of one connection. No command-line flag sets these limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionLimits {
-    /// The time limit of a TLS handshake, of each request head, and of the wait for the first accepted request.
-    /// The time for an HTTP/1.1 head starts at the end of the previous response.
+    /// The time limit of a TLS handshake, of each request head, and of the wait for the first request that kubewarm
+    /// does not reject. The time for an HTTP/1.1 head starts at the end of the previous response.
     pub(super) head_timeout: Duration,
-    /// The maximum size of a request head in bytes. A head with a token of 16 KiB and selectors with hundreds
-    /// of values fits.
+    /// The maximum size of a request head in bytes. A head with a token of 16 KiB, and with selectors of hundreds
+    /// of values, is smaller.
     pub(super) head_bytes: u32,
     /// The maximum number of concurrent streams of an HTTP/2 connection, as in the API server.
     pub(super) max_streams: u32,
-    /// The maximum number of bytes that one HTTP/2 stream buffers until the client reads them.
+    /// The maximum number of response bytes that kubewarm buffers for one HTTP/2 stream until the client reads
+    /// them.
     pub(super) max_buffered_bytes: usize,
-    /// The time in which a client must read one part of a response, about 16 KiB.
+    /// The time in which a client must read one part of a response. A part has about 16 KiB.
     pub(super) part_timeout: Duration,
-    /// The minimum rate at which a client must read a response, in bytes per second. The client has
-    /// `part_timeout` plus the response's size divided by this rate. Otherwise slow clients could hold all
-    /// request permits.
+    /// The minimum rate at which a client must read a response, in bytes per second. The client has `part_timeout`
+    /// plus the response's size divided by this rate. Otherwise slow clients could use up the limits on requests.
     pub(super) min_bytes_per_second: NonZeroU64,
-    /// How long a connection can stay without a request. Go clients keep idle connections for 90 s, so the
-    /// default is longer.
+    /// How long a connection can stay open without a request. Go clients keep idle connections for 90 s, so the
+    /// default is longer: 2 minutes.
     pub(super) idle_timeout: Duration,
-    /// The interval at which kubewarm looks for idle connections and slow reads.
+    /// The interval at which kubewarm checks for idle connections and clients that read too slowly.
     pub(super) check_interval: Duration,
 }
 
@@ -114,17 +115,17 @@ pub struct ReadListener {
     connections: ConnectionSlots,
 }
 
-/// Limits open connections, in total and per client address. Clones share the slots.
+/// Limits open connections, in total and per client address. Clones share the limits.
 #[derive(Clone, Debug)]
 pub struct ConnectionSlots {
     all: Arc<Semaphore>,
-    /// Slots by client address, for connections that have no accepted request yet. All addresses together have
-    /// as many slots as `all`.
+    /// Limits the connections per client address that have sent no request yet, or only requests that kubewarm
+    /// rejected. All addresses together can have as many connections as `all` permits.
     addresses: KeyedSemaphore<IpAddr>,
 }
 
 /// Binds `address`, at which the read API listens, with the connection limits of `readers`. `[::]` binds all IPv4
-/// and IPv6 addresses.
+/// and IPv6 addresses of the host.
 ///
 /// # Errors
 ///
@@ -138,7 +139,7 @@ pub fn bind(address: SocketAddr, readers: ReaderLimits) -> Result<ReadListener, 
 }
 
 impl ReadListener {
-    /// The bound address, with the actual port if port 0 was requested.
+    /// The bound address. If the configured port is 0, the bound address has the port that the kernel has chosen.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -155,12 +156,12 @@ impl ReadListener {
         change(&mut self.limits);
     }
 
-    /// Serves `api` with one thread per processor until `stop` is cancelled. Requests in progress then have 10
-    /// s to end. The server accepts client certificates that a CA of `authority` has signed.
+    /// Serves `api` with one thread per processor until `stop` is cancelled. Requests in progress then have 10 s to
+    /// end. The server accepts client certificates that a CA of `authority` has signed.
     ///
     /// # Errors
     ///
-    /// [`ServeError`] if the certificate cannot be used, or a server thread fails.
+    /// [`ServeError`] if the server cannot use the serving certificate, or a server thread fails.
     pub async fn serve(
         self,
         certificate: Arc<ServingCertificate>,
@@ -176,8 +177,8 @@ impl ReadListener {
         self.serve_by(certificate, authority, handler, metrics, stop).await
     }
 
-    /// Like [`ReadListener::serve`], with any handler. `metrics` counts the requests that kubewarm rejects
-    /// before the handler receives them.
+    /// Like [`ReadListener::serve`], with any request handler instead of `ReadApi`. `metrics` counts the requests
+    /// that kubewarm rejects before the handler receives them.
     pub(super) async fn serve_by(
         self,
         certificate: Arc<ServingCertificate>,
@@ -193,8 +194,8 @@ impl ReadListener {
             certificate.tls(client_verifier, &[b"h2", b"http/1.1"]).map_err(no_certificate)?;
         let sha256 = certificate.fingerprint();
         tracing::info!(%address, %sha256, "serving reads");
-        // The drop of this future does not stop the server threads. So a guard cancels the threads' token on
-        // drop.
+        // If the caller drops this future, the server threads continue. So a guard cancels `stop` of the threads
+        // when the future is dropped.
         let stop = stop.child_token();
         let _stop_on_drop = stop.clone().drop_guard();
         let shared = Arc::new(ReadServer {
@@ -241,8 +242,8 @@ impl ConnectionSlots {
         Self { all: Arc::new(Semaphore::new(all)), addresses }
     }
 
-    /// Acquires a connection slot of the total limit and a connection slot of `address`. The error is the limit
-    /// that has no free slot.
+    /// Counts a connection against the total limit and against the limit of `address`, until the results are
+    /// dropped. The error is the limit that the connection would exceed.
     fn acquire(&self, address: IpAddr) -> Result<(OwnedSemaphorePermit, KeyedPermit), ReadLimit> {
         let of_all = Arc::clone(&self.all).try_acquire_owned();
         let of_all = of_all.map_err(|_| ReadLimit::Connections)?;
@@ -253,9 +254,10 @@ impl ConnectionSlots {
         Ok((of_all, slot))
     }
 
-    /// The number of used connection slots in total, and of the address with the most connections.
+    /// The usage of two limits: the limit on all connections, and the limit per client address, for the address with
+    /// the most connections.
     ///
-    /// Cost: visits each address with a slot, so call it for a metrics scrape, not for a request.
+    /// Cost: visits each address with a connection, so call it for a metrics scrape, not for a request.
     #[must_use]
     pub fn usage(&self) -> Vec<LimitUsage> {
         let mut usage = self.addresses.usage();
@@ -267,10 +269,10 @@ impl ConnectionSlots {
 pub(super) type RequestHandler =
     Box<dyn Fn(IncomingRequest) -> LocalBoxFuture<'static, OutgoingResponse> + Send + Sync>;
 
-/// The state that all server threads and connections share.
+/// The state that all threads and connections of the read API's server share.
 pub(super) struct ReadServer {
     pub(super) tls: TlsAcceptor,
-    /// The accepted CAs of client certificates; `None` if the server requests no client certificates.
+    /// The accepted CAs of client certificates; `None` if the server does not request client certificates.
     pub(super) authority: Option<Arc<ClientCa>>,
     pub(super) handler: RequestHandler,
     pub(super) limits: ConnectionLimits,
@@ -278,14 +280,12 @@ pub(super) struct ReadServer {
     pub(super) metrics: ReadMetrics,
     pub(super) stop: CancellationToken,
     connections: ConnectionSlots,
-    /// Whether kubewarm closed the last connection because all slots were in use. `accept` logs a warning when
-    /// this becomes true.
     is_full: AtomicBool,
-    /// Whether the last `accept` call of a socket failed. kubewarm logs a warning when this becomes true.
+    /// Whether the last `accept` call of a listener failed. kubewarm logs a warning when this becomes true.
     is_failing: AtomicBool,
 }
 
-/// Serves connections on this thread until the server stops, and then until requests in progress have ended.
+/// Serves connections on this thread until the server stops and the requests in progress have ended.
 fn serve_on_thread(listeners: Vec<TcpListener>, shared: &Arc<ReadServer>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let local = LocalSet::new();
@@ -298,7 +298,7 @@ fn serve_on_thread(listeners: Vec<TcpListener>, shared: &Arc<ReadServer>) -> io:
         }
         while accepting.join_next().await.is_some() {}
         connections.close();
-        // After the time limit `STOP`, the drop of `local` closes the connections that are still open.
+        // After the time limit `STOP`, the drop of `local` closes all connections that are still open.
         let _finished = timeout(STOP, connections.wait()).await;
         Ok(())
     }))

@@ -1,5 +1,5 @@
-//! The server of the read API: answers Kubernetes API requests from stores, and forwards other requests to the
-//! API server.
+//! The server of the read API: answers Kubernetes API requests from informers' stores, and can forward further
+//! requests to the API server.
 
 mod api;
 mod api_server_version_cache;

@@ -1,5 +1,5 @@
-//! Tracks which parts of a response its connection has not written yet. These parts hold permits for unwritten
-//! bytes, and the server closes the connection of a client that reads too slowly.
+//! Tracks which parts of a response the connection has not written yet. These parts count against the limits on
+//! unwritten response bytes. The server uses the times of the parts to find clients that read too slowly.
 
 use super::listen::ConnectionLimits;
 use crate::{
@@ -14,61 +14,62 @@ use prometheus::IntCounter;
 use std::{any::Any, collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The permits that a response holds until it is written.
 #[derive(Debug)]
 pub(super) struct ResponsePermit {
     _permit: Box<dyn Any + Send>,
-    /// The user's permits for unwritten bytes; `None` for a response without a body or with a short one.
+    /// The user's permits for unwritten response bytes; `None` for a response without a body or with a short body.
     bytes: Option<UserPermits>,
     is_timely: bool,
 }
 
-/// The parts of a response that hyper has received and not written. Each part refers to this value until hyper
-/// has written or dropped the part.
+/// Records the parts of a response that kubewarm has passed to hyper and hyper has not written. Each part refers to
+/// this value until hyper has written or dropped the part.
 #[derive(Debug, Default)]
 pub(super) struct PendingResponse(Mutex<PendingResponseState>);
 
 #[derive(Debug, Default)]
 struct PendingResponseState {
     permit: Option<ResponsePermit>,
-    /// The time at which hyper received each unwritten part, the oldest first. hyper writes the parts in this
-    /// order.
+    /// The time at which kubewarm passed each unwritten part to hyper, the oldest first. hyper writes the parts in
+    /// this order.
     handed: VecDeque<Instant>,
-    /// The time since which at least one part is unwritten; `None` if all parts are written.
+    /// The time since which at least one part has been unwritten; `None` if all parts are written.
     since: Option<Instant>,
-    /// How long, before `since`, at least one part of the response was unwritten.
+    /// The total time, before `since`, in which at least one part of the response was unwritten.
     taking: Duration,
-    /// The total size of all written and unwritten parts, in bytes.
+    /// The size in bytes of all parts of the response so far, written and unwritten.
     bytes: u64,
-    /// The metric that counts the bytes of all parts.
+    /// The metric that counts the bytes of the response's parts.
     counter: Option<IntCounter>,
 }
 
-/// A future that resolves when the response has acquired the permits for its next bytes.
+/// A future that acquires the permit for the response's next bytes. The permit counts them against the limits on
+/// unwritten response bytes.
 pub(super) type PermitWait = BoxFuture<'static, Option<KeyedPermit>>;
 
 /// A part of a response that hyper has not written. hyper copies parts of a few hundred bytes and drops the
-/// original at once. Such copies hold no permit, and take a few KiB per connection.
+/// original at once. Such copies hold no permit, but take at most a few KiB per connection.
 struct ResponsePart {
     bytes: Bytes,
-    /// The permit for unwritten bytes. Several parts of the response can share this permit.
+    /// This permit counts `bytes` against the limits on unwritten response bytes. Several parts of the response can
+    /// share the permit.
     _permit: Option<Arc<KeyedPermit>>,
     response: Arc<PendingResponse>,
 }
 
 impl ResponsePermit {
-    /// Creates the permits of a response that the client must read at the minimum rate. A slow client would
-    /// otherwise keep `permit` from other requests.
+    /// Creates the permits of a response that the client must read at the minimum rate. Without this rate, a slow
+    /// client could keep `permit` and so block requests of other clients.
     pub(super) fn timely(permit: impl Any + Send, bytes: UserPermits) -> Self {
         Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: true }
     }
 
-    /// Creates the permits of a response without a minimum read rate, such as a watch.
+    /// Creates the permits of a response that the client can read at any rate, such as a watch.
     pub(super) fn lasting(permit: impl Any + Send, bytes: UserPermits) -> Self {
         Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: false }
     }
 
-    /// Creates an empty `ResponsePermit`, for a response that counts against no limit.
+    /// Creates a `ResponsePermit` without permits, for a response that counts against no limit.
     pub(super) fn nothing() -> Self {
         Self { _permit: Box::new(()), bytes: None, is_timely: false }
     }
@@ -80,7 +81,7 @@ impl PendingResponse {
         self.0.lock().permit = Some(permit);
     }
 
-    /// Adds the bytes of all parts that hyper receives after this call to `counter`.
+    /// Adds the bytes of all parts that kubewarm passes to hyper after this call to `counter`.
     pub(super) fn count_bytes(&self, counter: IntCounter) {
         self.0.lock().counter = Some(counter);
     }
@@ -89,15 +90,16 @@ impl PendingResponse {
         self.0.lock().permit.is_some()
     }
 
-    /// Starts to acquire the permit for the next `bytes` bytes of the body; `None` if the response needs no
-    /// permit. For more than `PIECE_BYTES` bytes, a permit for `PIECE_BYTES` bytes is enough.
+    /// Returns a future that acquires the permit for the next `bytes` bytes of the body; `None` if the response
+    /// needs no permit. For more than `PIECE_BYTES` bytes, the future acquires a permit for only `PIECE_BYTES`
+    /// bytes.
     pub(super) fn permit(&self, bytes: usize) -> Option<PermitWait> {
         let permits = self.0.lock().permit.as_ref().and_then(|permit| permit.bytes.clone())?;
         let count = bytes.min(PIECE_BYTES).div_ceil(UNWRITTEN_UNIT);
         Some(async move { permits.acquire(count).await }.boxed())
     }
 
-    /// Creates a part from `bytes`. The part holds `permit` until hyper has written the part.
+    /// Creates a part of the response from `bytes`. The part holds `permit` until hyper has written the part.
     pub(super) fn part(self: &Arc<Self>, bytes: Bytes, permit: Option<Arc<KeyedPermit>>) -> Bytes {
         let mut progress = self.0.lock();
         let now = Instant::now();
@@ -112,8 +114,8 @@ impl PendingResponse {
         Bytes::from_owner(ResponsePart { bytes, _permit: permit, response: Arc::clone(self) })
     }
 
-    /// Whether the client has left a part unread for too long, or reads the whole response too slowly. The time
-    /// in which kubewarm encodes the response does not count.
+    /// Whether the client has left a part unread for too long, or reads the whole response too slowly. Time in
+    /// which all parts are written, for example while kubewarm encodes more objects, does not count.
     pub(super) fn is_too_slow(&self, now: Instant, limits: ConnectionLimits) -> bool {
         let progress = self.0.lock();
         let elapsed = |since| now.saturating_duration_since(since);

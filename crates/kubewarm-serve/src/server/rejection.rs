@@ -1,10 +1,6 @@
-//! Converts rejections of callers and invalid credentials into HTTP failures.
-
 use crate::callers::{CallerRejection, CredentialsError};
 use kubewarm_wire::StatusError;
 
-/// The HTTP failure for a rejected caller. For an authenticated user without permission, `forbidden` creates
-/// the failure from the user's name and the authorizer's reason.
 pub(super) fn refused_by(
     refused: CallerRejection,
     forbidden: impl FnOnce(&str, Option<&str>) -> StatusError,
@@ -13,7 +9,6 @@ pub(super) fn refused_by(
     if user.is_empty() { refusal(refused) } else { forbidden(user, reason.as_deref()) }
 }
 
-/// The HTTP failure for a rejected caller. The failure does not contain the name of the requested object.
 pub(super) fn refusal(refused: CallerRejection) -> StatusError {
     match refused {
         CallerRejection::Unauthorized => StatusError::unauthorized(),
@@ -32,7 +27,6 @@ pub(super) fn refusal(refused: CallerRejection) -> StatusError {
     }
 }
 
-/// The HTTP failure for a request without valid credentials.
 pub(super) fn no_credentials(problem: CredentialsError) -> StatusError {
     match problem {
         CredentialsError::Repeated => StatusError::bad_request("Authorization is repeated"),

@@ -1,4 +1,5 @@
-//! Converts the results of reads into HTTP responses. Encodes a large list while the connection sends it.
+//! Converts the results of gets, lists and watches into HTTP responses. Encodes a large list while the connection
+//! sends it.
 
 use super::{
     body::{OutgoingResponse, ResponseBody},
@@ -22,17 +23,17 @@ use kubewarm_api::model::InformerKey;
 use kubewarm_wire::{DiscoveryResponse, StatusError, is_known};
 use std::time::Duration;
 
-/// The size in bytes up to which kubewarm sends a body at once, uncompressed and with `Content-Length`. The API
-/// server compresses bodies above the same size.
+/// Up to this size in bytes, kubewarm sends a body at once, uncompressed and with `Content-Length`. The API server
+/// compresses bodies above the same size.
 const LONG: usize = 128 << 10;
-/// A response needs a permit for each piece that it encodes after this number of bytes. These permits limit the
-/// number of large responses that kubewarm encodes at once.
+/// After this number of bytes, a response needs a permit for each further piece that kubewarm encodes. These
+/// permits limit the number of large responses that kubewarm encodes at once.
 const LARGE: usize = 1 << 20;
 pub(super) const JSON: &str = "application/json";
 pub(super) const NOT_KEPT: &str = "no-cache, private";
 
-/// A keyed hash that identifies an informer to clients without its namespace and selectors. The hash is
-/// different after a restart.
+/// A keyed hash of the informer's key. Clients receive this hash, which hides the informer's namespace and
+/// selectors. The hash is different after a restart of kubewarm.
 pub(super) fn informer_tag(key: &hmac::Key, informer: &InformerKey) -> String {
     // The hash covers the `Debug` text, because two different informer keys have different `Debug` texts.
     keyed_tag(key, &format!("{informer:?}"))
@@ -45,7 +46,7 @@ pub(super) fn keyed_tag(key: &hmac::Key, text: &str) -> String {
     format!("{:016x}", u64::from_be_bytes(first))
 }
 
-/// The response to a get or list. While kubewarm encodes a piece of a large response, it holds one of the
+/// The response to a get or list. For a large response, kubewarm encodes a piece only while it holds one of the
 /// user's `permits`.
 pub(super) async fn objects(
     request_headers: &HeaderMap,
@@ -84,9 +85,9 @@ pub(super) async fn objects(
     response(StatusCode::OK, headers, content)
 }
 
-/// The rest of a response, after its first `sent` bytes. After `LARGE` bytes in total, kubewarm holds one of
-/// the user's encoding permits while it encodes a piece of the response. kubewarm holds no permit while it
-/// waits for a slow client.
+/// The pieces of a list response after its first `sent` bytes. After `LARGE` bytes in total, kubewarm encodes a
+/// piece only while it holds one of `permits`, the user's permits to encode large responses. kubewarm holds none of
+/// them while it waits for a slow client.
 fn with_encoding_permits<S>(
     rest: S,
     sent: usize,
@@ -105,7 +106,8 @@ where
     })
 }
 
-/// Sets the headers with the informer's hash and the store's age, and a `Warning` if the store is stale.
+/// Sets the headers with the informer's hash and the age of its store, and a `Warning` header if the store is
+/// stale.
 pub(super) fn set_source_headers(headers: &mut HeaderMap, source: &ReadSource, key: &hmac::Key) {
     const INFORMER_HEADER: HeaderName = HeaderName::from_static("kubewarm-informer");
     const FRESHNESS: HeaderName = HeaderName::from_static("kubewarm-freshness-milliseconds");
@@ -124,7 +126,7 @@ pub(super) fn headers(content_type: &'static str, cache_control: &'static str) -
     HeaderMap::from_iter([content_type, cache_control])
 }
 
-/// Sets the header `name` to `value`. Ignores a value with control characters, which kubewarm never produces.
+/// Sets the header `name` to `value`. Ignores a value with control characters, which cannot occur.
 fn set(headers: &mut HeaderMap, name: HeaderName, value: String) {
     if let Ok(value) = HeaderValue::try_from(value) {
         headers.insert(name, value);
@@ -141,14 +143,15 @@ pub(super) fn response(
     response
 }
 
-/// A response with a JSON document that HTTP caches must not reuse.
+/// A response with the JSON document `body`, which HTTP caches must not reuse.
 pub(super) fn json(request_headers: &HeaderMap, body: Bytes) -> OutgoingResponse {
     let mut headers = headers(JSON, NOT_KEPT);
     let content = whole(request_headers, &mut headers, body);
     response(StatusCode::OK, headers, content)
 }
 
-/// A complete body. kubewarm compresses the body if it has more than `LONG` bytes and the client accepts gzip.
+/// Creates a response body with the bytes `body`. Compresses them if they are more than `LONG` bytes and the client
+/// accepts gzip.
 fn whole(request_headers: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> ResponseBody {
     if body.len() > LONG && is_gzip_accepted(request_headers) {
         return compressed(headers, stream::iter([Ok(body)]));
@@ -156,7 +159,7 @@ fn whole(request_headers: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> R
     body.into()
 }
 
-/// A body that compresses `pieces` with gzip. Adds `Content-Encoding` and `Vary` to `headers`.
+/// Creates a response body that compresses `pieces` with gzip. Adds `Content-Encoding` and `Vary` to `headers`.
 fn compressed(
     headers: &mut HeaderMap,
     pieces: impl Stream<Item = Result<Bytes, TruncatedListError>> + 'static,
@@ -170,7 +173,7 @@ fn is_gzip_accepted(request_headers: &HeaderMap) -> bool {
     gzip::accepts_gzip(request_headers.get(ACCEPT_ENCODING).map(HeaderValue::as_bytes))
 }
 
-/// The value of the `Warning` header for stale data. Clients such as kubectl print this warning.
+/// The value of the `Warning` header for a stale store. Clients such as kubectl print this warning.
 fn staleness_warning(age: Option<Duration>) -> String {
     match age {
         Some(age) => format!(
@@ -200,7 +203,6 @@ pub(super) fn document(
     response(StatusCode::OK, headers, content)
 }
 
-/// The response with the `Status` object of a failure.
 pub(super) fn failure(failure: &StatusError) -> OutgoingResponse {
     let code = StatusCode::from_u16(failure.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut headers = headers(JSON, NOT_KEPT);
@@ -225,8 +227,8 @@ mod tests {
     use std::{cell::Cell, collections::BTreeSet, rc::Rc};
     use tokio::time::sleep;
 
-    /// A stream of `count` pieces of `LARGE / 2` bytes, each produced in 1 ms. `now` counts the pieces in
-    /// progress, and `most` is the maximum of `now`.
+    /// A stream of `count` pieces of `LARGE / 2` bytes. The stream takes 1 ms to produce a piece. `now` counts the
+    /// pieces that streams produce at the same time, and `most` is the maximum of `now`.
     fn pieces(
         count: usize,
         now: &Rc<Cell<usize>>,
@@ -257,7 +259,7 @@ mod tests {
     async fn few_large_responses_are_written_at_once_and_unread_ones_release_their_permit() {
         let (now, most) = (Rc::default(), Rc::default());
         let [jane, john] = user_permits(4, ["jane", "john"]);
-        // This client reads one large piece and then stops.
+        // The client of this stream reads one large piece and then stops.
         let mut slow = Box::pin(with_encoding_permits(pieces(9, &now, &most), LARGE, jane.clone()));
         assert!(slow.next().await.is_some());
         let all = [(&jane, 40), (&john, 5)].map(|(user, count)| {
@@ -276,8 +278,8 @@ mod tests {
     #[test]
     fn the_informer_id_is_specific_to_the_process_and_reveals_nothing() {
         let [key, other] = [[1; 32], [2; 32]].map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key));
-        // `decade` has only hexadecimal digits, so a hash that contained this name would pass the digit check
-        // below. Another check shows that the hash does not contain the name.
+        // `decade` has only hexadecimal digits, so the digit check below would accept a hash that contains this
+        // name. A further check therefore shows that the hash does not contain the name.
         let whole = informer("secrets", "decade");
         assert_eq!(informer_tag(&key, &whole), informer_tag(&key, &informer("secrets", "decade")));
         assert_ne!(

@@ -1,4 +1,4 @@
-//! The response to a watch. kubewarm repeats the review of the caller's access until the watch ends.
+//! The response to a watch. kubewarm repeats the watch's access reviews until the watch ends.
 
 use super::{
     body::{OutgoingResponse, ResponseBody},
@@ -24,45 +24,43 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The interval at which kubewarm repeats the access review of an open watch.
+/// The interval at which kubewarm repeats the access reviews of an open watch.
 const REVIEW_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval until the next access review if the previous review ended without a decision.
+/// The interval until the next access review if the API server did not decide in the previous review.
 const RETRY_INTERVAL: Duration = Duration::from_secs(4);
-/// The maximum age of the last positive access review of an open watch, counted from the review's request. At
-/// this age kubewarm ends the watch, even if the API server answers no reviews.
+/// The maximum age of the last positive access review of an open watch, counted from the time at which kubewarm
+/// sent the review. At this age kubewarm ends the watch, even if the API server answers no reviews.
 const MAX_REVIEW_AGE: Duration = Duration::from_secs(30);
 
-/// An open watch, with its permits, metrics and list entry.
+/// A client's open watch, with its permit, its metrics and its entry in the list of open watches.
 pub(super) struct WatchSession {
     pub(super) feed: WatchFeed,
     pub(super) review: WatchReview,
-    /// The permit that counts the watch as a request. The watch holds this permit until it has sent the initial
-    /// objects, because these objects occupy memory.
+    /// The watch counts against the limits on requests until this permit is dropped. The watch drops the permit
+    /// when it has sent all initial objects, because these objects occupy memory.
     pub(super) request: Option<KeyedPermit>,
-    /// Counts the watch and its events in the metrics.
     pub(super) counted: OpenClientWatch,
-    /// The watch's entry in the list of open watches at `/debug/watchers`.
     pub(super) _entry: Arc<WatcherEntry>,
-    /// The cancellation of this token ends the watch.
+    /// When this token is cancelled, the watch ends.
     pub(super) stop: CancellationToken,
 }
 
-/// The access reviews that kubewarm repeats while a watch is open.
+/// The token review and the access reviews that kubewarm repeats while a watch is open.
 pub(super) struct WatchReview {
     callers: Arc<CallerAdmission>,
     credentials: CallerCredentials,
     accesses: Vec<SelfSubjectAccessReviewSpec>,
     peer: IpAddr,
-    /// The time at which kubewarm sent the oldest review that currently permits the watch.
+    /// The time at which kubewarm sent the oldest of the reviews that permit the watch.
     allowed_at: Instant,
     /// The time of the next review.
     due: Instant,
 }
 
 impl WatchSession {
-    /// A response that sends the events of the watch until the watch ends or the client disconnects. `names` is
-    /// the key of the hash that names the informer in a header. The response holds `permit` until the
-    /// connection has written the response.
+    /// A response that sends the events of the watch until the watch ends or the client disconnects. A header
+    /// contains a hash of the informer's key, computed with the HMAC key `names`. The response holds `permit` until
+    /// the connection has written the response.
     pub(super) fn response(self, names: &hmac::Key, permit: ResponsePermit) -> OutgoingResponse {
         let mut headers = headers(JSON, NOT_KEPT);
         if let Some(source) = self.feed.source() {
@@ -80,7 +78,7 @@ impl WatchSession {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             // A slow client can delay this call for long, so kubewarm checks the age of the last access review
-            // before each event.
+            // before each chunk of events.
             if !self.review.is_allowed().await {
                 self.counted.set_end(ClientWatchEnd::Rejected);
                 return None;
@@ -108,8 +106,8 @@ impl WatchSession {
 }
 
 impl WatchReview {
-    /// The access reviews that kubewarm repeats for a watch that starts now. The caller has passed the reviews
-    /// of all `accesses`. kubewarm sent the oldest of these reviews at `allowed_at`.
+    /// Creates the reviews of a watch that starts now. The caller has passed access reviews for all `accesses`.
+    /// kubewarm sent the oldest of these reviews at `allowed_at`.
     pub(super) fn new(
         callers: Arc<CallerAdmission>,
         credentials: CallerCredentials,
@@ -117,37 +115,36 @@ impl WatchReview {
         accesses: Vec<SelfSubjectAccessReviewSpec>,
         allowed_at: Instant,
     ) -> Self {
-        // The first interval is random, so that kubewarm does not review all watches that start together at the
+        // The first review is at a random time. So kubewarm does not review all watches that start together at the
         // same time.
         let due = Instant::now() + REVIEW_INTERVAL.mul_f64(fastrand::f64());
         Self { callers, credentials, accesses, peer, allowed_at, due }
     }
 
-    /// The time at which the watch ends if no further access review is positive.
+    /// The time at which the watch ends if no further access review permits it.
     fn end(&self) -> Instant {
         self.allowed_at + MAX_REVIEW_AGE
     }
 
-    /// The time of the next call of [`Self::is_allowed`].
     fn next(&self) -> Instant {
         self.due.min(self.end())
     }
 
-    /// Whether the watch can continue. Reviews the caller's access if an access review is due.
+    /// Whether the watch can continue. Sends the access reviews again if they are due.
     async fn is_allowed(&mut self) -> bool {
         let now = Instant::now();
         if now < self.due {
             return now < self.end();
         }
-        // A slow client can delay this call until the last review has expired. The time limit of the next
-        // review is then `RETRY_INTERVAL`.
+        // A slow client can delay this call until `allowed_at` is more than `MAX_REVIEW_AGE` ago. The time limit of
+        // the next review is then `RETRY_INTERVAL`.
         let until = if now < self.end() { self.end() } else { now + RETRY_INTERVAL };
         match timeout_at(until, self.review_all()).await {
             Ok(Ok(reviewed_at)) => {
                 self.allowed_at = reviewed_at;
                 self.due = Instant::now() + REVIEW_INTERVAL;
             }
-            // If the API server has not decided, the last positive review stays valid until its age is
+            // If the API server has not decided, the last positive reviews stay valid until their age is
             // `MAX_REVIEW_AGE`.
             Ok(Err(CallerRejection::Limited(_) | CallerRejection::Undecided(_))) => {
                 self.due = Instant::now() + RETRY_INTERVAL;
@@ -157,8 +154,8 @@ impl WatchReview {
         Instant::now() < self.end()
     }
 
-    /// Repeats the token review and all access reviews of the watch. Returns the time at which kubewarm sent
-    /// the oldest of these reviews.
+    /// Repeats the token review and all access reviews of the watch. Returns the time at which kubewarm sent the
+    /// oldest of these reviews.
     async fn review_all(&self) -> Result<Instant, CallerRejection> {
         let mut oldest = Instant::now();
         for access in &self.accesses {
@@ -192,8 +189,8 @@ mod tests {
         WatchReview::new(Arc::clone(callers), credentials, PEER, accesses, caller.reviewed_at)
     }
 
-    /// Repeats the reviews of a watch until the watch ends, or until the time `most` has passed. Returns the
-    /// time that has passed.
+    /// Repeats the reviews of a watch until the watch ends, or until the time `most` has passed. Returns the time
+    /// for which the watch was open.
     async fn go_on(review: &mut WatchReview, most: Duration) -> Duration {
         let began = Instant::now();
         while began.elapsed() < most && review.is_allowed().await {
@@ -224,7 +221,7 @@ mod tests {
         let callers = Arc::new(callers);
         let reviewed_at = Instant::now();
         drop(begun(&callers).await);
-        // The second watch begins with cached results of reviews that are 9 s old.
+        // The second watch starts with cached results of reviews that kubewarm sent 9 s ago.
         sleep_until(reviewed_at + Duration::from_secs(9)).await;
         let mut review = begun(&callers).await;
         *say.lock() =

@@ -7,7 +7,7 @@ pub use self::paths::FieldPathSet;
 
 use std::{borrow::Cow, ops::Range};
 
-/// A position in JSON text. The methods return `None` if the text is not JSON. No text causes a panic.
+/// A position in JSON text. The methods return `None` if the text is not JSON, and never panic.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonCursor<'a> {
     text: &'a [u8],
@@ -15,14 +15,14 @@ pub struct JsonCursor<'a> {
 }
 
 impl<'a> JsonCursor<'a> {
-    /// Creates a cursor at the first value of `text`.
+    /// Creates a cursor at the start of `text`, before its first value.
     #[must_use]
     pub fn new(text: &'a [u8]) -> Self {
         Self { text, at: 0 }
     }
 
-    /// Moves to the value of the member `field` in the object at the cursor. Returns `Some(false)` if the value at the
-    /// cursor is not an object, or has no such member.
+    /// Moves the cursor to the value of the member `field`, if the value at the cursor is an object with this
+    /// member. Otherwise returns `Some(false)`.
     pub fn seek(&mut self, field: &str) -> Option<bool> {
         if self.peek()? != b'{' {
             return Some(false);
@@ -44,13 +44,12 @@ impl<'a> JsonCursor<'a> {
         }
     }
 
-    /// Consumes the value at the cursor and returns its text.
+    /// Consumes the value at the cursor and returns the value's JSON text.
     pub fn raw(&mut self) -> Option<&'a [u8]> {
         let range = self.range()?;
         self.text.get(range)
     }
 
-    /// Consumes the value at the cursor and returns its byte range.
     fn range(&mut self) -> Option<Range<usize>> {
         self.peek()?;
         let from = self.at;
@@ -58,9 +57,9 @@ impl<'a> JsonCursor<'a> {
         Some(from..self.at)
     }
 
-    /// Reads an object of strings at the cursor: calls `each` with the unescaped name and value of each member. A value
-    /// that is not an object has no members. Returns `None` at the first member that is not a string; `each` has
-    /// received the members before it.
+    /// Reads an object of strings at the cursor. Calls `each` with the unescaped name and value of each member. If
+    /// the value at the cursor is not an object, calls nothing. Returns `None` at the first member that is not a
+    /// string; `each` has received all members before this one.
     pub fn strings(mut self, each: &mut impl FnMut(&str, &str)) -> Option<()> {
         if self.peek()? != b'{' {
             return Some(());
@@ -79,7 +78,6 @@ impl<'a> JsonCursor<'a> {
         }
     }
 
-    /// Returns the next byte that is not white space, and does not consume it.
     pub(super) fn peek(&mut self) -> Option<u8> {
         #[cfg(test)]
         PEEKS.set(PEEKS.get() + 1);
@@ -96,19 +94,20 @@ impl<'a> JsonCursor<'a> {
         self.at += 1;
     }
 
-    /// Consumes `byte`; returns `None` if another byte comes next.
+    /// Consumes `byte`; returns `None` if the next byte that is not white space differs from `byte`.
     pub(super) fn take(&mut self, byte: u8) -> Option<()> {
         (self.peek()? == byte).then(|| self.step())
     }
 
-    /// Consumes a comma or `close`. Returns `true` for a comma, `false` for `close`, and `None` for any other byte.
+    /// Consumes a comma or `close`, the bracket that ends a list or object. Returns `true` for a comma, `false` for
+    /// `close`, and `None` for any other byte.
     pub(super) fn more(&mut self, close: u8) -> Option<bool> {
         let byte = self.peek()?;
         self.at += 1;
         (byte == b',' || byte == close).then_some(byte == b',')
     }
 
-    /// Consumes a string and returns its text between the quotes, with its escapes unchanged.
+    /// Consumes a string and returns the text between its quotes. Escapes in the text are unchanged.
     pub(super) fn string(&mut self) -> Option<&'a [u8]> {
         self.take(b'"')?;
         let from = self.at;
@@ -123,7 +122,7 @@ impl<'a> JsonCursor<'a> {
         }
     }
 
-    /// Consumes a string and returns its unescaped text.
+    /// Consumes the string at the cursor and returns its unescaped text.
     pub fn text(&mut self) -> Option<Cow<'a, str>> {
         unescape(self.string()?)
     }
@@ -132,8 +131,9 @@ impl<'a> JsonCursor<'a> {
         self.step_over(0)
     }
 
-    /// Moves behind the end of the innermost `depth` lists and objects that are open at the cursor. With depth 0, skips
-    /// one value. The function counts brackets and does not recurse, so deeply nested input cannot overflow the stack.
+    /// Moves the cursor behind the innermost `depth` lists and objects that contain the cursor's position. With
+    /// depth 0, skips one value. The function counts brackets and does not recurse, so deeply nested input cannot
+    /// overflow the stack.
     pub(super) fn step_over(&mut self, mut depth: usize) -> Option<()> {
         loop {
             match self.peek()? {
@@ -168,7 +168,7 @@ impl<'a> JsonCursor<'a> {
 }
 
 /// Returns the byte range of the value at `path`, a list of member names through nested objects. Returns `None` if
-/// there is no such member.
+/// there is no member with this path.
 pub(super) fn find(text: &[u8], path: &[&str]) -> Option<Range<usize>> {
     let mut at = JsonCursor::new(text);
     for name in path {
@@ -177,7 +177,6 @@ pub(super) fn find(text: &[u8], path: &[&str]) -> Option<Range<usize>> {
     at.range()
 }
 
-/// Unescapes a JSON string, which the caller passes without its quotes.
 pub(super) fn unescape(string: &[u8]) -> Option<Cow<'_, str>> {
     if !string.contains(&b'\\') {
         return std::str::from_utf8(string).ok().map(Cow::Borrowed);
@@ -188,8 +187,8 @@ pub(super) fn unescape(string: &[u8]) -> Option<Cow<'_, str>> {
 
 #[cfg(test)]
 thread_local! {
-    /// Number of calls of [`JsonCursor::peek`] in this thread, about four for each member. With this number, tests
-    /// measure the cost of a walk through JSON.
+    /// Number of calls of [`JsonCursor::peek`] in this thread, about four for each member of an object. With this
+    /// number, tests measure the cost of a walk through JSON.
     pub(super) static PEEKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

@@ -15,20 +15,19 @@ pub struct FieldPathSet {
     fields: usize,
 }
 
-/// One position in an object's JSON: the field path that ends there, and the field paths that
-/// continue below it.
+/// A node of the tree, for one position in an object's JSON. The node belongs to the field path that ends at this
+/// position, and to the field paths that continue below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FieldPathNode {
-    /// Sequence number of this field among all fields in the tree of a [`FieldPathSet`], counted
+    /// Sequence number of this node among all nodes with a member name in the tree of a [`FieldPathSet`], counted
     /// from 0.
     pub(super) number: usize,
-    /// Index in [`FieldPathSet::all`] of the path that ends at this position. The values of this
-    /// path are the scalars at this position.
+    /// Index in [`FieldPathSet::all`] of the field path that ends at this position, or `None`.
     pub(super) end: Option<usize>,
-    /// The nodes of the object members that field paths select, by member name, if the value at
-    /// this position is an object. There are at most as many nodes as paths.
+    /// If the value at this position is an object: the nodes of its members that field paths select, by member
+    /// name. There are at most as many nodes as paths in the set.
     pub(super) fields: BTreeMap<Box<[u8]>, Self>,
-    /// The node of each element, if the value at this position is a list.
+    /// If the value at this position is a list: the node for each of its elements.
     pub(super) elements: Option<Box<Self>>,
 }
 
@@ -49,8 +48,8 @@ impl FieldPathSet {
         &self.root
     }
 
-    /// Returns the number of fields in the tree of this set. Each `FieldPathNode::number` is
-    /// smaller than this number.
+    /// Returns the number of fields in the tree of this set. Each `FieldPathNode::number` in the tree is smaller
+    /// than this number.
     pub(super) fn fields(&self) -> usize {
         self.fields
     }

@@ -7,31 +7,31 @@ use super::{
 };
 use std::{collections::BTreeMap, mem};
 
-/// The state of a walk through an object's JSON. The walk recurses once for each step of a path,
-/// and a path has at most 64 steps.
+/// The state of a walk through an object's JSON. The walk recurses once for each step of a field path, and a field
+/// path has at most 64 steps.
 struct PathWalkState<'w, E> {
     each: &'w mut E,
     /// Number of objects visited so far.
     objects: usize,
-    /// For each `FieldPathNode::number`, the value of `objects` at the last object that contained
-    /// this field. With these values, the walk detects duplicate members of an object.
+    /// The index is a `FieldPathNode::number`. The value is what `objects` was when the walk last found this field.
+    /// With these values, the walk detects members of an object with the same name.
     found_in: Vec<usize>,
 }
 
 impl JsonCursor<'_> {
-    /// Calls `each` with the index of a path and the text of a scalar, for every scalar that a path
-    /// finds. Strings are unescaped; numbers and booleans are unchanged. An object, a list or a
-    /// null at the end of a path is no value. If an object has several members with the same name,
-    /// only the first one counts. The values of a path do not depend on the other paths.
+    /// Calls `each` for every scalar that a field path finds, with the path's index in `paths` and the scalar's
+    /// text. Strings are unescaped; numbers and booleans are unchanged. A path that ends at an object, a list or a
+    /// null finds nothing. If an object has several members with the same name, only the first one counts. The
+    /// values of a path do not depend on the other paths.
     ///
-    /// Returns `None` if the part of the text that the walk has read is not JSON. `each` has
-    /// received all values before that part.
+    /// Returns `None` if the part of the text that the walk has read is not JSON. `each` has received all values
+    /// before this part.
     ///
     /// # Cost
     ///
-    /// One walk through the text, up to the last possible value: about 1 ns for each byte, for any
-    /// number of paths. If the text is JSON, the walk visits no byte twice. The walk looks up each
-    /// member of an object in a map of the fields that the paths select.
+    /// One walk through the text, up to the last possible value: about 1 ns for each byte, for any number of paths.
+    /// If the text is JSON, the walk visits no byte twice. The walk looks up each member of an object in a map of
+    /// the fields that the paths select.
     pub fn values(
         mut self,
         paths: &FieldPathSet,
@@ -41,10 +41,9 @@ impl JsonCursor<'_> {
         self.value(paths.root(), &mut walk).map(|_left_open| ())
     }
 
-    /// Finds the values of the paths in `node`, which start at the value at the cursor. Stops as
-    /// soon as no more values are possible, even inside nested lists and objects. Returns the
-    /// number of lists and objects that the cursor has entered but not left. To move behind the
-    /// value, a caller passes this number to `leave`.
+    /// Finds the values of all field paths through `node`, in the value at the cursor. Stops when no more values
+    /// are possible, even inside nested lists and objects. Returns the number of lists and objects that the cursor
+    /// has entered but not left. The caller passes this number to `leave`, which moves the cursor behind the value.
     fn value<E: FnMut(usize, &str)>(
         &mut self,
         node: &FieldPathNode,
@@ -61,7 +60,7 @@ impl JsonCursor<'_> {
             }
             b'"' => {
                 let string = self.string()?;
-                // A string with an invalid escape is not a value of the path.
+                // A string with an invalid escape has no text, so the path finds nothing.
                 if let Some(path) = node.end
                     && let Some(text) = unescape(string)
                 {
@@ -82,8 +81,8 @@ impl JsonCursor<'_> {
         }
     }
 
-    /// Visits the members of an object whose opening brace is consumed. Like [`JsonCursor::value`],
-    /// returns the number of lists and objects that the cursor has entered but not left.
+    /// Visits the members of an object. The cursor is behind the opening brace. Like [`JsonCursor::value`], returns
+    /// the number of lists and objects that the cursor has entered but not left.
     fn members<E: FnMut(usize, &str)>(
         &mut self,
         fields: &BTreeMap<Box<[u8]>, FieldPathNode>,
@@ -99,8 +98,8 @@ impl JsonCursor<'_> {
             let name = self.string()?;
             self.take(b':')?;
             let field = fields.get(name).or_else(|| {
-                // A path contains no character that JSON escapes, so no name in `fields` has an
-                // escape. A name with a backslash can match only after unescaping.
+                // A field path contains no character that JSON escapes, so no name in `fields` has an escape. A
+                // member's name with a backslash can match only after unescaping.
                 memchr::memchr(b'\\', name)?;
                 fields.get(unescape(name)?.as_bytes())
             });
@@ -124,8 +123,8 @@ impl JsonCursor<'_> {
         }
     }
 
-    /// Visits the elements of a list whose opening bracket is consumed. Like [`JsonCursor::value`],
-    /// returns the number of lists and objects that the cursor has entered but not left.
+    /// Visits the elements of a list. The cursor is behind the opening bracket. Like [`JsonCursor::value`], returns
+    /// the number of lists and objects that the cursor has entered but not left.
     fn elements<E: FnMut(usize, &str)>(
         &mut self,
         node: &FieldPathNode,
@@ -145,10 +144,10 @@ impl JsonCursor<'_> {
         }
     }
 
-    /// Moves to the end of the value that begins at `start`. `open` is the result of
-    /// [`JsonCursor::value`] for this value; `None` if the value is not JSON. The function skips
-    /// such a value by its brackets. So the values of other paths do not depend on whether a path
-    /// leads into this value. Returns `None` if the brackets do not match.
+    /// Moves the cursor to the end of the value that begins at `start`. `open` is the result of
+    /// [`JsonCursor::value`] for this value; `None` if the value is not JSON. The function skips an invalid value
+    /// by counting its brackets. So an invalid value affects only the paths that lead into it. Returns `None` if
+    /// the brackets do not match.
     fn leave(&mut self, start: Self, open: Option<usize>) -> Option<()> {
         match open {
             Some(0) => return Some(()),
@@ -171,7 +170,6 @@ mod tests {
         texts.iter().map(|text| FieldPath::parse(text).unwrap()).collect()
     }
 
-    /// Returns the values of each path, and `None` as the second result if the text is not JSON.
     fn all_values(json: &[u8], paths: &FieldPathSet) -> (Vec<Vec<String>>, Option<()>) {
         let mut seen = vec![Vec::new(); paths.all().len()];
         let done = JsonCursor::new(json)
@@ -184,7 +182,7 @@ mod tests {
         done.and_then(|()| seen.pop())
     }
 
-    /// Collects the expected values: follows one path step by step through a parsed document.
+    /// Collects the values that the walk must find: follows one field path step by step through a parsed document.
     fn reference_values(value: &Value, steps: &[(&str, bool)], found: &mut Vec<String>) {
         let Some((&(field, is_list), rest)) = steps.split_first() else {
             match value {
@@ -243,7 +241,7 @@ mod tests {
         assert!(done.is_some());
     }
 
-    /// Returns the number of calls of `peek` during a walk of `json` for `paths`.
+    /// Returns how often a walk through `json` for `paths` calls `JsonCursor::peek`.
     fn peeks(json: &str, paths: &FieldPathSet) -> usize {
         let before = PEEKS.get();
         all_values(json.as_bytes(), paths);
@@ -252,7 +250,7 @@ mod tests {
 
     #[test]
     fn many_paths_cost_one_walk_at_any_depth() {
-        // Each of the 64 paths ends at its own field, inside nested lists.
+        // Each of the 64 field paths ends at a different field, inside nested lists.
         let deep = |value: Value| json!([{"c": [{"d": [value, {"e": "f"}]}, {"d": []}]}]);
         let fields: serde_json::Map<_, _> =
             (0..64).map(|n| (format!("x{n:02}"), json!(n))).collect();
@@ -262,7 +260,7 @@ mod tests {
         let body = body.to_string();
         let (seen, _) = all_values(body.as_bytes(), &paths(&texts));
         assert!(seen.iter().enumerate().all(|(n, seen)| *seen == [n.to_string()]));
-        // `z` is the last member of the body, so this walk visits the complete body.
+        // `z` is the last member of the JSON object, so this walk visits the complete text.
         let one_walk = peeks(&body, &paths(&["z"]));
         let [one, all] = [&texts[63..], &texts[..]].map(|texts| peeks(&body, &paths(texts)));
         assert!(one_walk > 64 * 3, "{one_walk}");
@@ -276,7 +274,7 @@ mod tests {
         let (seen, _) = all_values(body.as_bytes(), &paths(&["a.b.c"]));
         assert_eq!(seen, [["1"]]);
         assert!(peeks(&body, &paths(&["a.b.c"])) < 30);
-        // A path without `[*]` finds nothing in a list, so the walk skips the lists `d` and `e`.
+        // A field path without `[*]` finds nothing in a list, so the walk skips the lists `d` and `e`.
         assert!(
             peeks(&body, &paths(&["a.e.x", "a.b.d.x"])) < 2_500,
             "the walk searches `d` or `e`"

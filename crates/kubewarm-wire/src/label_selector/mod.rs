@@ -1,4 +1,4 @@
-//! Parses label selectors in the complete grammar of the API server.
+//! Parses the label selectors of requests. Supports the API server's complete grammar.
 
 #[cfg(test)]
 mod tests;
@@ -11,21 +11,20 @@ use kubewarm_api::model::{
 };
 use std::{cmp::Ordering, collections::BTreeSet};
 
-/// Maximum number of requirements and values of a label selector, counted together. The limit
-/// bounds memory: each watch keeps its selector, and each access review contains a copy of the
-/// selector.
+/// Maximum number of requirements and values of a client's label selector, counted together. The limit bounds
+/// memory: each watch keeps its selector, and each access review contains a copy of the selector.
 const MOST: usize = 1_024;
-/// Maximum number of requirements of a label selector. The limit bounds CPU time: kubewarm compares
-/// each event with all requirements of a watch, and each object with the `<` and `>` requirements
-/// of a list. The selector of an informer has at most 32 requirements.
+/// Maximum number of requirements of a client's label selector. The limit bounds CPU time: kubewarm compares each
+/// event with all requirements of a watch, and each listed object with all `<` and `>` requirements. For
+/// comparison, an informer's own selector has at most 32 requirements.
 const MOST_REQUIREMENTS: usize = 64;
 
 const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// First characters of the operators and of the punctuation in a selector.
+/// First characters of the operators and of the punctuation in a label selector.
 const SIGNS: &str = "=!(),><";
 
-/// A parser whose `rest` is the part of the selector that is not parsed yet.
+/// A parser for label selectors. `rest` is the part of the selector that it has not parsed yet.
 struct LabelSelectorParser<'a> {
     rest: &'a str,
 }
@@ -34,16 +33,16 @@ struct LabelSelectorParser<'a> {
 ///
 /// # Errors
 ///
-/// 400 with the API server's message; 400 also for a selector above the limits of this file. The
-/// API server can accept such a selector, so this error permits kubewarm to forward the request.
+/// 400 with the API server's message. The API server can accept a selector that exceeds `MOST` or
+/// `MOST_REQUIREMENTS`. So the 400 for such a selector permits kubewarm to forward the request.
 pub(super) fn parse(text: &str) -> Result<LabelSelector, StatusError> {
-    // The API server stops at a NUL and ignores the requirements after it. kubewarm rejects the
-    // whole selector.
+    // The API server stops at a NUL character and ignores all requirements after it. kubewarm rejects the complete
+    // selector instead.
     if text.contains('\0') {
         return Err(StatusError::bad_request("found a NUL character in the label selector"));
     }
-    // Commas separate requirements and values, so the selector has at most one requirement or value
-    // more than commas.
+    // Commas separate requirements and values. So the number of requirements and values is at most one more than
+    // the number of commas.
     if text.matches(',').count() >= MOST {
         return Err(StatusError::too_much("label", MOST, "requirements and values"));
     }
@@ -126,8 +125,8 @@ impl<'a> LabelSelectorParser<'a> {
         Ok(())
     }
 
-    /// Parses a list of values such as `(x,y,z)`. `()` is a list with one empty value. A missing
-    /// value next to a comma is an empty value, too.
+    /// Parses the values of a requirement, such as `(x,y,z)`. `()` contains one empty value. A missing value next
+    /// to a comma is an empty value, too.
     fn values(&mut self) -> Result<BTreeSet<&'a str>, String> {
         let open = self.take();
         if open != "(" {
@@ -181,8 +180,8 @@ impl<'a> LabelSelectorParser<'a> {
         LabelSelectorParser { rest: self.rest }.take()
     }
 
-    /// Consumes the next token: a word, or one of `= == != ! > < ( ) ,`. At the end of the
-    /// selector, the token is empty.
+    /// Consumes the next token: a word, or one of `= == != ! > < ( ) ,`. At the end of the selector, returns an
+    /// empty text.
     fn take(&mut self) -> &'a str {
         let text = self.rest.trim_start_matches(SPACES);
         let length = match text.as_bytes() {
@@ -222,7 +221,7 @@ fn checked(
     })
 }
 
-/// Returns a requirement with `<` or `>`. `values` contains exactly one value.
+/// Returns a requirement with the operator `<` or `>`. `values` must contain exactly one value.
 fn compared(
     key: &str,
     order: Ordering,
@@ -238,7 +237,7 @@ fn compared(
              integer"
         ));
     }
-    // The value of a label cannot begin with `-`, so `wrong_values` reports a negative number.
+    // A label value cannot begin with `-`, so `wrong_values` reports a negative number as invalid.
     faults.extend(wrong_values(key, values));
     match bound {
         Some(bound) if faults.is_empty() => {

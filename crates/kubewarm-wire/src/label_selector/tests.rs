@@ -1,5 +1,3 @@
-//! Tests the grammar of label selectors, and its error messages.
-
 use super::*;
 use proptest::prelude::*;
 

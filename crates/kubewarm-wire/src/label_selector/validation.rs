@@ -1,4 +1,4 @@
-//! Error messages for invalid label keys and values, as in the API server.
+//! Creates the error messages for invalid label keys and values, with the API server's text.
 
 use crate::status_error::quoted;
 use kubewarm_api::model::{LabelRequirement, LabelSelectorOperator};
@@ -9,13 +9,13 @@ const NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', an
                     '123-abc', regex used for validation is \
                     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
-/// Maximum number of invalid values that an error message quotes. If there are more, the message
-/// ends with the number of omitted values. The text about one value is about 100 times as long as
-/// the value. So without this limit, an unauthenticated client could request long responses.
+/// Maximum number of invalid label values that an error message quotes. If there are more, the message ends with
+/// the number of omitted values. The error text about a value can be 100 times as long as the value. So without
+/// this limit, a short request from an unauthenticated client could cause a long response.
 const NAMED: usize = 16;
 
-/// Returns one message for each of the first `NAMED` invalid values. If there are more, another
-/// message contains the number of omitted values.
+/// Returns one message for each of the first `NAMED` invalid label values. If there are more, the last message
+/// contains the number of omitted values.
 pub(super) fn wrong_values(key: &str, values: &BTreeSet<&str>) -> Vec<String> {
     let is_wrong =
         |value: &str| LabelRequirement::new("a", LabelSelectorOperator::In, [value]).is_err();
@@ -43,7 +43,6 @@ pub(super) fn aggregated(faults: &[String]) -> String {
     }
 }
 
-/// Returns the message of `IsLabelKey` in apimachinery for an invalid key.
 pub(super) fn key_fault(key: &str) -> String {
     let (prefix, name) = match key.split_once('/') {
         None => (None, key),
@@ -83,7 +82,6 @@ pub(super) fn key_fault(key: &str) -> String {
     faults.join("; ")
 }
 
-/// Returns the message of `IsLabelValue` in apimachinery for an invalid value.
 fn value_fault(value: &str) -> String {
     let mut faults = Vec::new();
     if value.len() > 63 {

@@ -17,17 +17,17 @@ use std::{num::NonZeroU64, sync::Arc};
 /// A parsed read request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// The profile in a path below `/profiles/<namespace>/<name>`. kubewarm serves such a request only from the
-    /// informers of this profile.
+    /// The profile that a path below `/profiles/<namespace>/<name>` names. kubewarm serves such a request only from
+    /// the informers of this profile.
     pub profile: Option<ProfileRef>,
-    /// The document or the objects that the client requests.
+    /// The discovery document or the objects that the client requests.
     pub target: RequestTarget,
 }
 
-/// The document or the objects that a read request names.
+/// The discovery document or the objects that a read request names in its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestTarget {
-    /// A document that describes the API. The [`DiscoveryForm`] has an effect at `/api` and `/apis` only.
+    /// A discovery document, or `/version`. The [`DiscoveryForm`] has an effect at `/api` and `/apis` only.
     Document(ApiDocument, DiscoveryForm),
     /// Objects of one resource.
     Objects(ObjectRequest),
@@ -44,26 +44,26 @@ pub struct ObjectRequest {
     pub name: Option<Arc<str>>,
     /// The label selector. Empty for a get.
     pub labels: LabelSelector,
-    /// The field selector. The caller of the parser must check whether the kind supports its fields. Empty for a get.
+    /// The field selector; empty for a get. The parser does not check whether the kind supports the fields.
     pub fields: FieldSelector,
     /// The required version of the response.
     pub version_match: VersionMatch,
-    /// Maximum number of objects in a response. `None` if the client sets no limit, or if the API server would ignore
-    /// the limit.
+    /// Maximum number of objects in a response, from the query parameter `limit`. `None` if the client sets no
+    /// limit, or if the API server would ignore the limit.
     pub limit: Option<NonZeroU64>,
     /// The form of the response, or of each event of a watch.
     pub form: ResponseForm,
-    /// The options of a watch; `None` for a get or a list. In a watch, `version_match` applies to the initial state,
-    /// and `limit` is always `None`.
+    /// The options of a watch; `None` for a get or a list. In a watch, `version_match` applies to the initial
+    /// objects, and `limit` is always `None`.
     pub watch: Option<WatchOptions>,
 }
 
 /// The required version of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionMatch {
-    /// The client set no version: the response must contain all changes before the request.
+    /// The client set no `resourceVersion`: the response must contain all changes before the request.
     Latest,
-    /// The client set version 0: the response can have any version.
+    /// The client set `resourceVersion` to 0: the response can have any resource version.
     Any,
     /// This version or a later version.
     NotOlderThan(ResourceVersion),
@@ -71,18 +71,18 @@ pub enum VersionMatch {
     Exact(ResourceVersion),
     /// The next page of a list.
     Continue {
-        /// The version of the earlier pages of the list. `None`: the newest version.
+        /// The resource version of the earlier pages of the list. `None`: the newest version.
         version: Option<ResourceVersion>,
-        /// The last object of the previous page. The object can have been deleted since then. If the path contains a
-        /// namespace, the object is in that namespace.
+        /// The last object of the previous page. The object can have been deleted since the previous page. If the
+        /// request's path contains a namespace, the object is in that namespace.
         after: ObjectKey,
     },
 }
 
-/// The permission that a request needs, in the terms of a `SubjectAccessReview`.
+/// The permission that a request needs, with the attributes of a `SubjectAccessReview`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessAttributes<'a> {
-    /// The verb of the request: `get`, `list` or `watch`.
+    /// The Kubernetes verb of the request: `get`, `list` or `watch`.
     pub verb: &'static str,
     /// The API group. Empty for the core group.
     pub group: &'a str,
@@ -90,9 +90,10 @@ pub struct AccessAttributes<'a> {
     pub version: &'a str,
     /// The plural name, such as `pods`.
     pub resource: &'a str,
-    /// The namespace. Empty for all namespaces, and for cluster-scoped resources.
+    /// The namespace. Empty for a request in all namespaces, and for cluster-scoped resources.
     pub namespace: &'a str,
-    /// The name of the object. Empty for all names.
+    /// The name of the only object that the request can return. Empty if the request can return objects of all
+    /// names.
     pub name: &'a str,
 }
 
@@ -101,8 +102,8 @@ impl RequestInfo {
     ///
     /// # Errors
     ///
-    /// The API server's errors: 400, 404, 405, 406 or 422. Also 421 for subresources and for paths
-    /// below `/watch/`, which kubewarm does not serve. No error depends on stored objects.
+    /// The API server's errors: 400, 404, 405, 406 or 422. Also 421 for subresources and for paths below `/watch/`,
+    /// which kubewarm does not serve. No error depends on the objects in a store.
     pub fn parse(
         method: &str,
         path: &str,
@@ -128,8 +129,8 @@ impl RequestInfo {
     }
 }
 
-/// Parses a request for objects. The function checks the media type, each option, then combinations of options. The API
-/// server uses the same order, so kubewarm and the API server report the same first error.
+/// Parses a request for objects. The function checks the media type, each option, and then the combinations of
+/// options. The API server uses the same order, so kubewarm and the API server report the same first error.
 fn objects(
     method: &str,
     resource_path: ResourcePath,
@@ -168,7 +169,7 @@ fn objects(
     Ok(objects)
 }
 
-/// Returns the API's verb for an HTTP method other than `GET`. `is_named`: the path contains an object's name.
+/// Returns the Kubernetes verb for an HTTP method other than `GET`. `is_named`: the path contains an object's name.
 fn verb(method: &str, is_named: bool) -> Option<&'static str> {
     Some(match (method, is_named) {
         ("POST", _) => "create",
@@ -181,24 +182,24 @@ fn verb(method: &str, is_named: bool) -> Option<&'static str> {
 }
 
 impl ObjectRequest {
-    /// Returns the only name that objects in the response can have, if the request is restricted to one name. The name
-    /// comes from the path of a get, or from a field selector such as `metadata.name=web`.
+    /// Returns the only name that objects in the response can have; `None` if objects can have several names. The
+    /// name comes from the path of a get, or from a field selector such as `metadata.name=web`.
     #[must_use]
     pub fn single_name(&self) -> Option<&str> {
         self.name.as_deref().or_else(|| self.fields.name())
     }
 
     /// Returns the field selector for the access review, because an authorizer can permit a list for certain fields
-    /// only. The result omits declared indexes, which authorizers do not support.
+    /// only. The result omits requirements with indexes of kubewarm's profiles, which authorizers do not support.
     #[must_use]
     pub fn reviewed_fields(&self) -> FieldSelector {
         self.fields.without_indexes()
     }
 
     /// Returns the permission that the request needs, by the API server's rules. A list with the field selector
-    /// `metadata.name=web` needs `list` on the name `web`. A get of the Namespace object `shop` counts as a request in
-    /// the namespace `shop`. kubewarm uses the same fields for the access review and for the read of the store. So a
-    /// caller reads only objects that the review covers.
+    /// `metadata.name=web` needs `list` on the name `web`. A get of the Namespace object `shop` counts as a request
+    /// in the namespace `shop`. kubewarm reads the store with the namespace and name of the access review. So a
+    /// caller reads only objects that the access review covers.
     #[must_use]
     pub fn access_attributes(&self) -> AccessAttributes<'_> {
         let name = self.name.as_deref();
@@ -221,8 +222,8 @@ impl ObjectRequest {
     }
 }
 
-/// Returns whether `name` is a valid path segment (`IsValidPathSegmentName` of apimachinery). No object has an invalid
-/// name, so the access review omits such a name.
+/// Returns whether `name` is a valid path segment (`IsValidPathSegmentName` of apimachinery). No object has an
+/// invalid name, so the access review omits an invalid name.
 fn is_reviewable(name: &str) -> bool {
     !matches!(name, "." | "..") && !name.contains(['/', '%'])
 }

@@ -1,5 +1,3 @@
-//! Tests the parsing of requests, and the permission that each request needs.
-
 use super::*;
 use crate::ObjectForm;
 use proptest::prelude::*;
@@ -15,7 +13,7 @@ fn objects_of(path: &str, query: &str) -> ObjectRequest {
     }
 }
 
-/// Returns verb, resource, namespace and name in the access review of the request.
+/// Returns the verb, resource, namespace and name in the access review of a request to `path` with `query`.
 fn reviewed(path: &str, query: &str) -> String {
     let objects = objects_of(path, query);
     let AccessAttributes { verb, group, version, resource, namespace, name } =

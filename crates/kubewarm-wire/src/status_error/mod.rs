@@ -1,5 +1,3 @@
-//! Defines the errors of requests, with the messages of the API server.
-
 mod quoting;
 mod rejection;
 mod status;
@@ -19,10 +17,10 @@ use super::AccessAttributes;
 use kube::core::response::{StatusCause, StatusDetails};
 use kubewarm_api::model::{GroupResource, ResourceVersion};
 
-/// The error response to a request, which kubewarm sends as a `Status`.
+/// The error that kubewarm returns for a request, as a `Status` object.
 ///
-/// Messages, reasons and details are the same as in the API server's response for the same error,
-/// because clients compare them. Errors that only kubewarm has use the same format.
+/// For an error that the API server has too, the message, reason and details are the API server's, because clients
+/// compare them. Errors that only kubewarm has use the same format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct StatusError {
@@ -30,11 +28,9 @@ pub struct StatusError {
     reason: &'static str,
     message: String,
     details: Option<Box<StatusDetails>>,
-    /// `metadata.continue`: the token with which a client can resume an expired list.
+    /// `metadata.continue` of the `Status`: the token with which a client can resume an expired list.
     token: Option<String>,
-    /// Whether the request can succeed at the API server, although it fails in kubewarm.
     is_specific_to_cache: bool,
-    /// Whether this 429 or 5xx error is caused by the caller or by a missing permission.
     is_rejection: bool,
 }
 
@@ -47,27 +43,29 @@ impl StatusError {
         self.code
     }
 
-    /// Returns the `reason`. The values are a closed set, so a metric can use them as a label.
+    /// Returns the field `reason` of the `Status`. The set of all values is fixed, so a metric can use them as a
+    /// label.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         self.reason
     }
 
-    /// Returns the message for people. The message can quote the request, so escape it for logs.
+    /// Returns the error message for users. The message can quote the request, so escape the message for logs.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Returns the `Retry-After` header in seconds. Clients retry only with this header.
+    /// Returns the value of the `Retry-After` header in seconds; `None` if the response has no such header. Clients
+    /// retry only with this header.
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
         let seconds = self.details.as_ref()?.retry_after_seconds;
         (seconds > 0).then(|| seconds.into())
     }
 
-    /// Returns whether the request fails in kubewarm only and can succeed at the API server. If
-    /// forwarding is on, kubewarm then forwards the request.
+    /// Returns whether the request fails only in kubewarm and can succeed at the API server. With `--forward`,
+    /// kubewarm then forwards the request.
     #[must_use]
     pub fn is_specific_to_cache(&self) -> bool {
         self.is_specific_to_cache
@@ -79,8 +77,8 @@ impl StatusError {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 400: the kind does not support the field. For every kind, the message is the one that the
-    /// API server returns for custom resources.
+    /// 400: the kind does not support the field in a field selector. The message is the API server's message for
+    /// custom resources, whatever the kind is.
     #[must_use]
     pub fn unknown_field(field: &str) -> Self {
         Self::bad_request(format!("field label not supported: {field}"))
@@ -92,7 +90,7 @@ impl StatusError {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
 
-    /// 403: the caller lacks the permission `access`. `reason` comes from the authorizer.
+    /// 403: the user lacks the permission `access`. `reason` is the authorizer's reason for the denial.
     #[must_use]
     pub fn forbidden(user: &str, access: &AccessAttributes<'_>, reason: Option<&str>) -> Self {
         let AccessAttributes { verb, group, resource, namespace, name, version: _ } = *access;
@@ -112,7 +110,7 @@ impl StatusError {
         Self::new(403, "Forbidden", because(message, reason)).with(group, resource, name)
     }
 
-    /// 403: the caller is not permitted to get `path`.
+    /// 403: the user has no permission to get `path`, such as `/version`.
     #[must_use]
     pub fn forbidden_path(user: &str, path: &str, reason: Option<&str>) -> Self {
         let sentence = format!("User {} cannot get path {}", quoted(user), quoted(path));
@@ -120,15 +118,15 @@ impl StatusError {
         Self::new(403, "Forbidden", because(message, reason)).with("", "", "")
     }
 
-    /// 403 for a cause for which this type has no other function, such as impersonation that
-    /// kubewarm cannot check.
+    /// 403 for the reason `why`. Use this function only if no other function of this type fits, for example if
+    /// kubewarm cannot check impersonation.
     #[must_use]
     pub fn refused(why: &str) -> Self {
         Self::new(403, "Forbidden", format!("forbidden: {why}")).with("", "", "")
     }
 
-    /// 403: the request needs forwarding, but contains no bearer token. kubewarm forwards requests
-    /// only with the caller's own token.
+    /// 403: only the API server can answer the request, but the request contains no bearer token. kubewarm forwards
+    /// requests only with the caller's own token.
     #[must_use]
     pub fn cannot_forward() -> Self {
         let message = "the cache does not serve this request, and kubewarm forwards requests only with a bearer \
@@ -136,7 +134,7 @@ impl StatusError {
         Self::new(403, "CannotForward", message).with("", "", "")
     }
 
-    /// 413: the request body is larger than the API server's limit of `most` bytes.
+    /// 413: the request body is larger than `most` bytes, the limit for forwarded requests.
     #[must_use]
     pub fn too_large_body(most: u64) -> Self {
         let message = format!("the body is larger than {most} bytes");
@@ -149,15 +147,15 @@ impl StatusError {
         Self::new(413, "RequestEntityTooLarge", "a read has no body").with("", "", "")
     }
 
-    /// 404: the object does not exist. Clients treat this error as a deletion. So use it only if a
-    /// fresh informer without selectors covers the object.
+    /// 404: the object does not exist. Clients treat this error as a deletion. So return it only if a fresh
+    /// informer without selectors covers the object.
     #[must_use]
     pub fn not_found(resource: &GroupResource, name: &str) -> Self {
         Self::new(404, "NotFound", format!("{resource} {} not found", quoted(name)))
             .about(resource, name)
     }
 
-    /// 404: the path names no resource and no document that kubewarm serves.
+    /// 404: the path names neither a resource nor a document that kubewarm serves.
     #[must_use]
     pub fn no_such_path() -> Self {
         let message = "the server could not find the requested resource";
@@ -179,22 +177,22 @@ impl StatusError {
         Self::new(405, "MethodNotAllowed", message).with("", "", "").specific_to_cache()
     }
 
-    /// 406: kubewarm serves none of the media types that the client accepts.
+    /// 406: kubewarm supports none of the media types that the client accepts.
     #[must_use]
     pub fn not_acceptable() -> Self {
         let message = format!("only the following media types are accepted: {MEDIA_TYPE}");
         Self::new(406, "NotAcceptable", message).with("", "", "").specific_to_cache()
     }
 
-    /// 406: the parameter `as` in the `Accept` header does not fit the request. It is
-    /// `PartialObjectMetadata` for a list, or `PartialObjectMetadataList` for one object.
+    /// 406: the parameter `as` in the `Accept` header does not fit the request. It requests `PartialObjectMetadata`
+    /// for a list, or `PartialObjectMetadataList` for one object.
     #[must_use]
     pub(super) fn other_shape(requested: &str, is: &str) -> Self {
         let message = format!("you requested {requested}, but the requested object {is}");
         Self::new(406, "NotAcceptable", message)
     }
 
-    /// 406: the store contains only metadata, and the client requests other fields of the objects.
+    /// 406: the store contains only metadata, and the client requests complete objects.
     #[must_use]
     pub fn only_metadata(resource: &GroupResource) -> Self {
         let message = format!(
@@ -204,15 +202,15 @@ impl StatusError {
         Self::new(406, "NotAcceptable", message).about(resource, "").specific_to_cache()
     }
 
-    /// 410: a list requests an exact version that the store's event log no longer contains.
+    /// 410: the client requests a list at an exact resource version that the store's event log no longer contains.
     #[must_use]
     pub fn expired() -> Self {
         let message = "The resourceVersion for the provided list is too old.";
         Self::new(410, "Expired", message)
     }
 
-    /// 410: the store's event log no longer contains the version of a list's earlier pages. `token`
-    /// continues the list at the newest version. Without `token`, the client must list again.
+    /// 410: the store's event log no longer contains the resource version of the earlier pages of a list. With
+    /// `token`, the client can continue the list at the newest version.
     #[must_use]
     pub fn expired_continue(token: Option<String>) -> Self {
         let mut message =
@@ -230,22 +228,22 @@ impl StatusError {
         Self { token, ..Self::new(410, "Expired", message) }
     }
 
-    /// 410: the event log does not contain all changes since `version`, only those after `oldest`.
+    /// 410: the event log contains only the changes after `oldest`, not all changes since the client's `version`.
     #[must_use]
     pub fn too_old(version: &ResourceVersion, oldest: Option<&ResourceVersion>) -> Self {
         let oldest = oldest.map_or_else(|| "0".to_owned(), ToString::to_string);
         Self::new(410, "Expired", format!("too old resource version: {version} ({oldest})"))
     }
 
-    /// 410: the informer listed its objects again and has no events of the changes before that
-    /// list. The client must list again.
+    /// 410: the informer has listed its objects again after an interrupted watch, so events are missing. The client
+    /// must list its objects again too.
     #[must_use]
     pub fn watch_lost() -> Self {
         Self::new(410, "Expired", "the objects were listed again; list them and watch from there")
     }
 
-    /// 421: no informer serves these objects to this caller, for the reason `why`. A 404 or an
-    /// empty list would be wrong, because it means that no such objects exist.
+    /// 421: for the reason `why`, no informer serves the requested objects. A 404 or an empty list would be wrong,
+    /// because it means that the objects do not exist.
     #[must_use]
     pub fn not_cached(resource: &GroupResource, name: &str, why: &str) -> Self {
         let mut message = resource.to_string();
@@ -256,7 +254,8 @@ impl StatusError {
         Self::new(421, "NotCached", message).about(resource, name).specific_to_cache()
     }
 
-    /// Checks combinations of options. Each of `rules` is a violation or `None`.
+    /// Checks combinations of options of a list or watch. Each of `rules` is a violation, or `None` if the request
+    /// obeys the rule.
     ///
     /// # Errors
     ///
@@ -280,7 +279,7 @@ impl StatusError {
         Err(failure)
     }
 
-    /// 429: the informer is not synced yet, or is blocked.
+    /// 429: the informer of the objects is not synced yet, or is blocked.
     #[must_use]
     pub fn not_warm(resource: &GroupResource, retry_after_seconds: u64) -> Self {
         let message = format!(
@@ -290,7 +289,7 @@ impl StatusError {
         Self::new(429, "TooManyRequests", message).about(resource, "").after(retry_after_seconds)
     }
 
-    /// 429: kubewarm already handles the maximum number of concurrent requests.
+    /// 429: kubewarm already handles the maximum number of concurrent requests of all clients.
     #[must_use]
     pub fn too_many_requests(retry_after_seconds: u64) -> Self {
         let message = "Too many requests, please try again later.";
@@ -306,13 +305,13 @@ impl StatusError {
         failure
     }
 
-    /// 503: kubewarm cannot complete a step that the response needs, such as the access review.
+    /// 503: kubewarm cannot complete a step that the response needs, such as the caller's access review.
     #[must_use]
     pub fn unavailable(message: &str, retry_after_seconds: u64) -> Self {
         Self::new(503, "ServiceUnavailable", message).after(retry_after_seconds)
     }
 
-    /// 503: kubewarm cannot connect to the API server, so no part of the request was sent.
+    /// 503: kubewarm cannot connect to the API server, so it has sent no part of the forwarded request.
     #[must_use]
     pub fn unreachable() -> Self {
         Self::unavailable(
@@ -321,15 +320,16 @@ impl StatusError {
         )
     }
 
-    /// 504: the API server received the request but did not respond. There is no `Retry-After`,
-    /// because a retry could repeat a write.
+    /// 504: kubewarm sent the forwarded request to the API server, but received no response. The error has no
+    /// `Retry-After`, because a retry could repeat a write.
     #[must_use]
     pub fn unanswered() -> Self {
         let message = "Timeout: the API server did not answer the forwarded request, but may have executed it";
         Self::new(504, "Timeout", message)
     }
 
-    /// 504: the store has not reached `version`, which the client requests.
+    /// 504: the store has not reached the resource version `version`, which the client requests. `current` is the
+    /// store's resource version.
     #[must_use]
     pub fn too_large_version(version: &ResourceVersion, current: Option<&ResourceVersion>) -> Self {
         let current = current.map_or_else(|| "0".to_owned(), ToString::to_string);
@@ -340,7 +340,7 @@ impl StatusError {
         failure
     }
 
-    /// 504: the store is stale: its last confirmation is older than the profile's staleness limit.
+    /// 504: the store is stale, or kubewarm cannot confirm that the store is current. `why` completes the message.
     #[must_use]
     pub fn stale(resource: &GroupResource, why: &str, retry_after_seconds: u64) -> Self {
         Self::new(504, "Timeout", format!("Timeout: {resource} not known to be current: {why}"))
@@ -360,8 +360,8 @@ impl StatusError {
         }
     }
 
-    /// 400: the selector exceeds a limit of kubewarm that the API server does not have. `sort` is
-    /// `label` or `field`.
+    /// 400: the selector exceeds a limit of kubewarm that the API server does not have. `sort` is the kind of the
+    /// selector: `label` or `field`.
     #[must_use]
     pub(super) fn too_much(sort: &str, most: usize, what: &str) -> Self {
         let ask = "split the request, or send it to the API server";
@@ -369,7 +369,7 @@ impl StatusError {
         Self::bad_request(message).specific_to_cache()
     }
 
-    /// Marks the error as specific to kubewarm: the request can succeed at the API server.
+    /// Marks the error as specific to kubewarm: the same request can succeed at the API server.
     #[must_use]
     pub fn specific_to_cache(mut self) -> Self {
         self.is_specific_to_cache = true;
@@ -386,13 +386,12 @@ impl StatusError {
         self
     }
 
-    /// Sets `Retry-After` to at least 1 second, because a client retries immediately after 0.
+    /// Sets `Retry-After` to `seconds`, but to at least 1, because a client retries immediately after the value 0.
     fn after(mut self, seconds: u64) -> Self {
         self.details_mut().retry_after_seconds = u32::try_from(seconds.max(1)).unwrap_or(u32::MAX);
         self
     }
 
-    /// Returns the details of the `Status`. Their `kind` is a plural name, as in the API server.
     fn details_mut(&mut self) -> &mut StatusDetails {
         self.details.get_or_insert_with(|| Box::new(no_details()))
     }

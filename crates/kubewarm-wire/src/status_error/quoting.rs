@@ -1,8 +1,7 @@
-//! Formats text for error messages as Go does, because the API server is written in Go.
+//! Formats text for error messages as Go does, because the API server formats its messages with Go.
 
 use std::fmt::Write as _;
 
-/// Returns `text` in quotes, in the format of Go's `%q`.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -34,7 +33,7 @@ pub(crate) fn quoted(text: &str) -> String {
     out
 }
 
-/// Returns a resource with its group, such as `pods` or `deployments.apps`.
+/// Returns a resource's plural name with its group, such as `pods` or `deployments.apps`.
 pub(crate) fn qualified(group: &str, resource: &str) -> String {
     match group {
         "" => resource.to_owned(),
@@ -42,8 +41,8 @@ pub(crate) fn qualified(group: &str, resource: &str) -> String {
     }
 }
 
-/// Escapes `&`, `<` and `>` for HTML. The API server escapes only the part of a 403 message that
-/// contains the user name.
+/// Escapes `&`, `<` and `>` for HTML. The API server escapes only the part of a 403 message that contains the
+/// user's name.
 pub(super) fn without_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,23 +1,20 @@
-//! Defines the errors with a 429 or 5xx code that the caller or a missing permission causes.
-
 use super::StatusError;
 use kubewarm_api::model::GroupResource;
 
 impl StatusError {
-    /// Returns whether the caller or a missing permission causes the error, although its code is
-    /// 429 or 5xx.
+    /// Returns whether the caller or a missing permission causes this error, although its code is 429 or 5xx.
     #[must_use]
     pub fn is_rejection(&self) -> bool {
         self.is_rejection
     }
 
-    /// 429: the caller has reached the request limit of one user or one address.
+    /// 429: the user or the client address has reached one of its limits, such as the limit on requests.
     #[must_use]
     pub fn user_limit(retry_after_seconds: u64) -> Self {
         Self { is_rejection: true, ..Self::too_many_requests(retry_after_seconds) }
     }
 
-    /// 429: kubewarm lacks the permission to list or watch the resource.
+    /// 429: the identity with which kubewarm reads the resource lacks the permission to list or watch it.
     #[must_use]
     pub fn access_missing(resource: &GroupResource, retry_after_seconds: u64) -> Self {
         let message = format!(

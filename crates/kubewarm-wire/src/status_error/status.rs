@@ -20,23 +20,21 @@ pub(super) fn cause(reason: &str, message: impl Into<String>, field: &str) -> St
     StatusCause { reason: reason.to_owned(), message: message.into(), field: field.to_owned() }
 }
 
-/// Returns the cause for an option that the request must not have. `message` begins with
-/// `Forbidden: `.
+/// Returns the cause in a 422 for an option that the request must not have. `message` begins with `Forbidden: `.
 pub(crate) fn forbidden(field: &str, message: &str) -> StatusCause {
     cause("FieldValueForbidden", message, field)
 }
 
-/// Returns the cause for an option with an unknown value.
+/// Returns the cause in a 422 for the option `field` with an unknown value. `supported` lists the known values.
 pub(crate) fn unsupported(field: &str, value: &str, supported: &str) -> StatusCause {
     let message = format!("Unsupported value: {}: supported values: {supported}", quoted(value));
     cause("FieldValueNotSupported", message, field)
 }
 
 impl StatusError {
-    /// Returns the `Status` as JSON, with a line feed.
+    /// Returns the `Status` object as JSON, with a line feed at the end.
     #[must_use]
     pub fn body(&self) -> String {
-        // Serializing a struct of strings and numbers cannot fail.
         let mut body = serde_json::to_string(self).unwrap_or_default();
         body.push('\n');
         body
@@ -44,7 +42,6 @@ impl StatusError {
 }
 
 impl Serialize for StatusError {
-    /// Writes the fields of the `Status` in the API server's order.
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let metadata: BTreeMap<_, _> = self.token.iter().map(|token| ("continue", token)).collect();
         let mut status = to.serialize_struct("Status", 8)?;

@@ -1,5 +1,3 @@
-//! Compares complete error bodies with the API server's.
-
 use super::*;
 
 fn of(group: &str, resource: &str) -> GroupResource {

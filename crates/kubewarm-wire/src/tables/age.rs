@@ -1,5 +1,3 @@
-//! Formats ages and other durations as the API server does.
-
 use jiff::{SignedDuration, Timestamp};
 
 pub(super) const UNKNOWN: &str = "<unknown>";
@@ -21,10 +19,10 @@ pub(super) fn since_date(time: &str, now: Timestamp) -> String {
     }
 }
 
-/// Formats a duration as `HumanDuration` of apimachinery does: at most two units, such as `2d3h`.
+/// Formats a duration as `HumanDuration` of apimachinery does: with at most two units, such as `2d3h`.
 pub(super) fn human(span: SignedDuration) -> String {
     let seconds = span.as_secs();
-    // Clocks differ between machines, so a time up to one second in the future counts as now.
+    // The clocks of two machines can differ, so a time up to one second in the future counts as now.
     if seconds < -1 {
         return INVALID.to_owned();
     }

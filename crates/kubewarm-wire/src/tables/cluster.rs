@@ -1,4 +1,4 @@
-//! Prints nodes, namespaces, events, configuration, RBAC, admission and flow control objects.
+//! Prints `Table` rows for nodes, namespaces, events, configuration, RBAC, admission and flow control objects.
 
 use super::{
     age,
@@ -13,7 +13,7 @@ const UNKNOWN: &str = "<unknown>";
 
 pub(super) fn nodes(object: &PrintInput<'_>) -> Vec<Value> {
     let status = object.at("status");
-    // If a node has several `Ready` conditions, the last one counts.
+    // If a node has several conditions of the type `Ready`, the last one counts.
     let is_ready = |condition: &JsonView<'_>| condition.at("type").text() == "Ready";
     let state = match status.at("conditions").items().rfind(is_ready) {
         Some(ready) if ready.at("status").text() == "True" => "Ready",
@@ -59,7 +59,8 @@ pub(super) fn namespaces(object: &PrintInput<'_>) -> Vec<Value> {
     vec![object.name(), object.at("status.phase").text().into(), object.age()]
 }
 
-/// Prints events of both API groups, which have different names for the same fields.
+/// Prints events of the core group and of the group `events.k8s.io`, which have different names for the same
+/// fields.
 pub(super) fn events(object: &PrintInput<'_>) -> Vec<Value> {
     let either = |one: &str, other: &str| match object.at(one) {
         found if found.is_set() => found,
@@ -196,8 +197,8 @@ fn admission_policy(object: &PrintInput<'_>, rules: &str) -> Vec<Value> {
     vec![object.name(), object.at(rules).len().into(), kind.into(), object.age()]
 }
 
-/// Prints bindings of validating and mutating admission policies. If a label selector selects the
-/// parameters, the row contains `<unset>`, as in the API server.
+/// Prints bindings of validating and mutating admission policies. If a binding selects its parameters by label
+/// selector, the row contains `<unset>`, as in the API server.
 pub(super) fn policy_bindings(object: &PrintInput<'_>) -> Vec<Value> {
     let parameter = object.at("spec.paramRef");
     let parameter = match parameter.at("name").text() {

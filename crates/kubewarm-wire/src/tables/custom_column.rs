@@ -10,16 +10,15 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CustomColumn {
     definition: Value,
-    /// The `type` in the column's definition. kubewarm prints a column with an unknown type as a
-    /// string.
+    /// The `type` in the column's definition. kubewarm prints the values of a column with an unknown type as
+    /// strings.
     type_: String,
     path: JsonPath,
 }
 
 impl CustomColumn {
-    /// Creates a column from its definition in a `CustomResourceDefinition`. Returns `None` if the
-    /// column's `jsonPath` is invalid. The API server then omits this column and all columns after
-    /// it.
+    /// Creates a column from its definition in a `CustomResourceDefinition`. Returns `None` if the column's
+    /// `jsonPath` is invalid. The API server omits an invalid column and all columns after it.
     #[must_use]
     pub fn new(written: &CustomResourceColumnDefinition) -> Option<Self> {
         let path = JsonPath::parse(&written.json_path)?;
@@ -38,8 +37,7 @@ impl CustomColumn {
         Some(Self { definition, type_: written.type_.clone(), path })
     }
 
-    /// Returns the column `Age`, which the API server adds to a `CustomResourceDefinition` without
-    /// columns.
+    /// Returns the column `Age`. The API server uses this column for a `CustomResourceDefinition` without columns.
     #[must_use]
     pub fn age() -> Option<Self> {
         Self::new(&CustomResourceColumnDefinition {
@@ -59,7 +57,7 @@ impl CustomColumn {
         self.path.is_of_metadata()
     }
 
-    /// Returns the value of the column for an object. Returns null if the path finds nothing, or
+    /// Returns the value of the column for an object. Returns null if the column's `jsonPath` finds nothing, or
     /// finds a value whose type differs from the column's type.
     pub(super) fn cell(&self, object: &Value, now: Timestamp) -> Value {
         let Some(value) = self.path.first(object) else { return Value::Null };
@@ -79,7 +77,7 @@ fn integer(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().map(|number| number as i64))
 }
 
-/// Returns `number` as JSON. A whole number has no decimal point, as in Go.
+/// Returns `number` as a JSON number. As in Go, a whole number has no decimal point.
 fn whole_or_float(number: f64) -> Value {
     #[expect(clippy::cast_possible_truncation, reason = "compared with what it was")]
     let whole = number as i64;
@@ -87,8 +85,7 @@ fn whole_or_float(number: f64) -> Value {
     if whole as f64 == number && number.abs() < 1e15 { whole.into() } else { number.into() }
 }
 
-/// Formats a value as Go does: a string without quotes, a list or an object as JSON, null as
-/// `<no value>`.
+/// Formats a value as Go does: a string without quotes, a list or an object as JSON, and null as `<no value>`.
 fn printed(value: &Value) -> String {
     match value {
         Value::Null => "<no value>".to_owned(),
@@ -100,7 +97,7 @@ fn printed(value: &Value) -> String {
     }
 }
 
-/// Formats a float as Go's `%v`: with an exponent if the exponent is below -4 or above 5.
+/// Formats a float as Go's `%v` does: in exponent notation if the exponent is below -4 or above 5.
 fn shortest(number: f64) -> String {
     let written = format!("{number:e}");
     let Some((digits, exponent)) = written.split_once('e') else { return written };
@@ -114,7 +111,7 @@ fn shortest(number: f64) -> String {
     }
 }
 
-/// Writes JSON as Go's encoder does, which escapes the HTML characters `<`, `>` and `&`.
+/// Writes JSON as Go's encoder does. Go's encoder escapes the HTML characters `<`, `>` and `&`.
 fn json_text(value: &Value) -> String {
     value.to_string().chars().fold(String::new(), |mut text, c| {
         match c {

@@ -10,7 +10,7 @@ use super::age;
 pub(super) struct JsonView<'a>(pub(super) Option<&'a Value>);
 
 impl<'a> JsonView<'a> {
-    /// Returns the value at a path of field names, which dots separate.
+    /// Returns the value at `path`, a list of field names with dots between them.
     pub(super) fn at(self, path: &str) -> Self {
         path.split('.').fold(self, Self::field)
     }
@@ -20,7 +20,6 @@ impl<'a> JsonView<'a> {
         Self(self.0.and_then(|value| value.get(name)))
     }
 
-    /// Returns whether the value is present and not null.
     pub(super) fn is_set(self) -> bool {
         self.0.is_some_and(|value| !value.is_null())
     }
@@ -29,12 +28,11 @@ impl<'a> JsonView<'a> {
         self.0.and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Returns the text; `other` if the text is empty or absent.
+    /// Returns the value's text; `other` if the text is empty or the value is absent.
     pub(super) fn text_or(self, other: &'a str) -> &'a str {
         Some(self.text()).filter(|text| !text.is_empty()).unwrap_or(other)
     }
 
-    /// Returns the text, which can be empty; `other` if the value is absent or null.
     pub(super) fn given_or(self, other: &'a str) -> &'a str {
         if self.is_set() { self.text() } else { other }
     }
@@ -51,7 +49,7 @@ impl<'a> JsonView<'a> {
         self.0.and_then(Value::as_bool).unwrap_or(other)
     }
 
-    /// Returns a number or a text as in the JSON, such as a quantity, a port or a percentage.
+    /// Returns a number or a text unchanged, such as a quantity, a port or a percentage.
     pub(super) fn written(self) -> String {
         match self.0 {
             None | Some(Value::Null) => String::new(),
@@ -65,7 +63,6 @@ impl<'a> JsonView<'a> {
         items.iter().map(|item| Self(Some(item)))
     }
 
-    /// Returns the members of an object, sorted by key.
     pub(super) fn entries(self) -> impl Iterator<Item = (&'a str, Self)> {
         let fields = self.0.and_then(Value::as_object).into_iter().flatten();
         fields.map(|(key, value)| (key.as_str(), Self(Some(value))))
@@ -88,7 +85,7 @@ impl<'a> JsonView<'a> {
         self.items().map(Self::text).collect::<Vec<_>>().join(between)
     }
 
-    /// Returns the first item of a list whose `type` is `kind`, such as a condition or an address.
+    /// Returns the first element of a list whose field `type` is `kind`, such as a condition or an address.
     pub(super) fn of_type(self, kind: &str) -> Self {
         let found = self.items().find(|item| item.at("type").text() == kind);
         found.unwrap_or(Self(None))

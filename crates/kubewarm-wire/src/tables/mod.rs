@@ -1,8 +1,8 @@
 //! Prints objects as rows of a `Table`, with the API server's columns and formats.
 //!
-//! The module is pure: the current time is a parameter. The printers of built-in kinds are ports of the API server's
-//! printers. Custom resources have the columns of their `CustomResourceDefinition`. kubewarm never stores rows, because
-//! ages depend on the current time.
+//! The module is pure: the current time is a parameter. The code for built-in kinds is a port of the API server's
+//! printers. Custom resources have the columns of their `CustomResourceDefinition`. kubewarm never stores rows,
+//! because ages depend on the current time.
 
 mod age;
 mod cluster;
@@ -37,22 +37,21 @@ pub struct TablePrinter(PrinterKind);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PrinterKind {
     BuiltIn(&'static BuiltInPrinter),
-    /// Prints name and creation time, for the kinds in `CREATED_AT`.
+    /// Prints the name and the creation time, for the kinds in `CREATED_AT`.
     CreatedAt,
     Age,
     Custom(Arc<[CustomColumn]>),
 }
 
-/// The API server's `columnDefinitions` for each resource, such as `deployments.apps`. `tests/e2e/tables.rs` compares
-/// them with the definitions that a running API server sends.
+/// The API server's `columnDefinitions` by resource, such as `deployments.apps`. `tests/e2e/tables.rs` compares
+/// these definitions with the definitions that a running API server sends.
 static COLUMNS: LazyLock<BTreeMap<&'static str, &'static RawValue>> =
     LazyLock::new(|| serde_json::from_str(include_str!("columns.json")).unwrap_or_default());
 
-/// The zero time in the API server's format, for objects without a creation time.
+/// Go's zero time in the format of a timestamp, which the API server prints for objects without a creation time.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
-/// Kinds for which the API server prints name and creation time, because it has no printer for
-/// them.
+/// Resources for which the API server prints the name and the creation time, because it has no printer for them.
 const CREATED_AT: &[&str] = &[
     "limitranges",
     "roles.rbac.authorization.k8s.io",
@@ -62,8 +61,8 @@ const CREATED_AT: &[&str] = &[
 ];
 
 impl TablePrinter {
-    /// Returns the printer of a kind without a `CustomResourceDefinition`. If this module has no printer for the kind,
-    /// the columns are name and age. An example is a kind of an aggregated API.
+    /// Returns the printer of a kind without a `CustomResourceDefinition`. If this module has no code for the kind,
+    /// the columns are name and age, for example for a kind of an aggregated API.
     #[must_use]
     pub fn built_in(group: &str, version: &str, resource: &str) -> Self {
         let name = qualified(group, resource);
@@ -75,13 +74,13 @@ impl TablePrinter {
         })
     }
 
-    /// Returns the printer of a custom resource. `columns` come from its `CustomResourceDefinition`.
+    /// Returns the printer of a custom resource. `columns` are from the resource's `CustomResourceDefinition`.
     #[must_use]
     pub fn custom(columns: Arc<[CustomColumn]>) -> Self {
         Self(PrinterKind::Custom(columns))
     }
 
-    /// Returns whether all columns show metadata, so that [`Self::row`] needs no other part of an object.
+    /// Returns whether all columns show metadata. If so, [`Self::row`] needs only an object's metadata.
     #[must_use]
     pub fn is_of_metadata(&self) -> bool {
         match &self.0 {
@@ -91,8 +90,8 @@ impl TablePrinter {
         }
     }
 
-    /// Returns whether `rows` of an empty table is `[]`. For kinds without a printer, the API server writes `null`
-    /// instead.
+    /// Returns whether a table without rows has `"rows":[]`. For kinds in `CREATED_AT`, the API server writes
+    /// `"rows":null` instead.
     #[must_use]
     pub fn has_rows_if_empty(&self) -> bool {
         !matches!(self.0, PrinterKind::CreatedAt)
@@ -116,7 +115,8 @@ impl TablePrinter {
         match &self.0 {
             PrinterKind::BuiltIn(known) => {
                 let columns = COLUMNS.get(known.name).map(|it| it.get()).unwrap_or_default();
-                // No string in `columns.json` contains a line feed, so this removes only white space between tokens.
+                // No string in `columns.json` contains a line feed, so this code removes only white space between
+                // JSON tokens.
                 columns.lines().map(str::trim_start).collect()
             }
             PrinterKind::CreatedAt => json!([name(), time("Created At", "date")]).to_string(),
@@ -128,12 +128,12 @@ impl TablePrinter {
         }
     }
 
-    /// Prints the row of an object as JSON members: `"cells":[…]`, and `"conditions":[…]` for a pod that succeeded or
-    /// failed. Returns `None` if `stored` is not JSON, which is a bug in kubewarm.
+    /// Prints the row of an object as members of a JSON object: `"cells":[…]`, and `"conditions":[…]` for a pod
+    /// that succeeded or failed. Returns `None` if `stored` is not JSON, which is a bug in kubewarm.
     ///
     /// # Cost
     ///
-    /// The function parses the whole object: about 20 µs for a pod of 5 KB.
+    /// The function parses the complete object: about 20 µs for a pod of 5 KB.
     #[must_use]
     pub fn row(
         &self,
@@ -155,7 +155,7 @@ impl TablePrinter {
             }
             PrinterKind::CreatedAt => {
                 let created = of.at("metadata.creationTimestamp").text();
-                // The object of a bookmark event has no creation time.
+                // The object in a bookmark event has no creation time.
                 json!([of.name(), if created.is_empty() { NEVER } else { created }])
             }
             PrinterKind::Age => json!([of.name(), of.age()]),
@@ -173,7 +173,6 @@ impl TablePrinter {
     }
 }
 
-/// Returns the API server's description of a field of `metadata`.
 fn described(field: &str) -> String {
     let all = COLUMNS.get("metadata").map(|it| it.get()).unwrap_or_default();
     let all: Value = serde_json::from_str(all).unwrap_or_default();

@@ -1,5 +1,3 @@
-//! Prints services, endpoints, ingresses, network policies and IP addresses.
-
 use super::{
     json_view::{JsonView, PrintInput},
     selectors::{first_of, labels, selector},
@@ -9,8 +7,8 @@ use std::collections::BTreeSet;
 
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
-/// Maximum number of addresses, ports or hosts in a column. If there are more, the column ends with
-/// the number of omitted entries, such as `+ 2 more...`.
+/// Maximum number of addresses, ports or hosts in a column's value. If there are more, the value ends with the
+/// number of omitted entries, such as `+ 2 more...`.
 const MAX: usize = 3;
 
 pub(super) fn services(object: &PrintInput<'_>) -> Vec<Value> {
@@ -55,7 +53,7 @@ fn external(object: &PrintInput<'_>) -> String {
     }
 }
 
-/// Returns the addresses of the load balancer, sorted, without duplicates, joined with commas.
+/// Returns the addresses of a service's or ingress's load balancer, sorted, without duplicates, joined with commas.
 fn balanced(object: &PrintInput<'_>) -> String {
     let all = object.at("status.loadBalancer.ingress").items();
     let all = all.map(|it| it.at("ip").text_or(it.at("hostname").text()));
@@ -90,7 +88,7 @@ fn hosts(rules: JsonView<'_>) -> String {
     match (named.is_empty(), has_more) {
         (true, _) => "*".to_owned(),
         (false, false) => all,
-        // As in the API server, the number of omitted hosts also counts rules without a host.
+        // As in the API server, the number of omitted hosts also counts the ingress's rules without a host.
         (false, true) => format!("{all} + {} more...", rules.items().len().saturating_sub(MAX)),
     }
 }
@@ -117,7 +115,6 @@ pub(super) fn ingress_classes(object: &PrintInput<'_>) -> Vec<Value> {
     ]
 }
 
-/// Returns the name of the object, followed by `(default)` if `is_default`.
 pub(super) fn marked(object: &PrintInput<'_>, is_default: bool) -> Value {
     let name = object.at("metadata.name").text();
     if is_default { format!("{name} (default)").into() } else { name.into() }
@@ -174,8 +171,8 @@ pub(super) fn service_cidrs(object: &PrintInput<'_>) -> Vec<Value> {
     vec![object.name(), object.at("spec.cidrs").joined(",").into(), object.age()]
 }
 
-/// Prints `IPAddress` objects. As in the API server, a row ends with the age, although the kind has
-/// no column for it.
+/// Prints `IPAddress` objects. As in the API server, each row ends with the age, although the kind has no column
+/// for the age.
 pub(super) fn ip_addresses(object: &PrintInput<'_>) -> Vec<Value> {
     let parent = object.at("spec.parentRef");
     let text = if parent.is_set() {

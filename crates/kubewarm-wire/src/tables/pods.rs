@@ -1,4 +1,4 @@
-//! Prints pods. Combines the states of a pod's containers into its status.
+//! Prints pods. Computes a pod's status from the states of its containers.
 
 use super::{
     age,
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const NONE: &str = "<none>";
 
-/// Number of restarts, and the time of the last restart.
+/// The number of restarts of containers, and the time of the last restart.
 #[derive(Clone, Copy, Debug, Default)]
 struct ContainerRestarts {
     count: i64,
@@ -65,8 +65,7 @@ pub(super) fn pods(object: &PrintInput<'_>) -> Vec<Value> {
     ]
 }
 
-/// Returns the `conditions` of the row of a pod that succeeded or failed; `None` for any other
-/// phase.
+/// Returns the `conditions` of a table row for a pod that succeeded or failed; `None` for a pod in any other phase.
 pub(super) fn conditions(phase: &str) -> Option<Value> {
     let message = match phase {
         "Succeeded" => "The pod has completed successfully.",
@@ -76,7 +75,7 @@ pub(super) fn conditions(phase: &str) -> Option<Value> {
     Some(json!([{"type": "Completed", "status": "True", "reason": phase, "message": message}]))
 }
 
-/// Returns the names of the sidecars: init containers with the restart policy `Always`.
+/// Returns the names of a pod's sidecars: init containers with the restart policy `Always`.
 fn restartable(spec: JsonView<'_>) -> Vec<&str> {
     let all = spec.at("initContainers").items();
     let kept = all.filter(|container| container.at("restartPolicy").text() == "Always");
@@ -103,8 +102,8 @@ fn sum(object: &PrintInput<'_>, restartable: &[&str]) -> ContainerSummary {
     sum
 }
 
-/// Adds the init containers to `sum`, up to the first container that blocks the start of the next
-/// container. Returns whether such a container exists, and the restarts of the sidecars.
+/// Adds a pod's init containers to `sum`, up to the first init container that still blocks the start of the next
+/// container. Returns whether an init container blocks, and the restarts of the sidecars.
 fn initialize(
     object: &PrintInput<'_>,
     restartable: &[&str],
@@ -139,7 +138,7 @@ fn initialize(
     (false, of_sidecars)
 }
 
-/// Adds the containers to `sum` in reverse order, so that the reason of the first container wins.
+/// Adds a pod's containers to `sum` in reverse order, so that the reason of the first container counts.
 fn run(status: JsonView<'_>, sum: &mut ContainerSummary) {
     let mut is_running = false;
     let mut failure = None;
@@ -173,7 +172,7 @@ fn run(status: JsonView<'_>, sum: &mut ContainerSummary) {
     }
 }
 
-/// Returns the reason why a container terminated; without a reason, its signal or its exit code.
+/// Returns the reason why a container terminated. Without a reason, returns the container's signal or exit code.
 fn end(ended: JsonView<'_>) -> String {
     match (ended.at("reason").text(), ended.at("signal").int()) {
         ("", 0) => format!("ExitCode:{}", ended.at("exitCode").int()),
@@ -182,7 +181,7 @@ fn end(ended: JsonView<'_>) -> String {
     }
 }
 
-/// Returns the number of true readiness gates and the number of all readiness gates, such as `1/2`.
+/// Returns how many readiness gates of a pod are true, and how many it has, such as `1/2`.
 fn gates(spec: JsonView<'_>, status: JsonView<'_>) -> String {
     let gates = spec.at("readinessGates");
     if gates.is_empty() {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 #[derive(Debug)]
 pub(super) struct BuiltInPrinter {
-    /// The resource and its group, such as `deployments.apps`.
+    /// The plural name of the resource with its group, such as `deployments.apps`.
     pub(super) name: &'static str,
     pub(super) print: fn(&PrintInput<'_>) -> Vec<Value>,
 }
@@ -95,11 +95,11 @@ pub(super) static ALL: &[BuiltInPrinter] = all! {
     "resourceclaimtemplates.resource.k8s.io": name_and_age,
 };
 
-/// Finds the printer of a resource. `name` consists of the resource and its group, such as
+/// Finds the printer of a resource. `name` is the resource's plural name with its group, such as
 /// `deployments.apps`.
 pub(super) fn find(name: &str, version: &str) -> Option<&'static BuiltInPrinter> {
-    // The printer of autoscalers supports only `v2`, because other versions have other fields for
-    // metrics.
+    // The printer of HorizontalPodAutoscalers supports only the API version `v2`, because in other versions the
+    // fields for metrics have different names.
     let is_other = name.ends_with(".autoscaling") && version != "v2";
     ALL.iter().find(|known| known.name == name && !is_other)
 }

@@ -1,10 +1,7 @@
-//! Formats labels, label selectors and containers for a column.
-
 use super::json_view::JsonView;
 
 const NONE: &str = "<none>";
 
-/// Formats a map of labels, sorted by label.
 pub(super) fn labels(of: JsonView<'_>) -> String {
     let mut all: Vec<_> =
         of.entries().map(|(key, value)| format!("{key}={}", value.text())).collect();
@@ -12,7 +9,6 @@ pub(super) fn labels(of: JsonView<'_>) -> String {
     or_none(&all)
 }
 
-/// Formats a label selector that has `matchLabels` and `matchExpressions`.
 pub(super) fn selector(of: JsonView<'_>) -> String {
     let equal = of.at("matchLabels").entries();
     let equal = equal.map(|(key, value)| (key, format!("{key}={}", value.text())));
@@ -38,7 +34,7 @@ fn or_none(all: &[String]) -> String {
     if all.is_empty() { NONE.to_owned() } else { all.join(",") }
 }
 
-/// Returns the names and the images of the containers of a pod spec, each joined with commas.
+/// Returns the names and the images of the containers in a pod spec: two texts, each joined with commas.
 pub(super) fn containers(of: JsonView<'_>) -> [String; 2] {
     ["name", "image"].map(|field| {
         let all = of.at("containers").items().map(|container| container.at(field).text());
@@ -46,8 +42,8 @@ pub(super) fn containers(of: JsonView<'_>) -> [String; 2] {
     })
 }
 
-/// Joins at most `max` texts with `between`. If there are more, appends the number of omitted
-/// texts, such as `+ 2 more...`.
+/// Joins at most `max` texts of `all` with `between`. If `all` has more, appends the number of omitted texts, such
+/// as `+ 2 more...`.
 pub(super) fn first_of(all: &[String], max: usize, between: &str) -> String {
     match all.split_at_checked(max) {
         Some((first, rest)) if !rest.is_empty() => {

@@ -1,5 +1,3 @@
-//! Prints volumes, volume claims, storage classes and CSI objects.
-
 use super::{
     json_view::{JsonView, PrintInput},
     network::marked,

@@ -1,5 +1,5 @@
-//! Tests the rows of kinds that do not exist on a control plane without nodes.
-//! `tests/e2e/tables.rs` compares the rows of all other kinds with the API server's rows.
+//! Tests the rows of kinds that do not occur in a control plane without nodes. `tests/e2e/tables.rs` compares the
+//! rows of all other kinds with the API server's rows.
 
 use super::*;
 
@@ -21,8 +21,7 @@ fn every_row_has_a_cell_for_each_column() {
         for object in [json!({}), json!({"metadata": null, "spec": [], "status": "x"})] {
             let of = PrintInput { object: JsonView(Some(&object)), now: NOW.parse().unwrap() };
             let cells = (known.print)(&of).len();
-            // For `IPAddress` objects, the API server prints one value more than the kind has
-            // columns.
+            // For `IPAddress` objects, a row of the API server has one value more than the kind has columns.
             let more = usize::from(known.name.starts_with("ipaddresses."));
             assert_eq!(cells, columns + more, "{}", known.name);
         }
@@ -46,7 +45,7 @@ fn kinds_without_a_printer_have_a_name_and_a_time() {
     }
 }
 
-/// Returns the columns `ready`, `status` and `restarts` of a pod.
+/// Returns the values of the columns `ready`, `status` and `restarts` in the row of a pod.
 fn pod(spec: &Value, status: &Value, is_going: bool) -> String {
     let mut object = json!({"metadata": {"name": "p"}, "spec": spec, "status": status});
     if is_going {

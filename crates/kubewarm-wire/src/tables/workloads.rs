@@ -1,5 +1,3 @@
-//! Prints deployments, other controllers of pods, jobs, autoscalers and resource claims.
-
 use super::{
     age,
     json_view::{JsonView, PrintInput},
@@ -11,8 +9,8 @@ use serde_json::Value;
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
 const UNKNOWN: &str = "<unknown>";
-/// Maximum number of metrics in the column of an autoscaler. If there are more, the column ends
-/// with the number of omitted metrics.
+/// Maximum number of metrics in the `Targets` column of an autoscaler. If there are more, the value ends with the
+/// number of omitted metrics.
 const MAX_METRICS: usize = 2;
 
 pub(super) fn deployments(object: &PrintInput<'_>) -> Vec<Value> {
@@ -227,7 +225,7 @@ fn metrics(spec: JsonView<'_>, current: JsonView<'_>) -> String {
     first_of(&all.collect::<Vec<_>>(), MAX_METRICS, ", ")
 }
 
-/// Formats a metric with its current value and its target, such as `cpu: 7%/80%`.
+/// Formats an autoscaler's metric with its current value and its target, such as `cpu: 7%/80%`.
 fn metric(spec: JsonView<'_>, current: JsonView<'_>) -> String {
     let quantity =
         |value: JsonView<'_>| if value.is_set() { value.written() } else { "0".to_owned() };

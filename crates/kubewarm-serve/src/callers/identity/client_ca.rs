@@ -32,8 +32,8 @@ impl ClientCa {
         ReloadingFiles::new("the CAs of clients", paths, move || load(&path)).map(Self)
     }
 
-    /// Reads the file again if it has changed. If the file is invalid, kubewarm keeps the previous CAs and logs
-    /// one warning.
+    /// Reads the file again if it has changed. If the file is invalid, kubewarm keeps the previous CAs and logs one
+    /// warning.
     pub(crate) fn refresh(&self) {
         if self.0.refresh().is_some() {
             let file = self.0.file().display();
@@ -41,8 +41,8 @@ impl ClientCa {
         }
     }
 
-    /// Whether the first certificate of `chain` is a client certificate that an accepted CA has signed, and is
-    /// valid at `now`. The other certificates of `chain` are intermediate certificates.
+    /// Whether the first certificate of `chain` is a client certificate, valid at `now`, that an accepted CA has
+    /// signed. All further certificates of `chain` are intermediate certificates.
     pub(super) fn is_signed_by(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
         let Some((own, between)) = chain.split_first() else { return false };
         let found = self.0.contents().verify_client_cert(own, between, now);
@@ -91,8 +91,8 @@ mod tests {
             self.0.path().join("ca.crt")
         }
 
-        /// Replaces the file, as the kubelet does with Secrets. The new inode shows the change even if the
-        /// modification time is equal.
+        /// Replaces the file, as the kubelet does with a mounted Secret. The file then has a new inode, which shows
+        /// the change even if the modification time is equal.
         fn write(&self, text: &str) {
             let next = self.file().with_extension("next");
             fs::write(&next, text).unwrap();

@@ -1,7 +1,8 @@
 //! The certificates that a client presents, and the user that they authenticate.
 //!
-//! As in the API server, a handshake verifies only that the client has the key of its certificate. Each request
-//! then verifies the certificate's CA. A client whose certificate is not accepted can still send a token.
+//! As in the API server, the TLS handshake verifies only that the client has the key of its certificate. For each
+//! request, kubewarm then verifies that an accepted CA has signed the certificate. A client whose certificate no
+//! accepted CA has signed can still send a token.
 
 use super::{client_ca::ClientCa, subject::user_of};
 use crate::certificate::provider;
@@ -17,17 +18,17 @@ use rustls::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How long kubewarm caches the verification of a certificate. kubewarm rejects an expired certificate, or a
+/// How long kubewarm caches the result of a certificate's verification. So it rejects an expired certificate, or a
 /// certificate of a removed CA, at most 10 s too late.
 const VERIFICATION_TTL: Duration = Duration::from_secs(10);
-/// The maximum size of a certificate chain in bytes. Each connection keeps its client's chain in memory; usual
-/// chains have about 5 KiB.
+/// The maximum size of a client's certificate chain in bytes. kubewarm keeps the chain in memory as long as the
+/// connection is open. Usual chains have about 5 KiB.
 const MAX_CHAIN: usize = 16 << 10;
-/// The maximum number of intermediate certificates. A longer chain would make the verification slow, because
-/// the verification tries the certificates in every order.
+/// The maximum number of intermediate certificates in a chain. A longer chain would make the verification slow,
+/// because the verification tries the certificates in every order.
 const MAX_INTERMEDIATES: usize = 4;
 
-/// The certificates that a client has presented, for the lifetime of its connection.
+/// The certificates that a client has presented in the TLS handshake of its connection.
 pub(crate) struct ClientCertChain {
     certificates: Vec<CertificateDer<'static>>,
     authority: Arc<ClientCa>,
@@ -40,8 +41,8 @@ impl ClientCertChain {
         Self { certificates, authority, known: Mutex::default() }
     }
 
-    /// The user that the certificate authenticates, verified at most 10 s ago. `None` if no accepted CA has
-    /// signed the certificate; the caller then needs a token.
+    /// The user that the client certificate authenticates. The verification is at most 10 s old. `None` if no
+    /// accepted CA has signed the certificate; the caller then needs a token.
     pub(crate) fn authenticate(&self) -> Option<AuthenticationResult> {
         self.user().map(AuthenticationResult::of)
     }
@@ -53,7 +54,7 @@ impl ClientCertChain {
         {
             return user.clone();
         }
-        // kubewarm parses the certificate only after it has verified the CA.
+        // kubewarm parses the certificate only after it has verified that an accepted CA has signed it.
         let is_good = self.authority.is_signed_by(&self.certificates, UnixTime::now());
         let own = self.certificates.first().filter(|_| is_good);
         let user = own.and_then(|own| user_of(own)).map(Arc::new);
@@ -62,8 +63,8 @@ impl ClientCertChain {
     }
 }
 
-/// Requests a client certificate in the handshake, and verifies that the client has the certificate's key.
-/// Clients without a certificate can connect too.
+/// The TLS verifier that requests a client certificate in the handshake and verifies that the client has the
+/// certificate's key. Clients without a certificate can connect too.
 #[derive(Debug)]
 pub(crate) struct OptionalClientCertVerifier(WebPkiSupportedAlgorithms);
 
@@ -78,7 +79,7 @@ impl ClientCertVerifier for OptionalClientCertVerifier {
         false
     }
 
-    /// Names no CA to clients, because the accepted CAs can change while clients are connected.
+    /// The server sends clients no names of CAs, because the accepted CAs can change while clients are connected.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

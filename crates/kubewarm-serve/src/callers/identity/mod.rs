@@ -1,4 +1,4 @@
-//! Authenticates clients by certificate: the accepted CAs, and the user in a certificate.
+//! Authenticates clients by certificate.
 
 mod client_ca;
 mod client_cert_chain;

@@ -8,7 +8,6 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use std::{fs, sync::Arc};
 
-/// A new CA in PEM, and a certificate for the client `name` that this CA has signed.
 pub(super) fn signed(name: &str) -> (String, CertificateDer<'static>) {
     let mut wanted = CertificateParams::default();
     wanted.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,5 +1,5 @@
-//! The user in a client certificate, as the Kubernetes API defines it. The user name is the common name, and
-//! the groups are the organizations.
+//! Reads the user from a client certificate, as the Kubernetes API defines it. The user name is the certificate's
+//! common name, and the groups are its organizations.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use kubewarm_client::CallerInfo;
@@ -11,15 +11,15 @@ use x509_parser::{
     x509::AttributeTypeAndValue,
 };
 
-/// The object identifier of the attribute with the user's UID. The UID distinguishes users that had the same
-/// name at different times.
+/// The object identifier of the certificate attribute that contains the user's UID. The UID distinguishes users
+/// that had the same name at different times.
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
-/// The key of the certificate's fingerprint in the user's `extra`. The API server writes the fingerprint to its
-/// audit log.
+/// The key in the user's `extra` that contains the certificate's fingerprint. The API server writes the fingerprint
+/// to its audit log.
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-/// The user in the verified certificate `der`. `None` if the certificate has no name, several UIDs or an empty
-/// UID, or cannot be parsed completely.
+/// The user in the verified certificate `der`. `None` if the certificate has no common name, several UIDs or an
+/// empty UID, or if kubewarm cannot parse all of it.
 pub(super) fn user_of(der: &[u8]) -> Option<CallerInfo> {
     let (rest, certificate) = X509Certificate::from_der(der).ok()?;
     if !rest.is_empty() {

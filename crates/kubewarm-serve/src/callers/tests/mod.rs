@@ -15,7 +15,7 @@ use tokio::time::{advance, sleep, timeout};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
-/// The results of reviews by token and verb. Any token that this function does not list is invalid.
+/// Returns the result of a review for a token and a verb. Any token that this function does not list is invalid.
 fn said(token: &str, verb: &str) -> ReviewAnswer {
     match (token, verb) {
         ("good", "" | "get") => ReviewAnswer::Allowed("jane"),
@@ -35,7 +35,6 @@ fn credentials(token: &str, more: &[(&'static str, &'static str)]) -> CallerCred
         .unwrap()
 }
 
-/// A `CallerAdmission` with the read API's limits, and the counts of its reviews.
 fn reading(fake: FakeReviews) -> (CallerAdmission, FakeReviewCounts) {
     let count = fake.count.clone();
     (of(fake, &CallerLimits::for_reads(ReaderLimits::default())), count)

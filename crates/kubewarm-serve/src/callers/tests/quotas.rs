@@ -1,4 +1,4 @@
-//! The limits per user and per address for reviews, requests, watches and connections.
+//! Tests the limits per user and per client address on reviews, requests, watches and connections.
 
 use super::*;
 
@@ -8,7 +8,7 @@ async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
     let (callers, _) = reading(FakeReviews { delay, ..FakeReviews::new(said) });
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
     let leaves = async |token: &CallerCredentials, action: &SelfSubjectAccessReviewSpec| {
-        // The timeout drops the call, but the token review in progress continues.
+        // The timeout drops the call of `admit`, but the token review in progress continues.
         let found = timeout(delay / 1_000, callers.admit(token, action, PEER)).await;
         found.ok().map(|found| found.map(drop))
     };
@@ -67,8 +67,8 @@ async fn one_address_sends_few_token_reviews_at_once_and_the_rest_wait_or_fail()
     assert!(waited < 3 * delay, "{waited:?}");
     let busy =
         found.iter().filter(|found| matches!(found, Err(CallerRejection::Limited(_)))).count();
-    // Eight token reviews of the client address end each second. After 3 s, kubewarm rejects the reviews
-    // that still wait.
+    // Eight token reviews of this client address end each second. After 3 s, kubewarm rejects the requests whose
+    // token reviews still wait.
     assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 100 - busy);
     assert!((60..80).contains(&busy), "{busy}");
     assert!(count.most.load(Ordering::Relaxed) <= 8 + 1 + 16);
@@ -116,8 +116,8 @@ async fn a_client_that_guesses_tokens_does_not_delay_readers_with_new_tokens() {
     });
     let (_, found) = tokio::join!(join_all(trying), join_all(reading));
     assert!(found.iter().all(Result::is_ok), "{found:?}");
-    // Each of the two addresses can send ten invalid tokens at once, and ten more each second. The 40 valid
-    // tokens do not count.
+    // Each of the two client addresses can send ten invalid tokens at once, and ten more each second. The 40 valid
+    // tokens do not count against this limit.
     let asked = count.who.load(Ordering::Relaxed) - 40;
     assert!((80..=104).contains(&asked), "{asked}");
 }

@@ -1,4 +1,5 @@
-//! Selects and orders the informers whose stores contain everything that a request selects.
+//! Selects the informers whose stores contain everything that a request selects, and sorts them, the best one
+//! first.
 
 use super::{
     access_loss_check::AccessLossCheck,
@@ -15,7 +16,7 @@ use kubewarm_wire::{ObjectForm, ObjectRequest, ResponseForm, StatusError};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The reason in the message of a 421, for kinds of aggregated APIs and for unknown kinds.
+/// The reason in the message of a 421 if the kind belongs to an aggregated API or is unknown.
 pub(super) const AGGREGATED: &str = "kubewarm treats its API group as aggregated, and an aggregated API server can \
      hide objects from some callers (--serve-aggregated-groups)";
 const NOT_DECLARED: &str = "no CacheProfile at this URL keeps it warm";
@@ -26,16 +27,15 @@ pub(super) struct CoveringInformers<'a> {
     informers: Vec<&'a ServingInformer>,
 }
 
-/// An informer that can answer a request now.
 #[derive(Debug)]
 pub(super) struct CandidateInformer<'a> {
     pub(super) key: &'a InformerKey,
-    /// The entries of the serving index for this informer, one for each profile that serves reads from this
+    /// The entries of [`ServingIndex`] for this informer, one for each profile that serves reads from this
     /// informer.
     entries: Vec<&'a ServingInformer>,
-    /// The informer's state when kubewarm chose the informer for this request.
+    /// The state of the informer at the time at which kubewarm chose it for this request.
     pub(super) report: InformerReport,
-    /// Time since the store was last confirmed to be current; `None` if the store was never confirmed.
+    /// Time since kubewarm last confirmed that the store is current; `None` if kubewarm never confirmed it.
     pub(super) age: Option<Duration>,
 }
 
@@ -44,8 +44,8 @@ impl<'a> CoveringInformers<'a> {
     ///
     /// # Errors
     ///
-    /// 421 if no informer contains the objects. 406 if all informers that contain the objects keep only
-    /// metadata, and the request needs whole objects.
+    /// - 421 if no informer contains the objects
+    /// - 406 if all informers that contain the objects keep only metadata, and the request needs complete objects
     pub(super) fn find(
         serving_index: &'a ServingIndex,
         request: &'a ObjectRequest,
@@ -62,8 +62,8 @@ impl<'a> CoveringInformers<'a> {
         }
         let is_enough = |serving: &&ServingInformer| match serving.key.projection {
             Projection::Full(_) => true,
-            // Some tables need only metadata, so this check accepts each request for a table.
-            // `CoveringInformers::with_fields` later rejects a table whose columns need whole objects.
+            // Some tables need only metadata, so this check accepts each request for a `Table`. If the table's
+            // columns need complete objects, `CoveringInformers::with_fields` later returns 406.
             Projection::Metadata(_) => request.form != ResponseForm::Object(ObjectForm::Full),
         };
         let informers: Vec<_> = all.into_iter().filter(is_enough).collect();
@@ -73,7 +73,8 @@ impl<'a> CoveringInformers<'a> {
         Ok(Self { request, informers })
     }
 
-    /// Returns the field path of the declared index `name`; `None` if no profile declares this index.
+    /// Returns the field path of the index `name`; `None` if no profile that serves the request declares this
+    /// index.
     ///
     /// # Errors
     ///
@@ -91,9 +92,9 @@ impl<'a> CoveringInformers<'a> {
         )))
     }
 
-    /// Returns the strictest `onAccessLost` policy that profiles set for a watch of this informer. With `None`
-    /// the watch must end: no profile serves reads from the informer any more, or a profile has changed one of
-    /// `indexes`.
+    /// Returns the strictest `onAccessLost` policy of the profiles that serve a watch from this informer. Returns
+    /// `None` if the watch must end: no profile serves reads from the informer any more, or a profile has changed
+    /// one of `indexes`, the field indexes that the watch uses.
     pub(super) fn policy(
         &self,
         key: &InformerKey,
@@ -108,7 +109,8 @@ impl<'a> CoveringInformers<'a> {
         has_more.then(|| strictest(&entries))
     }
 
-    /// Whether each of `indexes` is declared by at least one profile that serves reads from the informer.
+    /// Whether each field index of `indexes` is declared by at least one profile that serves reads from the
+    /// informer.
     fn declares(&self, key: &InformerKey, indexes: &[IndexDefinition]) -> bool {
         indexes.iter().all(|index| {
             let mut entries = self.informers.iter().filter(|it| it.key == *key);
@@ -120,8 +122,8 @@ impl<'a> CoveringInformers<'a> {
     ///
     /// # Errors
     ///
-    /// 406 if the table needs whole objects and all informers keep only metadata. Otherwise 421 if no informer
-    /// is left.
+    /// - 406 if the table needs complete objects and all informers keep only metadata
+    /// - 421 if no informer is left for a different reason
     pub(super) fn with_fields(
         mut self,
         kind: &KindInfo,
@@ -145,7 +147,7 @@ impl<'a> CoveringInformers<'a> {
         Ok(self)
     }
 
-    /// The lowest staleness limit of all profiles that serve reads from these informers.
+    /// The lowest `maxStalenessSeconds` of all profiles that serve reads from these informers.
     pub(super) fn max_staleness(&self) -> Duration {
         self.informers.iter().map(|it| it.declared.max_staleness).min().unwrap_or_default()
     }
@@ -155,8 +157,7 @@ impl<'a> CoveringInformers<'a> {
         self.informers.iter().map(|it| it.declared.reads.consistency).max().unwrap_or_default()
     }
 
-    /// The shortest time limit that a profile with one of these informers sets for reads that wait for a warm
-    /// informer.
+    /// How long a read waits for a warm informer: the lowest limit that a profile with one of these informers sets.
     pub(super) fn cold_read_timeout(&self) -> Duration {
         self.informers
             .iter()
@@ -165,10 +166,13 @@ impl<'a> CoveringInformers<'a> {
             .unwrap_or_default()
     }
 
-    /// Returns the informers that can answer now, the best first. Informers of whole objects precede informers
-    /// of metadata. Of these, informers without selectors precede informers with selectors. Of these, informers
-    /// with fresh stores come first, and informers of paused profiles last. The second value is `true` if all
-    /// informers lack permission to list and watch.
+    /// Returns the informers that can answer now, the best one first. Sorts the informers by three criteria:
+    ///
+    /// 1. informers of complete objects, then informers of metadata
+    /// 2. informers without selectors, then informers with selectors
+    /// 3. informers with fresh stores, then with stale stores, then informers of paused profiles
+    ///
+    /// The second value is `true` if all informers lack permission to list and watch.
     pub(super) fn rank_warm(
         &self,
         get_report: impl Fn(&InformerKey) -> Option<InformerReport>,
@@ -199,28 +203,26 @@ impl<'a> CoveringInformers<'a> {
 }
 
 impl CandidateInformer<'_> {
-    /// Whether every profile that serves reads from the informer permits reads of an informer with the report
+    /// Whether every profile that serves reads from the informer permits reads while the informer is in the state
     /// `report`.
     pub(super) fn can_be_read(&self, report: &InformerReport) -> bool {
         report.serves(strictest(&self.entries))
     }
 
-    /// The conditions under which a list or watch that starts now can continue.
     pub(super) fn access_requirement(&self) -> AccessLossCheck {
         AccessLossCheck { policy: strictest(&self.entries), losses: Some(self.report.losses) }
     }
 
-    /// The namespace of the first profile that serves reads from this informer. A freshness check counts
-    /// against the request rate limit of this namespace.
+    /// The namespace of the first profile that serves reads from this informer. If the read needs a freshness
+    /// check, the check counts against the limit on kubewarm's requests for this namespace.
     pub(super) fn payer(&self) -> Arc<str> {
         self.entries
             .first()
             .map_or_else(|| "".into(), |it| Arc::clone(&it.declared.profile.namespace))
     }
 
-    /// Whether the informer has selectors. If so, kubewarm receives no events of objects that do not match the
-    /// selectors. Without matching events, the informer's version advances only with bookmarks, about once a
-    /// minute.
+    /// Whether the informer has selectors. Such an informer receives no events of objects that do not match.
+    /// Without matching events, its resource version advances only with bookmarks, about once a minute.
     pub(super) fn is_part(&self) -> bool {
         !self.key.labels.is_empty() || !self.key.fields.is_empty()
     }
@@ -237,7 +239,7 @@ impl CandidateInformer<'_> {
     }
 }
 
-/// The 421 for a request whose objects no profile keeps warm. `why` completes the message.
+/// The error 421 for a request whose objects no profile keeps warm. `why` completes the error message.
 pub(super) fn not_cached(request: &ObjectRequest, why: &str) -> StatusError {
     let name = request.name.as_deref().unwrap_or_default();
     StatusError::not_cached(request.resource.group_resource(), name, why)
@@ -249,8 +251,8 @@ fn strictest(entries: &[&ServingInformer]) -> AccessLossPolicy {
     if all_serve_on { AccessLossPolicy::ServeStale } else { AccessLossPolicy::Reject }
 }
 
-/// Whether the profile answers requests to this path. Below `/profiles/<namespace>/<name>` only that profile
-/// answers. On other paths the profiles of the requested namespace and of the operator namespace answer.
+/// Whether the profile answers requests to this path. Below `/profiles/<namespace>/<name>` only the named profile
+/// answers. On all other paths, the profiles of the requested namespace and of the operator namespace answer.
 fn can_answer(
     serving: &ServingInformer,
     request: &ObjectRequest,
@@ -267,7 +269,7 @@ fn can_answer(
     }
 }
 
-/// Whether the scope and the selectors of the informer include every object that the request selects.
+/// Whether the informer's scope and selectors include every object that the request selects.
 fn contains(key: &InformerKey, request: &ObjectRequest) -> bool {
     let is_list = request.name.is_none();
     let is_there = match (&key.scope, &request.namespace) {
@@ -278,8 +280,8 @@ fn contains(key: &InformerKey, request: &ObjectRequest) -> bool {
     };
     let has_label = |needed| request.labels.requirements().any(|has| has == needed);
     let has_field = |needed| request.fields.requirements().any(|has| has == needed);
-    // A get has no selectors, so only informers without selectors answer a get. The store of an informer with
-    // selectors can lack an object that exists.
+    // A get has no selectors, so only informers without selectors answer a get. In the store of an informer with
+    // selectors, an object that exists can be absent.
     is_there && key.labels.requirements().all(has_label) && key.fields.requirements().all(has_field)
 }
 

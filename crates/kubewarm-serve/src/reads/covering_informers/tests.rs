@@ -2,7 +2,7 @@ use super::*;
 use crate::reads::fixtures::{self, informer, kind, parse_request, report, serving_index};
 use kubewarm_wire::{MetaVersion, TableForm};
 
-/// The status code with which kubewarm rejects a request; 0 if an informer can answer.
+/// The HTTP status code with which kubewarm rejects a request; 0 if an informer can answer the request.
 fn refused(serving_index: &ServingIndex, path: &str, query: &str) -> u16 {
     let (request, profile) = parse_request(path, query);
     CoveringInformers::find(serving_index, &request, profile.as_ref(), "home")
@@ -21,7 +21,7 @@ fn an_informer_answers_only_requests_that_it_wholly_contains() {
         (&all, own, "", 0),
         (&all, object, "", 0),
         (&all, "/api/v1/pods", "labelSelector=app", 0),
-        // An object of a namespaced kind has no path without a namespace.
+        // A request for one object of a namespaced kind must have a namespace in its path.
         (&all, "/api/v1/pods/x", "", 421),
         (&all, "/api/v1/nodes", "", 421),
         (&all, "/apis/apps/v1/pods", "", 421),
@@ -75,7 +75,7 @@ fn metadata_informers_answer_only_metadata_requests() {
     let (mut request, _) = parse_request(path, "fieldSelector=status.phase%3DPending");
     request.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
     let covering = CoveringInformers::find(&serving_index, &request, None, "home").unwrap();
-    // The store keeps only metadata, which does not contain `status.phase`.
+    // The informer's store keeps only metadata, which does not contain the field `status.phase`.
     let fields = FieldFilter::resolve(&request, &kind(""), |name| covering.index(name)).unwrap();
     assert_eq!(covering.with_fields(&kind(""), &fields).unwrap_err().code(), 421);
     let code = |kind: &KindInfo, part: ObjectForm| {
@@ -102,7 +102,7 @@ fn the_best_of_several_informers_answers_by_the_strictest_staleness_limit() {
     let (own, all) = (informer("a", "", ""), informer("all", "", ""));
     let mut serving_index = serving_index("home", &[selected.clone(), own.clone(), all.clone()]);
     serving_index.set_staleness(&all, Duration::from_secs(30));
-    // `own` has the strictest consistency and the shortest wait. Neither value is the default.
+    // `own` has the strictest consistency and the shortest wait. Both values differ from the defaults.
     for (informer, consistency, seconds) in [
         (&selected, ReadConsistency::Bounded, 9),
         (&own, ReadConsistency::Strict, 2),
@@ -123,7 +123,7 @@ fn the_best_of_several_informers_answers_by_the_strictest_staleness_limit() {
         };
         covering.rank_warm(get_report, now).0.into_iter().map(|it| it.key.clone()).collect()
     };
-    // The age decides only between `own` and `all`, because `selected` has selectors.
+    // `selected` comes last because it has selectors. The age of the store decides only between `own` and `all`.
     assert_eq!(order([0, 60, 10]), [all.clone(), own.clone(), selected.clone()]);
     assert_eq!(order([0, 10, 60]), [own, all, selected]);
 }

@@ -1,4 +1,4 @@
-//! Decompresses and encodes each change of an object once for all watches.
+//! Decompresses and encodes each change of an object only once for all client watches.
 
 use super::event_encoder::EventEncoder;
 use bytes::Bytes;
@@ -15,33 +15,34 @@ use std::{
     },
 };
 
-/// The maximum number of changes in the cache. Watches wake at the same time, so their positions in the event
-/// log rarely differ by more than this number of changes.
+/// The maximum number of changes in the cache. All watches of clients read a change at about the
+/// same time, so watches rarely need an earlier change.
 const MAX_CHANGES: usize = 256;
-/// The memory limit of the cache in bytes: decompressed bodies, parsed fields and encoded lines.
+/// The maximum size of the cache in bytes. Decompressed objects, parsed fields and encoded event lines count.
 const MAX_BYTES: usize = 32 << 20;
 
-/// Recent changes, which kubewarm decompresses once for all watches. The cache never keeps changes of Secrets.
+/// Recent changes of stores. kubewarm decompresses each change once for all client watches. The cache never keeps
+/// changes of Secrets.
 #[derive(Default)]
 pub(crate) struct ChangeCache(Mutex<ChangeCacheState>);
 
 #[derive(Default)]
 struct ChangeCacheState {
-    /// The key is the memory address of the `StoreChange`. The entry keeps the `StoreChange` alive, so no other
+    /// The key is the memory address of the `StoreChange`. The entry keeps the `StoreChange` in memory, so no other
     /// change can get the same address.
     by_change: HashMap<usize, Arc<UnpackedChange>>,
     order: VecDeque<usize>,
     bytes: usize,
 }
 
-/// A change in the cache, with the decompressed bodies, parsed fields and encoded lines that watches have
-/// needed so far.
+/// A change in the cache. It contains the decompressed objects, the parsed fields and the encoded event lines that
+/// watches have needed so far.
 pub(super) struct UnpackedChange {
     change: Arc<StoreChange>,
     before: ChangedObject,
     now: ChangedObject,
     written: Mutex<Vec<EncodedEvent>>,
-    /// The last size of this change, in bytes, that kubewarm has added to the cache's total size.
+    /// The size of this change, in bytes, when kubewarm last added it to the cache's total size.
     weighed: AtomicUsize,
 }
 
@@ -49,11 +50,10 @@ pub(super) struct UnpackedChange {
 #[derive(Default)]
 struct ChangedObject {
     body: OnceLock<Option<Bytes>>,
-    /// The fields that field selectors have read from the body, shared by all watches.
+    /// The fields of this object that the field selectors of all watches have read so far.
     fields: Mutex<BodyFieldCache>,
 }
 
-/// An encoded event, with the event type and the encoding for which it is valid.
 struct EncodedEvent {
     of: EventType,
     is_first: bool,
@@ -61,8 +61,8 @@ struct EncodedEvent {
     line: Bytes,
 }
 
-/// The events that a change causes in one watch. A change causes two events if it deleted an object and created
-/// another object with the same name.
+/// The events that a change causes in one watch. A change causes two events if it deleted an object and created a
+/// new object with the same name.
 pub(super) type ChangeEventTypes = [Option<EventType>; 2];
 
 impl ChangeCache {
@@ -91,8 +91,8 @@ impl ChangeCache {
         opened
     }
 
-    /// Returns the encoded line of one event. The first watch that needs the line encodes it for all watches.
-    /// `None` if the event cannot be encoded.
+    /// Returns the encoded line of one event. The first watch that needs the line encodes it for all watches with
+    /// an equal encoder. `None` if the event cannot be encoded.
     pub(super) fn line(
         &self,
         opened: &UnpackedChange,
@@ -123,13 +123,14 @@ impl ChangeCache {
         Some(line)
     }
 
-    /// Returns the events that the change causes in a watch with this `query`. As in the API server, an object
-    /// that starts to match causes the event `ADDED`, and an object that stops matching causes `DELETED`.
+    /// Returns the events that the change causes in a watch with the selectors of `query`. As in the API server, an
+    /// object that starts to match causes the event `ADDED`, and an object that stops matching causes `DELETED`.
     ///
     /// # Cost
     ///
-    /// The first watch parses both bodies. A later watch parses them only for field paths that no watch has
-    /// read before. Otherwise a watch takes about 0.1 µs per requirement of its selectors.
+    /// The first watch that reads the change parses the object before and after it. A later watch parses the
+    /// objects only for field paths that no earlier watch has read. Otherwise a watch takes about 0.1 µs per
+    /// requirement of its selectors.
     pub(super) fn events(
         &self,
         opened: &UnpackedChange,
@@ -145,11 +146,11 @@ impl ChangeCache {
         events
     }
 
-    /// Increases the cache's total size by the number of bytes by which `opened` has grown. Ignores a change
-    /// that is no longer in the cache.
+    /// Adds to the cache's total size the number of bytes by which `opened` has grown. Ignores a change that is no
+    /// longer in the cache.
     fn weigh(&self, opened: &UnpackedChange) {
-        // `bytes` can block while a watch parses a body of this change, so this function calls `bytes` before
-        // it locks the cache. The size only grows, so the larger of two concurrent results is correct.
+        // `opened.bytes()` can block while a watch parses an object of this change, so the call precedes the
+        // cache's lock. The size only grows, so of two concurrent results the larger one is correct.
         let bytes = opened.bytes();
         let mut kept = self.0.lock();
         let known = kept.by_change.get(&Arc::as_ptr(&opened.change).addr());
@@ -163,8 +164,7 @@ impl ChangeCache {
         drop(gone);
     }
 
-    /// Removes all changes from the cache. A watch that still needs a change adds that change to the cache
-    /// again.
+    /// Removes all changes from the cache. A watch that still needs a change adds it to the cache again.
     pub(crate) fn clear(&self) {
         let kept = std::mem::take(&mut *self.0.lock());
         drop(kept);
@@ -199,7 +199,7 @@ impl UnpackedChange {
         self.now.body.get_or_init(|| follower.body_after(&self.change)).as_ref()
     }
 
-    /// The size of the decompressed bodies, in bytes.
+    /// The size in bytes of the decompressed objects before and after the change.
     pub(super) fn unpacked(&self) -> usize {
         self.before.unpacked() + self.now.unpacked()
     }
@@ -230,15 +230,15 @@ impl ChangedObject {
         self.body.get().and_then(Option::as_ref).map_or(0, Bytes::len)
     }
 
-    /// The size of the body and of the fields that were read from it, in bytes.
+    /// The size in bytes of the decompressed object, and of the fields that watches have read from it.
     fn bytes(&self) -> usize {
         self.unpacked() + self.fields.lock().bytes()
     }
 }
 
-/// The events of a change to an object. `was` means that the watch selected the object before the change, `is`
-/// that it selects the object after the change. `is_other` means that the change replaced the object by another
-/// object with the same name.
+/// The events of a change to an object. `was` means that the object before the change matched the watch's
+/// selectors. `is` means that the object after the change matches. `is_other` means that the change replaced the
+/// object by a new object with the same name.
 fn event_pair(was: bool, is: bool, is_other: bool) -> ChangeEventTypes {
     match (was, is) {
         (false, false) => [None, None],

@@ -15,29 +15,30 @@ use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
 use tokio::sync::Notify;
 
-/// The maximum number of changes that one call of `WatchCursor::next` examines. After each call, the thread can
-/// serve its other connections.
+/// The maximum number of changes that one call of `WatchCursor::next` examines. After each call, other tasks of the
+/// thread can run.
 const MAX_CHANGES: usize = 64;
 
-/// A watch's position in the event log of its informer, with the encoding of its events.
+/// A client watch's position in the event log of its informer, and the encoding of the watch's events.
 pub(super) struct WatchCursor {
     allowed: AuthorizedScope,
     query: ObjectQuery,
     lines: Arc<EventEncoder>,
     follower: EventLogFollower,
-    /// The initial objects that are not sent yet, and the version of the store at which they were selected.
+    /// The initial objects that the watch has not sent yet, and the resource version at which the watch selected
+    /// them.
     initial: Option<(ObjectSnapshot, ResourceVersion)>,
-    /// Whether the watch must still send the bookmark that ends the initial objects.
+    /// Whether the watch must still send the bookmark that marks the end of the initial objects.
     needs_initial_bookmark: bool,
-    /// Whether the watch has written no event yet. In a watch of tables, only the first event contains the
+    /// Whether the watch has written no event yet. In a watch of `Table`s, only the first event contains the
     /// columns.
     is_first: bool,
-    /// The version of the last event or bookmark.
+    /// The resource version of the last event or bookmark that the watch sent.
     position: Arc<Mutex<Option<ResourceVersion>>>,
     scan_budget: ScanBudget,
 }
 
-/// Events of a watch that kubewarm sends together.
+/// Events of one watch that kubewarm sends to the client together.
 #[derive(Clone, Debug)]
 pub struct WatchChunk {
     /// Complete lines, one for each event.
@@ -49,11 +50,12 @@ pub struct WatchChunk {
 /// The result of one call of [`WatchCursor::next`].
 #[derive(Debug)]
 pub(super) enum WatchStep {
-    /// Events to send; none if no examined change concerns this watch.
+    /// Events to send to the client. The chunk has no events if the examined changes do not concern this watch.
     Piece(WatchChunk),
-    /// There is no further change. The store is complete at this version; `None` while a relist is in progress.
+    /// The watch has examined all changes. The store is complete at this resource version; `None` while the
+    /// informer lists its objects again.
     Quiet(Option<ResourceVersion>),
-    /// The watch ends, after a last chunk of events if there is one.
+    /// The watch ends. If there is a last chunk of events, the client receives it first.
     End(ClientWatchEnd, Option<WatchChunk>),
 }
 
@@ -80,13 +82,11 @@ impl WatchCursor {
         }
     }
 
-    /// Whether the watch has unsent initial objects. A watch keeps the stored bodies of its unsent initial
-    /// objects in memory.
+    /// Whether the watch has not sent all initial objects yet. A watch keeps its unsent initial objects in memory.
     pub(super) fn is_beginning(&self) -> bool {
         self.initial.is_some()
     }
 
-    /// Returns the notifier that wakes this watch when its store changes.
     pub(super) fn change_notifier(&self) -> Arc<Notify> {
         self.follower.change_notifier()
     }
@@ -95,13 +95,13 @@ impl WatchCursor {
         WatchProgress { position: Arc::clone(&self.position), lag: Some(self.follower.lag()) }
     }
 
-    /// Yields to other tasks of this thread if the watch has decompressed about 1 MiB of bodies since its last
+    /// Yields to other tasks of this thread if the watch has decompressed about 1 MiB of objects since its last
     /// yield. Call this function before [`WatchCursor::next`]. Cancel safe.
     pub(super) async fn yield_if_over(&mut self) {
         self.scan_budget.yield_if_over().await;
     }
 
-    /// Produces the next events of the watch. Stops after about 1 MiB of decompressed bodies.
+    /// Produces the next events of the watch. Stops after about 1 MiB of decompressed objects.
     pub(super) fn next(&mut self, shared: &ChangeCache) -> WatchStep {
         if let Some(piece) = self.next_initial_objects() {
             return WatchStep::Piece(piece);
@@ -115,7 +115,7 @@ impl WatchCursor {
         self.next_changes(shared)
     }
 
-    /// Encodes the next initial objects; `None` if all initial objects have been sent.
+    /// Encodes the next initial objects; `None` if the watch has encoded all initial objects.
     fn next_initial_objects(&mut self) -> Option<WatchChunk> {
         let Self { allowed, lines: by, is_first, scan_budget, initial, .. } = self;
         let (snapshot, _) = initial.as_mut()?;
@@ -148,8 +148,8 @@ impl WatchCursor {
                 FollowerEvent::Change(change) => {
                     self.add(change, shared, &mut piece);
                 }
-                // The watch sends the collected event lines first. The next call receives the same event from
-                // `follower` again.
+                // The watch first sends the event lines that it has collected. The next call of `next_event`
+                // returns the same result again.
                 _ if !piece.is_empty() => break,
                 FollowerEvent::None(version) => return WatchStep::Quiet(version),
                 FollowerEvent::Overtaken => return WatchStep::End(ClientWatchEnd::Slow, None),
@@ -163,7 +163,7 @@ impl WatchCursor {
         WatchStep::Piece(joined(&piece))
     }
 
-    /// Appends the events that `change` causes in this watch to `piece`, the lines to send next.
+    /// Appends to `piece`, the lines to send next, the events that `change` causes in this watch.
     fn add(&mut self, change: Arc<StoreChange>, shared: &ChangeCache, piece: &mut Vec<Bytes>) {
         if !self.allowed.has(change.namespace(), change.name()) {
             return;
@@ -178,13 +178,13 @@ impl WatchCursor {
                 *self.position.lock() = Some(opened.change().version().clone());
             }
         }
-        // The bodies of the object before and after the change count against the scan budget, even if another
-        // watch has already decompressed them.
+        // The objects before and after the change count against this watch's scan budget, even if another watch has
+        // already decompressed them.
         self.scan_budget.charge(opened.unpacked());
     }
 
-    /// Writes a bookmark for `version`, at which the store is complete. Returns `None` if the client already
-    /// has a newer version, because versions must not go back.
+    /// Writes a bookmark for `version`, a resource version at which the store is complete. Returns `None` if the
+    /// client already has a newer resource version, because a watch's versions must not go back.
     pub(super) fn bookmark_at(&mut self, version: ResourceVersion) -> Option<WatchChunk> {
         let is_behind =
             self.position.lock().as_ref().is_some_and(|sent| version.is_older_than(sent));
@@ -216,7 +216,7 @@ fn joined(lines: &[Bytes]) -> WatchChunk {
     WatchChunk { lines: piece.freeze(), events }
 }
 
-/// A chunk with one error event, which is the last event of a watch.
+/// Creates a chunk with one error event. The error event is the last event of a watch.
 pub(super) fn error(failure: &StatusError) -> WatchChunk {
     let mut out = Vec::new();
     kubewarm_wire::write_error_event(failure, &mut out);
@@ -235,7 +235,7 @@ mod tests {
     use kubewarm_wire::{MetaVersion, ObjectForm, ResponseForm};
     use std::collections::BTreeSet;
 
-    /// Adds or changes an object of 256 KiB. Four such objects use up a scan budget of 1 MiB.
+    /// Adds or changes an object of 256 KiB. Four such objects use up the scan budget of 1 MiB.
     fn upsert(writer: &mut StoreWriter, name: &str, version: u64) {
         let text = "x".repeat(256 << 10);
         let body =
@@ -267,8 +267,8 @@ mod tests {
         let (selected, follower) = reader.select_and_follow(&ObjectQuery::default());
         let initial = Some((selected, ResourceVersion::from(5)));
         let (mut request, _) = parse_request("/api/v1/pods", "watch=1");
-        // The events contain only metadata. So all objects would fit into one chunk of events if the watch did
-        // not stop after 1 MiB of bodies.
+        // The events contain only metadata. So the events of all objects would fit into one chunk if the watch did
+        // not stop after 1 MiB of decompressed objects.
         request.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
         let mut cursor =
             WatchCursor::new(&kind(""), &request, ObjectQuery::default(), follower, initial);
@@ -297,7 +297,7 @@ mod tests {
         for version in 6..11 {
             upsert(&mut writer, "x0", version);
         }
-        // Each change has two bodies: the object before and after it.
+        // For each change, the watch decompresses two objects: the object before and after the change.
         for left in [3, 1, 0] {
             let step = cursor.next(&shared);
             let is_empty = matches!(&step, WatchStep::Piece(piece) if piece.events == 0);

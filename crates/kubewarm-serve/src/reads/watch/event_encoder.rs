@@ -1,4 +1,4 @@
-//! Encodes the events of a watch, as objects or as tables.
+//! Encodes the events of a watch, with whole objects or with `Table`s.
 
 use crate::reads::kind_info::KindInfo;
 use jiff::Timestamp;
@@ -9,16 +9,16 @@ use kubewarm_wire::{
 };
 use std::sync::Arc;
 
-/// Encodes events. Watches with equal encoders share their encoded lines.
+/// Encodes the events of a watch. Watches with equal encoders share their encoded event lines.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EventEncoder {
-    /// The `apiVersion` of the objects, such as `apps/v1`.
     api_version: Arc<str>,
     kind: Arc<str>,
-    /// The form of the objects in events, such as only metadata. Tables do not use this field.
+    /// The part of each object that an event contains, such as only metadata. Events with `Table`s do not use this
+    /// field.
     of: ObjectForm,
-    /// The form and the printer of tables; `None` for objects. Each event is a table of one row. Ages in the
-    /// row are relative to the time of encoding.
+    /// The form of `Table`s and the printer of their rows; `None` if events contain objects. Each event has a
+    /// `Table` of one row. Ages in the row are relative to the time of encoding.
     rows: Option<(TableForm, TablePrinter)>,
 }
 
@@ -32,9 +32,9 @@ impl EventEncoder {
         Self { api_version, kind, of, rows }
     }
 
-    /// Writes an event about the object `stored`. Returns `false` if kubewarm cannot write a table row because
-    /// `stored` is not JSON. Only the first event of a watch contains the table's columns, because clients
-    /// remember the columns.
+    /// Writes an event about the object `stored`. Returns `false` if kubewarm cannot write a `Table` row because
+    /// `stored` is not JSON. Only the first event of a watch contains the table's columns, because clients keep the
+    /// columns of the first event.
     pub(super) fn event(
         &self,
         of: EventType,
@@ -50,8 +50,8 @@ impl EventEncoder {
         row.map(|row| kubewarm_wire::write_event(of, row, out)).is_some()
     }
 
-    /// Writes a bookmark for `version`. As in the API server, a bookmark of a table is the row of an object that
-    /// has only a version.
+    /// Writes a bookmark for the resource version `version`. As in the API server, a bookmark in a watch of
+    /// `Table`s has one row, with an object that contains only this version.
     pub(super) fn bookmark(
         &self,
         version: &ResourceVersion,
@@ -65,8 +65,8 @@ impl EventEncoder {
         };
         let mut form = *form;
         if bookmark == BookmarkKind::InitialEnd {
-            // An annotation marks the end of the initial objects, so the row contains metadata even if the
-            // client wants no objects.
+            // An annotation of the row's object marks the end of the initial objects. So the row contains the
+            // object's metadata even if the client requests rows without objects.
             form.object.get_or_insert(ObjectForm::Metadata(form.version));
         }
         if let Some(row) = self.row(form, printer, &stored, is_first) {
@@ -78,7 +78,7 @@ impl EventEncoder {
         kubewarm_wire::write_object(&self.api_version, &self.kind, stored, self.of, out);
     }
 
-    /// Returns a function that writes a table of one row; `None` if the object is not JSON.
+    /// Returns a function that writes the object as a `Table` of one row; `None` if the object is not JSON.
     fn row<'s>(
         &self,
         form: TableForm,
@@ -99,7 +99,7 @@ impl EventEncoder {
             version: kubewarm_wire::version_of(stored).unwrap_or_else(|| 0.into()),
             next: None,
             remaining: None,
-            // This field has no effect, because the table of an event always has a row.
+            // This field has no effect, because the `Table` of an event always has one row.
             has_rows_if_empty: true,
         };
         Some(move |out: &mut Vec<u8>| envelope.write_single_row_table(&cells, stored, out))
@@ -198,7 +198,7 @@ mod tests {
             plain(ResponseForm::Object(ObjectForm::Full)),
             plain(ResponseForm::Object(METADATA))
         );
-        // A built-in kind and a custom resource have different columns, so their encodings differ.
+        // A built-in kind and a custom resource have different columns, so their `EventEncoder`s are not equal.
         let table = table(Some(METADATA));
         let custom = kind("spec.x");
         assert_ne!(EventEncoder::new(&custom, table), EventEncoder::new(&kind(""), table));

@@ -1,4 +1,4 @@
-//! An open watch, which produces chunks of events until it ends.
+//! A client's open watch, which produces chunks of events until it ends.
 
 use super::{
     super::{
@@ -20,22 +20,23 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// An open watch. Of all objects, a watch keeps only its unsent initial objects in memory. All watches of an
-/// informer read later changes from one event log.
+/// A client's open watch. The watch keeps only its unsent initial objects in memory. All watches of an informer
+/// read later changes from the same event log.
 pub struct WatchFeed {
-    /// The running watch; `None` after the watch has ended. After the end, the client can still receive the
-    /// chunk in `last`.
+    /// The watch while it is open; `None` after it has ended. After the end, the client can still receive the chunk
+    /// in `last`.
     open: Option<Box<ActiveWatch>>,
     last: Option<WatchChunk>,
     ended: Option<ClientWatchEnd>,
 }
 
-/// How far a watch has read its event log, for the list of open watches.
+/// How far a watch has read its informer's event log, for the list of open watches at `/debug/watchers`.
 #[derive(Clone, Debug, Default)]
 pub struct WatchProgress {
-    /// The version of the last event or bookmark; `None` before the first event.
+    /// The resource version of the last event or bookmark; `None` before the first event.
     pub(super) position: Arc<Mutex<Option<ResourceVersion>>>,
-    /// The number of changes that the watch has not examined; `None` for a watch that failed to start.
+    /// The number of changes in the event log that the watch has not examined; `None` for a watch that failed to
+    /// start.
     pub(super) lag: Option<FollowerLag>,
 }
 
@@ -45,7 +46,7 @@ pub(super) struct ActiveWatch {
     pub(super) profile: Option<ProfileRef>,
     pub(super) source: ReadSource,
     pub(super) access_requirement: AccessLossCheck,
-    /// The declared indexes that the selector of the watch uses.
+    /// The field indexes of profiles that the watch's field selector names.
     pub(super) indexes: Vec<IndexDefinition>,
     pub(super) cursor: WatchCursor,
     pub(super) timing: WatchTiming,
@@ -56,7 +57,6 @@ impl WatchFeed {
         Self { open: Some(Box::new(open)), last: None, ended: None }
     }
 
-    /// A watch that sends one error event and ends.
     pub(super) fn failed(failure: &StatusError) -> Self {
         let end = if failure.code() == 504 {
             ClientWatchEnd::FutureVersion
@@ -66,21 +66,20 @@ impl WatchFeed {
         Self { open: None, last: Some(error(failure)), ended: Some(end) }
     }
 
-    /// The informer that answers, with its freshness at the start of the watch. `None` if the watch failed to
-    /// start or has ended.
+    /// The informer that serves the watch, with its freshness at the start of the watch. `None` if the watch failed
+    /// to start or has ended.
     #[must_use]
     pub fn source(&self) -> Option<&ReadSource> {
         self.open.as_ref().map(|open| &open.source)
     }
 
-    /// Whether the watch has unsent initial objects. A watch keeps the stored bodies of its unsent initial
-    /// objects in memory.
+    /// Whether the watch has not sent all initial objects yet. A watch keeps its unsent initial objects in memory.
     #[must_use]
     pub fn is_beginning(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.cursor.is_beginning())
     }
 
-    /// How far the watch has read its event log. Empty if the watch failed to start or has ended.
+    /// How far the watch has read its informer's event log. Empty if the watch failed to start or has ended.
     #[must_use]
     pub fn progress(&self) -> WatchProgress {
         self.open.as_ref().map(|open| open.cursor.progress()).unwrap_or_default()
@@ -92,14 +91,14 @@ impl WatchFeed {
         self.ended
     }
 
-    /// Returns the next chunk of events; `None` after the watch has ended. Cancel safe: a dropped call loses
-    /// no event.
+    /// Returns the next chunk of events; `None` after the watch has ended. Cancel safe: if the caller drops the
+    /// call, no event is lost.
     pub async fn next(&mut self) -> Option<WatchChunk> {
         loop {
             let Some(open) = &mut self.open else { return self.last.take() };
             open.cursor.yield_if_over().await;
-            // The watch subscribes to changes before it reads them, so that a change during the read still
-            // wakes the watch.
+            // The watch subscribes to the store's changes before it reads the event log. So a change that happens
+            // during the read still wakes the watch.
             let changed = open.cursor.change_notifier();
             let mut changed = pin!(changed.notified());
             changed.as_mut().enable();
@@ -139,9 +138,9 @@ impl ActiveWatch {
             let Some(policy) = self.policy() else { return gone };
             self.access_requirement.policy = policy;
         }
-        // The initial objects become invalid when the informer loses access, even if the informer regains
-        // access. Later events need no check of the access, because a watch ends when its event log loses
-        // changes.
+        // If the informer loses access, the watch must not send the remaining initial objects, even if the informer
+        // regains access. Later events need no such check, because the event log then lacks changes and the watch
+        // ends.
         if !self.cursor.is_beginning() {
             self.access_requirement.losses = None;
         }
@@ -159,14 +158,14 @@ impl ActiveWatch {
         if self.timing.bookmark.is_none_or(|at| now < at) {
             return WatchStep::Quiet(version);
         }
-        // The watch has sent all changes, and its bookmark is due.
+        // The watch has sent all changes, and the time of its next bookmark has come.
         self.timing.bookmark = self.timing.bookmark_after(now);
         let bookmark = version.and_then(|version| self.cursor.bookmark_at(version));
         bookmark.map_or(WatchStep::Quiet(None), WatchStep::Piece)
     }
 
-    /// The strictest `onAccessLost` policy of the profiles that still serve the informer; `None` if no
-    /// profile serves the informer any more.
+    /// The strictest `onAccessLost` policy of the profiles that still serve reads from the informer; `None` if no
+    /// profile serves reads from the informer any more.
     fn policy(&self) -> Option<AccessLossPolicy> {
         let serving_index = self.reads.serving_index().ok()?;
         let operator_namespace = &self.reads.dependencies.operator_namespace;

@@ -1,4 +1,4 @@
-//! Watches: chooses the informer and the start position, and produces events until the watch ends.
+//! Client watches: chooses the informer and the start position, and produces events until the watch ends.
 
 mod change_cache;
 mod cursor;
@@ -25,18 +25,17 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 impl ReadService {
-    /// Starts a watch. If `profile` is given, only informers of that profile answer. `watching` must be the
-    /// watch options of `request`.
+    /// Starts a watch. If `profile` is given, only informers of that profile answer. `watching` must be the watch
+    /// options of `request`.
     ///
     /// # Errors
     ///
-    /// The errors of [`ReadService::read`]. As in the API server, two errors are sent as an error event of the
-    /// watch instead: an expired version, and a version that no store reaches in time.
+    /// The errors of [`ReadService::read`]. As in the API server, the watch sends two errors as
+    /// an error event: an expired resource version, and a version that no store reaches in time.
     ///
     /// # Cost
     ///
-    /// Waits like [`ReadService::read`]. Keeps the stored bodies of the initial objects in memory until they are
-    /// sent.
+    /// Waits like [`ReadService::read`]. Keeps the initial objects in memory until the watch has sent them.
     pub async fn watch(
         self: &Arc<Self>,
         request: &ObjectRequest,
@@ -91,7 +90,8 @@ impl ReadService {
         Ok(open(candidate, follower, Some((selected, version))))
     }
 
-    /// Returns a follower of the first informer whose event log contains all changes after `version`.
+    /// Returns a reader of the event log of the first informer whose event log contains all changes after
+    /// `version`.
     ///
     /// # Errors
     ///

@@ -1,26 +1,26 @@
-//! The deadlines of a watch: its bookmarks, its checks of the profiles and its end.
+//! The times at which a watch sends its next bookmark, checks whether profiles still serve its informer, and ends.
 
 use kubewarm_wire::WatchOptions;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The interval of bookmarks, as in the API server. A client with a recent bookmark can reconnect without a
-/// list.
+/// The interval at which a watch sends bookmarks, as in the API server. A client with a recent bookmark can
+/// reconnect without a list.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
-/// How long before its end a watch sends its last bookmark.
+/// A watch sends its last bookmark this long before its end.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// The shortest duration of a watch for which the client requests no timeout. The actual duration is random,
-/// up to twice as long, so that watches that start together end at different times.
+/// The minimum duration of a watch if the client requests no timeout. The actual duration is random, up to twice as
+/// long, so that watches that start together end at different times.
 const MIN_LIFETIME: Duration = Duration::from_mins(30);
-/// How often a watch checks that profiles still serve its informer.
+/// The interval at which a watch checks that profiles still serve its informer.
 pub(super) const PROFILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
 pub(super) struct WatchTiming {
     pub(super) end: Instant,
-    /// The time of the next bookmark. `None` if the client wants no bookmarks, or after the last bookmark.
+    /// The time of the watch's next bookmark. `None` if the client requests no bookmarks, or after the last
+    /// bookmark.
     pub(super) bookmark: Option<Instant>,
-    /// The time at which the watch next checks that profiles still serve its informer.
     pub(super) profile_check: Instant,
 }
 
@@ -36,17 +36,15 @@ impl WatchTiming {
         timing
     }
 
-    /// The time of the next bookmark after a bookmark at `now`; `None` if the bookmark at `now` is the last
-    /// one.
+    /// The time of the bookmark that follows a bookmark at `now`; `None` if the bookmark at `now` is the last one.
     pub(super) fn bookmark_after(&self, now: Instant) -> Option<Instant> {
         let last = self.end.checked_sub(LAST_BOOKMARK)?;
-        // The interval is random, so that watches do not all send a bookmark at the same moment.
+        // The interval is random, so that watches do not send their bookmarks all at the same moment.
         let next = now + BOOKMARK_INTERVAL.mul_f64(fastrand::f64().mul_add(0.05, 0.95));
         (now < last).then(|| next.min(last))
     }
 
-    /// The earliest of three times: the next bookmark, the next check of the profiles, and the end of the
-    /// watch.
+    /// The earliest of three times: the next bookmark, the next check of the profiles, and the end of the watch.
     pub(super) fn next_deadline(&self) -> Instant {
         let next = self.end.min(self.profile_check);
         self.bookmark.map_or(next, |bookmark| bookmark.min(next))

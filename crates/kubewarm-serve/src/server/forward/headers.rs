@@ -1,4 +1,4 @@
-//! Selects the headers that a forwarded request and its response keep, and finds the caller's token.
+//! Selects the headers to keep in a forwarded request and in its response, and finds the caller's token.
 
 use crate::{
     callers::{CallerCredentials, CredentialsError},
@@ -16,7 +16,7 @@ use kubewarm_wire::{StatusError, parse_websocket_bearer};
 use std::net::IpAddr;
 use zeroize::Zeroizing;
 
-/// Headers that apply to one connection and must not be forwarded (RFC 9110, section 7.6.1).
+/// Headers that apply to only one connection, so kubewarm must not forward them (RFC 9110, section 7.6.1).
 const OF_ONE_CONNECTION: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -28,24 +28,26 @@ const OF_ONE_CONNECTION: [HeaderName; 9] = [
     TRANSFER_ENCODING,
     UPGRADE,
 ];
-/// The prefix of headers in which a front proxy names its user. An API server trusts these headers from
-/// configured proxies, so a caller must not send them through kubewarm.
+/// The prefix of headers in which a front proxy names its user. An API server trusts these headers from configured
+/// proxies. So kubewarm must not forward a client's headers with this prefix.
 const FRONT_PROXY: &str = "x-remote-";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The bearer token of a forwarded request.
 pub(super) struct ForwardCredentials {
     token: Zeroizing<String>,
-    /// The values of `Sec-WebSocket-Protocol` without the token; `None` if that header contains no token.
+    /// The values of the header `Sec-WebSocket-Protocol`, except the token; `None` if this header contains no
+    /// token.
     protocols: Option<String>,
 }
 
 impl ForwardCredentials {
-    /// Takes the token from `Authorization`, or else from the subprotocols of a WebSocket.
+    /// Takes the token from the header `Authorization`, or else from a WebSocket's `Sec-WebSocket-Protocol`.
     ///
     /// # Errors
     ///
-    /// 403 `CannotForward` without a token; 400 with several tokens.
+    /// - 403 `CannotForward` if the request has no token
+    /// - 400 if the request has several tokens
     pub(super) fn from_headers(
         request_headers: &HeaderMap,
         is_upgrade: bool,
@@ -62,8 +64,8 @@ impl ForwardCredentials {
                 let token = credentials.token().cloned().ok_or_else(StatusError::cannot_forward)?;
                 Ok(Self { token, protocols: bearer.map(|(_, others)| others) })
             }
-            // A proxy in front of kubewarm can require an `Authorization` header of another scheme, such as
-            // `Basic`. The token in `Sec-WebSocket-Protocol` then counts.
+            // A proxy in front of kubewarm can require an `Authorization` header with a scheme such as `Basic`.
+            // kubewarm then uses the token in `Sec-WebSocket-Protocol`.
             Err(
                 CredentialsError::Missing | CredentialsError::NoBearer | CredentialsError::Empty,
             ) => {
@@ -74,14 +76,14 @@ impl ForwardCredentials {
         }
     }
 
-    /// The caller's token without impersonation headers, because the API server itself authorizes
-    /// impersonation.
+    /// The caller's token, without impersonation headers. The API server itself authorizes the impersonation of a
+    /// forwarded request.
     pub(super) fn credentials(&self) -> CallerCredentials {
         CallerCredentials::bearer(self.token.clone())
     }
 }
 
-/// The token among the subprotocols of a WebSocket, and the remaining subprotocols.
+/// The token among the values of a WebSocket's `Sec-WebSocket-Protocol`, and all other values of this header.
 fn bearer(request_headers: &HeaderMap) -> Result<Option<(Zeroizing<String>, String)>, StatusError> {
     let values = request_headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(|value| value.to_str());
     let values: Result<Vec<_>, _> = values.collect();
@@ -89,8 +91,8 @@ fn bearer(request_headers: &HeaderMap) -> Result<Option<(Zeroizing<String>, Stri
     Ok(parse_websocket_bearer(values.map_err(unreadable)?))
 }
 
-/// Whether the API server treats the request as a WebSocket. In other requests, the API server ignores a token
-/// in `Sec-WebSocket-Protocol`.
+/// Whether the API server treats the request as a WebSocket request. In any other request, the API server ignores a
+/// token in `Sec-WebSocket-Protocol`.
 fn is_websocket(request_headers: &HeaderMap) -> bool {
     let protocol = request_headers.get(UPGRADE).and_then(|value| value.to_str().ok());
     protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"))
@@ -99,16 +101,16 @@ fn is_websocket(request_headers: &HeaderMap) -> bool {
 /// Which optional headers a forwarded request keeps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ForwardHeaderOptions {
-    /// Whether to keep `Upgrade`, because the request switches protocols.
+    /// Whether to keep the `Upgrade` header, because the request switches protocols.
     pub(super) upgrade: bool,
-    /// Whether to keep `Accept-Encoding`. kubewarm removes this header from writes, because it must read the
-    /// object's version in an uncompressed response.
+    /// Whether to keep `Accept-Encoding`. kubewarm removes this header from writes, so that the response is
+    /// uncompressed: kubewarm reads the object's resource version in the response.
     pub(super) accept_encoding: bool,
 }
 
 /// The headers of the request to the API server. The function removes headers of the client's connection and of
-/// front proxies, and `Host`, `Content-Length` and `Expect`. kubewarm writes `Authorization` again, so that
-/// kubewarm and the API server use the same token.
+/// front proxies, and also `Host`, `Content-Length` and `Expect`. It replaces `Authorization`, so that the API
+/// server uses the token that kubewarm has authenticated.
 pub(super) fn forwarded_headers(
     request_headers: &HeaderMap,
     ForwardCredentials { token, protocols }: &ForwardCredentials,
@@ -153,13 +155,13 @@ pub(super) fn forwarded_headers(
     Ok(headers)
 }
 
-/// Removes the headers that apply to one connection, and the headers that `Connection` names.
+/// Removes the headers that apply to only one connection, and the headers that the header `Connection` names.
 pub(super) fn without_connection(headers: &mut HeaderMap) {
     let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named = named.flat_map(|value| value.split(','));
     let named: Vec<_> = named.filter_map(|it| it.trim().parse::<HeaderName>().ok()).collect();
-    // `Connection` must not remove `Authorization` and `Impersonate-*` headers, because these headers decide
-    // about access.
+    // A client's `Connection` header must not remove `Authorization` and `Impersonate-*`, because these headers
+    // determine the caller's permissions.
     let is_free =
         |name: &HeaderName| *name != AUTHORIZATION && !name.as_str().starts_with("impersonate-");
     for name in named.into_iter().filter(is_free).chain(OF_ONE_CONNECTION) {

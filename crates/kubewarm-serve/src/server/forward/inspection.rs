@@ -1,4 +1,4 @@
-//! Reads the beginning of the response to a forwarded write, up to the version of the written object.
+//! Reads the beginning of the response to a forwarded write, up to the resource version of the written object.
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
@@ -8,19 +8,20 @@ use kubewarm_wire::version_of;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The number of bytes of a response that kubewarm reads before it first searches for the object's version.
-/// These bytes need no memory permit. kubewarm searches again each time the number of bytes has doubled.
+/// kubewarm reads this number of bytes of a response before it first searches for the object's resource version.
+/// These bytes do not count against `MAX_MEMORY`. kubewarm searches again each time the number of bytes has
+/// doubled.
 const FREE_BYTES: usize = 16 << 10;
-/// The memory limit in bytes for all responses together in which kubewarm searches for a version. The first
-/// `FREE_BYTES` bytes of each response do not count.
+/// The memory limit in bytes for all responses together in which kubewarm searches for a resource version. The
+/// first `FREE_BYTES` bytes of each response do not count.
 const MAX_MEMORY: usize = 16 << 20;
-/// The maximum number of bytes that kubewarm searches in one response. etcd accepts no larger object by
-/// default.
+/// The maximum number of bytes that kubewarm reads of one response to find the resource version. By default, etcd
+/// accepts no larger object.
 const MAX_READ: usize = 2 << 20;
 /// The number of bytes that one permit of `WriteInspectionPermits` covers.
 const PERMIT_BYTES: usize = 1 << 10;
 
-/// Limits the memory of all responses that kubewarm searches for a version.
+/// Limits the memory of all responses in which kubewarm searches for a resource version.
 pub(super) struct WriteInspectionPermits(Arc<Semaphore>);
 
 impl Default for WriteInspectionPermits {
@@ -30,10 +31,10 @@ impl Default for WriteInspectionPermits {
 }
 
 impl WriteInspectionPermits {
-    /// Reads `body` until the object's version is found, and passes the version to `found`. Stops without a
-    /// version when a memory limit is reached, so that a slow response does not block other responses. Returns
-    /// the bytes that it has read, with the permit for their memory. The caller must keep the permit until the
-    /// client has received the bytes.
+    /// Reads `body` until it contains the object's resource version, and passes this version to `found`. Stops
+    /// without a version at a memory limit, so that a slow response does not block other responses. Returns the
+    /// bytes that it has read, and the permit for their memory. The caller must keep the permit until the client
+    /// has received the bytes.
     pub(super) async fn read_version(
         &self,
         body: &mut Incoming,
@@ -61,13 +62,12 @@ impl WriteInspectionPermits {
         }
     }
 
-    /// Extends `memory_permit` to cover `bytes` bytes. Returns `false` if too little memory is free. The first
-    /// `FREE_BYTES` bytes need no permit.
+    /// Extends `memory_permit` to cover `bytes` bytes. Returns `false` if `MAX_MEMORY` does not permit this. The
+    /// first `FREE_BYTES` bytes need no permit.
     fn reserve(&self, memory_permit: &mut Option<OwnedSemaphorePermit>, bytes: usize) -> bool {
         let held = memory_permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let wanted = bytes.saturating_sub(FREE_BYTES).div_ceil(PERMIT_BYTES);
         let Some(more) = wanted.checked_sub(held).filter(|more| *more > 0) else { return true };
-        // This conversion cannot fail, because one response needs at most a few thousand permits.
         let more = u32::try_from(more).unwrap_or(u32::MAX);
         let Ok(more) = Arc::clone(&self.0).try_acquire_many_owned(more) else { return false };
         match memory_permit {

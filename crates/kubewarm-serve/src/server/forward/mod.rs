@@ -1,4 +1,5 @@
-//! `--forward`: sends requests that kubewarm does not serve to the API server, with the caller's own token.
+//! Implements `--forward`: sends requests that kubewarm does not serve to the API server, with the caller's own
+//! token.
 
 mod headers;
 mod inspection;
@@ -42,19 +43,19 @@ use std::{
 };
 use tokio::{io::copy_bidirectional_with_sizes, time::timeout, try_join};
 
-/// The time limit for the head of the API server's response. This limit is longer than the 60 s after which the
-/// API server itself ends a request.
+/// The time limit for the head of the API server's response. The API server itself ends a request after 60 s, so
+/// this limit is longer.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
-/// The maximum size in bytes of an error response that kubewarm buffers, to release the request's permit before
-/// the client has read the response. Otherwise rejected callers that read slowly could hold all permits.
+/// kubewarm buffers an error response up to this size in bytes. So it can release the request's permit before the
+/// client has read the response. Otherwise rejected callers that read slowly could hold all permits.
 const SHORT_ERROR: u64 = 1 << 10;
-/// The maximum size of a request body, in bytes. The API server limits objects to 3 MiB, but a pod behind
-/// `pods/proxy` can accept larger bodies.
+/// The maximum size of the body of a forwarded request, in bytes. The API server limits objects to 3 MiB, but a pod
+/// behind `pods/proxy` can accept larger bodies.
 const MAX_BODY: usize = 16 << 20;
-/// The buffer size of a tunnel for each direction, in bytes.
+/// The buffer size in bytes for each direction of an upgraded connection, such as `exec`.
 const TUNNEL_BUFFER: usize = 16 << 10;
 
-/// A callback that receives the resource and the object's new version after each forwarded write.
+/// A callback that receives the resource and the object's new resource version after each forwarded write.
 pub type WriteObserver = Box<dyn Fn(WriteTarget, ResourceVersion) + Send + Sync>;
 
 /// Forwards requests to the API server.
@@ -65,8 +66,8 @@ pub struct RequestForwarder {
 }
 
 impl RequestForwarder {
-    /// Creates a forwarder to the API server `upstream`. The forwarder calls `observe_write` before the client
-    /// receives the response to its write.
+    /// Creates a forwarder to the API server `upstream`. After a write, the forwarder calls `observe_write` before
+    /// the client receives the response.
     #[must_use]
     pub fn new(upstream: UpstreamProxy, observe_write: WriteObserver) -> Self {
         Self { upstream, observe_write, inspection_permits: WriteInspectionPermits::default() }
@@ -76,12 +77,12 @@ impl RequestForwarder {
     ///
     /// # Errors
     ///
-    /// - 400 and 405 for a path or a method that belongs to no API
+    /// - 400 for an invalid path, and 405 for a method that the Kubernetes API does not have
     /// - 401 if the API server does not accept the token
-    /// - 403 `CannotForward` without a bearer token
-    /// - 413 if the body is too large
+    /// - 403 `CannotForward` if the request has no bearer token
+    /// - 413 if the request body is too large
     /// - 429 if the caller has too many requests in progress
-    /// - 503 if the API server is unreachable, and 504 if it does not respond
+    /// - 503 if kubewarm cannot connect to the API server, and 504 if the API server does not respond
     pub(super) async fn send(
         &self,
         IncomingRequest { head, body, upgrade, connection }: IncomingRequest,
@@ -92,8 +93,8 @@ impl RequestForwarder {
             ForwardPlan::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
         let sender = ForwardCredentials::from_headers(&head.headers, upgrade.is_some())?;
         let peer = connection.peer;
-        // kubewarm authenticates the caller first. So an unauthenticated client causes no forwarded request and
-        // uses no memory of kubewarm.
+        // kubewarm authenticates the caller first. So kubewarm sends no request to the API server for an
+        // unauthenticated client, and reads none of its body.
         let forwarded = callers.admit_forwarded(&sender.credentials(), peer).await;
         let (caller, permit) = forwarded.map_err(|refused| {
             metrics.count_refusal(&refused);
@@ -135,8 +136,8 @@ impl RequestForwarder {
         Ok(switch_protocols(answer, upgrade, permit, &connection))
     }
 
-    /// Passes the response to the client. For a write, kubewarm first reads the beginning of the body, up to
-    /// the object's version.
+    /// Passes the API server's response to the client. For a write, kubewarm first reads the beginning of the body,
+    /// up to the object's resource version.
     async fn pass_response(
         &self,
         answer: http::Response<Incoming>,
@@ -148,7 +149,8 @@ impl RequestForwarder {
         headers::without_connection(&mut head.headers);
         let size = body.size_hint().exact();
         if head.status.is_client_error() && size.is_some_and(|size| size <= SHORT_ERROR) {
-            // kubewarm buffers this response, so that a rejected caller that reads slowly holds no permit.
+            // kubewarm buffers this error response. So a rejected caller that reads slowly does not hold a permit
+            // of the limits on forwarded requests.
             let content = timeout(HEAD_TIMEOUT, body.collect()).await.ok().and_then(Result::ok);
             let content = content.ok_or_else(StatusError::unanswered)?.to_bytes();
             drop(permit);
@@ -177,7 +179,7 @@ impl RequestForwarder {
     }
 }
 
-/// The request to the API server, and a flag that becomes true when the body exceeds `MAX_BODY`.
+/// Returns the request to the API server, and a flag that becomes true if the request body exceeds `MAX_BODY`.
 fn build_request(
     head: &Parts,
     path: &str,
@@ -203,7 +205,7 @@ fn build_request(
     Ok((sent, is_too_large))
 }
 
-/// The response 101. After kubewarm has sent it, the caller's connection becomes a tunnel to the API server.
+/// The response 101. After kubewarm has sent it, the caller's connection is a raw connection to the API server.
 fn switch_protocols(
     mut answer: http::Response<Incoming>,
     caller: OnUpgrade,
@@ -224,11 +226,11 @@ fn switch_protocols(
     response(StatusCode::SWITCHING_PROTOCOLS, headers, body)
 }
 
-/// Copies bytes both ways until either end closes. Holds the caller's permit for a forwarded request until
-/// then.
+/// Copies bytes between the caller and the API server until either of them closes its connection. The connection
+/// counts against the limits on forwarded requests until then.
 async fn copy_both_ways(caller: OnUpgrade, upstream: OnUpgrade, _slot: KeyedPermit) {
-    // The switch of protocols fails if one end has closed its connection. kubewarm then has no connection on
-    // which it could send an error.
+    // The switch of protocols fails if the caller or the API server has closed its connection. kubewarm then has no
+    // connection on which it could send an error.
     let Ok((caller, upstream)) = try_join!(caller, upstream) else { return };
     let (mut caller, mut upstream) = (TokioIo::new(caller), TokioIo::new(upstream));
     let _ended =

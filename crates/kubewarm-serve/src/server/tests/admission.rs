@@ -1,4 +1,4 @@
-//! Limits of the listener that apply before a handler runs: slow and long heads, many connections, and bodies.
+//! Tests the limits that apply before a request handler runs: slow and long heads, many connections, and bodies.
 
 use super::*;
 
@@ -110,7 +110,8 @@ async fn accepted_connections_free_their_address_slot_and_others_are_closed_in_t
         }
     };
     let silence = async { assert!(rest(&mut silent).await.is_empty()) };
-    // The client sends a request every 200 ms, because each HTTP/1.1 head must arrive within `head_timeout`.
+    // The client sends a request every 200 ms, because each HTTP/1.1 request head must arrive within
+    // `head_timeout`.
     let using = async {
         loop {
             known.write_all(OK).await.unwrap();

@@ -1,4 +1,4 @@
-//! A panic in one handler, as after a bug, affects no other request.
+//! Tests that a panic in the handler of one request affects no other request.
 
 use super::*;
 use crate::callers::fake_reviews::user_permits;
@@ -7,8 +7,8 @@ use std::future::ready;
 
 type BrokenRoutePermits = KeyedSemaphore<()>;
 
-/// The routes of the other tests, and two routes that panic. `/breaks` panics in its handler, `/breaks-off`
-/// while kubewarm sends the response. Each of these two routes acquires one of `permits`.
+/// The routes of the other server tests, and two routes that panic. `/breaks` panics in its handler, `/breaks-off`
+/// while kubewarm sends the response. Each request to one of the two routes acquires one of `permits`.
 fn breaking(permits: BrokenRoutePermits) -> RequestHandler {
     Box::new(move |request| {
         let permits = permits.clone();
@@ -50,7 +50,6 @@ async fn released(permits: &BrokenRoutePermits) {
 const PERMITS: usize = 4;
 const BROKEN: [&str; 4] = ["/breaks", "/breaks-off", "/breaks", "/breaks-off"];
 
-/// The body of a response over HTTP/2, or `None` if the stream fails.
 async fn whole(
     sender: &mut http2::SendRequest<Empty<Bytes>>,
     to: &TestServer,
@@ -88,7 +87,7 @@ async fn a_panic_ends_only_its_http2_stream_and_releases_its_permit() {
 async fn a_panic_ends_only_its_http1_connection_and_releases_its_permit() {
     let permits = BrokenRoutePermits::new(PERMITS, PERMITS);
     let served = TestServer::by(breaking(permits.clone()), |_| ());
-    // With 16 connections, each server thread has several connections.
+    // The test opens 16 connections, so that each server thread has several connections.
     let open = join_all((0..16).map(|_| served.tls("http/1.1"))).await;
     let mut open: Vec<_> = open.into_iter().map(Result::unwrap).collect();
     for (stream, path) in open.split_off(12).iter_mut().zip(BROKEN) {

@@ -39,10 +39,8 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::sync::CancellationToken;
 
-/// The maximum duration of a single step in these tests.
 pub(super) const MOST: Duration = Duration::from_secs(20);
-/// The size in bytes and the number of the parts of the response to `/much`. All parts together are larger than
-/// the socket buffers.
+/// The response to `/much` has parts of this size in bytes. All parts together are larger than the socket buffers.
 const PART: usize = 64 << 10;
 const PARTS: usize = 400;
 
@@ -77,7 +75,8 @@ fn coded(code: StatusCode) -> OutgoingResponse {
     response
 }
 
-/// The default limits, except for the maximum numbers of connections in total and per address.
+/// The default limits of the read API, except for the maximum number of connections: `all` in total, and
+/// `of_address` per client address.
 fn connections(all: usize, of_address: usize) -> ReaderLimits {
     let [connections, address_connections] =
         [all, of_address].map(|it| NonZeroUsize::new(it).unwrap());
@@ -90,7 +89,7 @@ fn much() -> OutgoingResponse {
     OutgoingResponse::new(ResponseBody::streamed(stream::iter(parts)))
 }
 
-/// A read API that listens on the loopback interface.
+/// A read API for tests, which listens on the loopback interface.
 pub(super) struct TestServer {
     address: SocketAddr,
     certificate: Arc<ServingCertificate>,
@@ -135,7 +134,7 @@ impl TestServer {
         Self { address, certificate, registry, stop, serving }
     }
 
-    /// The number of requests with this status code that the metrics count with `handler="other"`.
+    /// The number of requests with the status code `code` that the metrics count with `handler="other"`.
     fn refused(&self, code: &str) -> u64 {
         let labels = [format!("code=\"{code}\""), "handler=\"other\"".to_owned()];
         let said = TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap();
@@ -154,7 +153,7 @@ impl TestServer {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// A TLS connection that trusts only this server's certificate.
+    /// Connects with TLS. The client trusts only this server's certificate.
     pub(super) async fn tls(&self, protocol: &str) -> io::Result<TlsStream<TcpStream>> {
         self.tls_over(self.tcp().await, protocol).await
     }
@@ -167,7 +166,6 @@ impl TestServer {
         timeout(MOST, trusting(&certificate, protocol, "kubewarm.ops.svc", tcp)).await.unwrap()
     }
 
-    /// Sends `request` over HTTP/1.1, and returns all bytes until the end of the connection.
     pub(super) async fn say(&self, request: &str) -> String {
         let mut stream = self.tls("http/1.1").await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -209,7 +207,7 @@ async fn trusting<I: AsyncRead + AsyncWrite + Unpin>(
     TlsConnector::from(Arc::new(config)).connect(name, tcp).await
 }
 
-/// All bytes until the stream ends or fails.
+/// Reads all bytes until the stream ends or fails.
 pub(super) async fn rest(stream: &mut TlsStream<TcpStream>) -> String {
     let mut answer = Vec::new();
     let _end = timeout(MOST, stream.read_to_end(&mut answer))
@@ -250,8 +248,8 @@ async fn a_client_that_does_not_read_is_disconnected_in_both_protocols() {
     assert!(part.starts_with("HTTP/1.1 200") && part.len() < whole.len() / 2, "{}", part.len());
     let (mut sender, connection) = served.h2().await;
     let answer = sender.send_request(h2_get(served.address, "/much")).await.unwrap();
-    // The client's flow-control window is full, but the client still answers pings. Only `part_timeout` ends
-    // the connection.
+    // The client's flow-control window is full, but the client still answers pings. So only `part_timeout` ends the
+    // connection.
     let _ended = timeout(MOST, connection).await.unwrap();
     assert!(answer.into_body().collect().await.is_err());
     served.end().await;

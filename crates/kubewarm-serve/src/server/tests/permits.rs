@@ -1,4 +1,4 @@
-//! How long a response holds its permits while the client does not read the response.
+//! Tests how long a response holds its permits while the client does not read the response.
 
 use super::*;
 use crate::callers::{UNWRITTEN_UNIT, UserPermits, fake_reviews::user_permits};
@@ -11,22 +11,21 @@ use std::{
 };
 use tokio::io::ReadBuf;
 
-/// The size in bytes of a response. hyper buffers a response of this size completely, even if the client reads
-/// nothing.
+/// The size in bytes of a response that hyper buffers completely, even if the client reads nothing.
 const SOME: usize = 60 << 10;
 
-/// The users. The first segment of a request path is one of these names.
+/// The users of the tests. The first segment of a request path is the name of a user.
 const USERS: [&str; 5] = ["jane", "a", "b", "c", "d"];
 
-/// The permits for requests, by user, and the permits for unwritten bytes of each of `USERS`.
+/// The permits for requests, by user, and the permits for unwritten response bytes of each user in `USERS`.
 #[derive(Clone)]
 struct RequestPermits {
     requests: KeyedSemaphore<String>,
     bytes: [UserPermits; 5],
 }
 
-/// Answers the path `/USER/WHAT`. `some` has 60 KiB, `pieces` has 60 KiB in six pieces, `whole` has 2 MiB, and
-/// `much` exceeds the socket buffers. Each response holds one request permit.
+/// Answers the path `/USER/NAME`. For the name `some` the response has 60 KiB, for `pieces` 60 KiB in six pieces,
+/// for `whole` 2 MiB. For `much` the response exceeds the socket buffers. Each response holds one request permit.
 fn answer(request: &IncomingRequest, permits: &RequestPermits) -> OutgoingResponse {
     let (user, what) = request.head.uri.path()[1..].split_once('/').unwrap();
     let bytes =
@@ -49,7 +48,7 @@ fn answer(request: &IncomingRequest, permits: &RequestPermits) -> OutgoingRespon
     response
 }
 
-/// The socket of a client that stops reading when `is_deaf` is set.
+/// The socket of a client. The client stops reading when `is_deaf` is set.
 struct Deaf {
     tcp: TcpStream,
     is_deaf: Arc<AtomicBool>,
@@ -86,7 +85,7 @@ impl AsyncWrite for Deaf {
     }
 }
 
-/// A server with `permits` request permits. One user can have a quarter of these permits.
+/// A server that serves at most `permits` requests at once. One user can have a quarter of these requests.
 fn served(
     permits: usize,
     change: impl FnOnce(&mut ConnectionLimits),
@@ -94,7 +93,7 @@ fn served(
     with_bytes(permits, 64 << 20, change)
 }
 
-/// A server with `permits` request permits, and with permits for `bytes` unwritten bytes in total.
+/// A server that serves at most `permits` requests at once, with at most `bytes` unwritten response bytes in total.
 fn with_bytes(
     permits: usize,
     bytes: usize,
@@ -114,7 +113,7 @@ fn is_taken(permits: &RequestPermits) -> bool {
     permits.requests.try_acquire(&"jane".to_owned()).is_none()
 }
 
-/// Waits until the server releases jane's request permit.
+/// Waits until the server releases the request permit of the user `jane`.
 async fn released(permits: &RequestPermits) {
     let released = async {
         while is_taken(permits) {
@@ -124,7 +123,7 @@ async fn released(permits: &RequestPermits) {
     timeout(MOST, released).await.expect("the permit is released");
 }
 
-/// Connects over HTTP/2. The client's flow-control window for each response has one byte.
+/// Connects over HTTP/2. For each response, the client's flow-control window has one byte.
 async fn taking_a_byte(
     served: &TestServer,
 ) -> (http2::SendRequest<Empty<Bytes>>, JoinHandle<hyper::Result<()>>) {
@@ -207,8 +206,8 @@ async fn a_short_response_keeps_its_permit_until_it_is_written() {
         let answer = sender.send_request(h2_get(served.address, "/jane/ok")).await.unwrap();
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "ok");
         is_deaf.store(true, Ordering::Relaxed);
-        // 90 responses together exceed the socket buffers. During each sleep of 20 ms the server writes the
-        // previous response and releases its permit, until the buffers are full.
+        // The 90 responses together exceed the socket buffers. During each sleep of 20 ms the server writes the
+        // previous response and releases its permit, as long as the buffers are not full.
         let mut asking = Vec::new();
         for _ in 0..90 {
             let answer = sender.send_request(h2_get(served.address, path));
@@ -264,7 +263,8 @@ async fn bytes_held_by_slow_users_are_released_for_a_fifth() {
     let (began, mut slow) = (Instant::now(), Vec::new());
     for user in ["a", "b", "c", "d"] {
         let (mut sender, _connection) = taking_a_byte(&served).await;
-        // The first response to each user uses all 64 KiB of unwritten bytes that one user can have.
+        // The limit on unwritten response bytes of one user is 64 KiB. The first response to each user uses up this
+        // limit.
         for _ in 0..4 {
             let asked = h2_get(served.address, &format!("/{user}/whole"));
             slow.push((sender.send_request(asked).await.unwrap(), sender.clone()));

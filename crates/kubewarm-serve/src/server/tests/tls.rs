@@ -1,4 +1,4 @@
-//! The certificate that clients receive, and the rejection of connections without TLS.
+//! Tests the certificate that clients receive, and the rejection of connections without TLS.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 async fn the_servers_own_certificate_works_with_both_protocols() {
     let served = TestServer::new(|_| ());
     let mut stream = served.tls("http/1.1").await.unwrap();
-    // The client prefers AES-256, but the server must select AES-128, which needs less processor time.
+    // The client prefers AES-256. The server must still select AES-128, which needs less processor time.
     let suite = stream.get_ref().1.negotiated_cipher_suite().unwrap().suite();
     assert_eq!(suite, CipherSuite::TLS13_AES_128_GCM_SHA256);
     for _ in 0..2 {

@@ -1,15 +1,15 @@
-//! Parses and evaluates the path of a printer column, in the API server's dialect of `JSONPath`.
+//! Parses and evaluates the `jsonPath` of a printer column, in the API server's dialect of `JSONPath`.
 
 #[cfg(test)]
 mod tests;
 
 use serde_json::Value;
 
-/// Maximum depth to which a recursive descent (`..`) searches, and maximum nesting of paths in
+/// Maximum depth to which a recursive descent (`..`) searches in an object. Also the maximum nesting of paths in
 /// filters.
 const MAX_DEPTH: usize = 64;
-/// Maximum number of values that a path can find after each step. The limit is necessary, because a
-/// path can find the same value many times.
+/// Maximum number of values that a path can find after each of its steps. The limit is necessary, because a path
+/// can find the same value many times.
 const MAX_FOUND: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,9 +18,9 @@ pub(super) struct JsonPath(Vec<JsonPathStep>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum JsonPathStep {
     Field(String),
-    /// All members of an object, or all elements of a list.
+    /// Selects all members of an object, or all elements of a list.
     Any,
-    /// The value itself, and all values below it, except scalars and empty objects and lists.
+    /// The current value itself, and all values inside it. Scalars and empty objects and lists are not included.
     Descend,
     Slice(JsonPathSlice),
     Union(Vec<JsonPath>),
@@ -28,7 +28,7 @@ enum JsonPathStep {
         left: JsonPath,
         test: Option<(JsonPathOperator, JsonPath)>,
     },
-    /// A constant in a filter, with which the filter compares a value.
+    /// A constant in a filter. The filter compares a value with it.
     Literal(Value),
 }
 
@@ -37,7 +37,7 @@ enum JsonPathStep {
 struct JsonPathSlice {
     from: Option<i64>,
     to: Option<i64>,
-    /// Whether the slice is an index: it selects only the element at `from`.
+    /// Whether the brackets contain an index: `[from]` selects only the element at `from`.
     is_one: bool,
     step: Option<i64>,
 }
@@ -52,7 +52,7 @@ enum JsonPathOperator {
     AtLeast,
 }
 
-/// The values that a path finds. `None` if a step cannot apply to its value, such as an index to a
+/// The values that a path finds. `None` if a step cannot apply to its value, for example an index applied to a
 /// string.
 type JsonPathValues<'a> = Option<Vec<&'a Value>>;
 
@@ -126,12 +126,12 @@ impl JsonPath {
         Some(Self(steps))
     }
 
-    /// Returns whether the path starts at `metadata`, so that it finds metadata only.
+    /// Returns whether the path starts at the field `metadata`, so that it finds only values in the object's
+    /// metadata.
     pub(super) fn is_of_metadata(&self) -> bool {
         matches!(self.0.first(), Some(JsonPathStep::Field(name)) if name == "metadata")
     }
 
-    /// Returns the first value that the path finds; `None` if it finds no value.
     pub(super) fn first<'a>(&'a self, object: &'a Value) -> Option<&'a Value> {
         self.find(object, 0)?.into_iter().next()
     }
@@ -204,7 +204,8 @@ fn passes(
 }
 
 impl JsonPathOperator {
-    /// Compares two values. Returns `None` if they cannot be compared, because their types differ.
+    /// Compares the values of a filter. Returns `None` if their types differ, so that the operator cannot compare
+    /// them.
     fn holds(self, left: &Value, right: &Value) -> Option<bool> {
         let order = match (left, right) {
             (Value::String(left), Value::String(right)) => left.partial_cmp(right),
@@ -263,7 +264,7 @@ fn within(value: &Value) -> Vec<&Value> {
     }
 }
 
-/// Adds `value` and all values below it to `found`, except scalars and empty objects and lists.
+/// Adds `value` and all values inside it to `found`, except scalars and empty objects and lists.
 fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>, depth: usize) {
     let inner = within(value);
     if inner.is_empty() || depth > MAX_DEPTH || found.len() > MAX_FOUND {
@@ -279,7 +280,7 @@ fn ends_name(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
 }
 
-/// Parses a field name up to a delimiter. A backslash escapes the next character. Returns the step
+/// Parses a field name up to the next delimiter. A backslash escapes the next character. Returns the field's step
 /// and the rest of the path.
 fn field(text: &str) -> (JsonPathStep, &str) {
     let mut is_escaped = false;
@@ -351,7 +352,7 @@ fn read_filter(text: &str, depth: usize) -> Option<JsonPathStep> {
     Some(JsonPathStep::Filter { left, test: Some((compare, right)) })
 }
 
-/// Parses the text in brackets: a union, a quoted name, an index or a slice.
+/// Parses the text between the brackets of a path step: a union, a quoted name, an index or a slice.
 fn read_brackets(text: &str, depth: usize) -> Option<Vec<JsonPathStep>> {
     if text == "*" {
         return read_brackets(":", depth);

@@ -26,8 +26,8 @@ use tokio::{
     time::sleep,
 };
 
-/// One text for each write that `RequestForwarder` has reported, with the write's resource, namespace and
-/// version.
+/// One text for each write that `RequestForwarder` has reported to its `WriteObserver`. The text contains the
+/// write's resource, namespace and version.
 type Told = Arc<Mutex<Vec<String>>>;
 
 struct Handlers {
@@ -36,7 +36,8 @@ struct Handlers {
     metrics: ReadMetrics,
 }
 
-/// A read API that forwards all requests to a fake API server, whose responses the test writes.
+/// A read API that forwards all requests to a fake API server. The test writes the responses of the fake API
+/// server.
 struct ForwardFixture {
     served: TestServer,
     server: TcpListener,
@@ -58,7 +59,7 @@ impl ForwardFixture {
 
     async fn with(change: impl FnOnce(&mut ConnectionLimits)) -> Self {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        // The operator's token, which must not appear in forwarded requests.
+        // The token of kubewarm's own identity, which must not appear in forwarded requests.
         let kubeconfig = format!(
             "{{apiVersion: v1, kind: Config, current-context: c, \
              clusters: [{{name: c, cluster: {{server: 'http://{}'}}}}], \
@@ -93,8 +94,8 @@ impl ForwardFixture {
         Self { served: reading, server, told, handlers }
     }
 
-    /// Accepts the next connection to the fake API server. Returns the request's head with `body` bytes of its
-    /// body, and the connection.
+    /// Accepts the next connection to the fake API server. Returns the request's head with `body` bytes of the
+    /// request body, and the connection.
     async fn next(&self, body: usize) -> (String, TcpStream) {
         let (mut stream, _) = timeout(MOST, self.server.accept()).await.unwrap().unwrap();
         let asked = received(&mut stream, body).await;
@@ -103,7 +104,7 @@ impl ForwardFixture {
 }
 
 impl ForwardFixture {
-    /// The number of requests that the limit on forwarded requests still permits the caller now.
+    /// The number of further requests that the limit on forwarded requests permits the caller now.
     async fn free_slots(&self) -> usize {
         let bearer = [("authorization", &b"Bearer of-the-caller"[..])];
         let (credentials, peer) =
@@ -117,7 +118,6 @@ impl ForwardFixture {
     }
 }
 
-/// Reads an HTTP head and `body` bytes of the body after the head.
 async fn received(stream: &mut (impl tokio::io::AsyncRead + Unpin), body: usize) -> String {
     let mut asked = Vec::new();
     let end = |asked: &[u8]| asked.windows(4).position(|end| end == b"\r\n\r\n");
@@ -128,7 +128,7 @@ async fn received(stream: &mut (impl tokio::io::AsyncRead + Unpin), body: usize)
     String::from_utf8(asked).unwrap()
 }
 
-/// A request with the bearer token `of-the-caller`; `line` is its method and path.
+/// A request with the bearer token `of-the-caller`. `line` contains the request's method and path.
 fn request(line: &str, headers: &str, body: &str) -> String {
     let length =
         if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
@@ -160,7 +160,7 @@ async fn a_forwarded_request_has_the_callers_credentials_and_none_of_the_operato
         );
         stream.write_all(answer.as_bytes()).await.unwrap();
     });
-    // kubewarm passes the redirect to the client and does not follow it.
+    // The API server answers with a redirect. kubewarm passes it to the client and does not follow it.
     assert!(answer.starts_with("HTTP/1.1 307") && answer.ends_with("\r\n\r\nok"), "{answer}");
     assert!(
         answer.contains("/elsewhere\r\n") && !answer.to_lowercase().contains("x-hop"),
@@ -177,8 +177,8 @@ async fn requests_without_a_valid_bearer_token_are_not_forwarded() {
         ("POST /api/v1/pods", "", "403"),
         ("GET /logs", "Authorization: Basic Z29vZA==\r\n", "403"),
         ("GET /logs", "X-Remote-User: admin\r\n", "403"),
-        // The API server finds no token after two spaces, and answers `/version` without authentication.
-        // kubewarm must not forward a request that the API server does not authenticate.
+        // The API server finds no token after two spaces, and answers `/version` without authentication. kubewarm
+        // must not forward a request that the API server treats as unauthenticated.
         ("GET /version", "Authorization: Bearer  a\r\n", "403"),
         ("GET /logs", "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", "400"),
         // The fake API server rejects the token `made-up`.
@@ -269,7 +269,7 @@ async fn a_write_is_recorded_before_its_response_is_sent() {
     assert!(answer.ends_with(object), "{answer}");
     assert_eq!(*scene.told.lock(), [r#"pods Some("n") 42"#]);
 
-    // kubewarm reads only the beginning of a long response before it passes the response through.
+    // kubewarm reads only the beginning of a long response before it starts to send the response to the client.
     let asked = request("PUT /api/v1/namespaces/n/pods/x", "", "{}");
     caller.write_all(asked.as_bytes()).await.unwrap();
     let _sent = received(&mut stream, 2).await;

@@ -1,8 +1,8 @@
-//! Clients that read responses slowly or in parts.
+//! Tests with clients that read responses slowly or in parts.
 
 use super::*;
 
-/// Connects over HTTP/2. The client's flow-control window for each response has `bytes` bytes.
+/// Connects over HTTP/2. For each response, the client's flow-control window has `bytes` bytes.
 async fn taking(
     scene: &ForwardFixture,
     bytes: u32,
@@ -41,7 +41,7 @@ async fn an_unread_response_keeps_its_slot_until_the_connection_is_closed() {
     let _ended = timeout(MOST, connection).await.unwrap();
     assert!(answer.into_body().collect().await.is_err());
     stream.shutdown().await.unwrap();
-    // The client can see the end of the connection before the server releases the slot.
+    // The client can see the end of the connection before the server stops counting the forwarded request.
     let released = async {
         while scene.free_slots().await < all {
             sleep(Duration::from_millis(10)).await;

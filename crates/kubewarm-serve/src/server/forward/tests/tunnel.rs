@@ -1,4 +1,4 @@
-//! Connections that become tunnels after the response 101.
+//! Tests of connections that become raw connections to the API server after the response 101.
 
 use super::*;
 
@@ -9,7 +9,7 @@ async fn a_tunnel_opens_only_after_101_and_lasts_until_either_end_closes() {
     let asked = request("POST /api/v1/namespaces/n/pods/x/exec?command=a", upgrade, "");
     let mut caller = scene.served.tls("http/1.1").await.unwrap();
 
-    // The API server rejects the upgrade, and the connection continues with HTTP.
+    // The API server rejects the upgrade to a WebSocket, so the connection continues with HTTP.
     caller.write_all(asked.as_bytes()).await.unwrap();
     let (sent, mut stream) = scene.next(0).await;
     let sent = sent.to_lowercase();
@@ -39,7 +39,7 @@ async fn a_tunnel_opens_only_after_101_and_lasts_until_either_end_closes() {
     drop(stream);
     assert_eq!(rest(&mut caller).await, "");
 
-    // kubewarm removes an upgrade to a protocol that Kubernetes does not use.
+    // kubewarm removes the `Upgrade` header if Kubernetes does not use the requested protocol.
     let asked = request("GET /x", "Connection: Upgrade\r\nUpgrade: h2c\r\n", "");
     let mut caller = scene.served.tls("http/1.1").await.unwrap();
     caller.write_all(asked.as_bytes()).await.unwrap();
