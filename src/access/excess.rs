@@ -56,8 +56,8 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
         let resources = words(rule.resources.as_ref());
         for group in words(rule.api_groups.as_ref()) {
             let is_surplus = |resource: &&str| {
-                // A resource that is not a valid resource name, for instance `*`, counts as not
-                // needed.
+                // `GroupResource::new` rejects invalid names of resources, for instance `*`. Such a
+                // resource counts as not needed.
                 let is_needed =
                     GroupResource::new(group, resource).is_ok_and(|of| needed.contains(&of));
                 !(resource.contains('/') || is_needed || (group, *resource) == GRANTED_TO_ALL_USERS)
@@ -98,7 +98,6 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
     ExcessPermissions { rules: all, completeness }
 }
 
-/// Returns the elements of `list`, sorted and without duplicates.
 fn words(list: Option<&Vec<String>>) -> BTreeSet<&str> {
     list.into_iter().flatten().map(String::as_str).collect()
 }
@@ -179,8 +178,8 @@ mod tests {
             let rules = ReviewedRules { rules, completeness: RulesCompleteness::Complete };
             let began = std::time::Instant::now();
             let found = excess(&rules, &BTreeSet::new());
-            // The rules contain four million pairs of group and resource. The function must return
-            // before it visits all of them.
+            // Each call has four million combinations: of group and resource, or of resource and
+            // object name. `excess` must return before it visits all combinations.
             assert!(began.elapsed() < std::time::Duration::from_millis(500));
             assert_eq!(
                 (found.rules.len(), found.completeness),

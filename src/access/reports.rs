@@ -9,7 +9,6 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Read-only handle to the results of the access checks. Clones share these results.
 #[derive(Clone, Debug)]
 pub struct AccessReports {
     pub(super) schedule: Arc<RwLock<CheckSchedule>>,

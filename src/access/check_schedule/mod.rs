@@ -1,5 +1,5 @@
-//! The permission states of all checked informers, and the schedule of their access checks and
-//! reviews. This module performs no I/O.
+//! The permission states of all checked informers, and the schedule of their access checks, access
+//! reviews and rules reviews. This module performs no I/O.
 
 mod namespace_checks;
 #[cfg(test)]
@@ -34,23 +34,24 @@ const DECIDED: Duration = Duration::from_mins(5);
 const ABSENT: Duration = Duration::from_mins(1);
 /// Delay between an access check without a result and the next access check.
 const RETRY: Duration = Duration::from_secs(20);
-/// Delay of the first access check while the declared informer does not run.
+/// Delay of an informer's first access check if the informer does not run, for instance in mode
+/// `Plan`.
 const NO_INFORMER: Duration = Duration::from_secs(1);
 /// Maximum delay of the first access check while the informer's first list and watch are in
 /// progress. If both succeed, the check is not needed.
 const INFORMER: Duration = Duration::from_secs(10);
 
-/// Period of rules reviews. If the rules reviews of an informer are incomplete, the informer gets
-/// access reviews with the same period.
+/// Period of rules reviews (`SelfSubjectRulesReview`). If the API server returns incomplete rules,
+/// kubewarm also sends an access review for each informer, with the same period.
 const REVIEW: Duration = Duration::from_secs(20);
-/// An informer's checks are late if the API server has answered none of them for the period of
-/// rules reviews plus this duration.
+/// An informer's checks are late if the API server has answered none of its access checks and
+/// reviews for about `REVIEW` plus this duration.
 const LATE: Duration = Duration::from_secs(10);
 
 /// Maximum number of access checks and reviews in progress. The limit protects a slow API server.
 ///
-/// The whole process has no rate limit for checks, because additional ServiceAccounts would then
-/// delay the detection of lost access.
+/// The process has no rate limit for the checks of all namespaces together. With such a limit,
+/// additional ServiceAccounts would delay the detection of lost access.
 const MAX_IN_FLIGHT: usize = 64;
 /// Maximum number of access checks and reviews in progress for one namespace. Slow responses to one
 /// tenant's checks therefore do not delay other tenants' checks.
@@ -60,8 +61,8 @@ const NAMESPACE_MAX_IN_FLIGHT: usize = MAX_IN_FLIGHT / 8;
 pub struct CheckSettings {
     /// Whether a 403 can mean that the informer's namespace was deleted.
     pub namespace_check: NamespaceCheckPolicy,
-    /// Namespace of one of the profiles that declare the informer. The requests of the checks count
-    /// against this namespace's rate limit.
+    /// Namespace of one of the profiles that declare the informer. The informer's access checks and
+    /// reviews count against this namespace's rate limit.
     pub payer: Arc<str>,
 }
 
@@ -81,16 +82,13 @@ pub(super) enum CheckJob {
     /// A `SelfSubjectRulesReview` for one identity and namespace.
     #[strum_discriminants(doc = "A `SelfSubjectRulesReview` for one identity and namespace.")]
     RulesReview(RulesReviewKey),
-    /// A `SelfSubjectAccessReview` for one verb of an informer.
     #[strum_discriminants(doc = "A `SelfSubjectAccessReview` for one verb of an informer.")]
     AccessReview(InformerKey),
 }
 
 #[derive(Debug)]
 pub(super) enum CheckResult {
-    /// Result of an access check or an access review of one informer.
     Access(AccessSignal),
-    /// Result of a rules review for one identity and namespace.
     Rules(ReviewedRules),
 }
 
@@ -98,7 +96,6 @@ pub(super) enum CheckResult {
 pub(super) struct CheckSchedule {
     scopes: BTreeMap<RulesReviewKey, NamespaceChecks>,
     queue: WorkQueue<CheckJob>,
-    /// Rate limits per namespace, shared by all checks and the informers' own requests.
     buckets: NamespaceBuckets,
     in_flight: KeyedSemaphore<Arc<str>>,
     /// Returns a random number in `0.0..1.0`, from which the delay of each check is computed.
@@ -116,7 +113,7 @@ impl CheckSchedule {
         }
     }
 
-    /// Replaces the set of checked informers. Informers in `unchecked` get no checks, but
+    /// Replaces the set of checked informers. Informers in `unchecked` get no access checks, but
     /// permissions that they need do not count as excess.
     pub(super) fn set_informers(
         &mut self,
@@ -169,8 +166,9 @@ impl CheckSchedule {
         }
     }
 
-    /// Returns the checks that start now. The caller must report the result of each check to
-    /// [`CheckSchedule::record_result`] and hold the check's permit until then.
+    /// Returns the checks that start now, each with a permit of the semaphore `in_flight`. The
+    /// caller must hold the permit until it reports the check's result to
+    /// [`CheckSchedule::record_result`].
     ///
     /// Urgent access checks start first. Checks of informers without access start last, because a
     /// profile in mode `Plan` can declare thousands of such informers.
@@ -208,8 +206,9 @@ impl CheckSchedule {
             let permit = self.in_flight.try_acquire(payer);
             let permit = permit.filter(|_| self.buckets.try_take(payer, cost, now).is_ok());
             if permit.is_none() {
-                // No further check of this namespace starts in this call. Otherwise reviews could
-                // permanently delay an access check, because it costs two requests.
+                // No further check of this namespace starts in this call. Otherwise reviews, which
+                // cost one request, could permanently delay an access check, which costs two
+                // requests.
                 full.insert(Arc::clone(payer));
             }
             permit
@@ -240,8 +239,8 @@ impl CheckSchedule {
         self.queue.next_due()
     }
 
-    /// Records the result of a check, and schedules its next run. `sent` is the time at which the
-    /// check started.
+    /// Records the result `found` of the check `job`, and schedules the next run of `job`. `sent`
+    /// is the time at which the check started.
     pub(super) fn record_result(
         &mut self,
         job: &CheckJob,
@@ -294,7 +293,8 @@ impl CheckSchedule {
     }
 
     /// Updates the permission states from the reports of the informers' own requests and from the
-    /// time that has passed. Returns the informers to block or unblock.
+    /// time that has passed. Returns the informers to block or unblock. `own` returns an informer's
+    /// report.
     pub(super) fn update(
         &mut self,
         own: impl Fn(&InformerKey) -> Option<ListWatchAccess>,
@@ -363,7 +363,6 @@ impl CheckSchedule {
         changes
     }
 
-    /// Returns whether the informer must be blocked or unblocked, or `None` if neither.
     pub(super) fn gate_change(&self, key: &InformerKey) -> Option<GateChange> {
         find_informer(&self.scopes, key)?.access.gate_change()
     }

@@ -3,7 +3,6 @@ mod age;
 use super::*;
 use crate::access::rules::VERBS;
 
-/// The access state of one informer, and the current time.
 struct AccessStateFixture {
     access: AccessState,
     now: Instant,
@@ -32,15 +31,15 @@ impl AccessStateFixture {
         self.wall += Duration::from_secs(seconds);
     }
 
-    /// Processes `input`. Returns the number of seconds until the access check that `input`
-    /// requires, if it requires one.
+    /// Passes `input` to the access state. Returns the number of seconds until the access check
+    /// that `input` requires, if it requires one.
     fn apply(&mut self, input: AccessSignal) -> Option<u64> {
         let at = self.access.apply(input, self.now, self.wall)?;
         Some(at.saturating_duration_since(self.now).as_secs())
     }
 
-    /// Processes an access check that is sent and answered now. `None` means that the API server
-    /// permits the request.
+    /// Passes the result of an access check, sent and answered now, to the access state. `None`
+    /// means that the API server permits the request.
     fn check(&mut self, list: Option<FaultReason>, watch: Option<FaultReason>) -> Option<u64> {
         let answer = |reason: Option<FaultReason>| match reason {
             None => AccessDecision::Allowed,
@@ -55,8 +54,8 @@ impl AccessStateFixture {
         self.apply(AccessCheckResult { sent: self.now, requests: 2, list, watch }.into())
     }
 
-    /// Processes the two rejected access checks that together mean lost access. The first rejection
-    /// alone does not change the permission state.
+    /// Passes the two rejected access checks that together mean lost access to the access state.
+    /// The first rejection alone does not change the permission state.
     fn lose(&mut self, reason: FaultReason) -> Option<u64> {
         let before = self.state();
         assert_eq!(self.check(Some(reason), Some(reason)), Some(3), "{reason}");
@@ -69,7 +68,6 @@ impl AccessStateFixture {
         self.review_of(if allowed { &[] } else { &VERBS })
     }
 
-    /// Processes a review that does not permit `refused`.
     fn review_of(&mut self, refused: &[Verb]) -> Option<u64> {
         self.apply(AccessSignal::Reviewed { sent: self.now, refused: refused.to_vec() })
     }
@@ -80,7 +78,6 @@ impl AccessStateFixture {
         self.apply(AccessSignal::Undecided { sent: self.now, fault })
     }
 
-    /// Processes a request of the informer itself, which the API server permits or rejects.
     fn informer(&mut self, is_allowed: bool) -> Option<u64> {
         let sent = self.now;
         self.apply(if is_allowed {
@@ -90,7 +87,8 @@ impl AccessStateFixture {
         })
     }
 
-    /// Processes the passage of time. Returns whether the informer becomes `Unverified`.
+    /// Updates the access state to the current time. Returns whether the informer becomes
+    /// `Unverified`.
     fn lapses(&mut self) -> bool {
         let was_closed = self.is_unverified();
         let _at_once = self.apply(AccessSignal::Tick { max_access_age: MAX_ACCESS_AGE });
@@ -210,8 +208,9 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     scene.informer(true);
     scene.pass(1);
     scene.lose(FaultReason::Forbidden);
-    // No signal moves the second access check to an earlier time, and an access check without a
-    // result does not cancel the second access check.
+    // After a rejected access check, a second access check is due 3 seconds later. No signal makes
+    // the second access check due earlier. An access check without a result does not cancel the
+    // second access check.
     let mut scene = AccessStateFixture::verified();
     scene.pass(1);
     assert_eq!(scene.check(FORBIDDEN, FORBIDDEN), Some(3));

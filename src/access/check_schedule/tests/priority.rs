@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Report of an informer that has sent no request yet.
 const STARTING: ListWatchAccess = ListWatchAccess {
     refused_since: None,
     verified_at: None,
