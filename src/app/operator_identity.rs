@@ -11,8 +11,9 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Interval between two reads of the admission policy. A read takes two small requests.
 const POLICY_PERIOD: Duration = Duration::from_secs(30);
 
-/// Requests the operator's identity until the API server returns it, and sends it to `sender`. The
-/// RBAC manifests in the status grant permissions to this identity. Never returns.
+/// Requests the operator's identity until the API server returns the identity, and sends it to
+/// `sender`. The RBAC manifests in profiles' statuses grant permissions to this identity. Never
+/// returns.
 pub(super) async fn learn_subject(client: kube::Client, sender: watch::Sender<Option<Subject>>) {
     loop {
         match fetch_own_subject(&client).await {
