@@ -60,7 +60,6 @@ pub fn start(filter: &str, format: LogFormat) -> Result<LogFilter, TelemetryErro
     Ok(LogFilter { handle })
 }
 
-/// Creates the layer that writes each event as one line.
 fn lines<S, W>(
     format: LogFormat,
     layer: fmt::Layer<S, DefaultFields, Format, W>,
@@ -76,7 +75,7 @@ where
 }
 
 impl LogFilter {
-    /// Replaces the filter. If `filter` is invalid, the current filter stays active.
+    /// Replaces the log filter. If `filter` is invalid, the current filter stays active.
     ///
     /// # Errors
     ///
@@ -100,7 +99,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 }
 
 /// Returns the panic message if the message is a literal, or else a fixed text. A formatted message
-/// can contain parts of an object, and kubewarm must not log objects.
+/// can contain parts of a Kubernetes object, and kubewarm must not log objects.
 fn message(payload: &(dyn std::any::Any + Send)) -> &'static str {
     payload.downcast_ref::<&'static str>().copied().unwrap_or("withheld: it may quote an object")
 }
