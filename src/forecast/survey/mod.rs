@@ -1,5 +1,5 @@
 //! Samples the objects that each informer of a profile would list. The requests use the informer's
-//! identity and are limited in number, rate and time.
+//! identity. Their number, rate and total time are limited.
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// Maximum number of objects in the first page that kubewarm requests for an informer's sample.
+/// Number of objects that kubewarm requests in the first page of an informer's sample.
 const FIRST: u32 = 20;
 /// Maximum number of sampled objects per kind. This number is enough to train the compression
 /// dictionary that all objects of a kind share.
@@ -40,10 +40,11 @@ const BYTES: usize = 8 << 20;
 /// Page size of the lists that only count objects.
 const COUNTED: u32 = 500;
 /// Maximum number of pages that count the objects of one informer. 40 pages have 20,000 objects.
-/// Only lists with selectors need such pages; for all other lists the API server returns the number
-/// of objects.
+/// Only lists with selectors need such pages. For other lists the first page contains the number of
+/// remaining objects.
 const PAGES: u32 = 40;
-/// Maximum number of requests for one profile, which is enough for 100 informers.
+/// Maximum number of requests to the API server for one profile's sample, which is enough for 100
+/// informers.
 const REQUESTS: u32 = 512;
 const ACCESS_CHECK_REQUESTS: u32 = 3;
 /// Time limit for sampling the objects of one profile.
@@ -59,8 +60,8 @@ pub struct CostSurveyor {
     has_access_checks: bool,
 }
 
-/// The sampled objects of one profile, and the requests and time that remain to sample more
-/// objects.
+/// The sampled objects of one profile, and the requests and the time that the profile's sample may
+/// still use.
 pub(super) struct ProfileSurvey {
     /// The profile's namespace. The requests for samples count against the rate limit of this
     /// namespace.
@@ -102,7 +103,8 @@ impl CostSurveyor {
     ///
     /// # Errors
     ///
-    /// [`FaultReason::Throttled`] if too few requests remain or the time limit for the profile has
+    /// [`FaultReason::Throttled`] if fewer than `requests` requests remain or the time limit for
+    /// the profile's sample has
     /// passed.
     async fn start_requests(
         &self,
@@ -165,8 +167,6 @@ impl CostSurveyor {
         self.survey_in(profile, ProfileSurvey::of(profile)).await
     }
 
-    /// Samples the objects of every informer of `profile`, with at most the number of requests that
-    /// remain in `survey`.
     pub(super) async fn survey_in(
         &self,
         profile: &ResolvedProfile,
@@ -214,8 +214,8 @@ impl CostSurveyor {
             for (verb, answer) in [(Verb::List, list), (Verb::Watch, watch)] {
                 if let AccessDecision::Refused(_) = answer {
                     found.refused.insert(verb);
-                    // The forecast reports the missing permission separately, so it need not report
-                    // the 403 of the sample list.
+                    // The forecast reports missing permissions separately, so `problem` need not
+                    // contain the 403 of the sample list.
                     found.problem = None;
                 }
             }
@@ -298,8 +298,6 @@ impl ProfileSurvey {
         }
     }
 
-    /// Subtracts `count` from the profile's remaining requests. Returns `false` if too few requests
-    /// remain or the time limit for the profile has passed.
     fn take_requests(&mut self, count: u32) -> bool {
         let left = self.requests.checked_sub(count).filter(|_| Instant::now() < self.until);
         self.requests = left.unwrap_or(0);
