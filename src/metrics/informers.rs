@@ -74,7 +74,7 @@ const SCOPED_GAUGES: &[GaugeDefinition] = &[
     ),
 ];
 
-/// Returns the informers' gauges, and the metrics in `counted`. Removes from `counted` the series
+/// Returns the informers' gauges and the counters in `counted`. Removes from `counted` the series
 /// of resources that have no informer.
 pub(super) fn informer_families(
     counted: &InformerMetrics,
@@ -140,7 +140,7 @@ fn newest<'c>(reports: &[&'c InformerReport]) -> Option<&'c ResourceVersion> {
     versions.reduce(|newest, next| if newest.is_older_than(next) { next } else { newest })
 }
 
-/// Returns the progress of the first list, from 0 to 1.
+/// Returns the progress of the informer's first list, from 0 to 1.
 fn progress(report: &InformerReport) -> f64 {
     match (report.warmed, report.expected) {
         (Some(_), _) => 1.0,
@@ -158,7 +158,8 @@ fn seconds(time: Timestamp) -> f64 {
     time.as_duration().as_secs_f64()
 }
 
-/// Returns the seconds from the last failure to the next attempt, or 0 without a failure.
+/// Returns the seconds from the informer's last failed request to its next attempt. Returns 0 if
+/// the last request did not fail.
 fn wait(report: &InformerReport) -> f64 {
     let fault = report.fault.as_ref();
     let wait = fault.and_then(|fault| Some(fault.next_retry?.duration_since(fault.at)));
@@ -172,7 +173,7 @@ fn scope(scope: &InformerScope) -> &'static str {
     }
 }
 
-/// Returns the last [`VERSION_DIGITS`] digits of the version.
+/// Returns the last [`VERSION_DIGITS`] decimal digits of a resource version.
 fn last_digits(version: &ResourceVersion) -> Option<u64> {
     let text = version.to_string();
     text.get(text.len().saturating_sub(VERSION_DIGITS)..)?.parse().ok()

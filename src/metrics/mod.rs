@@ -135,8 +135,8 @@ impl MetricsRegistry {
         self.at_scrape("runtime", move || process::runtime_families(&runtime))
     }
 
-    /// Exports the metrics that `gather` computes at each scrape. `what` identifies the metrics in
-    /// the log.
+    /// Adds the metrics that `gather` computes to each scrape. `what` is the name of these metrics
+    /// in the log.
     fn at_scrape<F>(&self, what: &'static str, gather: F) -> Result<(), MetricsError>
     where
         F: Fn() -> prometheus::Result<Vec<MetricFamily>> + Send + Sync + 'static,
@@ -160,8 +160,8 @@ impl MetricsRegistry {
 }
 
 struct ScrapeCollector<F> {
-    /// The collector's name. The registry rejects a second collector with the same name. Scrapes
-    /// contain only the names of metrics.
+    /// The collector's name. The registry rejects a second collector with the same name. Scrapes do
+    /// not contain this name.
     name: Desc,
     gather: F,
 }

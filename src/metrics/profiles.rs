@@ -20,12 +20,11 @@ const MAX_CONDITIONS: usize = 16;
 
 pub const CONDITION_STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 
-/// A profile with the status that this replica computed.
 #[derive(Clone, Debug)]
 pub struct ProfileSnapshot {
     pub profile: ProfileRef,
     pub mode: ProfileMode,
-    /// The status that was computed last. Metrics contain at most 16 of its conditions.
+    /// The status that this replica computed last. Metrics contain at most 16 of its conditions.
     pub status: Arc<CacheProfileStatus>,
     /// Number of informers that lack a permission, by resource and verb.
     pub missing: BTreeMap<(Resource, Verb), u64>,
@@ -115,7 +114,6 @@ pub(super) fn profile_families(
 }
 
 impl TargetState {
-    /// Derives the target's state from the conditions and informer counts in the target's status.
     fn of(target: &TargetStatus) -> Self {
         let Some(informers) = &target.informers else { return Self::Syncing };
         let is_false = |type_: &str| {
