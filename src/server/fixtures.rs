@@ -76,13 +76,13 @@ pub(super) fn failing(reason: FaultReason, since: i64) -> InformerReport {
     }
 }
 
-/// Returns `informers` as the complete set of declared informers.
 pub(super) fn all(informers: Vec<InformerKey>) -> DeclaredInformers {
     DeclaredInformers { informers, complete: true }
 }
 
 /// Returns an admin server with two running informers. The informer of namespace `a` has synced,
-/// and the informer of namespace `b` runs its first list. `declared` are the declared informers.
+/// and the informer of namespace `b` runs its first list. `declared` are the informers that
+/// profiles declare.
 pub(super) fn admin(declared: Option<Vec<InformerKey>>) -> Arc<AdminState> {
     Arc::new(AdminState {
         metrics: Arc::new(MetricsRegistry::new(&BuildInfo::current()).unwrap()),
@@ -101,7 +101,6 @@ pub(super) fn admin(declared: Option<Vec<InformerKey>>) -> Arc<AdminState> {
     })
 }
 
-/// Returns status and body of the response to a `request` from the address `peer`.
 pub(super) async fn ask(
     admin: &Arc<AdminState>,
     peer: &str,
@@ -110,8 +109,8 @@ pub(super) async fn ask(
     ask_again(admin, &Arc::default(), peer, request).await
 }
 
-/// Returns status and body like [`ask`]. Several calls can share `exposition`, the cache of the
-/// metrics response.
+/// Returns the status and the body of the response to `request`. Several calls can share
+/// `exposition`, the cache of the metrics response.
 pub(super) async fn ask_again(
     admin: &Arc<AdminState>,
     exposition: &Arc<CachedExposition>,

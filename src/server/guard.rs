@@ -21,8 +21,8 @@ const MAX_NAME: usize = 253;
 ///
 /// # Errors
 ///
-/// Returns the response to send: 401, 403, or 503 if the API server gives no answer. The body of
-/// the response contains the next step.
+/// Returns the response to send: 401, 403, or 503 if the API server does not answer a review.
+/// The body of the response contains the next step for the client.
 pub(super) async fn admit(
     callers: &CallerAdmission,
     request: &HttpRequest,
@@ -39,7 +39,6 @@ pub(super) async fn admit(
     admitted.map(drop).map_err(|refused| refusal(refused, &verb, path))
 }
 
-/// Returns the response to a request that `admit` rejected.
 fn refusal(refused: CallerRejection, verb: &str, path: &str) -> HttpResponse {
     match refused {
         CallerRejection::Unauthorized => {
@@ -130,11 +129,12 @@ mod tests {
     };
     use tokio::{runtime::Handle, time::Instant};
 
-    /// Extra field of a user, which in these tests contains the user's token.
+    /// Key in a user's `extra` fields. In these tests its value is the user's token.
     const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-    /// A fake API server that knows the tokens `good`, `weak` and `scraper`. This server permits
-    /// only `good` to `get`. Reviews of `lost` and `mute` fail, and reviews of `silent` never end.
+    /// A fake API server that accepts the tokens `good`, `weak` and `scraper`, and permits `get`
+    /// only for `good`. Token reviews of `lost` and `mute` fail, and token reviews of `silent`
+    /// never end.
     #[derive(Default)]
     struct Scripted {
         requests: Arc<AtomicUsize>,
@@ -190,8 +190,8 @@ mod tests {
         }
     }
 
-    /// Returns an admin server that reviews callers with [`Scripted`], and the number of token
-    /// reviews.
+    /// Returns an admin server that uses [`Scripted`] for token reviews and access reviews. Also
+    /// returns the number of token reviews.
     fn guarded() -> (Arc<AdminState>, Arc<AtomicUsize>) {
         let scripted = Scripted::default();
         let requests = Arc::clone(&scripted.requests);

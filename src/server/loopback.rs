@@ -21,8 +21,8 @@ fn is_own(peer: IpAddr) -> bool {
     peer == Ipv4Addr::LOCALHOST || peer == Ipv6Addr::LOCALHOST
 }
 
-/// Whether the request names only this host. The request must have a `Host` header, and every
-/// `Host` header and an absolute URI must name this host.
+/// Whether every host name in the request names this host. The request must have a `Host` header.
+/// The URI can also contain a host name.
 fn is_for_this_host(request: &HttpRequest) -> bool {
     let mut hosts = request.headers().get_all(header::HOST).peekable();
     hosts.peek().is_some()

@@ -12,12 +12,13 @@ use std::{
     sync::Arc,
 };
 
-/// Time after which `/readyz` no longer waits for a failing informer. So a failing aggregated API does not remove
-/// replicas from the Service.
+/// Time after which `/readyz` no longer waits for a failing informer. A failing aggregated API
+/// server therefore does not make all replicas unready.
 const MAX_FAILING: SignedDuration = SignedDuration::from_secs(60);
 
-/// Maximum time for which `/readyz` waits for informers, after kubewarm has first listed the profiles. So a tenant with
-/// thousands of informers or slow lists does not remove replicas from the Service.
+/// Maximum time for which `/readyz` waits for informers, after kubewarm has first listed the
+/// profiles. A tenant with thousands of informers or slow lists therefore does not make all
+/// replicas unready.
 const MAX_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
 /// Maximum number of informers that `/readyz?verbose` names as not synced yet.
@@ -33,7 +34,6 @@ pub struct DeclaredInformers {
     pub complete: bool,
 }
 
-/// The result of `/readyz`, with the counts on which it is based.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReadinessReport {
     /// How the wait for the informers' first lists ended. This outcome determines the HTTP status code.
@@ -42,13 +42,14 @@ pub(super) struct ReadinessReport {
     /// Whether kubewarm has not yet listed the namespaces that a profile's selector matches. `/readyz` then does not
     /// succeed, because the selector's informers are still unknown.
     pub(super) selecting: bool,
-    /// Number of informers that `/readyz` counts. During the wait for first lists, `/readyz` counts the informers in
-    /// `first` that profiles still declare. Later `/readyz` counts all declared informers.
+    /// Number of informers that `/readyz` counts. While `/readyz` waits for first lists, it ignores
+    /// informers that profiles declared after the start. Later `/readyz` counts all declared
+    /// informers.
     pub(super) declared: usize,
     /// Number of informers that have synced once or are paused.
     pub(super) synced: usize,
-    /// Number of informers that are blocked, whose requests the API server rejects, or whose resource the API server
-    /// does not serve.
+    /// Number of informers that kubewarm blocks, whose requests the API server rejects, or whose
+    /// resource the API server does not serve.
     pub(super) refused: usize,
     /// Number of informers that have failed for 60 seconds.
     pub(super) failing_long: usize,
@@ -66,7 +67,6 @@ pub(super) struct ReadinessReport {
 #[derive(Debug, Default)]
 pub struct ReadinessTracker {
     progress: Mutex<ReadinessProgress>,
-    /// The cached result of `/readyz`, so that kubewarm computes this result at most once per second.
     pub(super) answer: CachedResponse<Arc<ReadinessReport>>,
 }
 
@@ -74,8 +74,9 @@ pub struct ReadinessTracker {
 struct ReadinessProgress {
     /// Time at which kubewarm first listed the profiles.
     listed_at: Option<Timestamp>,
-    /// The informers that were declared when `DeclaredInformers` first was complete. `/readyz` does not wait for
-    /// informers that are declared later.
+    /// The informers that profiles declared when kubewarm had first listed all profiles and the
+    /// namespaces of their selectors. `/readyz` does not wait for informers that are declared
+    /// later.
     first: Option<HashSet<InformerKey>>,
     end: StartupOutcome,
 }
@@ -104,9 +105,10 @@ impl ReadinessTracker {
         self.progress.lock().end == StartupOutcome::Stopping
     }
 
-    /// Computes the current readiness.
+    /// Computes whether kubewarm is ready at the time `now`.
     ///
-    /// `declared` is `None` before the profiles have been listed. `informers` contains the reports of running
+    /// `declared` is `None` before kubewarm has listed the profiles. `informers` contains the
+    /// reports of running
     /// informers. A declared informer without a report counts as not synced.
     pub(super) fn compute(
         &self,
@@ -200,7 +202,6 @@ impl ReadinessReport {
 }
 
 impl fmt::Display for ReadinessReport {
-    /// Writes the readiness report as one line, without the names of informers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.end == StartupOutcome::Stopping {
             f.write_str("not ready: shutting down")
@@ -312,7 +313,7 @@ mod tests {
         let readiness = ReadinessTracker::default();
         let [a, b, c] = ["a", "b", "c"].map(|namespace| key("pods", namespace));
         assert!(!readiness.compute(Some(&all(&[a.clone(), b])), &[], at(1_000)).is_ready());
-        // Informer b disappeared with its profile, and another profile declared informer c.
+        // A profile with informer b was deleted, and another profile declared informer c.
         let look =
             readiness.compute(Some(&all(&[a.clone(), c])), &[snapshot(a, synced())], at(1_000));
         assert_eq!((look.is_ready(), look.declared), (true, 1));
