@@ -28,8 +28,8 @@ const GRANTED_TO_ALL_USERS: (&str, &str) = ("certificates.k8s.io", "clustertrust
 /// no profile needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExcessPermissions {
-    /// The excess rules, sorted by API group and verbs: at most 32 rules with at most 32 resources
-    /// and 64 object names each. A rule without names applies to all objects.
+    /// The rules that no profile needs, sorted by API group and verbs. At most 32 rules with at
+    /// most 32 resources and 64 object names each. A rule without names applies to all objects.
     pub rules: Vec<PolicyRule>,
     /// `Incomplete` if `rules` omits rules beyond the maximum number. Also `Incomplete` if the API
     /// server did not return all of the identity's rules.

@@ -51,8 +51,9 @@ pub struct PermissionDenial {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InformerAccess {
     pub state: PermissionState,
-    /// `Some(allowed)` if access reviews or rules reviews repeatedly contradict the results of list
-    /// and watch. `allowed` is the result of these reviews.
+    /// `Some(true)` if reviews (access reviews or rules reviews) repeatedly permitted requests that
+    /// the API server then rejected. `Some(false)` if reviews repeatedly denied requests that the
+    /// API server then permitted.
     pub overruled: Option<bool>,
     /// Whether limits on rate or concurrency have delayed the informer's access checks and reviews.
     pub is_late: bool,

@@ -19,8 +19,8 @@ impl AccessReports {
         Self { schedule: Arc::new(RwLock::new(schedule)) }
     }
 
-    /// Returns the permission state of an informer, or `None` if kubewarm does not check the
-    /// informer's access.
+    /// Returns the permission state of an informer, or `None` if the access checker does not check
+    /// this informer.
     #[must_use]
     pub fn get(&self, key: &InformerKey) -> Option<InformerAccess> {
         self.schedule.read().informer_access(key, Instant::now())

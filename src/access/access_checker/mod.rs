@@ -93,7 +93,6 @@ impl AccessChecker {
         Self { dependencies, reports, clients, jobs, update_time: Duration::ZERO }
     }
 
-    /// Returns a handle to the permission states, which remains valid after the checker stops.
     #[must_use]
     pub fn reports(&self) -> AccessReports {
         self.reports.clone()

@@ -28,16 +28,15 @@ use tokio::time::Instant;
 pub const MAX_ACCESS_AGE: Duration = Duration::from_mins(10);
 /// Time from a sign of lost access, such as a negative access review, until kubewarm blocks the
 /// informer. A successful list or watch within this time prevents the block. An access check runs
-/// immediately after the sign, and
-/// once more within this time.
+/// immediately after the sign, and once more within this time.
 const SIGN_AGE: Duration = Duration::from_secs(30);
 /// Minimum time between the two rejected access checks that together mean lost access. One
 /// rejection is not enough: for one or two seconds after its start, an API server has not loaded
 /// its roles and rejects every RBAC request.
 const CONFIRM: Duration = Duration::from_secs(3);
 /// Minimum time between two access checks that both contradict an access review or rules review.
-/// One access check is not
-/// enough, because one of several API servers can lag behind the others by seconds.
+/// One access check is not enough, because one of several API servers can lag behind the others by
+/// seconds.
 const SETTLED: Duration = Duration::from_secs(10);
 
 /// A signal about one informer's access. `sent` is the time at which kubewarm sent the request that
@@ -95,13 +94,16 @@ pub(super) struct AccessState {
 
 #[derive(Debug)]
 struct ContradictingReview {
-    /// The verbs that the identity may not use according to the review.
+    /// The verbs that the identity may not use according to the contradicting access review or
+    /// rules review.
     refused: Vec<Verb>,
     sent: Instant,
-    /// Time at which kubewarm sent the first access check that contradicted the review.
+    /// Time at which kubewarm sent the first access check that contradicted this access review or
+    /// rules review.
     overruled: Option<Instant>,
-    /// Whether a second access check has contradicted the review. kubewarm sent this check at least
-    /// [`SETTLED`] after the first contradicting access check.
+    /// Whether a second access check has contradicted this access review or rules review. kubewarm
+    /// sent the second access check at least [`SETTLED`] after the first contradicting access
+    /// check.
     is_settled: bool,
 }
 
@@ -319,8 +321,8 @@ impl AccessState {
             matches!(&self.state, PermissionState::Refused(old) if is_token_missing(old.reason));
         let is_news =
             has_token || allowed && matches!(self.state, PermissionState::Unverified { .. });
-        // A review's result counts as the permission state only until the API server permits a list
-        // or watch. A rejected access check replaces it too.
+        // A positive access review or rules review counts as permission only until the API server
+        // permits a list or watch. A rejected access check ends this too.
         let can_stand_in = match self.state {
             PermissionState::Verifying => self.failed.is_some(),
             PermissionState::Granted { is_by_review, .. } => is_by_review,
@@ -341,8 +343,8 @@ impl AccessState {
         is_news || self.contradiction.get_or_insert(new).overruled.is_none()
     }
 
-    /// Whether the results of list and watch contradict a review that does not permit the verbs
-    /// `refused`.
+    /// Whether the results of list and watch contradict an access review or rules review that does
+    /// not permit the verbs `refused`.
     fn contradicts(&self, refused: &[Verb]) -> bool {
         match &self.state {
             PermissionState::Granted { is_by_review: false, .. }
@@ -352,8 +354,9 @@ impl AccessState {
         }
     }
 
-    /// Compares an access check with the last review. If the access check contradicts the review,
-    /// returns the time at which a second access check can confirm the contradiction.
+    /// Compares an access check with the last access review or rules review. If the access check
+    /// contradicts the review, returns the time at which a second access check can confirm the
+    /// contradiction.
     fn compare_with_review(&mut self, sent: Instant) -> Option<Instant> {
         let contradiction = self.contradiction.take().filter(|it| self.contradicts(&it.refused));
         self.contradiction = contradiction;

@@ -1,4 +1,4 @@
-//! Tests of the time from the last confirmed access until the informer is blocked.
+//! Tests of the time from the last confirmed access until kubewarm blocks the informer.
 
 use super::*;
 
@@ -40,8 +40,8 @@ fn only_a_real_request_confirms_access() {
     scene.pass(20);
     scene.review(true);
     assert!(scene.lapses(), "reviews alone do not keep access");
-    // A review with a positive result does not unblock the informer. The review triggers an access
-    // check, and the success of that check unblocks the informer.
+    // A positive access review does not unblock the informer. The access review triggers an access
+    // check, and the success of that access check unblocks the informer.
     assert_eq!(scene.review(true), Some(0));
     assert_eq!(scene.check(THROTTLED, THROTTLED), None);
     assert!(scene.is_unverified());
@@ -56,8 +56,7 @@ fn an_unverified_informer_needs_two_refusals_to_lose_access() {
     scene.pass(600);
     assert!(scene.lapses());
     // An informer in state `Unverified` also needs two rejected access checks before it counts as
-    // refused.
-    // One rejection is not enough, because an API server that has just started rejects all
+    // refused. One rejection is not enough, because an API server that has just started rejects all
     // requests.
     scene.lose(FaultReason::Forbidden);
     assert_eq!(scene.refused().revoked, Some(verified_at));

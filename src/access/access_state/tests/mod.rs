@@ -19,7 +19,6 @@ impl AccessStateFixture {
         Self { access: AccessState::new(now), now, wall: Timestamp::UNIX_EPOCH }
     }
 
-    /// Returns the fixture after an access check that the API server permitted at the current time.
     fn verified() -> Self {
         let mut scene = Self::new();
         assert_eq!(scene.check(ALLOWED, ALLOWED), None);
@@ -164,7 +163,8 @@ fn a_review_that_permits_one_of_two_refused_verbs_triggers_a_check_of_both() {
     assert_eq!((scene.refused().verbs, scene.overruled()), (vec![Verb::Watch], None));
     scene.pass(20);
     assert_eq!(scene.review_of(&[Verb::Watch]), None);
-    // A review that access checks contradict twice triggers no further access checks.
+    // An access review that access checks have contradicted twice triggers no further access
+    // checks.
     for due in [Some(0), None] {
         scene.pass(20);
         assert_eq!(scene.review_of(&[Verb::List]), due);
@@ -279,16 +279,16 @@ fn a_wrong_review_is_reported_and_triggers_no_more_checks() {
     for wrong in [true, false] {
         let truth = if wrong { FORBIDDEN } else { ALLOWED };
         let mut scene = AccessStateFixture::new();
-        // The review was sent before the first access check. The review's result can have been
-        // correct at that time, so the review does not contradict the access check.
+        // kubewarm sent the access review before the first access check. The access review's result
+        // can have been correct at that time, so the results do not contradict each other.
         scene.review(wrong);
         scene.pass(1);
         assert_eq!((scene.check(truth, truth), scene.overruled()), (None, None));
         scene.pass(20);
         assert_eq!(scene.review(wrong), Some(0));
         scene.pass(1);
-        // An API server that lags behind can have answered the access check. One contradicting
-        // access check is therefore not enough.
+        // The API server that answered the access check can lag behind other API servers. One
+        // contradicting access check is therefore not enough.
         assert_eq!((scene.check(truth, truth), scene.overruled()), (Some(10), None));
         scene.pass(9);
         assert_eq!(scene.review(wrong), None, "a check for this review is already scheduled");
@@ -317,7 +317,7 @@ fn one_lagging_server_does_not_discredit_a_review() {
     scene.pass(20);
     assert_eq!(scene.review(false), Some(0));
     scene.pass(1);
-    // An API server that lags behind answered the access check.
+    // The access check reached an API server that lags behind other API servers.
     assert_eq!(scene.check(ALLOWED, ALLOWED), Some(10));
     scene.pass(10);
     scene.lose(FaultReason::Forbidden);
