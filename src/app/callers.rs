@@ -25,7 +25,6 @@ pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     Ok(())
 }
 
-/// Returns which clients can read `/metrics`, according to `--metrics-auth`.
 pub(super) fn metrics_access(
     args: &RunArgs,
     connection: &ApiServerConnection,

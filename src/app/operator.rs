@@ -1,4 +1,4 @@
-//! `kubewarm run`: starts the operator's tasks, and stops them in order.
+//! `kubewarm run`: starts the operator's tasks, and stops them at the shutdown.
 
 use super::{
     AppError,
@@ -127,7 +127,7 @@ struct OperatorContext {
     watchers: WatcherRegistry,
 }
 
-/// Starts discovery, the access checker and the controller with its informers.
+/// Starts the tasks for API discovery, for access checks and for the controller with its informers.
 fn spawn_controller(
     tasks: &mut ServiceTasks,
     connection: &ApiServerConnection,
@@ -297,7 +297,7 @@ fn spawn_status(
 }
 
 /// Returns the state of the admin server. This function also registers the metrics that kubewarm
-/// computes for each scrape.
+/// computes during each scrape.
 fn new_admin_state(
     metrics: &Arc<MetricsRegistry>,
     view: &OperatorView,

@@ -66,8 +66,7 @@ impl OperatorView {
     /// Returns the informers of all profiles, or `None` before kubewarm has listed the profiles.
     ///
     /// The field `complete` of the result is true once kubewarm has tried to list the namespaces
-    /// for every namespace
-    /// selector. A failed list counts too.
+    /// for every namespace selector. A failed list counts too.
     pub(super) fn declared_informers(&self) -> Option<DeclaredInformers> {
         let profiles = self.declarations.borrow().clone()?;
         let known = |informer: &InformerSpec| {
@@ -79,7 +78,7 @@ impl OperatorView {
     }
 
     /// Computes the status of every profile with `reporter`, and stores the statuses. Returns the
-    /// Events to send.
+    /// Kubernetes Events that kubewarm must create.
     pub(super) fn update_statuses(
         &self,
         reporter: &mut StatusReporter,

@@ -84,7 +84,8 @@ pub(super) struct ReadApiContext {
     pub(super) stop: CancellationToken,
 }
 
-/// Returns the read API and the service that reads the stores. The caller must run the service.
+/// Returns the read API, and the service that reads the stores for the read API. The caller must
+/// run the service.
 pub(super) fn new_read_api(
     args: &RunArgs,
     connection: &ApiServerConnection,
@@ -157,8 +158,8 @@ pub(super) fn load_client_authority(
     file.map(|file| ClientCa::of_file(file).map(Arc::new)).transpose()
 }
 
-/// Returns a function that returns the targets that clients can read. The function computes these
-/// targets again only after the profiles have changed.
+/// Returns a function that returns the targets that clients can read. The function keeps its result
+/// until the profiles change.
 fn serving_index(
     declarations: ProfileReceiver,
 ) -> Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync> {
