@@ -23,8 +23,9 @@ pub struct ReadApiArgs {
     #[arg(long, value_name = "AUDIENCES", value_delimiter = ',')]
     pub audience: Vec<String>,
 
-    /// Forward requests that the cache cannot answer, such as writes, logs, exec and discovery, to the API server with
-    /// the caller's token. kubewarm also forwards reads of kinds that no profile lists.
+    /// Forward requests that the cache cannot answer, such as writes, logs, exec and discovery, to
+    /// the API server with the caller's token. kubewarm also forwards reads of resources that no
+    /// profile contains.
     #[arg(long)]
     pub forward: bool,
 
