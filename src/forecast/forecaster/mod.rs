@@ -1,9 +1,8 @@
 //! Keeps the forecasts of all profiles in mode `Plan` up to date.
 //!
 //! The forecaster computes a profile's forecast when the profile enters mode `Plan` or is edited,
-//! and
-//! then every 10 minutes. The forecaster also computes a forecast soon after an informer without
-//! access gets access.
+//! and then every 10 minutes. The forecaster also computes a forecast soon after an informer
+//! without access gets access.
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +33,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Minimum interval between two forecasts of one profile if the second forecast starts because an
 /// informer got access.
 const REGRANTED: Duration = Duration::from_secs(15);
-/// Interval at which the forecaster starts due forecasts.
+/// Interval at which the forecaster starts the forecasts that are due.
 const TICK: Duration = Duration::from_secs(1);
 /// Maximum number of profiles whose objects kubewarm samples in parallel.
 const AT_ONCE: usize = 4;
@@ -112,7 +111,6 @@ impl Forecaster {
         });
     }
 
-    /// Returns the forecast of the profile's current spec.
     #[must_use]
     pub fn get(&self, profile: &ProfileRef) -> Option<Arc<ProfileForecast>> {
         self.state.lock().entries.get(profile)?.forecast.clone()
@@ -189,8 +187,8 @@ impl Forecaster {
 /// Computes forecasts until `stop` is cancelled. `surveyor` sends the requests.
 ///
 /// New forecasts start only while this process is the leader, which `leads` returns. kubewarm
-/// computes a profile's forecast
-/// again if `may_read` returns true for an informer that had no access during the last forecast.
+/// computes a profile's forecast again if `may_read` returns true for an informer that had no
+/// access during the last forecast.
 ///
 /// This function is cancel safe.
 pub async fn run(

@@ -50,7 +50,6 @@ const ACCESS_CHECK_REQUESTS: u32 = 3;
 /// Time limit for sampling the objects of one profile.
 const TIME: Duration = Duration::from_mins(3);
 
-/// Estimates the costs of profiles from samples that it requests from the API server.
 pub struct CostSurveyor {
     clients: Arc<dyn ClientProvider>,
     strategies: ListMethodSupport,
@@ -104,8 +103,7 @@ impl CostSurveyor {
     /// # Errors
     ///
     /// [`FaultReason::Throttled`] if fewer than `requests` requests remain or the time limit for
-    /// the profile's sample has
-    /// passed.
+    /// the profile's sample has passed.
     async fn start_requests(
         &self,
         requests: u32,
