@@ -1,5 +1,5 @@
-//! The gauges of informers, computed at each scrape for each resource, or for each resource and
-//! scope.
+//! The gauges of informers, computed at each scrape. A gauge has one series for each resource, or
+//! one for each resource and value of the label `scope`.
 
 use jiff::Timestamp;
 use kubewarm_api::model::{InformerKey, InformerScope, ResourceVersion};
@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, HashSet};
 /// metrics keep 15 digits too.
 const VERSION_DIGITS: usize = 15;
 
-/// A gauge of the informers of one resource, or of one resource and scope. The tuple contains the
-/// gauge's name, its help text, and a function that computes its value. The function returns `None`
-/// if the gauge has no value.
+/// The definition of a gauge: its name, its help text, and a function that computes its value. The
+/// function receives all reports of one resource, or of one resource and one value of the label
+/// `scope`. The function returns `None` if the gauge has no value.
 type GaugeDefinition = (&'static str, &'static str, fn(&[&InformerReport]) -> Option<f64>);
 
 const RESOURCE_GAUGES: &[GaugeDefinition] = &[

@@ -17,7 +17,7 @@ pub use self::{
     reads::TlsListener,
 };
 
-/// A metric could not be created, registered or encoded. This is a bug, because names and labels
+/// kubewarm could not create, register or encode a metric. This is a bug, because names and labels
 /// are constants.
 pub use prometheus::Error as MetricsError;
 
@@ -100,7 +100,7 @@ impl MetricsRegistry {
         self.at_scrape("profiles", move || profiles::profile_families(&mut profiles()))
     }
 
-    /// Exports the usage and size of the read API's limits, from `limits` at each scrape.
+    /// Exports the read API's limits and their current use. Each scrape calls `limits`.
     ///
     /// # Errors
     ///
