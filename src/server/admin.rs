@@ -70,7 +70,6 @@ pub enum MetricsAccess {
     Unrestricted,
 }
 
-/// The cached metrics response, shared by all scrapers.
 pub(super) type CachedExposition = CachedResponse<Option<Bytes>>;
 
 impl MetricsAccess {

@@ -1,5 +1,5 @@
-//! Authorizes protected routes: a caller needs a bearer token that the API server accepts and
-//! permits.
+//! Authorizes requests to protected routes. The API server must accept the client's bearer token,
+//! and the token's user must have `get` on the route's path.
 
 use super::admin::text;
 use actix_web::{
@@ -14,15 +14,15 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-/// Maximum length of the caller's name in a response, in characters.
+/// Maximum length of the user name that a response contains, in characters.
 const MAX_NAME: usize = 253;
 
 /// Checks whether the owner of the bearer token may request `path`.
 ///
 /// # Errors
 ///
-/// Returns the response to send: 401, 403, or 503 if the API server does not answer a review.
-/// The body of the response contains the next step for the client.
+/// Returns the response to send: 401, 403, or 503 if the API server does not answer a review. The
+/// body of the response contains the next step for the client.
 pub(super) async fn admit(
     callers: &CallerAdmission,
     request: &HttpRequest,

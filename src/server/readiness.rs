@@ -29,32 +29,34 @@ const MAX_NAMED: usize = 100;
 pub struct DeclaredInformers {
     /// The informers that kubewarm knows so far.
     pub informers: Vec<InformerKey>,
-    /// Whether `informers` contains the informers of all targets. False while kubewarm has not listed the namespaces
-    /// that a profile's selector matches.
+    /// Whether `informers` contains the informers of all targets. False while kubewarm has not
+    /// listed the namespaces that a profile's namespace selector matches.
     pub complete: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReadinessReport {
-    /// How the wait for the informers' first lists ended. This outcome determines the HTTP status code.
+    /// How the wait for the informers' first lists ended. This outcome determines the HTTP status
+    /// code of `/readyz`.
     pub(super) end: StartupOutcome,
     pub(super) listed: bool,
-    /// Whether kubewarm has not yet listed the namespaces that a profile's selector matches. `/readyz` then does not
-    /// succeed, because the selector's informers are still unknown.
+    /// Whether kubewarm has not yet listed the namespaces that a profile's namespace selector
+    /// matches. `/readyz` then does not succeed, because the selector's informers are still
+    /// unknown.
     pub(super) selecting: bool,
     /// Number of informers that `/readyz` counts. While `/readyz` waits for first lists, it ignores
     /// informers that profiles declared after the start. Later `/readyz` counts all declared
     /// informers.
     pub(super) declared: usize,
-    /// Number of informers that have synced once or are paused.
+    /// Number of informers that have synced once, or whose phase is `Paused`.
     pub(super) synced: usize,
     /// Number of informers that kubewarm blocks, whose requests the API server rejects, or whose
     /// resource the API server does not serve.
     pub(super) refused: usize,
     /// Number of informers that have failed for 60 seconds.
     pub(super) failing_long: usize,
-    /// Number of informers that have not synced and are neither refused nor failing for 60 s. `/readyz` waits for these
-    /// informers until `deadline`.
+    /// Number of informers that count neither as `synced` nor as `refused` nor as `failing_long`.
+    /// `/readyz` waits for these informers until `deadline`.
     pub(super) pending: usize,
     /// At most 100 of the informers for which `/readyz` waits, each with its key, phase and reason of failure.
     pub(super) pending_informers: Vec<String>,
@@ -72,7 +74,6 @@ pub struct ReadinessTracker {
 
 #[derive(Debug, Default)]
 struct ReadinessProgress {
-    /// Time at which kubewarm first listed the profiles.
     listed_at: Option<Timestamp>,
     /// The informers that profiles declared when kubewarm had first listed all profiles and the
     /// namespaces of their selectors. `/readyz` does not wait for informers that are declared
@@ -89,7 +90,7 @@ pub(super) enum StartupOutcome {
     Waiting,
     /// Every informer that can sync has synced.
     Ready,
-    /// Some informers had not synced after 10 minutes.
+    /// Some informers had not synced 10 minutes after kubewarm first listed the profiles.
     TimedOut,
     /// The shutdown has begun.
     Stopping,
@@ -108,8 +109,7 @@ impl ReadinessTracker {
     /// Computes whether kubewarm is ready at the time `now`.
     ///
     /// `declared` is `None` before kubewarm has listed the profiles. `informers` contains the
-    /// reports of running
-    /// informers. A declared informer without a report counts as not synced.
+    /// reports of running informers. A declared informer without a report counts as not synced.
     pub(super) fn compute(
         &self,
         declared: Option<&DeclaredInformers>,
