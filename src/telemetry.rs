@@ -26,7 +26,6 @@ pub struct LogFilter {
     handle: reload::Handle<EnvFilter, Registry>,
 }
 
-/// Logging cannot start, or its filter cannot change.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     #[error(
