@@ -36,15 +36,15 @@ pub enum PermissionState {
 pub struct PermissionDenial {
     /// `list`, `watch` or both, in this order. Never empty.
     pub verbs: Vec<Verb>,
-    /// A reason that means denied access (see [`FaultReason::is_access_denied`]).
-    /// [`FaultReason::NamespaceNotFound`] if the namespace was deleted together with its Roles.
+    /// A reason that means denied access (see [`FaultReason::is_access_denied`]), or
+    /// [`FaultReason::NamespaceNotFound`] if the namespace and its Roles do not exist.
     pub reason: FaultReason,
     /// Error message of the API server.
     pub message: Arc<str>,
     /// Time at which kubewarm received the last rejection of a list or watch.
     pub verified_at: Timestamp,
     /// Time of the last permitted list or watch that this process sent. `None` if the API server
-    /// permitted none, or if the namespace was deleted.
+    /// permitted none, or if the namespace does not exist.
     pub revoked: Option<Timestamp>,
 }
 

@@ -39,8 +39,8 @@ const NOWHERE: &str = ":cluster:";
 /// Delay from a notification about a changed report of an informer to the update of the access
 /// check schedule. One update then covers all reports that change within the delay.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// Minimum delay before the checker tries again to start a due access check or review, if a limit
-/// on rate or concurrency prevented the start.
+/// If a limit on rate or concurrency prevents the start of a due access check or review, the next
+/// attempt follows after at least this delay.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Interval between two updates of the schedule of access checks while no informer's report
 /// changes.
@@ -77,8 +77,7 @@ pub struct AccessChecker {
     dependencies: CheckerDependencies,
     reports: AccessReports,
     /// One client for each identity that the checker checks. This map keeps each client and its
-    /// token, so the next check needs no new token. Otherwise a client would be dropped if no
-    /// informer uses it, for instance in mode `Plan`.
+    /// token for the next check. In mode `Plan` no informer runs, so nothing else keeps the client.
     clients: BTreeMap<Identity, Arc<Client>>,
     jobs: JoinSet<(CheckJob, Instant, Result<CheckResult, RequestFault>, KeyedPermit)>,
     update_time: Duration,

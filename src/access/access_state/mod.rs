@@ -20,7 +20,8 @@ use kubewarm_cache::informer::{AccessCheckResult, AccessDecision};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time from the last confirmed access until kubewarm blocks the informer.
+/// Time from the last confirmed access until kubewarm blocks the informer, which means that clients
+/// cannot read its store.
 ///
 /// Within this time kubewarm tries several ways to confirm access. An access check runs after 5
 /// minutes and, if it has no result, every 20 seconds. The informer's own watch reopens after at
@@ -35,8 +36,7 @@ const SIGN_AGE: Duration = Duration::from_secs(30);
 /// its roles and rejects every RBAC request.
 const CONFIRM: Duration = Duration::from_secs(3);
 /// Minimum time between two access checks that both contradict an access review or rules review.
-/// One access check is not enough, because one of several API servers can lag behind the others by
-/// seconds.
+/// One access check is not enough, because one of several API servers can lag behind by seconds.
 const SETTLED: Duration = Duration::from_secs(10);
 
 /// A signal about one informer's access. `sent` is the time at which kubewarm sent the request that
@@ -66,8 +66,8 @@ pub(super) enum AccessSignal {
     Tick { max_access_age: Duration },
 }
 
-/// `Ok` means that the informer must be unblocked. `Err` means that the informer must be blocked,
-/// and contains the rejected verb and the fault.
+/// `Ok` means that kubewarm must unblock the informer, so that clients can read its store. `Err`
+/// means that kubewarm must block the informer. `Err` contains the rejected verb and the fault.
 pub(super) type GateChange = Result<(), (Verb, RequestFault)>;
 
 #[derive(Debug)]
@@ -197,9 +197,9 @@ impl AccessState {
                 let verified = self.verified?;
                 let is_old = ago(verified) >= max_access_age;
                 let is_suspicious = |sign| ago(sign) >= SIGN_AGE.min(max_access_age);
-                // An informer is not blocked if the API server does not serve its kind. No request
-                // can confirm access to such a kind, and the informer itself reports the missing
-                // kind.
+                // kubewarm does not block an informer if the API server does not serve its kind. No
+                // request can confirm access to a missing kind, and the informer itself reports the
+                // missing kind.
                 let is_served =
                     self.failed.as_ref().is_none_or(|it| it.reason() != FaultReason::NotServed);
                 let may_lapse =
@@ -219,12 +219,13 @@ impl AccessState {
         self.answered = self.answered.max(sent);
     }
 
-    /// Whether a list or watch has confirmed access, and no access check was rejected since then.
+    /// Whether a list or watch has confirmed access, and no access check has shown since then that
+    /// access is lost.
     pub(super) fn has_access(&self) -> bool {
         self.verified.is_some() && !matches!(self.state, PermissionState::Refused(_))
     }
 
-    /// Returns whether the informer must be unblocked or blocked, or `None` if neither. Only a
+    /// Returns whether kubewarm must unblock or block the informer, or `None` if neither. Only a
     /// permitted list or watch unblocks an informer; an access review or rules review does not.
     pub(super) fn gate_change(&self) -> Option<GateChange> {
         match &self.state {
@@ -321,8 +322,8 @@ impl AccessState {
             matches!(&self.state, PermissionState::Refused(old) if is_token_missing(old.reason));
         let is_news =
             has_token || allowed && matches!(self.state, PermissionState::Unverified { .. });
-        // A positive access review or rules review counts as permission only until the API server
-        // permits a list or watch. A rejected access check ends this too.
+        // Until the API server permits or rejects a list or watch, a positive access review or
+        // rules review counts as permission.
         let can_stand_in = match self.state {
             PermissionState::Verifying => self.failed.is_some(),
             PermissionState::Granted { is_by_review, .. } => is_by_review,

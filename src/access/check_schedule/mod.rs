@@ -29,8 +29,8 @@ use tokio::time::Instant;
 /// Delay between an access check that permitted or rejected list and watch, and the informer's next
 /// access check.
 const DECIDED: Duration = Duration::from_mins(5);
-/// Delay between two access checks while the informer's namespace does not exist. Access reviews
-/// and rules reviews do not detect that the namespace was created, so only an access check can.
+/// Delay between two access checks while the informer's namespace does not exist. Only an access
+/// check detects that a user has created the namespace; access reviews and rules reviews do not.
 const ABSENT: Duration = Duration::from_mins(1);
 /// Delay between an access check without a result and the next access check.
 const RETRY: Duration = Duration::from_secs(20);
@@ -44,14 +44,14 @@ const INFORMER: Duration = Duration::from_secs(10);
 /// Period of rules reviews (`SelfSubjectRulesReview`). If the API server returns incomplete rules,
 /// kubewarm also sends an access review for each informer, with the same period.
 const REVIEW: Duration = Duration::from_secs(20);
-/// An informer's checks are late if the API server has answered none of its access checks and
-/// reviews for about `REVIEW` plus this duration.
+/// An informer's access checks and reviews are late if the API server has answered none for about
+/// `REVIEW` plus this duration.
 const LATE: Duration = Duration::from_secs(10);
 
 /// Maximum number of access checks and reviews in progress. The limit protects a slow API server.
 ///
-/// The process has no rate limit for the checks of all namespaces together. With such a limit,
-/// additional ServiceAccounts would delay the detection of lost access.
+/// Only namespaces have rate limits for access checks and reviews. With a rate limit for the whole
+/// process, additional ServiceAccounts would delay the detection of lost access.
 const MAX_IN_FLIGHT: usize = 64;
 /// Maximum number of access checks and reviews in progress for one namespace. Slow responses to one
 /// tenant's checks therefore do not delay other tenants' checks.
@@ -59,7 +59,8 @@ const NAMESPACE_MAX_IN_FLIGHT: usize = MAX_IN_FLIGHT / 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckSettings {
-    /// Whether a 403 can mean that the informer's namespace was deleted.
+    /// Whether kubewarm reads the namespace after a 403, because the 403 can mean that the
+    /// namespace does not exist.
     pub namespace_check: NamespaceCheckPolicy,
     /// Namespace of one of the profiles that declare the informer. The informer's access checks and
     /// reviews count against this namespace's rate limit.
@@ -98,7 +99,8 @@ pub(super) struct CheckSchedule {
     queue: WorkQueue<CheckJob>,
     buckets: NamespaceBuckets,
     in_flight: KeyedSemaphore<Arc<str>>,
-    /// Returns a random number in `0.0..1.0`, from which the delay of each check is computed.
+    /// Returns a random number in `0.0..1.0`, from which the schedule computes the delay of each
+    /// check.
     random: fn() -> f64,
 }
 
@@ -114,7 +116,7 @@ impl CheckSchedule {
     }
 
     /// Replaces the set of checked informers. Informers in `unchecked` get no access checks, but
-    /// permissions that they need do not count as excess.
+    /// the permissions that they need do not count as excess permissions.
     pub(super) fn set_informers(
         &mut self,
         wanted: BTreeMap<InformerKey, CheckSettings>,
@@ -277,7 +279,7 @@ impl CheckSchedule {
             (CheckJob::AccessCheck(_), AccessSignal::Refused { fault, .. }) => {
                 if *namespace_check == NamespaceCheckPolicy::Require {
                     // After a 403, the access check sends a third request, which reads the
-                    // namespace. This request counts against the rate limit too.
+                    // namespace. The rate limit must count this request.
                     self.buckets.charge(payer, 1, now);
                 }
                 if fault.reason() == FaultReason::NamespaceNotFound { ABSENT } else { DECIDED }

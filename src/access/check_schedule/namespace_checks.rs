@@ -1,5 +1,5 @@
-//! The access checks and reviews of one identity in one namespace or cluster-wide. The identity's
-//! RBAC rules also change the permission states of its informers.
+//! The access checks and reviews of one identity, in one namespace or cluster-wide, and the
+//! permission states of the identity's informers.
 
 use super::{CheckJob, CheckSchedule, CheckSettings, REVIEW, jittered};
 use crate::access::{
@@ -19,8 +19,8 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Period of rules reviews while they return incomplete rules. The schedule uses incomplete rules
-/// only to find excess permissions.
+/// Period of rules reviews while the API server returns incomplete rules. The schedule uses
+/// incomplete rules only to find permissions that no profile needs.
 const INCOMPLETE: Duration = Duration::from_mins(5);
 
 /// The informers and the RBAC rules of one identity, in one namespace or cluster-wide.
@@ -43,7 +43,7 @@ pub(super) struct InformerCheck {
     pub(super) waiting_since: Option<Instant>,
     /// Time since which the API server rejects the informer's own requests.
     pub(super) refused_since: Option<Timestamp>,
-    /// Whether the next access check was scheduled because of a sign of lost or regained access.
+    /// Whether a sign of lost or regained access is the reason for the next access check.
     pub(super) is_urgent: bool,
 }
 

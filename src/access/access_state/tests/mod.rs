@@ -202,8 +202,8 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     let mut scene = AccessStateFixture::verified();
     scene.lose(FaultReason::NamespaceNotFound);
     assert_eq!(scene.refused().revoked, None);
-    // An informer without an access check, but with a permitted list, also loses access only after
-    // two rejected access checks.
+    // Before its first access check, an informer has access if the API server permitted its list.
+    // The informer then loses access only after two rejected access checks.
     let mut scene = AccessStateFixture::new();
     scene.informer(true);
     scene.pass(1);
@@ -226,8 +226,8 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     assert!(matches!(scene.state(), PermissionState::Granted { .. }));
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.refused();
-    // After a permitted list or watch, the next rejected access check is again the first of the two
-    // rejections that together mean lost access.
+    // Only two rejected access checks in a row mean lost access. A permitted list or watch between
+    // two rejections restarts the count.
     let mut scene = AccessStateFixture::verified();
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.pass(3);

@@ -72,7 +72,7 @@ impl FakeCluster {
             CheckJob::RulesReview((identity, _)) => identity,
         };
         if self.throttled.contains(by) {
-            // A 429 does not show whether the request is permitted.
+            // A 429 does not show whether RBAC permits the request.
             return Err(RequestFault::new(FaultReason::Throttled, "too many requests"));
         }
         match job {

@@ -1,4 +1,4 @@
-//! Tests of the order of checks, and of the blocking and unblocking of informers.
+//! Tests of the order of access checks, and of the blocking and unblocking of informers.
 
 use super::*;
 

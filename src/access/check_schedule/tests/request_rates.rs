@@ -69,7 +69,7 @@ async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_re
     }
 }
 
-/// There are 300 profiles with two informers each. Each ServiceAccount is named by three profiles.
+/// The test has 300 profiles with two informers each. Three profiles use each ServiceAccount.
 #[tokio::test(start_paused = true)]
 async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
     let (mut schedule, mut cluster) =
