@@ -20,8 +20,8 @@ const RESPONSES: u64 = 2;
 /// multiple of the page size.
 const UNLIMITED: u64 = 1 << 60;
 
-/// The parts of the process's memory limit. Their sizes are fixed at the start: stores cannot use
-/// the memory of clients, and clients cannot use the memory of stores.
+/// The parts of the process's memory limit. kubewarm computes their sizes once, at the start:
+/// stores cannot use the memory of clients, and clients cannot use the memory of stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemorySplit {
     /// Bytes for stores and informers; `None` means no limit.
@@ -31,8 +31,8 @@ pub(super) struct MemorySplit {
 }
 
 impl MemorySplit {
-    /// Divides the memory limit: the value of `--memory-limit`, or without the flag the limit of
-    /// the cgroup. Logs the parts for stores and for clients, and sets the metric of the store
+    /// Divides the process's memory limit, which is the value of `--memory-limit` or else the limit
+    /// of the cgroup. Logs the parts for stores and for clients, and sets the metric of the store
     /// limit.
     pub(super) fn detect(args: &RunArgs, metrics: &OperatorMetrics) -> Self {
         let found = || cgroup_limit(Path::new("/sys/fs/cgroup"), &own_cgroups());

@@ -1,5 +1,5 @@
-//! Tests that kubewarm's API requests for one namespace stay within the namespace's rate limits.
-//! These requests must not delay requests for other namespaces.
+//! Tests that kubewarm's API requests for one namespace stay within the namespace's rate limits and
+//! do not delay requests for other namespaces.
 
 use crate::{
     access::{AccessChecker, CheckSettings, CheckerDependencies, MAX_ACCESS_AGE},

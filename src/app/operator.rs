@@ -140,8 +140,8 @@ fn spawn_controller(
         counted.for_resource(resource).store_decode_errors.inc();
     });
     let OperatorContext { namespace, started, stop, clients, memory, forecasts, .. } = context;
-    // Access checks and informers have their own rate limits. Other requests of kubewarm for a
-    // namespace therefore cannot delay the detection of lost access.
+    // Access checks and informers have their own rate limits. All other requests of kubewarm to the
+    // API server therefore cannot delay the detection of lost access.
     let checks = NamespaceBuckets::default();
     let bounds = RegistryLimits {
         lists: args.max_concurrent_lists.get(),

@@ -66,7 +66,7 @@ impl OperatorView {
     /// Returns the informers of all profiles, or `None` before kubewarm has listed the profiles.
     ///
     /// The field `complete` of the result is true once kubewarm has tried to list the namespaces
-    /// for every namespace selector. A failed list counts too.
+    /// for every selector. A failed attempt is enough.
     pub(super) fn declared_informers(&self) -> Option<DeclaredInformers> {
         let profiles = self.declarations.borrow().clone()?;
         let known = |informer: &InformerSpec| {
