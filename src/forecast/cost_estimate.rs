@@ -24,7 +24,7 @@ const MAX_CAVEATS: usize = 4;
 pub(super) struct ListSpeed {
     /// Number of objects in the largest page that kubewarm has received.
     pub(super) objects: u64,
-    /// Time from the request of the largest page until its last object was stored.
+    /// Time from the request of the largest page until kubewarm had stored the page's last object.
     pub(super) took: Duration,
     /// Shortest time from the request of a page until the response headers arrived.
     pub(super) latency: Duration,
@@ -37,7 +37,7 @@ pub(super) struct InformerSurvey {
     pub(super) certainty: PlanCertainty,
     /// The method by which the informer would fetch its first list.
     pub(super) method: ListMethod,
-    /// Measured speed; `None` if no page was received.
+    /// Measured speed of lists for this informer. `None` if kubewarm received no page.
     pub(super) speed: Option<ListSpeed>,
     /// Verbs that the informer's identity may not use.
     pub(super) refused: BTreeSet<Verb>,
@@ -54,8 +54,8 @@ pub struct CostEstimate {
     pub objects: u64,
     /// Memory of the informers' stores, in bytes.
     pub bytes: u64,
-    /// Number of list requests. Each page counts as one request. Lists of namespaces for namespace
-    /// selectors count too.
+    /// Number of list requests, including the lists of namespaces for namespace selectors. Each
+    /// page counts as one request.
     pub requests: u64,
     /// Estimated time until all informers are warm.
     pub took: Duration,
@@ -204,8 +204,9 @@ fn requests(spec: &InformerSpec, found: &InformerSurvey) -> u64 {
 }
 
 impl CostEstimate {
-    /// Converts the estimate to `status.plan`, without the field `time`. `timeToWarmMilliseconds`
-    /// is rounded up, and absent if there are objects but no page was timed.
+    /// Converts the estimate to `status.plan`, without the field `time`. The conversion rounds
+    /// `timeToWarmMilliseconds` up. The field is absent if there are objects but kubewarm measured
+    /// the time of no page.
     #[must_use]
     pub fn status(&self) -> PlanStatus {
         let small = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);

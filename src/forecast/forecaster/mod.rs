@@ -123,8 +123,8 @@ impl Forecaster {
         self.state.lock().names.get(selector).cloned()
     }
 
-    /// Returns a receiver that is notified about each new forecast, and about each new list of the
-    /// namespaces that a selector matches.
+    /// Returns a receiver of notifications. The forecaster sends one for each new forecast, and one
+    /// for each new list of the namespaces that a selector matches.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
@@ -186,9 +186,9 @@ impl Forecaster {
 
 /// Computes forecasts until `stop` is cancelled. `surveyor` sends the requests.
 ///
-/// New forecasts start only while this process is the leader, which `leads` returns. kubewarm
-/// computes a profile's forecast again if `may_read` returns true for an informer that had no
-/// access during the last forecast.
+/// New forecasts start only while `leads` returns true, which means that this process is the
+/// leader. kubewarm repeats a profile's forecast if `may_read` returns true for an informer that
+/// had no access during the last forecast.
 ///
 /// This function is cancel safe.
 pub async fn run(

@@ -1,5 +1,5 @@
 //! Samples the objects that each informer of a profile would list. The requests use the informer's
-//! identity. Their number, rate and total time are limited.
+//! identity. Constants limit their number, rate and total time.
 
 #[cfg(test)]
 mod tests;
@@ -40,8 +40,8 @@ const BYTES: usize = 8 << 20;
 /// Page size of the lists that only count objects.
 const COUNTED: u32 = 500;
 /// Maximum number of pages that count the objects of one informer. 40 pages have 20,000 objects.
-/// Only lists with selectors need such pages. For other lists the first page contains the number of
-/// remaining objects.
+/// kubewarm counts pages only for lists with selectors. Without selectors, the first page contains
+/// the number of remaining objects.
 const PAGES: u32 = 40;
 /// Maximum number of requests to the API server for one profile's sample, which is enough for 100
 /// informers.
@@ -55,7 +55,8 @@ pub struct CostSurveyor {
     strategies: ListMethodSupport,
     request_pause: Duration,
     buckets: NamespaceBuckets,
-    /// Whether kubewarm also runs an access check for each informer whose objects it samples.
+    /// Whether kubewarm runs an access check (a list and a watch) for each informer, in addition to
+    /// the lists that sample objects.
     has_access_checks: bool,
 }
 
