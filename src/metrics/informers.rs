@@ -97,7 +97,7 @@ pub(super) fn informer_families(
     Ok(families)
 }
 
-/// The reports from which a series is computed, by the values of the series' labels.
+/// The reports of informers, by the label values of the series that kubewarm computes from them.
 type ReportsByLabels<'c> = BTreeMap<Vec<String>, Vec<&'c InformerReport>>;
 
 fn register_gauges(

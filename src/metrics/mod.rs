@@ -1,5 +1,5 @@
-//! Prometheus metrics. Each part of kubewarm updates its own counters. Gauges of informers and
-//! profiles are computed at each scrape.
+//! Prometheus metrics. Each part of kubewarm updates its own counters. Each scrape computes the
+//! gauges of informers and profiles.
 
 mod build;
 mod informers;

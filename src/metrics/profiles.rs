@@ -37,7 +37,8 @@ pub struct ProfileSnapshot {
 pub enum TargetState {
     /// Every informer is synced and fresh.
     Synced,
-    /// At least one informer has not synced yet, and no request of such an informer fails.
+    /// At least one informer has not synced yet, and no informer that has not synced has failing
+    /// requests.
     Syncing,
     /// At least one informer is not warm, and its requests fail.
     Failing,
@@ -95,8 +96,8 @@ pub(super) fn profile_families(
                 conditions.with_label_values(&labels).add(i64::from(condition.status == status));
             }
         }
-        // The number of series about missing permissions is limited: for a profile by the number of
-        // its targets, and for `_other` by the number of kinds in the cluster.
+        // Two numbers limit the series about missing permissions: a profile's number of targets,
+        // and for `_other` the number of kinds in the cluster.
         for ((of, verb), count) in &profile.missing {
             let of = [of.group(), of.version(), of.resource()];
             let labels = [namespace, name, of[0], of[1], of[2], verb.as_str()];
