@@ -61,11 +61,10 @@ pub struct AdminState {
 
 #[derive(Debug)]
 pub enum MetricsAccess {
-    /// Only clients on this host, such as a port-forward.
+    /// Only clients that connect from this host, for instance through `kubectl port-forward`.
     Loopback,
     /// Clients with a bearer token that permits `get` on the route's path, according to the API
-    /// server. These clients can also use the routes that are otherwise only for clients on this
-    /// host.
+    /// server. With such a token, remote clients can use `/debug` too.
     Reviewed(Box<CallerAdmission>),
     Unrestricted,
 }
@@ -74,7 +73,7 @@ pub(super) type CachedExposition = CachedResponse<Option<Bytes>>;
 
 impl MetricsAccess {
     /// Checks whether `request` may use `path`. Clients on this host and authorized clients may use
-    /// this route. Returns an error response for other clients.
+    /// this route. Returns an error response if not.
     pub(super) async fn admit_inside(
         &self,
         request: &HttpRequest,
@@ -90,7 +89,8 @@ impl MetricsAccess {
     /// Checks whether `request` may read `/metrics`. Returns an error response if not.
     async fn admit(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
         match self {
-            // In this mode, requests from this host need a bearer token too.
+            // If the API server reviews bearer tokens, requests from this host need a bearer token
+            // too.
             Self::Reviewed(callers) => guard::admit(callers, request, "/metrics").await,
             Self::Loopback if !is_local(request) => Err(text(StatusCode::FORBIDDEN, LOCAL_ONLY)),
             Self::Loopback | Self::Unrestricted => Ok(()),

@@ -21,8 +21,9 @@ const MAX_NAME: usize = 253;
 ///
 /// # Errors
 ///
-/// Returns the response to send: 401, 403, or 503 if the API server does not answer a review. The
-/// body of the response contains the next step for the client.
+/// Returns the response to send: 401, 403 or 503. A 503 means that the API server did not answer
+/// the token review or the access review. The body of the response contains the next step for the
+/// client.
 pub(super) async fn admit(
     callers: &CallerAdmission,
     request: &HttpRequest,
@@ -190,8 +191,8 @@ mod tests {
         }
     }
 
-    /// Returns an admin server that uses [`Scripted`] for token reviews and access reviews. Also
-    /// returns the number of token reviews.
+    /// Returns an admin server that uses [`Scripted`] for token reviews and access reviews, and the
+    /// number of token reviews.
     fn guarded() -> (Arc<AdminState>, Arc<AtomicUsize>) {
         let scripted = Scripted::default();
         let requests = Arc::clone(&scripted.requests);

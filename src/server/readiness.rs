@@ -76,7 +76,7 @@ pub struct ReadinessTracker {
 struct ReadinessProgress {
     listed_at: Option<Timestamp>,
     /// The informers that profiles declared when kubewarm had first listed all profiles and the
-    /// namespaces of their selectors. `/readyz` does not wait for informers that are declared
+    /// namespaces of their selectors. `/readyz` does not wait for informers that profiles declare
     /// later.
     first: Option<HashSet<InformerKey>>,
     end: StartupOutcome,
@@ -140,7 +140,8 @@ impl ReadinessTracker {
             }
         }
         if progress.end == StartupOutcome::Waiting {
-            // After `first` is set, `/readyz` does not wait for namespace selectors that are added later.
+            // After `first` is set, `/readyz` does not wait for namespace selectors that profiles
+            // add later.
             if progress.first.is_some() && readiness.pending == 0 {
                 progress.end = StartupOutcome::Ready;
             } else if now.duration_since(listed_at) >= MAX_WAIT {
@@ -158,7 +159,7 @@ impl ReadinessTracker {
 }
 
 impl ReadinessReport {
-    /// Whether `/readyz` succeeds, so that the Service sends requests to this replica.
+    /// Whether `/readyz` succeeds, so that the Service of kubewarm sends requests to this replica.
     pub(super) fn is_ready(&self) -> bool {
         matches!(self.end, StartupOutcome::Ready | StartupOutcome::TimedOut)
     }
