@@ -44,7 +44,7 @@ pub enum TelemetryError {
     Gone(#[from] reload::Error),
 }
 
-/// Starts logging to standard error. The panics of all threads are logged too.
+/// Starts logging to standard error, and logs the panics of all threads.
 ///
 /// # Errors
 ///
@@ -144,7 +144,8 @@ mod tests {
 
     #[test]
     fn an_invalid_filter_leaves_the_old_one() {
-        // The test installs no global filter, because other tests in this process also log.
+        // A global filter would change the log output of tests that run in parallel in this
+        // process. This test therefore installs none.
         let (layer, handle) =
             reload::Layer::new(parse("info,kube_client=warn,kube_runtime=warn").unwrap());
         let _subscriber = tracing_subscriber::registry().with(layer);
