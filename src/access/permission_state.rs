@@ -31,7 +31,6 @@ pub enum PermissionState {
     Refused(PermissionDenial),
 }
 
-/// The verbs that an informer's identity may not use, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PermissionDenial {
     /// `list`, `watch` or both, in this order. Never empty.

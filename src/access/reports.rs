@@ -1,5 +1,5 @@
-//! A shared, read-only view of every informer's permission state and of each identity's excess
-//! permissions.
+//! A shared, read-only view of every informer's permission state, and of each identity's
+//! permissions that no profile needs.
 
 use super::{
     check_schedule::CheckSchedule, excess::ExcessPermissions, permission_state::InformerAccess,

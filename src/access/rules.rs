@@ -33,8 +33,8 @@ fn rule_grants(rule: &ResourceRule, verb: Verb, of: &GroupResource, name: Option
         && (named.is_empty() || name.is_some_and(|name| named.iter().any(|n| n == name)))
 }
 
-/// Returns the attributes of an access review for the informer's `list` or `watch`, including its
-/// label and field selectors.
+/// Returns the attributes of a SelfSubjectAccessReview for the informer's `list` or `watch`,
+/// including the informer's label and field selectors.
 #[must_use]
 pub fn attributes(key: &InformerKey, verb: Verb) -> ResourceAttributes {
     let of = key.resource.group_resource();

@@ -39,8 +39,8 @@ const NOWHERE: &str = ":cluster:";
 /// Delay from a notification about a changed report of an informer to the update of the access
 /// check schedule. One update then covers all reports that change within the delay.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// If a limit on rate or concurrency prevents the start of a due access check or review, the next
-/// attempt follows after at least this delay.
+/// Minimum delay before the next attempt to start a due access check or review that a rate or
+/// concurrency limit delayed.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Interval between two updates of the schedule of access checks while no informer's report
 /// changes.
@@ -60,7 +60,7 @@ pub struct CheckerDependencies {
     /// if the informers have not changed since the last call.
     pub informers: Box<dyn FnMut() -> Option<BTreeMap<InformerKey, CheckSettings>> + Send>,
     /// The informers that watch CacheProfile objects. The checker does not check these informers,
-    /// and never reports their permissions as excess.
+    /// and never reports the permissions that they need as excess permissions.
     pub own: Arc<[InformerKey]>,
     /// The informers' reports about their own requests. The checker also blocks and unblocks
     /// informers through this handle.
@@ -77,7 +77,8 @@ pub struct AccessChecker {
     dependencies: CheckerDependencies,
     reports: AccessReports,
     /// One client for each identity that the checker checks. This map keeps each client and its
-    /// token for the next check. In mode `Plan` no informer runs, so nothing else keeps the client.
+    /// token for the next access check. Without this map, kubewarm would drop the client of an
+    /// identity that no running informer uses.
     clients: BTreeMap<Identity, Arc<Client>>,
     jobs: JoinSet<(CheckJob, Instant, Result<CheckResult, RequestFault>, KeyedPermit)>,
     update_time: Duration,

@@ -26,7 +26,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Delay between an access check that permitted or rejected list and watch, and the informer's next
+/// Delay between an access check that the API server permitted or rejected, and the informer's next
 /// access check.
 const DECIDED: Duration = Duration::from_mins(5);
 /// Delay between two access checks while the informer's namespace does not exist. Only an access
@@ -34,11 +34,11 @@ const DECIDED: Duration = Duration::from_mins(5);
 const ABSENT: Duration = Duration::from_mins(1);
 /// Delay between an access check without a result and the next access check.
 const RETRY: Duration = Duration::from_secs(20);
-/// Delay of an informer's first access check if the informer does not run, for instance in mode
-/// `Plan`.
+/// Delay of an informer's first access check if the informer does not run, for instance because its
+/// profile is in mode `Plan`.
 const NO_INFORMER: Duration = Duration::from_secs(1);
-/// Maximum delay of the first access check while the informer's first list and watch are in
-/// progress. If both succeed, the check is not needed.
+/// Maximum delay of an informer's first access check while the informer's first list and watch are
+/// in progress. If both succeed, the access check is not needed.
 const INFORMER: Duration = Duration::from_secs(10);
 
 /// Period of rules reviews (`SelfSubjectRulesReview`). If the API server returns incomplete rules,
@@ -168,9 +168,9 @@ impl CheckSchedule {
         }
     }
 
-    /// Returns the checks that start now, each with a permit of the semaphore `in_flight`. The
-    /// caller must hold the permit until it reports the check's result to
-    /// [`CheckSchedule::record_result`].
+    /// Returns the access checks, access reviews and rules reviews that start now, each with a
+    /// permit of the semaphore `in_flight`. The caller must hold the permit until it reports the
+    /// result to [`CheckSchedule::record_result`].
     ///
     /// Urgent access checks start first. Checks of informers without access start last, because a
     /// profile in mode `Plan` can declare thousands of such informers.
@@ -343,7 +343,8 @@ impl CheckSchedule {
                         now,
                         wall,
                     );
-                    // The random delay spreads the checks of informers that synced simultaneously.
+                    // The random delay spreads the access checks of informers that synced
+                    // simultaneously.
                     let pause = DECIDED.mul_f64(f64::midpoint(1.0, (self.random)()));
                     self.queue.add_at(CheckJob::AccessCheck(key.clone()), now + pause);
                 } else if !waits {
@@ -394,7 +395,8 @@ fn find_informer<'a>(
     scopes.get(&rules_scope(key))?.informers.get(key)
 }
 
-/// Lengthens `period` by up to 10%, so that checks that started together drift apart.
+/// Lengthens `period` by up to 10 %, so that access checks and reviews that started together drift
+/// apart.
 fn jittered(period: Duration, random: f64) -> Duration {
     period.mul_f64(1.0 + random / 10.0)
 }

@@ -55,8 +55,8 @@ fn an_unverified_informer_needs_two_refusals_to_lose_access() {
     let verified_at = scene.wall;
     scene.pass(600);
     assert!(scene.lapses());
-    // An informer in state `Unverified` also needs two rejected access checks before it counts as
-    // refused. One rejection is not enough, because an API server that has just started rejects all
+    // An informer in state `Unverified` counts as refused only after two rejected access checks.
+    // One rejection is not enough, because an API server that has just started rejects all
     // requests.
     scene.lose(FaultReason::Forbidden);
     assert_eq!(scene.refused().revoked, Some(verified_at));

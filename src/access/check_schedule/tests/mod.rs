@@ -105,7 +105,8 @@ impl FakeCluster {
         }
     }
 
-    /// Runs the due checks for the duration `lasting`, and answers each check at once.
+    /// Runs the due access checks and reviews for the duration `lasting`, and answers each of them
+    /// at once.
     async fn run(&mut self, schedule: &mut CheckSchedule, lasting: Duration) {
         let until = Instant::now() + lasting;
         while Instant::now() < until {

@@ -1,4 +1,5 @@
-//! Tests of the number of requests that checks send, and of the limits that delay checks.
+//! Tests of the number of requests that access checks and reviews send, and of the limits that
+//! delay access checks and reviews.
 
 use super::*;
 
