@@ -16,8 +16,8 @@ const READERS: u64 = 15;
 /// Responses that kubewarm has not written yet can use `1/RESPONSES` of the memory for clients.
 /// Connections and watches use the rest.
 const RESPONSES: u64 = 2;
-/// Limits from this value on mean "no limit": a v1 cgroup without a limit reports the largest
-/// multiple of the page size.
+/// A cgroup limit of this number of bytes or more means "no limit": a v1 cgroup without a limit
+/// reports the largest multiple of the page size.
 const UNLIMITED: u64 = 1 << 60;
 
 /// The parts of the process's memory limit. kubewarm computes their sizes once, at the start:

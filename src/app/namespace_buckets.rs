@@ -22,7 +22,8 @@ use std::{convert::Infallible, future::ready, sync::Arc, time::Duration};
 use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// The time and path of each request, except requests for roles and for the server's version.
+/// The time and path of each request to the fake API server, except requests for roles and for the
+/// server's version.
 type RequestLog = Arc<Mutex<Vec<(Instant, String)>>>;
 
 /// A fake API server that answers immediately. It permits everything in access reviews and rules

@@ -6,7 +6,7 @@ use kubewarm_client::{fetch_account_policy_enforcement, fetch_own_subject};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Delay after a failed request for the operator's identity.
+/// Delay from a failed request for the operator's identity to the next request.
 const RETRY: Duration = Duration::from_secs(5);
 /// Interval between two reads of the admission policy. A read takes two small requests.
 const POLICY_PERIOD: Duration = Duration::from_secs(30);

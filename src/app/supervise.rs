@@ -30,7 +30,6 @@ impl ServiceTasks {
     }
 }
 
-/// Returns a future that completes when the process receives SIGTERM or SIGINT.
 pub(super) fn termination_signal() -> std::io::Result<impl Future<Output = ()>> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {
