@@ -22,7 +22,7 @@ const MAX_CAVEATS: usize = 4;
 /// Speed of lists from the API server, measured for one informer or one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ListSpeed {
-    /// Number of objects in the largest page that kubewarm has received.
+    /// Number of objects in the largest page of this informer or kind that kubewarm has received.
     pub(super) objects: u64,
     /// Time from the request of the largest page until kubewarm had stored the page's last object.
     pub(super) took: Duration,
@@ -280,7 +280,8 @@ mod tests {
         let found =
             informers.iter().map(|informer| (informer.key.clone(), found(1_000, ListMethod::List)));
         let took = forecast(&order, &found.collect(), &BTreeMap::new()).total.took;
-        // Each list takes 10 ms latency and 1 ms per object; two lists run in parallel.
+        // Two of the four lists run in parallel. Each list takes 10 ms latency, and 1 ms for each
+        // of its 1,000 objects.
         assert_eq!(took, Duration::from_millis(2 * 1_010));
     }
 

@@ -247,8 +247,8 @@ async fn survey_planned(
         let matched: BTreeSet<_> = names.map(|name| &**name).collect();
         let declared: BTreeSet<_> =
             target.informers.iter().filter_map(|informer| informer.key.scope.namespace()).collect();
-        // A target that kubewarm does not accept declares no informers even if namespaces match, so
-        // its informers are not compared with the namespaces.
+        // A target that kubewarm does not accept declares no informers even if namespaces match.
+        // This function therefore does not compare the target's informers with the namespaces.
         is_current &= declared == matched || !is_accepted(target);
     }
     if !is_current {
