@@ -33,7 +33,8 @@ const LOCAL_ONLY: &str = "metrics are only for loopback addresses: use kubectl p
 pub(super) const INSIDE_ONLY: &str = "only for requests to localhost from a loopback address, without a proxy; use \
      kubectl port-forward to the pod\n";
 
-/// Function that replaces the log filter, and returns an error message for an invalid filter.
+/// A function that replaces the log filter. The function returns an error message for an invalid
+/// filter.
 pub type LogFilterSetter = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// State of the admin server.

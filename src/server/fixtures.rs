@@ -19,7 +19,6 @@ use kubewarm_cache::{
 use kubewarm_serve::WatcherRegistry;
 use std::{sync::Arc, time::Duration};
 
-/// `LOCAL` are addresses of clients on this host, `REMOTE` are addresses of clients on other hosts.
 pub(super) const LOCAL: [&str; 3] = ["127.0.0.1:9", "[::1]:9", "[::ffff:127.0.0.1]:9"];
 pub(super) const REMOTE: [&str; 3] = ["10.0.0.7:9", "[fd00::1]:9", "[::ffff:10.0.0.7]:9"];
 

@@ -53,7 +53,7 @@ pub(super) struct ReadinessReport {
     /// Number of informers that kubewarm blocks, whose requests the API server rejects, or whose
     /// resource the API server does not serve.
     pub(super) refused: usize,
-    /// Number of informers that have failed for 60 seconds.
+    /// Number of informers whose lists have failed for 60 seconds without a success.
     pub(super) failing_long: usize,
     /// Number of informers that count neither as `synced` nor as `refused` nor as `failing_long`.
     /// `/readyz` waits for these informers until `deadline`.
@@ -82,7 +82,6 @@ struct ReadinessProgress {
     end: StartupOutcome,
 }
 
-/// How the wait for the informers' first lists ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum StartupOutcome {
     /// The wait has not ended.
