@@ -37,8 +37,8 @@ const RETRY: Duration = Duration::from_secs(20);
 /// Delay of an informer's first access check if the informer does not run, for instance because its
 /// profile is in mode `Plan`.
 const NO_INFORMER: Duration = Duration::from_secs(1);
-/// Maximum delay of an informer's first access check while the informer's first list and watch are
-/// in progress. If both succeed, the access check is not needed.
+/// Maximum delay of an informer's first access check while the first list and watch are in
+/// progress. If both succeed, the informer needs no access check yet.
 const INFORMER: Duration = Duration::from_secs(10);
 
 /// Period of rules reviews (`SelfSubjectRulesReview`). If the API server returns incomplete rules,
@@ -76,11 +76,9 @@ pub struct CheckSettings {
     strum(serialize_all = "snake_case")
 )]
 pub(super) enum CheckJob {
-    /// A list and a watch with the informer's identity.
     #[strum_discriminants(strum(serialize = "request"))]
     #[strum_discriminants(doc = "A list and a watch with the informer's identity.")]
     AccessCheck(InformerKey),
-    /// A `SelfSubjectRulesReview` for one identity and namespace.
     #[strum_discriminants(doc = "A `SelfSubjectRulesReview` for one identity and namespace.")]
     RulesReview(RulesReviewKey),
     #[strum_discriminants(doc = "A `SelfSubjectAccessReview` for one verb of an informer.")]
@@ -294,9 +292,8 @@ impl CheckSchedule {
         informer.apply_signal(input, key, &mut self.queue, now, wall);
     }
 
-    /// Updates the permission states from the reports of the informers' own requests and from the
-    /// time that has passed. Returns the informers to block or unblock. `own` returns an informer's
-    /// report.
+    /// Updates the permission states from the informers' reports, which `own` returns, and from the
+    /// time that has passed. Returns the informers to block or unblock.
     pub(super) fn update(
         &mut self,
         own: impl Fn(&InformerKey) -> Option<ListWatchAccess>,
