@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Namespace that kubewarm puts into a `SelfSubjectRulesReview` of cluster-wide permissions. No
 /// namespace can have this name, so the API server returns only permissions from
-/// ClusterRoleBindings.
+/// `ClusterRoleBindings`.
 const NOWHERE: &str = ":cluster:";
 /// Delay from a notification about a changed report of an informer to the update of the access
 /// check schedule. One update then covers all reports that change within the delay.
