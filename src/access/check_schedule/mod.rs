@@ -54,7 +54,7 @@ const LATE: Duration = Duration::from_secs(10);
 /// process, additional ServiceAccounts would delay the detection of lost access.
 const MAX_IN_FLIGHT: usize = 64;
 /// Maximum number of access checks and reviews in progress for one namespace. Slow responses to one
-/// tenant's checks therefore do not delay other tenants' checks.
+/// namespace's access checks therefore do not delay other namespaces.
 const NAMESPACE_MAX_IN_FLIGHT: usize = MAX_IN_FLIGHT / 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,9 +206,9 @@ impl CheckSchedule {
             let permit = self.in_flight.try_acquire(payer);
             let permit = permit.filter(|_| self.buckets.try_take(payer, cost, now).is_ok());
             if permit.is_none() {
-                // No further check of this namespace starts in this call. Otherwise reviews, which
-                // cost one request, could permanently delay an access check, which costs two
-                // requests.
+                // No further access check or review of this namespace starts in this call.
+                // Otherwise reviews (one request each) could permanently delay an access check (two
+                // requests).
                 full.insert(Arc::clone(payer));
             }
             permit
