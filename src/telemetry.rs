@@ -26,7 +26,6 @@ pub struct LogFilter {
     handle: reload::Handle<EnvFilter, Registry>,
 }
 
-/// Logging cannot start, or its filter cannot change.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     #[error(
@@ -45,7 +44,7 @@ pub enum TelemetryError {
     Gone(#[from] reload::Error),
 }
 
-/// Starts logging to standard error. The panics of all threads are logged too.
+/// Starts logging to standard error, and logs the panics of all threads.
 ///
 /// # Errors
 ///
@@ -60,7 +59,6 @@ pub fn start(filter: &str, format: LogFormat) -> Result<LogFilter, TelemetryErro
     Ok(LogFilter { handle })
 }
 
-/// Creates the layer that writes each event as one line.
 fn lines<S, W>(
     format: LogFormat,
     layer: fmt::Layer<S, DefaultFields, Format, W>,
@@ -76,7 +74,7 @@ where
 }
 
 impl LogFilter {
-    /// Replaces the filter. If `filter` is invalid, the current filter stays active.
+    /// Replaces the log filter. If `filter` is invalid, the current filter stays active.
     ///
     /// # Errors
     ///
@@ -100,7 +98,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 }
 
 /// Returns the panic message if the message is a literal, or else a fixed text. A formatted message
-/// can contain parts of an object, and kubewarm must not log objects.
+/// can contain parts of a Kubernetes object, and kubewarm must not log objects.
 fn message(payload: &(dyn std::any::Any + Send)) -> &'static str {
     payload.downcast_ref::<&'static str>().copied().unwrap_or("withheld: it may quote an object")
 }
@@ -146,7 +144,8 @@ mod tests {
 
     #[test]
     fn an_invalid_filter_leaves_the_old_one() {
-        // The test installs no global filter, because other tests in this process also log.
+        // A global filter would change the log output of tests that run in parallel in this
+        // process. This test therefore installs none.
         let (layer, handle) =
             reload::Layer::new(parse("info,kube_client=warn,kube_runtime=warn").unwrap());
         let _subscriber = tracing_subscriber::registry().with(layer);

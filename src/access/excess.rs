@@ -28,11 +28,11 @@ const GRANTED_TO_ALL_USERS: (&str, &str) = ("certificates.k8s.io", "clustertrust
 /// no profile needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExcessPermissions {
-    /// The excess rules, sorted by API group and verbs: at most 32 rules with at most 32 resources
-    /// and 64 object names each. A rule without names applies to all objects.
+    /// The rules that no profile needs, sorted by API group and verbs. At most 32 rules with at
+    /// most 32 resources and 64 object names each. A rule without names applies to all objects.
     pub rules: Vec<PolicyRule>,
-    /// `Incomplete` if `rules` omits rules beyond the maximum number. Also `Incomplete` if the API
-    /// server did not return all of the identity's rules.
+    /// `Incomplete` if `rules` omits rules beyond the maximum number, or if the API server did not
+    /// return all of the identity's rules.
     pub completeness: RulesCompleteness,
 }
 
@@ -40,7 +40,8 @@ pub struct ExcessPermissions {
 /// granted to all users.
 ///
 /// A wildcard for groups or resources always counts as excess, and stays a wildcard in the result.
-/// Subresources do not count, because they cannot be listed or watched.
+/// Permissions for subresources do not count, because the API server cannot list or watch
+/// subresources.
 ///
 /// # Cost
 ///
@@ -56,8 +57,8 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
         let resources = words(rule.resources.as_ref());
         for group in words(rule.api_groups.as_ref()) {
             let is_surplus = |resource: &&str| {
-                // A resource that is not a valid resource name, for instance `*`, counts as not
-                // needed.
+                // `GroupResource::new` rejects invalid names of resources, for instance `*`. A
+                // resource with an invalid name counts as not needed.
                 let is_needed =
                     GroupResource::new(group, resource).is_ok_and(|of| needed.contains(&of));
                 !(resource.contains('/') || is_needed || (group, *resource) == GRANTED_TO_ALL_USERS)
@@ -98,7 +99,6 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
     ExcessPermissions { rules: all, completeness }
 }
 
-/// Returns the elements of `list`, sorted and without duplicates.
 fn words(list: Option<&Vec<String>>) -> BTreeSet<&str> {
     list.into_iter().flatten().map(String::as_str).collect()
 }
@@ -179,8 +179,8 @@ mod tests {
             let rules = ReviewedRules { rules, completeness: RulesCompleteness::Complete };
             let began = std::time::Instant::now();
             let found = excess(&rules, &BTreeSet::new());
-            // The rules contain four million pairs of group and resource. The function must return
-            // before it visits all of them.
+            // Each call has four million combinations: of group and resource, or of resource and
+            // object name. `excess` must return before it visits all combinations.
             assert!(began.elapsed() < std::time::Duration::from_millis(500));
             assert_eq!(
                 (found.rules.len(), found.completeness),

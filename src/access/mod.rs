@@ -1,9 +1,10 @@
 //! Checks whether the identity of each declared informer may list and watch, and finds permissions
 //! that the identity does not need.
 //!
-//! Only an access check shows whether the identity has access. Rules reviews
-//! (`SelfSubjectRulesReview`) and access reviews are cheap and run more often, but they only
-//! trigger access checks.
+//! Only an access check (a list and a watch with the informer's identity) shows whether the
+//! identity has access. Rules reviews (`SelfSubjectRulesReview`) and access reviews
+//! (`SelfSubjectAccessReview`) are cheap and run more often. Their results only trigger access
+//! checks.
 
 mod access_checker;
 mod access_state;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Whether an informer's identity may list and watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PermissionState {
-    /// No access check has had a result yet.
+    /// No access check (a list and a watch with the informer's identity) has given a result yet.
     Verifying,
     /// The API server permits list and watch.
     Granted {
@@ -18,45 +18,45 @@ pub enum PermissionState {
         /// and watch fail for another reason, for instance a kind that is not served.
         is_by_review: bool,
     },
-    /// The API server permitted list and watch before. No list or watch has succeeded for 10
-    /// minutes, or for 30 seconds after a sign of lost access, such as a negative access review.
-    /// The informer is blocked until a list or watch succeeds.
+    /// The API server permitted list and watch before, but no list or watch has succeeded for 10
+    /// minutes. After a sign of lost access, such as a negative access review, this time is only 30
+    /// seconds. kubewarm blocks reads of the informer's store until a list or watch succeeds.
     Unverified {
         /// Time at which kubewarm sent the last permitted list or watch.
         verified_at: Timestamp,
-        /// Error of the last access check or review before the informer became `Unverified`.
+        /// Error of the last access check or access review before the informer became `Unverified`.
         message: Arc<str>,
     },
     /// The API server rejected a list or watch of an access check.
     Refused(PermissionDenial),
 }
 
-/// The verbs that an informer's identity may not use, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PermissionDenial {
     /// `list`, `watch` or both, in this order. Never empty.
     pub verbs: Vec<Verb>,
-    /// A reason for which [`FaultReason::is_access_denied`] is true, or
-    /// [`FaultReason::NamespaceNotFound`] if the namespace was deleted together with its Roles.
+    /// A reason that means denied access (see [`FaultReason::is_access_denied`]), or
+    /// [`FaultReason::NamespaceNotFound`] if the namespace and its Roles do not exist.
     pub reason: FaultReason,
     /// Error message of the API server.
     pub message: Arc<str>,
     /// Time at which kubewarm received the last rejection of a list or watch.
     pub verified_at: Timestamp,
     /// Time of the last permitted list or watch that this process sent. `None` if the API server
-    /// permitted none, or if the namespace was deleted.
+    /// permitted none, or if the namespace does not exist.
     pub revoked: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InformerAccess {
     pub state: PermissionState,
-    /// `Some(allowed)` if access reviews or rules reviews repeatedly contradict the results of list
-    /// and watch. `allowed` is the result of these reviews.
+    /// `Some(true)` if reviews (access reviews or rules reviews) repeatedly permitted requests that
+    /// the API server then rejected. `Some(false)` if reviews repeatedly denied requests that the
+    /// API server then permitted.
     pub overruled: Option<bool>,
     /// Whether limits on rate or concurrency have delayed the informer's access checks and reviews.
     pub is_late: bool,
-    /// Error of the last access check or review. `None` unless the API server has answered no
-    /// access check or review of this informer for about 30 seconds.
+    /// Error of the informer's last access check or review, if the API server has answered none of
+    /// them for about 30 seconds. Otherwise `None`.
     pub failed: Option<RequestFault>,
 }

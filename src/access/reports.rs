@@ -1,5 +1,5 @@
-//! A shared, read-only view of every informer's permission state and of each identity's excess
-//! permissions.
+//! A shared, read-only view of every informer's permission state, and of each identity's
+//! permissions that no profile needs.
 
 use super::{
     check_schedule::CheckSchedule, excess::ExcessPermissions, permission_state::InformerAccess,
@@ -9,7 +9,6 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Read-only handle to the results of the access checks. Clones share these results.
 #[derive(Clone, Debug)]
 pub struct AccessReports {
     pub(super) schedule: Arc<RwLock<CheckSchedule>>,
@@ -20,8 +19,8 @@ impl AccessReports {
         Self { schedule: Arc::new(RwLock::new(schedule)) }
     }
 
-    /// Returns the permission state of an informer, or `None` if kubewarm does not check the
-    /// informer's access.
+    /// Returns the permission state of an informer, or `None` if the access checker does not check
+    /// this informer.
     #[must_use]
     pub fn get(&self, key: &InformerKey) -> Option<InformerAccess> {
         self.schedule.read().informer_access(key, Instant::now())

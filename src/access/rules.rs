@@ -27,14 +27,14 @@ fn rule_grants(rule: &ResourceRule, verb: Verb, of: &GroupResource, name: Option
     let named = rule.resource_names.as_deref().unwrap_or_default();
     has(&rule.verbs, verb.as_str())
         && listed(&rule.api_groups, of.group())
-        // A grant for `pods/log` does not grant `pods`.
+        // A rule for `pods/log` gives no permission for `pods`.
         && listed(&rule.resources, of.resource())
         // RBAC has no wildcard for resource names.
         && (named.is_empty() || name.is_some_and(|name| named.iter().any(|n| n == name)))
 }
 
-/// Returns the attributes of an access review for the informer's `list` or `watch`, including its
-/// label and field selectors.
+/// Returns the attributes of a SelfSubjectAccessReview for the informer's `list` or `watch`,
+/// including the informer's label and field selectors.
 #[must_use]
 pub fn attributes(key: &InformerKey, verb: Verb) -> ResourceAttributes {
     let of = key.resource.group_resource();
@@ -49,11 +49,10 @@ pub fn attributes(key: &InformerKey, verb: Verb) -> ResourceAttributes {
     with_selectors(attributes, &key.labels, &key.fields)
 }
 
-/// Scope of a rules review: an identity and a namespace. Without a namespace, the scope is the
-/// whole cluster.
+/// Scope of a rules review (`SelfSubjectRulesReview`): an identity and a namespace. Without a
+/// namespace, the scope is the whole cluster.
 pub(super) type RulesReviewKey = (Identity, Option<Arc<str>>);
 
-/// Returns the scope of the rules review that covers the informer.
 pub(super) fn rules_scope(key: &InformerKey) -> RulesReviewKey {
     let here = match &key.scope {
         InformerScope::Namespace(name) => Some(Arc::clone(name)),

@@ -1,5 +1,6 @@
-//! Connects the access checker to the profiles. The profiles determine which informers the checker checks, and
-//! against which namespace's rate limit each check counts.
+//! Connects the access checker, which checks whether informers may list and watch, to the profiles.
+//! The profiles determine which informers the access checker checks. They also determine the
+//! namespace whose rate limit each access check counts against.
 
 use crate::{
     access::{
@@ -17,8 +18,8 @@ use kubewarm_cache::informer::{ChangeNotifier, InformerReports};
 use kubewarm_client::{ClientProvider, NamespaceBuckets};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Creates an access checker for the informers of the profiles in `declarations`. `own` are the informers with which
-/// kubewarm watches the profiles themselves.
+/// Creates an access checker for the informers that the profiles in `declarations` declare. `own`
+/// are the informers with which kubewarm watches CacheProfiles.
 pub(super) fn new_access_checker(
     clients: Arc<dyn ClientProvider>,
     buckets: NamespaceBuckets,
@@ -65,7 +66,8 @@ fn informers_to_check(profiles: &[ObservedProfile]) -> BTreeMap<InformerKey, Che
     all
 }
 
-/// For each resource and verb, returns how many of the profile's informers lack the permission.
+/// Returns, for each resource and verb, the number of the profile's informers that lack the
+/// permission.
 pub(super) fn count_missing_permissions(
     access: &AccessReports,
     profile: &ResolvedProfile,

@@ -18,7 +18,6 @@ const NO_REVIEWS: &str = "--metrics-auth=delegated excludes --watch-namespaces: 
     SubjectAccessReviews are cluster-scoped, so no Role can grant them; leave the flag out, or restrict --admin-addr \
     with a NetworkPolicy (networkPolicy.scrapers of the chart) and set --metrics-auth=none";
 
-/// Returns an error if `--metrics-auth` and `--watch-namespaces` exclude each other.
 pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     if args.metrics_auth == MetricsAuth::Delegated && !args.watch_namespaces.is_empty() {
         return Err(AppError::Flags(NO_REVIEWS));
@@ -26,7 +25,6 @@ pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     Ok(())
 }
 
-/// Returns which clients can read `/metrics`, according to `--metrics-auth`.
 pub(super) fn metrics_access(
     args: &RunArgs,
     connection: &ApiServerConnection,
@@ -47,8 +45,8 @@ pub(super) fn metrics_access(
     Ok(MetricsAccess::Reviewed(Box::new(callers.map_err(AppError::Serve)?)))
 }
 
-/// Returns a callback that records each authorization decision about a caller in the metrics: its
-/// source, outcome and duration.
+/// Returns a callback that updates the metrics. The callback receives each authorization decision
+/// about a client: the source of the decision, the outcome and the duration.
 pub(super) fn decision_observer(metrics: &MetricsRegistry) -> DecisionObserver {
     let metrics = metrics.operator().clone();
     Box::new(move |source, outcome, took| metrics.observe_authorization(source, outcome, took))

@@ -1,9 +1,10 @@
-//! Raises the process's limit of open files, which include sockets.
+//! Raises the process's soft limit of open files, which include sockets.
 
-/// Raises the soft limit to the hard limit.
+/// Raises the soft limit of open files to the hard limit.
 ///
-/// The soft limit is often 1,024 files, and by default the read API alone accepts 1,024
-/// connections. Without a free file descriptor, no informer can open a watch.
+/// The soft limit is often 1,024 files. By default the read API (the HTTP server that serves
+/// objects to clients) alone accepts 1,024 connections. Without a free file descriptor, no informer
+/// can open a watch.
 #[cfg(target_os = "linux")]
 pub(super) fn raise() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -28,8 +29,8 @@ mod tests {
     fn the_limit_of_open_files_is_raised_to_the_maximum() {
         let granted = getrlimit(Resource::Nofile);
         let fewer = granted.maximum.map(|most| most - 1);
-        // The limit is one file less than the maximum, so that tests that run in parallel do not
-        // run out of files.
+        // The limit is one file less than the maximum, so that parallel tests do not run out of
+        // files.
         setrlimit(Resource::Nofile, Rlimit { current: fewer, ..granted }).unwrap();
         super::raise();
         assert_eq!(getrlimit(Resource::Nofile).current, granted.maximum);

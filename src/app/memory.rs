@@ -1,5 +1,5 @@
-//! Determines the memory limit of the process, from `--memory-limit` or its cgroup, and divides it
-//! between stores and clients.
+//! Determines the process's memory limit from `--memory-limit` or the cgroup. Divides the limit
+//! between the stores of objects and the clients of the read API.
 
 use crate::{cli::RunArgs, controller::OperatorLimits, metrics::OperatorMetrics};
 use kubewarm_serve::callers::ReaderLimits;
@@ -8,20 +8,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Percentage of the memory limit for stores and informers.
+/// Percentage of the process's memory limit for stores and informers.
 const STORES: u64 = 75;
-/// Percentage of the memory limit for connections, watches and responses of clients. The remaining
-/// 10 % are for the program itself.
+/// Percentage of the process's memory limit for connections, watches and responses of the read
+/// API's clients. The remaining 10 % are for the program itself.
 const READERS: u64 = 15;
 /// Responses that kubewarm has not written yet can use `1/RESPONSES` of the memory for clients.
 /// Connections and watches use the rest.
 const RESPONSES: u64 = 2;
-/// Limits from this value on mean "no limit": a v1 cgroup without a limit reports the largest
-/// multiple of the page size.
+/// A cgroup limit of this number of bytes or more means "no limit": a v1 cgroup without a limit
+/// reports the largest multiple of the page size.
 const UNLIMITED: u64 = 1 << 60;
 
-/// The parts of the memory limit. Their sizes are fixed at the start: stores cannot use the memory
-/// of clients, and clients cannot use the memory of stores.
+/// The parts of the process's memory limit. kubewarm computes their sizes once, at the start:
+/// stores cannot use the memory of clients, and clients cannot use the memory of stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemorySplit {
     /// Bytes for stores and informers; `None` means no limit.
@@ -31,8 +31,8 @@ pub(super) struct MemorySplit {
 }
 
 impl MemorySplit {
-    /// Divides the memory limit: the value of `--memory-limit`, or without the flag the limit of
-    /// the cgroup. Logs the parts for stores and for clients, and sets the metric of the store
+    /// Divides the process's memory limit, which is the value of `--memory-limit` or else the limit
+    /// of the cgroup. Logs the parts for stores and for clients, and sets the metric of the store
     /// limit.
     pub(super) fn detect(args: &RunArgs, metrics: &OperatorMetrics) -> Self {
         let found = || cgroup_limit(Path::new("/sys/fs/cgroup"), &own_cgroups());
@@ -55,8 +55,8 @@ impl MemorySplit {
         Self { stores: percentage_of(limit, STORES), readers: percentage_of(limit, READERS) }
     }
 
-    /// Returns the limits of profiles. The limits in bytes come from `self`, the numbers of
-    /// informers come from the flags.
+    /// Returns the limits for the informers and stores of profiles. The limits in bytes come from
+    /// `self`, the maximum numbers of informers come from the flags.
     pub(super) fn operator_limits(self, args: &RunArgs) -> OperatorLimits {
         OperatorLimits {
             bytes: self.stores,
@@ -66,8 +66,8 @@ impl MemorySplit {
         }
     }
 
-    /// Returns the limits of clients from the flags. Unwritten responses get at most half of
-    /// `readers`.
+    /// Returns the limits for the read API's clients from the flags. Responses that kubewarm has
+    /// not written yet get at most half of `readers`.
     pub(super) fn reader_limits(self, args: &RunArgs) -> ReaderLimits {
         let limits = args.api.limits();
         ReaderLimits {
@@ -91,7 +91,8 @@ fn own_cgroups() -> String {
     fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
 }
 
-/// Returns the smallest memory limit of the process's cgroup (v2, else v1) and its parents.
+/// Returns the smallest memory limit of the process's cgroup and its parents. Uses cgroup v2, or
+/// cgroup v1 if v2 has no limit.
 ///
 /// `cgroups` is the content of `/proc/self/cgroup`. `root` is the mounted cgroup file system, which
 /// in a container is the container's own cgroup.

@@ -67,7 +67,7 @@ pub enum AppError {
     Undrained(usize),
 }
 
-/// Runs the command `cli`.
+/// Runs the command in `cli`.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! Tests that the requests for one namespace stay within its rate limits and do not delay other
-//! namespaces.
+//! Tests that kubewarm's API requests for one namespace stay within the namespace's rate limits and
+//! do not delay requests for other namespaces.
 
 use crate::{
     access::{AccessChecker, CheckSettings, CheckerDependencies, MAX_ACCESS_AGE},
@@ -22,11 +22,12 @@ use std::{convert::Infallible, future::ready, sync::Arc, time::Duration};
 use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// The time and path of each request, except requests for roles and for the server's version.
+/// The time and path of each request to the fake API server, except requests for roles and for the
+/// server's version.
 type RequestLog = Arc<Mutex<Vec<(Instant, String)>>>;
 
-/// A fake API server that answers immediately. Its reviews permit everything, and no ServiceAccount
-/// exists.
+/// A fake API server that answers immediately. It permits everything in access reviews and rules
+/// reviews. It has no ServiceAccounts.
 fn server(noted: &RequestLog) -> kube::Client {
     let noted = Arc::clone(noted);
     let service = tower::service_fn(move |request: Request<Body>| {

@@ -1,4 +1,4 @@
-//! `kubewarm run`: starts the operator's tasks, and stops them in order.
+//! `kubewarm run`: starts the operator's tasks, and stops them at the shutdown.
 
 use super::{
     AppError,
@@ -39,7 +39,6 @@ use std::sync::Arc;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Runs the operator until it receives SIGTERM or SIGINT.
 pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     let started = Instant::now();
     callers::validate_flags(&args)?;
@@ -113,7 +112,6 @@ fn load_admin_certificate(
     certificate.map_err(ServeError::of("the admin address has no certificate"))
 }
 
-/// Values that several tasks of the operator share.
 struct OperatorContext {
     /// The operator namespace.
     namespace: Arc<str>,
@@ -122,14 +120,14 @@ struct OperatorContext {
     memory: MemorySplit,
     /// Clients that authenticate as the informers' identities.
     clients: Arc<dyn ClientProvider>,
-    /// Rate limits per namespace for all requests except access checks and the informers' own
-    /// requests.
+    /// Rate limits, one per namespace, for kubewarm's requests to the API server. Access checks and
+    /// the informers' own requests have a separate limit.
     buckets: NamespaceBuckets,
     forecasts: Forecaster,
     watchers: WatcherRegistry,
 }
 
-/// Starts discovery, the access checker and the controller with its informers.
+/// Starts the tasks for API discovery, for access checks and for the controller with its informers.
 fn spawn_controller(
     tasks: &mut ServiceTasks,
     connection: &ApiServerConnection,
@@ -142,8 +140,8 @@ fn spawn_controller(
         counted.for_resource(resource).store_decode_errors.inc();
     });
     let OperatorContext { namespace, started, stop, clients, memory, forecasts, .. } = context;
-    // Access checks and informers have their own rate limits. Other requests for a namespace
-    // therefore cannot delay the detection of lost access.
+    // Access checks and informers have their own rate limits. All other requests of kubewarm to the
+    // API server therefore cannot delay the detection of lost access.
     let checks = NamespaceBuckets::default();
     let bounds = RegistryLimits {
         lists: args.max_concurrent_lists.get(),
@@ -159,8 +157,8 @@ fn spawn_controller(
         InformerTiming::default(),
     );
     let admits = admission.clone();
-    // An informer whose key is `is_own` watches the profiles. `admits.guard` limits the number of
-    // profiles in the store of such an informer.
+    // The informers for which `is_own` returns true watch CacheProfiles. `admits.guard` limits the
+    // number of CacheProfiles in the store of such an informer.
     let registry = registry.with_sinks(move |key, writer| {
         if key.is_own() { Box::new(admits.guard(writer, key)) } else { Box::new(writer) }
     });
@@ -222,7 +220,8 @@ fn spawn_controller(
     Ok((view, freshness_checker))
 }
 
-/// Starts the read API and returns its certificate, or returns `None` without `--api-addr`.
+/// Starts the read API and returns its serving certificate. Returns `None` if `--api-addr` is
+/// empty.
 fn spawn_reads(
     tasks: &mut ServiceTasks,
     args: &RunArgs,
@@ -260,8 +259,8 @@ fn spawn_reads(
     Ok(Some(shown))
 }
 
-/// Starts the leader election, the forecaster and the status writer. kubewarm releases the lease
-/// only after it has written the last status.
+/// Starts the leader election, the forecaster and the status writer. kubewarm releases the Lease of
+/// the leader election only after it has written the last status.
 fn spawn_status(
     tasks: &mut ServiceTasks,
     connection: &ApiServerConnection,
@@ -298,7 +297,7 @@ fn spawn_status(
 }
 
 /// Returns the state of the admin server. This function also registers the metrics that kubewarm
-/// computes for each scrape.
+/// computes during each scrape.
 fn new_admin_state(
     metrics: &Arc<MetricsRegistry>,
     view: &OperatorView,
@@ -326,7 +325,6 @@ fn new_admin_state(
     }))
 }
 
-/// Sets the leader metric whenever the state of the lease changes.
 async fn follow_lease(mut state: watch::Receiver<LeaseState>, metrics: OperatorMetrics) {
     loop {
         metrics.set_leader(&state.borrow_and_update());
@@ -336,8 +334,8 @@ async fn follow_lease(mut state: watch::Receiver<LeaseState>, metrics: OperatorM
     }
 }
 
-/// Identity of this process in the lease: the pod's name, and a random number that distinguishes it
-/// from earlier processes.
+/// Identity of this process in the leader election: the pod's name and a random number. The number
+/// distinguishes the process from earlier processes of the pod.
 fn new_lease_identity() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "kubewarm".to_owned());
     format!("{host}_{:016x}", fastrand::u64(..))

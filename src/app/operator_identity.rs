@@ -6,13 +6,14 @@ use kubewarm_client::{fetch_account_policy_enforcement, fetch_own_subject};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Delay after a failed request for the operator's identity.
+/// Delay from a failed request for the operator's identity to the next request.
 const RETRY: Duration = Duration::from_secs(5);
 /// Interval between two reads of the admission policy. A read takes two small requests.
 const POLICY_PERIOD: Duration = Duration::from_secs(30);
 
-/// Requests the operator's identity until the API server returns it, and sends it to `sender`. The
-/// RBAC manifests in the status grant permissions to this identity. Never returns.
+/// Requests the operator's identity until the API server returns the identity, and sends it to
+/// `sender`. The RBAC manifests in profiles' statuses grant permissions to this identity. Never
+/// returns.
 pub(super) async fn learn_subject(client: kube::Client, sender: watch::Sender<Option<Subject>>) {
     loop {
         match fetch_own_subject(&client).await {

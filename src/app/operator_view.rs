@@ -21,7 +21,6 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Handle to the operator's state. Clones share the state.
 #[derive(Clone, Debug)]
 pub(super) struct OperatorView {
     pub(super) catalog: StoreCatalog,
@@ -39,7 +38,7 @@ pub(super) struct OperatorView {
 }
 
 impl OperatorView {
-    /// Returns the profiles that have a computed status, each with its status and its missing
+    /// Returns each profile that has a computed status, with this status and the number of missing
     /// permissions.
     pub(super) fn snapshot_profiles(&self) -> Vec<ProfileSnapshot> {
         let Some(profiles) = self.declarations.borrow().clone() else { return Vec::new() };
@@ -53,8 +52,8 @@ impl OperatorView {
         profiles.iter().filter_map(snapshot).collect()
     }
 
-    /// Returns a text for each failing informer of CacheProfiles: the informer's key, the reason
-    /// and the error message.
+    /// Returns a text for each informer that cannot list or watch CacheProfiles: the informer's
+    /// key, the reason and the error message.
     pub(super) fn list_failing_watches(&self) -> Vec<String> {
         let fault = |key: &InformerKey| Some((key.to_string(), self.reports.get(key)?.fault?));
         let faults = self.own_informers.iter().filter_map(fault);
@@ -63,8 +62,8 @@ impl OperatorView {
 
     /// Returns the informers of all profiles, or `None` before kubewarm has listed the profiles.
     ///
-    /// The field `complete` is true once kubewarm has listed the namespaces for every namespace
-    /// selector, or has failed to list these namespaces.
+    /// The field `complete` of the result is true once kubewarm has tried to list the namespaces
+    /// for every selector. A failed attempt is enough.
     pub(super) fn declared_informers(&self) -> Option<DeclaredInformers> {
         let profiles = self.declarations.borrow().clone()?;
         let known = |informer: &InformerSpec| {
@@ -76,7 +75,7 @@ impl OperatorView {
     }
 
     /// Computes the status of every profile with `reporter`, and stores the statuses. Returns the
-    /// Events to send.
+    /// Kubernetes Events that kubewarm must create.
     pub(super) fn update_statuses(
         &self,
         reporter: &mut StatusReporter,

@@ -1,4 +1,5 @@
-//! Sets up the read API, which `--api-addr` enables.
+//! Sets up the read API, the HTTP server from which clients read objects. `--api-addr` enables the
+//! read API.
 
 use super::{AppError, callers, operator_view::OperatorView};
 use crate::{
@@ -31,12 +32,11 @@ const NO_TOKEN: &str = "--client-ca-file excludes --auth=caller-token, the defau
     --watch-namespaces: kubewarm sends access reviews with the caller's token, and a client with a certificate \
     has no token; leave it out, or set --auth=delegated, which needs the permissions that `kubewarm rbac --operator \
     --read-api --operator-namespace NAMESPACE` prints";
-/// Error for `--audience` with `--auth=caller-token` or `--forward`: the API server rejects tokens
-/// for kubewarm's audience.
+/// Error for `--audience` with `--auth=caller-token` or `--forward`. With these flags kubewarm
+/// sends clients' tokens to the API server, which rejects tokens for kubewarm's audience.
 const FOREIGN_AUDIENCE: &str = "--audience excludes --auth=caller-token and --forward: both send \
     the caller's token to the API server, which rejects tokens with another audience; leave out one of the flags";
 
-/// Returns an error if flags of the read API exclude each other.
 pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     let is_delegated = args.api.auth == Some(CallerAuthMode::Delegated);
     if args.api.api_addr.is_some() && is_delegated && !args.watch_namespaces.is_empty() {
@@ -48,8 +48,6 @@ pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     check_audience(args.auth(), &args.api.audience, args.api.forward)
 }
 
-/// Rejects `--audience` with `--auth=caller-token` or `--forward`, because kubewarm would then send
-/// tokens for its own audience to the API server.
 fn check_audience(
     auth: CallerAuthMode,
     audience: &[String],
@@ -78,16 +76,16 @@ pub(super) fn new_caller_admission(
     Ok(Arc::new(callers))
 }
 
-/// Values of the operator that the read API needs.
 pub(super) struct ReadApiContext {
     pub(super) callers: Arc<CallerAdmission>,
     pub(super) freshness_checker: FreshnessChecker,
     pub(super) watchers: WatcherRegistry,
-    /// Cancelled at the shutdown, which ends all watches of clients.
+    /// The shutdown cancels this token, which ends all watches of clients.
     pub(super) stop: CancellationToken,
 }
 
-/// Returns the read API and the service that reads the stores. The caller must run the service.
+/// Returns the read API, and the service that reads the stores for the read API. The caller must
+/// run the service.
 pub(super) fn new_read_api(
     args: &RunArgs,
     connection: &ApiServerConnection,
@@ -124,8 +122,9 @@ pub(super) fn new_read_api(
     Ok((Arc::new(api), reads))
 }
 
-/// Returns the proxy for requests that kubewarm does not serve from stores. The proxy reports the
-/// resource version of each successful write to `reads`.
+/// Returns the proxy that forwards a client's request to the API server if the stores cannot answer
+/// it. After each successful write, the proxy passes the written object's resource version to
+/// `reads`.
 fn new_forwarder(
     connection: &ApiServerConnection,
     reads: &Arc<ReadService>,
@@ -136,8 +135,8 @@ fn new_forwarder(
     Ok(RequestForwarder::new(connection.new_upstream_proxy(Handle::current())?, wrote))
 }
 
-/// Returns the serving certificate: from `files`, or else self-signed for this host and all names
-/// of the Service in `namespace`.
+/// Returns a certificate for the read API or the admin server. The certificate comes from `files`,
+/// or is self-signed for this host and all names of the Service in `namespace`.
 pub(super) fn load_certificate(
     files: Option<(PathBuf, PathBuf)>,
     namespace: &str,
@@ -159,8 +158,8 @@ pub(super) fn load_client_authority(
     file.map(|file| ClientCa::of_file(file).map(Arc::new)).transpose()
 }
 
-/// Returns a function that returns the targets that clients can read. The function computes these
-/// targets again only after the profiles have changed.
+/// Returns a function that returns the targets that clients can read. The function keeps its result
+/// until the profiles change.
 fn serving_index(
     declarations: ProfileReceiver,
 ) -> Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync> {

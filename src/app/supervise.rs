@@ -9,8 +9,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Time in which tasks must end after the shutdown delay. This time and the default delay of 3 s
-/// are together shorter than Kubernetes' default grace period of 30 s.
+/// Time in which tasks must end after `--shutdown-delay` has passed. Together with the default
+/// delay of 3 s, this time is shorter than Kubernetes' default grace period of 30 s.
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// Tasks that run until the shutdown. Each task returns its own name.
@@ -30,7 +30,6 @@ impl ServiceTasks {
     }
 }
 
-/// Returns a future that completes when the process receives SIGTERM or SIGINT.
 pub(super) fn termination_signal() -> std::io::Result<impl Future<Output = ()>> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {

@@ -23,8 +23,9 @@ pub struct ReadApiArgs {
     #[arg(long, value_name = "AUDIENCES", value_delimiter = ',')]
     pub audience: Vec<String>,
 
-    /// Forward requests that the cache cannot answer, such as writes, logs, exec and discovery, to the API server with
-    /// the caller's token. kubewarm also forwards reads of kinds that no profile lists.
+    /// Forward requests that the cache cannot answer, such as writes, logs, exec and discovery, to
+    /// the API server with the caller's token. kubewarm also forwards reads of resources that no
+    /// profile contains.
     #[arg(long)]
     pub forward: bool,
 
@@ -48,19 +49,21 @@ pub struct ReadApiArgs {
     #[arg(long, value_name = "GROUPS", value_delimiter = ',')]
     pub serve_aggregated_groups: Vec<String>,
 
-    /// Maximum number of concurrent requests, without watches and forwarded requests. Further requests get 429.
+    /// Maximum number of concurrent requests to the read API, without watches and forwarded
+    /// requests. Further requests get 429.
     #[arg(long, default_value_t = ReaderLimits::default().requests, value_name = "COUNT")]
     pub max_requests_inflight: NonZeroUsize,
 
-    /// Maximum number of open watches. Further watches get 429.
+    /// Maximum number of open watches of the read API's clients. Further watches get 429.
     #[arg(long, default_value_t = ReaderLimits::default().watches, value_name = "COUNT")]
     pub max_watches: NonZeroUsize,
 
-    /// Maximum number of open connections. kubewarm closes further connections.
+    /// Maximum number of open connections to the read API. kubewarm closes further connections.
     #[arg(long, default_value_t = ReaderLimits::default().connections, value_name = "COUNT")]
     pub max_connections: NonZeroUsize,
 
-    /// Maximum number of connections without an accepted request, per client address or IPv6 /64 network.
+    /// Maximum number of read API connections on which no request was authorized yet, per client
+    /// address or IPv6 /64 network.
     #[arg(
         long,
         default_value_t = ReaderLimits::default().address_connections,
@@ -68,8 +71,8 @@ pub struct ReadApiArgs {
     )]
     pub address_connections: NonZeroUsize,
 
-    /// Limit of one user, in percent of all requests, watches, connections and forwarded requests. The pods of a
-    /// ServiceAccount are one user.
+    /// Limit of one user of the read API, in percent of the maximum number of requests, watches,
+    /// connections and forwarded requests. The pods of a ServiceAccount are one user.
     #[arg(
         long,
         default_value_t = ReaderLimits::default().user_quota,
@@ -80,8 +83,9 @@ pub struct ReadApiArgs {
 }
 
 impl ReadApiArgs {
-    /// Returns the read API's limits from the flags. `unwritten_bytes` keeps its default, which applies to a process
-    /// without a memory limit.
+    /// Returns the read API's limits from the flags. `unwritten_bytes` (response bytes that
+    /// kubewarm has not written yet) keeps its default, which applies to a process without a memory
+    /// limit.
     #[must_use]
     pub fn limits(&self) -> ReaderLimits {
         ReaderLimits {

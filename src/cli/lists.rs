@@ -1,4 +1,4 @@
-//! Flags of `run` for how kubewarm lists the objects of profiles.
+//! Flags of `run` that determine how kubewarm lists the objects that profiles select.
 
 use crate::commands;
 use clap::{

@@ -40,9 +40,9 @@ pub enum Cli {
     Plan(PlanArgs),
     /// Show whether profiles are warm and fresh.
     ///
-    /// A terminal gets a tree with progress bars, other outputs get one line per target. With --target the command
-    /// explains one target: conditions, problems, the missing rule and the next command. Without --target, -o json
-    /// and yaml print the status from the API server.
+    /// A terminal gets a tree with progress bars, other outputs get one line per target. With
+    /// --target the command explains one target: conditions, problems, the missing RBAC rule and
+    /// the next command. Without --target, -o json and yaml print the status from the API server.
     Status(StatusArgs),
     /// Wait for a condition of a profile, in init containers and scripts.
     ///

@@ -8,8 +8,8 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 /// Flags of `run`. Each flag also has an environment variable, such as `KUBEWARM_ADMIN_ADDR` for `--admin-addr`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Namespace of the operator's Lease, in which profiles can read other namespaces [default: the namespace of the
-    /// ServiceAccount, else kubewarm-system].
+    /// Namespace that contains the operator's Lease, and whose profiles can read other namespaces
+    /// [default: the namespace of the ServiceAccount, else kubewarm-system].
     #[arg(long, value_name = "NAMESPACE", value_parser = commands::namespace)]
     pub operator_namespace: Option<String>,
 
@@ -51,8 +51,9 @@ pub struct RunArgs {
     #[arg(long, default_value = "16", value_name = "COUNT")]
     pub max_concurrent_lists: NonZeroUsize,
 
-    /// Limit of the profiles in one namespace, in percent of concurrent lists, freshness checks and consistency checks,
-    /// and of memory for stores. The operator namespace has no such memory limit.
+    /// Limit of the profiles in one namespace, in percent of concurrent lists, freshness checks and
+    /// consistency checks, and of memory for stores. The memory limit does not apply to the
+    /// operator namespace.
     #[arg(
         long,
         default_value = "25",

@@ -1,5 +1,5 @@
-//! Estimates the cost of a profile from sampled objects of its informers. This module performs no
-//! I/O.
+//! Estimates the cost of a profile (objects, memory, list requests and time until warm) from
+//! sampled objects of its informers. This module performs no I/O.
 
 use super::accepted;
 use jiff::Timestamp;
@@ -22,43 +22,44 @@ const MAX_CAVEATS: usize = 4;
 /// Speed of lists from the API server, measured for one informer or one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ListSpeed {
-    /// Number of objects in the largest page that kubewarm has received.
+    /// Number of objects in the largest page of this informer or kind that kubewarm has received.
     pub(super) objects: u64,
-    /// Time from the request of the largest page until its last object was stored.
+    /// Time from the request of the largest page until kubewarm had stored the page's last object.
     pub(super) took: Duration,
-    /// Shortest time between the request of a page and the headers of the response.
+    /// Shortest time from the request of a page until the response headers arrived.
     pub(super) latency: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InformerSurvey {
     pub(super) objects: u64,
-    /// `Estimate` if `objects` is a complete count, `LowerBound` if it is not.
+    /// `Estimate` if `objects` is a complete count, `LowerBound` if more objects can exist.
     pub(super) certainty: PlanCertainty,
     /// The method by which the informer would fetch its first list.
     pub(super) method: ListMethod,
-    /// Measured speed; `None` if no page was received.
+    /// Measured speed of lists for this informer. `None` if kubewarm received no page.
     pub(super) speed: Option<ListSpeed>,
     /// Verbs that the informer's identity may not use.
     pub(super) refused: BTreeSet<Verb>,
-    /// A message for the user about why the result is incomplete. `None` if a missing permission
-    /// explains it.
+    /// A message for the user about why the sample is incomplete. `None` if the sample is complete,
+    /// or if a missing permission is the reason.
     pub(super) problem: Option<String>,
 }
 
 /// Estimated cost of a set of informers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostEstimate {
-    /// Number of informers. The informers that watch namespaces for a selector do not count.
+    /// Number of informers, without the informers that watch namespaces for namespace selectors.
     pub informers: usize,
     pub objects: u64,
     /// Memory of the informers' stores, in bytes.
     pub bytes: u64,
-    /// Number of list requests. Each page counts, and the lists for namespace selectors count too.
+    /// Number of list requests, including the lists of namespaces for namespace selectors. Each
+    /// page counts as one request.
     pub requests: u64,
     /// Estimated time until all informers are warm.
     pub took: Duration,
-    /// Number of missing permissions, counted by verb, kind and namespace.
+    /// Number of missing permissions. One permission is one verb for one kind in one namespace.
     pub missing: usize,
     /// Certainty of `objects`, `bytes`, `requests` and `took`.
     pub certainty: PlanCertainty,
@@ -80,8 +81,8 @@ pub struct ProfileForecast {
     pub refused: Vec<InformerKey>,
 }
 
-/// Computes a profile's forecast from `found`, the results of sample lists for each informer, and
-/// from the sampled object sizes of each kind in `weights`.
+/// Computes a profile's forecast. `found` contains the result of the sample lists for each
+/// informer. `weights` contains the sampled object sizes of each kind.
 ///
 /// The estimated time assumes that each list of a kind is as fast as the kind's largest sampled
 /// page. The estimate also assumes that as many lists run in parallel as the profile permits.
@@ -163,8 +164,8 @@ impl SurveyResults<'_> {
                 longest = longest.max(took);
                 sum = sum.saturating_add(took);
             } else {
-                // With a namespace selector, the lists of the target start only after the list of
-                // namespaces.
+                // If the target has a namespace selector, its lists start only after the list of
+                // namespaces has ended.
                 before = before.max(took);
             }
         }
@@ -203,8 +204,9 @@ fn requests(spec: &InformerSpec, found: &InformerSurvey) -> u64 {
 }
 
 impl CostEstimate {
-    /// Converts the estimate to `status.plan`, without the field `time`. `timeToWarmMilliseconds`
-    /// is rounded up, and absent if there are objects but no page was timed.
+    /// Converts the estimate to `status.plan`, without the field `time`. The conversion rounds
+    /// `timeToWarmMilliseconds` up. The field is absent if there are objects but kubewarm measured
+    /// the time of no page.
     #[must_use]
     pub fn status(&self) -> PlanStatus {
         let small = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
@@ -278,7 +280,8 @@ mod tests {
         let found =
             informers.iter().map(|informer| (informer.key.clone(), found(1_000, ListMethod::List)));
         let took = forecast(&order, &found.collect(), &BTreeMap::new()).total.took;
-        // Each list takes 10 ms latency and 1 ms per object; two lists run in parallel.
+        // Two of the four lists run in parallel. Each list takes 10 ms latency, and 1 ms for each
+        // of its 1,000 objects.
         assert_eq!(took, Duration::from_millis(2 * 1_010));
     }
 

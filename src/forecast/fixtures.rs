@@ -8,7 +8,8 @@ use kubewarm_api::{
 };
 use serde_json::json;
 
-/// Returns the informer of a kind in the core API group. Its profile permits two lists in parallel.
+/// Returns an informer for `resource` in the core API group. Its profile permits two lists in
+/// parallel.
 pub(crate) fn spec(resource: &str, namespace: &str) -> InformerSpec {
     let key = InformerKey::all(
         Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),

@@ -15,8 +15,8 @@ pub use self::{
 
 use kubewarm_api::model::{ResolvedProfile, ResolvedTarget};
 
-/// Returns the accepted targets of a profile, in the order of the spec. Forecasts contain no other
-/// targets, because a target that kubewarm does not accept runs no informers.
+/// Returns the targets of a profile that kubewarm accepts, in the order of the spec. A target that
+/// kubewarm does not accept runs no informers, so forecasts ignore it.
 pub fn accepted(declared: &ResolvedProfile) -> impl Iterator<Item = &ResolvedTarget> {
     declared.targets.iter().filter(|target| is_accepted(target))
 }

@@ -11,8 +11,8 @@ pub struct BuildInfo {
 }
 
 impl BuildInfo {
-    /// Returns the information about this build. The environment variable `KUBEWARM_REVISION` sets
-    /// the commit at compile time.
+    /// Returns the version, commit and Rust version of this build. The environment variable
+    /// `KUBEWARM_REVISION` sets the commit at compile time.
     #[must_use]
     pub const fn current() -> Self {
         let revision = match option_env!("KUBEWARM_REVISION") {

@@ -1,5 +1,5 @@
-//! The gauges of informers, computed at each scrape for each resource, or for each resource and
-//! scope.
+//! The gauges of informers, computed at each scrape. A gauge has one series for each resource, or
+//! one for each resource and value of the label `scope`.
 
 use jiff::Timestamp;
 use kubewarm_api::model::{InformerKey, InformerScope, ResourceVersion};
@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, HashSet};
 /// metrics keep 15 digits too.
 const VERSION_DIGITS: usize = 15;
 
-/// A gauge of the informers of one resource, or of one resource and scope. The tuple contains the
-/// gauge's name, its help text, and a function that computes its value. The function returns `None`
-/// if the gauge has no value.
+/// The definition of a gauge: its name, its help text, and a function that computes its value. The
+/// function receives all reports of one resource, or of one resource and one value of the label
+/// `scope`. The function returns `None` if the gauge has no value.
 type GaugeDefinition = (&'static str, &'static str, fn(&[&InformerReport]) -> Option<f64>);
 
 const RESOURCE_GAUGES: &[GaugeDefinition] = &[
@@ -74,7 +74,7 @@ const SCOPED_GAUGES: &[GaugeDefinition] = &[
     ),
 ];
 
-/// Returns the informers' gauges, and the metrics in `counted`. Removes from `counted` the series
+/// Returns the informers' gauges and the counters in `counted`. Removes from `counted` the series
 /// of resources that have no informer.
 pub(super) fn informer_families(
     counted: &InformerMetrics,
@@ -97,7 +97,7 @@ pub(super) fn informer_families(
     Ok(families)
 }
 
-/// The reports from which a series is computed, by the values of the series' labels.
+/// The reports of informers, by the label values of the series that kubewarm computes from them.
 type ReportsByLabels<'c> = BTreeMap<Vec<String>, Vec<&'c InformerReport>>;
 
 fn register_gauges(
@@ -140,7 +140,7 @@ fn newest<'c>(reports: &[&'c InformerReport]) -> Option<&'c ResourceVersion> {
     versions.reduce(|newest, next| if newest.is_older_than(next) { next } else { newest })
 }
 
-/// Returns the progress of the first list, from 0 to 1.
+/// Returns the progress of the informer's first list, from 0 to 1.
 fn progress(report: &InformerReport) -> f64 {
     match (report.warmed, report.expected) {
         (Some(_), _) => 1.0,
@@ -158,7 +158,8 @@ fn seconds(time: Timestamp) -> f64 {
     time.as_duration().as_secs_f64()
 }
 
-/// Returns the seconds from the last failure to the next attempt, or 0 without a failure.
+/// Returns the seconds from the informer's last failed request to its next attempt. Returns 0 if
+/// the last request did not fail.
 fn wait(report: &InformerReport) -> f64 {
     let fault = report.fault.as_ref();
     let wait = fault.and_then(|fault| Some(fault.next_retry?.duration_since(fault.at)));
@@ -172,7 +173,7 @@ fn scope(scope: &InformerScope) -> &'static str {
     }
 }
 
-/// Returns the last [`VERSION_DIGITS`] digits of the version.
+/// Returns the last [`VERSION_DIGITS`] decimal digits of a resource version.
 fn last_digits(version: &ResourceVersion) -> Option<u64> {
     let text = version.to_string();
     text.get(text.len().saturating_sub(VERSION_DIGITS)..)?.parse().ok()

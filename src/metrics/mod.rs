@@ -1,5 +1,5 @@
-//! Prometheus metrics. Each part of kubewarm updates its own counters. Gauges of informers and
-//! profiles are computed at each scrape.
+//! Prometheus metrics. Each part of kubewarm updates its own counters. Each scrape computes the
+//! gauges of informers and profiles.
 
 mod build;
 mod informers;
@@ -17,7 +17,7 @@ pub use self::{
     reads::TlsListener,
 };
 
-/// A metric could not be created, registered or encoded. This is a bug, because names and labels
+/// kubewarm could not create, register or encode a metric. This is a bug, because names and labels
 /// are constants.
 pub use prometheus::Error as MetricsError;
 
@@ -100,7 +100,7 @@ impl MetricsRegistry {
         self.at_scrape("profiles", move || profiles::profile_families(&mut profiles()))
     }
 
-    /// Exports the usage and size of the read API's limits, from `limits` at each scrape.
+    /// Exports the read API's limits and their current use. Each scrape calls `limits`.
     ///
     /// # Errors
     ///
@@ -135,8 +135,8 @@ impl MetricsRegistry {
         self.at_scrape("runtime", move || process::runtime_families(&runtime))
     }
 
-    /// Exports the metrics that `gather` computes at each scrape. `what` identifies the metrics in
-    /// the log.
+    /// Adds the metrics that `gather` computes to each scrape. `what` is the name of these metrics
+    /// in the log.
     fn at_scrape<F>(&self, what: &'static str, gather: F) -> Result<(), MetricsError>
     where
         F: Fn() -> prometheus::Result<Vec<MetricFamily>> + Send + Sync + 'static,
@@ -160,8 +160,8 @@ impl MetricsRegistry {
 }
 
 struct ScrapeCollector<F> {
-    /// The collector's name. The registry rejects a second collector with the same name. Scrapes
-    /// contain only the names of metrics.
+    /// The collector's name. The registry rejects a second collector with the same name. Scrapes do
+    /// not contain this name.
     name: Desc,
     gather: F,
 }

@@ -16,16 +16,16 @@ use prometheus::{
 use std::time::Duration;
 use strum::VariantArray as _;
 
-/// Buckets of the duration of a reconciliation, in seconds. The range covers one profile to
-/// thousands of profiles.
+/// Upper bounds of the histogram buckets for the duration of a reconciliation, in seconds. The
+/// range covers one profile to thousands of profiles.
 const RECONCILE_BUCKETS: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
 
 /// Values of the label `outcome` of `kubewarm_status_writes_total`.
 pub const STATUS_WRITE_OUTCOMES: [MetricOutcome; 2] =
     [MetricOutcome::Success, MetricOutcome::Error];
 
-/// Values of the label `outcome` of `kubewarm_access_checks_total`. An answered rules review counts
-/// as a success.
+/// Values of the label `outcome` of `kubewarm_access_checks_total`. A rules review that the API
+/// server answered counts as `success`.
 pub const ACCESS_CHECK_OUTCOMES: [MetricOutcome; 3] =
     [MetricOutcome::Success, MetricOutcome::Rejected, MetricOutcome::Error];
 
@@ -141,7 +141,8 @@ impl OperatorMetrics {
         self.limit_rejections.with_label_values(&[measure]).inc();
     }
 
-    /// Counts the authentication and authorization of a caller, and records how long both took.
+    /// Counts the authentication and authorization of a client, and records how long both took
+    /// together.
     pub fn observe_authorization(
         &self,
         source: DecisionSource,
@@ -152,14 +153,15 @@ impl OperatorMetrics {
         self.authorization_duration.with_label_values(&[source]).observe(took.as_secs_f64());
     }
 
-    /// Sets the memory limit of all stores and informers. Before the first call, the series does
-    /// not exist.
+    /// Sets the metric for the memory limit of all stores and informers. Before the first call,
+    /// scrapes do not contain the metric.
     pub fn set_store_limit(&self, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.store_limit.with_label_values::<&str>(&[]).set(bytes);
     }
 
-    /// Sets whether this process holds the lease. Before the first call, the value is 0.
+    /// Sets the metric for whether this process holds the lease. Before the first call, the value
+    /// is 0.
     pub fn set_leader(&self, state: &LeaseState) {
         self.leader.set(i64::from(matches!(state, LeaseState::Leader { .. })));
     }

@@ -20,12 +20,11 @@ const MAX_CONDITIONS: usize = 16;
 
 pub const CONDITION_STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 
-/// A profile with the status that this replica computed.
 #[derive(Clone, Debug)]
 pub struct ProfileSnapshot {
     pub profile: ProfileRef,
     pub mode: ProfileMode,
-    /// The status that was computed last. Metrics contain at most 16 of its conditions.
+    /// The status that this replica computed last. Metrics contain at most 16 of its conditions.
     pub status: Arc<CacheProfileStatus>,
     /// Number of informers that lack a permission, by resource and verb.
     pub missing: BTreeMap<(Resource, Verb), u64>,
@@ -38,7 +37,8 @@ pub struct ProfileSnapshot {
 pub enum TargetState {
     /// Every informer is synced and fresh.
     Synced,
-    /// At least one informer has not synced yet, and no request of such an informer fails.
+    /// At least one informer has not synced yet, and no informer that has not synced has failing
+    /// requests.
     Syncing,
     /// At least one informer is not warm, and its requests fail.
     Failing,
@@ -96,8 +96,8 @@ pub(super) fn profile_families(
                 conditions.with_label_values(&labels).add(i64::from(condition.status == status));
             }
         }
-        // The number of series about missing permissions is limited: for a profile by the number of
-        // its targets, and for `_other` by the number of kinds in the cluster.
+        // Two numbers limit the series about missing permissions: a profile's number of targets,
+        // and for `_other` the number of kinds in the cluster.
         for ((of, verb), count) in &profile.missing {
             let of = [of.group(), of.version(), of.resource()];
             let labels = [namespace, name, of[0], of[1], of[2], verb.as_str()];
@@ -115,7 +115,6 @@ pub(super) fn profile_families(
 }
 
 impl TargetState {
-    /// Derives the target's state from the conditions and informer counts in the target's status.
     fn of(target: &TargetStatus) -> Self {
         let Some(informers) = &target.informers else { return Self::Syncing };
         let is_false = |type_: &str| {

@@ -1,5 +1,5 @@
-//! The routes of the admin server (probes, metrics and debug information), and the state that these
-//! routes share.
+//! The routes of the admin server (the HTTP server for probes, metrics and debug information), and
+//! the state that these routes share.
 
 use super::{
     cached_response::CachedResponse,
@@ -33,7 +33,8 @@ const LOCAL_ONLY: &str = "metrics are only for loopback addresses: use kubectl p
 pub(super) const INSIDE_ONLY: &str = "only for requests to localhost from a loopback address, without a proxy; use \
      kubectl port-forward to the pod\n";
 
-/// Function that replaces the log filter, and returns an error message for an invalid filter.
+/// A function that replaces the log filter. The function returns an error message for an invalid
+/// filter.
 pub type LogFilterSetter = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// State of the admin server.
@@ -44,10 +45,10 @@ pub struct AdminState {
     pub metrics: Arc<MetricsRegistry>,
     /// Returns the reports of all running informers.
     pub informers: Box<dyn Fn() -> Vec<(InformerKey, InformerReport)> + Send + Sync>,
-    /// Returns the declared informers of all profiles, or `None` before the profiles have been
-    /// listed.
+    /// Returns the informers that the profiles declare, or `None` before kubewarm has listed the
+    /// profiles.
     pub declared: Box<dyn Fn() -> Option<DeclaredInformers> + Send + Sync>,
-    /// Returns a text with the reason for each failing watch of CacheProfiles.
+    /// Returns a text with the reason for each informer that cannot watch CacheProfiles.
     pub failing_watches: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Decides whether `/readyz` succeeds. When the shutdown begins, `/readyz` fails.
     pub readiness: Arc<ReadinessTracker>,
@@ -61,20 +62,19 @@ pub struct AdminState {
 
 #[derive(Debug)]
 pub enum MetricsAccess {
-    /// Only clients on this host, such as a port-forward.
+    /// Only clients that connect from this host, for instance through `kubectl port-forward`.
     Loopback,
-    /// Callers that the API server permits. Such callers can also use the routes that are otherwise
-    /// only for clients on this host.
+    /// Clients with a bearer token that permits `get` on the route's path, according to the API
+    /// server. With such a token, remote clients can use `/debug` too.
     Reviewed(Box<CallerAdmission>),
     Unrestricted,
 }
 
-/// The cached metrics response, shared by all scrapers.
 pub(super) type CachedExposition = CachedResponse<Option<Bytes>>;
 
 impl MetricsAccess {
-    /// Checks whether `request` may use `path`, a route for clients on this host and for authorized
-    /// callers. If not, returns the response that rejects the request.
+    /// Checks whether `request` may use `path`. Clients on this host and authorized clients may use
+    /// this route. Returns an error response if not.
     pub(super) async fn admit_inside(
         &self,
         request: &HttpRequest,
@@ -87,11 +87,11 @@ impl MetricsAccess {
         }
     }
 
-    /// Checks whether `request` may read `/metrics`. If not, returns the response that rejects the
-    /// request.
+    /// Checks whether `request` may read `/metrics`. Returns an error response if not.
     async fn admit(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
         match self {
-            // If kubewarm reviews callers, requests from this host need a token, too.
+            // If the API server reviews bearer tokens, requests from this host need a bearer token
+            // too.
             Self::Reviewed(callers) => guard::admit(callers, request, "/metrics").await,
             Self::Loopback if !is_local(request) => Err(text(StatusCode::FORBIDDEN, LOCAL_ONLY)),
             Self::Loopback | Self::Unrestricted => Ok(()),

@@ -1,4 +1,5 @@
-//! Caches a response for one second, so that kubewarm computes it at most once per second.
+//! Caches a response of the admin server for one second, so that kubewarm computes the response at
+//! most once per second.
 
 use parking_lot::Mutex;
 use std::time::Duration;

@@ -19,7 +19,6 @@ use kubewarm_cache::{
 use kubewarm_serve::WatcherRegistry;
 use std::{sync::Arc, time::Duration};
 
-/// `LOCAL` are addresses of clients on this host, `REMOTE` are addresses of clients on other hosts.
 pub(super) const LOCAL: [&str; 3] = ["127.0.0.1:9", "[::1]:9", "[::ffff:127.0.0.1]:9"];
 pub(super) const REMOTE: [&str; 3] = ["10.0.0.7:9", "[fd00::1]:9", "[::ffff:10.0.0.7]:9"];
 
@@ -76,13 +75,13 @@ pub(super) fn failing(reason: FaultReason, since: i64) -> InformerReport {
     }
 }
 
-/// Returns `informers` as the complete set of declared informers.
 pub(super) fn all(informers: Vec<InformerKey>) -> DeclaredInformers {
     DeclaredInformers { informers, complete: true }
 }
 
 /// Returns an admin server with two running informers. The informer of namespace `a` has synced,
-/// and the informer of namespace `b` runs its first list. `declared` are the declared informers.
+/// and the informer of namespace `b` runs its first list. `declared` are the informers that
+/// profiles declare.
 pub(super) fn admin(declared: Option<Vec<InformerKey>>) -> Arc<AdminState> {
     Arc::new(AdminState {
         metrics: Arc::new(MetricsRegistry::new(&BuildInfo::current()).unwrap()),
@@ -101,7 +100,6 @@ pub(super) fn admin(declared: Option<Vec<InformerKey>>) -> Arc<AdminState> {
     })
 }
 
-/// Returns status and body of the response to a `request` from the address `peer`.
 pub(super) async fn ask(
     admin: &Arc<AdminState>,
     peer: &str,
@@ -110,8 +108,8 @@ pub(super) async fn ask(
     ask_again(admin, &Arc::default(), peer, request).await
 }
 
-/// Returns status and body like [`ask`]. Several calls can share `exposition`, the cache of the
-/// metrics response.
+/// Returns the status and the body of the response to `request`. Several calls can share
+/// `exposition`, the cache of the metrics response.
 pub(super) async fn ask_again(
     admin: &Arc<AdminState>,
     exposition: &Arc<CachedExposition>,

@@ -1,5 +1,5 @@
-//! Authorizes protected routes: a caller needs a bearer token that the API server accepts and
-//! permits.
+//! Authorizes requests to protected routes. The API server must accept the client's bearer token,
+//! and the token's user must have `get` on the route's path.
 
 use super::admin::text;
 use actix_web::{
@@ -14,15 +14,16 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-/// Maximum length of the caller's name in a response, in characters.
+/// Maximum length of the user name that a response contains, in characters.
 const MAX_NAME: usize = 253;
 
 /// Checks whether the owner of the bearer token may request `path`.
 ///
 /// # Errors
 ///
-/// Returns the response to send: 401, 403, or 503 if the API server gives no answer. The body of
-/// the response contains the next step.
+/// Returns the response to send: 401, 403 or 503. A 503 means that the API server did not answer
+/// the token review or the access review. The body of the response contains the next step for the
+/// client.
 pub(super) async fn admit(
     callers: &CallerAdmission,
     request: &HttpRequest,
@@ -39,7 +40,6 @@ pub(super) async fn admit(
     admitted.map(drop).map_err(|refused| refusal(refused, &verb, path))
 }
 
-/// Returns the response to a request that `admit` rejected.
 fn refusal(refused: CallerRejection, verb: &str, path: &str) -> HttpResponse {
     match refused {
         CallerRejection::Unauthorized => {
@@ -130,11 +130,12 @@ mod tests {
     };
     use tokio::{runtime::Handle, time::Instant};
 
-    /// Extra field of a user, which in these tests contains the user's token.
+    /// Key in a user's `extra` fields. In these tests its value is the user's token.
     const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-    /// A fake API server that knows the tokens `good`, `weak` and `scraper`. This server permits
-    /// only `good` to `get`. Reviews of `lost` and `mute` fail, and reviews of `silent` never end.
+    /// A fake API server that accepts the tokens `good`, `weak` and `scraper`, and permits `get`
+    /// only for `good`. Token reviews of `lost` and `mute` fail, and token reviews of `silent`
+    /// never end.
     #[derive(Default)]
     struct Scripted {
         requests: Arc<AtomicUsize>,
@@ -190,8 +191,8 @@ mod tests {
         }
     }
 
-    /// Returns an admin server that reviews callers with [`Scripted`], and the number of token
-    /// reviews.
+    /// Returns an admin server that uses [`Scripted`] for token reviews and access reviews, and the
+    /// number of token reviews.
     fn guarded() -> (Arc<AdminState>, Arc<AtomicUsize>) {
         let scripted = Scripted::default();
         let requests = Arc::clone(&scripted.requests);

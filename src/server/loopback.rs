@@ -21,8 +21,8 @@ fn is_own(peer: IpAddr) -> bool {
     peer == Ipv4Addr::LOCALHOST || peer == Ipv6Addr::LOCALHOST
 }
 
-/// Whether the request names only this host. The request must have a `Host` header, and every
-/// `Host` header and an absolute URI must name this host.
+/// Whether every host name in the request names this host. Host names are in the `Host` header,
+/// which must exist, and in an absolute URI.
 fn is_for_this_host(request: &HttpRequest) -> bool {
     let mut hosts = request.headers().get_all(header::HOST).peekable();
     hosts.peek().is_some()
@@ -51,8 +51,8 @@ fn is_this_host_name(host: &str) -> bool {
 }
 
 fn is_forwarded_by_proxy(request: &HttpRequest) -> bool {
-    // Every `X-Forwarded-*` header counts, because proxies send different headers: Envoy sends
-    // `X-Forwarded-Proto`, others send `X-Forwarded-For`.
+    // Every `X-Forwarded-*` header counts, because proxies send different headers. Envoy sends
+    // `X-Forwarded-Proto`, and other proxies send `X-Forwarded-For`.
     request.headers().keys().any(|name| {
         name == header::FORWARDED
             || name == header::VIA

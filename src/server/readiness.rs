@@ -12,12 +12,13 @@ use std::{
     sync::Arc,
 };
 
-/// Time after which `/readyz` no longer waits for a failing informer. So a failing aggregated API does not remove
-/// replicas from the Service.
+/// Time after which `/readyz` no longer waits for a failing informer. A failing aggregated API
+/// server therefore does not make all replicas unready.
 const MAX_FAILING: SignedDuration = SignedDuration::from_secs(60);
 
-/// Maximum time for which `/readyz` waits for informers, after kubewarm has first listed the profiles. So a tenant with
-/// thousands of informers or slow lists does not remove replicas from the Service.
+/// Maximum time for which `/readyz` waits for informers, after kubewarm has first listed the
+/// profiles. A tenant with thousands of informers or slow lists therefore does not make all
+/// replicas unready.
 const MAX_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
 /// Maximum number of informers that `/readyz?verbose` names as not synced yet.
@@ -28,32 +29,34 @@ const MAX_NAMED: usize = 100;
 pub struct DeclaredInformers {
     /// The informers that kubewarm knows so far.
     pub informers: Vec<InformerKey>,
-    /// Whether `informers` contains the informers of all targets. False while kubewarm has not listed the namespaces
-    /// that a profile's selector matches.
+    /// Whether `informers` contains the informers of all targets. False while kubewarm has not
+    /// listed the namespaces that a profile's namespace selector matches.
     pub complete: bool,
 }
 
-/// The result of `/readyz`, with the counts on which it is based.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReadinessReport {
-    /// How the wait for the informers' first lists ended. This outcome determines the HTTP status code.
+    /// How the wait for the informers' first lists ended. This outcome determines the HTTP status
+    /// code of `/readyz`.
     pub(super) end: StartupOutcome,
     pub(super) listed: bool,
-    /// Whether kubewarm has not yet listed the namespaces that a profile's selector matches. `/readyz` then does not
-    /// succeed, because the selector's informers are still unknown.
+    /// Whether kubewarm has not yet listed the namespaces that a profile's namespace selector
+    /// matches. `/readyz` then does not succeed, because the selector's informers are still
+    /// unknown.
     pub(super) selecting: bool,
-    /// Number of informers that `/readyz` counts. During the wait for first lists, `/readyz` counts the informers in
-    /// `first` that profiles still declare. Later `/readyz` counts all declared informers.
+    /// Number of informers that `/readyz` counts. While `/readyz` waits for first lists, it ignores
+    /// informers that profiles declared after the start. Later `/readyz` counts all declared
+    /// informers.
     pub(super) declared: usize,
-    /// Number of informers that have synced once or are paused.
+    /// Number of informers that have synced once, or whose phase is `Paused`.
     pub(super) synced: usize,
-    /// Number of informers that are blocked, whose requests the API server rejects, or whose resource the API server
-    /// does not serve.
+    /// Number of informers that kubewarm blocks, whose requests the API server rejects, or whose
+    /// resource the API server does not serve.
     pub(super) refused: usize,
-    /// Number of informers that have failed for 60 seconds.
+    /// Number of informers whose lists have failed for 60 seconds without a success.
     pub(super) failing_long: usize,
-    /// Number of informers that have not synced and are neither refused nor failing for 60 s. `/readyz` waits for these
-    /// informers until `deadline`.
+    /// Number of informers that count neither as `synced` nor as `refused` nor as `failing_long`.
+    /// `/readyz` waits for these informers until `deadline`.
     pub(super) pending: usize,
     /// At most 100 of the informers for which `/readyz` waits, each with its key, phase and reason of failure.
     pub(super) pending_informers: Vec<String>,
@@ -66,21 +69,19 @@ pub(super) struct ReadinessReport {
 #[derive(Debug, Default)]
 pub struct ReadinessTracker {
     progress: Mutex<ReadinessProgress>,
-    /// The cached result of `/readyz`, so that kubewarm computes this result at most once per second.
     pub(super) answer: CachedResponse<Arc<ReadinessReport>>,
 }
 
 #[derive(Debug, Default)]
 struct ReadinessProgress {
-    /// Time at which kubewarm first listed the profiles.
     listed_at: Option<Timestamp>,
-    /// The informers that were declared when `DeclaredInformers` first was complete. `/readyz` does not wait for
-    /// informers that are declared later.
+    /// The informers that profiles declared when kubewarm had first listed all profiles and the
+    /// namespaces of their selectors. `/readyz` does not wait for informers that profiles declare
+    /// later.
     first: Option<HashSet<InformerKey>>,
     end: StartupOutcome,
 }
 
-/// How the wait for the informers' first lists ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum StartupOutcome {
     /// The wait has not ended.
@@ -88,7 +89,7 @@ pub(super) enum StartupOutcome {
     Waiting,
     /// Every informer that can sync has synced.
     Ready,
-    /// Some informers had not synced after 10 minutes.
+    /// Some informers had not synced 10 minutes after kubewarm first listed the profiles.
     TimedOut,
     /// The shutdown has begun.
     Stopping,
@@ -104,10 +105,10 @@ impl ReadinessTracker {
         self.progress.lock().end == StartupOutcome::Stopping
     }
 
-    /// Computes the current readiness.
+    /// Computes whether kubewarm is ready at the time `now`.
     ///
-    /// `declared` is `None` before the profiles have been listed. `informers` contains the reports of running
-    /// informers. A declared informer without a report counts as not synced.
+    /// `declared` is `None` before kubewarm has listed the profiles. `informers` contains the
+    /// reports of running informers. A declared informer without a report counts as not synced.
     pub(super) fn compute(
         &self,
         declared: Option<&DeclaredInformers>,
@@ -138,7 +139,8 @@ impl ReadinessTracker {
             }
         }
         if progress.end == StartupOutcome::Waiting {
-            // After `first` is set, `/readyz` does not wait for namespace selectors that are added later.
+            // After `first` is set, `/readyz` does not wait for namespace selectors that profiles
+            // add later.
             if progress.first.is_some() && readiness.pending == 0 {
                 progress.end = StartupOutcome::Ready;
             } else if now.duration_since(listed_at) >= MAX_WAIT {
@@ -156,7 +158,7 @@ impl ReadinessTracker {
 }
 
 impl ReadinessReport {
-    /// Whether `/readyz` succeeds, so that the Service sends requests to this replica.
+    /// Whether `/readyz` succeeds, so that the Service of kubewarm sends requests to this replica.
     pub(super) fn is_ready(&self) -> bool {
         matches!(self.end, StartupOutcome::Ready | StartupOutcome::TimedOut)
     }
@@ -200,7 +202,6 @@ impl ReadinessReport {
 }
 
 impl fmt::Display for ReadinessReport {
-    /// Writes the readiness report as one line, without the names of informers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.end == StartupOutcome::Stopping {
             f.write_str("not ready: shutting down")
@@ -312,7 +313,7 @@ mod tests {
         let readiness = ReadinessTracker::default();
         let [a, b, c] = ["a", "b", "c"].map(|namespace| key("pods", namespace));
         assert!(!readiness.compute(Some(&all(&[a.clone(), b])), &[], at(1_000)).is_ready());
-        // Informer b disappeared with its profile, and another profile declared informer c.
+        // A profile with informer b was deleted, and another profile declared informer c.
         let look =
             readiness.compute(Some(&all(&[a.clone(), c])), &[snapshot(a, synced())], at(1_000));
         assert_eq!((look.is_ready(), look.declared), (true, 1));

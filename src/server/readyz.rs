@@ -14,10 +14,10 @@ pub(super) async fn readyz(request: HttpRequest, admin: web::Data<AdminState>) -
         let declared = (admin.declared)();
         Arc::new(admin.readiness.compute(declared.as_ref(), &(admin.informers)(), (admin.now)()))
     };
-    // Before the profiles are listed, the readiness report costs little and is not cached. So
-    // `/readyz` shows immediately that kubewarm has listed the profiles.
+    // Before kubewarm has listed the profiles, the readiness report costs little and is not cached.
+    // So `/readyz` shows immediately that kubewarm has listed the profiles.
     let mut readiness = admin.readiness.answer.get(Instant::now(), |found| found.listed, look);
-    // A shutdown must be visible before the cached response expires.
+    // `/readyz` must show a shutdown before the cached report expires.
     if admin.readiness.is_stopping() {
         readiness =
             Arc::new(ReadinessReport { end: StartupOutcome::Stopping, ..(*readiness).clone() });
@@ -31,8 +31,6 @@ pub(super) async fn readyz(request: HttpRequest, admin: web::Data<AdminState>) -
     text(code, render_verbose(&readiness, &(admin.failing_watches)(), shows_names))
 }
 
-/// Returns the response to `/readyz?verbose`. The response contains the names of informers only if
-/// `shows_names` is true.
 fn render_verbose(readiness: &ReadinessReport, unlisted: &[String], shows_names: bool) -> String {
     let mark = |good| if good { "[+]" } else { "[-]" };
     let ReadinessReport { listed, declared, synced, refused, failing_long, pending, .. } =

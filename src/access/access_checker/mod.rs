@@ -32,24 +32,27 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Namespace in rules reviews of cluster-wide permissions. No namespace can have this name, so the
-/// review returns only permissions from a ClusterRoleBinding.
+/// Namespace that kubewarm puts into a `SelfSubjectRulesReview` of cluster-wide permissions. No
+/// namespace can have this name, so the API server returns only permissions from
+/// `ClusterRoleBindings`.
 const NOWHERE: &str = ":cluster:";
-/// Delay between a notification that informers' reports have changed and the update of the schedule
-/// of access checks. One update then covers all reports that change within the delay.
+/// Delay from a notification about a changed report of an informer to the update of the access
+/// check schedule. One update then covers all reports that change within the delay.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// Minimum delay before the checker tries again to start a due access check or review, if a limit
-/// on rate or concurrency prevented the start.
+/// Minimum delay before the next attempt to start a due access check or review that a rate or
+/// concurrency limit delayed.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Interval between two updates of the schedule of access checks while no informer's report
 /// changes.
 const UPDATE: Duration = Duration::from_secs(1);
-/// Pause after an update of the check schedule or a start of due checks, as a multiple of that
-/// work's duration. The access checker therefore uses at most about 5% of a core.
+/// Pause after an update of the access check schedule, and after a start of due checks. The pause
+/// is this multiple of the time that the update or start took. The access checker therefore uses at
+/// most about 5 % of a core.
 const REST: u32 = 20;
 
 pub struct CheckerDependencies {
-    /// Rate limits per namespace, shared by all checks and the informers' own requests.
+    /// Rate limits of requests to the API server, one limit per namespace. Access checks, reviews
+    /// and the informers' own requests count against the same limits.
     pub buckets: NamespaceBuckets,
     /// Clients that authenticate as the informers' identities.
     pub clients: Arc<dyn ClientProvider>,
@@ -57,7 +60,7 @@ pub struct CheckerDependencies {
     /// if the informers have not changed since the last call.
     pub informers: Box<dyn FnMut() -> Option<BTreeMap<InformerKey, CheckSettings>> + Send>,
     /// The informers that watch CacheProfile objects. The checker does not check these informers,
-    /// and never reports their permissions as excess.
+    /// and never reports the permissions that they need as excess permissions.
     pub own: Arc<[InformerKey]>,
     /// The informers' reports about their own requests. The checker also blocks and unblocks
     /// informers through this handle.
@@ -70,21 +73,18 @@ pub struct CheckerDependencies {
     pub count_check: Box<dyn Fn(AccessCheckKind, MetricOutcome) + Send>,
 }
 
-/// The task that sends access checks and reviews and evaluates their results.
 pub struct AccessChecker {
     dependencies: CheckerDependencies,
     reports: AccessReports,
-    /// The client of each checked identity. A client keeps its token, so the next check needs no
-    /// new token. A profile in mode `Plan`, or with only stopped targets, has no running informer
-    /// that keeps the client.
+    /// One client for each identity that the checker checks. This map keeps each client and its
+    /// token for the next access check. Without this map, kubewarm would drop the client of an
+    /// identity that no running informer uses.
     clients: BTreeMap<Identity, Arc<Client>>,
     jobs: JoinSet<(CheckJob, Instant, Result<CheckResult, RequestFault>, KeyedPermit)>,
-    /// How long the last update of the schedule of access checks took.
     update_time: Duration,
 }
 
 impl AccessChecker {
-    /// Creates a checker, which sends no request before [`AccessChecker::run`].
     #[must_use]
     pub fn new(dependencies: CheckerDependencies) -> Self {
         let schedule = CheckSchedule::new(dependencies.buckets.clone(), fastrand::f64);
@@ -93,7 +93,6 @@ impl AccessChecker {
         Self { dependencies, reports, clients, jobs, update_time: Duration::ZERO }
     }
 
-    /// Returns a handle to the permission states, which remains valid after the checker stops.
     #[must_use]
     pub fn reports(&self) -> AccessReports {
         self.reports.clone()
@@ -115,7 +114,8 @@ impl AccessChecker {
                 start_at = Instant::now() + began.elapsed() * REST;
             }
             let next = self.reports.schedule.read().next_due().unwrap_or(update_at);
-            // The pause prevents a busy loop while a limit prevents due checks from starting.
+            // Without `PAUSE` this loop would be busy while a rate or concurrency limit prevents
+            // the start of due checks.
             let wake = next.max(now + PAUSE).max(start_at).min(update_at);
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -135,8 +135,8 @@ impl AccessChecker {
     /// Updates the schedule of access checks from the declared informers and their reports, and
     /// blocks or unblocks informers accordingly.
     ///
-    /// An informer can start after an access check was rejected. The next update then blocks the
-    /// informer.
+    /// If an informer starts after the API server has rejected its access check, the next update
+    /// blocks the informer.
     fn update_schedule(&mut self) {
         let began = Instant::now();
         let wanted = (self.dependencies.informers)();
@@ -179,8 +179,7 @@ impl AccessChecker {
         }
     }
 
-    /// Returns the future that sends the requests of the check `job` with the identity of that
-    /// check.
+    /// Returns the future that sends the requests of `job`, with the identity that `job` contains.
     fn new_check(
         &self,
         job: CheckJob,
@@ -214,8 +213,8 @@ impl AccessChecker {
                     let input = match is_allowed(&client, attributes(&key, verb)).await {
                         Ok(true) => AccessSignal::Reviewed { sent, refused: Vec::new() },
                         Ok(false) => AccessSignal::Reviewed { sent, refused: verbs },
-                        // This error means that the API server does not support access reviews, and
-                        // is no sign of lost access.
+                        // This error means that the API server does not support or permit access
+                        // reviews. The error is no sign of lost access.
                         Err(fault) if is_permanent(fault.reason()) => {
                             AccessSignal::Answered { sent }
                         }
@@ -228,8 +227,8 @@ impl AccessChecker {
         }
     }
 
-    /// Records the result of a check. After an access check, this function also blocks or unblocks
-    /// the informer.
+    /// Records the result of an access check or review. After an access check, this function also
+    /// blocks or unblocks the informer.
     fn record_result(
         &mut self,
         job: &CheckJob,
@@ -264,8 +263,8 @@ impl AccessChecker {
 
     /// Blocks or unblocks an informer.
     ///
-    /// An informer that is not blocked waits before its next list or watch if the API server
-    /// rejected the previous one. Unblocking makes this informer list or watch at once.
+    /// `unblock` also applies to an informer that is not blocked but whose last list or watch the
+    /// API server rejected. The informer then retries at once.
     fn change_gate(&self, key: &InformerKey, change: GateChange) {
         let reports = &self.dependencies.reports;
         match (change, reports.get_list_watch_access(key)) {
@@ -293,7 +292,6 @@ fn outcome(found: &Result<CheckResult, RequestFault>) -> MetricOutcome {
     }
 }
 
-/// Logs a change of the permission state once.
 fn log(key: &InformerKey, before: &InformerAccess, after: &InformerAccess) {
     use PermissionState::{Granted, Refused};
     match (&before.state, &after.state) {

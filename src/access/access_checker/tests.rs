@@ -21,8 +21,8 @@ fn informer() -> InformerSpec {
     InformerSpec::new(key, ProfileRef { namespace: "shop".into(), name: "p".into() })
 }
 
-/// If the API server permits `list` and rejects `watch`, the informer's own requests detect this
-/// late. The access check detects it at once.
+/// If the API server permits `list` and rejects `watch`, the informer's own requests detect the
+/// rejection late. The access check detects the rejection at once.
 #[tokio::test]
 async fn an_informer_that_starts_after_its_refusal_is_blocked() {
     let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
@@ -75,7 +75,6 @@ async fn an_informer_that_starts_after_its_refusal_is_blocked() {
     }
 }
 
-/// A client provider that records every client that it creates.
 #[derive(Default)]
 struct ClientRecorder(Mutex<Vec<(Identity, Weak<Client>)>>);
 

@@ -2,11 +2,13 @@
 //! informer's next access check is due. This module performs no I/O.
 //!
 //! Only list and watch requests with the informer's identity show whether the informer has access.
-//! Every other sign of lost access, for instance a review, triggers an immediate access check. The
-//! informer is blocked if no list or watch succeeds within 30 seconds after such a sign.
+//! Every other sign of lost access, for instance a negative access review, triggers an immediate
+//! access check. kubewarm blocks the informer if no list or watch succeeds within 30 seconds after
+//! such a sign.
 //!
-//! After access checks have contradicted a review twice, further reviews with the same result
-//! trigger no access checks. The contradiction then appears in the status.
+//! The results of access checks can contradict an access review or rules review twice. Further
+//! reviews with the same result then trigger no access checks. The contradiction then appears in
+//! the status.
 
 #[cfg(test)]
 mod tests;
@@ -18,51 +20,54 @@ use kubewarm_cache::informer::{AccessCheckResult, AccessDecision};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time from the last confirmed access until the informer is blocked.
+/// Time from the last confirmed access until kubewarm blocks the informer, which means that clients
+/// cannot read its store.
 ///
 /// Within this time kubewarm tries several ways to confirm access. An access check runs after 5
 /// minutes and, if it has no result, every 20 seconds. The informer's own watch reopens after at
 /// most 10 minutes.
 pub const MAX_ACCESS_AGE: Duration = Duration::from_mins(10);
-/// Time from a sign of lost access, such as a negative review, until the informer is blocked,
-/// unless a list or watch confirms access. An access check runs immediately after the sign, and
-/// once more within this time.
+/// Time from a sign of lost access, such as a negative access review, until kubewarm blocks the
+/// informer. A successful list or watch within this time prevents the block. An access check runs
+/// immediately after the sign, and once more within this time.
 const SIGN_AGE: Duration = Duration::from_secs(30);
 /// Minimum time between the two rejected access checks that together mean lost access. One
 /// rejection is not enough: for one or two seconds after its start, an API server has not loaded
 /// its roles and rejects every RBAC request.
 const CONFIRM: Duration = Duration::from_secs(3);
-/// Minimum time between two access checks that both contradict a review. One access check is not
-/// enough, because one of several API servers can lag behind the others by seconds.
+/// Minimum time between two access checks that both contradict an access review or rules review.
+/// One access check is not enough, because one of several API servers can lag behind by seconds.
 const SETTLED: Duration = Duration::from_secs(10);
 
 /// A signal about one informer's access. `sent` is the time at which kubewarm sent the request that
 /// caused the signal.
 #[derive(Clone, Debug)]
 pub(super) enum AccessSignal {
-    /// An access check succeeded: list and watch are permitted.
+    /// The API server permitted both requests of an access check: the list and the watch.
     Allowed { sent: Instant },
     /// The API server permitted the informer's own list or watch.
     Verified { sent: Instant },
-    /// The API server rejected the requests of an access check for `verbs`.
+    /// The API server rejected the verbs in `verbs` (list, watch or both) in an access check.
     Refused { sent: Instant, verbs: Vec<Verb>, fault: RequestFault },
     /// The API server answered an access review or a rules review. `refused` contains the verbs
-    /// that the review does not permit. An access review contains only one verb; if it denies that
-    /// verb, `refused` contains all verbs of `verbs_to_review`.
+    /// that the identity may not use according to this review. An access review is about one verb.
+    /// If the API server denies this verb, `refused` contains all verbs that
+    /// [`AccessState::verbs_to_review`] returns.
     Reviewed { sent: Instant, refused: Vec<Verb> },
     /// The API server answered that it does not support access reviews.
     Answered { sent: Instant },
     /// The API server rejected the informer's own list or watch.
     Suspected { sent: Instant },
-    /// An access check or review gave no result. `fault` can be a 401 or 403 for the review itself.
+    /// An access check or review gave no result. `fault` can be a 401 or 403 for the request that
+    /// creates the review.
     Undecided { sent: Instant, fault: RequestFault },
     /// Time has passed since the last signal. `max_access_age` is the maximum age of the last
     /// confirmed access.
     Tick { max_access_age: Duration },
 }
 
-/// `Ok` means that the informer must be unblocked. `Err` means that the informer must be blocked,
-/// and contains the rejected verb and the fault.
+/// `Ok` means that kubewarm must unblock the informer, so that clients can read its store. `Err`
+/// means that kubewarm must block the informer. `Err` contains the rejected verb and the fault.
 pub(super) type GateChange = Result<(), (Verb, RequestFault)>;
 
 #[derive(Debug)]
@@ -73,8 +78,9 @@ pub(super) struct AccessState {
     /// Time at which kubewarm sent the request that gave the first sign of lost access since
     /// `verified`.
     sign: Option<Instant>,
-    /// Time at which an access check of an informer with access was rejected for the first time.
-    /// `None` after the second rejection or a permitted access check.
+    /// Time at which kubewarm received the first of two rejected access checks that together mean
+    /// lost access. `None` after the second rejection, or after an access check that the API server
+    /// permits.
     refused: Option<Instant>,
     /// The last access review or rules review, if the results of list and watch contradict it.
     contradiction: Option<ContradictingReview>,
@@ -88,13 +94,16 @@ pub(super) struct AccessState {
 
 #[derive(Debug)]
 struct ContradictingReview {
-    /// The verbs that the contradicting review does not permit.
+    /// The verbs that the identity may not use according to the contradicting access review or
+    /// rules review.
     refused: Vec<Verb>,
     sent: Instant,
-    /// Time at which kubewarm sent the first access check that contradicted the review.
+    /// Time at which kubewarm sent the first access check that contradicted this access review or
+    /// rules review.
     overruled: Option<Instant>,
-    /// Whether a second access check has contradicted the review. kubewarm sent this check at least
-    /// [`SETTLED`] after the first contradicting access check.
+    /// Whether a second access check has contradicted this access review or rules review. kubewarm
+    /// sent the second access check at least [`SETTLED`] after the first contradicting access
+    /// check.
     is_settled: bool,
 }
 
@@ -111,8 +120,8 @@ impl AccessState {
         }
     }
 
-    /// Processes `input`. Returns a new time for the informer's next access check, or `None` if the
-    /// planned time need not change.
+    /// Updates the permission state from the signal `input`. Returns a new time for the informer's
+    /// next access check, or `None` if the planned time need not change.
     pub(super) fn apply(
         &mut self,
         input: AccessSignal,
@@ -174,8 +183,8 @@ impl AccessState {
             AccessSignal::Undecided { sent, fault } if fault.reason().is_access_denied() => {
                 self.note_answer(sent);
                 let reason = fault.reason();
-                // The status shows why the last access check was rejected. If kubewarm now has no
-                // token for a different reason, a new access check updates the status.
+                // The status shows the reason of the last rejection. If kubewarm can now get no
+                // token, for another reason, a new access check updates the status.
                 let is_news =
                     matches!(&self.state, PermissionState::Refused(old) if old.reason != reason);
                 (self.note_sign(sent) || is_news && is_token_missing(reason)).then_some(at_once)?
@@ -188,9 +197,9 @@ impl AccessState {
                 let verified = self.verified?;
                 let is_old = ago(verified) >= max_access_age;
                 let is_suspicious = |sign| ago(sign) >= SIGN_AGE.min(max_access_age);
-                // An informer is not blocked if the API server does not serve its kind. No request
-                // can confirm access to such a kind, and the informer itself reports the missing
-                // kind.
+                // kubewarm does not block an informer if the API server does not serve its kind. No
+                // request can confirm access to a missing kind, and the informer itself reports the
+                // missing kind.
                 let is_served =
                     self.failed.as_ref().is_none_or(|it| it.reason() != FaultReason::NotServed);
                 let may_lapse =
@@ -210,13 +219,14 @@ impl AccessState {
         self.answered = self.answered.max(sent);
     }
 
-    /// Whether a list or watch has confirmed access, and no access check was rejected since then.
+    /// Whether a list or watch has confirmed access, and no access check has shown since then that
+    /// access is lost.
     pub(super) fn has_access(&self) -> bool {
         self.verified.is_some() && !matches!(self.state, PermissionState::Refused(_))
     }
 
-    /// Returns whether the informer must be unblocked or blocked, or `None` if neither. Only a
-    /// permitted list or watch unblocks an informer; a review does not.
+    /// Returns whether kubewarm must unblock or block the informer, or `None` if neither. Only a
+    /// permitted list or watch unblocks an informer; an access review or rules review does not.
     pub(super) fn gate_change(&self) -> Option<GateChange> {
         match &self.state {
             PermissionState::Verifying | PermissionState::Granted { is_by_review: true, .. } => {
@@ -236,7 +246,7 @@ impl AccessState {
     }
 
     /// Returns the permission state for the status, the metrics and `/readyz`. The informer's
-    /// checks are late if the API server has answered none of them for `period`.
+    /// access checks and reviews are late if the API server has answered none of them for `period`.
     pub(super) fn report(&self, period: Duration, now: Instant) -> InformerAccess {
         let is_overdue = now.saturating_duration_since(self.answered) > period;
         let failed = self.failed.clone().filter(|_| is_overdue);
@@ -306,14 +316,14 @@ impl AccessState {
     /// requires an access check.
     fn apply_review(&mut self, sent: Instant, refused: Vec<Verb>, wall: Timestamp) -> bool {
         let (allowed, is_contrary) = (refused.is_empty(), self.contradicts(&refused));
-        // A review that the API server answered shows that kubewarm has a token again. Another
-        // access check can therefore succeed.
+        // If kubewarm had no token for the last access check, an answered review shows that
+        // kubewarm has a token again. The next access check can therefore succeed.
         let has_token =
             matches!(&self.state, PermissionState::Refused(old) if is_token_missing(old.reason));
         let is_news =
             has_token || allowed && matches!(self.state, PermissionState::Unverified { .. });
-        // A review's result counts as the permission state only until a list or watch is permitted
-        // or an access check is rejected.
+        // Until the API server permits or rejects a list or watch, a positive access review or
+        // rules review counts as permission.
         let can_stand_in = match self.state {
             PermissionState::Verifying => self.failed.is_some(),
             PermissionState::Granted { is_by_review, .. } => is_by_review,
@@ -334,8 +344,8 @@ impl AccessState {
         is_news || self.contradiction.get_or_insert(new).overruled.is_none()
     }
 
-    /// Whether the results of list and watch contradict a review that does not permit the verbs
-    /// `refused`.
+    /// Whether the results of list and watch contradict an access review or rules review that does
+    /// not permit the verbs `refused`.
     fn contradicts(&self, refused: &[Verb]) -> bool {
         match &self.state {
             PermissionState::Granted { is_by_review: false, .. }
@@ -345,8 +355,9 @@ impl AccessState {
         }
     }
 
-    /// Compares an access check with the last review. If the access check contradicts the review,
-    /// returns the time at which a second access check can confirm the contradiction.
+    /// Compares an access check with the last access review or rules review. If the access check
+    /// contradicts the review, returns the time at which a second access check can confirm the
+    /// contradiction.
     fn compare_with_review(&mut self, sent: Instant) -> Option<Instant> {
         let contradiction = self.contradiction.take().filter(|it| self.contradicts(&it.refused));
         self.contradiction = contradiction;
@@ -373,7 +384,6 @@ impl From<AccessCheckResult> for AccessSignal {
     }
 }
 
-/// Returns the permission state after a permitted list or watch.
 const fn granted(verified_at: Timestamp) -> PermissionState {
     PermissionState::Granted { verified_at, is_by_review: false }
 }

@@ -1,5 +1,5 @@
-//! The permission states of all checked informers, and the schedule of their access checks and
-//! reviews. This module performs no I/O.
+//! The permission states of all checked informers, and the schedule of their access checks, access
+//! reviews and rules reviews. This module performs no I/O.
 
 mod namespace_checks;
 #[cfg(test)]
@@ -26,42 +26,44 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Delay between an access check that permitted or rejected list and watch, and the informer's next
+/// Delay between an access check that the API server permitted or rejected, and the informer's next
 /// access check.
 const DECIDED: Duration = Duration::from_mins(5);
-/// Delay between two access checks while the informer's namespace does not exist. Access reviews
-/// and rules reviews do not detect that the namespace was created, so only an access check can.
+/// Delay between two access checks while the informer's namespace does not exist. Only an access
+/// check detects that a user has created the namespace; access reviews and rules reviews do not.
 const ABSENT: Duration = Duration::from_mins(1);
 /// Delay between an access check without a result and the next access check.
 const RETRY: Duration = Duration::from_secs(20);
-/// Delay of the first access check while the declared informer does not run.
+/// Delay of an informer's first access check if the informer does not run, for instance because its
+/// profile is in mode `Plan`.
 const NO_INFORMER: Duration = Duration::from_secs(1);
-/// Maximum delay of the first access check while the informer's first list and watch are in
-/// progress. If both succeed, the check is not needed.
+/// Maximum delay of an informer's first access check while the first list and watch are in
+/// progress. If both succeed, the informer needs no access check yet.
 const INFORMER: Duration = Duration::from_secs(10);
 
-/// Period of rules reviews. If the rules reviews of an informer are incomplete, the informer gets
-/// access reviews with the same period.
+/// Period of rules reviews (`SelfSubjectRulesReview`). If the API server returns incomplete rules,
+/// kubewarm also sends an access review for each informer, with the same period.
 const REVIEW: Duration = Duration::from_secs(20);
-/// An informer's checks are late if the API server has answered none of them for the period of
-/// rules reviews plus this duration.
+/// An informer's access checks and reviews are late if the API server has answered none for about
+/// `REVIEW` plus this duration.
 const LATE: Duration = Duration::from_secs(10);
 
 /// Maximum number of access checks and reviews in progress. The limit protects a slow API server.
 ///
-/// The whole process has no rate limit for checks, because additional ServiceAccounts would then
-/// delay the detection of lost access.
+/// Only namespaces have rate limits for access checks and reviews. With a rate limit for the whole
+/// process, additional ServiceAccounts would delay the detection of lost access.
 const MAX_IN_FLIGHT: usize = 64;
 /// Maximum number of access checks and reviews in progress for one namespace. Slow responses to one
-/// tenant's checks therefore do not delay other tenants' checks.
+/// namespace's access checks therefore do not delay other namespaces.
 const NAMESPACE_MAX_IN_FLIGHT: usize = MAX_IN_FLIGHT / 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckSettings {
-    /// Whether a 403 can mean that the informer's namespace was deleted.
+    /// Whether kubewarm reads the namespace after a 403, because the 403 can mean that the
+    /// namespace does not exist.
     pub namespace_check: NamespaceCheckPolicy,
-    /// Namespace of one of the profiles that declare the informer. The requests of the checks count
-    /// against this namespace's rate limit.
+    /// Namespace of one of the profiles that declare the informer. The informer's access checks and
+    /// reviews count against this namespace's rate limit.
     pub payer: Arc<str>,
 }
 
@@ -74,23 +76,18 @@ pub struct CheckSettings {
     strum(serialize_all = "snake_case")
 )]
 pub(super) enum CheckJob {
-    /// A list and a watch with the informer's identity.
     #[strum_discriminants(strum(serialize = "request"))]
     #[strum_discriminants(doc = "A list and a watch with the informer's identity.")]
     AccessCheck(InformerKey),
-    /// A `SelfSubjectRulesReview` for one identity and namespace.
     #[strum_discriminants(doc = "A `SelfSubjectRulesReview` for one identity and namespace.")]
     RulesReview(RulesReviewKey),
-    /// A `SelfSubjectAccessReview` for one verb of an informer.
     #[strum_discriminants(doc = "A `SelfSubjectAccessReview` for one verb of an informer.")]
     AccessReview(InformerKey),
 }
 
 #[derive(Debug)]
 pub(super) enum CheckResult {
-    /// Result of an access check or an access review of one informer.
     Access(AccessSignal),
-    /// Result of a rules review for one identity and namespace.
     Rules(ReviewedRules),
 }
 
@@ -98,10 +95,10 @@ pub(super) enum CheckResult {
 pub(super) struct CheckSchedule {
     scopes: BTreeMap<RulesReviewKey, NamespaceChecks>,
     queue: WorkQueue<CheckJob>,
-    /// Rate limits per namespace, shared by all checks and the informers' own requests.
     buckets: NamespaceBuckets,
     in_flight: KeyedSemaphore<Arc<str>>,
-    /// Returns a random number in `0.0..1.0`, from which the delay of each check is computed.
+    /// Returns a random number in `0.0..1.0`, from which the schedule computes the delay of each
+    /// check.
     random: fn() -> f64,
 }
 
@@ -116,8 +113,8 @@ impl CheckSchedule {
         }
     }
 
-    /// Replaces the set of checked informers. Informers in `unchecked` get no checks, but
-    /// permissions that they need do not count as excess.
+    /// Replaces the set of checked informers. Informers in `unchecked` get no access checks, but
+    /// the permissions that they need do not count as excess permissions.
     pub(super) fn set_informers(
         &mut self,
         wanted: BTreeMap<InformerKey, CheckSettings>,
@@ -169,8 +166,9 @@ impl CheckSchedule {
         }
     }
 
-    /// Returns the checks that start now. The caller must report the result of each check to
-    /// [`CheckSchedule::record_result`] and hold the check's permit until then.
+    /// Returns the access checks, access reviews and rules reviews that start now, each with a
+    /// permit of the semaphore `in_flight`. The caller must hold the permit until it reports the
+    /// result to [`CheckSchedule::record_result`].
     ///
     /// Urgent access checks start first. Checks of informers without access start last, because a
     /// profile in mode `Plan` can declare thousands of such informers.
@@ -208,8 +206,9 @@ impl CheckSchedule {
             let permit = self.in_flight.try_acquire(payer);
             let permit = permit.filter(|_| self.buckets.try_take(payer, cost, now).is_ok());
             if permit.is_none() {
-                // No further check of this namespace starts in this call. Otherwise reviews could
-                // permanently delay an access check, because it costs two requests.
+                // No further access check or review of this namespace starts in this call.
+                // Otherwise reviews (one request each) could permanently delay an access check (two
+                // requests).
                 full.insert(Arc::clone(payer));
             }
             permit
@@ -240,8 +239,8 @@ impl CheckSchedule {
         self.queue.next_due()
     }
 
-    /// Records the result of a check, and schedules its next run. `sent` is the time at which the
-    /// check started.
+    /// Records the result `found` of the check `job`, and schedules the next run of `job`. `sent`
+    /// is the time at which the check started.
     pub(super) fn record_result(
         &mut self,
         job: &CheckJob,
@@ -278,7 +277,7 @@ impl CheckSchedule {
             (CheckJob::AccessCheck(_), AccessSignal::Refused { fault, .. }) => {
                 if *namespace_check == NamespaceCheckPolicy::Require {
                     // After a 403, the access check sends a third request, which reads the
-                    // namespace. This request counts against the rate limit too.
+                    // namespace. The rate limit must count this request.
                     self.buckets.charge(payer, 1, now);
                 }
                 if fault.reason() == FaultReason::NamespaceNotFound { ABSENT } else { DECIDED }
@@ -293,7 +292,7 @@ impl CheckSchedule {
         informer.apply_signal(input, key, &mut self.queue, now, wall);
     }
 
-    /// Updates the permission states from the reports of the informers' own requests and from the
+    /// Updates the permission states from the informers' reports, which `own` returns, and from the
     /// time that has passed. Returns the informers to block or unblock.
     pub(super) fn update(
         &mut self,
@@ -341,7 +340,8 @@ impl CheckSchedule {
                         now,
                         wall,
                     );
-                    // The random delay spreads the checks of informers that synced simultaneously.
+                    // The random delay spreads the access checks of informers that synced
+                    // simultaneously.
                     let pause = DECIDED.mul_f64(f64::midpoint(1.0, (self.random)()));
                     self.queue.add_at(CheckJob::AccessCheck(key.clone()), now + pause);
                 } else if !waits {
@@ -363,7 +363,6 @@ impl CheckSchedule {
         changes
     }
 
-    /// Returns whether the informer must be blocked or unblocked, or `None` if neither.
     pub(super) fn gate_change(&self, key: &InformerKey) -> Option<GateChange> {
         find_informer(&self.scopes, key)?.access.gate_change()
     }
@@ -393,7 +392,8 @@ fn find_informer<'a>(
     scopes.get(&rules_scope(key))?.informers.get(key)
 }
 
-/// Lengthens `period` by up to 10%, so that checks that started together drift apart.
+/// Lengthens `period` by up to 10 %, so that access checks and reviews that started together drift
+/// apart.
 fn jittered(period: Duration, random: f64) -> Duration {
     period.mul_f64(1.0 + random / 10.0)
 }

@@ -1,5 +1,5 @@
-//! The access checks and reviews of one identity in one namespace, and the effect of the identity's
-//! rules on its informers in the namespace.
+//! The access checks and reviews of one identity, in one namespace or cluster-wide, and the
+//! permission states of the identity's informers.
 
 use super::{CheckJob, CheckSchedule, CheckSettings, REVIEW, jittered};
 use crate::access::{
@@ -19,12 +19,11 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Period of rules reviews while they return incomplete rules. The schedule uses incomplete rules
-/// only to find excess permissions.
+/// Period of rules reviews while the API server returns incomplete rules. The schedule uses
+/// incomplete rules only to find permissions that no profile needs.
 const INCOMPLETE: Duration = Duration::from_mins(5);
 
-/// The informers of one identity in one namespace or across the cluster, and the rules of the
-/// identity in this scope.
+/// The informers and the RBAC rules of one identity, in one namespace or cluster-wide.
 #[derive(Debug, Default)]
 pub(super) struct NamespaceChecks {
     pub(super) informers: BTreeMap<InformerKey, InformerCheck>,
@@ -44,7 +43,7 @@ pub(super) struct InformerCheck {
     pub(super) waiting_since: Option<Instant>,
     /// Time since which the API server rejects the informer's own requests.
     pub(super) refused_since: Option<Timestamp>,
-    /// Whether the next access check was scheduled because of a sign of lost or regained access.
+    /// Whether a sign of lost or regained access is the reason for the next access check.
     pub(super) is_urgent: bool,
 }
 
@@ -65,8 +64,8 @@ impl CheckSchedule {
         let mut period = INCOMPLETE;
         let rules = match rules {
             Ok(rules) => Some(rules),
-            // The API server does not support rules reviews for this namespace, so an access review
-            // for each informer replaces them.
+            // The API server does not support or permit rules reviews for this namespace. kubewarm
+            // therefore sends an access review for each informer.
             Err(fault) if is_permanent(fault.reason()) => Some(incomplete(Vec::new())),
             Err(fault) => {
                 period = REVIEW;
@@ -74,8 +73,8 @@ impl CheckSchedule {
                     let input = AccessSignal::Undecided { sent, fault: fault.clone() };
                     informer.apply_signal(input, key, &mut self.queue, now, wall);
                 }
-                // Rules reviews count as unavailable after two failures in a row. A missing token
-                // does not count, because access reviews need the token too.
+                // Rules reviews count as unavailable after two failures in a row. A failure without
+                // a token does not count, because access reviews need the token too.
                 let is_over = had_failed && !is_token_missing(fault.reason())
                     || fault.reason() == FaultReason::TooLarge;
                 // Incomplete rules make the schedule send an access review for each informer. The
@@ -123,8 +122,8 @@ impl NamespaceChecks {
         self.rules.as_ref().map(|rules| rules.completeness)
     }
 
-    /// Whether an informer of this scope has access that it can lose, or whether the rules are
-    /// unknown.
+    /// Whether an informer in `informers` has access that it can lose, or whether the identity's
+    /// rules are unknown.
     pub(super) fn has_access(&self) -> bool {
         self.rules.is_none() || self.informers.values().any(|informer| informer.access.has_access())
     }
@@ -162,8 +161,8 @@ impl InformerCheck {
     }
 }
 
-/// Whether a retry of the request fails again, because the API server does not support or permit
-/// it.
+/// Whether a request that failed with `reason` would fail again, because the API server does not
+/// support or permit the request.
 pub(in crate::access) fn is_permanent(reason: FaultReason) -> bool {
     matches!(
         reason,

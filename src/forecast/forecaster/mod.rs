@@ -1,8 +1,8 @@
 //! Keeps the forecasts of all profiles in mode `Plan` up to date.
 //!
-//! The forecaster computes a profile's forecast when the profile enters this mode or is edited, and
-//! then every 10 minutes. The forecaster also computes a forecast soon after an informer without
-//! access gets access.
+//! The forecaster computes a profile's forecast when the profile enters mode `Plan` or is edited,
+//! and then every 10 minutes. The forecaster also computes a forecast soon after an informer
+//! without access gets access.
 
 #[cfg(test)]
 mod tests;
@@ -26,31 +26,32 @@ use tokio_util::sync::CancellationToken;
 
 /// Interval between two forecasts of one profile.
 const HOLDS: Duration = Duration::from_mins(10);
-/// Delay before the next forecast of a profile whose declared informers are not in the namespaces
-/// that its selectors match. Within this delay the controller declares the matching informers.
+/// Delay before the next forecast of a profile if its informers do not match the namespaces that
+/// its namespace selectors select now. Within this delay the controller declares the missing
+/// informers.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Minimum interval between two forecasts of one profile if the second forecast starts because an
 /// informer got access.
 const REGRANTED: Duration = Duration::from_secs(15);
-/// Interval at which the forecaster starts due forecasts.
+/// Interval at which the forecaster starts the forecasts that are due.
 const TICK: Duration = Duration::from_secs(1);
 /// Maximum number of profiles whose objects kubewarm samples in parallel.
 const AT_ONCE: usize = 4;
 /// Maximum number of profiles in one namespace whose objects kubewarm samples in parallel.
 const NAMESPACE_AT_ONCE: usize = 1;
-/// Delay before each request for a profile's forecast. With the limits on parallel forecasts, this
-/// delay limits the rate to 20 requests a second, and to 5 for one namespace.
+/// Delay before each request for a profile's forecast. At most 4 forecasts run in parallel, so the
+/// forecaster sends at most 20 requests per second. For one namespace it sends at most 5 per
+/// second.
 pub const REQUEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Receives the profiles in mode `Plan` and returns their forecasts. Clones share the profiles and
-/// forecasts.
+/// Handle that receives the profiles in mode `Plan` and returns their forecasts. Clones share the
+/// profiles and forecasts.
 #[derive(Clone, Debug, Default)]
 pub struct Forecaster {
     state: Arc<Mutex<ForecastState>>,
     changed: watch::Sender<()>,
 }
 
-/// The profiles in mode `Plan` with their forecasts, and the namespaces that their selectors match.
 #[derive(Debug)]
 struct ForecastState {
     entries: BTreeMap<ProfileRef, ForecastEntry>,
@@ -61,17 +62,15 @@ struct ForecastState {
 #[derive(Debug)]
 struct ForecastEntry {
     declared: Arc<ResolvedProfile>,
-    /// Forecast of the current spec of the profile; `None` until kubewarm has computed it for the
-    /// first time.
+    /// Forecast of the profile's current spec. `None` before kubewarm has computed this forecast.
     forecast: Option<Arc<ProfileForecast>>,
-    /// Time at which kubewarm last ended a forecast of `declared`.
+    /// Time at which the last forecast of `declared` ended.
     surveyed_at: Option<Instant>,
 }
 
 impl Default for ForecastState {
     fn default() -> Self {
-        // The queue's retry delays are never used, because no computation of a forecast counts as
-        // failed.
+        // The queue uses these retry delays only after failures, and no forecast counts as failed.
         let queue = WorkQueue::new(AGAIN, HOLDS);
         Self { entries: BTreeMap::new(), queue, names: BTreeMap::new() }
     }
@@ -112,7 +111,6 @@ impl Forecaster {
         });
     }
 
-    /// Returns the forecast of the profile's current spec.
     #[must_use]
     pub fn get(&self, profile: &ProfileRef) -> Option<Arc<ProfileForecast>> {
         self.state.lock().entries.get(profile)?.forecast.clone()
@@ -125,15 +123,16 @@ impl Forecaster {
         self.state.lock().names.get(selector).cloned()
     }
 
-    /// Returns a receiver that is notified about each new forecast, and about each new list of the
-    /// namespaces that a selector matches.
+    /// Returns a receiver of notifications. The forecaster sends one for each new forecast, and one
+    /// for each new list of the namespaces that a selector matches.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Returns the profiles whose forecast starts now: all due profiles for which `admit` returns a
-    /// permit.
+    /// Returns the profiles whose forecast starts now, each with a permit from `admit`, which
+    /// limits the number of parallel forecasts. Due profiles for which `admit` returns `None` start
+    /// later.
     ///
     /// A profile is also due if `may_read` returns true for one of its informers that had no access
     /// during the last forecast.
@@ -187,8 +186,9 @@ impl Forecaster {
 
 /// Computes forecasts until `stop` is cancelled. `surveyor` sends the requests.
 ///
-/// New forecasts start only while `leads` returns true. kubewarm computes a profile's forecast
-/// again if `may_read` returns true for an informer that had no access during the last forecast.
+/// New forecasts start only while `leads` returns true, which means that this process is the
+/// leader. kubewarm repeats a profile's forecast if `may_read` returns true for an informer that
+/// had no access during the last forecast.
 ///
 /// This function is cancel safe.
 pub async fn run(
@@ -223,9 +223,9 @@ pub async fn run(
     }
 }
 
-/// Samples a profile's objects and returns its forecast. Returns `None` if the profile's declared
-/// informers are not in the namespaces that its selectors match now. The controller then declares
-/// other informers first.
+/// Samples a profile's objects and returns its forecast. Returns `None` if the profile's informers
+/// do not match the namespaces that its selectors select now. The controller then first declares
+/// the informers for these namespaces.
 async fn survey_planned(
     forecasts: &Forecaster,
     surveyor: &CostSurveyor,
@@ -247,8 +247,8 @@ async fn survey_planned(
         let matched: BTreeSet<_> = names.map(|name| &**name).collect();
         let declared: BTreeSet<_> =
             target.informers.iter().filter_map(|informer| informer.key.scope.namespace()).collect();
-        // A target that kubewarm does not accept declares no informers even if namespaces match, so
-        // its informers are not compared with the namespaces.
+        // A target that kubewarm does not accept declares no informers even if namespaces match.
+        // This function therefore does not compare the target's informers with the namespaces.
         is_current &= declared == matched || !is_accepted(target);
     }
     if !is_current {

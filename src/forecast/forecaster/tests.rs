@@ -71,7 +71,7 @@ impl ClientProvider for Noting {
     }
 }
 
-/// Returns the maximum number of elements of `times` that lie within one second.
+/// Returns the maximum number of elements of `times` within any period of one second.
 fn in_a_second(times: &[Instant]) -> usize {
     let second = Duration::from_secs(1);
     let within =

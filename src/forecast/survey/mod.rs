@@ -1,5 +1,5 @@
 //! Samples the objects that each informer of a profile would list. The requests use the informer's
-//! identity and are limited in number, rate and time.
+//! identity. Constants limit their number, rate and total time.
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// Maximum number of objects in the first page that kubewarm requests for an informer's sample.
+/// Number of objects that kubewarm requests in the first page of an informer's sample.
 const FIRST: u32 = 20;
 /// Maximum number of sampled objects per kind. This number is enough to train the compression
 /// dictionary that all objects of a kind share.
@@ -40,27 +40,28 @@ const BYTES: usize = 8 << 20;
 /// Page size of the lists that only count objects.
 const COUNTED: u32 = 500;
 /// Maximum number of pages that count the objects of one informer. 40 pages have 20,000 objects.
-/// Only lists with selectors need such pages; for all other lists the API server returns the number
-/// of objects.
+/// kubewarm counts pages only for lists with selectors. Without selectors, the first page contains
+/// the number of remaining objects.
 const PAGES: u32 = 40;
-/// Maximum number of requests for one profile, which is enough for 100 informers.
+/// Maximum number of requests to the API server for one profile's sample, which is enough for 100
+/// informers.
 const REQUESTS: u32 = 512;
 const ACCESS_CHECK_REQUESTS: u32 = 3;
 /// Time limit for sampling the objects of one profile.
 const TIME: Duration = Duration::from_mins(3);
 
-/// Estimates the costs of profiles from samples that it requests from the API server.
 pub struct CostSurveyor {
     clients: Arc<dyn ClientProvider>,
     strategies: ListMethodSupport,
     request_pause: Duration,
     buckets: NamespaceBuckets,
-    /// Whether kubewarm also runs an access check for each informer whose objects it samples.
+    /// Whether kubewarm runs an access check (a list and a watch) for each informer, in addition to
+    /// the lists that sample objects.
     has_access_checks: bool,
 }
 
-/// The sampled objects of one profile, and the requests and time that remain to sample more
-/// objects.
+/// The sampled objects of one profile, and the requests and the time that the profile's sample may
+/// still use.
 pub(super) struct ProfileSurvey {
     /// The profile's namespace. The requests for samples count against the rate limit of this
     /// namespace.
@@ -102,8 +103,8 @@ impl CostSurveyor {
     ///
     /// # Errors
     ///
-    /// [`FaultReason::Throttled`] if too few requests remain or the time limit for the profile has
-    /// passed.
+    /// [`FaultReason::Throttled`] if fewer than `requests` requests remain or the time limit for
+    /// the profile's sample has passed.
     async fn start_requests(
         &self,
         requests: u32,
@@ -165,8 +166,6 @@ impl CostSurveyor {
         self.survey_in(profile, ProfileSurvey::of(profile)).await
     }
 
-    /// Samples the objects of every informer of `profile`, with at most the number of requests that
-    /// remain in `survey`.
     pub(super) async fn survey_in(
         &self,
         profile: &ResolvedProfile,
@@ -214,8 +213,8 @@ impl CostSurveyor {
             for (verb, answer) in [(Verb::List, list), (Verb::Watch, watch)] {
                 if let AccessDecision::Refused(_) = answer {
                     found.refused.insert(verb);
-                    // The forecast reports the missing permission separately, so it need not report
-                    // the 403 of the sample list.
+                    // The forecast reports missing permissions separately, so `problem` need not
+                    // contain the 403 of the sample list.
                     found.problem = None;
                 }
             }
@@ -298,8 +297,6 @@ impl ProfileSurvey {
         }
     }
 
-    /// Subtracts `count` from the profile's remaining requests. Returns `false` if too few requests
-    /// remain or the time limit for the profile has passed.
     fn take_requests(&mut self, count: u32) -> bool {
         let left = self.requests.checked_sub(count).filter(|_| Instant::now() < self.until);
         self.requests = left.unwrap_or(0);

@@ -1,5 +1,5 @@
-//! `/debug/informers`: all informers as JSON, in chunks, so that thousands of informers need no
-//! large buffer.
+//! Handles `/debug/informers`, which returns all informers as JSON. The response has chunks, so
+//! that thousands of informers need no large buffer.
 
 use bytes::Bytes;
 use kubewarm_api::model::{Identity, InformerKey, ManagedFieldsPolicy, SecretDataPolicy};

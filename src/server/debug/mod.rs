@@ -36,7 +36,7 @@ async fn informers(request: HttpRequest, admin: web::Data<AdminState>) -> HttpRe
     let mut response = HttpResponse::Ok();
     response.content_type(ContentType::json());
     if request.version() < Version::HTTP_11 {
-        // HTTP/1.0 has no chunked encoding, so the end of the connection ends the body.
+        // HTTP/1.0 has no chunked encoding, so the server closes the connection to end the body.
         response.force_close();
         let mut response = response.streaming(stream::iter(pieces));
         response.head_mut().no_chunking(true);

@@ -1,5 +1,5 @@
-//! The listener of the admin server (probes, metrics and debug information). `bind` binds the
-//! address, and `serve` then serves HTTP or HTTPS until the shutdown.
+//! The listener of the admin server (the HTTP server for probes, metrics and debug information).
+//! `bind` binds the address, and `serve` then serves HTTP or HTTPS until the shutdown.
 
 use super::admin::{AdminState, CachedExposition, routes};
 use actix_http::{
@@ -39,8 +39,9 @@ const MAX_CONNECTIONS: usize = 256;
 const WORKERS: usize = 2;
 /// Timeout from the connect until the complete request head has arrived.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout from the connect until the client has read the complete response. Without it, clients
-/// that do not read would block probes. Scrapers have shorter timeouts of their own.
+/// Timeout from the connect until the client has read the complete response. Without this timeout,
+/// clients that do not read could use all connections, so that probes fail. Scrapers have shorter
+/// timeouts of their own.
 const CONNECTION_TIMEOUT: Duration = Duration::from_mins(1);
 const ENDED: &str = "the admin server ended";
 /// Time for responses in progress after the shutdown begins, in seconds.
@@ -142,8 +143,9 @@ impl AdminListener {
     }
 }
 
-/// Returns the HTTP/1.1 service of `app`. The server closes a connection after one response, or at
-/// the latest after `most`, because idle connections would block probes.
+/// Returns the HTTP/1.1 service of `app`. The service closes a connection after one response, or at
+/// the latest after the duration `most`. Idle connections could otherwise use all connections, so
+/// that probes fail.
 fn http_service<T, S, B>(app: S, most: Duration, socket: fn(&T) -> &TcpStream) -> H1Service<T, S, B>
 where
     T: 'static,

@@ -91,7 +91,8 @@ async fn with_a_certificate_the_admin_address_serves_https_only_with_the_same_li
     serving.await.unwrap().unwrap();
 }
 
-/// Sends `request` and reads until the server closes the connection, for at most 4 s.
+/// Sends `request`, and returns everything that the server sends before it closes the connection.
+/// Waits at most 4 s.
 async fn send(address: SocketAddr, request: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(request.as_bytes()).await?;

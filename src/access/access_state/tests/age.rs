@@ -1,4 +1,4 @@
-//! Tests of the time from the last confirmed access until the informer is blocked.
+//! Tests of the time from the last confirmed access until kubewarm blocks the informer.
 
 use super::*;
 
@@ -40,8 +40,8 @@ fn only_a_real_request_confirms_access() {
     scene.pass(20);
     scene.review(true);
     assert!(scene.lapses(), "reviews alone do not keep access");
-    // A review with a positive result does not unblock the informer. The review triggers an access
-    // check, and the success of that check unblocks the informer.
+    // A positive access review does not unblock the informer. The access review triggers an access
+    // check, and the success of that access check unblocks the informer.
     assert_eq!(scene.review(true), Some(0));
     assert_eq!(scene.check(THROTTLED, THROTTLED), None);
     assert!(scene.is_unverified());
@@ -55,7 +55,7 @@ fn an_unverified_informer_needs_two_refusals_to_lose_access() {
     let verified_at = scene.wall;
     scene.pass(600);
     assert!(scene.lapses());
-    // An `Unverified` informer also needs two rejected access checks before it counts as refused.
+    // An informer in state `Unverified` counts as refused only after two rejected access checks.
     // One rejection is not enough, because an API server that has just started rejects all
     // requests.
     scene.lose(FaultReason::Forbidden);
@@ -70,7 +70,7 @@ fn access_that_was_never_confirmed_does_not_expire() {
     scene.pass(6_000);
     scene.check(THROTTLED, THROTTLED);
     assert!(!scene.lapses());
-    // The informer's own list succeeds, and all later requests fail.
+    // The API server permits the informer's own list, and all later requests fail.
     let listed = scene.now;
     scene.informer(true);
     scene.pass(599);
@@ -131,7 +131,6 @@ fn checks_that_do_not_run_are_late_and_the_informer_is_blocked_in_time() {
     assert!(fault.message().ends_with(": no check was answered"), "{fault}");
 }
 
-/// A function that gives the informer a sign of lost access.
 type SignOfLoss = fn(&mut AccessStateFixture) -> Option<u64>;
 
 #[test]

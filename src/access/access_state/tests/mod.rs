@@ -3,7 +3,6 @@ mod age;
 use super::*;
 use crate::access::rules::VERBS;
 
-/// The access state of one informer, and the current time.
 struct AccessStateFixture {
     access: AccessState,
     now: Instant,
@@ -20,7 +19,6 @@ impl AccessStateFixture {
         Self { access: AccessState::new(now), now, wall: Timestamp::UNIX_EPOCH }
     }
 
-    /// Returns the fixture after an access check that the API server permitted at the current time.
     fn verified() -> Self {
         let mut scene = Self::new();
         assert_eq!(scene.check(ALLOWED, ALLOWED), None);
@@ -32,15 +30,15 @@ impl AccessStateFixture {
         self.wall += Duration::from_secs(seconds);
     }
 
-    /// Processes `input`. Returns the number of seconds until the access check that `input`
-    /// requires, if it requires one.
+    /// Passes `input` to the access state. Returns the number of seconds until the access check
+    /// that `input` requires, if it requires one.
     fn apply(&mut self, input: AccessSignal) -> Option<u64> {
         let at = self.access.apply(input, self.now, self.wall)?;
         Some(at.saturating_duration_since(self.now).as_secs())
     }
 
-    /// Processes an access check that is sent and answered now. `None` means that the API server
-    /// permits the request.
+    /// Passes the result of an access check, sent and answered now, to the access state. `None`
+    /// means that the API server permits the request.
     fn check(&mut self, list: Option<FaultReason>, watch: Option<FaultReason>) -> Option<u64> {
         let answer = |reason: Option<FaultReason>| match reason {
             None => AccessDecision::Allowed,
@@ -55,8 +53,8 @@ impl AccessStateFixture {
         self.apply(AccessCheckResult { sent: self.now, requests: 2, list, watch }.into())
     }
 
-    /// Processes the two rejected access checks that together mean lost access. The first rejection
-    /// alone does not change the permission state.
+    /// Passes the two rejected access checks that together mean lost access to the access state.
+    /// The first rejection alone does not change the permission state.
     fn lose(&mut self, reason: FaultReason) -> Option<u64> {
         let before = self.state();
         assert_eq!(self.check(Some(reason), Some(reason)), Some(3), "{reason}");
@@ -69,7 +67,6 @@ impl AccessStateFixture {
         self.review_of(if allowed { &[] } else { &VERBS })
     }
 
-    /// Processes a review that does not permit `refused`.
     fn review_of(&mut self, refused: &[Verb]) -> Option<u64> {
         self.apply(AccessSignal::Reviewed { sent: self.now, refused: refused.to_vec() })
     }
@@ -80,7 +77,6 @@ impl AccessStateFixture {
         self.apply(AccessSignal::Undecided { sent: self.now, fault })
     }
 
-    /// Processes a request of the informer itself, which the API server permits or rejects.
     fn informer(&mut self, is_allowed: bool) -> Option<u64> {
         let sent = self.now;
         self.apply(if is_allowed {
@@ -90,7 +86,8 @@ impl AccessStateFixture {
         })
     }
 
-    /// Processes the passage of time. Returns whether the informer becomes `Unverified`.
+    /// Updates the access state to the current time. Returns whether the informer becomes
+    /// `Unverified`.
     fn lapses(&mut self) -> bool {
         let was_closed = self.is_unverified();
         let _at_once = self.apply(AccessSignal::Tick { max_access_age: MAX_ACCESS_AGE });
@@ -166,7 +163,8 @@ fn a_review_that_permits_one_of_two_refused_verbs_triggers_a_check_of_both() {
     assert_eq!((scene.refused().verbs, scene.overruled()), (vec![Verb::Watch], None));
     scene.pass(20);
     assert_eq!(scene.review_of(&[Verb::Watch]), None);
-    // A review that access checks contradict twice triggers no further access checks.
+    // An access review that access checks have contradicted twice triggers no further access
+    // checks.
     for due in [Some(0), None] {
         scene.pass(20);
         assert_eq!(scene.review_of(&[Verb::List]), due);
@@ -204,14 +202,15 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     let mut scene = AccessStateFixture::verified();
     scene.lose(FaultReason::NamespaceNotFound);
     assert_eq!(scene.refused().revoked, None);
-    // An informer without an access check, but with a permitted list, also loses access only after
-    // two rejected access checks.
+    // Before its first access check, an informer has access if the API server permitted its list.
+    // The informer then loses access only after two rejected access checks.
     let mut scene = AccessStateFixture::new();
     scene.informer(true);
     scene.pass(1);
     scene.lose(FaultReason::Forbidden);
-    // No signal moves the second access check to an earlier time, and an access check without a
-    // result does not cancel the second access check.
+    // After a rejected access check, a second access check is due 3 seconds later. No signal makes
+    // the second access check due earlier. An access check without a result does not cancel the
+    // second access check.
     let mut scene = AccessStateFixture::verified();
     scene.pass(1);
     assert_eq!(scene.check(FORBIDDEN, FORBIDDEN), Some(3));
@@ -227,8 +226,8 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     assert!(matches!(scene.state(), PermissionState::Granted { .. }));
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.refused();
-    // After a permitted list or watch, the next rejected access check is again the first of the two
-    // rejections that together mean lost access.
+    // Only two rejected access checks in a row mean lost access. A permitted list or watch between
+    // two rejections restarts the count.
     let mut scene = AccessStateFixture::verified();
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.pass(3);
@@ -280,16 +279,16 @@ fn a_wrong_review_is_reported_and_triggers_no_more_checks() {
     for wrong in [true, false] {
         let truth = if wrong { FORBIDDEN } else { ALLOWED };
         let mut scene = AccessStateFixture::new();
-        // The review was sent before the first access check. The review's result can have been
-        // correct at that time, so the review does not contradict the access check.
+        // kubewarm sent the access review before the first access check. The access review's result
+        // can have been correct at that time, so the results do not contradict each other.
         scene.review(wrong);
         scene.pass(1);
         assert_eq!((scene.check(truth, truth), scene.overruled()), (None, None));
         scene.pass(20);
         assert_eq!(scene.review(wrong), Some(0));
         scene.pass(1);
-        // An API server that lags behind can have answered the access check. One contradicting
-        // access check is therefore not enough.
+        // The API server that answered the access check can lag behind other API servers. One
+        // contradicting access check is therefore not enough.
         assert_eq!((scene.check(truth, truth), scene.overruled()), (Some(10), None));
         scene.pass(9);
         assert_eq!(scene.review(wrong), None, "a check for this review is already scheduled");
@@ -318,7 +317,7 @@ fn one_lagging_server_does_not_discredit_a_review() {
     scene.pass(20);
     assert_eq!(scene.review(false), Some(0));
     scene.pass(1);
-    // An API server that lags behind answered the access check.
+    // The access check reached an API server that lags behind other API servers.
     assert_eq!(scene.check(ALLOWED, ALLOWED), Some(10));
     scene.pass(10);
     scene.lose(FaultReason::Forbidden);

@@ -72,7 +72,7 @@ impl FakeCluster {
             CheckJob::RulesReview((identity, _)) => identity,
         };
         if self.throttled.contains(by) {
-            // A 429 does not show whether the request is permitted.
+            // A 429 does not show whether RBAC permits the request.
             return Err(RequestFault::new(FaultReason::Throttled, "too many requests"));
         }
         match job {
@@ -105,7 +105,8 @@ impl FakeCluster {
         }
     }
 
-    /// Runs the due checks for the duration `lasting`, and answers each check at once.
+    /// Runs the due access checks and reviews for the duration `lasting`, and answers each of them
+    /// at once.
     async fn run(&mut self, schedule: &mut CheckSchedule, lasting: Duration) {
         let until = Instant::now() + lasting;
         while Instant::now() < until {
@@ -140,7 +141,7 @@ impl FakeCluster {
     }
 }
 
-/// Updates the schedule to the time `now`, as if no informer runs.
+/// Updates `schedule` to the time `now`, as if no informer runs.
 fn advance(schedule: &mut CheckSchedule, now: Instant) {
     assert!(schedule.update(|_| None, MAX_ACCESS_AGE, now, Timestamp::UNIX_EPOCH).is_empty());
 }
@@ -200,8 +201,8 @@ async fn without_an_answered_rules_review_each_informer_gets_its_own_access_revi
         cluster.kinds.clear();
         cluster.run(&mut schedule, Duration::from_secs(lost_within)).await;
         assert_eq!(count_in_state(&schedule, is_refused), 30, "{rules_fault}");
-        // While access reviews run, kubewarm sends rules reviews with an unchanged period. The
-        // first answered rules review ends the access reviews.
+        // While kubewarm sends access reviews, it also sends rules reviews with an unchanged
+        // period. The first successful rules review ends the access reviews.
         cluster.rules_fault = None;
         cluster.run(&mut schedule, Duration::from_mins(1)).await;
         cluster.requests.clear();
@@ -216,7 +217,6 @@ async fn without_an_answered_rules_review_each_informer_gets_its_own_access_revi
     assert_eq!(cluster.reviews(), 0, "no reviews are sent without a token");
 }
 
-/// The time to detect lost access does not depend on the number of ServiceAccounts.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_accounts_detect_lost_access_within_thirty_seconds() {
     let (mut schedule, mut cluster) =

@@ -1,8 +1,7 @@
-//! Tests of the order of checks, and of the blocking and unblocking of informers.
+//! Tests of the order of access checks, and of the blocking and unblocking of informers.
 
 use super::*;
 
-/// Report of an informer that has sent no request yet.
 const STARTING: ListWatchAccess = ListWatchAccess {
     refused_since: None,
     verified_at: None,

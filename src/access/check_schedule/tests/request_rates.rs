@@ -1,4 +1,5 @@
-//! Tests of the number of requests that checks send, and of the limits that delay checks.
+//! Tests of the number of requests that access checks and reviews send, and of the limits that
+//! delay access checks and reviews.
 
 use super::*;
 
@@ -69,7 +70,7 @@ async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_re
     }
 }
 
-/// There are 300 profiles with two informers each. Each ServiceAccount is named by three profiles.
+/// The test has 300 profiles with two informers each. Three profiles use each ServiceAccount.
 #[tokio::test(start_paused = true)]
 async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
     let (mut schedule, mut cluster) =
@@ -85,8 +86,8 @@ async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
     cluster.requests.clear();
     cluster.run(&mut schedule, Duration::from_mins(10)).await;
     let requests = cluster.rules() + 2 * cluster.access_checks();
-    // The limit allows 100 rules reviews three times a minute, and 600 access checks with two
-    // requests each every five minutes.
+    // Each minute kubewarm can send 100 rules reviews three times. Every five minutes it can send
+    // 600 access checks with two requests each.
     assert!(requests <= 10 * (100 * 3 + 600 * 2 / 5), "{requests}");
     let access = |key: &InformerKey| schedule.informer_access(key, Instant::now()).unwrap();
     assert!(keys(&schedule).map(access).all(|found| !found.is_late && found.failed.is_none()));
