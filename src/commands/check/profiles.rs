@@ -10,7 +10,7 @@ use super::super::{
 use jiff::Timestamp;
 use kubewarm_api::{model::is_dns_label, v1alpha1::CacheProfile};
 
-/// Returns a row for each profile. `operator` is the flag `--operator-namespace` of printed commands, or empty.
+/// Returns a row for each profile. `operator` is the flag `--operator-namespace` for printed commands, or empty.
 pub(super) fn of_profiles(
     profiles: &[CacheProfile],
     program: &str,

@@ -1,4 +1,4 @@
-//! The estimated costs of a profile, as text and as JSON.
+//! The estimated costs of a profile, and their output as text and JSON.
 
 use super::super::{
     profile_readiness::title,
@@ -13,7 +13,7 @@ use kubewarm_api::{
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
-/// A number, and whether it is an estimate or a lower bound. `None` means that the number is unknown.
+/// A cost, and whether the number is an estimate or a lower bound. `None` means that the cost is unknown.
 pub(super) type CostAmount = Option<(u64, PlanCertainty)>;
 
 fn written(amount: CostAmount, write: impl Fn(u64) -> String) -> String {
@@ -38,7 +38,6 @@ pub(super) struct PlanCosts {
     pub(super) missing: CostAmount,
 }
 
-/// Estimated costs of a profile: per target, and in total.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProfilePlan {
     pub(super) name: String,
@@ -52,7 +51,8 @@ pub(super) struct ProfilePlan {
 }
 
 impl PlanCosts {
-    /// Returns the costs in `figures`, the estimate from a sample, together with the number of missing permissions.
+    /// Returns the costs that `figures`, an estimate from a sample of the cluster, contains. `missing` is the number
+    /// of missing permissions.
     pub(super) fn of(figures: &CostEstimate, missing: CostAmount) -> Self {
         let amount = |number| Some((number, figures.certainty));
         Self {
