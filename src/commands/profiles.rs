@@ -165,7 +165,7 @@ impl ProfileSelection {
     }
 
     /// Watches the selected profiles until the first error. Returns false if the API server rejects the watch with
-    /// 403.
+    /// 401, 403 or 405.
     async fn watch<B>(
         &self,
         seen: &mut ProfileListing,

@@ -1,4 +1,4 @@
-//! `get` reads objects from the cache, and can compare them with the API server.
+//! The command `get` reads objects from kubewarm's stores, and can compare them with the API server's objects.
 
 mod comparison;
 mod contents;
@@ -109,7 +109,7 @@ fn object(text: &str) -> Result<String, String> {
 const SETTLING: Duration = Duration::from_secs(1);
 /// Maximum number of objects per page, as in kubectl.
 const PAGE: &str = "500";
-/// Response header of the read API: the age of its data, in milliseconds.
+/// Response header of the read API: time since kubewarm last confirmed that the data is current, in milliseconds.
 const FRESHNESS: &str = "kubewarm-freshness-milliseconds";
 
 /// A client for the cache or for the API server.
@@ -243,8 +243,9 @@ async fn pages(
     }
 }
 
-/// Compares the objects of both servers. It reads the API server before the cache, so that a change between the two
-/// reads can only make the cache newer. If objects differ, it reads the cache and then the API server again after 1 s.
+/// Compares the objects of kubewarm's read API (`cache`) and of the API server (`server`). Reads the API server
+/// first, so that a change between both reads can only make the data of `cache` newer. If objects differ, reads
+/// `cache` and then `server` again after 1 s.
 async fn compare(
     cache: &NamedClient,
     server: &NamedClient,

@@ -1,4 +1,4 @@
-//! Compares the objects of two servers by UID and resource version.
+//! Compares the objects in kubewarm's stores with the API server's objects, by UID and resource version.
 
 use crate::commands::report::{ReportRow, TextTone};
 use kubewarm_api::model::{FaultReason, RequestFault, ResourceVersion};

@@ -20,14 +20,14 @@ const DEPLOYMENTS: &str = "deployments?labelSelector=app.kubernetes.io%2Fname%3D
 /// Name of the operator's container in the chart, and of the ServiceAccount in settings without a Deployment.
 const OPERATOR: &str = "kubewarm";
 
-/// The reason if a namespace contains no Deployment of the operator.
+/// Why no settings were read, if a namespace contains no Deployment of the operator.
 const NO_DEPLOYMENT: &str = "none has the label app.kubernetes.io/name=kubewarm";
 
 /// Whether a command needs the operator's Deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeploymentRequirement {
     Required,
-    /// Without a readable Deployment, the command uses the defaults.
+    /// If no Deployment can be read, the command uses the default settings.
     Optional,
 }
 
