@@ -131,7 +131,6 @@ async fn follow(
     Err(error)
 }
 
-/// Returns the report on the profiles in `seen`. If the last request failed, a section with the error comes first.
 fn current(seen: &ProfileListing, nothing: &str, now: Timestamp) -> CommandReport {
     let remark = |text: String, key, value: &str| {
         let fact = ReportFact::new(TextTone::Warning, text).named(key, value);

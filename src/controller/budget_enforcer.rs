@@ -21,7 +21,7 @@ pub(super) struct BudgetEnforcer<'a> {
     pub(super) cluster: &'a ClusterView<'a>,
     /// Time since the start of the process.
     pub(super) now: Duration,
-    /// The exceeded limits, one entry for each target that the enforcer stopped.
+    /// The exceeded memory and object limits, one entry for each target that this enforcer stopped.
     pub(super) exceeded: Vec<LimitOverrun>,
 }
 

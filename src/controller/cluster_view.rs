@@ -29,7 +29,7 @@ pub struct ControllerDependencies {
     pub limits: OperatorLimits,
     /// Settings of list requests, from the operator's flags.
     pub lists: ListPolicy,
-    /// Limits the number and size of the stored profiles.
+    /// Limits the number and size of the profile specs in memory.
     pub admission: ProfileAdmission,
 }
 
@@ -73,8 +73,8 @@ pub(super) struct ClusterView<'a> {
     pub(super) authors: AccountPolicyEnforcement,
     /// Returns the kind of a target, or `None` before the first discovery.
     pub(super) kind: KindLookupFn<'a>,
-    /// Returns the meter that counts the objects and bytes of an informer, even if the informer
-    /// does not run yet.
+    /// Returns the usage meter of an informer, which counts the objects and bytes of its store. The
+    /// meter exists before the informer runs.
     pub(super) meter: UsageMeterLookupFn<'a>,
     /// Returns the names of the namespaces in the store of a namespace selector's informer. Omits
     /// namespaces whose deletion has started. Returns `None` if the store is incomplete.

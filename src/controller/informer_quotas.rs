@@ -8,7 +8,6 @@ use std::{collections::BTreeMap, sync::Arc};
 /// namespaces costs less.
 pub(super) const PER_PROFILE: usize = 2_048;
 
-/// Counts the informers that one reconciliation has granted to targets.
 #[derive(Debug)]
 pub(super) struct InformerQuotas<'a> {
     limits: OperatorLimits,

@@ -34,7 +34,8 @@ pub(super) struct KnownTarget {
     /// The informers of the last reconciliation that were not yet warm. If they are warm in the
     /// next reconciliation, they replace `serving`, even if the profile was edited again.
     warming: Option<TargetInformers>,
-    /// The limit that the target exceeded. `None` after the target has synced within the limit.
+    /// The memory or object limit that the target exceeded. `None` after the target has synced
+    /// within the limit.
     pub(super) limited: Option<LimitedTarget>,
     /// The budget charges for the objects and memory of the target's informers; `None` if the
     /// target runs no informer.
@@ -224,8 +225,8 @@ impl KnownTarget {
         self.limited.is_some_and(|limited| limited.is_stopped())
     }
 
-    /// Clears the exceeded limit of a target that has synced within the limit. Retries a stopped
-    /// target whose delay has ended.
+    /// Clears the exceeded limit of a target whose first lists are complete within the limit.
+    /// Allows a stopped target to run again after its delay.
     pub(super) fn retry(&mut self, cluster: &ClusterView<'_>, now: Duration) {
         let Some(limited) = &mut self.limited else { return };
         let charges = self.charges.as_ref();
@@ -279,8 +280,8 @@ pub(super) fn claim_informers(
 ) -> ResolvedTarget {
     let is_stopped = state.is_stopped();
     if state.limited.is_some() {
-        // A limited target serves nothing until it has synced within its limit, even if another
-        // profile runs the same informers.
+        // A target that exceeded a limit serves no reads until its lists are complete within the
+        // limit, even if another profile runs the same informers.
         state.serving = None;
     }
     let is_warm = |informer: &InformerSpec| cluster.is_warm(&informer.key);

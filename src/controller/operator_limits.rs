@@ -2,10 +2,10 @@
 /// profiles of one namespace. The namespace limits do not apply to the operator namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperatorLimits {
-    /// Maximum bytes of all stores and informers; `None` means no limit.
+    /// Maximum memory of all stores and informers, in bytes; `None` means no limit.
     pub bytes: Option<u64>,
-    /// Maximum bytes of the stores and informers that the profiles of one namespace declare; `None`
-    /// means no limit.
+    /// Maximum memory of the stores and informers that the profiles of one namespace need, in
+    /// bytes; `None` means no limit.
     pub namespace_bytes: Option<u64>,
     /// Maximum number of informers of all profiles. Each informer holds a watch on the API server
     /// open, and without a limit a tenant could declare thousands of informers.

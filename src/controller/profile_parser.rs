@@ -127,8 +127,8 @@ fn own_informer(scope: InformerScope) -> Result<InformerSpec, ValidationError> {
     // The informer makes no consistency checks, because they would report profiles that the store
     // omits to stay within its limits.
     let key = InformerKey::all(resource, scope, Projection::Full(ManagedFieldsPolicy::Drop));
-    // The informer does not check whether its namespace exists: the Role that permits such a check
-    // is deleted together with the namespace.
+    // The informer does not check whether its namespace exists. That check needs a Role in the
+    // namespace, and the Role is deleted together with the namespace.
     let mut informer = InformerSpec::new(key, profile);
     informer.settings.list_slot_owner.priority = 1_000;
     Ok(informer)
@@ -208,8 +208,8 @@ fn parse(profile: ProfileRef, object: &StoredObject) -> ClusterProfile {
         spec_bytes: u64::try_from(spec_bytes).unwrap_or(u64::MAX),
         parsed,
         status_bytes: status.map_or(0, |text| text.get().len()),
-        // A status that another version of kubewarm wrote can be impossible to parse. The parser
-        // ignores such a status, and the status writer replaces it.
+        // The parser ignores a status that it cannot parse, for instance from another version of
+        // kubewarm. The status writer later replaces this status.
         status: status.and_then(|text| serde_json::from_str(text.get()).ok()).map(Arc::new),
     }
 }

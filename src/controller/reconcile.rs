@@ -134,7 +134,8 @@ impl Reconciler {
         outcome
     }
 
-    /// Stops targets that exceed a limit, and retries stopped targets whose delay has ended.
+    /// Stops targets that exceed a memory or object limit, and restarts stopped targets whose delay
+    /// has ended.
     fn enforce_limits(&mut self, cluster: &ClusterView<'_>, now: Duration) -> Vec<LimitOverrun> {
         let mut running = Vec::new();
         for (profile, known) in &mut self.known {

@@ -18,7 +18,7 @@ const DELETION_TIMESTAMP: &str = "metadata.deletionTimestamp";
 #[derive(Clone, Copy)]
 pub(super) struct InformerDefaults<'a> {
     pub(super) lists: ListPolicy,
-    /// Returns the meter that counts the objects and bytes of an informer.
+    /// Returns the usage meter of an informer, which counts the objects and bytes of its store.
     pub(super) meter: &'a dyn Fn(&InformerKey) -> Arc<UsageMeter>,
 }
 

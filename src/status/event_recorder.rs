@@ -31,7 +31,7 @@ const REFUSED: Duration = Duration::from_mins(10);
 /// Maximum number of remembered namespaces whose Events the API server rejected. For a namespace
 /// above this number, kubewarm sends two more requests that the API server rejects.
 const MAX_REFUSED: u64 = 4_096;
-/// Timeout of one request, including the client's own retries.
+/// Timeout of the request that sends one Event, including the client's own retries.
 const TIME: Duration = Duration::from_secs(30);
 /// Maximum length of `reportingInstance`, in bytes.
 const MAX_INSTANCE: usize = 128;

@@ -1,5 +1,5 @@
-//! Computes `targets[].problems`: exceeded limits, informers that are not healthy, and objects that
-//! could not be decoded.
+//! Computes the field `targets[].problems` of a status: exceeded limits, informers that are not
+//! healthy, and objects that kubewarm could not decode.
 
 use super::{
     informer::{ClockReading, InformerState, ObservedInformer, group_by},

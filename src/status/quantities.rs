@@ -1,5 +1,3 @@
-//! Converts sizes, counts and latencies to the units of the status.
-
 use super::informer::{InformerState, ObservedInformer};
 use crate::forecast::ProfileForecast;
 use jiff::Timestamp;

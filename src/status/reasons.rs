@@ -93,12 +93,14 @@ pub(super) fn gravity(condition: &str, reason: ConditionReason) -> usize {
 /// How a failed request of an informer changes the status.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FaultEffect {
-    /// The state in which the status counts the informer. If `None`, the state depends on whether
-    /// the informer has synced.
+    /// The state by which the status counts the informer. If `None`, the state depends on whether
+    /// the informer's first list is complete.
     pub(super) state: Option<InformerState>,
-    /// The reason of the condition `Warm` if the fault occurs before the first sync.
+    /// The reason of the target's condition `Warm` if the request fails before the first list is
+    /// complete.
     pub(super) warm: ConditionReason,
-    /// Whether the fault means that the API server does not answer, or answers only with errors.
+    /// Whether the failed request shows that the API server does not answer, or answers only with
+    /// errors.
     pub(super) is_outage: bool,
 }
 

@@ -10,7 +10,7 @@ use kubewarm_client::{ApiClient, ApiResponse};
 use serde_json::{Value, json};
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
-/// Timeout of one request, including the client's own retries.
+/// Timeout of one status write, including the client's own retries.
 const TIME: Duration = Duration::from_secs(30);
 /// Maximum size of a status, in bytes of JSON. etcd accepts objects up to 1.5 MiB, so 0.5 MiB
 /// remains for the spec and the managed fields.

@@ -48,7 +48,8 @@ pub(super) fn within_limits(
     context.verdict(status, reason, text)
 }
 
-/// Describes the exceeded limit, a limit that would be enough, and the time of the next retry.
+/// Describes the exceeded limit, a limit that would be enough, and the time at which the controller
+/// restarts the target.
 pub(super) fn exceeded(limited: &LimitedTarget, clock: ClockReading) -> String {
     let overrun = &limited.overrun;
     let again = match retry(limited, clock) {

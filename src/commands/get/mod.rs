@@ -105,25 +105,26 @@ fn object(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Delay before `get --compare` reads differing objects again. A change normally reaches the cache within this time.
+/// Delay before `get --compare` reads differing objects again. Within this time, a change in the API server normally
+/// reaches kubewarm's stores.
 const SETTLING: Duration = Duration::from_secs(1);
 /// Maximum number of objects per page, as in kubectl.
 const PAGE: &str = "500";
 /// Response header of the read API: time since kubewarm last confirmed that the data is current, in milliseconds.
 const FRESHNESS: &str = "kubewarm-freshness-milliseconds";
 
-/// A client for the cache or for the API server.
+/// A client for kubewarm's read API or for the API server.
 struct NamedClient {
     client: Client,
     /// Name of the server in messages.
     name: &'static str,
 }
 
-/// Prints the objects in the cache, or with `--compare` the differences from the API server.
+/// Prints the objects in kubewarm's stores, or with `--compare` their differences from the API server's objects.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if the cache cannot be reached, does not serve the resource, or rejects the request.
+/// [`CommandError`] if the read API cannot be reached, does not serve the resource, or rejects the request.
 pub async fn get(
     args: &GetArgs,
     now: impl Fn() -> Timestamp,
@@ -192,10 +193,10 @@ fn not_warm(kind: &str) -> CommandError {
     ))
 }
 
-/// Connects to the read API by `--cache-kubeconfig`, or else by the other `--cache-*` flags. Outside of a pod and
-/// without `--cache-server`, it opens a port-forward to the read API.
+/// Connects to the read API with `--cache-kubeconfig`, or else with the other `--cache-*` flags. Outside of a pod and
+/// without `--cache-server`, opens a port-forward to the read API.
 ///
-/// The second value is the connection to the API server, unless `--cache-kubeconfig` made it unnecessary.
+/// The second value is the connection to the API server. It is `None` if `--cache-kubeconfig` made it unnecessary.
 async fn connect(
     args: &GetArgs,
 ) -> Result<(ApiServerConnection, Option<ApiServerConnection>), CommandError> {

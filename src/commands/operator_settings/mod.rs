@@ -46,8 +46,8 @@ pub(super) struct OperatorSettings {
 
 /// Returns the operator's Deployments in `namespace`.
 ///
-/// It reads no other namespace: a tenant could set the label on a Deployment there, and so choose the ServiceAccount
-/// that `rbac` grants permissions to.
+/// Reads no other namespace. In another namespace, a tenant could set the label on a Deployment, and so choose the
+/// ServiceAccount to which the manifests of `rbac` grant permissions.
 pub(super) async fn deployments(
     client: &Client,
     namespace: &str,

@@ -107,13 +107,12 @@ impl ProfilePlan {
         Self { name: name.to_string(), namespace: namespace.to_string(), ..Self::default() }
     }
 
-    /// Returns `Bad` if a permission is missing or the profile has a fault, else `Good`.
+    /// Returns `Bad` if the profile's identity lacks a permission or `faults` is not empty, else `Good`.
     pub(super) fn verdict(&self) -> CommandExitCode {
         let some = matches!(self.total.missing, Some((1.., _)));
         if some || !self.faults.is_empty() { CommandExitCode::Bad } else { CommandExitCode::Good }
     }
 
-    /// Returns a section with a row for each target, a row for the total, and a row for each fault and note.
     pub(super) fn section(&self) -> ReportSection {
         let mut rows = vec![ReportRow::numbers("TARGET", HEAD.map(str::to_owned))];
         let targets = self.targets.iter();

@@ -31,15 +31,16 @@ use std::{
     time::Duration,
 };
 
-/// Pause between two requests that read the sample. It limits the sample to 20 requests per second.
+/// Pause between two requests that read the sample of the cluster's objects. It limits the sample to 20 requests per
+/// second.
 const REQUEST_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum number of access reviews per profile.
 const REVIEWS: usize = 512;
 /// Maximum number of output rows that name missing permissions.
 const MAX_NAMED: usize = 16;
 
-/// Returns the user's own client for every identity with which a profile reads. A sample therefore contains only
-/// objects that the user can read.
+/// Returns the user's own client for every identity with which a profile reads. A sample of the cluster therefore
+/// contains only objects that the user can read.
 struct SingleClientProvider(Arc<Client>);
 
 impl ClientProvider for SingleClientProvider {

@@ -121,8 +121,6 @@ pub async fn rbac(args: &RbacArgs) -> Result<CommandExitCode, CommandError> {
     Ok(CommandExitCode::Good)
 }
 
-/// Returns the manifests of the profiles. With `--diff` it returns a report on the permissions that the manifests
-/// change.
 async fn of_profiles(args: &RbacArgs) -> Result<(String, CommandReport), CommandError> {
     let client = if args.diff || args.spec.name.is_some() {
         Some(args.spec.connection.connect()?.client())

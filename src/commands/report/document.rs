@@ -22,7 +22,6 @@ pub(super) fn document(value: &Value, format: ReportFormat) -> Result<String, Co
     Ok(escape_json(&format!("{value:#}")) + "\n")
 }
 
-/// Returns the sections of `report` as JSON data, without empty fields.
 pub(super) fn sections_as_data(report: &CommandReport) -> Value {
     let sections: Vec<_> = report.sections.iter().map(section).collect();
     json!({ "sections": sections, "verdict": report.verdict.word() })

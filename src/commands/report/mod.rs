@@ -165,7 +165,6 @@ impl ReportRow {
         found.unwrap_or_else(|fault| Self::unseen(what, &fault))
     }
 
-    /// Returns a row with a name and right-aligned numbers.
     pub(super) fn numbers<const N: usize>(name: &str, numbers: [String; N]) -> Self {
         let numbers = numbers.into_iter().map(ReportFact::number);
         Self::of([ReportFact::new(TextTone::Plain, name)].into_iter().chain(numbers).collect())

@@ -47,7 +47,7 @@ pub struct ProfileAdmission {
 
 #[derive(Debug)]
 struct SpecCounter {
-    /// The limits that all namespaces except the operator namespace share.
+    /// The limits on stored specs that all namespaces except the operator namespace share.
     process: SpecBudgets,
     namespaces: BTreeMap<Box<str>, NamespaceSpecUsage>,
     /// Whether a profile was stored without its spec, or not at all, since
@@ -158,8 +158,8 @@ impl SpecCounter {
             let NamespaceSpecUsage { budgets, profiles } = here;
             let gone = profiles.extract_if(.., |name, _| !stays(namespace, name));
             has_freed |= gone.filter(|(_, it)| *it.budget() == budgets.specs).count() > 0;
-            // The map keeps a namespace without profiles while a last valid spec is charged to the
-            // budget of this namespace.
+            // A namespace without profiles stays in the map while its budget still counts a last
+            // valid spec.
             !profiles.is_empty() || budgets.specs.used(LimitKind::Memory) > 0
         });
         if has_freed {
@@ -228,11 +228,11 @@ pub(crate) struct ProfileSink {
 
 impl ProfileSink {
     /// Stores only the fields of a profile that the controller reads, and omits the spec if a limit
-    /// for specs is reached. Drops labels and annotations, which can have 1 MiB.
+    /// on stored specs is reached. Drops labels and annotations, which can have 1 MiB.
     fn upsert(&mut self, item: DecodedObject<'_>) -> DeltaOutcome {
         let stored = serde_json::from_slice::<StoredProfile<'_>>(item.body);
-        // A profile that cannot be parsed is stored as received, and counts with the size of its
-        // complete JSON.
+        // The store keeps a profile that cannot be parsed unchanged. The limits then count the size
+        // of its complete JSON.
         let bytes = stored.as_ref().map_or(item.body.len(), StoredProfile::spec_bytes);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let ProfileAdmission { operator_namespace, counter } = &self.admission;

@@ -148,8 +148,8 @@ fn profiles_beyond_four_mebibytes_of_specs_are_left_out() {
     }
     scene.put("a", 4, 1);
     assert_eq!(scene.left_out(), ["a/p004"]);
-    // A profile that grows beyond the limit is stored without its spec. The bytes of its former
-    // spec become available to other profiles.
+    // A profile whose spec grows beyond the limit is stored without its spec. Another profile can
+    // then use the bytes of the earlier spec.
     scene.put("a", 3, 1 << 20);
     assert_eq!(scene.left_out(), ["a/p003", "a/p004"]);
     scene.put("a", 4, 1);

@@ -192,8 +192,8 @@ fn the_process_limit_stops_tenants_before_the_operator_namespace() {
     assert!(scene.enforce().is_empty(), "the targets of four namespaces fit");
     scene.target("kubewarm-system/p/own", 2_000);
     scene.list("kubewarm-system", "kubewarm-system/p/own");
-    // A tenant's target stops, although the target in the operator namespace exceeds the limit. Of
-    // several targets of the same size, the target of the newest profile stops.
+    // A tenant's target stops, although the operator namespace's target was added last. Of several
+    // targets of the same size, the target of the newest profile stops.
     assert_eq!(scene.enforce(), ["c/p/x"]);
 }
 

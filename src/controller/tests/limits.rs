@@ -57,7 +57,8 @@ fn only_the_target_that_exceeds_the_limit_stops() {
         "the informer still counts for permissions and the status"
     );
     assert!(target(&outcome, 1).limited.is_none());
-    // The target stays stopped, although its objects no longer count against the limit.
+    // The target stays stopped, although it no longer runs informers whose objects count against
+    // the limit.
     let outcome = run(&mut reconciler, &found, &cluster);
     assert!(outcome.exceeded.is_empty() && target(&outcome, 0).is_stopped());
 }

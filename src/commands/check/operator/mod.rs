@@ -61,8 +61,8 @@ pub(super) async fn works(
     Ok(findings)
 }
 
-/// Returns a row for each Deployment of the operator, and the operator's settings. Without a Deployment the settings are
-/// the defaults. The error is the reason why a setting cannot be read exactly.
+/// Returns a row for each Deployment of the operator, and the operator's settings. Without a Deployment the settings
+/// are the defaults. The error explains why a setting cannot be read from the Deployment.
 async fn replicas(
     client: &Client,
     args: &OperatorArgs,
@@ -104,8 +104,8 @@ async fn leader(client: &Client, namespace: &str, now: Timestamp) -> ReportRow {
     ReportRow::or_unseen(found, "who leads")
 }
 
-/// Returns a row for each permission that the operator's roles contain but access reviews deny to the operator's
-/// ServiceAccount. If the ServiceAccount has all permissions, returns one row.
+/// Returns a row for each permission that the operator's roles grant but access reviews deny to the operator's
+/// ServiceAccount. If access reviews deny none, returns one row.
 async fn rights(
     client: &Client,
     settings: &OperatorSettings,
