@@ -28,16 +28,11 @@ pub(super) fn conditions(
     let accepted = accepted(declared, targets, access, rbac);
     let authorized = authorized(targets);
     let warm = warm(targets);
-    let healthy = met(
-        ConditionReason::WatchesCurrent,
-        required_targets(targets, "known to be current"),
-    );
+    let healthy =
+        met(ConditionReason::WatchesCurrent, required_targets(targets, "known to be current"));
     let fresh =
         summarize(targets, "Fresh", |target| &target.fresh, healthy, ConditionReason::NotWarm);
-    let healthy = met(
-        ConditionReason::BelowLimits,
-        required_targets(targets, "within the limits"),
-    );
+    let healthy = met(ConditionReason::BelowLimits, required_targets(targets, "within the limits"));
     let within_limits = summarize(
         targets,
         "WithinLimits",
@@ -144,8 +139,7 @@ fn accepted(
 }
 
 fn authorized(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
-    let mut parts =
-        vec![required_targets(targets, "can be listed and watched")];
+    let mut parts = vec![required_targets(targets, "can be listed and watched")];
     for target in targets.iter().filter(|target| target.is_required()) {
         parts.extend(permissions::remarks(&target.all_informers().collect::<Vec<_>>()));
     }
