@@ -167,7 +167,7 @@ fn keys(profile: &CacheProfile, target: &TargetStatus) -> Vec<ReportFact> {
     keys.into_iter().map(|(key, value)| ReportFact::hidden(key, value)).collect()
 }
 
-/// Returns a column of the wide format with the 99th percentile of one event latency, in milliseconds.
+/// Returns a column of the wide format with the 99th percentile of one of the target's latencies, in milliseconds.
 fn p99(
     target: &TargetStatus,
     name: &str,

@@ -47,18 +47,18 @@ impl InformerClaims {
 
     /// Returns one spec for each informer, and the field indexes that the stores omit.
     ///
-    /// - An informer watches if at least one profile that requires it is not paused. In that case the
-    ///   settings of paused profiles are ignored, except `on_access_lost` and the field indexes.
+    /// - An informer watches if at least one profile that requires it is not paused. In that case
+    ///   the settings of paused profiles are ignored, except `on_access_lost` and the field indexes.
     /// - `max_staleness` and `consistency_check_period` are the minimum over the profiles that are
     ///   not ignored. The informer checks whether its namespace exists if one of these profiles
     ///   requires the check.
     /// - An informer that loses access keeps its store if any profile, active or paused, sets
     ///   `onAccessLost` to `ServeStale`.
-    /// - All other settings (such as the priority, the list strategy and the page size) come from one
-    ///   target: of the profiles that are not ignored, the target with the highest priority. Of
+    /// - All other settings (such as the priority, the list strategy and the page size) come from
+    ///   one target: of the profiles that are not ignored, the target with the highest priority. Of
     ///   several such targets, the target that was added first counts.
-    /// - The field indexes of all profiles are combined. Paused profiles are included, because clients
-    ///   still read the stores of paused profiles.
+    /// - The field indexes of all profiles are combined. Paused profiles are included, because
+    ///   clients still read the stores of paused profiles.
     pub(super) fn merge(self) -> (DesiredInformers, OmittedIndexes) {
         let mut omitted = OmittedIndexes::new();
         let merged = self.0.into_iter().filter_map(|(key, claims)| {

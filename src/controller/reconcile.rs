@@ -318,8 +318,8 @@ fn set_omitted_indexes(declared: &mut ResolvedProfile, omitted: &OmittedIndexes)
     }
 }
 
-/// Returns the resolved form of a profile that has no valid generation: no targets, and the reason
-/// `refused`.
+/// Returns the resolved form of a profile that has no valid generation. It has no targets, and
+/// `refused` explains why.
 fn unrunnable(found: &ClusterProfile, refused: Option<Refusal>, now: Duration) -> ResolvedProfile {
     let (profile, uid) = (found.profile.clone(), Arc::clone(&found.uid));
     ResolvedProfile {

@@ -39,8 +39,7 @@ struct ItemMetadata {
     resource_version: String,
 }
 
-/// An object that differs between the servers. `ours` is the object in the cache, `theirs` is the object in the API
-/// server.
+/// An object that differs between kubewarm's store (`ours`) and the API server (`theirs`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ObjectDifference {
     key: NamespacedName,

@@ -42,7 +42,8 @@ pub(super) struct ReportSection {
     pub(super) rows: Vec<ReportRow>,
 }
 
-/// A line of output with the lines below it. The facts of all rows in a section form aligned columns.
+/// A line of output, and the lines `details` and `next` below it. The facts of all rows in a section form aligned
+/// columns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReportRow {
     pub(super) mark: RowMark,

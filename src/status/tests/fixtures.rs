@@ -147,7 +147,7 @@ pub(super) fn spec(key: &InformerKey) -> InformerSpec {
     InformerSpec::new(key.clone(), ProfileRef { namespace: "shop".into(), name: "checkout".into() })
 }
 
-/// Returns a required target with these `informers`, none of which serves reads yet.
+/// Returns a required target with these `informers`. The informers do not serve reads yet.
 pub(super) fn target(name: &str, informers: &[InformerKey]) -> ResolvedTarget {
     let resource = informers.first().map_or_else(|| pods("x").resource, |key| key.resource.clone());
     ResolvedTarget {
