@@ -1,4 +1,4 @@
-//! Connection flags, and discovery of the resources that a server serves.
+//! Flags that select the API server and the user, and discovery of the resources that an API server serves.
 
 use super::{CommandError, flag_values};
 use clap::{Args, builder::NonEmptyStringValueParser};
@@ -11,7 +11,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Timeout of discovery, which reads a document for each API group version.
+/// Timeout of the whole discovery. Discovery reads one document for each API group version.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Heading of the connection flags in help texts. Each flag names the heading, because clap would also apply a heading
@@ -135,7 +135,7 @@ impl ConnectionArgs {
     }
 }
 
-/// Discovers the resources that the server of `client` serves to the user.
+/// Discovers the resources that the server of `client` serves.
 ///
 /// # Errors
 ///

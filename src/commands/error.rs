@@ -24,17 +24,17 @@ pub enum CommandError {
         code: u16,
     },
 
-    /// Any failure other than a failed connection or a rejected request.
+    /// Any failure except a failed connection to the API server or a request that the API server rejected.
     #[error("{text}")]
     Failed {
-        /// Message with the failed action, the object, and the fix.
+        /// Message that contains the failed action, the object, and what the user can do.
         text: String,
         #[source]
         source: Option<CommandErrorSource>,
     },
 }
 
-/// Cause of a [`CommandError`], such as an error about an invalid field of a profile.
+/// Cause of a [`CommandError`], such as a parser error for an invalid field of a profile.
 pub(super) type CommandErrorSource = Box<dyn std::error::Error + Send + Sync>;
 
 impl CommandError {
@@ -46,7 +46,7 @@ impl CommandError {
         Self::Failed { text: text.into(), source: Some(source.into()) }
     }
 
-    /// Returns the error for a failed read of `what`, such as an object or a list.
+    /// Returns the error for a failed read of `what`, such as `"deployments in namespace ops"`.
     pub(super) fn of_request(what: impl Into<String>, error: kube::Error) -> Self {
         let what = what.into();
         let kube::Error::Api(status) = error else {
@@ -65,13 +65,12 @@ impl CommandError {
         ))
     }
 
-    /// Returns the error for a profile that kubewarm would reject. `at` is the profile's position, such as `document 2
-    /// of a.yaml`.
+    /// Returns the error for an invalid profile. `at` is the profile's position in the input, such as `document 2 of
+    /// a.yaml`.
     pub(super) fn unusable(at: &str, source: CommandErrorSource) -> Self {
         Self::caused(format!("cannot use {at}"), source)
     }
 
-    /// Returns the error for a failed discovery of the API server's resources.
     pub(super) fn of_discovery(fault: RequestFault) -> Self {
         Self::caused("could not read what the API server serves", fault)
     }

@@ -1,4 +1,4 @@
-//! Test data: profiles with a status, and parsed arguments.
+//! Test data: profiles with a status, and parsed command-line arguments.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -56,7 +56,6 @@ fn warm_pods() -> Value {
     })
 }
 
-/// A profile that is ready, with one warm target.
 pub(super) fn ready() -> CacheProfile {
     profile(
         "checkout",
@@ -94,7 +93,6 @@ pub(super) fn stalled() -> CacheProfile {
     )
 }
 
-/// A profile without a status, one minute old.
 pub(super) fn untouched() -> CacheProfile {
     let mut profile = profile("new", &Value::Null);
     profile.metadata.creation_timestamp = Some(Time(now() - SignedDuration::from_mins(1)));

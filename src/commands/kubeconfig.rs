@@ -1,4 +1,4 @@
-//! `kubeconfig` writes a kubeconfig with which clients use the read API.
+//! The command `kubeconfig` writes a kubeconfig for kubewarm's read API (HTTP server for clients).
 
 use super::{
     CommandError,
@@ -45,11 +45,12 @@ pub struct KubeconfigArgs {
     pub connection: ConnectionArgs,
 }
 
-/// Writes the kubeconfig to a file, or prints it.
+/// Writes the new kubeconfig to a file, or prints it.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if there is no configuration or no CA, or if the file exists and `--overwrite` is not set.
+/// [`CommandError`] if the user has no kubeconfig, if the read API's CA cannot be read, or if the output file exists
+/// and `--overwrite` is not set.
 pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<CommandExitCode, CommandError> {
     let is_json = match args.output.format {
         None | Some(OutputFormat::Yaml) => false,
@@ -95,7 +96,7 @@ pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<CommandExitCode, Comman
     Ok(CommandExitCode::Good)
 }
 
-/// Returns a warning if the user has only a client certificate, and no Deployment of the operator accepts client
+/// Returns a warning if the user has only a client certificate, and the operator's read API does not accept client
 /// certificates.
 async fn certificate_warning(made: &Kubeconfig, args: &KubeconfigArgs) -> Option<String> {
     let user = made.auth_infos.first()?.auth_info.as_ref()?;
@@ -121,8 +122,8 @@ fn has_only_certificate(user: &AuthInfo) -> bool {
     has_certificate && !has_token && user.exec.is_none()
 }
 
-/// Returns a remark for `--cache-profile`: readers need `get` on that CacheProfile. Without `get`, kubectl prints only
-/// `Forbidden: unknown`.
+/// Returns a remark if `--cache-profile` is set: clients of the read API then need the permission `get` on that
+/// CacheProfile. kubectl prints only `Forbidden: unknown` for a client without it.
 fn profile_remark(args: &KubeconfigArgs) -> Option<String> {
     let profile = args.cache.cache_profile.as_deref()?;
     Some(format!(
@@ -131,8 +132,8 @@ fn profile_remark(args: &KubeconfigArgs) -> Option<String> {
     ))
 }
 
-/// Writes a temporary file with mode 0600 and renames it to `path`. So no client reads a partial file, and the new file
-/// does not keep the mode of a replaced file.
+/// Writes the kubeconfig to a temporary file with mode 0600 and renames that file to `path`. No client therefore
+/// reads a partial file, and the new file does not keep the mode of the file that it replaces.
 fn write(path: &Path, text: &str, args: &KubeconfigArgs) -> io::Result<()> {
     let mut file = NamedTempFile::new_in(path.parent().unwrap_or(path))?;
     file.write_all(text.as_bytes())?;

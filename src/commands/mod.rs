@@ -1,4 +1,4 @@
-//! The client commands, for users and scripts. They read profiles from a cluster or a file and print a report.
+//! The commands for users and scripts. They read profiles from a cluster or a file and print a report.
 
 mod advice;
 mod cache;

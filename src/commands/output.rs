@@ -26,11 +26,11 @@ pub enum OutputFormat {
     Wide,
 }
 
-/// Converts YAML manifests to `format`: unchanged YAML, a JSON List, or kinds and names.
+/// Converts YAML manifests to the output `format`: unchanged YAML, a JSON List, or kinds and names.
 ///
 /// # Errors
 ///
-/// [`CommandError`] for the wide format, or if `text` is not YAML.
+/// [`CommandError`] if `format` is the wide format, or if `text` is not YAML.
 pub(super) fn manifests(
     text: String,
     format: Option<OutputFormat>,

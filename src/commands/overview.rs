@@ -1,4 +1,4 @@
-//! The report of `status`: a section for each profile, a row for each target, a remark for each problem.
+//! The report of the command `status`: a section for each profile, a row for each target, a remark for each problem.
 
 use super::{
     problems::problem_rows,
@@ -20,11 +20,11 @@ use kubewarm_api::v1alpha1::{
 };
 use std::time::Duration;
 
-/// Maximum age of a relist that the output shows.
+/// Maximum age of a target's last relist that `status` prints.
 const RECENT: Duration = Duration::from_mins(10);
 
-/// Returns the report on `profiles`, in their order. Only the text for people depends on `now`; the `key=value` lines
-/// change only with the status.
+/// Returns the report on `profiles`, in the same order. The text for people contains durations until `now`. The
+/// `key=value` lines change only with the status.
 #[must_use]
 pub fn overview(profiles: &[CacheProfile], now: Timestamp) -> CommandReport {
     let sections = profiles.iter().map(|profile| section(profile, now)).collect();
@@ -161,14 +161,13 @@ fn row(
     ReportRow { mark: RowMark::Branch, details, ..ReportRow::of(facts) }
 }
 
-/// Returns the names of `target` and its profile as `key=value` pairs, for programs.
 fn keys(profile: &CacheProfile, target: &TargetStatus) -> Vec<ReportFact> {
     let (name, namespace) = name_and_namespace(profile);
     let keys = [("profile", name), ("namespace", namespace), ("target", &*target.name)];
     keys.into_iter().map(|(key, value)| ReportFact::hidden(key, value)).collect()
 }
 
-/// Returns a column of the wide format with the 99th percentile of a latency, in milliseconds.
+/// Returns a column of the wide format with the 99th percentile of one of the target's latencies, in milliseconds.
 fn p99(
     target: &TargetStatus,
     name: &str,
@@ -179,7 +178,8 @@ fn p99(
     ReportFact::number(format!("{name} p99 {text}")).wide()
 }
 
-/// Returns the informer counts for the progress bar. A warm target without informers gets a full bar.
+/// Returns the counts of informers by state, for the target's progress bar. A warm target without informers gets a
+/// full bar.
 fn bar(target: &TargetStatus) -> InformerCounts {
     let counts = target.informers.clone().unwrap_or_default();
     match counts.total {
@@ -190,8 +190,8 @@ fn bar(target: &TargetStatus) -> InformerCounts {
     }
 }
 
-/// Returns the remarks below a target's row: its condition, its problems and its recent relist. If an edited target
-/// still serves the objects of an earlier profile generation, a remark names that generation.
+/// Returns the remarks below a target's row: its condition, its problems and its last relist, if that was less than
+/// 10 minutes ago. A remark also names the earlier profile generation whose informers still serve an edited target.
 fn details(
     profile: &CacheProfile,
     target: &TargetStatus,

@@ -1,4 +1,4 @@
-//! A port-forward to a pod of the read API, for users outside the cluster.
+//! A port-forward to a pod of kubewarm's read API, for users outside the cluster.
 
 use super::CommandError;
 use k8s_openapi::{
@@ -256,7 +256,7 @@ mod tests {
     #[tokio::test]
     async fn concurrent_requests_travel_through_streams_without_a_listener() {
         let streams = open(&api_server().await, "open", "kubewarm").await.unwrap();
-        // The name has no address, so only the streams can reach a server.
+        // No DNS server resolves this host name, so the client can reach a server only through `streams`.
         let client = connection("http://read-api.invalid", Some(streams)).client();
         let (one, two) = tokio::join!(get(&client, "/one"), get(&client, "/two"));
         for response in [one, two] {

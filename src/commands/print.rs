@@ -1,4 +1,4 @@
-//! Output of the commands: reports on standard output, messages on standard error.
+//! Prints reports to standard output, and messages to standard error.
 
 use super::{
     CommandError,
@@ -34,8 +34,7 @@ pub(super) fn show_as(
     Ok(report.verdict)
 }
 
-/// Writes `text` to standard output and flushes it. If a reader such as `head` has closed the pipe, that is not an
-/// error.
+/// Writes `text` to standard output and flushes it. Returns `Ok` if the reader, such as `head`, has closed the pipe.
 ///
 /// # Errors
 ///
@@ -50,8 +49,8 @@ pub fn print(text: &str) -> Result<(), CommandError> {
     }
 }
 
-/// Writes a message for people to standard error, with control characters escaped. It ignores write errors, because
-/// the exit code also reports the result.
+/// Writes a message for people to standard error, with control characters escaped. Ignores write errors, because the
+/// exit code also shows the command's result.
 pub(super) fn tell(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", escape(line));
 }

@@ -54,7 +54,7 @@ fn for_programs(found: &TargetProblem) -> Vec<ReportFact> {
     pairs.into_iter().filter_map(|(key, value)| Some(ReportFact::hidden(key, value?))).collect()
 }
 
-/// The text of a missing permission, split at the namespace.
+/// The message of a missing permission, split before and after the namespace, if the message contains one.
 #[derive(PartialEq, Eq)]
 struct DenialText<'a> {
     reason: &'a str,

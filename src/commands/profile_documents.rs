@@ -4,22 +4,22 @@ use super::error::CommandErrorSource;
 use kubewarm_api::v1alpha1::{self, CacheProfile};
 use serde_json::Value;
 
-/// A profile and its position in the input, for error messages.
+/// A profile from a file or a cluster, and its position in the input for error messages.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProfileDocument {
-    /// The position, such as `document 2`, or `document 2 of a.yaml`, or `CacheProfile web -n shop`.
+    /// The profile's position, such as `document 2`, `document 2 of a.yaml` or `CacheProfile web -n shop`.
     pub(super) at: String,
     /// The profile as parsed, before its validation.
     pub(super) profile: CacheProfile,
 }
 
-/// Returns the profiles in `text`, in file order, including the items of lists. It skips documents that are not
+/// Returns the profiles in `text`, in file order, including the items of List documents. Skips documents that are not
 /// CacheProfiles.
 ///
 /// # Errors
 ///
-/// Returns position and cause of the first invalid document. A document is invalid if it is not YAML. A profile is also
-/// invalid if it has an API version other than `v1alpha1` or an invalid field.
+/// Returns position and cause of the first invalid document. A document is invalid if it is not YAML. A CacheProfile
+/// is also invalid if it has an API version other than `v1alpha1` or an invalid field.
 pub(super) fn profiles(text: &str) -> Result<Vec<ProfileDocument>, (String, CommandErrorSource)> {
     let mut found = Vec::new();
     for (index, document) in split(text).iter().enumerate() {
@@ -35,7 +35,7 @@ pub(super) fn profiles(text: &str) -> Result<Vec<ProfileDocument>, (String, Comm
                 }
             }
         } else if is_profile(&value) {
-            // `serde_saphyr` parses the text again, because its errors contain line and column.
+            // The document is parsed a second time because the errors of `serde_saphyr` contain line and column.
             match read(&value, || serde_saphyr::from_str(document)) {
                 Ok(profile) => found.push(ProfileDocument { at, profile }),
                 Err(error) => return Err((at, error)),
@@ -53,13 +53,15 @@ fn group_of(value: &Value) -> Option<&str> {
     value["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group)
 }
 
-/// Returns the items of a list, such as the output of `kubectl get -o yaml`. Returns `None` if `value` is not a list.
+/// Returns the items of a List document, such as the output of `kubectl get -o yaml`. Returns `None` for any other
+/// document.
 fn items(value: &Value) -> Option<&Vec<Value>> {
     let kind = value["kind"].as_str()?;
     (kind == "List" || kind == "CacheProfileList").then(|| value["items"].as_array()).flatten()
 }
 
-/// Checks the API version in `value`, and then parses the same document as a profile with `parse`.
+/// Checks the API version in `value`, a parsed document, and then returns the profile that `parse` creates from the
+/// same document.
 fn read<E: std::error::Error>(
     value: &Value,
     parse: impl FnOnce() -> Result<CacheProfile, E>,
@@ -74,14 +76,14 @@ fn read<E: std::error::Error>(
     parse().map_err(|error| unreadable(&error))
 }
 
-/// Converts a parser error to an error with the same message and without a cause. The message has several lines and
-/// quotes the file.
+/// Returns an error with the same message as the parser error `error`, but without a cause. The message has several
+/// lines and quotes the file.
 fn unreadable(error: &dyn std::error::Error) -> CommandErrorSource {
     error.to_string().into()
 }
 
-/// Splits `text` into YAML documents. Empty lines at the start of each document replace the text before the document.
-/// Errors therefore contain the line numbers of the file.
+/// Splits `text` into YAML documents. Empty lines replace all lines of the file before a document, so that the
+/// document's error messages contain the line numbers of the file.
 ///
 /// A line that is `---`, or begins with `---` and a space or tab, always separates documents. YAML does not allow
 /// such a line inside a document.

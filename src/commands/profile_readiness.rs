@@ -1,4 +1,4 @@
-//! Judges whether a profile is ready, and finds the reasons if it is not. The returned texts can contain control
+//! Decides whether a profile is ready, and returns the reasons if it is not. The reasons can contain control
 //! characters from the cluster.
 
 use super::{
@@ -13,17 +13,17 @@ use kubewarm_api::{
 };
 use std::time::Duration;
 
-/// Reason of the condition `Ready` if the profile lacks a permission.
+/// Reason of the condition `Ready` if the profile's identity lacks a permission.
 pub(super) const PERMISSIONS_MISSING: &str = "PermissionsMissing";
-/// Reasons of the problems that a missing permission causes.
+/// Reasons of problems in the status that a missing permission causes.
 const DENIED: [&str; 2] = ["Forbidden", "TokenRequestDenied"];
 
 pub(super) const NO_STATUS: &str = "no status yet";
-/// Time in which a running operator writes the first status of a profile.
+/// Within this time, a running operator writes the first status of a new profile.
 const FIRST_STATUS: Duration = Duration::from_secs(30);
 
-/// Returns the message for a profile without a status. For a profile older than 30 s, the message also suggests that
-/// the operator does not run.
+/// Returns the message for a profile that has no status. For a profile older than 30 s, the message adds that the
+/// operator possibly does not run.
 pub(super) fn no_status(profile: &CacheProfile, now: Timestamp) -> &'static str {
     let created = profile.metadata.creation_timestamp.as_ref();
     if created.is_some_and(|created| span(created.0, now) > FIRST_STATUS) {
@@ -32,7 +32,8 @@ pub(super) fn no_status(profile: &CacheProfile, now: Timestamp) -> &'static str 
     NO_STATUS
 }
 
-/// Returns the exit code for the newest generation of `profile`. It ignores conditions of an older generation.
+/// Returns the exit code for the newest generation of `profile`. Ignores conditions that describe an earlier
+/// generation.
 pub(super) fn verdict(profile: &CacheProfile) -> CommandExitCode {
     if holds(profile, "Stalled", "True") {
         CommandExitCode::Failed
@@ -43,7 +44,7 @@ pub(super) fn verdict(profile: &CacheProfile) -> CommandExitCode {
     }
 }
 
-/// Whether the condition `type_` has `status` for the newest generation of `profile`.
+/// Whether the condition `type_` has the value `status` and describes the newest generation of `profile`.
 pub(super) fn holds(profile: &CacheProfile, type_: &str, status: &str) -> bool {
     let Some(found) = &profile.status else { return false };
     condition(&found.conditions, type_).is_some_and(|condition| {
@@ -58,8 +59,8 @@ pub(super) fn worst(profiles: &[CacheProfile]) -> CommandExitCode {
     profiles.iter().map(verdict).max().unwrap_or(CommandExitCode::Bad)
 }
 
-/// Returns why `profile` is not ready: a line for the profile's condition, then lines for each unhealthy target and its
-/// problems.
+/// Returns why `profile` is not ready: a line for the profile's condition, then lines for each unhealthy target and
+/// the target's problems.
 pub(super) fn lacking(profile: &CacheProfile, now: Timestamp) -> Vec<String> {
     let Some(status) = &profile.status else { return vec![no_status(profile, now).to_owned()] };
     let mut lines = Vec::new();
@@ -74,7 +75,8 @@ pub(super) fn lacking(profile: &CacheProfile, now: Timestamp) -> Vec<String> {
             let message = own_message(target, condition);
             lines.push(format!("{}: {}: {message}", target.name, condition.reason));
         }
-        // If the profile's condition reports missing permissions, the lines of its targets do not repeat them.
+        // If the profile's condition already reports missing permissions, the lines of the targets do not repeat
+        // these permissions.
         let is_new = |found: &&TargetProblem| !is_denied || missing_permission(found).is_none();
         let problems = target.problems.iter().filter(is_new).map(problem);
         lines.extend(problems.map(|problem| format!("{}: {problem}", target.name)));
@@ -82,7 +84,7 @@ pub(super) fn lacking(profile: &CacheProfile, now: Timestamp) -> Vec<String> {
     lines
 }
 
-/// Returns the condition `Stalled` if it is true, else the condition `Ready` if it is not true.
+/// Returns the condition `Stalled` if it is `True`. Otherwise returns the condition `Ready` if it is not `True`.
 pub(super) fn stalled_or_unready(status: &CacheProfileStatus) -> Option<&Condition> {
     let is = |type_, bad: fn(&str) -> bool| {
         condition(&status.conditions, type_).filter(|condition| bad(&condition.status))
@@ -90,19 +92,19 @@ pub(super) fn stalled_or_unready(status: &CacheProfileStatus) -> Option<&Conditi
     is("Stalled", |status| status == "True").or_else(|| is("Ready", |status| status != "True"))
 }
 
-/// Returns the first of the conditions `Accepted`, `Warm` and `Fresh` that is not true. Each condition depends on the
-/// previous condition.
+/// Returns the first of the target's conditions `Accepted`, `Warm` and `Fresh` that is not `True`. Each condition
+/// depends on the previous condition in this order.
 pub(super) fn unhealthy(target: &TargetStatus) -> Option<&Condition> {
     ["Accepted", "Warm", "Fresh"].into_iter().find_map(|type_| {
         condition(&target.conditions, type_).filter(|condition| condition.status != "True")
     })
 }
 
-/// Returns the result of [`unhealthy`], or `None` if a problem of the target has the same reason. That problem
-/// already describes the condition with more detail.
+/// Returns the result of [`unhealthy`], or `None` if one of the target's problems has the same reason as this
+/// condition. The problem then describes the condition with more detail.
 pub(super) fn unreported(target: &TargetStatus) -> Option<&Condition> {
-    // A target can have problems with both reasons in `DENIED`, but its condition `Warm` reports only one reason. A
-    // problem with either reason therefore repeats the condition.
+    // A target can have problems with both reasons in `DENIED`, but its condition `Warm` contains only one reason. A
+    // problem with either reason therefore describes the same failure as the condition.
     let is_same = |reason: &str, problem: &TargetProblem| {
         problem.reason == reason
             || DENIED.contains(&reason) && DENIED.contains(&problem.reason.as_str())
@@ -111,20 +113,20 @@ pub(super) fn unreported(target: &TargetStatus) -> Option<&Condition> {
     unhealthy(target).filter(|found| !is_repeated(&found.reason))
 }
 
-/// Whether a problem of `target` is a missing permission.
+/// Whether a problem of `target` reports a missing permission.
 pub(super) fn is_permission_missing(target: &TargetStatus) -> bool {
     target.problems.iter().any(|found| missing_permission(found).is_some())
 }
 
-/// Returns the permission that `found` reports as missing, without the next step and the API server's message. Returns
-/// `None` for other problems.
+/// Returns the part of the message of `found` that names the missing permission, without the next step and the API
+/// server's message. Returns `None` if `found` reports another problem.
 pub(super) fn missing_permission(found: &TargetProblem) -> Option<&str> {
     let message = found.message.as_deref().filter(|_| DENIED.contains(&found.reason.as_str()))?;
     Some(without_next_step(message))
 }
 
 /// Returns the message of `condition` without the prefix that names `target`, because the output already contains the
-/// name.
+/// target's name.
 pub(super) fn own_message<'a>(target: &TargetStatus, condition: &'a Condition) -> &'a str {
     let message = condition.message.as_str();
     // The message of a problem begins with the first prefix, and the message of an invalid field with the second
@@ -138,13 +140,13 @@ pub(super) fn sentence(condition: &Condition) -> String {
     joined([&condition.reason, &condition.message])
 }
 
-/// Formats a problem as `namespace: Reason: object: message`, without empty parts.
+/// Formats a problem of a target as `namespace: Reason: object: message`, without empty parts.
 pub(super) fn problem(problem: &TargetProblem) -> String {
     let TargetProblem { namespace, reason, object, message, .. } = problem;
     joined([&**namespace, reason, object, message.as_deref().unwrap_or_default()])
 }
 
-/// Formats `found` as [`problem`] does, and adds the time until the next attempt.
+/// Formats `found` as [`problem`] does, and adds the time until the operator's next attempt.
 pub(super) fn problem_and_next_try(found: &TargetProblem, now: Timestamp) -> String {
     let next = found
         .next_retry_time
@@ -177,7 +179,7 @@ pub(super) fn title(name: &str, namespace: &str) -> String {
     format!("{name} -n {namespace}")
 }
 
-/// Returns name and namespace of `profile`. A missing name or namespace is an empty text.
+/// Returns name and namespace of `profile`, or an empty text for a missing one.
 pub(super) fn name_and_namespace(profile: &CacheProfile) -> (&str, &str) {
     let ObjectMeta { name, namespace, .. } = &profile.metadata;
     (name.as_deref().unwrap_or_default(), namespace.as_deref().unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Reads the profiles of a cluster once, or follows them by a watch.
+//! Lists the profiles of a cluster once, or follows their changes with a watch.
 
 use super::{CommandError, profile_readiness::title};
 use futures::StreamExt as _;
@@ -17,15 +17,16 @@ use serde_json::{Value, json};
 use std::{convert::Infallible, fmt::Debug, ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
 
-/// Interval of lists if the user cannot watch profiles. While nothing changes, `follow` also calls its callback at this
-/// interval.
+/// Interval of lists if the user has no permission to watch profiles. `follow` also calls its callback at this
+/// interval while no profile changes.
 const POLL: Duration = Duration::from_secs(1);
 /// Delay after a failed list.
 const RETRY: Duration = Duration::from_secs(3);
-/// Maximum number of profiles per page. A status with manifests can have 256 KiB, so a page can have 25 MiB.
+/// Maximum number of profiles per page of a list. One status with RBAC manifests can have 256 KiB, so a page can have
+/// 25 MiB.
 const PAGE: u32 = 100;
 
-/// A selection of profiles: one profile, all profiles of a namespace, or all profiles of the cluster.
+/// Selects one profile, all profiles of a namespace, or all profiles of the cluster.
 #[derive(Clone, Debug)]
 pub(super) struct ProfileSelection {
     api: Api<CacheProfile>,
@@ -33,18 +34,18 @@ pub(super) struct ProfileSelection {
     place: String,
 }
 
-/// The profiles that [`ProfileSelection::follow`] keeps current, as of the last successful request.
+/// The profiles that [`ProfileSelection::follow`] updates, as of the last successful request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProfileListing {
     /// Sorted by namespace and name.
     pub(super) profiles: Vec<CacheProfile>,
-    /// Error of the last request, or `None` if that request succeeded. With an error, `profiles` can be outdated.
+    /// Error of the last request, or `None` if that request succeeded. After an error, `profiles` can be outdated.
     pub(super) trouble: Option<String>,
 }
 
 impl ProfileSelection {
-    /// Selects the profile `name`, or without a name all profiles of `namespace`. Without `namespace`, the namespace
-    /// of the kubeconfig's context applies. This function sends no request.
+    /// Selects the profile `name`. Without a name, selects all profiles of `namespace`, or else of the namespace in
+    /// the kubeconfig's current context. This function sends no request.
     pub(super) fn of(
         cluster: &ApiServerConnection,
         namespace: Option<&str>,
@@ -55,13 +56,13 @@ impl ProfileSelection {
         Self { api, name: name.map(str::to_owned), place: namespace.to_owned() }
     }
 
-    /// Selects all profiles of a cluster. This function sends no request.
     pub(super) fn everywhere(cluster: &ApiServerConnection) -> Self {
         let place = "any namespace".to_owned();
         Self { api: Api::all(cluster.client()), name: None, place }
     }
 
-    /// Returns `NAME -n NAMESPACE` for one profile, or else the namespace, for messages.
+    /// Returns the selection for messages: `NAME -n NAMESPACE` for one profile, or the namespace for several
+    /// profiles.
     pub(super) fn title(&self) -> String {
         match &self.name {
             Some(name) => title(name, &self.place),
@@ -83,13 +84,13 @@ impl ProfileSelection {
         format!("there {verb} no {}", self.what())
     }
 
-    /// Returns the error for a name that no profile has.
+    /// Returns the error for a selected profile that does not exist.
     pub(super) fn not_found(&self) -> CommandError {
         CommandError::new(format!("{}; `kubewarm status -A` shows all", self.nothing()))
     }
 
     /// Returns metadata and status of `profiles`, without the spec. The result is one object if the user named a
-    /// profile, else a `v1` List.
+    /// profile, and otherwise a `v1` List.
     pub(super) fn document(&self, profiles: &[CacheProfile]) -> Value {
         match profiles {
             [profile] if self.name.is_some() => item(profile),
@@ -115,8 +116,8 @@ impl ProfileSelection {
         };
         if let Some(name) = &self.name {
             return match self.api.get_opt(name).await {
-                // For one object, 404 means that the object or the CRD is missing. The list distinguishes both cases,
-                // because a list gets 404 only if the CRD is missing.
+                // For one object, 404 means that the object or the CRD is missing. The following list returns 404
+                // only if the CRD is missing.
                 Ok(None) => match self.api.list(&ListParams::default().limit(1)).await {
                     Err(error) if is_unknown(&error) => Err(CommandError::not_installed()),
                     _ => Ok(Vec::new()),
@@ -131,10 +132,10 @@ impl ProfileSelection {
         Ok(profiles)
     }
 
-    /// Keeps `seen` current with a watch, or with a list every second if the user cannot watch. It calls `each`
-    /// immediately, after each change and after each second without a change, until `each` returns `Break`.
+    /// Keeps `seen` current with a watch, or with a list every second if the user has no permission to watch. Calls
+    /// `each` immediately, after each change and after each second without a change, until `each` returns `Break`.
     ///
-    /// After each error it starts a new watch, because kube's watcher would repeat an expired resource version.
+    /// After each error, starts a new watch. kube's watcher would instead repeat an expired resource version.
     pub(super) async fn follow<B>(
         &self,
         seen: &mut ProfileListing,
@@ -163,7 +164,8 @@ impl ProfileSelection {
         }
     }
 
-    /// Watches until the first error. Returns false if the API server does not permit the watch.
+    /// Watches the selected profiles until the first error. Returns false if the API server rejects the watch with
+    /// 401, 403 or 405.
     async fn watch<B>(
         &self,
         seen: &mut ProfileListing,
@@ -209,7 +211,7 @@ async fn each_second<B, T>(
     }
 }
 
-/// Lists page by page and calls `each` for each object.
+/// Lists objects page by page and calls `each` for each object.
 pub(super) async fn pages<K: Clone + Debug + DeserializeOwned>(
     api: &Api<K>,
     mut page: ListParams,

@@ -1,4 +1,4 @@
-//! `status` shows profiles once, or follows them with `--watch`.
+//! The command `status` prints profiles once, or prints each change with `--watch`.
 
 use super::{
     CommandError,
@@ -53,7 +53,7 @@ pub struct StatusArgs {
     pub connection: ConnectionArgs,
 }
 
-/// Moves the cursor to the top left. `status --watch` draws over the previous screen, because clearing it would
+/// Moves the cursor to the top left. `status --watch` writes over the previous screen, because a cleared screen would
 /// flicker.
 const HOME: &str = "\u{1b}[H";
 /// Clears from the cursor to the end of the line.
@@ -63,12 +63,13 @@ const CLEAR_BELOW: &str = "\u{1b}[J";
 /// Clears the screen.
 const CLEAR: &str = "\u{1b}[2J";
 
-/// Prints profiles, with `--watch` until the process is interrupted. `clock` returns the current time.
+/// Prints profiles once, or with `--watch` until the process is interrupted. `clock` returns the current time.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if there is no configuration, a request fails, the profile or target does not exist, or the output
-/// cannot be written. With `--watch`, only a failure of the first request is an error; the output shows later failures.
+/// [`CommandError`] if there is no kubeconfig, a request fails, the profile or target does not exist, or the output
+/// cannot be written. With `--watch`, only a failure of the first request is an error; the output shows later
+/// failures.
 pub async fn status(
     args: StatusArgs,
     clock: fn() -> Timestamp,
@@ -103,7 +104,8 @@ pub async fn status(
     }
 }
 
-/// Draws each change on a terminal, or prints new lines to other outputs. It ends when the output cannot be written.
+/// Draws the current profiles on a terminal after each change. Prints only new lines if the output is not a terminal.
+/// Returns when the output cannot be written.
 async fn follow(
     source: &ProfileSelection,
     mut seen: ProfileListing,
@@ -129,7 +131,6 @@ async fn follow(
     Err(error)
 }
 
-/// Returns the report on the profiles in `seen`. If the last request failed, a section with the error comes first.
 fn current(seen: &ProfileListing, nothing: &str, now: Timestamp) -> CommandReport {
     let remark = |text: String, key, value: &str| {
         let fact = ReportFact::new(TextTone::Warning, text).named(key, value);
@@ -145,7 +146,7 @@ fn current(seen: &ProfileListing, nothing: &str, now: Timestamp) -> CommandRepor
     report
 }
 
-/// Returns one screen of output. If some lines do not fit, the last line contains the number of these lines.
+/// Returns one screen of output. If some lines do not fit, the last line contains the number of hidden lines.
 fn screen(report: &CommandReport, terminal: TerminalLayout) -> Result<String, CommandError> {
     let drawn = render(report, ReportFormat::Text(terminal))?;
     let count = drawn.lines().count();
@@ -163,7 +164,8 @@ fn screen(report: &CommandReport, terminal: TerminalLayout) -> Result<String, Co
     Ok(screen + CLEAR_BELOW)
 }
 
-/// Returns the lines that are not in `printed`, the previous output. `printed` becomes the current output.
+/// Returns the lines of `report` that are not in `printed`, the previous output. Afterwards `printed` contains the
+/// lines of `report`.
 fn news(report: &CommandReport, printed: &mut HashSet<String>) -> Result<String, CommandError> {
     let lines = render(report, ReportFormat::Lines)?;
     let new = lines.lines().filter(|line| !printed.contains(*line));

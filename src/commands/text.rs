@@ -32,7 +32,7 @@ pub(super) fn length(length: Duration) -> String {
     }
 }
 
-/// Formats the scope of a permission: a namespace, or for `None` the whole cluster.
+/// Formats the scope of a permission: the namespace, or the whole cluster if `namespace` is `None`.
 pub(super) fn place(namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!("namespace {namespace}"),
@@ -54,8 +54,8 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = text.trim();
     while let Some((beyond, _)) = rest.char_indices().nth(width) {
-        // The search for a space includes the character after the line: if that character is a space, the whole line
-        // fits.
+        // The search for a space includes the character after the line. If that character is a space, the line is not
+        // shortened.
         let upto = rest.get(..=beyond).or_else(|| rest.get(..beyond)).unwrap_or(rest);
         let at = upto.rfind(' ').filter(|at| *at > 0).unwrap_or(beyond);
         let (line, more) = rest.split_at(at);

@@ -1,4 +1,4 @@
-//! `version` prints the versions of this program, of the operator and of Kubernetes.
+//! The command `version` prints the versions of this program, of the operator and of Kubernetes.
 
 use super::{
     CommandError,
@@ -42,7 +42,6 @@ pub struct VersionArgs {
     pub connection: ConnectionArgs,
 }
 
-/// A version, or the reason why it is unknown.
 pub(super) struct Version {
     title: &'static str,
     key: &'static str,
@@ -82,8 +81,8 @@ async fn connect(args: &VersionArgs) -> Result<Vec<Version>, CommandError> {
     found.map_err(|fault| CommandError::caused("the API server did not answer", fault))
 }
 
-/// Returns the versions of the operator in `namespace` and of the API server. A version that the user may not read is
-/// unknown.
+/// Returns the versions of the operator in `namespace` and of the API server. If the user has no permission to read a
+/// version, the result contains the reason instead.
 async fn of_servers(client: &Client, namespace: &str) -> Result<Vec<Version>, RequestFault> {
     let kubernetes = match get(client, "/version").await.and_then(|answer| answer.json()) {
         Ok(KubernetesVersion { git_version, .. }) => Ok(git_version),
@@ -138,8 +137,8 @@ mod tests {
     use kube::client::Body;
     use std::convert::Infallible;
 
-    /// A fake API server. `version` is its status code for `/version`, and `deployments` is its status code for
-    /// Deployments in namespace `ops`.
+    /// A fake API server that answers `/version` with the status code `version`, and requests for Deployments in
+    /// namespace `ops` with the status code `deployments`.
     fn api_server(version: u16, deployments: u16) -> Client {
         let labels = |version: &str| json!({ "app.kubernetes.io/version": version });
         let deployment = |version| json!({ "metadata": { "labels": labels(version) } });

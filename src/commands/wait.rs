@@ -1,4 +1,5 @@
-//! `wait` waits until a condition of a profile has a status. After a timeout it prints the reasons.
+//! The command `wait` waits until a condition of a profile has a status. After its timeout, it prints why the
+//! condition lacks that status.
 
 use super::{
     CommandError,
@@ -58,7 +59,7 @@ pub struct WaitArgs {
     pub connection: ConnectionArgs,
 }
 
-/// Value of `--for`: a condition type and a status.
+/// Value of the flag `--for`: a condition type and the status to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AwaitedCondition {
     type_: &'static str,
@@ -87,7 +88,7 @@ fn condition_wait(text: &str) -> Result<AwaitedCondition, String> {
 
 impl AwaitedCondition {
     /// Returns `Good` if the condition has the status that `--for` names. Returns `Failed` if the profile is stalled,
-    /// because only an edit can fix the profile. Otherwise returns `Bad`, and `wait` continues.
+    /// because only an edit of the profile can help. Otherwise returns `Bad`, and `wait` continues.
     fn verdict(self, profile: &CacheProfile) -> CommandExitCode {
         if holds(profile, self.type_, self.status) {
             CommandExitCode::Good
@@ -98,8 +99,8 @@ impl AwaitedCondition {
         }
     }
 
-    /// Returns the current status of the condition, for messages. Returns `None` for `Ready`, because [`lacking`]
-    /// explains that condition.
+    /// Returns the current status of the condition as text. Returns `None` for `Ready`, because [`lacking`] explains
+    /// that condition.
     fn current(self, profile: &CacheProfile) -> Option<String> {
         let status = profile.status.as_ref().filter(|_| self.type_ != "Ready")?;
         let found = condition(&status.conditions, self.type_)?;
@@ -107,12 +108,13 @@ impl AwaitedCondition {
     }
 }
 
-/// Waits until the condition has the status that `--for` names, the profile needs an edit, or the timeout expires. Then
-/// prints which of these occurred. `clock` returns the current time.
+/// Waits until the condition has the status that `--for` names, the profile needs an edit, or the timeout expires,
+/// and prints the outcome. `clock` returns the current time.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if there is no configuration, or if the first request fails. `wait` retries after later failures.
+/// [`CommandError`] if there is no kubeconfig, or if the first request fails. After later failures, `wait` sends the
+/// request again.
 pub async fn wait(
     args: WaitArgs,
     clock: fn() -> Timestamp,
@@ -153,8 +155,8 @@ pub async fn wait(
     conclude(&args, &source, &seen, waited, clock())
 }
 
-/// Prints the outcome of the wait. `waited` is the timeout if the timeout has expired, else `None`. In the text
-/// format the reasons go to standard error.
+/// Prints the outcome of the wait. `waited` is the timeout if the timeout has expired, and otherwise `None`. With
+/// text output, the reasons go to standard error.
 fn conclude(
     args: &WaitArgs,
     source: &ProfileSelection,
@@ -272,7 +274,6 @@ mod tests {
         profile.metadata.generation = Some(3);
         assert_eq!(verdict("Ready", &profile), CommandExitCode::Bad);
 
-        // In mode Plan, the status of the condition `Ready` is `Unknown`.
         let mut planned = ready();
         planned.status.as_mut().unwrap().conditions[0].status = "Unknown".to_owned();
         assert_eq!(verdict("Ready=Unknown", &planned), CommandExitCode::Good);

@@ -1,4 +1,5 @@
-//! Decides which targets stop when a budget is exceeded.
+//! Decides which targets stop when stores exceed the memory or object limit of a profile, a
+//! namespace or the process.
 
 use super::{cluster_view::ClusterView, known_target::KnownTarget, target_charges::TargetCharges};
 use jiff::Timestamp;
@@ -13,14 +14,14 @@ pub(super) struct RunningTarget<'a> {
     pub(super) state: &'a mut KnownTarget,
 }
 
-/// Compares the usage with the budgets, and stops targets until the usage of the remaining targets
-/// is within the budgets.
+/// Compares the memory and the objects in stores with the budgets of profiles, namespaces and the
+/// process. Stops targets until every budget is kept.
 pub(super) struct BudgetEnforcer<'a> {
     pub(super) operator_namespace: &'a str,
     pub(super) cluster: &'a ClusterView<'a>,
     /// Time since the start of the process.
     pub(super) now: Duration,
-    /// The exceeded limits, one entry for each target that the enforcer stopped.
+    /// The exceeded memory and object limits, one entry for each target that this enforcer stopped.
     pub(super) exceeded: Vec<LimitOverrun>,
 }
 
@@ -38,11 +39,12 @@ impl BudgetEnforcer<'_> {
         self.enforce(&mut running, LimitScope::Process);
     }
 
-    /// Stops targets until the usage of all others in `targets` fits into their common budget of
-    /// scope `bound`.
+    /// Stops targets until the usage of the remaining `targets` fits into the budget of scope
+    /// `bound`, which all `targets` share.
     ///
-    /// First drops informers from before an edit, which serve a target until its new informers are
-    /// synced. Then stops targets in the order of [`stop_order`](Self::stop_order).
+    /// First drops informers of earlier profile generations, which serve reads until the informers
+    /// of the edited profile are synced. Then stops targets in the order of
+    /// [`stop_order`](Self::stop_order).
     fn enforce(&mut self, targets: &mut [RunningTarget<'_>], bound: LimitScope) {
         let budget = targets
             .first()
@@ -95,15 +97,15 @@ impl BudgetEnforcer<'_> {
         let is_operators =
             bound == LimitScope::Process && *target.profile.namespace == *self.operator_namespace;
         let is_synced = charges.is_some_and(|it| it.is_synced(self.cluster));
-        // Priorities count only within a profile, because otherwise each tenant would choose the
-        // highest priority.
+        // A target's priority counts only against other targets of the same profile. Otherwise each
+        // tenant would choose the highest priority.
         let priority = charges.filter(|_| bound == LimitScope::Profile).map(|it| it.priority);
         let created = target.created.unwrap_or(Timestamp::MAX);
         (size <= limit, is_operators, is_synced, priority, Reverse(size), Reverse(created))
     }
 
-    /// Describes by how much `charges` exceed the limit. The caller sets `others`, the usage of the
-    /// targets that continue.
+    /// Returns the exceeded limit and the usage of `charges`. The caller must set the field
+    /// `others` to the usage of the targets that continue.
     fn overrun(
         &self,
         charges: &TargetCharges,

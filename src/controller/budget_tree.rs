@@ -1,4 +1,4 @@
-//! The budgets of the process and of each namespace. Each profile's budget has its namespace's
+//! Memory budgets of the process and of each namespace. Each profile's budget has its namespace's
 //! budget as parent.
 
 use super::operator_limits::OperatorLimits;
@@ -8,16 +8,14 @@ use kubewarm_api::model::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// One budget for the process, and one budget for each namespace with profiles.
 #[derive(Debug)]
 pub(super) struct BudgetTree {
-    /// The operator namespace, which has no limit of its own.
+    /// The operator namespace. No namespace limit applies to its profiles.
     operator_namespace: Arc<str>,
     process: Arc<Budget>,
-    /// The limits of every namespace except the operator namespace.
     of_namespace: ProfileLimits,
-    /// One charge for each namespace: its profiles' statuses, in bytes. Large statuses therefore
-    /// leave less memory for objects.
+    /// The bytes of all statuses of a namespace's profiles, charged to the namespace's memory
+    /// budget. Large statuses therefore leave less memory for stores.
     namespaces: BTreeMap<Arc<str>, BudgetCharge>,
 }
 
@@ -36,8 +34,8 @@ impl BudgetTree {
         &self.process
     }
 
-    /// Updates the charge of each namespace for its profiles' statuses. `all` contains the status
-    /// size of every existing profile, in bytes.
+    /// Charges each namespace's budget for the statuses of the namespace's profiles. `all` contains
+    /// the status size of every existing profile, in bytes.
     pub(super) fn charge_statuses<'a>(
         &mut self,
         all: impl Iterator<Item = (&'a ProfileRef, usize)>,
@@ -55,7 +53,6 @@ impl BudgetTree {
         }
     }
 
-    /// Creates a budget without limits for a profile of `namespace`.
     pub(super) fn profile(&mut self, namespace: &Arc<str>) -> Arc<Budget> {
         let parent = Arc::clone(self.namespace(namespace).budget());
         Arc::new(Budget::new(LimitScope::Profile, ProfileLimits::default(), Some(parent)))
@@ -75,9 +72,9 @@ impl BudgetTree {
     }
 }
 
-/// Returns the namespace limit or process limit that the new informers in `informers` would exceed.
-/// Each new informer needs [`INFORMER_BYTES`]. An informer is new if no target is charged for it
-/// yet.
+/// Returns the namespace's or the process's memory limit that the new informers in `informers`
+/// would exceed, or `None`. Each new informer needs [`INFORMER_BYTES`]. An informer is new if no
+/// target's budget is charged for it yet.
 pub(super) fn overrun_by_informers<'a>(
     budget: &Arc<Budget>,
     informers: impl Iterator<Item = &'a InformerSpec>,

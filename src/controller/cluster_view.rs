@@ -23,12 +23,13 @@ pub struct ControllerDependencies {
     pub forecasts: Forecaster,
     /// The operator's identity; `None` until the API server has returned it.
     pub subject: watch::Receiver<Option<Subject>>,
-    /// Whether an admission policy checks that authors may act as the ServiceAccounts in their profiles.
+    /// Whether an admission policy checks that a profile's author may act as the ServiceAccount
+    /// that the profile names.
     pub authors: watch::Receiver<AccountPolicyEnforcement>,
     pub limits: OperatorLimits,
     /// Settings of list requests, from the operator's flags.
     pub lists: ListPolicy,
-    /// Limits the number and size of the stored profiles.
+    /// Limits the number and size of the profile specs in memory.
     pub admission: ProfileAdmission,
 }
 
@@ -65,23 +66,21 @@ impl ControllerDependencies {
 
 type KindLookupFn<'a> = Box<dyn Fn(&ValidatedTarget) -> Option<Result<ResourceInfo, Refusal>> + 'a>;
 type UsageMeterLookupFn<'a> = Box<dyn Fn(&InformerKey) -> Arc<UsageMeter> + 'a>;
-/// Returns the names of the namespaces that a selector's informer matches.
 type NamespaceLookupFn<'a> = Box<dyn Fn(&InformerKey) -> Option<Vec<Arc<str>>> + 'a>;
 
 pub(super) struct ClusterView<'a> {
     pub(super) reports: BTreeMap<InformerKey, InformerReport>,
-    /// Whether an admission policy checks that authors may act as the ServiceAccounts in their profiles.
     pub(super) authors: AccountPolicyEnforcement,
     /// Returns the kind of a target, or `None` before the first discovery.
     pub(super) kind: KindLookupFn<'a>,
-    /// Returns the meter that counts the objects and bytes of an informer, even if the informer
-    /// does not run yet.
+    /// Returns the usage meter of an informer, which counts the objects and bytes of its store. The
+    /// meter exists before the informer runs.
     pub(super) meter: UsageMeterLookupFn<'a>,
-    /// Returns the namespaces in the store of a selector's informer, except namespaces whose
-    /// deletion has started. Returns `None` if the store is incomplete.
+    /// Returns the names of the namespaces in the store of a namespace selector's informer. Omits
+    /// namespaces whose deletion has started. Returns `None` if the store is incomplete.
     pub(super) names: NamespaceLookupFn<'a>,
-    /// Returns the namespaces that the forecast of a profile in mode `Plan` found. Such a profile has no informer
-    /// that could find the namespaces.
+    /// Returns the names of the namespaces that a namespace selector matches, for a profile in mode
+    /// `Plan`. The names come from the profile's forecast, because such a profile runs no informer.
     pub(super) planned_names: NamespaceLookupFn<'a>,
 }
 

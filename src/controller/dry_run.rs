@@ -1,6 +1,3 @@
-//! Computes the targets and informers that a profile would declare on a cluster. This module starts
-//! no informer and performs no I/O.
-
 use super::resolve::{InformerDefaults, resolve};
 use kubewarm_api::{
     manifests::NamespacesBySelector,

@@ -13,8 +13,8 @@ use std::{
     sync::Arc,
 };
 
-/// For each profile and target, the declared indexes that a store omits because it already has the
-/// maximum number of indexes.
+/// For each profile and target, the field indexes that the profile declares and a store omits. A
+/// store omits an index if it already has the maximum number of indexes.
 pub(super) type OmittedIndexes = BTreeMap<(ProfileRef, Arc<str>), BTreeSet<FieldPath>>;
 
 #[derive(Debug, Default)]
@@ -25,16 +25,16 @@ pub(super) struct InformerClaims(BTreeMap<InformerKey, Vec<InformerClaim>>);
 struct InformerClaim {
     spec: InformerSpec,
     mode: ProfileMode,
-    /// The target that declares the indexes in `spec`. `None` for a namespace selector's informer,
-    /// and for an informer from before an edit that still serves clients.
+    /// The target whose profile declares the field indexes in `spec`. `None` for an informer that
+    /// watches Namespaces for a selector, and for an informer of an earlier profile generation.
     target: Option<Arc<str>>,
 }
 
 impl InformerClaims {
-    /// Adds the requirements of a target. `spec` contains the settings of its profile.
+    /// Adds the requirements of a target. `spec` contains the settings of the target's profile.
     ///
-    /// The caller must add profiles in order of precedence: a store that reaches its limit of
-    /// indexes gets the indexes that were added first.
+    /// The caller must add profiles in order of precedence. If a store reaches its maximum number
+    /// of field indexes, it gets the indexes that were added first.
     pub(super) fn add(
         &mut self,
         spec: &InformerSpec,
@@ -45,20 +45,20 @@ impl InformerClaims {
         self.0.entry(spec.key.clone()).or_default().push(claim);
     }
 
-    /// Returns one spec for each informer, and the indexes that the stores omit.
+    /// Returns one spec for each informer, and the field indexes that the stores omit.
     ///
-    /// - An informer watches if at least one active profile requires it. In that case the settings
-    ///   of paused profiles are ignored, except `on_access_lost` and the indexes.
+    /// - An informer watches if at least one profile that requires it is not paused. In that case
+    ///   the settings of paused profiles are ignored, except `on_access_lost` and the field indexes.
     /// - `max_staleness` and `consistency_check_period` are the minimum over the profiles that are
     ///   not ignored. The informer checks whether its namespace exists if one of these profiles
     ///   requires the check.
     /// - An informer that loses access keeps its store if any profile, active or paused, sets
     ///   `onAccessLost` to `ServeStale`.
-    /// - All other settings (list slots, list strategy, page size) come from one target: of the
-    ///   profiles that are not ignored, the target with the highest priority. Of several such
-    ///   targets, the target that was added first counts.
-    /// - The indexes of all profiles are combined. Paused profiles are included, because clients
-    ///   still read their stores.
+    /// - All other settings (such as the priority, the list strategy and the page size) come from
+    ///   one target: of the profiles that are not ignored, the target with the highest priority. Of
+    ///   several such targets, the target that was added first counts.
+    /// - The field indexes of all profiles are combined. Paused profiles are included, because
+    ///   clients still read the stores of paused profiles.
     pub(super) fn merge(self) -> (DesiredInformers, OmittedIndexes) {
         let mut omitted = OmittedIndexes::new();
         let merged = self.0.into_iter().filter_map(|(key, claims)| {
@@ -84,8 +84,6 @@ fn merge_settings<'a>(
     tuned: impl Iterator<Item = &'a InformerSettings>,
 ) -> Option<InformerSettings> {
     let tuned: Vec<_> = tuned.collect();
-    // Of several targets with the highest priority, `min_by_key` returns the target that was added
-    // first.
     let first = *tuned.iter().min_by_key(|settings| Reverse(settings.list_slot_owner.priority))?;
     Some(InformerSettings {
         max_staleness: tuned.iter().map(|settings| settings.max_staleness).min()?,
@@ -98,11 +96,11 @@ fn merge_settings<'a>(
     })
 }
 
-/// Returns the indexes that the claims require of a store, at most [`INDEXES_PER_STORE`]. Adds all
-/// further indexes to `omitted`; the informer runs without them.
+/// Returns the field indexes that `claims` require of one store, at most [`INDEXES_PER_STORE`].
+/// Adds all further indexes to `omitted`; the informer runs without them.
 ///
-/// The index of deletion timestamps precedes the declared indexes. Without it, each search for a
-/// selector's namespaces would decode all objects of the store.
+/// The index of `metadata.deletionTimestamp` precedes the indexes that profiles declare. Without
+/// it, each search for the namespaces of a selector would decode all Namespaces in the store.
 fn merge_indexes(claims: &[InformerClaim], omitted: &mut OmittedIndexes) -> BTreeSet<FieldPath> {
     let finds = |path: &FieldPath| {
         claims.iter().any(|claim| claim.target.is_none() && claim.spec.indexes.contains(path))

@@ -8,7 +8,6 @@ use std::{collections::BTreeMap, sync::Arc};
 /// namespaces costs less.
 pub(super) const PER_PROFILE: usize = 2_048;
 
-/// Counts the informers that one reconciliation has granted to targets.
 #[derive(Debug)]
 pub(super) struct InformerQuotas<'a> {
     limits: OperatorLimits,
@@ -23,15 +22,15 @@ impl<'a> InformerQuotas<'a> {
     }
 
     /// Grants a target all of its `informers`, or none. `taken` is the number of informers that the
-    /// profile's other targets already have.
+    /// other targets of the profile already have.
     ///
     /// An informer that several profiles share counts once for each of these profiles. Otherwise
     /// other profiles could influence whether a profile is accepted.
     ///
     /// # Errors
     ///
-    /// Returns a refusal with [`RefusalReason::TooManyInformers`] if the informers would exceed a
-    /// maximum number.
+    /// Returns a refusal with [`RefusalReason::TooManyInformers`] if the informers would exceed the
+    /// maximum number for the profile, its namespace or the process.
     pub(super) fn grant(
         &mut self,
         profile: &ProfileRef,
@@ -50,8 +49,8 @@ impl<'a> InformerQuotas<'a> {
         let OperatorLimits { informers: total, namespace_informers: most, .. } = self.limits;
         let namespace = &profile.namespace;
         let of_namespace = self.namespaces.entry(Arc::clone(namespace)).or_default();
-        // The operator namespace has no quota, because users who can create profiles in this
-        // namespace are trusted like the operator.
+        // The operator namespace has no quota, because kubewarm trusts users who can create
+        // profiles in this namespace.
         if *of_namespace + informers > most && **namespace != *self.operator_namespace {
             return refuse(format!(
                 "targets[{target}]: the profiles of namespace {namespace:?} have {of_namespace} \

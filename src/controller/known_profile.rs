@@ -1,5 +1,3 @@
-//! The state of one profile between two reconciliations, including its last valid spec.
-
 use super::{
     admission::{NAMESPACE_MEBIBYTES, PROCESS_MEBIBYTES, ProfileAdmission},
     known_target::KnownTarget,
@@ -17,16 +15,17 @@ pub(super) struct KnownProfile {
     pub(super) created: Option<Timestamp>,
     /// The profile's newest valid generation, from which the controller derives the informers.
     /// These informers stop if a newer, invalid generation names another identity. They also stop
-    /// if a limit for last valid specs is reached.
+    /// if the last valid spec does not fit into the limits for stored specs.
     pub(super) valid: Arc<ValidatedProfile>,
     spec_bytes: u64,
-    /// Charge for the spec of `valid` while the newest generation is invalid.
+    /// Counts the spec of `valid` against the limits for stored specs, while the newest generation
+    /// is invalid.
     last_valid_charge: Option<BudgetCharge>,
     pub(super) accepted_at: Duration,
     pub(super) budget: Arc<Budget>,
     pub(super) targets: BTreeMap<Arc<str>, KnownTarget>,
-    /// The cached `status.access`, with the profile and the operator's identity that it was
-    /// computed from.
+    /// The cached `status.access`, together with the resolved profile and the operator's identity
+    /// from which it was computed.
     pub(super) access: Option<(Arc<ResolvedProfile>, Subject, Option<Arc<AccessStatus>>)>,
 }
 
@@ -49,7 +48,7 @@ impl KnownProfile {
         }
     }
 
-    /// Uses `valid`, the newest generation of the profile, instead of the generation used before.
+    /// Replaces the last valid generation of the profile by `valid`, the newest generation.
     pub(super) fn accept(
         &mut self,
         found: &ClusterProfile,
@@ -59,7 +58,7 @@ impl KnownProfile {
     ) {
         if self.valid.generation != valid.generation {
             self.accepted_at = now;
-            // After an edit, targets that a limit stopped start again.
+            // An edit restarts the targets that a limit stopped.
             self.targets.values_mut().for_each(|state| state.limited = None);
         }
         (self.valid, self.spec_bytes) = (Arc::clone(valid), found.spec_bytes);

@@ -1,5 +1,5 @@
-//! Decides which informers serve a target: the declared informers, or the informers from before an
-//! edit until the declared informers are synced. This module performs no I/O.
+//! Decides which informers serve reads of a target. These are the informers of the newest profile
+//! generation, or of an earlier generation until the new informers are synced.
 
 use super::{
     cluster_view::ClusterView, informer_claims::InformerClaims, target_charges::TargetCharges,
@@ -16,46 +16,47 @@ use std::{
     time::Duration,
 };
 
-/// Delay until the controller retries a target that a limit stopped and that was not edited.
-/// [`spread`] adds up to 20%, so that the targets do not list at the same time. Each retry lists
-/// objects until the limit is exceeded again.
+/// Delay until the controller retries a target that a limit stopped. An edit of the profile ends
+/// the delay. [`spread`] adds up to 20%, so that stopped targets do not list at the same time.
 const RETRY_DELAY: Duration = Duration::from_mins(10);
 
-/// How long discovery must omit a kind before the kind counts as removed: two discovery polls at
-/// the increased rate. An API server that has just started omits the groups of custom resources for
-/// a short time.
+/// How long discovery must omit a kind before kubewarm treats the kind as removed: two discovery
+/// polls at the increased rate. Discovery omits custom resources for some seconds after an API
+/// server has started.
 const MISSING_KIND_DELAY: Duration = Duration::from_secs(10);
 
 /// State of a target between two reconciliations.
 #[derive(Debug, Default)]
 pub(super) struct KnownTarget {
-    /// The last declared informers that were warm. They serve reads until newly declared informers
-    /// are warm.
+    /// The last informers of this target that were warm. They serve reads until the informers of an
+    /// edited profile are warm.
     serving: Option<TargetInformers>,
-    /// The informers that the last reconciliation declared and found not warm. If they are warm in
-    /// the next reconciliation, they replace `serving`, even if the target was edited again.
+    /// The informers of the last reconciliation that were not yet warm. If they are warm in the
+    /// next reconciliation, they replace `serving`, even if the profile was edited again.
     warming: Option<TargetInformers>,
-    /// The limit that the target exceeded. `None` after the target has synced within the limit.
+    /// The memory or object limit that the target exceeded. `None` after the target has synced
+    /// within the limit.
     pub(super) limited: Option<LimitedTarget>,
-    /// The charges of the target's informers; `None` if the target runs no informer.
+    /// The budget charges for the objects and memory of the target's informers; `None` if the
+    /// target runs no informer.
     pub(super) charges: Option<TargetCharges>,
-    /// The kind that discovery returned last, and the time since which discovery omits it. The time
-    /// is `None` while discovery lists the kind.
+    /// The kind that discovery returned last, and the time at which discovery began to omit the
+    /// kind. The time is `None` while discovery lists the kind.
     kind: Option<(ResourceInfo, Option<Duration>)>,
-    /// The informer that watches the Namespaces of the target's selector, and the namespaces that
-    /// its last complete store contained.
+    /// The informer that watches Namespaces for the target's selector, and the names of the
+    /// namespaces that matched last.
     last_namespaces: Option<(InformerKey, Vec<Arc<str>>)>,
-    /// The informer that watches the Namespaces of the target's selector, and the number of
-    /// namespaces that matched last. For a refused target in mode `Plan`, the controller keeps this
-    /// number but not the names.
+    /// The informer that watches Namespaces for the target's selector, and the number of namespaces
+    /// that matched last. The controller keeps only this number for a refused target in mode
+    /// `Plan`.
     last_count: Option<(InformerKey, usize)>,
 }
 
 impl KnownTarget {
-    /// Returns the target's kind, given the discovery result `answer`.
+    /// Returns the target's kind from the discovery result `answer`.
     ///
-    /// A kind that discovery omits stays valid for 10 seconds, unless the API server answers 404 to
-    /// one of the target's informers.
+    /// If discovery omits the kind, returns the last known kind for 10 seconds, unless the API
+    /// server answers 404 to one of the target's informers.
     pub(super) fn resolve_kind(
         &mut self,
         target: &ValidatedTarget,
@@ -88,15 +89,15 @@ impl KnownTarget {
         Ok(kind)
     }
 
-    /// Returns the namespaces that the target's selector matches, or `None` before they are known.
+    /// Returns the namespaces that the target's selector matches, or `None` while these namespaces
+    /// are unknown.
     ///
-    /// The last known namespaces stay valid after kubewarm has emptied the store of the selector's
-    /// informer. kubewarm empties the store, for instance, after it lost access to Namespace
-    /// objects. The use of these namespaces is safe, because each informer in these namespaces
-    /// checks its own access.
+    /// If the store of the selector's informer was emptied, for instance after a loss of access,
+    /// returns the namespaces that matched last. This is safe, because kubewarm checks the access
+    /// of each informer in these namespaces.
     ///
-    /// The namespaces also stay valid while the selector's informer does not run, so that a stopped
-    /// target still declares its informers.
+    /// Also returns the namespaces that matched last while the selector's informer does not run, so
+    /// that a stopped target still declares its informers.
     pub(super) fn find_namespaces(
         &mut self,
         informer: &InformerKey,
@@ -115,8 +116,8 @@ impl KnownTarget {
         informer: &InformerKey,
         cluster: &ClusterView<'_>,
     ) -> Option<Vec<Arc<str>>> {
-        // kubewarm can have emptied the informer's store after the informer reported that it is
-        // synced. `names` then returns `None`.
+        // kubewarm can empty the selector's store after the report of a complete list. `names` then
+        // returns `None`.
         if cluster.is_synced(informer)
             && let Some(names) = (cluster.names)(informer)
         {
@@ -137,35 +138,34 @@ impl KnownTarget {
         }
     }
 
-    /// Drops the known namespaces of a target that has no selector, or whose selector is refused.
+    /// Drops the namespaces that matched last. The controller calls this for a target that has no
+    /// selector, or whose selector is refused.
     pub(super) fn forget_names(&mut self) {
         (self.last_namespaces, self.last_count) = (None, None);
     }
 
     /// Returns the number of informers that `target` would have if its profile left the mode
-    /// `Plan`. Counts namespaces even if the controller knows only their number and not their
-    /// names.
+    /// `Plan`. If the controller knows only the number of matching namespaces, it uses that number.
     pub(super) fn count_informers(&self, target: &ResolvedTarget) -> usize {
         let last_count = self.last_count.as_ref().filter(|_| target.namespaces.is_some());
-        // The sum counts one informer for each namespace, and the selector's informer.
+        // The sum counts one informer for each matching namespace, and the informer that watches
+        // Namespaces.
         target.all_informers().count().max(last_count.map_or(0, |(_, count)| count + 1))
     }
 
-    /// Whether discovery omits the target's kind, but the controller still uses the kind that
-    /// discovery returned before.
+    /// Whether discovery omits the target's kind, but the controller still uses the last known
+    /// kind.
     pub(super) fn is_kind_missing(&self) -> bool {
         self.kind.as_ref().is_some_and(|(_, since)| since.is_some())
     }
 
-    /// Drops the informers, charges and limits of a target whose profile is in mode `Plan`, because
-    /// such a target runs no informer.
     pub(super) fn forget_informers(&mut self) {
         let Self { kind, last_namespaces, last_count, .. } = std::mem::take(self);
         *self = Self { kind, last_namespaces, last_count, ..Self::default() };
     }
 
-    /// Lets the last declared informers serve reads, if all of them are warm. Then drops the
-    /// informers that serve reads if they must not serve `target`; see [`can_serve`].
+    /// If all informers in `warming` are warm, they replace the informers that serve reads. Then
+    /// drops the serving informers if [`can_serve`] rejects them for `target`.
     pub(super) fn replace_serving(
         &mut self,
         target: &ValidatedTarget,
@@ -179,9 +179,9 @@ impl KnownTarget {
         self.serving.take_if(|old| !can_serve(old, target, identity));
     }
 
-    /// Drops the informers that serve reads of a refused target. For a kind that was removed, this
-    /// frees the memory of the stores. A target that was refused for too many informers keeps these
-    /// informers if `fits` accepts their number.
+    /// Drops the serving informers of a refused target. For a kind that was removed, this frees the
+    /// memory of the stores. If the refusal is [`RefusalReason::TooManyInformers`], the target
+    /// keeps these informers while `fits` accepts their number.
     pub(super) fn drop_refused_serving(
         &mut self,
         target: &ResolvedTarget,
@@ -194,7 +194,8 @@ impl KnownTarget {
         }
     }
 
-    /// Drops the informers from before an edit that still serve a target, and their charges.
+    /// Drops the informers of an earlier profile generation that still serve reads, and their
+    /// charges.
     pub(super) fn drop_old_charges(&mut self) {
         if self.charges.as_mut().is_some_and(TargetCharges::drop_old_charges) {
             self.serving = None;
@@ -224,8 +225,8 @@ impl KnownTarget {
         self.limited.is_some_and(|limited| limited.is_stopped())
     }
 
-    /// Clears the exceeded limit of a target that has synced within the limit. Retries a stopped
-    /// target whose delay has ended.
+    /// Clears the exceeded limit of a target whose first lists are complete within the limit.
+    /// Allows a stopped target to run again after its delay.
     pub(super) fn retry(&mut self, cluster: &ClusterView<'_>, now: Duration) {
         let Some(limited) = &mut self.limited else { return };
         let charges = self.charges.as_ref();
@@ -244,7 +245,7 @@ fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
     RETRY_DELAY / 5 * u32::from(u8::try_from(hash % 256).unwrap_or(0)) / 256
 }
 
-/// Whether the informers from before an edit may serve the edited target.
+/// Whether the informers `old` of an earlier profile generation may serve the edited target.
 ///
 /// The old informers must have the new identity: no admission policy has checked whether the edit's
 /// author may act as the old identity. Informers with complete Secrets must not serve a target that
@@ -260,14 +261,14 @@ fn can_serve(old: &TargetInformers, target: &ValidatedTarget, identity: &Identit
     })
 }
 
-/// Number of consecutive failures of a new API version's informer after which the old API version's
-/// informers no longer serve the target. Fewer failures are normal, because an API server can
-/// reject requests shortly after it accepted a CRD.
+/// An API server can reject requests shortly after it accepted a CRD, so one or two failures are
+/// normal. After three consecutive failures of an informer of the new API version, the informers of
+/// the old version no longer serve the target.
 const PASSING_FAILURES: u32 = 3;
 
-/// Adds the target's informers to `claims`, and the informers from before an edit that serve until
-/// the target's informers are synced. Charges all of these informers to `budget`. For a target that
-/// a limit stopped, adds no informer and charges nothing.
+/// Adds the target's informers to `claims`, and the informers of an earlier profile generation that
+/// still serve reads. Charges all of these informers to `budget`. For a target that a limit
+/// stopped, adds no informer and charges nothing.
 pub(super) fn claim_informers(
     mut declared: ResolvedTarget,
     valid: &ValidatedProfile,
@@ -279,8 +280,8 @@ pub(super) fn claim_informers(
 ) -> ResolvedTarget {
     let is_stopped = state.is_stopped();
     if state.limited.is_some() {
-        // A limited target serves nothing until it has synced within its limit, even if another
-        // profile runs the same informers.
+        // A target that exceeded a limit serves no reads until its lists are complete within the
+        // limit, even if another profile runs the same informers.
         state.serving = None;
     }
     let is_warm = |informer: &InformerSpec| cluster.is_warm(&informer.key);
@@ -311,9 +312,8 @@ pub(super) fn claim_informers(
         for spec in &*declared.informers {
             claims.add(spec, valid.mode, Some(&declared.name));
         }
-        // `claims` gets no target name for the selector's informer, because the profile's author
-        // did not declare the selector's index. The status therefore never reports this index as
-        // omitted.
+        // Without a target name, the status does not report the index of the selector's informer as
+        // omitted. The profile's author did not declare this index.
         let selector = declared.namespaces.as_ref();
         if let Some(spec) = selector {
             claims.add(spec, valid.mode, None);
@@ -344,8 +344,8 @@ pub(super) fn claim_informers(
     declared
 }
 
-/// Whether the informers of the old API version can serve the target after the API server's
-/// preferred version changed. The profile was not edited, so the target stays warm until the
+/// Whether the informers of the old API version may serve the target after the API server's
+/// preferred version changed. The profile was not edited, so the target must stay warm until the
 /// informers of the new version are synced.
 fn can_stand_in(
     old: &TargetInformers,

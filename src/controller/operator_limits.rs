@@ -1,13 +1,11 @@
-//! Limits on memory and informers, set by the operator's command-line flags.
-
-/// Limits for all profiles together, and for the profiles of one namespace. The namespace limits do
-/// not apply to the operator namespace.
+/// Limits that the operator's command-line flags set for all profiles together, and for the
+/// profiles of one namespace. The namespace limits do not apply to the operator namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperatorLimits {
-    /// Maximum bytes of all stores and informers; `None` means no limit.
+    /// Maximum memory of all stores and informers, in bytes; `None` means no limit.
     pub bytes: Option<u64>,
-    /// Maximum bytes of the stores and informers that the profiles of one namespace declare; `None`
-    /// means no limit.
+    /// Maximum memory of the stores and informers that the profiles of one namespace need, in
+    /// bytes; `None` means no limit.
     pub namespace_bytes: Option<u64>,
     /// Maximum number of informers of all profiles. Each informer holds a watch on the API server
     /// open, and without a limit a tenant could declare thousands of informers.
@@ -17,7 +15,8 @@ pub struct OperatorLimits {
 }
 
 impl Default for OperatorLimits {
-    /// Returns the default values of the flags, without memory limits. Only tests use these limits.
+    /// Returns the flags' default limits for the number of informers, without memory limits. Only
+    /// tests use this function.
     fn default() -> Self {
         Self { bytes: None, namespace_bytes: None, informers: 10_000, namespace_informers: 1_000 }
     }

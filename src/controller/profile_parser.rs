@@ -21,8 +21,6 @@ use std::{
     sync::Arc,
 };
 
-/// Number of profile names that the parser copies from the store at a time. The parser reads the
-/// JSON of one profile at a time, because this JSON can have 1 MiB.
 const PAGE: usize = 500;
 
 /// A profile as the API server stores it, together with its parsed spec.
@@ -33,11 +31,9 @@ pub(super) struct ClusterProfile {
     /// Time of creation by the API server's clock, in whole seconds.
     pub(super) created: Option<Timestamp>,
     pub(super) generation: i64,
-    /// Size of the spec as JSON, in bytes.
     pub(super) spec_bytes: u64,
     pub(super) parsed: ParsedProfile,
     pub(super) status: Option<Arc<CacheProfileStatus>>,
-    /// Size of the status as JSON, in bytes.
     pub(super) status_bytes: usize,
 }
 
@@ -50,7 +46,8 @@ pub(super) struct StoredProfile<'a> {
     pub(super) spec: Option<&'a RawValue>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<&'a RawValue>,
-    /// Whether the store omits the spec, because the limits for stored specs are reached.
+    /// Whether the store omits the spec, because the specs in memory have reached a limit of
+    /// [`ProfileAdmission`](super::admission::ProfileAdmission).
     #[serde(default, rename = "leftOut")]
     pub(super) is_left_out: bool,
 }
@@ -65,7 +62,6 @@ pub(super) struct ProfileMetadata {
 }
 
 impl StoredProfile<'_> {
-    /// Size of the spec as JSON, in bytes.
     pub(super) fn spec_bytes(&self) -> usize {
         self.spec.map_or(0, |spec| spec.get().len())
     }
@@ -76,8 +72,8 @@ impl StoredProfile<'_> {
     }
 }
 
-/// The ServiceAccount name in a spec. The parser reads the name even if the other fields are
-/// invalid.
+/// The ServiceAccount name in a profile's spec. The parser reads this name even if other fields of
+/// the spec are invalid.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ReaderAccount {
@@ -89,7 +85,8 @@ pub(super) type ParsedProfile = Result<Arc<ValidatedProfile>, InvalidProfile>;
 #[derive(Clone, Debug)]
 pub(super) struct InvalidProfile {
     pub(super) refusal: Refusal,
-    /// The identity that the spec names; `None` if it cannot be determined.
+    /// The identity that the spec names. `None` if the ServiceAccount's name cannot be read from
+    /// the spec.
     pub(super) identity: Option<Identity>,
 }
 
@@ -102,7 +99,7 @@ pub(super) struct ProfileParser {
 type ClusterProfiles = BTreeMap<ProfileRef, (Option<ResourceVersion>, ClusterProfile)>;
 
 /// Returns the informers that watch CacheProfile objects: one for all namespaces, or one per
-/// watched namespace.
+/// namespace of `--watch-namespaces`.
 ///
 /// The controller does not use `kube`'s watcher: if the API server answers 410 to the start of a
 /// watch, that watcher retries without end.
@@ -127,11 +124,11 @@ fn own_informer(scope: InformerScope) -> Result<InformerSpec, ValidationError> {
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles")?;
     let profile = ProfileRef { namespace: "".into(), name: "".into() };
     let resource = Resource::new(of, v1alpha1::VERSION)?;
-    // Consistency checks are off, because they would report profiles that the store omits beyond
-    // its limits.
+    // The informer makes no consistency checks, because they would report profiles that the store
+    // omits to stay within its limits.
     let key = InformerKey::all(resource, scope, Projection::Full(ManagedFieldsPolicy::Drop));
-    // The informer does not check whether its namespace exists: the Role that permits such a check
-    // is deleted together with the namespace.
+    // The informer does not check whether its namespace exists. That check needs a Role in the
+    // namespace, and the Role is deleted together with the namespace.
     let mut informer = InformerSpec::new(key, profile);
     informer.settings.list_slot_owner.priority = 1_000;
     Ok(informer)
@@ -141,8 +138,8 @@ impl ProfileParser {
     /// Returns every profile, sorted by namespace and name. Reads and parses only profiles that
     /// changed since the last call.
     ///
-    /// The profiles in the namespaces `kept` cannot be read now. The result contains them as the
-    /// last call returned them.
+    /// `kept` contains namespaces whose profiles cannot be read now. For these namespaces, the
+    /// result contains the profiles of the last call.
     pub(super) fn read(
         &mut self,
         stores: &[StoreReader],
@@ -211,8 +208,8 @@ fn parse(profile: ProfileRef, object: &StoredObject) -> ClusterProfile {
         spec_bytes: u64::try_from(spec_bytes).unwrap_or(u64::MAX),
         parsed,
         status_bytes: status.map_or(0, |text| text.get().len()),
-        // A status that another version of kubewarm wrote can be impossible to parse. The parser
-        // ignores such a status, and the status writer replaces it.
+        // The parser ignores a status that it cannot parse, for instance from another version of
+        // kubewarm. The status writer later replaces this status.
         status: status.and_then(|text| serde_json::from_str(text.get()).ok()).map(Arc::new),
     }
 }
@@ -243,8 +240,9 @@ pub(super) fn validate(profile: &ProfileRef, resource: &CacheProfile) -> ParsedP
     ValidatedProfile::parse(resource).map(Arc::new).map_err(unrunnable)
 }
 
-/// Returns the identity that a profile names. An invalid ServiceAccount name gives an identity that
-/// matches no ServiceAccount.
+/// Returns the identity that reads for a profile. `account` is the ServiceAccount name in the spec;
+/// `None` means the operator's identity. An invalid name gives an identity that matches no
+/// ServiceAccount.
 fn identity(profile: &ProfileRef, account: Option<&str>) -> Identity {
     account.map_or(Identity::Operator, |name| Identity::ServiceAccount {
         namespace: Arc::clone(&profile.namespace),
@@ -252,7 +250,6 @@ fn identity(profile: &ProfileRef, account: Option<&str>) -> Identity {
     })
 }
 
-/// Returns the result for an invalid spec: the refusal, and the identity if the spec contains one.
 fn unrunnable(profile: &ProfileRef, spec: &str, refusal: Refusal) -> InvalidProfile {
     let named = serde_json::from_str::<ReaderAccount>(spec).ok();
     let identity = named.map(|by| identity(profile, by.service_account_name.as_deref()));
@@ -269,8 +266,8 @@ fn unreadable_refusal(error: &serde_json::Error) -> Refusal {
     Refusal::new(RefusalReason::InvalidSpec, message)
 }
 
-/// Returns the refusal of a profile whose spec the store omits, because the limits for stored specs
-/// are reached.
+/// Returns the refusal of a profile whose spec the store omits, because too many or too large specs
+/// are in memory.
 fn left_out_refusal(profile: &ProfileRef) -> Refusal {
     let message = format!(
         "left out: the limits are {NAMESPACE_PROFILES} profiles with {NAMESPACE_MEBIBYTES} MiB of specs for \
@@ -393,7 +390,7 @@ mod tests {
             let (before, after) = (before.parsed.as_ref().unwrap(), after.parsed.as_ref().unwrap());
             assert_eq!(Arc::ptr_eq(before, after), at != 500, "{at}");
         }
-        // No store is readable. Only the profiles in the namespaces `kept` stay.
+        // No store can be read, so only the profiles in the namespaces `kept` remain.
         assert_eq!(intake.read(&[], &["a".into()].into()).len(), count);
         assert!(intake.read(&[], &["b".into()].into()).is_empty());
     }

@@ -37,8 +37,9 @@ use std::{
 pub(super) struct Reconciler {
     operator_scope: OperatorScope,
     known: BTreeMap<ProfileRef, KnownProfile>,
-    /// The profiles whose last valid generation was dropped after an invalid edit. The value contains the profile's
-    /// UID, and a message for the author with the reason.
+    /// The profiles whose last valid generation was dropped after an invalid edit. Each value
+    /// contains the profile's UID, and the message that explains the reason to the profile's
+    /// author.
     dropped: BTreeMap<ProfileRef, (Arc<str>, String)>,
     budgets: BudgetTree,
     limits: OperatorLimits,
@@ -48,14 +49,14 @@ pub(super) struct Reconciler {
 
 #[derive(Debug, Default)]
 pub(super) struct ReconcileResult {
-    /// The informers that must run for all profiles together.
     pub(super) desired: DesiredInformers,
-    /// The declared profiles, which status, metrics and reads use.
+    /// The resolved profiles, from which kubewarm computes statuses and metrics and serves reads.
     pub(super) observed: Vec<ObservedProfile>,
     /// Whether the API server does not serve the kind of a target, so that discovery must poll more
     /// often.
     pub(super) is_kind_missing: bool,
-    /// The exceeded limits, one entry for each target that this reconciliation stopped.
+    /// The exceeded memory and object limits, one entry for each target that this reconciliation
+    /// stopped.
     pub(super) exceeded: Vec<LimitOverrun>,
     /// Whether the API server answers 404 for a kind that discovery still lists, so that discovery
     /// must run again.
@@ -80,16 +81,16 @@ impl Reconciler {
         }
     }
 
-    /// Returns the budget that the memory of all stores counts against.
+    /// Returns the process's budget, which counts the memory of all stores.
     pub(super) fn process(&self) -> &Arc<Budget> {
         self.budgets.process()
     }
 
     /// Computes the targets and informers of `profiles`.
     ///
-    /// `profiles` contains every existing profile, not only changed ones. The reconciler drops the
-    /// state of a profile that is absent, so a profile needs no finalizer. `now` is the time since
-    /// the process started.
+    /// `profiles` must contain every existing profile, not only changed profiles. The reconciler
+    /// drops the state of an absent profile, so a profile needs no finalizer. `now` is the time
+    /// since the process started.
     pub(super) fn reconcile(
         &mut self,
         profiles: &[ClusterProfile],
@@ -133,7 +134,8 @@ impl Reconciler {
         outcome
     }
 
-    /// Stops targets that exceed a limit, and retries stopped targets whose delay has ended.
+    /// Stops targets that exceed a memory or object limit, and restarts stopped targets whose delay
+    /// has ended.
     fn enforce_limits(&mut self, cluster: &ClusterView<'_>, now: Duration) -> Vec<LimitOverrun> {
         let mut running = Vec::new();
         for (profile, known) in &mut self.known {
@@ -154,7 +156,8 @@ impl Reconciler {
     }
 
     /// Chooses the newest valid generation of the profile. Returns the state of that generation, or
-    /// `None` if no generation is valid. Also returns the refusal, if the newest generation is invalid.
+    /// `None` if no generation is valid. If the newest generation is invalid, also returns the
+    /// reason.
     fn choose_generation(
         &mut self,
         found: &ClusterProfile,
@@ -257,8 +260,8 @@ impl Reconciler {
         }
     }
 
-    /// Returns `status.access`. Computes it again only when the profile's informers or the
-    /// operator's identity change.
+    /// Returns the profile's `status.access`. Computes it again only if the profile's informers or
+    /// the operator's identity changed.
     fn access(
         &mut self,
         declared: &Arc<ResolvedProfile>,
@@ -288,8 +291,9 @@ impl Reconciler {
     }
 }
 
-/// Sorts profiles of the operator namespace first, and then the oldest profile first. The name does
-/// not count, because a tenant could choose a name that precedes other tenants' names.
+/// Sorts profiles of the operator namespace first, and then by age, the oldest profile first. The
+/// name does not count, because a tenant could choose a name that sorts before other tenants'
+/// names.
 fn by_precedence<'a>(
     profiles: &'a [ClusterProfile],
     operator_namespace: &str,
@@ -302,7 +306,8 @@ fn by_precedence<'a>(
     all
 }
 
-/// Stores in each target of `declared` which of its indexes the stores omit.
+/// Stores in each target of `declared` the field indexes that the target declares and its stores
+/// omit.
 fn set_omitted_indexes(declared: &mut ResolvedProfile, omitted: &OmittedIndexes) {
     if omitted.is_empty() {
         return;
@@ -313,8 +318,8 @@ fn set_omitted_indexes(declared: &mut ResolvedProfile, omitted: &OmittedIndexes)
     }
 }
 
-/// Returns the declaration of a profile that has no valid generation. The declaration has no
-/// targets, and contains the refusal.
+/// Returns the resolved form of a profile that has no valid generation. It has no targets, and
+/// `refused` explains why.
 fn unrunnable(found: &ClusterProfile, refused: Option<Refusal>, now: Duration) -> ResolvedProfile {
     let (profile, uid) = (found.profile.clone(), Arc::clone(&found.uid));
     ResolvedProfile {

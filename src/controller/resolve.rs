@@ -10,23 +10,23 @@ use kubewarm_api::model::{
 use std::sync::Arc;
 
 /// The API server sets this field of a Namespace when the deletion of the namespace starts.
-/// Selectors skip such a namespace, because its Roles can be deleted before its objects.
+/// Namespace selectors skip such a namespace, because its Roles can be deleted before its objects.
 const DELETION_TIMESTAMP: &str = "metadata.deletionTimestamp";
 
 /// Settings of a profile's informers that the operator chooses, because no field of a profile sets
 /// them.
 #[derive(Clone, Copy)]
 pub(super) struct InformerDefaults<'a> {
-    /// Settings of list requests, from the operator's flags.
     pub(super) lists: ListPolicy,
-    /// Returns the meter that counts the objects and bytes of an informer.
+    /// Returns the usage meter of an informer, which counts the objects and bytes of its store.
     pub(super) meter: &'a dyn Fn(&InformerKey) -> Arc<UsageMeter>,
 }
 
 /// Resolves one target of `profile`. `kind` is the result of discovery for the target's resource.
+/// `names` returns the namespaces that the informer of a namespace selector matches.
 ///
 /// A profile outside of the operator namespace can read other namespaces only if it names a
-/// ServiceAccount. `names` returns the namespaces that a selector's informer matches.
+/// ServiceAccount.
 pub(super) fn resolve(
     profile: &ValidatedProfile,
     target: &ValidatedTarget,
@@ -63,7 +63,8 @@ pub(super) fn resolve(
     }
 }
 
-/// Returns the target's kind, or the refusal of the target, or `None` before the first discovery.
+/// Returns the target's kind, or why the target is refused. Returns `None` before the first
+/// discovery.
 fn resolve_kind(
     profile: &ValidatedProfile,
     target: &ValidatedTarget,
@@ -146,7 +147,7 @@ impl InformerDefaults<'_> {
     }
 }
 
-/// Returns the informer that watches the namespaces of a selector, with metadata only.
+/// Returns the informer that watches the Namespaces of a selector. It stores only their metadata.
 ///
 /// The informer has the maximum priority, because the target's other informers start only when the
 /// namespaces are known. The function never returns `None`, because the resource name is a valid
@@ -164,8 +165,8 @@ fn new_selector_informer(
         fields: FieldSelector::default(),
         projection: Projection::Metadata(ManagedFieldsPolicy::Drop),
         secret_data: SecretDataPolicy::Deny,
-        // The informer reads namespaces with the profile's identity, so that an author sees only
-        // namespaces that this identity can list.
+        // The informer reads Namespaces with the profile's identity, so that the profile's author
+        // sees only namespaces that this identity can list.
         identity: profile.identity(),
         declared_in: Some(Arc::clone(&profile.profile.namespace)),
     };

@@ -1,22 +1,22 @@
-//! The budget charges of a target, for the objects and memory of the informers that it runs.
-
 use super::cluster_view::ClusterView;
 use kubewarm_api::model::{Budget, BudgetCharge, InformerKey, InformerSpec, LimitKind, LimitScope};
 use std::sync::Arc;
 
-/// The budget charges of one target that runs informers. Dropping this value ends the charges.
+/// The budget charges of one target, for the objects and memory of its running informers. Dropping
+/// this value ends the charges.
 #[derive(Debug)]
 pub(super) struct TargetCharges {
     informers: Arc<[InformerSpec]>,
     /// One charge for each informer in `informers`, in the same order. Targets that share an
-    /// informer share its meter, so a budget counts the informer once.
+    /// informer share its usage meter, so a budget counts the informer once.
     own: Vec<BudgetCharge>,
-    /// Charges for the informers from before an edit, which serve the target until all of
+    /// Charges for informers of an earlier profile generation, which serve the target until all of
     /// `informers` are synced.
     old: Vec<BudgetCharge>,
-    /// The informer of the target's namespace selector, with its charge. The charge does not count
-    /// against the profile's own limits, because the profile's author did not request the Namespace
-    /// objects. It counts against the limits of the profile's namespace and of the process.
+    /// The informer that watches Namespaces for the target's selector, with its charge. The charge
+    /// does not count against the profile's own limits, because the profile's author did not
+    /// request the Namespace objects. It counts against the limits of the profile's namespace and
+    /// of the process.
     namespaces: Option<(InformerKey, BudgetCharge)>,
     pub(super) priority: u16,
 }
@@ -43,27 +43,26 @@ impl TargetCharges {
         }
     }
 
-    /// Drops the charges of the informers from before an edit. Returns `true` if `old` contained a
-    /// charge.
+    /// Drops the charges of informers of an earlier profile generation. Returns `true` if there was
+    /// such a charge.
     pub(super) fn drop_old_charges(&mut self) -> bool {
         !std::mem::take(&mut self.old).is_empty()
     }
 
-    /// Returns the objects or bytes of the target's current informers that a limit of scope `bound`
-    /// counts. Informers from before an edit are not included.
+    /// Returns the objects or bytes of the target's current informers that count against a limit of
+    /// scope `bound`. Informers of an earlier profile generation are not included.
     pub(super) fn size(&self, bound: LimitScope, measure: LimitKind) -> u64 {
         let selector = self.namespaces.iter().filter(|_| bound != LimitScope::Profile);
         let all = self.own.iter().chain(selector.map(|(_, charge)| charge));
         all.map(|charge| charge.meter().size(bound, measure)).sum()
     }
 
-    /// Number of objects in the stores of the target's current informers.
     pub(super) fn objects(&self) -> u64 {
         self.own.iter().map(|charge| charge.meter().objects()).sum()
     }
 
-    /// Whether all of the target's current informers have synced, including its namespace
-    /// selector's informer.
+    /// Whether the first lists of all the target's current informers are complete, including the
+    /// informer that watches Namespaces for its selector.
     pub(super) fn is_synced(&self, cluster: &ClusterView<'_>) -> bool {
         let selector = self.namespaces.iter().map(|(key, _)| key);
         self.informers
@@ -78,16 +77,16 @@ impl TargetCharges {
         self.informers.iter().any(|informer| cluster.is_denied(&informer.key))
     }
 
-    /// Returns the target's number of objects after its lists are complete. Returns `None` if the
-    /// API server does not report the number.
+    /// Returns the number of objects that the target will have after its lists are complete.
+    /// Returns `None` if the API server does not report the number.
     ///
-    /// The status message multiplies the number by the memory per object. With a namespace
-    /// selector, the measured memory includes Namespace objects, which this number does not count.
-    /// The result for memory is therefore `None` until the informers are synced.
+    /// The status message multiplies this number by the measured memory per object. With a
+    /// namespace selector, that memory includes Namespace objects, which this number does not
+    /// count. For [`LimitKind::Memory`] the result is then `None` until the informers are synced.
     pub(super) fn expected(&self, measure: LimitKind, cluster: &ClusterView<'_>) -> Option<u64> {
         let has_more = measure == LimitKind::Memory && self.namespaces.is_some();
-        // While the namespaces that the selector matches are unknown, `informers` is empty, and the
-        // number is unknown too.
+        // `informers` is empty while the namespaces that the selector matches are unknown. The
+        // number of objects is then unknown too.
         if self.informers.is_empty() || has_more && !self.is_synced(cluster) {
             return None;
         }
@@ -102,8 +101,8 @@ impl TargetCharges {
     }
 }
 
-/// Sums the counts, or returns `None` if one count is `None`. The sum saturates, because an API
-/// server can report any number.
+/// Returns the sum of the object counts, or `None` if one count is `None`. The addition saturates,
+/// because an API server can report any number.
 fn sum_if_known(mut counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     counts.try_fold(0_u64, |sum, count| Some(sum.saturating_add(count?)))
 }

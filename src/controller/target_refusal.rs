@@ -1,13 +1,14 @@
-//! Refuses a target that exceeds a quota of informers, or that the API server cannot serve.
+//! Refuses a target that exceeds a maximum number of informers, or whose list or watch the API
+//! server does not support.
 
 use super::cluster_view::ClusterView;
 use kubewarm_api::model::{FaultReason, InformerKey, Refusal, RefusalReason, ResolvedTarget};
 
-/// Returns the target, refused if `quota` does not grant its number of informers.
+/// Returns the target. If `quota` rejects the number `informers`, the returned target is refused.
 ///
-/// A refused target keeps only its namespace selector's informer, which detects when fewer
-/// namespaces match. If `quota` does not even grant one informer, the target loses this informer
-/// too.
+/// A refused target keeps only the informer that watches Namespaces for its selector, to detect
+/// when fewer namespaces match. If `quota` rejects even one informer, the target loses this
+/// informer too.
 pub(super) fn within_quota(
     quota: &mut impl FnMut(usize) -> Result<(), Refusal>,
     informers: usize,
@@ -21,8 +22,9 @@ pub(super) fn within_quota(
     target
 }
 
-/// Returns the refusal of a target whose informer received an error that a retry does not fix, such
-/// as an unsupported selector. The informer keeps running, and so detects when the error ends.
+/// Returns a refusal if the API server rejected the informer's requests with an error that no retry
+/// fixes, such as an unsupported field selector. The informer keeps running, and so detects when
+/// the error ends.
 pub(super) fn refusal_by_api_server(
     target: &str,
     key: &InformerKey,

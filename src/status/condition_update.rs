@@ -1,5 +1,5 @@
-//! A computed condition without its transition time, and the combination of several such conditions
-//! into one.
+//! A computed status condition that has no transition time yet, and the combination of several such
+//! conditions into one.
 
 use super::{
     reasons::{ConditionReason, gravity},
@@ -25,15 +25,15 @@ impl ConditionUpdate {
     }
 }
 
-/// Combines `verdicts`, the updates of one condition from several subjects, into one update.
-/// `things` is the plural noun for the subjects, for instance "targets".
+/// Combines `verdicts`, the computed conditions of one type for several targets or informers, into
+/// one condition. `things` is their plural noun for the message, for instance "targets".
 ///
 /// The result is `False` if any verdict is `False`, and otherwise `Unknown` if any verdict is
 /// `Unknown`. The result's reason is the most severe reason of the verdicts with this status.
 /// Returns `None` if all verdicts are `True`.
 ///
-/// The message lists the messages of the verdicts with the result's status, the most severe verdict
-/// first, and then the `asides`.
+/// The result's message joins the messages of the verdicts with this status, the most severe
+/// verdict first, and then the texts in `asides`.
 pub(super) fn rollup(
     condition: &str,
     verdicts: impl IntoIterator<Item = ConditionUpdate>,

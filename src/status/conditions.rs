@@ -14,8 +14,8 @@ use kubewarm_api::{
 };
 use std::{fmt::Write as _, time::Duration};
 
-/// Computes the profile's conditions, in the order of [`CONDITION_TYPES`]. `rbac` is the command that
-/// prints the needed permissions.
+/// Computes the profile's conditions, in the order of [`CONDITION_TYPES`]. `rbac` is the command
+/// that prints the RBAC manifests of the profile.
 pub(super) fn conditions(
     declared: &ResolvedProfile,
     targets: &[ObservedTarget<'_>],
@@ -54,11 +54,11 @@ pub(super) fn conditions(
     CONDITION_TYPES.into_iter().zip(verdicts)
 }
 
-/// Summarizes one condition of the required targets.
+/// Computes one condition of the profile from the same condition of its targets.
 ///
-/// `of` returns the condition of one target. The result is `healthy` if the condition is true for
-/// all required targets. Optional targets change only the message, which lists their problems. For
-/// a profile without targets the status is `Unknown`, with the reason `unknown`.
+/// `of` returns the condition of one target. If it is true for all required targets, the result is
+/// `healthy`. Optional targets change only the message, which lists their problems. For a profile
+/// without targets the status is `Unknown`, with the reason `unknown`.
 fn summarize(
     targets: &[ObservedTarget<'_>],
     condition: &str,
@@ -153,8 +153,8 @@ fn authorized(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
     )
 }
 
-/// Returns text about whether an admission policy checks that the profile's authors may act as the
-/// ServiceAccount. The text is empty if a policy checks this.
+/// Returns an empty text if an admission policy checks that the profile's author may act as the
+/// ServiceAccount `account`. Otherwise returns a text for the message of the condition `Accepted`.
 fn policy_remark(account: &str, authors: AccountPolicyEnforcement) -> String {
     match authors {
         AccountPolicyEnforcement::Enforced => String::new(),
@@ -171,8 +171,8 @@ fn policy_remark(account: &str, authors: AccountPolicyEnforcement) -> String {
 }
 
 fn warm(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
-    // A target whose selector matches no namespace is warm. The message must say that no namespace
-    // matches.
+    // A target whose selector matches no namespace is warm, so only the message shows that no
+    // namespace matches.
     let empty = targets.iter().filter(|target| {
         target.is_warm() && target.informers.is_empty() && target.selector.is_some()
     });
@@ -195,11 +195,11 @@ fn ready(
     [accepted, warm, fresh, within_limits]: [&ConditionUpdate; 4],
 ) -> ConditionUpdate {
     let not = |reason, text: String| ConditionUpdate::new(Some(false), reason, text);
-    // The status is `Unknown` instead of `False`, because a mode that the profile's author chose is
-    // no failure.
+    // The condition's status is `Unknown` instead of `False`, because the mode that the profile's
+    // author chose is not a failure.
     let wanted = |reason, text: String| ConditionUpdate::new(None, reason, text);
-    // Refusals with these reasons can end without an edit of the profile, so the profile is not
-    // invalid.
+    // A refusal of a target with one of these reasons can end without an edit of the profile, so
+    // the profile is not invalid.
     let passing = [ConditionReason::UnknownResource, ConditionReason::ServiceAccountNotFound];
     if accepted.status == Some(false) && !passing.contains(&accepted.reason) {
         return not(ConditionReason::InvalidSpec, accepted.message.clone());

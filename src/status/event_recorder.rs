@@ -25,26 +25,26 @@ const CONTROLLER: &str = "kubewarm.io/kubewarm";
 /// Delay before kubewarm sends an Event again that the API server rejected with 403. For some
 /// seconds after its start, an API server rejects requests that RBAC permits.
 const CONFIRM: Duration = Duration::from_secs(4);
-/// How long kubewarm sends no Events to a namespace after the second 403 in a row.
+/// How long kubewarm sends no Events to a namespace after the API server rejected an Event and its
+/// retry with 403.
 const REFUSED: Duration = Duration::from_mins(10);
-/// Maximum number of remembered namespaces that rejected Events. A namespace that is forgotten
-/// early costs two rejected requests for its next Event.
+/// Maximum number of remembered namespaces whose Events the API server rejected. For a namespace
+/// above this number, kubewarm sends two more requests that the API server rejects.
 const MAX_REFUSED: u64 = 4_096;
-/// Timeout of one request, including the client's own retries.
+/// Timeout of the request that sends one Event, including the client's own retries.
 const TIME: Duration = Duration::from_secs(30);
 /// Maximum length of `reportingInstance`, in bytes.
 const MAX_INSTANCE: usize = 128;
 
-/// Client that sends Events with the operator's identity.
 #[derive(Clone)]
 pub struct EventRecorder {
     client: ApiClient,
-    /// Rate limits per namespace. Each Event takes one request from its namespace's limit.
+    /// Rate limits of Event requests, one per namespace.
     buckets: NamespaceBuckets,
-    /// The field `reportingInstance` of Events, for instance the pod's name.
+    /// Value of the field `reportingInstance` in Events, for instance the pod's name.
     instance: Arc<str>,
-    /// Namespaces that get no Events for 10 minutes, because the API server rejected an Event twice
-    /// with 403.
+    /// Namespaces to which kubewarm sends no Events for 10 minutes, because the API server rejected
+    /// an Event and its retry with 403.
     refused: ExpiringCache<Arc<str>, ()>,
     warned: Arc<AtomicBool>,
 }
@@ -56,8 +56,8 @@ impl std::fmt::Debug for EventRecorder {
 }
 
 impl EventRecorder {
-    /// `instance` identifies this process in Events and is truncated to 128 bytes. Each Event waits
-    /// for its namespace's rate limit in `buckets`.
+    /// `instance` identifies this process in Events; `new` truncates it to 128 bytes. `buckets`
+    /// contains the rate limit of Event requests for each namespace.
     #[must_use]
     pub fn new(client: &Client, instance: &str, buckets: NamespaceBuckets) -> Self {
         let instance = bounded(instance.to_owned(), MAX_INSTANCE).into();
@@ -66,7 +66,8 @@ impl EventRecorder {
         Self { client, buckets, instance, refused, warned: Arc::default() }
     }
 
-    /// Waits for the namespace's rate limit, and then sends an Event. Failures are only logged.
+    /// Waits for the rate limit of the profile's namespace, and then sends an Event. Logs failures
+    /// and does not return them.
     pub async fn send(&self, event: &ProfileEvent, at: Timestamp) {
         let namespace = &event.profile.namespace;
         if self.refused.get(namespace).is_some() {
@@ -110,8 +111,8 @@ impl EventRecorder {
         json!({
             "apiVersion": Event::api_version(&()),
             "kind": Event::kind(&()),
-            // A long name needs no truncation, because the API server truncates this prefix before
-            // it appends its random suffix.
+            // The API server truncates `generateName` before it appends a random suffix, so a long
+            // name needs no truncation.
             "metadata": { "namespace": &**namespace, "generateName": format!("{name}-") },
             "eventTime": MicroTime(at),
             "action": "Warming",

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 /// Minimum interval between two Events with the same reason and target for one profile.
 const MIN_INTERVAL: Duration = Duration::from_mins(10);
-/// Maximum number of remembered Events per profile: 8 reasons for each of 32 targets, and 5 reasons
-/// for the profile.
+/// Maximum number of entries in [`LastEventTimes`]: 8 reasons of Events for each of 32 targets, and
+/// 5 reasons for the profile.
 const MAX_EVENTS: usize = 32 * 8 + 5;
 
 pub(super) const NORMAL: &str = "Normal";
@@ -47,17 +47,17 @@ pub struct ProfileEvent {
     pub note: String,
 }
 
-/// The time of the last sent Event of one profile, by reason and target. Has at most [`MAX_EVENTS`]
-/// entries.
+/// The time of the last Event for each reason and target of one profile, at most [`MAX_EVENTS`]
+/// times.
 #[derive(Debug, Default)]
 pub(super) struct LastEventTimes(HashMap<(&'static str, String), Instant>);
 
 impl LastEventTimes {
-    /// Returns the Events for the change from `old` to `new`. Omits an Event if an Event with the
-    /// same reason and target was sent less than 10 minutes ago.
+    /// Returns the Events for the change of a profile's status from `old` to `new`. Omits an Event
+    /// if an Event with the same reason and target was sent less than 10 minutes ago.
     ///
-    /// `old` is the status that was computed last. After a restart `old` is the status in the
-    /// cluster, so that a restart does not repeat Events.
+    /// `old` is the status that this process computed last. After a restart, `old` is the status in
+    /// the API server, so that a restart does not repeat Events.
     pub(super) fn plan(
         &mut self,
         profile: &ProfileRef,
@@ -81,8 +81,8 @@ impl LastEventTimes {
     }
 }
 
-/// Returns all Events for the change from `old` to `new`, including Events that were already sent
-/// in the last 10 minutes.
+/// Returns all Events for the change of a profile's status from `old` to `new`. This includes
+/// Events that were already sent in the last 10 minutes.
 pub(super) fn changes(
     profile: &ProfileRef,
     uid: &Arc<str>,
@@ -124,8 +124,8 @@ pub(super) fn changes(
 
 type EventTypeAndReason = (&'static str, &'static str);
 
-/// Returns the Events for changed conditions of the given `types`, each with the condition's
-/// message.
+/// Returns the Events for changed conditions of the given `types`. Each Event has the message of
+/// its condition.
 fn condition_events<'a>(
     types: &'static [&str],
     old: &'a [Condition],
@@ -138,8 +138,8 @@ fn condition_events<'a>(
     })
 }
 
-/// Returns the Event for the change of one condition, or `None` if this change sends no Event. A
-/// missing condition counts as `Unknown`.
+/// Returns type and reason of the Event for the change of one condition, or `None` if kubewarm
+/// sends no Event for this change. A missing condition counts as `Unknown`.
 fn condition_event(was: Option<&Condition>, is: &Condition) -> Option<EventTypeAndReason> {
     let (was, old_reason) = was.map_or(("Unknown", ""), |was| (&*was.status, &*was.reason));
     match (&*is.type_, was, &*is.status) {
@@ -153,8 +153,8 @@ fn condition_event(was: Option<&Condition>, is: &Condition) -> Option<EventTypeA
     }
 }
 
-/// Returns the Event for a condition whose reason changed from `was`: a warning about the new
-/// reason, or a `Normal` Event if the former problem has ended.
+/// Returns the Event for a condition whose reason changed from `was`. The Event is a warning about
+/// the new reason, or a `Normal` Event if the problem of the old reason has ended.
 fn reason_event(was: &str, is: &Condition) -> Option<EventTypeAndReason> {
     let of = |reason: &str| events(&is.type_, reason);
     match (of(was), of(&is.reason)) {

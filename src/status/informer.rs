@@ -1,4 +1,4 @@
-//! The state of one declared informer, as the status of its profile counts it.
+//! The state of one informer of a profile, as the profile's status counts it.
 
 use super::reasons::{ConditionReason, fault_effect};
 use crate::access::InformerAccess;
@@ -11,30 +11,31 @@ use kubewarm_cache::{
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-/// How long the status does not report an ended watch or a broken connection. Short interruptions
-/// are normal, because API servers end every watch after some minutes.
+/// How long an interrupted watch can last until the status reports it. Short interruptions are
+/// normal, because API servers end every watch after some minutes.
 const SHORT_INTERRUPTION: SignedDuration = SignedDuration::from_secs(5);
 
-/// What kubewarm knows about one declared informer. The default is an informer that does not run
-/// and whose access is not checked.
+/// What kubewarm knows about one informer that a profile needs. The default is an informer that
+/// does not run and whose permissions are unknown.
 #[derive(Clone, Debug, Default)]
 pub struct InformerView {
-    /// Report of the informer; `None` if the informer does not run.
     pub report: Option<InformerReport>,
-    /// Permission state of the informer; `None` if the access checker does not check the informer.
+    /// The informer's permission state; `None` if kubewarm makes no access checks for the informer.
     pub access: Option<InformerAccess>,
 }
 
 impl InformerView {
-    /// Keeps only the permission state, for an informer that runs only for other profiles.
+    /// Keeps only the permission state. The status of this profile ignores the report if the
+    /// informer runs only for other profiles.
     pub(super) fn without_report(self) -> Self {
         Self { report: None, ..self }
     }
 
-    /// Returns the usage that counts against the limits of a profile with this `policy`.
+    /// Returns the objects and bytes of the store that count against the limits of a profile with
+    /// this `policy`.
     ///
-    /// All bytes of the store count. After a loss of access, objects count only if the policy still
-    /// serves them.
+    /// All bytes of the store count. After the informer lost access, its objects count only if the
+    /// policy still lets clients read them.
     pub(super) fn usage(&self, policy: AccessLossPolicy) -> StoreUsage {
         let Some(report) = &self.report else { return StoreUsage::default() };
         let is_withheld = report.lost.is_some() && !report.serves(policy);
@@ -43,8 +44,8 @@ impl InformerView {
     }
 }
 
-/// The time on the wall clock and on the monotonic clock, read once for the computation of all
-/// statuses.
+/// The current time on the wall clock and on the monotonic clock. The computation of all statuses
+/// uses one reading.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockReading {
     /// Time on the wall clock, for timestamps in the status.
@@ -54,8 +55,8 @@ pub struct ClockReading {
     pub process_start: Instant,
 }
 
-/// The state in which the status counts an informer. If several states apply, the state that comes
-/// first in this list counts.
+/// The state by which the status counts an informer. If several states apply, the first of them in
+/// this enum counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum InformerState {
     /// A limit stops the informer's target.
@@ -64,26 +65,26 @@ pub(super) enum InformerState {
     Forbidden,
     /// The informer's kind or namespace does not exist.
     Missing,
-    /// Clients cannot read the informer's store. The informer's last request failed, but not with
-    /// 401, 403 or a missing kind or namespace.
+    /// Clients cannot read the informer's store, and the informer's last request failed. The error
+    /// is neither 401 nor 403, and the kind and the namespace exist.
     Failing,
-    /// The informer waits for its first list or receives it. Declared informers that do not run
-    /// have this state too.
+    /// The informer's first list is not complete. An informer that a profile needs but that does
+    /// not run has this state too.
     Syncing,
-    /// Clients can read the informer's store, but the store can be older than `maxStaleness`.
+    /// Clients can read the informer's store, but kubewarm cannot confirm that the store is
+    /// current.
     Stale,
-    /// The informer has synced, and its store is current.
     Synced,
 }
 
-/// Why a synced informer is stale, the most severe reason first.
+/// Why an informer with a complete first list is stale, the most severe reason first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum StalenessReason {
     /// The API server does not answer, or answers only with errors.
     Unreachable,
     /// The informer has received nothing from the watch for longer than `maxStaleness`.
     Silent,
-    /// The informer lost access, and the profile serves stale objects.
+    /// The informer lost access, and the profile's `onAccessLost` is `ServeStale`.
     Blocked,
     /// The profile is paused, so no watch is open.
     Paused,
@@ -118,9 +119,9 @@ impl<'a> ObservedInformer<'a> {
         Self { key, view, state, staleness, serves }
     }
 
-    /// Creates the informer of a target that a limit stopped. Drops the report, which can exist
-    /// because another profile runs the same informer. Keeps the permission state, because access
-    /// is still checked.
+    /// Creates the informer of a target that a limit stopped. Drops the informer's report, which
+    /// exists if another profile runs the same informer. Keeps the permission state, because
+    /// kubewarm still checks the informer's access.
     pub(super) fn new_stopped(key: &'a InformerKey, view: InformerView) -> Self {
         Self {
             key,
@@ -148,14 +149,13 @@ impl<'a> ObservedInformer<'a> {
         self.serves
     }
 
-    /// The informer's namespace as the status writes it; empty for all namespaces and for
-    /// cluster-scoped resources.
+    /// Returns the informer's namespace for the status. The name is empty for all namespaces and
+    /// for cluster-scoped resources.
     pub(super) fn namespace(&self) -> &'a str {
         self.key.scope.namespace().unwrap_or_default()
     }
 }
 
-/// Groups the informers by `key`. Omits informers for which `key` returns `None`.
 pub(super) fn group_by<'c, 'a: 'c, K: Ord>(
     informers: impl IntoIterator<Item = &'c ObservedInformer<'a>>,
     key: impl Fn(&'c ObservedInformer<'a>) -> Option<K>,
@@ -198,7 +198,7 @@ fn state(
     }
 }
 
-/// Returns why a synced informer is stale, or `None` if it is fresh.
+/// Returns why an informer with a complete first list is stale, or `None` if its store is fresh.
 fn staleness(
     report: &InformerReport,
     max_staleness: Duration,
@@ -209,8 +209,8 @@ fn staleness(
         .is_some_and(|at| clock.mono.saturating_duration_since(at) <= max_staleness);
     let blink = |since: Timestamp| within && clock.wall.duration_since(since) < SHORT_INTERRUPTION;
     match (report.phase, &report.fault) {
-        // A successful request clears the fault, so an informer with an open watch has no fault. An
-        // informer with a silent watch is fresh until `maxStaleness` has passed.
+        // A successful request clears the informer's fault, so an informer with an open watch has
+        // no fault. An informer whose watch sends nothing is fresh until `maxStaleness` has passed.
         (InformerPhase::Watching, _) | (InformerPhase::Silent, None) => {
             (!within).then_some(StalenessReason::Silent)
         }

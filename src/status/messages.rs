@@ -1,4 +1,5 @@
-//! Writes messages about faults of a target's informers, with the next step for the user.
+//! Writes messages about the failed requests of a target's informers, with the next step for the
+//! user.
 
 use super::{
     condition_update::ConditionUpdate, informer::ObservedInformer, quantities,
@@ -13,18 +14,19 @@ use kubewarm_cache::informer::InformerPhase;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MessageContext<'a> {
-    /// The profile, which messages name in the commands that they suggest.
+    /// The profile whose name the commands in messages contain.
     pub(super) profile: &'a ProfileRef,
     pub(super) target: &'a str,
-    /// The `status.access` of the profile. Its `subject` is the identity that reads from the API
-    /// server.
+    /// The profile's `status.access`. Its `subject` is the identity with which the profile's
+    /// informers read.
     pub(super) access: Option<&'a AccessStatus>,
     /// The operator namespace, which these commands name too.
-    pub(super) operator_namespace: &'a str,
+    pub(super) operator_namespace: Option<&'a str>,
 }
 
 impl MessageContext<'_> {
-    /// Returns a condition with the message `target "pods": <text>`.
+    /// Returns a condition whose message is `text` with the target's name as prefix, such as
+    /// `target "pods": synced`.
     pub(super) fn verdict(
         &self,
         status: Option<bool>,
@@ -34,13 +36,13 @@ impl MessageContext<'_> {
         ConditionUpdate::new(status, reason, format!("target {:?}: {text}", self.target))
     }
 
-    /// Name of the identity with which the profile's informers read from the API server.
     pub(super) fn subject(&self) -> &str {
         self.access.and_then(|access| access.subject.as_deref()).unwrap_or("kubewarm")
     }
 
-    /// Explains why the subject cannot do `what`, and what the user can do. `revoked` is the time
-    /// at which the subject was last permitted, or `None` if it never was.
+    /// Explains why the profile's identity cannot do `what`, such as "list pods", and names the
+    /// next step. `revoked` is the time at which the identity last had the permission, or `None` if
+    /// it never had it.
     pub(super) fn refusal(
         &self,
         reason: FaultReason,
@@ -73,8 +75,8 @@ impl MessageContext<'_> {
         with_next_step(&missing, &format!("{command} --diff"))
     }
 
-    /// Describes the fault of `informers`. If several informers have faults, these must be of the
-    /// same kind, and the message comes from the first of these faults. Returns `None` if no
+    /// Describes the failed request of `informers`. If several of them have faults, the faults must
+    /// have the same reason, and the message describes the first fault. Returns `None` if no
     /// informer has a fault.
     pub(super) fn fault(&self, informers: &[&ObservedInformer<'_>]) -> Option<String> {
         let fault = informers.iter().find_map(|informer| informer.fault())?;
@@ -136,13 +138,17 @@ impl MessageContext<'_> {
 
 /// Returns the command that prints the RBAC manifests of `profile`. The command needs no shell
 /// quoting, because all names are DNS names.
-pub(super) fn rbac_command(profile: &ProfileRef, operator_namespace: &str) -> String {
-    let ProfileRef { name, namespace } = profile;
-    format!("kubectl warm rbac {name} -n {namespace} --operator-namespace {operator_namespace}")
+pub(super) fn rbac_command(profile: &ProfileRef, operator_namespace: Option<&str>) -> String {
+    let mut command = format!("kubectl warm rbac {} -n {}", profile.name, profile.namespace);
+    if let Some(namespace) = operator_namespace {
+        command.push_str(" --operator-namespace ");
+        command.push_str(namespace);
+    }
+    command
 }
 
-/// Describes the progress of the first lists: the finished informers, and the objects received so
-/// far.
+/// Describes the progress of the first lists: the number of informers whose list is complete, and
+/// the number of objects received so far.
 pub(super) fn progress(informers: &[ObservedInformer<'_>]) -> String {
     let done = informers.iter().filter(|informer| informer.is_warm()).count();
     let listing = || {
@@ -150,8 +156,8 @@ pub(super) fn progress(informers: &[ObservedInformer<'_>]) -> String {
         reports.filter(|report| report.phase == InformerPhase::Listing)
     };
     let listed = listing().fold(0_u64, |sum, report| sum.saturating_add(report.listed));
-    // `expected` is `None` if the number of objects in one of the lists is unknown. The API server
-    // reports no number for lists with a selector.
+    // The sum is `None` if the API server does not report the number of objects of one of the
+    // lists. It reports no number for lists with a selector.
     let expected =
         listing().try_fold(0_u64, |sum, report| Some(sum.saturating_add(report.expected?)));
     let far = match expected.filter(|expected| *expected > 0) {
@@ -163,14 +169,16 @@ pub(super) fn progress(informers: &[ObservedInformer<'_>]) -> String {
     format!("syncing {}: {done} of {} informers done, {far}", kinds(&all), informers.len())
 }
 
-/// Returns the informers' resource, in the form `resource.group`.
+/// Returns the resource of `informers`, in the form `resource.group`. All of them must have the
+/// same resource.
 pub(super) fn kinds(informers: &[&ObservedInformer<'_>]) -> String {
     informers
         .first()
         .map_or_else(String::new, |informer| informer.key.resource.group_resource().to_string())
 }
 
-/// Returns `in namespaces "a", "b"`, `in all namespaces` or `across the cluster`.
+/// Returns the scope of `informers` as text: `in namespaces "a", "b"`, `in all namespaces` or
+/// `across the cluster`.
 pub(super) fn places(informers: &[&ObservedInformer<'_>]) -> String {
     let names: Vec<_> =
         informers.iter().filter_map(|informer| informer.key.scope.namespace()).collect();

@@ -1,7 +1,8 @@
-//! Computes a profile's status from its declared informers, writes it, and sends Events.
+//! Computes a profile's status from the informers that the profile needs, writes the status, and
+//! sends Events.
 //!
-//! The status is computed from the declared informers, not from the running informers. Otherwise a
-//! profile without running informers would look synced.
+//! The computation does not start from the running informers. Otherwise a profile without running
+//! informers would look synced.
 
 mod condition_update;
 mod conditions;
@@ -52,13 +53,13 @@ use std::{collections::BTreeMap, time::Duration};
 /// Computes the status of a profile. Performs no I/O; equal inputs give equal statuses.
 ///
 /// `previous` is the last status of the profile with the same UID. The result keeps the
-/// `lastTransitionTime` of unchanged conditions, and keeps `timeToWarmMilliseconds` if the
-/// profile's generation is the same. If `observed` has no cost estimate, the result also keeps the
-/// estimate (`plan`) of the same generation. A `previous` status from another process must first go
-/// through [`adopt`].
+/// `lastTransitionTime` of unchanged conditions. It keeps `timeToWarmMilliseconds` if the profile's
+/// generation is the same. If `observed` has no cost estimate, the result also keeps the estimate
+/// (`plan`) of the same generation. A `previous` status from another process must first go through
+/// [`adopt`].
 ///
-/// `informers` returns the report and the permission state of a declared informer. An informer
-/// without a report does not run and counts as not synced.
+/// `informers` returns the report and the permission state of an informer that the profile needs.
+/// An informer without a report does not run and counts as not synced.
 ///
 /// A target is *warm* if clients can read the stores of all its informers. A target is *fresh* if
 /// the last confirmation of each store is younger than `maxStaleness`. A watch that was interrupted
@@ -66,7 +67,7 @@ use std::{collections::BTreeMap, time::Duration};
 ///
 /// # Cost
 ///
-/// One call of `informers` per declared informer, and about one microsecond per informer.
+/// One call of `informers` per informer, and about one microsecond per informer.
 #[must_use]
 pub fn compute(
     observed: &ObservedProfile,
@@ -76,8 +77,8 @@ pub fn compute(
 ) -> CacheProfileStatus {
     let ObservedProfile { declared, excess, .. } = observed;
     let (access, plan) = (observed.access.as_deref(), observed.plan.as_deref());
-    // A profile in mode `Plan` runs no informer, so the reports of informers that other profiles
-    // run do not count. The profile's access is still checked.
+    // A profile in mode `Plan` runs no informer, so the status ignores reports of informers that
+    // run for other profiles. It still contains the result of access checks.
     let planned = |key: &InformerKey| informers(key).without_report();
     let informers = if declared.mode == ProfileMode::Plan { &planned } else { informers };
     let targets: Vec<_> = declared
@@ -130,8 +131,8 @@ pub fn compute(
     }
 }
 
-/// Removes the times that only the process that wrote `foreign` could measure: the times to warm,
-/// and the times at which its stores were last confirmed.
+/// Removes the times that only the process that wrote the status `foreign` could measure: the times
+/// to warm, and the times at which its stores were last confirmed.
 #[must_use]
 pub fn adopt(mut foreign: CacheProfileStatus) -> CacheProfileStatus {
     foreign.time_to_warm_milliseconds = None;
@@ -148,11 +149,11 @@ fn total(held: &BTreeMap<&InformerKey, StoreUsage>) -> StoreUsage {
     })
 }
 
-/// Returns the informers that count against the target's limits, even if other profiles share them.
+/// Returns the informers that count against the target's limits, even if several profiles share
+/// them. The values are the objects and bytes of each informer.
 ///
-/// After an edit, the result contains the informers from before the edit until the target is warm.
-/// In all other cases it contains the target's declared informers. The values are the usage of each
-/// informer.
+/// After an edit, the result contains the informers of the earlier profile generation until the
+/// target is warm. In all other cases it contains the informers of the newest generation.
 fn held<'a>(
     target: &ObservedTarget<'a>,
     informers: &dyn Fn(&InformerKey) -> InformerView,
@@ -172,10 +173,10 @@ fn held<'a>(
     }
 }
 
-/// Returns the generation of the profile whose informers serve reads of `target`.
+/// Returns the profile generation whose informers serve reads of `target`.
 ///
-/// Newly synced informers serve reads after the controller's next reconciliation. The status
-/// already reports the new generation, so that a warm target never shows the generation that an
+/// Newly synced informers serve reads only after the controller's next reconciliation. The status
+/// reports their generation before that, so that a warm target never shows the generation that an
 /// edit replaced.
 fn serving_generation(target: &ObservedTarget<'_>, declared: &ResolvedProfile) -> Option<i64> {
     let serving = target.declared.serving.as_ref();
@@ -186,9 +187,9 @@ fn serving_generation(target: &ObservedTarget<'_>, declared: &ResolvedProfile) -
     serving.map(|serving| serving.generation)
 }
 
-/// Returns the longest time to warm of the required targets, in milliseconds. Returns `None` until
-/// every required target is warm, and for a profile without targets. Returns 0 if no target is
-/// required.
+/// Returns the time to warm of the slowest required target, in milliseconds. Returns `None` until
+/// every required target is warm, and for a profile without targets. Returns 0 if all targets are
+/// optional.
 fn slowest_required(targets: &[ObservedTarget<'_>], rendered: &[TargetStatus]) -> Option<i64> {
     targets.first()?;
     let required = targets.iter().zip(rendered).filter(|(target, _)| target.is_required());
@@ -197,10 +198,11 @@ fn slowest_required(targets: &[ObservedTarget<'_>], rendered: &[TargetStatus]) -
         .try_fold(0, |slowest, took| Some(slowest.max(took?)))
 }
 
-/// Returns the conditions of `list` in the same order. A condition whose status is the same in
-/// `old` keeps its transition time.
+/// Returns the conditions of `list` in the same order. If a condition has the same status in `old`,
+/// it keeps the transition time from `old`.
 ///
-/// Conditions in `old` of other types are dropped, because another version of kubewarm wrote them.
+/// Drops conditions in `old` that `list` does not contain, because another version of kubewarm
+/// wrote them.
 fn merge(
     old: &[Condition],
     list: impl IntoIterator<Item = (&'static str, condition_update::ConditionUpdate)>,

@@ -31,16 +31,16 @@ const MAX_NAMESPACES: usize = 128;
 /// Maximum number of rules per namespace in `status.access.missing` that the CRD's schema allows.
 const MAX_RULES: usize = 32;
 
-/// Excess permissions of a profile's identity, by namespace. The empty name means the whole
-/// cluster.
+/// Permissions that a profile's identity has but does not need, by namespace. An empty namespace
+/// name means the whole cluster.
 pub type ExcessByNamespace = Vec<(Arc<str>, Arc<ExcessPermissions>)>;
 
-/// Key by which informers without access are grouped. One sentence of the message describes one
+/// Groups the informers without access. The message of `Authorized` has one sentence for each
 /// group.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct DenialGroup<'c> {
-    /// Whether the API server never permitted access. Groups with revoked access therefore sort
-    /// first.
+    /// Whether the API server never permitted access. `false` sorts first, so groups whose access
+    /// was revoked precede the other groups.
     is_new: bool,
     reason: FaultReason,
     verbs: &'c [Verb],
@@ -57,7 +57,7 @@ pub(super) fn authorized(
         return context.verdict(None, ConditionReason::Verifying, text);
     }
     let verified = informers.iter().filter(|informer| is_granted(informer)).count();
-    // Informers in a deleted namespace do not count as refused: their Roles were deleted with the
+    // Informers in a deleted namespace do not count as forbidden: their Roles were deleted with the
     // namespace.
     let is_absent = |found: &PermissionDenial| found.reason == FaultReason::NamespaceNotFound;
     let absent =
@@ -103,8 +103,6 @@ pub(super) fn authorized(
     context.verdict(status, reason, &sentence::join_first(&remarks, "remarks"))
 }
 
-/// Describes one group of informers without access: the identity, the missing permission and the
-/// next step.
 fn describe_denial(
     denial: &DenialGroup<'_>,
     informers: &[&ObservedInformer<'_>],
@@ -126,7 +124,7 @@ fn describe_denial(
     ConditionUpdate::new(Some(false), condition_reason, context.refusal(*reason, &what, revoked))
 }
 
-/// Describes informers that lost access because no access check had a result in time.
+/// Describes informers that kubewarm blocks because no access check had a result in time.
 fn describe_unverified(
     message: &str,
     informers: &[&ObservedInformer<'_>],
@@ -149,8 +147,8 @@ fn describe_unverified(
     )
 }
 
-/// Returns remarks for the message of `Authorized`: about access reviews that contradict list and
-/// watch requests, and about late or failing access checks.
+/// Returns sentences for the message of `Authorized`. They report access reviews whose result
+/// differs from real list and watch requests, and access checks that are late or fail.
 pub(super) fn remarks(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
     let with = |is: &dyn Fn(&InformerAccess) -> bool| -> Vec<_> {
         informers.iter().copied().filter(|informer| informer.access().is_some_and(is)).collect()
@@ -196,9 +194,9 @@ fn describe_failing_checks(informers: &[&ObservedInformer<'_>]) -> Option<String
     ))
 }
 
-/// Returns the error of the informer's last access check if no check has had a result for about 30
-/// seconds. Otherwise returns `None`, and also if the informer's permission state is already
-/// `Unverified`.
+/// Returns the error of the informer's last access check if no access check has had a result for
+/// about 30 seconds. Otherwise returns `None`, and also if the informer is already blocked for this
+/// reason (`Unverified`).
 fn check_error<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c RequestFault> {
     let InformerAccess { state, failed, .. } = informer.access()?;
     failed.as_ref().filter(|_| !matches!(state, PermissionState::Unverified { .. }))
@@ -223,8 +221,6 @@ pub(super) fn access(
     }
 }
 
-/// Returns the time at which an informer's permission state was last confirmed, or `None` before
-/// the first confirmation.
 fn last_verified(informer: &ObservedInformer<'_>) -> Option<Timestamp> {
     match &informer.access()?.state {
         PermissionState::Granted { verified_at, .. }
@@ -261,7 +257,7 @@ pub fn excess(
     namespaces.into_iter().map(of).collect()
 }
 
-/// Resources by verbs and API group. Each entry becomes one RBAC rule.
+/// Resources by their verbs and API group. Each map entry becomes one RBAC rule.
 type RuleGroups<'a> = BTreeMap<(&'a [Verb], &'a str), BTreeSet<&'a str>>;
 
 /// Returns the missing permissions as RBAC rules, one entry per namespace.

@@ -1,5 +1,5 @@
-//! Computes `targets[].problems`: exceeded limits, informers that are not healthy, and objects that
-//! could not be decoded.
+//! Computes the field `targets[].problems` of a status: exceeded limits, informers that are not
+//! healthy, and objects that kubewarm could not decode.
 
 use super::{
     informer::{ClockReading, InformerState, ObservedInformer, group_by},
@@ -20,8 +20,8 @@ const MAX_OBJECT: usize = 253;
 pub(super) const UNDECODABLE: &str = "Undecodable";
 
 /// Returns the target's problems, the most severe problem first, at most [`MAX_PROBLEMS`]. Returns
-/// one problem per namespace, reason and object. For the API server, these three fields are the key
-/// of the list `problems`.
+/// only one problem per namespace, reason and object, because these three fields are the list map
+/// key in the CRD.
 pub(super) fn problems(
     target: &ObservedTarget<'_>,
     context: MessageContext<'_>,
@@ -51,7 +51,6 @@ fn problem(namespace: &str, reason: &str, message: String) -> TargetProblem {
     }
 }
 
-/// Returns the problem of a target that a limit stops.
 fn limited(target: &ObservedTarget<'_>, clock: ClockReading) -> Option<TargetProblem> {
     let limited = target.declared.limited.as_ref()?;
     let next_retry_time = within_limits::retry(limited, clock).map(quantities::seconds);
@@ -60,8 +59,8 @@ fn limited(target: &ObservedTarget<'_>, clock: ClockReading) -> Option<TargetPro
     Some(TargetProblem { next_retry_time, ..problem("", reason, message) })
 }
 
-/// Returns why an informer is not healthy, or `None` if the informer is healthy or in its first
-/// sync.
+/// Returns the reason of the informer's problem, or `None` if the informer is healthy or its first
+/// list is in progress.
 fn reason(informer: &ObservedInformer<'_>) -> Option<&'static str> {
     if matches!(informer.state, InformerState::Synced | InformerState::Syncing) {
         return None;
@@ -74,8 +73,8 @@ fn message(informer: &ObservedInformer<'_>, context: MessageContext<'_>) -> Opti
     let Some(fault) = informer.fault() else {
         return Some(stale(informer.staleness?, &[informer], context));
     };
-    // `ours` contains the next step. If `ours` does not contain the API server's error message, the
-    // result appends this message.
+    // `ours` contains the next step. If `ours` lacks the API server's error message, the result
+    // appends that message.
     let ours = context.fault(&[informer])?;
     let has_words = ours.contains(&*fault.message);
     Some(if has_words { ours } else { format!("{ours} ({})", fault.message) })

@@ -1,4 +1,4 @@
-//! The loop that writes statuses and sends Events.
+//! Writes statuses and sends Events in a loop.
 
 use super::{
     event_recorder::EventRecorder,
@@ -22,18 +22,17 @@ use tokio_util::sync::CancellationToken;
 
 /// Minimum interval between two computations of all statuses.
 const ROUND: Duration = Duration::from_secs(1);
-/// Pause after a computation of all statuses, as a multiple of the computation's duration. The loop
-/// therefore uses at most about 2% of a core.
+/// Pause after a computation of all statuses, as a multiple of the computation's duration. The
+/// computations therefore use at most about 2% of a core.
 const REST: u32 = 50;
-/// Interval at which the loop starts pending writes. A limit on writes in flight can prevent a
-/// write from starting earlier.
+/// Interval at which the loop starts the status writes that are due.
 const TICK: Duration = Duration::from_millis(100);
 /// Timeout of one status write or Event.
 const REQUEST: Duration = Duration::from_secs(10);
-/// Maximum number of Events in flight. kubewarm drops all Events above this number, because only
-/// users read Events.
+/// Maximum number of Events whose requests are in flight. kubewarm drops further Events, because no
+/// program needs them.
 const EVENTS: usize = 50;
-/// Maximum number of Events in flight for one namespace.
+/// Maximum number of Events for one namespace whose requests are in flight.
 const NAMESPACE_EVENTS: usize = EVENTS / 4;
 
 /// The last status that this replica computed for each profile, even if it was not written to the
@@ -43,11 +42,12 @@ pub(crate) type StatusesByProfile = HashMap<ProfileRef, Arc<CacheProfileStatus>>
 /// Computes and writes statuses and sends Events until `stop` is cancelled.
 ///
 /// `update` must call [`StatusReporter::update`] with every existing profile. `count` receives the
-/// outcome of each write.
+/// outcome of each status write.
 ///
-/// The task sends requests only while `leads` returns true. It calls `leads` before each request,
-/// because the process can have been suspended since the last call. When this replica loses the
-/// lease, the task aborts requests in flight; the new leader writes statuses that differ.
+/// This function sends requests only while `leads` returns true. It calls `leads` before each
+/// request, because the process can have been suspended since the last call. When this replica
+/// loses the lease, the function aborts requests in flight. The new leader then writes the statuses
+/// that differ.
 ///
 /// This function is cancel safe.
 pub(crate) async fn run(
@@ -85,8 +85,8 @@ pub(crate) async fn run(
             sends.abort_all();
         }
         let clock = ClockReading { wall: Timestamp::now(), mono: Instant::now(), process_start };
-        // After a change of leadership the update runs at once, to remove aborted writes from the
-        // queue before other writes start.
+        // After a change of leadership, `update` runs at once. It removes aborted writes from the
+        // queue before the loop starts other writes.
         let mut events = Vec::new();
         if update_at <= clock.mono || last_role != Some(is_leader) {
             events = update(&mut reporter, is_leader, clock);

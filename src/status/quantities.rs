@@ -1,5 +1,3 @@
-//! Converts sizes, counts and latencies to the units of the status.
-
 use super::informer::{InformerState, ObservedInformer};
 use crate::forecast::ProfileForecast;
 use jiff::Timestamp;
@@ -28,9 +26,9 @@ pub(super) fn small(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// Returns the cost of a profile in mode `Plan`. `known` is the cost that the status already
-/// contains for the same generation of the profile. If the new numbers equal the numbers in
-/// `known`, the function returns `known` with its earlier time.
+/// Returns the cost of a profile in mode `Plan`. `known` is the cost in the current status, for the
+/// same generation of the profile. If only the time of the estimate differs, the function returns
+/// `known`.
 pub(super) fn plan(forecast: &ProfileForecast, known: Option<&PlanStatus>) -> PlanStatus {
     let new = forecast.total.status();
     let timed = known.filter(|known| known.time.is_some());
@@ -41,8 +39,8 @@ pub(super) fn plan(forecast: &ProfileForecast, known: Option<&PlanStatus>) -> Pl
 }
 
 /// Returns the cost of a profile in mode `Plan` as a sentence. The sentence includes the caveats of
-/// `forecast`, which is `None` if this process has not completed a forecast. A `plan` without a
-/// certainty counts as a lower bound. `rbac` is the command that prints the needed permissions.
+/// `forecast`, which is `None` if this process has not completed a forecast. If `plan` has no
+/// certainty, its numbers are lower bounds. `rbac` is the command that prints the RBAC manifests.
 pub(super) fn costs(plan: &PlanStatus, forecast: Option<&ProfileForecast>, rbac: &str) -> String {
     let PlanStatus {
         informers,
@@ -80,7 +78,7 @@ pub(super) fn costs(plan: &PlanStatus, forecast: Option<&ProfileForecast>, rbac:
     text + "; set spec.mode to Active to warm it"
 }
 
-/// Counts the informers by state. Each informer has exactly one state.
+/// Counts the informers by their state in the status. Each informer has exactly one state.
 pub(super) fn informers(informers: &[ObservedInformer<'_>]) -> InformerCounts {
     let of = |state: InformerState| {
         small(informers.iter().filter(|informer| informer.state == state).count())
@@ -97,8 +95,8 @@ pub(super) fn informers(informers: &[ObservedInformer<'_>]) -> InformerCounts {
     }
 }
 
-/// Returns the maximum of each latency quantile over all informers, or `None` if no latency was
-/// measured.
+/// Returns the maximum over all informers of each quantile of the event latency, or `None` if no
+/// latency was measured.
 pub(super) fn latency(informers: &[ObservedInformer<'_>]) -> Option<LatencyStatus> {
     let largest = |of: fn(&InformerReport) -> Option<LatencyQuantiles>| {
         informers

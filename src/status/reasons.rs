@@ -1,11 +1,10 @@
-//! The reasons that a condition can have, and which of them belongs to each fault, refusal and
+//! The reasons of conditions, and which reason belongs to each failed request, refusal and exceeded
 //! limit.
 
 use super::{informer::InformerState, reference};
 use kubewarm_api::model::{FaultReason, LimitKind, RefusalReason};
 
-/// The reason of a condition. The module `reference` has one row for each condition that can have
-/// the reason.
+/// The reason of a condition. The module `reference` explains each reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::VariantArray)]
 pub(super) enum ConditionReason {
     AccessRevoked,
@@ -85,20 +84,23 @@ impl From<LimitKind> for ConditionReason {
     }
 }
 
-/// Returns the rank of a reason among the reasons of `condition`. A smaller rank is more severe.
+/// Returns the rank of a reason among the reasons of `condition`. A reason with a smaller rank is
+/// more severe.
 pub(super) fn gravity(condition: &str, reason: ConditionReason) -> usize {
     reference::rank(condition, reason.as_str()).unwrap_or(usize::MAX)
 }
 
-/// How a fault of an informer affects the status.
+/// How a failed request of an informer changes the status.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FaultEffect {
-    /// The state in which the status counts the informer. If `None`, the state depends on whether
-    /// the informer has synced.
+    /// The state by which the status counts the informer. If `None`, the state depends on whether
+    /// the informer's first list is complete.
     pub(super) state: Option<InformerState>,
-    /// The reason of the condition `Warm` if the fault occurs before the first sync.
+    /// The reason of the target's condition `Warm` if the request fails before the first list is
+    /// complete.
     pub(super) warm: ConditionReason,
-    /// Whether the fault means that the API server does not answer, or answers only with errors.
+    /// Whether the failed request shows that the API server does not answer, or answers only with
+    /// errors.
     pub(super) is_outage: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Computes all statuses, and decides which statuses to write at which time and which Events to
-//! send. This module performs no I/O.
+//! Computes all statuses, and decides which statuses to write when and which Events to send. This
+//! module performs no I/O.
 
 use super::{
     ExcessByNamespace, adopt, compute,
@@ -19,16 +19,16 @@ use kubewarm_client::{KeyedPermit, KeyedSemaphore, WorkQueue};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Maximum number of writes in flight. A slow API server would only queue further writes.
+/// Maximum number of status writes in flight. A slow API server would only queue more writes.
 const MAX_IN_FLIGHT: usize = 40;
-/// Maximum number of writes in flight for one namespace. Slow responses to one namespace's writes
-/// therefore do not delay the writes of other namespaces.
+/// Maximum number of status writes in flight for one namespace, so that slow writes of one
+/// namespace do not delay other namespaces.
 const NAMESPACE_MAX_IN_FLIGHT: usize = 4;
-/// Delay before the retry after the first failed write, and the maximum delay. The delay doubles
-/// with each failure.
+/// The first and the maximum delay before a failed status write is retried. The delay doubles with
+/// each failure.
 const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
-/// Delay before the retry of a write that the API server answered with 404. Either the profile was
-/// deleted, and the next update cancels the retry, or the CRD is being replaced.
+/// Delay before the retry of a status write that the API server answered with 404. Either the
+/// profile was deleted, and the next update cancels the retry, or the CRD is being replaced.
 const NOT_FOUND_DELAY: Duration = Duration::from_mins(5);
 
 /// The input from which the status of one profile is computed.
@@ -41,10 +41,11 @@ pub struct ObservedProfile {
     pub excess: Option<ExcessByNamespace>,
     /// Cost estimate of a profile in mode `Plan`; `None` until the first estimate is complete.
     pub plan: Option<Arc<ProfileForecast>>,
-    /// The status in the profile informer's store, which can lag behind the API server.
+    /// The status that kubewarm's own profile informer received last. It can lag behind the API
+    /// server.
     pub in_cluster: Option<Arc<CacheProfileStatus>>,
     /// The operator namespace, which messages name in commands.
-    pub operator_namespace: Arc<str>,
+    pub operator_namespace: Option<Arc<str>>,
 }
 
 impl ObservedProfile {
@@ -61,7 +62,8 @@ impl ObservedProfile {
     }
 }
 
-/// The computed status, the written status and the sent Events of every existing profile.
+/// For every existing profile: the computed status, the written status and the times of sent
+/// Events.
 #[derive(Debug)]
 pub struct StatusReporter {
     profiles: HashMap<ProfileRef, ReportedStatus>,
@@ -81,11 +83,11 @@ struct ReportedStatus {
 
 #[derive(Debug)]
 struct StatusWriteRecord {
-    /// The status in the API server, as of this replica's last read or write.
+    /// The status in the API server, as this replica last read or wrote it.
     written: Option<Arc<CacheProfileStatus>>,
     last_write: Option<Instant>,
-    /// Earliest time of the first write: the time at which this replica became the leader or first
-    /// saw the profile, whichever is later.
+    /// The time at which this replica became the leader or first saw the profile, whichever is
+    /// later. The first status write does not start earlier.
     since: Instant,
     events: LastEventTimes,
 }
@@ -102,16 +104,16 @@ impl Default for StatusReporter {
 }
 
 impl StatusReporter {
-    /// Computes the status of every profile. A leader also schedules writes for
+    /// Computes the status of every profile. A leader also schedules status writes for
     /// [`start_due_writes`](Self::start_due_writes), and returns the Events to send now.
     ///
-    /// `profiles` must contain every existing profile; the reporter drops the state of profiles
-    /// that are absent. `leads` is true while this replica holds the lease.
+    /// `profiles` must contain every existing profile; the reporter drops the state of absent
+    /// profiles. `leads` is true while this replica holds the lease.
     ///
     /// A follower also computes statuses, to measure its own time to warm. A new leader takes the
-    /// conditions' transition times from the status in the cluster. It writes its own status if the
-    /// two statuses differ. The leader reads the status in the cluster only once, because later
-    /// reads would lag behind its own writes.
+    /// conditions' transition times from the status in the API server, and writes its own status if
+    /// it differs. The leader reads the status in the API server only once, because later reads
+    /// would lag behind its own writes.
     pub fn update(
         &mut self,
         profiles: &[ObservedProfile],
@@ -126,8 +128,8 @@ impl StatusReporter {
             let ResolvedProfile { profile, uid, .. } = &**declared;
             let own = old.remove(profile).filter(|own| own.uid == *uid);
             if own.is_none() {
-                // The profile is new, or was created again under the same name. A write that is
-                // queued for the deleted profile is then obsolete.
+                // The profile is new, or a user deleted it and created it again under the same
+                // name. A write that is queued for the deleted profile is then obsolete.
                 self.queue.remove(profile);
             }
             let (own, record) = own.map_or((None, None), |own| (Some(own.status), own.record));
@@ -164,13 +166,13 @@ impl StatusReporter {
         events
     }
 
-    /// Returns the writes that start now; a follower starts none. The caller must report the result
-    /// of each write to [`record_result`](Self::record_result) and hold the write's permit until
-    /// then.
+    /// Returns the status writes that start now; a follower starts none. Each write comes with its
+    /// permit of the limit on writes in flight. The caller must hold the permit until it has
+    /// reported the result to [`record_result`](Self::record_result).
     ///
     /// # Cost
     ///
-    /// Visits every queued profile, but compares no statuses.
+    /// Visits every profile in the queue, but compares no statuses.
     pub fn start_due_writes(&mut self, now: Instant) -> Vec<(StatusWrite, KeyedPermit)> {
         let in_flight = &self.in_flight;
         let taken = self.queue.start_due(now, |profile| in_flight.try_acquire(&profile.namespace));
@@ -183,8 +185,8 @@ impl StatusReporter {
         writes.collect()
     }
 
-    /// Records the result of a write. Ignores the result if the profile was deleted during the
-    /// write.
+    /// Records the result of a status write. Ignores the result if the profile was deleted during
+    /// the write.
     pub fn record_result(
         &mut self,
         write: &StatusWrite,
@@ -213,7 +215,7 @@ impl StatusReporter {
         self.schedule(&write.profile);
     }
 
-    /// Queues a write if the profile's computed status differs from the status written last.
+    /// Queues a status write if the profile's computed status differs from the status written last.
     fn schedule(&mut self, profile: &ProfileRef) {
         let Some(ReportedStatus { status, record: Some(record), .. }) = self.profiles.get(profile)
         else {
@@ -236,8 +238,8 @@ impl StatusReporter {
     }
 }
 
-/// Returns `own` with the conditions of `foreign`, another process's status, so that their earlier
-/// transition times are kept.
+/// Returns the status `own` with the conditions of `foreign`, another process's status, so that the
+/// result keeps the earlier transition times.
 fn with_conditions_of(
     own: &CacheProfileStatus,
     foreign: &CacheProfileStatus,

@@ -10,13 +10,13 @@ use kubewarm_client::{ApiClient, ApiResponse};
 use serde_json::{Value, json};
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
-/// Timeout of one request, including the client's own retries.
+/// Timeout of one status write, including the client's own retries.
 const TIME: Duration = Duration::from_secs(30);
 /// Maximum size of a status, in bytes of JSON. etcd accepts objects up to 1.5 MiB, so 0.5 MiB
 /// remains for the spec and the managed fields.
 const MAX_STATUS: usize = 1 << 20;
-/// Maximum size of a response, in bytes of JSON. A response contains the complete profile,
-/// including managed fields, which repeat the name of each field.
+/// Maximum size of the response to a status write, in bytes of JSON. The response contains the
+/// complete profile, including managed fields, which repeat the name of each field.
 const MAX_ANSWER: usize = 4 << 20;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -33,11 +33,11 @@ pub enum StatusWriteOutcome {
     Written,
     /// The API server returned 404, or the name now belongs to a profile with another UID.
     NotFound,
-    /// Any error except 404 and a changed UID. The reporter retries the write with backoff.
+    /// The status write failed with any error except 404. The reporter retries the write with
+    /// backoff.
     Failed,
 }
 
-/// Client that writes statuses with the operator's identity.
 #[derive(Clone, Debug)]
 pub struct StatusWriter {
     client: ApiClient,
@@ -57,15 +57,15 @@ impl StatusWriter {
         request.within(TIME).at_most(MAX_ANSWER).send().await
     }
 
-    /// Writes the status. The write can reach a profile that was created again under the same name,
-    /// because the API server does not compare UIDs. The result is then
-    /// [`StatusWriteOutcome::NotFound`].
+    /// Writes the status of a profile. If a user deleted the profile and created it again under the
+    /// same name, the write can reach the new profile, because the API server does not compare
+    /// UIDs. The result is then [`StatusWriteOutcome::NotFound`].
     pub async fn write(&self, write: &StatusWrite) -> StatusWriteOutcome {
         let profile = &write.profile;
         let fault = match self.apply(write).await {
-            // The API server ignores a UID in a status patch (seen with 1.36), so the writer
-            // compares the UID in the response. kubewarm later replaces a status that reached a
-            // profile with another UID.
+            // The API server ignores a UID in a status patch (seen with Kubernetes 1.36), so the
+            // writer compares the UID in the response. If the status reached a profile with another
+            // UID, kubewarm later replaces it.
             Ok(answer) if answer.status.is_success() => {
                 let applied = answer.json::<PartialObjectMeta<CacheProfile>>();
                 let uid = applied.ok().and_then(|applied| applied.metadata.uid);
@@ -100,9 +100,9 @@ fn body(write: &StatusWrite) -> Value {
     })
 }
 
-/// Returns `status`. If `status` exceeds [`MAX_STATUS`], returns a copy without manifests, missing
-/// permissions or problems, removed in this order until the copy fits. `kubectl warm` can print the
-/// removed fields.
+/// Returns `status`. If `status` exceeds [`MAX_STATUS`], returns a copy without RBAC manifests,
+/// missing permissions or problems, removed in this order until the copy fits. `kubectl warm` can
+/// print the removed fields.
 fn shrink_to_limit(status: &CacheProfileStatus) -> Cow<'_, CacheProfileStatus> {
     let size = |status: &CacheProfileStatus| {
         serde_json::to_vec(status).map_or(usize::MAX, |json| json.len())

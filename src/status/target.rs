@@ -23,9 +23,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct ObservedTarget<'a> {
     pub(super) declared: &'a ResolvedTarget,
-    /// The target's declared informers, in the order of the declaration.
     pub(super) informers: Vec<ObservedInformer<'a>>,
-    /// The informer that watches the namespaces for the target's selector.
+    /// The informer that watches Namespaces for the target's selector.
     pub(super) selector: Option<ObservedInformer<'a>>,
     pub(super) accepted: ConditionUpdate,
     pub(super) authorized: ConditionUpdate,
@@ -44,8 +43,8 @@ impl<'a> ObservedTarget<'a> {
         let ObservedProfile { declared: profile, access, .. } = observed;
         let informer =
             |key: &'a InformerKey| ObservedInformer::new(key, lookup(key), profile, clock);
-        // For a target that a limit stopped, informers do not count even if another profile runs
-        // them.
+        // A target that a limit stopped ignores the reports of its informers, even if they run for
+        // another profile.
         let is_stopped = declared.is_stopped();
         let own = |key| {
             if is_stopped { ObservedInformer::new_stopped(key, lookup(key)) } else { informer(key) }
@@ -81,15 +80,15 @@ impl<'a> ObservedTarget<'a> {
         self.declared.resolved.as_ref().and_then(|resolved| resolved.as_ref().ok())
     }
 
-    /// Returns all informers that count for the target's conditions, including the namespace
-    /// selector's informer.
+    /// Returns all informers that the target's conditions depend on, including the informer that
+    /// watches Namespaces for its selector.
     pub(super) fn all_informers(&self) -> impl Iterator<Item = &ObservedInformer<'a>> {
         self.selector.iter().chain(&self.informers)
     }
 
-    /// Returns the last time at which all stores of a stale target were confirmed as current.
-    /// Returns `None` if the target is not stale. The time does not change while the same informers
-    /// are stale.
+    /// Returns the last time at which kubewarm had confirmed all stores of a stale target as
+    /// current. Returns `None` if the target is not stale. The time does not change while the same
+    /// informers are stale.
     pub(super) fn last_confirmed(&self) -> Option<Timestamp> {
         if self.fresh.status != Some(false) {
             return None;
@@ -99,9 +98,9 @@ impl<'a> ObservedTarget<'a> {
         warmed.filter_map(|report| report.current_time).min()
     }
 
-    /// Returns the time from the profile's acceptance to the sync of the last informer, or `None`
+    /// Returns the time from the profile's acceptance to the end of the last first list, or `None`
     /// while the target is not warm. `accepted_at` is the time of acceptance, counted from the
-    /// start of the process. An informer that another profile had warmed before counts as 0.
+    /// start of the process. An informer that was already warm for another profile counts as 0.
     pub(super) fn time_to_warm(
         &self,
         accepted_at: Duration,
@@ -141,7 +140,7 @@ fn accepted(declared: &ResolvedTarget, context: MessageContext<'_>) -> Condition
     }
 }
 
-/// Describes the declared indexes in `paths`, which the store omits.
+/// Describes the field indexes in `paths`, which the target's stores omit.
 fn not_indexed(paths: &[FieldPath]) -> String {
     if paths.is_empty() {
         return String::new();
@@ -184,8 +183,8 @@ fn warm(
         let text = "stopped by a limit; see WithinLimits for what would be enough";
         return context.verdict(None, ConditionReason::Pending, text);
     }
-    // Until the selector's informer is warm, the namespaces and therefore the other informers are
-    // unknown, so only the selector's informer counts.
+    // Until the informer of the selector is warm, the namespaces and therefore the other informers
+    // are unknown. Only the selector's informer then counts.
     let informers =
         selector.filter(|informer| !informer.is_warm()).map_or(informers, std::slice::from_ref);
     let lacking: Vec<_> = informers.iter().filter(|informer| !informer.is_warm()).collect();
@@ -269,8 +268,8 @@ pub(super) fn stale(
     }
 }
 
-/// Returns `resolved.namespaceCount`, or `None` if the target's scope neither names nor selects
-/// namespaces.
+/// Returns `resolved.namespaceCount` of the target's status, or `None` if the target's scope
+/// neither names nor selects namespaces.
 pub(super) fn namespaces(target: &ObservedTarget<'_>) -> Option<i32> {
     let named =
         target.informers.iter().filter(|informer| informer.key.scope.namespace().is_some()).count();
@@ -278,7 +277,6 @@ pub(super) fn namespaces(target: &ObservedTarget<'_>) -> Option<i32> {
     by_name.then(|| quantities::small(named))
 }
 
-/// Whether an informer of the target lacks permissions.
 pub(super) fn is_permission_missing(target: &ObservedTarget<'_>) -> bool {
     target.all_informers().any(|informer| informer.state == InformerState::Forbidden)
 }

@@ -1,4 +1,5 @@
-//! The condition `WithinLimits`: which limit a target exceeds, and which limit would be enough.
+//! Computes the condition `WithinLimits`: which limit a target exceeds, and which limit would be
+//! enough.
 
 use super::{
     condition_update::ConditionUpdate,
@@ -24,7 +25,7 @@ pub(super) fn within_limits(
         return context.verdict(Some(false), reason, &exceeded(limited, clock));
     }
     // Whether an informer lost access after its first list was complete. The size of its objects is
-    // then unknown until the next complete list.
+    // then unknown until a new list is complete.
     let is_lost = || {
         let mut reports = informers.iter().filter_map(|informer| informer.report());
         reports.any(|report| report.lost.is_some() && report.synced_at.is_some())
@@ -47,7 +48,8 @@ pub(super) fn within_limits(
     context.verdict(status, reason, text)
 }
 
-/// Describes the exceeded limit, a limit that would be enough, and the time of the next retry.
+/// Describes the exceeded limit, a limit that would be enough, and the time at which the controller
+/// restarts the target.
 pub(super) fn exceeded(limited: &LimitedTarget, clock: ClockReading) -> String {
     let overrun = &limited.overrun;
     let again = match retry(limited, clock) {
@@ -85,8 +87,8 @@ fn allowed(overrun: &LimitOverrun) -> String {
             "the limit of all profiles in the namespace is {limit} (--namespace-quota of the memory \
              for stores), and its other targets, informers and statuses use {others}"
         ),
-        // The numbers of the process limit include the usage of other tenants, so the message omits
-        // the numbers.
+        // The numbers of the process's memory limit include the usage of other tenants, so the
+        // message omits these numbers.
         LimitScope::Process => "the operator is at its memory limit".to_owned(),
     }
 }
@@ -105,8 +107,8 @@ fn enough(overrun: &LimitOverrun) -> String {
     if bound == LimitScope::Process {
         return next;
     }
-    // The usage of the target's complete lists, or `None` if the API server does not report their
-    // number of objects.
+    // The target's objects or bytes after its lists are complete, or `None` if the API server does
+    // not report the number of objects in the lists.
     let whole = expected.map(|expected| expected.max(objects)).map(|expected| match measure {
         LimitKind::Objects => expected,
         // All objects are listed, so no extrapolation is needed. An extrapolation would also

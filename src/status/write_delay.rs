@@ -1,18 +1,19 @@
-//! Decides how long after the last write a changed status is written, if at all.
+//! Decides whether kubewarm writes a changed status, and how long after the last write.
 
 use kubewarm_api::v1alpha1::CacheProfileStatus;
 use std::time::Duration;
 
-/// Minimum interval between writes of one profile after a change of a condition's status or reason.
+/// Minimum interval between two status writes of one profile if the status or the reason of a
+/// condition changed.
 const CONDITION_CHANGE: Duration = Duration::from_secs(1);
-/// Minimum interval between writes of one profile after a change of another status field, for
-/// instance a message.
+/// Minimum interval between two status writes of one profile if another field changed, for instance
+/// a message.
 const DETAIL_CHANGE: Duration = Duration::from_secs(10);
-/// Minimum interval between writes of one profile if only object counts changed.
+/// Minimum interval between two status writes of one profile if only object counts changed.
 const COUNT_CHANGE: Duration = Duration::from_mins(1);
 
-/// Returns the minimum interval between the last write and the write of `wanted`. `known` is the
-/// status that was written last. Returns `None` if no write is needed.
+/// Returns the minimum interval between the last status write and the write of `wanted`. `known` is
+/// the status that was written last. Returns `None` if no write is needed.
 ///
 /// # Cost
 ///
@@ -53,7 +54,8 @@ fn objects(status: &CacheProfileStatus) -> impl Iterator<Item = Option<i64>> {
     std::iter::once(status.objects).chain(status.targets.iter().map(|target| target.objects))
 }
 
-/// Returns the name of each target, and the target, type, status and reason of each condition.
+/// Returns an entry with the name of each target, and an entry for each condition: target name,
+/// type, status and reason. The target name is empty for a condition of the profile.
 fn condition_keys(status: &CacheProfileStatus) -> impl Iterator<Item = [&str; 4]> {
     let targets = status.targets.iter().map(|target| (&*target.name, &target.conditions));
     std::iter::once(("", &status.conditions)).chain(targets).flat_map(|(target, conditions)| {

@@ -1,4 +1,4 @@
-//! Reads the CA of the read API from a Secret, a `ConfigMap` or a file.
+//! Reads the CA of the read API (kubewarm's HTTP server for clients) from a Secret, a `ConfigMap` or a file.
 
 use super::{super::CommandError, CacheConnectionArgs};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};

@@ -1,4 +1,5 @@
-//! Flags with the address and the CA of the read API, and the kubeconfig that kubewarm creates from these flags.
+//! Flags with the address and the CA of the read API (kubewarm's HTTP server for clients), and the kubeconfig that
+//! the program creates from these flags.
 
 mod authority;
 
@@ -105,8 +106,8 @@ pub(super) async fn kubeconfig(
     Ok((document(cluster(args, profile.as_ref(), certificates), context), remark))
 }
 
-/// Returns the profile of `--cache-profile`. Its default namespace is `namespace`, the namespace of the kubeconfig's
-/// context.
+/// Returns the profile that `--cache-profile` names. Without a namespace in `args`, the profile is in `namespace`,
+/// the namespace of the kubeconfig's context.
 fn profile(args: &CacheConnectionArgs, namespace: Option<&str>) -> Option<ProfileRef> {
     let name = args.cache_profile.as_deref()?;
     let namespace = args.cache_profile_namespace.as_deref().or(namespace).unwrap_or("default");

@@ -1,4 +1,4 @@
-//! Checks that the API server serves the CRD of this version.
+//! Checks that the API server serves the same CRD as this version of the program contains.
 
 use super::super::{advice::program, report::ReportRow};
 use kube::Client;
@@ -12,8 +12,8 @@ use serde_json::Value;
 const CRD: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cacheprofiles.kubewarm.io";
 
-/// Returns the row about the CRD, and false if the API server does not serve CacheProfiles. `check` then skips all
-/// checks that need CacheProfiles.
+/// Returns the report row of the CRD check, and whether the API server serves CacheProfiles. If the API server does
+/// not serve CacheProfiles, `check` skips all checks that need them.
 pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifests::ManifestError> {
     let apply = format!("{} crd | kubectl apply --server-side -f -", program());
     let missing = || {
@@ -44,8 +44,8 @@ pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifes
     Ok((ReportRow::unseen(&what, &fault), true))
 }
 
-/// Compares `ours`, the CRD of this version, with `theirs`, the CRD in the cluster. `apply` is the command that fixes a
-/// difference.
+/// Compares `ours`, the CRD in this program, with `theirs`, the CRD in the cluster. `apply` is the command that
+/// replaces the CRD in the cluster.
 fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
     let is = |wanted: &str| {
         let conditions = theirs.pointer("/status/conditions").and_then(Value::as_array);
@@ -75,8 +75,8 @@ fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
     }
 }
 
-/// Returns the path of the first difference between two versions of a CRD, such as ` schema properties spec`. A
-/// different order of list items is also a difference.
+/// Returns the path of the first difference between two CRDs, such as ` schema properties spec`. A different order of
+/// list items is also a difference.
 fn difference(ours: &Value, theirs: &Value) -> Option<String> {
     let change = json_patch::diff(ours, theirs).0.into_iter().next()?;
     Some(change.path().to_string().replace('/', " "))

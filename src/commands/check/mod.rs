@@ -1,5 +1,5 @@
-//! `check` finds problems of kubewarm and its profiles, or of a cluster before the installation. Each problem has a
-//! next step.
+//! The command `check` finds problems of kubewarm and its profiles, or of a cluster before the installation. Each
+//! problem has a next step.
 
 mod definition;
 mod install;
@@ -63,13 +63,13 @@ pub struct CheckArgs {
     pub connection: ConnectionArgs,
 }
 
-/// Runs the checks and prints a row for each check. `clock` is the current time if the API server sends no `Date`
+/// Runs the checks and prints a row for each check. `clock` is the current time, for API servers that send no `Date`
 /// header.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if there is no configuration, a read of the profiles fails, or the named profile does not exist. A
-/// missing permission is a row, not an error.
+/// [`CommandError`] if there is no kubeconfig, the profiles cannot be read, or the named profile does not exist. A
+/// missing permission is a row of the output, not an error.
 ///
 /// # Cost
 ///
@@ -122,8 +122,8 @@ async fn sections(
     Ok(sections)
 }
 
-/// Returns a row for each selected profile, and adds the names of the profiles to `names`. If the user cannot list the
-/// profiles of all namespaces, the function reads only the profiles in the context's namespace.
+/// Returns a row for each selected profile, and adds the names of these profiles to `names`. If the user cannot list
+/// profiles in all namespaces, reads only the profiles in the namespace of the kubeconfig's context.
 async fn all(
     connection: &ApiServerConnection,
     args: &CheckArgs,
@@ -155,7 +155,8 @@ async fn all(
         return Err(source.not_found());
     }
     names.extend(found.iter().map(object_name));
-    // If the user can list the profiles of only one namespace, an empty list does not mean that no profile exists.
+    // If the user can list profiles in only one namespace, an empty list does not mean that the cluster has no
+    // profile.
     if !found.is_empty() || rows.is_empty() {
         let operator = args.operator.operator_namespace.shown();
         rows.extend(profiles::of_profiles(&found, program(), operator, now));
@@ -163,7 +164,7 @@ async fn all(
     Ok(rows)
 }
 
-/// Returns a section with the numbers of failed and of skipped checks.
+/// Returns a section that counts the failed checks and the skipped checks.
 fn summary(sections: &[ReportSection]) -> ReportSection {
     let count = |mark| sections.iter().map(|section| section.count(mark)).sum::<usize>();
     let all: usize = sections.iter().map(|section| section.rows.len()).sum();

@@ -16,8 +16,8 @@ const STREAM: &str = "/api/v1/namespaces?watch=true&allowWatchBookmarks=true\
     &sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1\
     &fieldSelector=metadata.name%3Ddefault";
 
-/// Returns the rows about the API server, and false if the API server is unreachable. `check` then skips all remaining
-/// checks.
+/// Returns the rows of the API server checks, and whether the API server is reachable. If it is unreachable, `check`
+/// skips all remaining checks.
 pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, bool) {
     let answer = match get(client, "/version").await.and_then(answered) {
         Ok(answer) => answer,
@@ -38,13 +38,12 @@ pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, b
     (findings, true)
 }
 
-/// Checks whether the API server supports streaming lists (`WatchList`). kubewarm also works without them.
+/// Checks whether the API server supports streaming lists (`WatchList`). kubewarm also works without streaming lists.
 pub(super) async fn streams(client: &Client) -> ReportRow {
     let found = get(client, STREAM).await.and_then(|answer| of_stream(&answer));
     ReportRow::or_unseen(found, "whether it streams lists")
 }
 
-/// Returns `answer`, or an error if its status is not 2xx.
 fn answered(answer: ApiResponse) -> Result<ApiResponse, RequestFault> {
     if answer.status.is_success() { Ok(answer) } else { Err(answer.fault()) }
 }

@@ -1,4 +1,4 @@
-//! Converts the objects of `get` to its output formats.
+//! Converts the objects that `get` reads to the output formats of `-o`.
 
 use super::GetArgs;
 use crate::commands::{

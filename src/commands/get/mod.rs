@@ -1,4 +1,4 @@
-//! `get` reads objects from the cache, and can compare them with the API server.
+//! The command `get` reads objects from kubewarm's stores, and can compare them with the API server's objects.
 
 mod comparison;
 mod contents;
@@ -106,25 +106,26 @@ fn object(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Delay before `get --compare` reads differing objects again. A change normally reaches the cache within this time.
+/// Delay before `get --compare` reads differing objects again. Within this time, a change in the API server normally
+/// reaches kubewarm's stores.
 const SETTLING: Duration = Duration::from_secs(1);
 /// Maximum number of objects per page, as in kubectl.
 const PAGE: &str = "500";
-/// Response header of the read API: the age of its data, in milliseconds.
+/// Response header of the read API: time since kubewarm last confirmed that the data is current, in milliseconds.
 const FRESHNESS: &str = "kubewarm-freshness-milliseconds";
 
-/// A client for the cache or for the API server.
+/// A client for kubewarm's read API or for the API server.
 struct NamedClient {
     client: Client,
     /// Name of the server in messages.
     name: &'static str,
 }
 
-/// Prints the objects in the cache, or with `--compare` the differences from the API server.
+/// Prints the objects in kubewarm's stores, or with `--compare` their differences from the API server's objects.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if the cache cannot be reached, does not serve the resource, or rejects the request.
+/// [`CommandError`] if the read API cannot be reached, does not serve the resource, or rejects the request.
 pub async fn get(
     args: &GetArgs,
     now: impl Fn() -> Timestamp,
@@ -193,8 +194,8 @@ fn not_warm(kind: &str) -> CommandError {
     ))
 }
 
-/// Connects to the read API by `--cache-kubeconfig`, or else by the other `--cache-*` flags. Outside of a pod and
-/// without `--cache-server`, it opens a port-forward to the read API.
+/// Connects to the read API with `--cache-kubeconfig`, or else with the other `--cache-*` flags. Outside of a pod and
+/// without `--cache-server`, opens a port-forward to the read API.
 ///
 /// The second value is the connection to the API server; `None` if the read API's address and CA come from flags or
 /// from `--cache-kubeconfig`.
@@ -248,8 +249,9 @@ async fn pages(
     }
 }
 
-/// Compares the objects of both servers. It reads the API server before the cache, so that a change between the two
-/// reads can only make the cache newer. If objects differ, it reads the cache and then the API server again after 1 s.
+/// Compares the objects of kubewarm's read API (`cache`) and of the API server (`server`). Reads the API server
+/// first, so that a change between both reads can only make the data of `cache` newer. If objects differ, reads
+/// `cache` and then `server` again after 1 s.
 async fn compare(
     cache: &NamedClient,
     server: &NamedClient,

@@ -1,4 +1,4 @@
-//! Compares the objects of two servers by UID and resource version.
+//! Compares the objects in kubewarm's stores with the API server's objects, by UID and resource version.
 
 use crate::commands::report::{ReportRow, TextTone};
 use kubewarm_api::model::{FaultReason, RequestFault, ResourceVersion};
@@ -39,8 +39,7 @@ struct ItemMetadata {
     resource_version: String,
 }
 
-/// An object that differs between the servers. `ours` is the object in the cache, `theirs` is the object in the API
-/// server.
+/// An object that differs between kubewarm's store (`ours`) and the API server (`theirs`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ObjectDifference {
     key: NamespacedName,
@@ -93,14 +92,15 @@ impl ResponseObjects {
 }
 
 impl ObjectDifference {
-    /// Whether the object still differs after a second read of the cache (`ours`) and then of the API server
-    /// (`theirs`). The difference has ended when the cache has reached the API server's state of the first read.
+    /// Whether the object still differs after a second read of kubewarm's store (`ours`) and then of the API server
+    /// (`theirs`). The difference has ended if `ours` contains the version that the API server had at the first read.
     pub(super) fn is_still(&self, ours: &ResponseObjects, theirs: &ResponseObjects) -> bool {
         let (ours, theirs) = (ours.objects.get(&self.key), theirs.objects.get(&self.key));
         match (ours, theirs) {
             (None, None) => false,
-            // Only the cache still has the object. The difference lasts if the API server did not have the object at
-            // the first read either. Otherwise the object was deleted after the second read of the cache.
+            // Only kubewarm's store still contains the object. The difference lasts if the API server did not have
+            // the object at the first read either. Otherwise the object was deleted after the second read of the
+            // store.
             (Some(ours), None) => {
                 self.ours.as_ref().is_some_and(|then| then.uid == ours.uid) && self.theirs.is_none()
             }
@@ -116,7 +116,6 @@ impl ObjectDifference {
         }
     }
 
-    /// Returns a row with the kind of the difference and the object.
     pub(super) fn row(&self) -> ReportRow {
         let (namespace, name) = &self.key;
         let title = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
@@ -189,7 +188,8 @@ mod tests {
             found[0].is_still(&ours, &theirs)
         };
         let (old, new, newest) = (&[("a", "1", 1)], &[("a", "1", 2)], &[("a", "1", 3)]);
-        // The cache has reached the API server's first state, and the API server has a newer change.
+        // kubewarm's store has the version of the first read of the API server, and the API server has a newer
+        // version.
         assert!(!still([old, new], [new, newest]));
         assert!(still([old, new], [old, newest]));
         assert!(still([old, new], [newest, new]), "the cache is newer than the API server");

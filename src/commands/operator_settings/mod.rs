@@ -20,8 +20,16 @@ const DEPLOYMENTS: &str = "deployments?labelSelector=app.kubernetes.io%2Fname%3D
 /// Name of the operator's container in the chart, and of the ServiceAccount in settings without a Deployment.
 const OPERATOR: &str = "kubewarm";
 
-/// The reason if a namespace contains no Deployment of the operator.
+/// Why no settings were read, if a namespace contains no Deployment of the operator.
 const NO_DEPLOYMENT: &str = "none has the label app.kubernetes.io/name=kubewarm";
+
+/// Whether a command needs the operator's Deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DeploymentRequirement {
+    Required,
+    /// If no Deployment can be read, the command uses the default settings.
+    Optional,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OperatorSettings {
@@ -34,8 +42,8 @@ pub(super) struct OperatorSettings {
 
 /// Returns the operator's Deployments in `namespace`.
 ///
-/// It reads no other namespace: a tenant could set the label on a Deployment there, and so choose the ServiceAccount
-/// that `rbac` grants permissions to.
+/// Reads no other namespace. In another namespace, a tenant could set the label on a Deployment, and so choose the
+/// ServiceAccount to which the manifests of `rbac` grant permissions.
 pub(super) async fn deployments(
     client: &Client,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! The estimated costs of a profile, as text and as JSON.
+//! The estimated costs of a profile, and their output as text and JSON.
 
 use super::super::{
     profile_readiness::title,
@@ -13,7 +13,7 @@ use kubewarm_api::{
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
-/// A number, and whether it is an estimate or a lower bound. `None` means that the number is unknown.
+/// A cost, and whether the number is an estimate or a lower bound. `None` means that the cost is unknown.
 pub(super) type CostAmount = Option<(u64, PlanCertainty)>;
 
 fn written(amount: CostAmount, write: impl Fn(u64) -> String) -> String {
@@ -38,7 +38,6 @@ pub(super) struct PlanCosts {
     pub(super) missing: CostAmount,
 }
 
-/// Estimated costs of a profile: per target, and in total.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProfilePlan {
     pub(super) name: String,
@@ -52,7 +51,8 @@ pub(super) struct ProfilePlan {
 }
 
 impl PlanCosts {
-    /// Returns the costs in `figures`, the estimate from a sample, together with the number of missing permissions.
+    /// Returns the costs that `figures`, an estimate from a sample of the cluster, contains. `missing` is the number
+    /// of missing permissions.
     pub(super) fn of(figures: &CostEstimate, missing: CostAmount) -> Self {
         let amount = |number| Some((number, figures.certainty));
         Self {
@@ -107,13 +107,12 @@ impl ProfilePlan {
         Self { name: name.to_string(), namespace: namespace.to_string(), ..Self::default() }
     }
 
-    /// Returns `Bad` if a permission is missing or the profile has a fault, else `Good`.
+    /// Returns `Bad` if the profile's identity lacks a permission or `faults` is not empty, else `Good`.
     pub(super) fn verdict(&self) -> CommandExitCode {
         let some = matches!(self.total.missing, Some((1.., _)));
         if some || !self.faults.is_empty() { CommandExitCode::Bad } else { CommandExitCode::Good }
     }
 
-    /// Returns a section with a row for each target, a row for the total, and a row for each fault and note.
     pub(super) fn section(&self) -> ReportSection {
         let mut rows = vec![ReportRow::numbers("TARGET", HEAD.map(str::to_owned))];
         let targets = self.targets.iter();

@@ -1,4 +1,4 @@
-//! Estimates the costs of a profile from a sample of the cluster.
+//! Estimates the costs of a profile from a sample of the cluster's objects.
 
 use super::{
     super::{
@@ -31,15 +31,16 @@ use std::{
     time::Duration,
 };
 
-/// Pause between two requests of the sample. It limits the sample to 20 requests per second.
+/// Pause between two requests that read the sample of the cluster's objects. It limits the sample to 20 requests per
+/// second.
 const REQUEST_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum number of access reviews per profile.
 const REVIEWS: usize = 512;
-/// Maximum number of rows that name missing permissions.
+/// Maximum number of output rows that name missing permissions.
 const MAX_NAMED: usize = 16;
 
-/// Provides the user's own client for every identity that reads for a profile. A sample therefore contains only objects
-/// that the user can read.
+/// Returns the user's own client for every identity with which a profile reads. A sample of the cluster therefore
+/// contains only objects that the user can read.
 struct SingleClientProvider(Arc<Client>);
 
 impl ClientProvider for SingleClientProvider {
@@ -51,7 +52,6 @@ impl ClientProvider for SingleClientProvider {
 /// A permission that an informer needs: resource, scope, selectors and verb.
 type RequiredAccess = (GroupResource, InformerScope, LabelSelector, FieldSelector, Verb);
 
-/// A cluster and the resources that it serves.
 pub(super) struct LiveCluster {
     client: Client,
     served: Arc<ServedResources>,
@@ -59,7 +59,6 @@ pub(super) struct LiveCluster {
 }
 
 impl LiveCluster {
-    /// Connects to the cluster and discovers its resources.
     pub(super) async fn connect(args: &ConnectionArgs) -> Result<Self, CommandError> {
         let connection = args.connect()?;
         let client = connection.client();
@@ -115,7 +114,8 @@ impl LiveCluster {
         Ok(outlook)
     }
 
-    /// Reviews the permissions of `reader`, and adds the missing permissions to the faults of `outlook`.
+    /// Checks the permissions of `reader` with access reviews, and adds the missing permissions to the faults of
+    /// `outlook`.
     async fn review(
         &self,
         profile: &ResolvedProfile,
@@ -172,8 +172,8 @@ struct AccessReviewResults {
 }
 
 impl AccessReviewResults {
-    /// Returns the number of permissions that the informers `keys` lack, counted per verb, resource and namespace.
-    /// Without a review for each informer, the number is a lower bound or unknown.
+    /// Returns the number of permissions that the informers `keys` lack, counted per verb, resource and namespace. If
+    /// access reviews are missing for some informers, the number is a lower bound or unknown.
     fn missing<'a>(&self, keys: impl Iterator<Item = &'a InformerKey>) -> CostAmount {
         let mut missing = BTreeSet::new();
         let mut is_all = true;
@@ -197,7 +197,7 @@ impl AccessReviewResults {
         }
     }
 
-    /// Returns a line for each resource and namespace with missing permissions, at most 16 lines.
+    /// Returns a line for each resource and namespace on which `reader` lacks permissions, at most 16 lines.
     fn lines(&self, reader: &Subject) -> Vec<String> {
         let mut verbs = BTreeMap::<_, BTreeSet<&str>>::new();
         for ((of, extent, _, _, verb), _) in self.answers.iter().filter(|(_, allowed)| !**allowed) {

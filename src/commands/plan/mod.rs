@@ -1,4 +1,4 @@
-//! `plan` estimates what profiles cost and which permissions they lack.
+//! The command `plan` estimates what profiles cost and which permissions they lack.
 
 mod costs;
 mod live;
@@ -52,8 +52,8 @@ pub struct PlanArgs {
 
 /// Prints the estimated costs of a profile in the cluster, or of the profiles in a file.
 ///
-/// Without `--live`, a file is estimated without a cluster, and for a profile in mode Plan the status contains the
-/// estimate. In all other cases the command samples the cluster.
+/// For a file without `--live`, estimates the costs from the spec alone. For a profile in mode Plan without `--live`,
+/// prints the estimate from its status. In all other cases, samples the cluster.
 ///
 /// # Errors
 ///
@@ -108,7 +108,8 @@ pub async fn plan(args: &PlanArgs) -> Result<CommandExitCode, CommandError> {
     show(&report, args.output.format)
 }
 
-/// Returns the subject whose permissions are reviewed: `--subject`, or else the identity that reads for the profile.
+/// Returns the subject whose permissions `plan` checks: the value of `--subject`, or else the identity with which the
+/// profile reads.
 fn reader(profile: &ValidatedProfile, args: &PlanArgs, settings: &OperatorSettings) -> Subject {
     args.subject.clone().unwrap_or_else(|| match profile.identity() {
         Identity::Operator => settings.subject(),

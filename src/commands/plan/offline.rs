@@ -37,8 +37,8 @@ pub(super) fn outlook(
             (Some((count, PlanCertainty::Estimate)), Some((count, PlanCertainty::LowerBound)));
         let costs = PlanCosts { informers, requests, ..PlanCosts::default() };
         outlook.targets.push((Arc::clone(&target.name), costs));
-        // Two targets share an informer if these fields and the `extent` (one namespace or the whole cluster) are
-        // equal.
+        // Two targets share an informer if these fields of the targets and the `extent` (one namespace or the whole
+        // cluster) are equal.
         let ValidatedTarget { of, version, labels, fields, projection, secret_data, .. } = target;
         let informer = |extent| (of, version, labels, fields, projection, secret_data, extent);
         all.extend(extents.into_iter().map(informer));

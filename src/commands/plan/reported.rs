@@ -54,7 +54,7 @@ fn costs(plan: &PlanStatus) -> PlanCosts {
         certainty,
         time: _,
     } = plan;
-    // Older versions of the operator do not write the certainty, so their numbers count as lower bounds.
+    // Older versions of the operator do not write the field `certainty`, so their numbers count as lower bounds.
     let certainty = certainty.unwrap_or(PlanCertainty::LowerBound);
     let count = |number: Option<i64>, certainty| Some((u64::try_from(number?).ok()?, certainty));
     PlanCosts {

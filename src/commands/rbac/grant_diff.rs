@@ -13,13 +13,14 @@ use std::{
     fmt::Write as _,
 };
 
-/// The fields that all grants of one row have in common: mark and verb of the change, subject, namespace, object
-/// without name, binding, and whether the grant is elevated.
+/// The fields that all permissions of one output row have in common: mark and verb of the change, subject, namespace,
+/// object without name, binding, and whether the permission is elevated.
 type GrantRowKey<'a> =
     ((RowMark, &'static str), &'a Subject, Option<&'a str>, GrantResource, Option<&'a str>, bool);
 
-/// Returns one row per rule and subject. `elevated` contains the grants of the elevated manifests, `named` the grants
-/// of all manifests. If `named` does not contain a gained or kept grant, the row names the binding that grants it.
+/// Returns one row per RBAC rule and subject. `elevated` contains the permissions that the elevated manifests grant,
+/// `named` the permissions that all manifests grant. If `named` does not contain a gained or kept permission, its row
+/// names the binding that grants it.
 pub(super) fn rows(
     change: &GrantDiff,
     elevated: &BTreeMap<Grant, String>,

@@ -120,8 +120,6 @@ pub async fn rbac(args: &RbacArgs) -> Result<CommandExitCode, CommandError> {
     Ok(CommandExitCode::Good)
 }
 
-/// Returns the manifests of the profiles. With `--diff` it returns a report on the permissions that the manifests
-/// change.
 async fn of_profiles(args: &RbacArgs) -> Result<(String, CommandReport), CommandError> {
     let operator_namespace = &args.spec.operator.operator_namespace;
     if args.subject.is_none() {
@@ -246,8 +244,8 @@ fn documents(manifests: Option<&str>) -> Result<Vec<RbacObject>, RbacParseError>
     manifests.map_or_else(|| Ok(Vec::new()), RbacObject::parse)
 }
 
-/// Returns the operator's subject according to the status. For a profile that reads as a ServiceAccount, that is the
-/// subject that creates tokens for the ServiceAccount. For other profiles, it is the subject that reads.
+/// Returns the operator's subject according to the profile's status. For a profile that reads as a ServiceAccount,
+/// this is the subject that requests the ServiceAccount's tokens. For other profiles, it is the subject that reads.
 fn said_operator(profile: &CacheProfile) -> Option<Subject> {
     let access = access_status(profile)?;
     if profile.spec.service_account_name.is_none() {

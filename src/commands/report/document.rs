@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 
 /// Writes `value` as a JSON or YAML document.
 ///
-/// Control characters are escaped in the syntax of the format. Invisible characters such as direction marks are escaped
-/// too: in JSON by its syntax, in YAML as text (`\u{202e}`).
+/// Escapes control characters in the syntax of the format. Also escapes invisible characters such as direction marks:
+/// in JSON by JSON's syntax, in YAML as text (`\u{202e}`).
 pub(super) fn document(value: &Value, format: ReportFormat) -> Result<String, CommandError> {
     if format == ReportFormat::Yaml {
         let mut value = value.clone();
@@ -22,7 +22,6 @@ pub(super) fn document(value: &Value, format: ReportFormat) -> Result<String, Co
     Ok(escape_json(&format!("{value:#}")) + "\n")
 }
 
-/// Returns the sections of `report` as JSON data, without empty fields.
 pub(super) fn sections_as_data(report: &CommandReport) -> Value {
     let sections: Vec<_> = report.sections.iter().map(section).collect();
     json!({ "sections": sections, "verdict": report.verdict.word() })
@@ -83,7 +82,7 @@ impl CommandExitCode {
     }
 }
 
-/// Escapes the unsafe characters in a JSON text, except the line feeds between its tokens.
+/// Escapes the control and invisible characters in a JSON text, except the line feeds between its tokens.
 fn escape_json(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut units = [0; 2];
@@ -99,8 +98,8 @@ fn escape_json(text: &str) -> String {
     safe
 }
 
-/// Escapes the invisible characters that the YAML writer does not escape, such as direction marks. In keys it also
-/// escapes control characters.
+/// Escapes the invisible characters that the YAML writer does not escape, such as direction marks. Also escapes
+/// control characters in keys of objects.
 fn show_marks(value: &mut Value) {
     match value {
         Value::String(text) if text.contains(|c: char| is_unsafe(c) && !c.is_control()) => {

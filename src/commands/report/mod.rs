@@ -1,4 +1,4 @@
-//! The result of a command, which `render` prints in all formats.
+//! The result of a command. The module `render` prints it in all output formats.
 
 mod document;
 mod render;
@@ -11,23 +11,23 @@ use kubewarm_api::{model::RequestFault, v1alpha1::InformerCounts};
 use serde_json::Value;
 use std::process::ExitCode;
 
-/// The result of a command. Its texts can contain control characters from the cluster, which [`render`] escapes.
+/// The result of a command. Its texts can contain control characters from the cluster; [`render`] escapes them.
 #[derive(Clone, Debug, Default)]
 pub struct CommandReport {
     pub(super) sections: Vec<ReportSection>,
     pub(super) verdict: CommandExitCode,
-    /// Content of the JSON and YAML formats. If `data` is null, these formats contain the sections.
+    /// Content of the JSON and YAML output. If `data` is null, JSON and YAML output contains the sections.
     pub(super) data: Value,
     /// Kinds and names of the objects that `-o name` prints, such as `pod/a`. If `None`, `-o name` is an error.
     pub(super) names: Option<Vec<String>>,
 }
 
-/// Outcome of a command. The number is the exit code.
+/// Outcome of a command. The number is the process's exit code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CommandExitCode {
     #[default]
     Good = 0,
-    /// The command found a problem: something is missing, wrong, different or not ready yet.
+    /// The command found a problem. An object or permission is missing, wrong, different or not ready yet.
     Bad = 1,
     /// The profile needs an edit to become ready.
     Failed = 2,
@@ -37,19 +37,21 @@ pub enum CommandExitCode {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReportSection {
-    /// Heading of the section. If `head` has no visible fact, the section has no heading.
+    /// Heading of the section. If all facts in `head` are hidden, the section has no heading.
     pub(super) head: ReportRow,
     pub(super) rows: Vec<ReportRow>,
 }
 
-/// A line of output with its details. In a section, the facts of all rows form aligned columns.
+/// A line of output, and the lines `details` and `next` below it. The facts of all rows in a section form aligned
+/// columns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReportRow {
     pub(super) mark: RowMark,
     pub(super) facts: Vec<ReportFact>,
     /// Indented remarks below the row.
     pub(super) details: Vec<Self>,
-    /// Commands and rules that users copy, one per line. Their lines are neither wrapped nor cut.
+    /// Commands and RBAC rules that users copy, one per line. The terminal's width neither wraps nor cuts these
+    /// lines.
     pub(super) next: Vec<String>,
 }
 
@@ -74,16 +76,16 @@ pub(super) enum RowMark {
     Keeps,
 }
 
-/// A fact about the object of a row. It appears as a column for people, as a `key=value` pair for programs, or as
+/// A value in a row, such as a name or a count. People see it as a column, programs see it as a `key=value` pair, or
 /// both.
 #[derive(Clone, Debug)]
 pub(super) struct ReportFact {
     tone: TextTone,
     shown: Option<FactDisplay>,
-    /// Key of `value`, for programs. An empty key hides the fact from programs.
+    /// Key of the `key=value` pair for programs. If the key is empty, programs do not see the value.
     key: &'static str,
     value: String,
-    /// Whether the fact is a column of the wide format only.
+    /// Whether only the wide output format shows the fact as a column.
     is_wide: bool,
 }
 
@@ -154,17 +156,16 @@ impl ReportRow {
         Self::marked(RowMark::Bad, text)
     }
 
-    /// Returns the row for a check of `what` that kubewarm could not run because of `fault`.
+    /// Returns the row for a check that kubewarm could not run because of `fault`. `what` names the checked object.
     pub(super) fn unseen(what: &str, fault: &RequestFault) -> Self {
         Self::marked(RowMark::Unseen, format!("not checked: {what}: {fault}"))
     }
 
-    /// Returns the row in `found`. If `found` is a fault, returns the row that [`Self::unseen`] creates.
+    /// Returns the row in `found`. If `found` is an error, returns the result of [`Self::unseen`].
     pub(super) fn or_unseen(found: Result<Self, RequestFault>, what: &str) -> Self {
         found.unwrap_or_else(|fault| Self::unseen(what, &fault))
     }
 
-    /// Returns a row with a name and right-aligned numbers.
     pub(super) fn numbers<const N: usize>(name: &str, numbers: [String; N]) -> Self {
         let numbers = numbers.into_iter().map(ReportFact::number);
         Self::of([ReportFact::new(TextTone::Plain, name)].into_iter().chain(numbers).collect())
@@ -213,7 +214,7 @@ impl ReportFact {
         Self { key, value: value.into(), ..self }
     }
 
-    /// Makes the fact a column of the wide format only.
+    /// Shows the fact as a column only in the wide output format.
     pub(super) fn wide(self) -> Self {
         Self { is_wide: true, ..self }
     }

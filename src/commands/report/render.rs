@@ -8,12 +8,12 @@ use super::{
 use kubewarm_api::{model::escape, v1alpha1::InformerCounts};
 use std::{borrow::Cow, fmt::Write as _};
 
-/// Minimum width in columns of a terminal that gets progress bars of 20 columns. Narrower terminals get progress bars
-/// of 10 columns.
+/// Minimum width of a terminal with progress bars of 20 columns, in columns. Narrower terminals get progress bars of
+/// 10 columns.
 const WIDE: usize = 80;
 /// Space between facts.
 const GAP: &str = "  ";
-/// Indent of the commands and rules that users copy.
+/// Indent of the commands and RBAC rules that users copy.
 const COPIED: &str = "    ";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,8 @@ pub enum ReportFormat {
     Yaml,
 }
 
-/// Layout of text for people. The default layout is for files and pipes: it has no maximum width and no colours.
+/// Layout of text output for people. The default layout is for files and pipes: it has no maximum width and no
+/// colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TerminalLayout {
     /// Width in columns; 0 means no limit. Longer lines are wrapped, or cut if they cannot be wrapped.
@@ -39,11 +40,12 @@ pub struct TerminalLayout {
     pub has_colours: bool,
 }
 
-/// Writes `report` in `format`. It escapes control characters, so that the cluster cannot control the terminal.
+/// Writes `report` in the output `format`. Escapes control characters, so that texts from the cluster cannot control
+/// the terminal.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if YAML cannot represent the data, or if the names format is used for a report without names.
+/// [`CommandError`] if YAML cannot represent the data, or if the format prints names and the report has no names.
 pub fn render(report: &CommandReport, format: ReportFormat) -> Result<String, CommandError> {
     Ok(match format {
         ReportFormat::Text(terminal) => text(&narrow(&report.sections), terminal),
@@ -111,7 +113,8 @@ fn section_lines(section: &ReportSection, width: usize) -> Vec<StyledLine> {
     lines
 }
 
-/// Returns the widths of the columns. The text at the end of a row does not count, because no column follows it.
+/// Returns the widths of the columns in characters. The last text of a row does not count, because no column follows
+/// it.
 fn columns(rows: &[ReportRow]) -> Vec<usize> {
     let mut widths = Vec::<usize>::new();
     for row in rows {
@@ -129,8 +132,8 @@ fn columns(rows: &[ReportRow]) -> Vec<usize> {
     widths
 }
 
-/// Returns the lines of a row. The first line begins with `line`, and each later line begins with `rail`. The last text
-/// is wrapped within its column.
+/// Returns the output lines of a row. The first line begins with the text `line`, and each later line begins with the
+/// text `rail`. A long last column is wrapped within the column.
 fn row_lines(
     row: &ReportRow,
     mut line: StyledLine,
@@ -160,7 +163,8 @@ fn row_lines(
     lines
 }
 
-/// Returns the lines of the remark `detail`. Each line begins with `rail`, and lines after the first are indented.
+/// Returns the output lines of `detail`, a remark below a row. Each line begins with the text `rail`, and lines after
+/// the first are indented.
 fn hanging(rail: &str, detail: &ReportRow, width: usize) -> Vec<StyledLine> {
     let text_width = width.saturating_sub(rail.chars().count() + GAP.len());
     let mut lines = Vec::new();
@@ -179,7 +183,7 @@ fn visible(row: &ReportRow) -> Vec<&ReportFact> {
     row.facts.iter().filter(|fact| fact.shown.is_some()).collect()
 }
 
-/// Returns a `key=value` line for each row and each remark that has keys.
+/// Returns a `key=value` line for each row, and for each remark that has keys.
 fn lines(sections: &[ReportSection]) -> String {
     let mut text = String::new();
     for section in sections {
@@ -197,7 +201,7 @@ fn lines(sections: &[ReportSection]) -> String {
     text
 }
 
-/// Appends `key=value`. It quotes a value that is empty or contains a space, a quote or an equals sign.
+/// Appends `key=value` to `text`. Quotes a value that is empty or contains a space, a quote or an equals sign.
 fn pair(text: &mut String, key: &str, value: &str) {
     let value = escape(value);
     let is_plain = !value.is_empty() && !value.contains([' ', '"', '=']);
@@ -209,7 +213,7 @@ fn pair(text: &mut String, key: &str, value: &str) {
 }
 
 impl ReportFact {
-    /// Returns the visible text of the fact, with control characters escaped. For a bar the text is empty.
+    /// Returns the text that people see, with control characters escaped. The text is empty for a progress bar.
     fn text(&self) -> Cow<'_, str> {
         match &self.shown {
             Some(FactDisplay::Text(text) | FactDisplay::Number(text)) => escape(text),
@@ -217,8 +221,8 @@ impl ReportFact {
         }
     }
 
-    /// Appends the fact to `line`, padded to `column` characters. `width` is the terminal's width, which selects the
-    /// length of a bar.
+    /// Appends the fact to `line`, padded to `column` characters. `width` is the terminal's width, which determines
+    /// the length of a progress bar.
     fn push(&self, line: &mut StyledLine, column: usize, width: usize) {
         match &self.shown {
             Some(FactDisplay::Text(_)) => line.push(self.tone, format!("{:<column$}", self.text())),
@@ -234,7 +238,8 @@ impl ReportFact {
 }
 
 impl RowMark {
-    /// Returns the tone, the text before the first line of a row, and the text before each later line of the row.
+    /// Returns the tone of the row's mark, the text before the first line of the row, and the text before each later
+    /// line.
     const fn signs(self, is_last: bool, indent: &str) -> (TextTone, &str, &str) {
         match self {
             Self::Plain => (TextTone::Plain, indent, indent),
@@ -251,11 +256,11 @@ impl RowMark {
     }
 }
 
-/// A line of text without line feed, as texts that each have a [`TextTone`].
+/// A line of output without a line feed. Each of its texts has a [`TextTone`].
 #[derive(Clone, Debug, Default)]
 struct StyledLine {
     pieces: Vec<(TextTone, String)>,
-    /// Whether the line is never cut, even if it is longer than the terminal's width.
+    /// Whether the line stays complete, even if it is longer than the terminal's width.
     is_whole: bool,
 }
 
@@ -272,8 +277,8 @@ impl StyledLine {
         self.pieces.push((tone, text.into()));
     }
 
-    /// Appends a bar of `width` columns: `█` for synced informers, `▓` for stale informers, `░` for other informers.
-    /// The columns are rounded down, so that the bar of an incomplete target is never full.
+    /// Appends a progress bar of `width` columns: `█` for synced informers, `▓` for stale informers, `░` for other
+    /// informers. The columns are rounded down, so that the bar of an incomplete target is never full.
     fn push_bar(&mut self, informers: &InformerCounts, width: usize) {
         let of = |count: i32| usize::try_from(count).unwrap_or(0);
         let (synced, stale, total) =
@@ -293,8 +298,8 @@ impl StyledLine {
         self.pieces.iter().map(|(_, text)| text.chars().count()).sum()
     }
 
-    /// Returns the line with a line feed. A longer line than `width` characters is cut and ends with `…`. A width of 0
-    /// means no limit.
+    /// Returns the line with a line feed. A line with more than `width` characters is cut and ends with `…`. A width
+    /// of 0 means no limit.
     fn paint(&self, TerminalLayout { width, has_colours, .. }: TerminalLayout) -> String {
         let total = self.width();
         let is_cut = width > 0 && total > width && !self.is_whole;

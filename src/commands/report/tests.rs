@@ -72,7 +72,6 @@ fn text_after_a_label_is_wrapped_in_its_column() {
     );
 }
 
-/// Each text of this test's report, visible or hidden, contains control characters.
 #[test]
 fn control_characters_in_a_report_are_escaped() {
     let evil = "a\u{1b}[2J\nb\u{9b}31m\u{202e}c\u{200b}\u{7f}";

@@ -8,11 +8,12 @@ use kubewarm_api::{
     v1alpha1::{AccessStatus, PolicyRule as StatusRule},
 };
 
-/// Maximum number of RBAC rules in the output. A namespace selector can match hundreds of namespaces, and each
-/// namespace needs a rule.
+/// Maximum number of RBAC rules in the output of `status --target`. A namespace selector can match hundreds of
+/// namespaces, and each namespace needs a rule.
 const MAX_RULES: usize = 4;
 
-/// Returns the missing verbs on the resource `of`, each with its namespace. An empty namespace means the whole cluster.
+/// Returns the verbs on the resource `of` that the profile's identity lacks, each with its namespace. An empty
+/// namespace means the whole cluster.
 pub(super) fn refused(access: &AccessStatus, of: &GroupResource) -> Vec<(String, String)> {
     let is_it = |rule: &&StatusRule| {
         rule.api_groups.iter().any(|group| group == of.group())
@@ -27,10 +28,10 @@ pub(super) fn refused(access: &AccessStatus, of: &GroupResource) -> Vec<(String,
     refused
 }
 
-/// Returns at most four RBAC rules that grant the missing permissions, each with its role. The rules come from the
-/// manifests in `access`, a part of the profile's status.
+/// Returns at most four rows, each with an RBAC rule that grants missing permissions and the role of the rule. The
+/// rules come from the manifests in `access`, the profile's `status.access`.
 ///
-/// The function returns only rules for the resource `of`, because users other than kubewarm can write the status.
+/// Returns only rules for the resource `of`, because users other than kubewarm can write the status.
 pub(super) fn granting(access: &AccessStatus, of: &GroupResource) -> Vec<ReportRow> {
     let places: Vec<_> = refused(access, of).into_iter().map(|(_, place)| place).collect();
     let mut found = Vec::new();

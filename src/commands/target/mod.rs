@@ -16,11 +16,9 @@ use kubewarm_api::{
 };
 use missing_permissions::{granting, refused};
 
-/// Returns the report on the target `target` of `profile`.
-///
 /// # Errors
 ///
-/// [`CommandError`] if the profile has no target with that name.
+/// [`CommandError`] if `profile` has no target with the name `target`.
 pub(super) fn target(
     profile: &CacheProfile,
     target: &str,

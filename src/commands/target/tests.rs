@@ -7,7 +7,6 @@ use super::{
 };
 use serde_json::json;
 
-/// A profile whose ServiceAccount cannot watch `deployments` in one of four namespaces.
 fn warming() -> CacheProfile {
     let mut profile = fixtures::warming();
     profile.spec = serde_json::from_value(json!({

@@ -1,5 +1,5 @@
-//! Limits the number and size of profile specs in memory. Profiles are admitted in the order of
-//! their arrival.
+//! Limits the number and size of profile specs in memory. A profile that arrives earlier has
+//! precedence.
 
 #[cfg(test)]
 mod tests;
@@ -13,8 +13,8 @@ use kubewarm_cache::store::StoreWriter;
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Maximum number of profiles in one namespace that are stored with their specs. In addition, the
-/// same number of profiles can be stored without their specs.
+/// Maximum number of profiles in one namespace that kubewarm stores in memory with their specs. In
+/// addition, kubewarm can store the same number of profiles without their specs.
 pub(super) const NAMESPACE_PROFILES: u64 = 100;
 /// Maximum size of the stored specs of one namespace as JSON, in MiB. The limit stops specs that
 /// name thousands of namespaces; a usual spec has a few KiB.
@@ -31,14 +31,14 @@ pub(super) const PROCESS_MEBIBYTES: u64 = 64;
 /// therefore ignores a larger status, because another client wrote it.
 const MAX_STATUS: usize = 512 << 10;
 
-/// Counts the specs in the stores of profiles, and the last valid specs that stay in effect after
-/// an invalid edit.
+/// Counts the profile specs in memory: the specs in the stores of profiles, and the last valid
+/// specs that stay in effect after an invalid edit.
 ///
-/// Clones share one counter. Outside of the operator namespace, the counter admits at most 10,000
+/// Clones share one counter. Outside of the operator namespace, kubewarm stores at most 10,000
 /// profiles with specs and 10,000 profiles without specs.
 ///
-/// The operator namespace has no limit, because users who can create profiles in the operator
-/// namespace are trusted like the operator.
+/// The operator namespace has no limit, because kubewarm trusts users who can create profiles in
+/// this namespace.
 #[derive(Clone, Debug)]
 pub struct ProfileAdmission {
     operator_namespace: Arc<str>,
@@ -47,9 +47,8 @@ pub struct ProfileAdmission {
 
 #[derive(Debug)]
 struct SpecCounter {
-    /// Budgets that all namespaces except the operator namespace share.
+    /// The limits on stored specs that all namespaces except the operator namespace share.
     process: SpecBudgets,
-    /// The budgets and profiles of each namespace that has profiles.
     namespaces: BTreeMap<Box<str>, NamespaceSpecUsage>,
     /// Whether a profile was stored without its spec, or not at all, since
     /// [`ProfileAdmission::take_freed`] last returned `true`.
@@ -62,7 +61,7 @@ struct SpecCounter {
 #[derive(Debug)]
 struct SpecBudgets {
     specs: Arc<Budget>,
-    /// Budget for profiles that are stored without their specs.
+    /// Counts the profiles that are stored without their specs.
     left_out: Arc<Budget>,
 }
 
@@ -75,7 +74,7 @@ struct NamespaceSpecUsage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoredPart {
     Whole,
-    /// The profile's name, UID, generation and time of creation.
+    /// kubewarm stores only the profile's name, UID, generation and time of creation.
     Metadata,
     Nothing,
 }
@@ -92,8 +91,8 @@ impl SpecBudgets {
     }
 }
 
-/// Charges `budget` for profiles and the bytes of their specs. Returns `None` if `budget` is
-/// exceeded.
+/// Counts `profiles` profiles and the `bytes` of their specs against `budget`. Returns `None` if
+/// `budget` would be exceeded.
 fn charge(budget: &Arc<Budget>, profiles: u64, bytes: u64) -> Option<BudgetCharge> {
     let meter = UsageMeter::default();
     meter.set(profiles, bytes);
@@ -102,8 +101,8 @@ fn charge(budget: &Arc<Budget>, profiles: u64, bytes: u64) -> Option<BudgetCharg
 }
 
 impl NamespaceSpecUsage {
-    /// Returns the size of the spec in bytes, or `None` if `charge` is for a profile without its
-    /// spec.
+    /// Returns the size of the spec that `charge` counts, in bytes. Returns `None` if `charge`
+    /// counts a profile without its spec.
     fn spec_bytes(&self, charge: &BudgetCharge) -> Option<u64> {
         (*charge.budget() == self.budgets.specs).then(|| charge.meter().bytes())
     }
@@ -148,8 +147,8 @@ impl SpecCounter {
         part
     }
 
-    /// Stops counting the profiles for which `stays` returns `false`. Considers only profiles of
-    /// the namespace `within`, or profiles of all namespaces if `within` is `None`.
+    /// Stops counting the profiles for which `stays` returns `false`. Examines only profiles in the
+    /// namespace `within`, or in all namespaces if `within` is `None`.
     fn retain(&mut self, within: Option<&str>, stays: impl Fn(&str, &str) -> bool) {
         let mut has_freed = false;
         self.namespaces.retain(|namespace, here| {
@@ -159,8 +158,8 @@ impl SpecCounter {
             let NamespaceSpecUsage { budgets, profiles } = here;
             let gone = profiles.extract_if(.., |name, _| !stays(namespace, name));
             has_freed |= gone.filter(|(_, it)| *it.budget() == budgets.specs).count() > 0;
-            // The map keeps a namespace without profiles while a last valid spec is charged to the
-            // budget of this namespace.
+            // A namespace without profiles stays in the map while its budget still counts a last
+            // valid spec.
             !profiles.is_empty() || budgets.specs.used(LimitKind::Memory) > 0
         });
         if has_freed {
@@ -184,29 +183,28 @@ impl ProfileAdmission {
         Self { operator_namespace, counter: Arc::new(Mutex::new(counter)) }
     }
 
-    /// Returns a sink that counts each profile and then writes the profile to `store`, the store of
-    /// the informer `key`.
+    /// Returns a [`ProfileSink`] that counts each profile and then writes the profile to `store`,
+    /// the store of the informer `key`.
     pub(crate) fn guard(&self, store: StoreWriter, key: &InformerKey) -> ProfileSink {
         let namespace = key.scope.namespace().map(Arc::from);
         ProfileSink { admission: self.clone(), store, namespace, is_listing: false }
     }
 
-    /// Charges `bytes` for the last valid spec of a profile in `namespace`, in addition to the
-    /// profile's newest spec. Dropping the result ends the charge. Returns `None` if a limit would
-    /// be exceeded.
+    /// Counts the last valid spec of a profile in `namespace` against the limits, in addition to
+    /// the profile's newest spec. `bytes` is the size of the last valid spec. Returns `None` if a
+    /// limit would be exceeded. Dropping the result ends the charge.
     pub(super) fn keep(&self, namespace: &str, bytes: u64) -> Option<BudgetCharge> {
         let mut counter = self.counter.lock();
         charge(&counter.namespace(namespace, &self.operator_namespace).budgets.specs, 0, bytes)
     }
 
-    /// Records that a last valid spec was dropped.
     pub(super) fn note_freed(&self) {
         self.counter.lock().note_freed();
     }
 
-    /// Returns whether a profile was stored without its spec, and another spec was then removed
-    /// from memory. A relist can then store the omitted spec. After `true`, the next call returns
-    /// `false` unless both happen again.
+    /// Returns whether a limit kept a spec out of memory, and another spec was then removed from
+    /// memory. A relist of the profiles can then store the omitted spec. A call that returns `true`
+    /// resets both facts.
     pub(super) fn take_freed(&self) -> bool {
         let mut counter = self.counter.lock();
         let has_freed = std::mem::take(&mut counter.has_freed);
@@ -230,11 +228,11 @@ pub(crate) struct ProfileSink {
 
 impl ProfileSink {
     /// Stores only the fields of a profile that the controller reads, and omits the spec if a limit
-    /// for specs is reached. Drops labels and annotations, which can have 1 MiB.
+    /// on stored specs is reached. Drops labels and annotations, which can have 1 MiB.
     fn upsert(&mut self, item: DecodedObject<'_>) -> DeltaOutcome {
         let stored = serde_json::from_slice::<StoredProfile<'_>>(item.body);
-        // A profile that cannot be parsed is stored as received, and counts with the size of its
-        // complete JSON.
+        // The store keeps a profile that cannot be parsed unchanged. The limits then count the size
+        // of its complete JSON.
         let bytes = stored.as_ref().map_or(item.body.len(), StoredProfile::spec_bytes);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let ProfileAdmission { operator_namespace, counter } = &self.admission;
@@ -289,9 +287,9 @@ impl DeltaSink for ProfileSink {
             Delta::ListDone(_) | Delta::Purge => {
                 self.is_listing = false;
                 let outcome = self.store.apply(delta);
-                // The store no longer contains profiles that were missing in the list, so `retain`
-                // stops counting them too. After a purge it stops counting all profiles, and the
-                // next list counts them again.
+                // `retain` stops counting the profiles that were missing in the list. After a purge
+                // the store is empty, so `retain` stops counting all profiles, and the next list
+                // counts them again.
                 let store = self.store.reader();
                 let stays = |namespace: &str, name: &str| store.contains(namespace, name);
                 self.admission.counter.lock().retain(self.namespace.as_deref(), stays);

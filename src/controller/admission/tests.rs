@@ -5,7 +5,6 @@ use kubewarm_cache::store::{StoreCatalog, StoreReader};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A store of profiles, and the [`ProfileSink`] that limits the specs in this store.
 struct AdmissionFixture {
     sink: ProfileSink,
     store: StoreReader,
@@ -42,7 +41,7 @@ impl AdmissionFixture {
         }))
     }
 
-    /// Applies to the sink a complete list of profiles with small specs.
+    /// Writes a complete list of profiles with small specs to the sink.
     fn list(&mut self, namespace: &str, profiles: impl Iterator<Item = usize>) -> DeltaOutcome {
         self.sink.apply(Delta::ListStarted(ReplacePolicy::Changed));
         for at in profiles {
@@ -66,7 +65,6 @@ impl AdmissionFixture {
         String::from_utf8_lossy(&object.body).into_owned()
     }
 
-    /// Returns the profiles that are stored without a spec.
     fn left_out(&self) -> Vec<String> {
         let rows = self.store.versions(None, 20_000);
         let objects: Vec<_> = rows.iter().filter_map(|(key, _)| self.store.get(key)).collect();
@@ -150,8 +148,8 @@ fn profiles_beyond_four_mebibytes_of_specs_are_left_out() {
     }
     scene.put("a", 4, 1);
     assert_eq!(scene.left_out(), ["a/p004"]);
-    // A profile that grows beyond the limit is stored without its spec. The bytes of its former
-    // spec become available to other profiles.
+    // A profile whose spec grows beyond the limit is stored without its spec. Another profile can
+    // then use the bytes of the earlier spec.
     scene.put("a", 3, 1 << 20);
     assert_eq!(scene.left_out(), ["a/p003", "a/p004"]);
     scene.put("a", 4, 1);
@@ -164,7 +162,7 @@ fn a_left_out_profile_is_admitted_by_a_relist_after_others_are_deleted() {
     scene.remove("a", 0);
     scene.list("a", 0..102);
     assert!(!scene.admission.take_freed());
-    // An update of a stored profile to the same size frees no spec.
+    // The new spec has the same size as the old spec, so the update frees no memory.
     scene.put("a", 7, 1);
     assert!(!scene.admission.take_freed());
     assert_eq!(scene.remove("a", 7), DeltaOutcome::Removed);
@@ -172,8 +170,8 @@ fn a_left_out_profile_is_admitted_by_a_relist_after_others_are_deleted() {
     assert!(!scene.admission.take_freed(), "once");
     scene.list("a", (0..102).filter(|at| *at != 7));
     assert_eq!(scene.left_out(), ["a/p101"]);
-    // A spec freed in another namespace causes a relist too, because the omitted spec can have
-    // exceeded the limit for all namespaces.
+    // A spec that is removed in another namespace causes a relist too, because the omitted spec can
+    // have exceeded the limit for all namespaces.
     scene.put("b", 0, 1);
     scene.remove("b", 0);
     assert!(scene.admission.take_freed());

@@ -1,4 +1,4 @@
-//! The controller's loop: it decides when to reconcile, and applies the result.
+//! Decides when the controller reconciles the profiles, and starts and stops informers accordingly.
 
 #[cfg(test)]
 mod tests;
@@ -19,16 +19,16 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Minimum delay between two reconciliations, so that one reconciliation covers many changes, for
-/// instance when many informers sync at the start.
+/// instance when many informers sync after a start of the process.
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// Pause after a reconciliation, as a multiple of the reconciliation's duration. The loop therefore
-/// uses at most about 10% of a core.
+/// Pause after a reconciliation, as a multiple of the reconciliation's duration. The controller
+/// therefore uses at most about 10% of a core.
 const REST: u32 = 10;
-/// Maximum delay between two reconciliations. The controller would otherwise miss changes without a
-/// notification, for instance an informer's fault for which it refuses the target.
+/// Maximum delay between two reconciliations. Some changes cause no notification, for instance an
+/// informer's fault for which the controller refuses the target.
 const RESYNC: Duration = Duration::from_secs(10);
-/// Minimum interval between relists whose only purpose is to load profile specs that the store
-/// omitted because of its limits. A tenant can trigger such a relist by deleting a profile, and
+/// Minimum interval between two relists of profiles that only load omitted specs. A store omits
+/// specs to stay within its limits. A tenant can trigger such a relist by deleting a profile, and
 /// each relist transfers all profiles.
 const READMIT: Duration = Duration::from_mins(2);
 
@@ -42,8 +42,8 @@ pub struct Controller {
     started: Instant,
     /// The informers that watch CacheProfile objects.
     own: Vec<InformerSpec>,
-    /// Charges of the informers in `own`, which count their memory against the budget of the
-    /// process. No limit pauses the lists of these informers.
+    /// Charges for the informers in `own`, which count their memory against the process's budget.
+    /// No limit pauses the lists of these informers.
     _own_charges: Vec<BudgetCharge>,
     /// The informers in `own` that have been warm at least once.
     listed_informers: BTreeSet<InformerKey>,
@@ -95,20 +95,20 @@ impl Controller {
         })
     }
 
-    /// Returns a receiver of the profiles that each reconciliation declares. The receiver remains
-    /// valid after the controller stops.
+    /// Returns a receiver of the resolved profiles, which each reconciliation sends. The last value
+    /// remains readable after the controller stops.
     #[must_use]
     pub fn declarations(&self) -> ProfileReceiver {
         self.declarations.subscribe()
     }
 
-    /// Returns the keys of the informers that watch CacheProfile objects.
     #[must_use]
     pub fn own_informers(&self) -> Arc<[InformerKey]> {
         self.own.iter().map(|informer| informer.key.clone()).collect()
     }
 
-    /// Runs until `stop` is cancelled. Returns the informers, so that the caller can stop them.
+    /// Reconciles until `stop` is cancelled. Returns the running informers, which the caller must
+    /// stop.
     pub async fn run(mut self, stop: CancellationToken) -> InformerRegistry {
         let mut changes = self.informers.changes().subscribe();
         let mut served = self.sources.discovery.served();
@@ -136,19 +136,18 @@ impl Controller {
         }
     }
 
-    /// Starts and stops informers to match the profiles, and then sends the declared profiles to
+    /// Starts and stops informers to match the profiles, and then sends the resolved profiles to
     /// all receivers.
     ///
-    /// Running informers do not change while the list of profiles is incomplete, for instance
-    /// during a relist after an etcd restore.
+    /// Changes no informer while the list of profiles is incomplete, for instance during a relist
+    /// after an etcd restore.
     pub fn reconcile(&mut self) {
         self.relist_left_out_profiles();
         let served = self.sources.discovery.served().borrow().clone();
         let running = self.informers.running_informers();
         let profiles = self.read_profiles();
         if profiles.is_none() && !running.is_empty() {
-            // Without the list of profiles, the controller cannot decide which informers are still
-            // needed.
+            // Without all profiles, the controller cannot decide which informers to stop.
             return;
         }
         let subject = self.sources.subject.borrow().clone();
@@ -185,8 +184,8 @@ impl Controller {
         }
     }
 
-    /// Relists the profiles if the store omits a spec because of its limits, and the removal of
-    /// another spec has freed capacity.
+    /// Relists the profiles if a store omits a spec because of its limits, and another spec was
+    /// removed from memory.
     fn relist_left_out_profiles(&mut self) {
         let is_early = self.last_readmission.is_some_and(|at| at.elapsed() < READMIT);
         if !is_early && self.sources.admission.take_freed() {
@@ -197,11 +196,11 @@ impl Controller {
         }
     }
 
-    /// Returns every profile. Returns `None` until the first list of each informer of profiles has
-    /// succeeded or failed, and at least one has succeeded.
+    /// Returns every profile. Returns `None` until the first list of each profile informer has
+    /// succeeded or failed, and at least one list has succeeded.
     ///
-    /// A namespace whose profiles cannot be listed delays the other namespaces only until its first
-    /// list has failed.
+    /// A namespace whose profiles cannot be listed therefore delays other namespaces only until its
+    /// first list has failed.
     fn read_profiles(&mut self) -> Option<Vec<ClusterProfile>> {
         let reports = self.informers.reports();
         let (mut stores, mut kept) = (Vec::new(), BTreeSet::new());
@@ -211,8 +210,8 @@ impl Controller {
                 stores.push(self.sources.catalog.reader(key)?);
                 self.listed_informers.insert(key.clone());
             } else if self.listed_informers.contains(key) {
-                // Profiles that cannot be read now can still exist, so the parser returns them as
-                // last read.
+                // Profiles of this namespace can still exist although they cannot be read now. For
+                // this namespace, the parser therefore returns the profiles that it read last.
                 kept.extend(key.scope.namespace().map(Arc::from));
             } else if report.fault.is_none() {
                 return None;

@@ -78,7 +78,7 @@ fn empty_server(lists: &Arc<AtomicUsize>) -> Client {
             }
             let is_list = request.uri().path().ends_with("/cacheprofiles");
             lists.fetch_add((is_list && !query.contains("limit=")).into(), Ordering::Relaxed);
-            // The field `minor` makes the response valid for requests to `/version` too.
+            // The field `minor` makes the response also a valid response to `GET /version`.
             let metadata = json!({"resourceVersion": "5"});
             let answer = json!({"metadata": metadata, "items": [], "minor": "36"});
             Ok::<_, Infallible>(Response::new(Body::from(answer.to_string().into_bytes())))
@@ -175,7 +175,6 @@ async fn profiles_are_relisted_for_left_out_ones_at_most_every_two_minutes() {
     };
     let listed = async |controller: &mut Controller| {
         controller.reconcile();
-        // Tokio's paused clock advances only when the informer has nothing to do.
         tokio::time::sleep(Duration::from_millis(1)).await;
         lists.swap(0, Ordering::Relaxed)
     };

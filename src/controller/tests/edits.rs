@@ -31,24 +31,24 @@ fn an_edit_at_the_first_sync_is_served_by_the_old_informers() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let outcome = run(&mut reconciler, &[profile("a", "p", 1, targets(&["pods"]))], &cluster);
     sync(&mut cluster, &outcome);
-    // No reconciliation runs between the sync and the edit. The next reconciliation processes both
-    // at once.
+    // No reconciliation runs between the sync of the informers and the edit of the profile, so the
+    // next reconciliation processes both.
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": "web"}});
     let outcome = run(&mut reconciler, &[profile("a", "p", 2, spec.clone())], &cluster);
     assert_eq!(desired(&outcome).len(), 2);
     assert_eq!(first(&outcome).targets[0].serving.as_ref().unwrap().generation, 1);
 
-    // The informers of generation 2 never synced, so the informers of generation 1 serve generation
-    // 3 too.
+    // The informers of profile generation 2 never synced, so the informers of generation 1 continue
+    // to serve reads in generation 3.
     spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": "shop"}});
     let outcome = run(&mut reconciler, &[profile("a", "p", 3, spec)], &cluster);
     assert_eq!(first(&outcome).targets[0].serving.as_ref().unwrap().generation, 1);
     assert_eq!(desired(&outcome).len(), 2);
 }
 
-/// Edits a synced profile from the spec `before` to the spec `after`. If `is_noticed`, a
-/// reconciliation runs between the sync and the edit.
+/// Syncs a profile with the spec `before`, and then edits it to the spec `after`. If `is_noticed`,
+/// a reconciliation runs between the sync and the edit.
 fn edit(before: &Value, after: &Value, is_noticed: bool) -> ReconcileResult {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     cluster.kinds.insert("secrets", ("v1", true));
@@ -159,7 +159,7 @@ fn an_invalid_edit_that_changes_the_account_keeps_no_old_spec() {
         let reader = before.map(|account| format!("ServiceAccount a/{account}"));
         let reader = reader.unwrap_or_else(|| "the operator".to_owned());
         assert!(refused.message.contains(&format!("used {reader}, ")), "{refused:?}");
-        // The controller has dropped the last valid spec. An invalid spec with the former
+        // The controller has dropped the last valid spec. An invalid spec that names the earlier
         // ServiceAccount does not restore it.
         assert_eq!(desired(&run(4, before, false)), [""; 0]);
         assert_eq!(desired(&run(5, before, true)).len(), 1);

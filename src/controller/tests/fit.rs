@@ -1,5 +1,3 @@
-//! Tests of the order in which targets stop when a limit is exceeded.
-
 use super::*;
 use crate::controller::{
     budget_enforcer::{BudgetEnforcer, RunningTarget},
@@ -22,7 +20,7 @@ struct BudgetedTarget {
     state: KnownTarget,
 }
 
-/// Targets that run informers. Each object of these informers has 1 KiB.
+/// Targets that run informers. Each object in the informers' stores has 1 KiB.
 struct BudgetFixture {
     cluster: Tables,
     budgets: BudgetTree,
@@ -48,7 +46,8 @@ impl BudgetFixture {
     }
 
     /// Adds a synced target named `namespace/profile/target`. `informers` contains its informers
-    /// with their object counts, and `old` the informers from before an edit.
+    /// with their object counts, and `old` contains the informers of the earlier profile
+    /// generation.
     fn add(&mut self, name: &str, priority: u16, informers: &[(&str, u64)], old: &[(&str, u64)]) {
         let [namespace, of, target] = name.split('/').collect::<Vec<_>>()[..] else { panic!() };
         let profile = ProfileRef { namespace: namespace.into(), name: of.into() };
@@ -193,8 +192,8 @@ fn the_process_limit_stops_tenants_before_the_operator_namespace() {
     assert!(scene.enforce().is_empty(), "the targets of four namespaces fit");
     scene.target("kubewarm-system/p/own", 2_000);
     scene.list("kubewarm-system", "kubewarm-system/p/own");
-    // A tenant's target stops, although the target in the operator namespace exceeds the limit. Of
-    // several targets of the same size, the target of the newest profile stops.
+    // A tenant's target stops, although the operator namespace's target was added last. Of several
+    // targets of the same size, the target of the newest profile stops.
     assert_eq!(scene.enforce(), ["c/p/x"]);
 }
 

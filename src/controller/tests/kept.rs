@@ -1,5 +1,4 @@
-//! Tests of the limits for last valid specs, which stay in effect after an invalid edit of their
-//! profile.
+//! Tests of the limits for last valid specs, which stay in effect after an invalid edit.
 
 use super::{Tables, desired, profile, reconciler, run, targets};
 use crate::controller::{profile_parser::ClusterProfile, reconcile::ReconcileResult};
@@ -11,14 +10,13 @@ fn sized(namespace: &str, name: &str, generation: i64, spec_bytes: u64) -> Clust
     ClusterProfile { spec_bytes, ..profile(namespace, name, generation, targets(&["pods"])) }
 }
 
-/// The profile `name` in generation 2, after an edit to a small invalid spec.
+/// The profile `name` in generation 2, after an edit that made its spec small and invalid.
 fn emptied(namespace: &str, name: &str) -> ClusterProfile {
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"not a key": "x"}});
     profile(namespace, name, 2, spec)
 }
 
-/// Returns the running profiles, and the refusal message of each other profile.
 fn running(outcome: &ReconcileResult) -> (Vec<String>, Vec<String>) {
     let (mut run, mut texts) = (Vec::new(), Vec::new());
     for found in &outcome.observed {
@@ -59,7 +57,7 @@ fn last_valid_specs_are_limited_per_namespace_and_dropped_ones_are_reported() {
     let (kept, texts) = running(&run(&found));
     assert_eq!(kept[..2], ["a/p1", "a/p2"]);
     assert!(texts[0].contains("is not kept"), "{texts:?}");
-    // After a valid edit the profile runs and its spec can be kept again.
+    // After a valid edit the profile runs. A later invalid edit can then keep this valid spec.
     found[2] = sized("a", "p3", 3, 2 * MIB);
     run(&found);
     found[2] = emptied("a", "p3");

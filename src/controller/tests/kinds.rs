@@ -1,6 +1,3 @@
-//! Tests of kinds that are added, removed or changed, and of requests that an API server does not
-//! support.
-
 use super::{Tables, desired, first, profile, reconciler, refused, run, sync, targets};
 use crate::controller::reconcile::ReconcileResult;
 use kubewarm_api::model::{FaultReason, RefusalReason};

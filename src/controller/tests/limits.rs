@@ -1,5 +1,3 @@
-//! Tests of limits: which targets stop, which continue, and when a stopped target is retried.
-
 use super::{
     Tables, desired, first, memory_limits, profile, reconciler, reconciler_within, run, sync,
 };
@@ -18,7 +16,7 @@ fn with(limits: &Value) -> Value {
     json!({"targets": [target("configmaps"), target("pods")], "limits": limits})
 }
 
-/// Sets the usage of the informer for `kind` to `objects` objects of 1 KiB each.
+/// Sets the size of the store for `kind` to `objects` objects of 1 KiB each.
 fn holds(cluster: &Tables, outcome: &ReconcileResult, kind: &str, objects: u64) {
     let keys = outcome.desired.keys().filter(|key| key.resource.resource() == kind);
     keys.for_each(|key: &InformerKey| cluster.meter(key).set(objects, objects << 10));
@@ -59,7 +57,8 @@ fn only_the_target_that_exceeds_the_limit_stops() {
         "the informer still counts for permissions and the status"
     );
     assert!(target(&outcome, 1).limited.is_none());
-    // The target stays stopped, although its objects no longer count against the limit.
+    // The target stays stopped, although it no longer runs informers whose objects count against
+    // the limit.
     let outcome = run(&mut reconciler, &found, &cluster);
     assert!(outcome.exceeded.is_empty() && target(&outcome, 0).is_stopped());
 }

@@ -1,5 +1,4 @@
-//! Tests of the reconciliation, from profiles to informers and declarations, with a simulated
-//! cluster.
+//! Tests of the reconciliation, which computes informers from profiles, with a simulated cluster.
 
 mod access_lost;
 mod accounts;
@@ -41,16 +40,16 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// A cluster that serves configmaps, pods and nodes in v1, and the kinds that a test adds. The
-/// informers in `synced` count as synced.
+/// A simulated cluster that serves configmaps, pods and nodes in v1, and the kinds that a test
+/// adds. The informers in `synced` have completed their first lists.
 struct Tables {
     kinds: BTreeMap<&'static str, (&'static str, bool)>,
     synced: BTreeSet<InformerKey>,
     faults: BTreeMap<InformerKey, FaultReason>,
     lost: BTreeSet<InformerKey>,
     names: Vec<&'static str>,
-    /// If true, the store of namespaces is empty, as if kubewarm had purged the store after the
-    /// reports were created.
+    /// If true, the stores of Namespaces are empty, as if kubewarm had purged them after the
+    /// creation of the reports.
     are_emptied: bool,
     meters: Mutex<BTreeMap<InformerKey, Arc<UsageMeter>>>,
 }
@@ -160,7 +159,6 @@ fn reconciler() -> Reconciler {
     reconciler_of(operator_scope("kubewarm-system", WatchedNamespaces::Everywhere))
 }
 
-/// A reconciler with the default limits, which do not limit memory.
 fn reconciler_of(scope: OperatorScope) -> Reconciler {
     let admission = ProfileAdmission::new(Arc::clone(&scope.namespace));
     Reconciler::new(scope, OperatorLimits::default(), ListPolicy::default(), admission)
@@ -172,7 +170,6 @@ fn reconciler_within(limits: OperatorLimits) -> Reconciler {
     Reconciler::new(scope, limits, ListPolicy::default(), admission)
 }
 
-/// Returns the default limits with these memory limits in addition.
 fn memory_limits(bytes: Option<u64>, namespace_bytes: Option<u64>) -> OperatorLimits {
     OperatorLimits { bytes, namespace_bytes, ..OperatorLimits::default() }
 }

@@ -1,9 +1,9 @@
-//! Tests of limits after an edit, while the informers from before and after the edit both count.
+//! Tests of limits after an edit, while the informers of both profile generations count against the
+//! limits.
 
 use super::*;
 use kubewarm_api::model::{INFORMER_BYTES, ResolvedTarget};
 
-/// A spec with two targets: the pods with the label `app`, and configmaps.
 fn spec(app: &str, limits: &Value) -> Value {
     let mut spec = targets(&["pods", "configmaps"]);
     spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": app}});
@@ -13,8 +13,8 @@ fn spec(app: &str, limits: &Value) -> Value {
     spec
 }
 
-/// Sets the usage of each informer whose name contains `informer` to `objects` objects of 1 KiB
-/// each.
+/// Sets the size of each store whose informer's name contains `informer` to `objects` objects of 1
+/// KiB each.
 fn hold(cluster: &Tables, outcome: &ReconcileResult, informer: &str, objects: u64) {
     let mut found = 0;
     for key in outcome.desired.keys().filter(|key| key.to_string().contains(informer)) {
@@ -35,7 +35,8 @@ fn is_held_back(outcome: &ReconcileResult, informer: &str) -> bool {
     !found.unwrap().settings.meter.can_grow()
 }
 
-/// Runs profile `a/p` with 60 pods, and edits it to select other pods that are not synced.
+/// Runs profile `a/p` with 60 pods, and then edits it to select other pods, whose informer is not
+/// synced.
 fn edited(
     reconciler: &mut Reconciler,
     cluster: &mut Tables,
@@ -53,7 +54,8 @@ fn edited(
     (new, outcome)
 }
 
-/// Bytes of `kib` KiB of objects and the fixed memory of `informers` informers.
+/// Returns the bytes of `kib` KiB of objects together with the fixed memory of `informers`
+/// informers.
 fn memory(kib: u64, informers: u64) -> u64 {
     (kib << 10) + informers * INFORMER_BYTES
 }

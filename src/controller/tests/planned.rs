@@ -1,5 +1,3 @@
-//! Tests of profiles in mode `Plan`, together with their forecasts.
-
 use super::*;
 use crate::forecast::{self, CostSurveyor, Forecaster, REQUEST_PAUSE};
 use http::{Request, Response};
@@ -43,8 +41,8 @@ impl ClientProvider for Empty {
     }
 }
 
-/// Reconciles once a second with `forecasts`. Returns for each second whether the reconciler
-/// accepted the first target.
+/// Reconciles once a second with `forecasts`. Returns for each second whether the profile's first
+/// target is accepted.
 async fn accepted_by_second(
     reconciler: &mut Reconciler,
     forecasts: &Forecaster,

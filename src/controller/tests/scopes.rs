@@ -1,5 +1,3 @@
-//! Tests of target scopes: which scopes a profile may use, and which namespaces a scope contains.
-
 use super::{Tables, desired, first, profile, reconciler, refused, run, sync, targets};
 use kubewarm_api::model::{NamespaceCheckPolicy, RefusalReason};
 use serde_json::json;

@@ -1,10 +1,8 @@
-//! Tests of profiles that share informers, stores and limits.
-
 use super::*;
 use crate::controller::{informer_quotas::PER_PROFILE, profile_parser::own_informers};
 use kubewarm_api::model::FieldPath;
 
-/// Default maximum number of informers for the profiles of one namespace.
+/// Default maximum number of informers that the profiles of one namespace declare.
 const PER_NAMESPACE: usize = 1_000;
 
 fn indexing(from: usize) -> Value {
@@ -89,8 +87,8 @@ fn tuned(namespace: &str, name: &str, mode: &str, priority: u16, seconds: u64) -
     profile(namespace, name, 1, spec)
 }
 
-/// Returns the profile that determines the settings of the only informer, and the informer's
-/// `max_staleness` in seconds.
+/// Returns the profile from which the only informer takes its priority and list settings, and the
+/// informer's `max_staleness` in seconds.
 fn governed(profiles: &[ClusterProfile]) -> (String, u64) {
     let outcome = run(&mut reconciler(), profiles, &Tables::default());
     let (informer, _) = outcome.desired.values().next().unwrap();
@@ -270,7 +268,7 @@ fn the_profiles_of_a_namespace_share_a_limit_except_in_the_operator_namespace() 
             found
         })
         .collect();
-    // The newest profile has the name that sorts first.
+    // `found[0]` becomes the newest profile, although its name sorts first.
     found[0].created = Some(Timestamp::MAX);
     let accepted = |outcome: &ReconcileResult| -> Vec<bool> {
         let targets = outcome.observed.iter().map(|observed| &observed.declared.targets);

@@ -22,10 +22,10 @@ fn scopes_that_need_a_cluster_role_are_refused_by_name() {
         assert_eq!(refusal.reason, RefusalReason::ScopeNotAvailable, "{scope}");
         let kind = scope["type"].as_str().unwrap();
         assert!(refusal.message.contains(kind) && refusal.message.contains("use type Namespaces"));
-        // For a refused namespace selector, no informer watches namespaces.
+        // The profile's namespace selector is refused, so no informer watches Namespaces.
         assert!(desired(&found).is_empty(), "{scope}");
-        // Even with a ClusterRole, a tenant's profile may not use this scope. The refusal therefore
-        // names this reason, and not the missing ClusterRole.
+        // A tenant's profile may not use this scope even if the operator has a ClusterRole. The
+        // refusal therefore names the tenant's restriction, and not the missing ClusterRole.
         let reason = refused(&outcome("a", &scope)).reason;
         assert_eq!(reason, RefusalReason::CrossNamespaceNotAllowed, "{scope}");
     }

@@ -1,4 +1,4 @@
-//! Reasons of the conditions about data: `Warm`, `Fresh` and `WithinLimits`.
+//! Explains the reasons of the conditions about data: `Warm`, `Fresh` and `WithinLimits`.
 
 use super::{GRANT, NOTHING, RAISE, ReasonRow, WAIT};
 use crate::status::reasons::ConditionReason;

@@ -1,5 +1,5 @@
 //! For each reason of a condition: the cause, the next step for the user, the severity and the
-//! Events. A test generates `docs/reference/conditions.md` from this module.
+//! Events that kubewarm sends. A test generates `docs/reference/conditions.md` from this module.
 
 mod data;
 mod profile;
@@ -14,14 +14,13 @@ use strum::VariantArray as _;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReasonEntry {
-    /// Type of the condition or Event; empty for a problem.
+    /// Type of the condition or Event; empty for a problem of a target.
     pub type_: &'static str,
-    /// Status of the condition; empty for an Event or a problem.
+    /// Status of the condition; empty for an Event or a problem of a target.
     pub status: &'static str,
     pub reason: &'static str,
     /// Why the reason occurs, in one sentence.
     pub cause: &'static str,
-    /// What the user can do, in one sentence.
     pub next: &'static str,
 }
 
@@ -37,8 +36,8 @@ pub struct Reference {
 }
 
 /// The reasons of two Events about a condition. kubewarm sends a warning with the first reason when
-/// the condition gets the `reason` of its [`ReasonRow`]. kubewarm sends an Event with the second
-/// reason when the condition becomes true again.
+/// the condition gets the `reason` of its [`ReasonRow`]. kubewarm sends a `Normal` Event with the
+/// second reason when the condition becomes true again.
 type Events = (&'static str, Option<&'static str>);
 
 /// One reason that a condition can have, with its explanation and its Events.
@@ -68,8 +67,8 @@ impl ReasonRow {
     }
 }
 
-// Next steps that many reasons share. The introduction of `docs/reference/conditions.md` explains
-// them.
+// Texts for the next step that many reasons share. The introduction of
+// `docs/reference/conditions.md` explains each text.
 const NOTHING: &str = "None.";
 const EDIT: &str = "Edit.";
 const GRANT: &str = "Grant.";
@@ -77,7 +76,7 @@ const WAIT: &str = "Wait.";
 const LOOK: &str = "Status.";
 const RAISE: &str = "Raise.";
 
-/// Explanations of Events. Each row contains the Event's type, reason, cause and next step.
+/// Explanations of Events. Each array contains the Event's type, reason, cause and next step.
 const EVENTS: &[[&str; 4]] = &[
     [NORMAL, READY, "All required targets are warm and fresh.", NOTHING],
     [WARNING, NOT_READY, "`Ready` became `False`; the note has the reason.", LOOK],
@@ -136,8 +135,8 @@ fn rows() -> impl Iterator<Item = &'static ReasonRow> {
     profile::PROFILE.iter().chain(data::DATA)
 }
 
-/// Returns the rank of a reason of a condition; a smaller rank is more severe. Returns `None` if
-/// the condition has no such reason.
+/// Returns the rank of a reason among the reasons of `condition`. A reason with a smaller rank is
+/// more severe. Returns `None` if the condition has no such reason.
 pub(super) fn rank(condition: &str, reason: &str) -> Option<usize> {
     rows().position(|row| row.condition == condition && row.reason.as_str() == reason)
 }
@@ -148,7 +147,7 @@ pub(super) fn has_row(condition: &str, status: &str, reason: ConditionReason) ->
     rows().any(|it| row(it) && it.reason == reason)
 }
 
-/// Returns the reasons of the Events that kubewarm sends about a condition with this reason.
+/// Returns the reasons of the Events that kubewarm sends when `condition` gets or loses `reason`.
 pub(super) fn events(condition: &str, reason: &str) -> Option<Events> {
     rows().nth(rank(condition, reason)?)?.events
 }

@@ -1,5 +1,5 @@
-//! Reasons of the condition `Accepted`, and of the conditions that profiles have and targets do not
-//! have.
+//! Explains the reasons of the condition `Accepted`, and of the conditions that profiles have and
+//! targets do not have.
 
 use super::{EDIT, GRANT, LOOK, NOTHING, RAISE, ReasonRow, WAIT};
 use crate::status::reasons::ConditionReason;

@@ -10,7 +10,6 @@ use kubewarm_api::{
 use kubewarm_cache::informer::{AccessLoss, InformerPhase, InformerReport, Verb};
 use std::time::Duration;
 
-/// Returns the report of a synced informer that lost access `seconds` ago.
 fn lost(world: &StatusWorld, seconds: u64) -> InformerReport {
     let at = world.clock.mono.checked_sub(Duration::from_secs(seconds)).unwrap();
     let ago = SignedDuration::from_secs(i64::try_from(seconds).unwrap());
@@ -24,7 +23,8 @@ fn status(world: &StatusWorld, policy: AccessLossPolicy) -> CacheProfileStatus {
     world.compute(&ResolvedProfile { on_access_lost: policy, ..profile }, None)
 }
 
-/// Returns status and reason of `Warm` and `Fresh`, and the number of objects.
+/// Returns status and reason of the conditions `Warm` and `Fresh`, and the number of objects in the
+/// status.
 fn summary(status: &CacheProfileStatus) -> (String, String, Option<i64>) {
     let [warm, fresh] = ["Warm", "Fresh"].map(|type_| state(&status.conditions, type_));
     (warm, fresh, status.objects)

@@ -1,5 +1,3 @@
-//! Tests of the status of profiles that name a ServiceAccount.
-
 use super::fixtures::{StatusWorld, declared, one, pods, target};
 use kubewarm_api::model::{AccountPolicyEnforcement, FaultReason, ResolvedProfile, Verb};
 

@@ -1,5 +1,3 @@
-//! Tests of the conditions that the status derives from informers' reports.
-
 use super::fixtures::{
     RBAC, StatusWorld, declared, key, message, one, pods, serving, spec, state, summary, target,
 };

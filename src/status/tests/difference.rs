@@ -1,5 +1,3 @@
-//! Tests of the delay before a changed status is written.
-
 use crate::status::write_delay::write_delay;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kubewarm_api::v1alpha1::{
@@ -28,7 +26,8 @@ fn status(ready: &str, objects: i64) -> CacheProfileStatus {
     }
 }
 
-/// Returns the minimum number of seconds between the last write and the write of `wanted`.
+/// Returns the minimum number of seconds between the last status write and the write of the status
+/// `wanted`.
 fn seconds(wanted: &CacheProfileStatus) -> Option<u64> {
     write_delay(Some(&status("True", 0)), wanted).as_ref().map(Duration::as_secs)
 }

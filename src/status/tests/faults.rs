@@ -1,5 +1,3 @@
-//! Tests of the conditions that the status derives from informers' faults.
-
 use super::fixtures::{
     RBAC, SUBJECT, StatusWorld, declared, key, message, one, pods, state, summary, target,
 };

@@ -1,5 +1,3 @@
-//! Tests of counts, durations and problems in a status.
-
 use super::fixtures::{StatusWorld, declared, message, one, pods, serving, spec, state, target};
 use crate::status::adopt;
 use kubewarm_api::{

@@ -1,5 +1,3 @@
-//! Declared profiles and reports of informers for the status tests.
-
 use crate::{
     access::{InformerAccess, PermissionState},
     status::{ClockReading, ExcessByNamespace, InformerView, ObservedProfile, compute},
@@ -76,7 +74,7 @@ impl StatusWorld {
         })
     }
 
-    /// Returns a granted permission state, confirmed at the current time.
+    /// Returns the permission state of an informer whose access was confirmed at the current time.
     pub(super) fn granted(&self) -> InformerAccess {
         InformerAccess {
             state: PermissionState::Granted { verified_at: self.clock.wall, is_by_review: false },
@@ -90,7 +88,6 @@ impl StatusWorld {
         self.informers.get_mut(key).unwrap().access = Some(access);
     }
 
-    /// Returns the report of an informer in its first list.
     pub(super) fn listing(&self) -> InformerReport {
         InformerReport { phase: InformerPhase::Listing, ..InformerReport::queued(self.clock.wall) }
     }
@@ -116,7 +113,7 @@ impl StatusWorld {
         }
     }
 
-    /// Returns `report` with a fault that began a minute ago.
+    /// Returns `report` with a failed request as its fault, which began a minute ago.
     pub(super) fn failing(
         &self,
         report: InformerReport,
@@ -153,8 +150,7 @@ pub(super) fn spec(key: &InformerKey) -> InformerSpec {
     InformerSpec::new(key.clone(), ProfileRef { namespace: "shop".into(), name: "checkout".into() })
 }
 
-/// Returns a resolved, required target with these `informers`. None of the informers serves the
-/// target yet.
+/// Returns a required target with these `informers`. The informers do not serve reads yet.
 pub(super) fn target(name: &str, informers: &[InformerKey]) -> ResolvedTarget {
     let resource = informers.first().map_or_else(|| pods("x").resource, |key| key.resource.clone());
     ResolvedTarget {
@@ -205,7 +201,6 @@ pub(super) fn state(
     found.map_or_else(String::new, |found| format!("{}/{}", found.status, found.reason))
 }
 
-/// Returns status and reason of the conditions `Ready`, `Warm` and `Fresh`.
 pub(super) fn summary(status: &CacheProfileStatus) -> [String; 3] {
     ["Ready", "Warm", "Fresh"].map(|type_| state(&status.conditions, type_))
 }

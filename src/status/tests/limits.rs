@@ -1,5 +1,3 @@
-//! Tests of the status of targets that a limit stops, and of `WithinLimits` in general.
-
 use super::fixtures::{StatusWorld, declared, message, pods, spec, state, target};
 use crate::status::events::LastEventTimes;
 use kubewarm_api::{

@@ -12,8 +12,6 @@ use kubewarm_api::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Returns a profile with two warm targets: the first target has two informers, and the second
-/// target has one.
 fn scene() -> (StatusWorld, ResolvedProfile, [InformerKey; 3]) {
     let mut world = StatusWorld::new();
     let keys = [pods("a"), pods("b"), key("secrets", InformerScope::AllNamespaces)];

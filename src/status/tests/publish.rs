@@ -1,4 +1,4 @@
-//! Tests of the publishing loop with an API server that answers late or never.
+//! Tests of the loop that writes statuses, with an API server that answers late or never.
 
 use super::{
     fixtures::StatusWorld,
@@ -42,7 +42,8 @@ impl WarmProfiles {
         let names = (0..profiles).map(|number| format!("p{number}"));
         let all: Vec<_> = names.map(|name| observed(named(&name, "u"), None)).collect();
         move |reporter, leads, clock| {
-            // One poll of `advance` already moves the clock, so the test drops the future.
+            // The first poll of `advance` already moves Tokio's clock, so the test does not await
+            // the future.
             let _rest = advance(cost).now_or_never();
             let informers =
                 |key: &InformerKey| world.informers.get(key).cloned().unwrap_or_default();
@@ -53,7 +54,7 @@ impl WarmProfiles {
     }
 }
 
-/// An API server that records writes and Events, and never answers the first write.
+/// A fake API server that records status writes and Events, and never answers the first write.
 #[derive(Clone, Default)]
 struct Hanging {
     begun: Arc<Mutex<Vec<Instant>>>,
@@ -130,8 +131,8 @@ async fn a_hanging_write_times_out_and_is_repeated_and_only_a_leader_writes() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_suspended_before_its_writes_sends_none_of_them() {
     let (server, asked) = (Hanging::default(), AtomicUsize::new(0));
-    // `is_leader` returns true only for its first call, as if the lease expired after the first
-    // computation of statuses.
+    // `is_leader` returns true only for its first call, as if the replica lost the lease after the
+    // first computation of statuses.
     let is_leader = move || asked.fetch_add(1, Ordering::Relaxed) == 0;
     let (world, stop) = (one_profile(), CancellationToken::new());
     let (writer, recorder) = server.clients();
@@ -182,7 +183,8 @@ async fn a_write_aborted_by_a_lost_lease_is_repeated_when_the_lease_is_back() {
         move || leads.load(Ordering::Relaxed)
     };
     let stop = CancellationToken::new();
-    // Without the change of leadership, the next computation would start after 51 s.
+    // Without the change of leadership, the next computation of statuses would start only after 51
+    // s.
     let world = WarmProfiles { cost: Duration::from_secs(1), ..one_profile() };
     let start = Instant::now();
     let (writer, recorder) = server.clients();

@@ -31,8 +31,8 @@ pub(super) fn named(name: &str, uid: &str) -> ResolvedProfile {
 const LEADER: bool = true;
 const FOLLOWER: bool = false;
 
-/// The writes that start after one call of [`StatusReporter::update`], and the Events that this
-/// call returns.
+/// The status writes that start after one call of [`StatusReporter::update`], and the Events that
+/// this call returns.
 struct Round {
     writes: Vec<StatusWrite>,
     notices: Vec<ProfileEvent>,
@@ -50,7 +50,7 @@ fn look(
     Round { writes, notices }
 }
 
-/// Starts all due writes and ends each write with `outcome`, until no write is due.
+/// Starts all status writes that are due and ends each with `outcome`, until none is due.
 fn end(
     reporter: &mut StatusReporter,
     world: &StatusWorld,
@@ -146,8 +146,8 @@ fn a_leader_that_regains_the_lease_compares_with_the_status_in_the_cluster() {
     world.pass(Duration::from_secs(20));
     assert_eq!(look(&mut reporter, &world, &profiles, LEADER).writes.len(), 0);
     assert_eq!(look(&mut reporter, &world, &profiles, FOLLOWER).writes.len(), 0);
-    // The replica that led in the meantime wrote nothing, so the profile in the cluster still has
-    // no status.
+    // Another replica was the leader before and wrote nothing, so the profile in the API server
+    // still has no status.
     assert_eq!(look(&mut reporter, &world, &profiles, LEADER).writes.len(), 1);
 }
 

@@ -1,6 +1,4 @@
-//! Tests of the size of statuses, because every client that lists profiles receives the statuses.
-
-use super::fixtures::{RBAC, StatusWorld, declared, key, message, target};
+use super::fixtures::{StatusWorld, declared, key, message, target};
 use crate::status::{ObservedProfile, compute};
 use kubewarm_api::{
     manifests::ProfilePermissions,
@@ -26,7 +24,8 @@ fn informer(resource: &str, namespace: &str) -> InformerKey {
     InformerKey { identity, ..key(resource, InformerScope::Namespace(namespace.into())) }
 }
 
-/// Returns a profile that reads as a ServiceAccount, with targets of these names and informers.
+/// Returns a profile that reads as a ServiceAccount. `targets` contains the names and informers of
+/// its targets.
 fn profile(targets: impl IntoIterator<Item = (String, Vec<InformerKey>)>) -> ResolvedProfile {
     let targets = targets.into_iter().map(|(name, informers)| target(&name, &informers)).collect();
     ResolvedProfile { service_account: Some("reader".into()), ..declared(targets) }

@@ -161,7 +161,8 @@ fn needed(
     Ok(list_grants(&roles.flatten().collect::<Vec<_>>()).into_keys().collect())
 }
 
-/// Returns the attributes of an access review for `grant`. Returns `None` if the grant is not for a resource.
+/// Returns the attributes of an access review for `grant`. Returns `None` if the grant is for a URL path or a role,
+/// not for a resource.
 fn attributes(grant: &Grant) -> Option<ResourceAttributes> {
     let GrantResource::Resource { group, resource, name } = &grant.object else { return None };
     let (resource, subresource) = match resource.split_once('/') {
