@@ -21,7 +21,7 @@ pub(super) struct MessageContext<'a> {
     /// informers read.
     pub(super) access: Option<&'a AccessStatus>,
     /// The operator namespace, which these commands name too.
-    pub(super) operator_namespace: Option<&'a str>,
+    pub(super) operator_namespace: &'a str,
 }
 
 impl MessageContext<'_> {
@@ -138,13 +138,9 @@ impl MessageContext<'_> {
 
 /// Returns the command that prints the RBAC manifests of `profile`. The command needs no shell
 /// quoting, because all names are DNS names.
-pub(super) fn rbac_command(profile: &ProfileRef, operator_namespace: Option<&str>) -> String {
-    let mut command = format!("kubectl warm rbac {} -n {}", profile.name, profile.namespace);
-    if let Some(namespace) = operator_namespace {
-        command.push_str(" --operator-namespace ");
-        command.push_str(namespace);
-    }
-    command
+pub(super) fn rbac_command(profile: &ProfileRef, operator_namespace: &str) -> String {
+    let ProfileRef { name, namespace } = profile;
+    format!("kubectl warm rbac {name} -n {namespace} --operator-namespace {operator_namespace}")
 }
 
 /// Describes the progress of the first lists: the number of informers whose list is complete, and

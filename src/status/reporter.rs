@@ -45,7 +45,7 @@ pub struct ObservedProfile {
     /// server.
     pub in_cluster: Option<Arc<CacheProfileStatus>>,
     /// The operator namespace, which messages name in commands.
-    pub operator_namespace: Option<Arc<str>>,
+    pub operator_namespace: Arc<str>,
 }
 
 impl ObservedProfile {

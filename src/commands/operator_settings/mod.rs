@@ -23,14 +23,6 @@ const OPERATOR: &str = "kubewarm";
 /// Why no settings were read, if a namespace contains no Deployment of the operator.
 const NO_DEPLOYMENT: &str = "none has the label app.kubernetes.io/name=kubewarm";
 
-/// Whether a command needs the operator's Deployment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DeploymentRequirement {
-    Required,
-    /// If no Deployment can be read, the command uses the default settings.
-    Optional,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OperatorSettings {
     pub(super) namespace: String,

@@ -1,4 +1,4 @@
-use super::fixtures::{StatusWorld, declared, key, message, target};
+use super::fixtures::{RBAC, StatusWorld, declared, key, message, target};
 use crate::status::{ObservedProfile, compute};
 use kubewarm_api::{
     manifests::ProfilePermissions,

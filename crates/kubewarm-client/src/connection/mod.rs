@@ -275,14 +275,6 @@ impl ApiServerConnection {
         self.plain.default_namespace()
     }
 
-    /// Returns the user entry with its credentials and the namespace, which kubewarm writes into a kubeconfig of
-    /// another server.
-    #[must_use]
-    pub fn context(&self) -> ContextUser {
-        let namespace = Some(self.namespace().to_owned());
-        ContextUser { user: self.config.auth_info.clone(), namespace }
-    }
-
     /// Returns the pod's namespace; `None` if the connection does not use the pod's ServiceAccount.
     #[must_use]
     pub fn service_account_namespace(&self) -> Option<&str> {
