@@ -136,6 +136,6 @@ mod tests {
         assert_eq!(outlook.targets[0].1, PlanCosts::default());
         assert_eq!(outlook.total.informers, Some((0, PlanCertainty::LowerBound)));
         let notes = outlook.notes.join("\n");
-        assert!(notes.contains("which namespaces found would find"), "{notes}");
+        assert!(notes.contains("the namespaces of found are unknown"), "{notes}");
     }
 }
