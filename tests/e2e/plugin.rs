@@ -84,7 +84,7 @@ fn an_unreachable_api_server_is_a_failed_check() -> Outcome {
     assert_lines(
         &stdout,
         &[
-            "✗ https://127.0.0.1:9 does not answer",
+            "✗ cannot read the version of https://127.0.0.1:9: ",
             "    kubectl cluster-info",
             "1 of 1 checks failed",
         ],
