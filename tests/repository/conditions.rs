@@ -17,7 +17,7 @@ This page lists every reason with its cause and the next step. It is for people 
 - **Raise**: raise the limit that the message names, or select fewer objects.
 - **Wait**: kubewarm tries again without help.
 
-Reasons without a next step need no action.
+Reasons without a next step need no action. After you create a missing object, targets start by themselves.
 
 ## Conditions
 

@@ -8,8 +8,6 @@ const HEAD: &str = "\
 
 This list names the tests that fail without a promise of [security](security.md). It is for reviewers.
 
-| Promise | Tests |
-|---|---|
 ";
 
 /// Blocks of a promise and one to three tests, each as `file name`, in the order of docs/security.md.
@@ -244,7 +242,7 @@ pub(crate) fn markdown() -> String {
     for TestedPromise { name, tests } in tested_promises() {
         let link = |test: &TestPath| format!("[`{}`](../{})", test.name, test.file);
         let links: Vec<_> = tests.iter().map(link).collect();
-        let _ = writeln!(page, "| {name} | {} |", links.join(", "));
+        let _ = writeln!(page, "- {name}: {}", links.join(", "));
     }
     page
 }

@@ -18,7 +18,7 @@ pub(super) const DATA: &[ReasonRow] = &[
         "False",
         ConditionReason::ResourceNotFound,
         "The API server does not serve the kind, or the kind has no list or watch.",
-        "Install the CRD or API service; the target then starts by itself.",
+        "Install the CRD or API service.",
     ),
     ReasonRow::new(
         "Warm",
@@ -61,7 +61,7 @@ pub(super) const DATA: &[ReasonRow] = &[
         "False",
         ConditionReason::Plan,
         "`spec.mode` is `Plan`: kubewarm lists nothing.",
-        "Set `spec.mode` to `Active` to warm the profile.",
+        "Set `spec.mode` to `Active`.",
     ),
     ReasonRow::new(
         "Warm",

@@ -119,13 +119,13 @@ const EVENTS: &[[&str; 4]] = &[
         WARNING,
         ROLLED_BACK,
         "Resource versions went back, as after a restore of etcd.",
-        "Check the API server's backups; kubewarm has listed the objects again.",
+        "Check the API server's backups; kubewarm has already relisted.",
     ],
     [
         WARNING,
         INCONSISTENT,
         "A comparison found other objects than the API server has.",
-        "Report it with the log; kubewarm has listed the objects again.",
+        "Report it with the log.",
     ],
 ];
 
@@ -200,7 +200,7 @@ const fn fault(reason: FaultReason) -> [&'static str; 2] {
         ],
         FaultReason::NotServed => [
             "The API server does not serve the kind and answers 404.",
-            "Install the CRD or API service; the target then starts by itself.",
+            "Install the CRD or API service.",
         ],
         FaultReason::NamespaceNotFound => {
             ["The namespace does not exist.", "Create the namespace, or remove it from the scope."]
@@ -239,13 +239,12 @@ const fn fault(reason: FaultReason) -> [&'static str; 2] {
         FaultReason::TokenRequestDenied => {
             ["kubewarm may not request tokens of the profile's ServiceAccount.", GRANT]
         }
-        FaultReason::ServiceAccountNotFound => [
-            "The profile's ServiceAccount does not exist.",
-            "Create the ServiceAccount; the target then starts by itself.",
-        ],
+        FaultReason::ServiceAccountNotFound => {
+            ["The profile's ServiceAccount does not exist.", "Create the ServiceAccount."]
+        }
         FaultReason::Unverified => [
             "No list or watch has confirmed the permission for too long.",
-            "Check the API server; the data is served again after the next confirmation.",
+            "Check the API server; a confirmation ends the problem.",
         ],
         FaultReason::Internal => ["A task of kubewarm panicked: a bug.", "Report it with the log."],
     }

@@ -38,7 +38,7 @@ pub(super) const PROFILE: &[ReasonRow] = &[
         "Ready",
         "False",
         ConditionReason::Stale,
-        "The data of a required target is not known to be current.",
+        "The data of a required target is possibly stale.",
         LOOK,
     ),
     ReasonRow::new(
@@ -53,14 +53,14 @@ pub(super) const PROFILE: &[ReasonRow] = &[
         "Unknown",
         ConditionReason::Plan,
         "`spec.mode` is `Plan`: kubewarm only measures what warming would cost.",
-        "Set `spec.mode` to `Active` to warm the profile.",
+        "Set `spec.mode` to `Active`.",
     ),
     ReasonRow::new(
         "Ready",
         "Unknown",
         ConditionReason::Paused,
         "`spec.mode` is `Paused`: kubewarm opens no watch.",
-        "Set `spec.mode` to `Active` to open the watches again.",
+        "Set `spec.mode` to `Active`.",
     ),
     ReasonRow::new(
         "Ready",
@@ -81,7 +81,7 @@ pub(super) const PROFILE: &[ReasonRow] = &[
         "False",
         ConditionReason::ServiceAccountNotFound,
         "The ServiceAccount in `spec.serviceAccountName` does not exist.",
-        "Create the ServiceAccount; the targets then start by themselves.",
+        "Create the ServiceAccount.",
     ),
     ReasonRow::new(
         "Accepted",
@@ -102,7 +102,7 @@ pub(super) const PROFILE: &[ReasonRow] = &[
         "False",
         ConditionReason::ScopeMismatch,
         "The scope is for namespaces and the kind is cluster-scoped, or the reverse.",
-        "Set the target's `scope.type` to fit the kind.",
+        "Correct the target's `scope.type`.",
     ),
     ReasonRow::new(
         "Accepted",
@@ -130,7 +130,7 @@ pub(super) const PROFILE: &[ReasonRow] = &[
         "False",
         ConditionReason::UnknownResource,
         "The API server does not serve the kind.",
-        "Install its CRD or API service; the target then starts by itself.",
+        "Install its CRD or API service.",
     )
     .with_events("KindUnknown", Some("KindServed")),
     ReasonRow::new(
@@ -188,7 +188,7 @@ pub(super) const PROFILE: &[ReasonRow] = &[
         "False",
         ConditionReason::DeadlineMissed,
         "The required targets were not warm within `warmup.deadlineSeconds`.",
-        "Look at `targets[].timeToWarmMilliseconds` for the slowest target.",
+        "Find the slowest target in `targets[].timeToWarmMilliseconds`.",
     ),
     ReasonRow::new(
         "WarmupDeadlineMet",
@@ -230,7 +230,7 @@ pub(super) const PROFILE: &[ReasonRow] = &[
         "True",
         ConditionReason::ScopeMismatch,
         "The scope is for namespaces and the kind is cluster-scoped, or the reverse.",
-        "Set the target's `scope.type` to fit the kind.",
+        "Correct the target's `scope.type`.",
     ),
     ReasonRow::new(
         "Stalled",

@@ -183,8 +183,15 @@ pub(super) fn page(families: &[Family]) -> Result<String, fmt::Error> {
         }
     }
     page.push_str("\n## Label values\n\n");
+    let mut sets: Vec<(&str, Vec<&str>, Vec<&str>)> = Vec::new();
     for (metric, label, values) in closed_sets() {
-        writeln!(page, "- `{metric}` `{label}`: {}", code_list(&values))?;
+        match sets.iter_mut().find(|(name, same, _)| *name == label && *same == values) {
+            Some((_, _, metrics)) => metrics.push(metric),
+            None => sets.push((label, values, vec![metric])),
+        }
+    }
+    for (label, values, metrics) in &sets {
+        writeln!(page, "- `{label}` of {}: {}", code_list(metrics), code_list(values))?;
     }
     Ok(page)
 }

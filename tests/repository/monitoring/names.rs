@@ -59,12 +59,18 @@ fn of_the_process() -> Vec<String> {
 fn closed_sets() -> BTreeMap<(String, String), BTreeSet<String>> {
     let page = read("docs/metrics.md");
     let (_, list) = page.split_once("## Label values").expect("the section");
-    list.lines()
-        .filter_map(|line| {
-            let mut words = line.strip_prefix("- `")?.split('`').step_by(2).map(str::to_owned);
-            Some(((words.next()?, words.next()?), words.collect()))
-        })
-        .collect()
+    let words = |text: &str| -> Vec<String> {
+        text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let mut sets = BTreeMap::new();
+    for (head, values) in list.lines().filter_map(|line| line.split_once(": ")) {
+        let head = words(head);
+        let (label, metrics) = head.split_first().expect("a label");
+        for metric in metrics {
+            sets.insert((metric.clone(), label.clone()), words(values).into_iter().collect());
+        }
+    }
+    sets
 }
 
 /// The reason why a label never has this value, or `None` if it can.

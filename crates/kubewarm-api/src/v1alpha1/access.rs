@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct AccessStatus {
-    /// User name with which kubewarm reads for the profile: the operator's user name, or the user
-    /// name of the ServiceAccount in `spec.serviceAccountName`.
+    /// User name of the operator, or of the ServiceAccount in `spec.serviceAccountName`, with which
+    /// kubewarm reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub subject: Option<String>,

@@ -16,18 +16,16 @@ pub struct PlanStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub informers: Option<i32>,
-    /// Number of objects that the stores of all informers would contain.
+    /// Expected number of objects in the stores.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub objects: Option<i64>,
-    /// Memory that the profile's objects would need in the stores, in steps of 1 MiB, such as
-    /// `24Mi`. kubewarm stores a sample of the objects and extrapolates from the size of the
-    /// sample.
+    /// Expected memory of the profile's objects, in steps of 1 MiB, such as `24Mi`. kubewarm stores
+    /// a sample of the objects and extrapolates from the size of the sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub memory: Option<String>,
-    /// Number of HTTP requests for lists, or for pages of lists, until all informers of the profile
-    /// have complete lists.
+    /// Number of requests for lists and list pages until all informers are warm.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub requests: Option<i32>,

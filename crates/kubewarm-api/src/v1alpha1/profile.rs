@@ -94,9 +94,9 @@ use serde::{Deserialize, Serialize};
 pub struct CacheProfileSpec {
     /// Name of the ServiceAccount, in the profile's namespace, with which kubewarm reads the
     /// targets. kubewarm's admission policy requires your permission to `use` this ServiceAccount,
-    /// or to `create` its `serviceaccounts/token`. After a change of this field, kubewarm drops all
-    /// objects and lists again. Default: kubewarm reads with the operator's permissions. Without a
-    /// ServiceAccount, a profile outside the operator namespace can read only its own namespace.
+    /// or to `create` its `serviceaccounts/token`. After a change, kubewarm drops all objects and
+    /// lists again. Default: the operator's permissions. Without a ServiceAccount, a profile
+    /// outside the operator namespace can read only its own namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
@@ -104,22 +104,20 @@ pub struct CacheProfileSpec {
     )]
     pub service_account_name: Option<String>,
 
-    /// Activity of the profile. `Active` (the default): kubewarm lists and watches the targets.
-    /// `Plan`: kubewarm stores no objects, and estimates the cost from a sample in `status.plan`.
-    /// `Paused`: kubewarm opens no watch and serves the stored objects, which become stale.
+    /// Activity of the profile. `Active` (the default): list and watch the targets. `Plan`: store
+    /// no objects, and estimate the cost in `status.plan`. `Paused`: open no watch and serve the
+    /// stored objects, which become stale.
     #[serde(default)]
     pub mode: ProfileMode,
 
     /// Namespaces to list and watch, for targets without their own scope. Default: type
-    /// `OwnNamespace`. Without a ServiceAccount, a profile outside the operator namespace can read
-    /// only its own namespace.
+    /// `OwnNamespace`.
     #[serde(default)]
     pub scope: ScopeSpec,
 
     /// Resources to keep warm, 1 to 32 entries with unique names. After an edit of a target,
     /// kubewarm serves the old objects until the new list is complete. kubewarm drops the old
-    /// objects at once if you change `serviceAccountName`, or if a target for secrets no longer
-    /// stores whole Secrets.
+    /// objects at once if a target for secrets no longer stores whole Secrets.
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub targets: Vec<TargetSpec>,
@@ -141,9 +139,8 @@ pub struct CacheProfileSpec {
 
     /// Object and memory limits of all targets together. kubewarm stops a target that exceeds a
     /// limit, and starts the target again after an edit of the profile or after about 10 minutes.
-    /// While kubewarm lists an edited target again, the old objects also count. kubewarm drops the
-    /// old objects if old and new objects together exceed a limit. Default: only the limits that
-    /// the operator's flags set for each namespace and the process.
+    /// During a list after an edit, old and new objects count. If both together exceed a limit,
+    /// kubewarm drops the old objects. Default: only the limits in the operator's flags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsSpec>,
 }
@@ -186,7 +183,7 @@ pub struct WarmupSettings {
 
     /// Largest number of concurrent first lists of the profile, 1 to 64. The operator's flag
     /// `--max-concurrent-lists` limits the first lists of all profiles together. Higher values warm
-    /// many small targets sooner, but increase the load of the API server. Default: 4.
+    /// targets sooner, but increase the API server's load. Default: 4.
     #[schemars(range(min = 1, max = 64))]
     pub max_concurrent_lists: i32,
 }
@@ -197,16 +194,15 @@ pub struct WarmupSettings {
 #[schemars(inline, transform = schema::for_crd)]
 pub struct FreshnessSettings {
     /// Staleness limit, in seconds, 10 to 3600. A store is stale after this time without an event,
-    /// bookmark or successful freshness check. The condition `Fresh` is not `True` while a store of
-    /// the profile is stale. kubewarm starts the freshness check shortly before the store becomes
-    /// stale, and reconnects a watch that missed changes. Default: 120.
+    /// bookmark or successful freshness check. `Fresh` is not `True` while a store of the profile
+    /// is stale. Default: 120.
     #[schemars(range(min = 10, max = 3600))]
     pub max_staleness_seconds: i32,
 
     /// Period of consistency checks, in seconds, 1 to 86400. kubewarm compares names, UIDs and
     /// versions in a store with a list of the same resource version. After a difference, kubewarm
-    /// lists again and sends the Event `CacheInconsistent`. kubewarm skips the check of a store
-    /// while kubewarm cannot decode one of the objects. Default: no checks.
+    /// lists again and sends the Event `CacheInconsistent`. kubewarm skips stores with an object
+    /// that it cannot decode. Default: no checks.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub consistency_check_period_seconds: Option<i32>,
@@ -217,12 +213,10 @@ pub struct FreshnessSettings {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct ReadSettings {
-    /// Consistency of reads without a `resourceVersion`. `Bounded` (the default): kubewarm returns
-    /// objects that were current within `freshness.maxStalenessSeconds`, if necessary after a
-    /// freshness check. `Strict`: kubewarm returns objects that are not older than the request.
-    /// Each read waits for a freshness check, which concurrent reads share. `Eventual`: kubewarm
-    /// returns the stored objects, however old. If stores of several profiles answer a read, the
-    /// strictest value applies.
+    /// Consistency of reads without a `resourceVersion`. `Bounded` (the default): objects that were
+    /// current within `freshness.maxStalenessSeconds`. `Strict`: objects that are not older than
+    /// the request; each read waits for a freshness check. `Eventual`: the stored objects, however
+    /// old. If stores of several profiles answer a read, the strictest value applies.
     pub consistency: ReadConsistency,
 
     /// Longest wait of a read for an informer that is not warm, in seconds, 0 to 60. After this
@@ -234,8 +228,8 @@ pub struct ReadSettings {
     /// Effect when the profile's identity loses access to a target's resource. `Reject` (the
     /// default): kubewarm rejects reads and drops the objects. If kubewarm only could not confirm
     /// access for 10 minutes, kubewarm rejects reads but keeps the objects. `ServeStale`: kubewarm
-    /// serves the stored objects although access is lost or unconfirmed, and the objects become
-    /// stale. When access returns, kubewarm warms the target again.
+    /// serves the stored objects, which become stale, even if access is only unconfirmed. When
+    /// access returns, kubewarm warms the target again.
     pub on_access_lost: AccessLossPolicy,
 }
 

@@ -249,8 +249,7 @@ pub struct LatencyStatus {
     /// Latency of a watch event, from its last byte until the store contains the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<QuantilesStatus>,
-    /// Latency of a client's read, from the permission check to the response, including all waiting
-    /// time.
+    /// Latency of a client's read, from the permission check to the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read: Option<QuantilesStatus>,
 }

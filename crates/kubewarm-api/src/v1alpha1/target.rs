@@ -33,8 +33,8 @@ pub struct TargetSpec {
     )]
     pub group: String,
 
-    /// API version of the resource, such as `v1`. Immutable. Default: the version that the API
-    /// server prefers. If the preferred version changes, kubewarm uses the new version.
+    /// API version of the resource, such as `v1`. Immutable. Default: the API server's preferred
+    /// version, also after it changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub version: Option<String>,
@@ -64,13 +64,13 @@ pub struct TargetSpec {
     #[serde(default)]
     pub secret_data: SecretDataPolicy,
 
-    /// Label selector for the objects. The API server filters the objects. Default: all objects.
+    /// Label selector for the objects. Default: all objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelectorSpec>,
 
     /// Field selector as in `kubectl --field-selector`, such as `status.phase!=Succeeded`: 1 to 8
-    /// requirements, at most 2048 bytes. The API server filters the objects, and supports only some
-    /// fields of each resource. Default: all objects.
+    /// requirements, at most 2048 bytes. The API server supports only some fields of each resource.
+    /// Default: all objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2048))]
     pub field_selector: Option<String>,
@@ -117,8 +117,8 @@ pub struct ScopeSpec {
     pub namespaces: Vec<String>,
 
     /// Label selector for namespaces; only for type `NamespaceSelector`. kubewarm opens one watch
-    /// in each matching namespace. An empty selector matches all namespaces. A target whose
-    /// selector matches no namespace is warm without objects.
+    /// in each matching namespace. An empty selector matches all namespaces. Without a match, the
+    /// target is warm without objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelectorSpec>,
 }
@@ -249,13 +249,12 @@ pub enum LabelSelectorOperator {
 #[schemars(inline, transform = schema::for_crd)]
 pub struct ProjectionSpec {
     /// Part of each object to store. `Full` (the default): the whole object. `Metadata`: only
-    /// `metadata`, which needs less memory and traffic. kubewarm requests such objects as
-    /// `PartialObjectMetadata`.
+    /// `metadata`, which needs less memory and traffic.
     #[serde(rename = "type")]
     pub type_: ProjectionType,
 
-    /// Treatment of `metadata.managedFields`, which is a third to a half of many objects. `Drop` (the
-    /// default): kubewarm does not store the field. `Keep`: kubewarm stores the field.
+    /// Storage of `metadata.managedFields`, often a third to a half of an object. `Drop` (the
+    /// default): not stored. `Keep`: stored.
     pub managed_fields: ManagedFieldsPolicy,
 }
 
@@ -299,8 +298,7 @@ pub enum ManagedFieldsPolicy {
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct IndexSpec {
-    /// Name of the index, unique within the target: a DNS label of at most 63 characters. Clients
-    /// of kubewarm select objects with the field `index.kubewarm.io/<name>`.
+    /// Name of the index, unique within the target: a DNS label of at most 63 characters.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
