@@ -171,7 +171,11 @@ pub(super) fn get_reads_through_the_cache_and_compares(scene: &ClientsFixture) -
     let none = get(&["cm", "none"])?;
     assert!(none.code == Some(2) && none.err.contains("not found"), "{}", none.err);
     let unknown = get(&["deployments"])?;
-    assert!(unknown.code == Some(2) && unknown.err.contains("no profile"), "{}", unknown.err);
+    assert!(
+        unknown.code == Some(2) && unknown.err.contains("no selected profile"),
+        "{}",
+        unknown.err
+    );
 
     for what in [&["cm"][..], &["cm", "red"], &["cm", "none"], &["parts.example.com"]] {
         let compared = get(&[what, &["--compare"]].concat())?;
