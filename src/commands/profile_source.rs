@@ -21,8 +21,8 @@ use std::{
 
 #[derive(Clone, Debug, Args)]
 pub struct OperatorNamespaceArgs {
-    /// Operator namespace [default: kubewarm-system]. Commands that use a cluster read the operator's settings from its
-    /// Deployment. Commands that send credentials or print grants for the operator need the flag.
+    /// Namespace in which kubewarm is installed [default: kubewarm-system; no default for grants and credentials].
+    /// Commands that use a cluster read the operator's settings from its Deployment.
     #[arg(
         long,
         env = "KUBEWARM_OPERATOR_NAMESPACE",
@@ -54,8 +54,8 @@ impl OperatorNamespaceArgs {
             return Ok(());
         }
         Err(CommandError::new(format!(
-            "pass {flags}: {reason}, and {NAMESPACE} is only the default namespace; \
-             KUBEWARM_OPERATOR_NAMESPACE sets it for all commands"
+            "pass {flags}: {reason}, and any user could own the default {NAMESPACE}; the operator namespace is the \
+             namespace in which kubewarm is installed, and KUBEWARM_OPERATOR_NAMESPACE sets it for all commands"
         )))
     }
 

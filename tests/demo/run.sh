@@ -34,6 +34,7 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
+echo "Starting an API server and creating $parts objects, which takes about 30 seconds."
 "$bin/testbed" up --dir "$work/cluster" >"$work/testbed.log" || { cat "$work/testbed.log" >&2; exit 1; }
 export KUBECONFIG=$work/cluster/admin.kubeconfig KUBECACHEDIR=$work/cluster/kubectl-cache
 export PATH=$bin:$work/cluster/bin:$PATH
@@ -116,8 +117,8 @@ headline 'Try next'
 cat <<NEXT
   export KUBECONFIG=$KUBECONFIG PATH=$bin:$work/cluster/bin:\$PATH
   kubectl --kubeconfig $cache get parts -n factory -l material=brass -w
-  kubectl delete rolebinding -n factory -l kubewarm.io/profile; kubewarm status -A -w
-  curl -s http://$(address_of 'admin listening')/metrics | grep ^kubewarm_
+  kubectl delete rolebinding -n factory -l kubewarm.io/profile; kubewarm status -A -w    # then grant it again, as above
+  curl -s http://$(address_of 'admin listening')/metrics | grep ^kubewarm_read_requests_total
 NEXT
 [[ -n ${DEMO_EXIT:-} ]] && exit 0
 headline 'Running until Ctrl-C'

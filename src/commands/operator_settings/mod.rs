@@ -21,7 +21,7 @@ const DEPLOYMENTS: &str = "deployments?labelSelector=app.kubernetes.io%2Fname%3D
 const OPERATOR: &str = "kubewarm";
 
 /// Why no settings were read, if a namespace contains no Deployment of the operator.
-const NO_DEPLOYMENT: &str = "none has the label app.kubernetes.io/name=kubewarm";
+const NO_DEPLOYMENT: &str = "no Deployment has the label app.kubernetes.io/name=kubewarm";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OperatorSettings {
@@ -93,12 +93,9 @@ impl OperatorSettings {
                 let settings = settings.map_err(|reason| unreadable(namespace, &reason))?;
                 return Ok((settings, found));
             }
-            Err(fault) => format!("it cannot be read: {fault}"),
+            Err(fault) => format!("Deployments cannot be read: {fault}"),
         };
-        tell(&format!(
-            "the operator's settings are not read from its Deployment in namespace {namespace}, because {reason}; set \
-             them with --operator-namespace and --watch-namespaces"
-        ));
+        tell(&format!("using only flags and defaults: in namespace {namespace}, {reason}"));
         Ok((Self::of_flags(args), Vec::new()))
     }
 
