@@ -36,7 +36,7 @@ pub(super) struct ProfileSelection {
 
 /// The profiles that [`ProfileSelection::follow`] updates, as of the last successful request.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ProfileListing {
+pub(super) struct ProfileListState {
     /// Sorted by namespace and name.
     pub(super) profiles: Vec<CacheProfile>,
     /// Error of the last request, or `None` if that request succeeded. After an error, `profiles` can be outdated.
@@ -138,8 +138,8 @@ impl ProfileSelection {
     /// After each error, starts a new watch. kube's watcher would instead repeat an expired resource version.
     pub(super) async fn follow<B>(
         &self,
-        seen: &mut ProfileListing,
-        mut each: impl FnMut(&ProfileListing) -> ControlFlow<B>,
+        seen: &mut ProfileListState,
+        mut each: impl FnMut(&ProfileListState) -> ControlFlow<B>,
     ) -> ControlFlow<B, Infallible> {
         each(seen)?;
         let mut may_watch = true;
@@ -149,7 +149,7 @@ impl ProfileSelection {
             }
             let pause = match each_second(self.fetch(), seen, &mut each).await? {
                 Ok(profiles) => {
-                    *seen = ProfileListing { profiles, trouble: None };
+                    *seen = ProfileListState { profiles, trouble: None };
                     POLL
                 }
                 Err(error) => {
@@ -168,8 +168,8 @@ impl ProfileSelection {
     /// 401, 403 or 405.
     async fn watch<B>(
         &self,
-        seen: &mut ProfileListing,
-        each: &mut impl FnMut(&ProfileListing) -> ControlFlow<B>,
+        seen: &mut ProfileListState,
+        each: &mut impl FnMut(&ProfileListState) -> ControlFlow<B>,
     ) -> ControlFlow<B, bool> {
         let mut config = watcher::Config::default().page_size(PAGE);
         if let Some(name) = &self.name {
@@ -186,7 +186,7 @@ impl ProfileSelection {
                     profiles.sort_by_key(|profile: &CacheProfile| {
                         (profile.namespace(), profile.name_any())
                     });
-                    *seen = ProfileListing { profiles, trouble: None };
+                    *seen = ProfileListState { profiles, trouble: None };
                     each(seen)?;
                 }
                 Some(Err(error)) => return ControlFlow::Continue(!is_refused(&error)),
@@ -199,8 +199,8 @@ impl ProfileSelection {
 /// Waits for `work`, and calls `each` every second until `work` is complete. Returns early if `each` returns `Break`.
 async fn each_second<B, T>(
     work: impl Future<Output = T>,
-    seen: &ProfileListing,
-    each: &mut impl FnMut(&ProfileListing) -> ControlFlow<B>,
+    seen: &ProfileListState,
+    each: &mut impl FnMut(&ProfileListState) -> ControlFlow<B>,
 ) -> ControlFlow<B, T> {
     let mut work = pin!(work);
     loop {
@@ -267,9 +267,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_callback_runs_every_second_while_a_request_hangs() {
-        let seen = ProfileListing { profiles: Vec::new(), trouble: None };
+        let seen = ProfileListState { profiles: Vec::new(), trouble: None };
         let mut calls = 0;
-        let mut each = |_: &ProfileListing| {
+        let mut each = |_: &ProfileListState| {
             calls += 1;
             if calls < 60 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };

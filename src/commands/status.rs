@@ -6,7 +6,7 @@ use super::{
     output::OutputArgs,
     overview::overview,
     print::{print, show, show_as, tell, terminal},
-    profiles::{ProfileListing, ProfileSelection},
+    profiles::{ProfileListState, ProfileSelection},
     report::{
         CommandExitCode, CommandReport, ReportFact, ReportFormat, ReportRow, ReportSection,
         TerminalLayout, TextTone, render,
@@ -88,7 +88,7 @@ pub async fn status(
         return show(&target(profile, name, clock())?, args.output.format);
     }
     if args.watch {
-        return follow(&source, ProfileListing { profiles, trouble: None }, clock).await;
+        return follow(&source, ProfileListState { profiles, trouble: None }, clock).await;
     }
     let data = source.document(&profiles);
     let report = CommandReport { data, ..overview(&profiles, clock()) };
@@ -108,14 +108,14 @@ pub async fn status(
 /// Returns when the output cannot be written.
 async fn follow(
     source: &ProfileSelection,
-    mut seen: ProfileListing,
+    mut seen: ProfileListState,
     clock: fn() -> Timestamp,
 ) -> Result<CommandExitCode, CommandError> {
     let (nothing, mut printed) = (source.nothing(), HashSet::new());
     if terminal().is_some() {
         print(CLEAR)?;
     }
-    let mut draw = |seen: &ProfileListing| {
+    let mut draw = |seen: &ProfileListState| {
         let report = current(seen, &nothing, clock());
         print(&match terminal() {
             Some(terminal) => screen(&report, terminal)?,
@@ -131,7 +131,7 @@ async fn follow(
     Err(error)
 }
 
-fn current(seen: &ProfileListing, nothing: &str, now: Timestamp) -> CommandReport {
+fn current(seen: &ProfileListState, nothing: &str, now: Timestamp) -> CommandReport {
     let remark = |text: String, key, value: &str| {
         let fact = ReportFact::new(TextTone::Warning, text).named(key, value);
         ReportSection { head: ReportRow::of(vec![fact]), rows: Vec::new() }
@@ -181,17 +181,17 @@ mod tests {
     #[test]
     fn only_changed_lines_are_printed_again() {
         let mut printed = HashSet::new();
-        let mut news = |seen: &ProfileListing| {
+        let mut news = |seen: &ProfileListState| {
             super::news(&current(seen, "none", fixtures::now()), &mut printed).unwrap()
         };
-        let mut seen = ProfileListing { profiles: vec![fixtures::warming()], trouble: None };
+        let mut seen = ProfileListState { profiles: vec![fixtures::warming()], trouble: None };
         assert_eq!(news(&seen).lines().count(), 7);
         assert_eq!(news(&seen), "");
 
         seen.trouble = Some("no \u{1b} answer".to_owned());
         assert_eq!(news(&seen), "trouble=\"no \\u{1b} answer\"\n");
 
-        seen = ProfileListing::default();
+        seen = ProfileListState::default();
         assert_eq!(news(&seen), "message=none\n");
         seen.profiles.push(fixtures::warming());
         assert_eq!(news(&seen).lines().count(), 7);
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_screen_never_scrolls() {
-        let seen = ProfileListing {
+        let seen = ProfileListState {
             profiles: vec![fixtures::warming(), fixtures::ready()],
             trouble: Some("away".to_owned()),
         };

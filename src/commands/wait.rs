@@ -8,7 +8,7 @@ use super::{
     output::OutputArgs,
     print::{show, tell},
     profile_readiness::{condition, holds, lacking, object_name, sentence},
-    profiles::{ProfileListing, ProfileSelection},
+    profiles::{ProfileListState, ProfileSelection},
     report::{CommandExitCode, CommandReport, ReportRow, ReportSection},
     text::{grouped, length},
 };
@@ -122,14 +122,14 @@ pub async fn wait(
     let cluster = args.connection.connect()?;
     let source = ProfileSelection::of(&cluster, args.namespace.as_deref(), Some(&args.name));
     if args.timeout.is_zero() {
-        let seen = ProfileListing { profiles: source.fetch().await?, trouble: None };
+        let seen = ProfileListState { profiles: source.fetch().await?, trouble: None };
         return conclude(&args, &source, &seen, None, clock());
     }
     let trouble = Some("the API server does not answer".to_owned());
-    let mut seen = ProfileListing { profiles: Vec::new(), trouble };
+    let mut seen = ProfileListState { profiles: Vec::new(), trouble };
     let mut printed = Vec::new();
     let decided = async {
-        seen = ProfileListing { profiles: source.fetch().await?, trouble: None };
+        seen = ProfileListState { profiles: source.fetch().await?, trouble: None };
         let ControlFlow::Break(()) = source
             .follow(&mut seen, |now| {
                 let found = now.profiles.first().map(|profile| args.until.verdict(profile));
@@ -160,7 +160,7 @@ pub async fn wait(
 fn conclude(
     args: &WaitArgs,
     source: &ProfileSelection,
-    seen: &ProfileListing,
+    seen: &ProfileListState,
     waited: Option<Duration>,
     now: Timestamp,
 ) -> Result<CommandExitCode, CommandError> {
@@ -199,7 +199,7 @@ fn conclude(
 fn missing(
     args: &WaitArgs,
     source: &ProfileSelection,
-    seen: &ProfileListing,
+    seen: &ProfileListState,
     now: Timestamp,
 ) -> Vec<String> {
     let mut lines = match seen.profiles.first() {

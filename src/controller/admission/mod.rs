@@ -183,11 +183,11 @@ impl ProfileAdmission {
         Self { operator_namespace, counter: Arc::new(Mutex::new(counter)) }
     }
 
-    /// Returns a [`ProfileSink`] that counts each profile and then writes the profile to `store`,
+    /// Returns a [`ProfileStoreWriter`] that counts each profile and then writes the profile to `store`,
     /// the store of the informer `key`.
-    pub(crate) fn guard(&self, store: StoreWriter, key: &InformerKey) -> ProfileSink {
+    pub(crate) fn guard(&self, store: StoreWriter, key: &InformerKey) -> ProfileStoreWriter {
         let namespace = key.scope.namespace().map(Arc::from);
-        ProfileSink { admission: self.clone(), store, namespace, is_listing: false }
+        ProfileStoreWriter { admission: self.clone(), store, namespace, is_listing: false }
     }
 
     /// Counts the last valid spec of a profile in `namespace` against the limits, in addition to
@@ -218,7 +218,7 @@ impl ProfileAdmission {
 ///
 /// A profile that is stored without its spec also has no resource version in the store. The next
 /// list therefore counts and stores this profile again.
-pub(crate) struct ProfileSink {
+pub(crate) struct ProfileStoreWriter {
     admission: ProfileAdmission,
     store: StoreWriter,
     /// Namespace of the informer's profiles; `None` means all namespaces.
@@ -226,7 +226,7 @@ pub(crate) struct ProfileSink {
     is_listing: bool,
 }
 
-impl ProfileSink {
+impl ProfileStoreWriter {
     /// Stores only the fields of a profile that the controller reads, and omits the spec if a limit
     /// on stored specs is reached. Drops labels and annotations, which can have 1 MiB.
     fn upsert(&mut self, item: DecodedObject<'_>) -> DeltaOutcome {
@@ -267,7 +267,7 @@ impl ProfileSink {
     }
 }
 
-impl DeltaSink for ProfileSink {
+impl DeltaSink for ProfileStoreWriter {
     fn apply(&mut self, delta: Delta<'_>) -> DeltaOutcome {
         match delta {
             Delta::Upsert(item) => self.upsert(item),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 struct AdmissionFixture {
-    sink: ProfileSink,
+    sink: ProfileStoreWriter,
     store: StoreReader,
     admission: ProfileAdmission,
 }

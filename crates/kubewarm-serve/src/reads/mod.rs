@@ -24,8 +24,8 @@ mod written_versions;
 pub use self::{
     kind_resolver::KindResolver,
     read_response::{
-        ListEncoder, PART_BYTES, PIECE_BYTES, ReadBody, ReadResponse, ReadSource,
-        TruncatedListError,
+        ListAccessLostError, ListEncoder, PART_BYTES, PIECE_BYTES, ReadBody, ReadResponse,
+        ReadSource,
     },
     serving_index::{ServingIndex, ServingInformer},
     watch::{WatchChunk, WatchFeed, WatchProgress},

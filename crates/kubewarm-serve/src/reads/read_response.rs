@@ -75,7 +75,7 @@ pub(super) type ListAccessCheck = Box<dyn Fn() -> bool + Send + Sync>;
 /// complete, so clients cannot mistake a part for the complete list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("access to the listed objects was lost while the list was sent")]
-pub struct TruncatedListError;
+pub struct ListAccessLostError;
 
 impl ReadResponse {
     pub(super) fn new(body: ReadBody, candidate: &CandidateInformer<'_>, bound: Duration) -> Self {
@@ -120,11 +120,11 @@ impl ListEncoder {
     ///
     /// # Errors
     ///
-    /// [`TruncatedListError`] if the request can no longer read the informer.
+    /// [`ListAccessLostError`] if the request can no longer read the informer.
     pub async fn first_piece(
         &mut self,
         bytes: usize,
-    ) -> Result<(Vec<u8>, bool), TruncatedListError> {
+    ) -> Result<(Vec<u8>, bool), ListAccessLostError> {
         let mut out = Vec::new();
         let has_more = self.fill(bytes + 1, &mut out).await?;
         Ok((out, has_more))
@@ -137,7 +137,7 @@ impl ListEncoder {
     ///
     /// About 2 µs per object, more for large objects. The call yields to other tasks after each 1 MiB of
     /// decompressed objects, even if the response contains only their metadata.
-    pub async fn next_piece(&mut self) -> Option<Result<Vec<u8>, TruncatedListError>> {
+    pub async fn next_piece(&mut self) -> Option<Result<Vec<u8>, ListAccessLostError>> {
         self.envelope.as_ref()?;
         let most = self.snapshot.objects().saturating_mul(OBJECT_BYTES);
         let mut out = Vec::with_capacity(most.min(PIECE_BYTES) + OBJECT_BYTES);
@@ -150,7 +150,7 @@ impl ListEncoder {
 
     /// Encodes objects until `out` has at least `bytes` bytes. Returns `false` if no object is left to encode.
     /// Bytes after a multiple of [`PIECE_BYTES`] stay in `left` for the next piece.
-    async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, TruncatedListError> {
+    async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, ListAccessLostError> {
         out.append(&mut self.left);
         loop {
             self.scan_budget.yield_if_over().await;
@@ -166,9 +166,9 @@ impl ListEncoder {
     }
 
     /// Like [`ListEncoder::fill`], but also stops after 1 MiB of decompressed objects, the limit of `scan_budget`.
-    fn write(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, TruncatedListError> {
+    fn write(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, ListAccessLostError> {
         if !(self.has_access)() {
-            return Err(TruncatedListError);
+            return Err(ListAccessLostError);
         }
         let Self {
             envelope: unfinished, snapshot, authorized_scope, is_empty, scan_budget, ..
@@ -292,7 +292,7 @@ mod tests {
         let first = pages.next_piece().await.unwrap().unwrap();
         assert!(!first.is_empty());
         held.store(false, Ordering::Relaxed);
-        assert_eq!(pages.next_piece().await, Some(Err(TruncatedListError)));
+        assert_eq!(pages.next_piece().await, Some(Err(ListAccessLostError)));
         // The informer has lost and regained its access. The list must not continue after such a loss.
         held.store(true, Ordering::Relaxed);
         assert_eq!(pages.next_piece().await, None);

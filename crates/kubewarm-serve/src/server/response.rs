@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     callers::UserPermits,
-    reads::{self, ReadBody, ReadSource, TruncatedListError},
+    reads::{self, ListAccessLostError, ReadBody, ReadSource},
 };
 use aws_lc_rs::hmac;
 use bytes::Bytes;
@@ -61,7 +61,7 @@ pub(super) async fn objects(
         ReadBody::Whole(body) => (body, None),
         ReadBody::List(mut pages) => match pages.first_piece(LONG).await {
             Ok((first_piece, goes_on)) => (first_piece, goes_on.then_some(pages)),
-            Err(TruncatedListError) => {
+            Err(ListAccessLostError) => {
                 return failure(&StatusError::not_warm(of.group_resource(), 1));
             }
         },
@@ -92,9 +92,9 @@ fn with_encoding_permits<S>(
     rest: S,
     sent: usize,
     permits: UserPermits,
-) -> impl Stream<Item = Result<Bytes, TruncatedListError>>
+) -> impl Stream<Item = Result<Bytes, ListAccessLostError>>
 where
-    S: Stream<Item = Result<Bytes, TruncatedListError>> + 'static,
+    S: Stream<Item = Result<Bytes, ListAccessLostError>> + 'static,
 {
     let rest = Box::pin(rest);
     stream::unfold((rest, sent, permits), |(mut rest, bytes, permits)| async move {
@@ -162,7 +162,7 @@ fn whole(request_headers: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> R
 /// Creates a response body that compresses `pieces` with gzip. Adds `Content-Encoding` and `Vary` to `headers`.
 fn compressed(
     headers: &mut HeaderMap,
-    pieces: impl Stream<Item = Result<Bytes, TruncatedListError>> + 'static,
+    pieces: impl Stream<Item = Result<Bytes, ListAccessLostError>> + 'static,
 ) -> ResponseBody {
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
@@ -233,7 +233,7 @@ mod tests {
         count: usize,
         now: &Rc<Cell<usize>>,
         most: &Rc<Cell<usize>>,
-    ) -> impl Stream<Item = Result<Bytes, TruncatedListError>> + use<> {
+    ) -> impl Stream<Item = Result<Bytes, ListAccessLostError>> + use<> {
         let (now, most) = (Rc::clone(now), Rc::clone(most));
         stream::iter(0..count).then(move |_| {
             let (now, most) = (Rc::clone(&now), Rc::clone(&most));

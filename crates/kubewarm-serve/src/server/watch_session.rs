@@ -8,7 +8,7 @@ use super::{
 use crate::{
     callers::{CallerAdmission, CallerCredentials, CallerRejection},
     metrics::{ClientWatchEnd, OpenClientWatch},
-    reads::{TruncatedListError, WatchFeed},
+    reads::{ListAccessLostError, WatchFeed},
     watcher_registry::WatcherEntry,
 };
 use aws_lc_rs::hmac;
@@ -68,7 +68,7 @@ impl WatchSession {
         }
         let pieces = stream::unfold(self, |mut watch| async move {
             let piece = watch.next().await?;
-            Some((Ok::<_, TruncatedListError>(piece), watch))
+            Some((Ok::<_, ListAccessLostError>(piece), watch))
         });
         let body = ResponseBody::streamed(pieces);
         body.keep(permit);

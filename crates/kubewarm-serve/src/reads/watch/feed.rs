@@ -6,7 +6,7 @@ use super::{
         covering_informers::CoveringInformers,
     },
     cursor::{WatchChunk, WatchCursor, WatchStep, error},
-    timing::{PROFILE_CHECK_INTERVAL, WatchTiming},
+    deadlines::{PROFILE_CHECK_INTERVAL, WatchDeadlines},
 };
 use crate::metrics::ClientWatchEnd;
 use kubewarm_api::model::{AccessLossPolicy, IndexDefinition, ProfileRef, ResourceVersion};
@@ -49,7 +49,7 @@ pub(super) struct ActiveWatch {
     /// The field indexes of profiles that the watch's field selector names.
     pub(super) indexes: Vec<IndexDefinition>,
     pub(super) cursor: WatchCursor,
-    pub(super) timing: WatchTiming,
+    pub(super) timing: WatchDeadlines,
 }
 
 impl WatchFeed {

@@ -2,9 +2,9 @@
 
 mod change_cache;
 mod cursor;
+mod deadlines;
 mod event_encoder;
 mod feed;
-mod timing;
 
 pub use self::{
     cursor::WatchChunk,
@@ -13,7 +13,7 @@ pub use self::{
 
 pub(super) use self::change_cache::ChangeCache;
 
-use self::{cursor::WatchCursor, feed::ActiveWatch, timing::WatchTiming};
+use self::{cursor::WatchCursor, deadlines::WatchDeadlines, feed::ActiveWatch};
 use super::{
     ReadService, ReadSource, covering_informers::CandidateInformer, list::pick,
     read_candidates::ReadCandidates, retry::ReadAttemptError,
@@ -72,7 +72,7 @@ impl ReadService {
                 access_requirement: candidate.access_requirement(),
                 indexes: route.fields.indexes.clone(),
                 cursor: WatchCursor::new(&route.kind, route.request, query, follower, initial),
-                timing: WatchTiming::new(watching, Instant::now()),
+                timing: WatchDeadlines::new(watching, Instant::now()),
             }
         };
         if let WatchStart::After(version) = &watching.start {

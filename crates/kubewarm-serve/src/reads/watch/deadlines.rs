@@ -16,7 +16,7 @@ const MIN_LIFETIME: Duration = Duration::from_mins(30);
 pub(super) const PROFILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
-pub(super) struct WatchTiming {
+pub(super) struct WatchDeadlines {
     pub(super) end: Instant,
     /// The time of the watch's next bookmark. `None` if the client requests no bookmarks, or after the last
     /// bookmark.
@@ -24,7 +24,7 @@ pub(super) struct WatchTiming {
     pub(super) profile_check: Instant,
 }
 
-impl WatchTiming {
+impl WatchDeadlines {
     pub(super) fn new(watching: &WatchOptions, now: Instant) -> Self {
         let life = watching.timeout.unwrap_or_else(|| MIN_LIFETIME.mul_f64(1.0 + fastrand::f64()));
         let end = now + life;
@@ -56,9 +56,9 @@ mod tests {
     use super::*;
     use kubewarm_wire::WatchStart;
 
-    fn timing(seconds: Option<u64>, bookmarks: bool, now: Instant) -> WatchTiming {
+    fn timing(seconds: Option<u64>, bookmarks: bool, now: Instant) -> WatchDeadlines {
         let timeout = seconds.map(Duration::from_secs);
-        WatchTiming::new(&WatchOptions { start: WatchStart::State, bookmarks, timeout }, now)
+        WatchDeadlines::new(&WatchOptions { start: WatchStart::State, bookmarks, timeout }, now)
     }
 
     #[test]
