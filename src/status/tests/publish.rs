@@ -19,7 +19,10 @@ use std::{
     },
     time::Duration,
 };
-use tokio::time::{Instant, advance, sleep};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, advance, sleep},
+};
 use tokio_util::sync::CancellationToken;
 
 /// Profiles whose only informer is warm.
@@ -77,6 +80,19 @@ impl Hanging {
         (StatusWriter::new(&client), recorder)
     }
 
+    /// Starts the loop that writes the statuses of `world` to this server.
+    fn spawn(
+        &self,
+        world: WarmProfiles,
+        is_leader: impl Fn() -> bool + Send + Sync + 'static,
+        start: Instant,
+        stop: &CancellationToken,
+    ) -> JoinHandle<()> {
+        let (writer, recorder) = self.clients();
+        let round = world.into_round();
+        tokio::spawn(run(round, |_| {}, writer, recorder, is_leader, start, stop.clone()))
+    }
+
     async fn answer(&self, request: Request<Body>) {
         if request.method() == Method::PATCH {
             let first = {
@@ -105,16 +121,7 @@ async fn a_hanging_write_times_out_and_is_repeated_and_only_a_leader_writes() {
         move || leads.load(Ordering::Relaxed)
     };
     let world = one_profile();
-    let (writer, recorder) = server.clients();
-    let task = tokio::spawn(run(
-        world.into_round(),
-        |_| {},
-        writer,
-        recorder,
-        is_leader,
-        start,
-        stop.clone(),
-    ));
+    let task = server.spawn(world, is_leader, start, &stop);
     sleep(Duration::from_secs(5)).await;
     assert!(server.begun.lock().is_empty());
     leads.store(true, Ordering::Relaxed);
@@ -135,16 +142,7 @@ async fn a_leader_suspended_before_its_writes_sends_none_of_them() {
     // first computation of statuses.
     let is_leader = move || asked.fetch_add(1, Ordering::Relaxed) == 0;
     let (world, stop) = (one_profile(), CancellationToken::new());
-    let (writer, recorder) = server.clients();
-    let task = tokio::spawn(run(
-        world.into_round(),
-        |_| {},
-        writer,
-        recorder,
-        is_leader,
-        Instant::now(),
-        stop.clone(),
-    ));
+    let task = server.spawn(world, is_leader, Instant::now(), &stop);
     sleep(Duration::from_secs(30)).await;
     assert!(server.begun.lock().is_empty());
     assert!(server.sent.lock().is_empty());
@@ -157,16 +155,7 @@ async fn a_slow_computation_does_not_delay_writes() {
     let (server, stop) = (Hanging::default(), CancellationToken::new());
     let world = WarmProfiles { profiles: 41, cost: Duration::from_millis(200), ..one_profile() };
     let start = Instant::now();
-    let (writer, recorder) = server.clients();
-    let task = tokio::spawn(run(
-        world.into_round(),
-        |_| {},
-        writer,
-        recorder,
-        || true,
-        start,
-        stop.clone(),
-    ));
+    let task = server.spawn(world, || true, start, &stop);
     // The next computation of statuses would start ten seconds after the first computation, so it
     // does not run within these five seconds.
     sleep(Duration::from_secs(5)).await;
@@ -187,16 +176,7 @@ async fn a_write_aborted_by_a_lost_lease_is_repeated_when_the_lease_is_back() {
     // s.
     let world = WarmProfiles { cost: Duration::from_secs(1), ..one_profile() };
     let start = Instant::now();
-    let (writer, recorder) = server.clients();
-    let task = tokio::spawn(run(
-        world.into_round(),
-        |_| {},
-        writer,
-        recorder,
-        is_leader,
-        start,
-        stop.clone(),
-    ));
+    let task = server.spawn(world, is_leader, start, &stop);
     sleep(Duration::from_secs(2)).await;
     leads.store(false, Ordering::Relaxed);
     sleep(Duration::from_secs(2)).await;
