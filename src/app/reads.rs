@@ -71,8 +71,11 @@ pub(super) fn new_caller_admission(
         CallerAuthMode::CallerToken => connection.new_caller_token_reviewer()?,
     });
     let (limits, note) = (CallerLimits::for_reads(limits), callers::decision_observer(metrics));
-    let callers =
+    let mut callers =
         CallerAdmission::new(reviews, &limits, Handle::current(), note).map_err(AppError::Read)?;
+    if args.api.review_all_names {
+        callers = callers.with_all_names_reviews();
+    }
     Ok(Arc::new(callers))
 }
 

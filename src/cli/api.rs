@@ -49,6 +49,12 @@ pub struct ReadApiArgs {
     #[arg(long, value_name = "GROUPS", value_delimiter = ',')]
     pub serve_aggregated_groups: Vec<String>,
 
+    /// Review a GET of an object first without the object's name, which means all names. If the API server allows this
+    /// review, kubewarm answers GETs of the resource and namespace for 10 s without further access reviews. Not with
+    /// webhook authorizers that decide by name, or with empty strings in resourceNames of RBAC rules.
+    #[arg(long)]
+    pub review_all_names: bool,
+
     /// Maximum number of concurrent requests to the read API, without watches and forwarded
     /// requests. Further requests get 429.
     #[arg(long, default_value_t = ReaderLimits::default().requests, value_name = "COUNT")]

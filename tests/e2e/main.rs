@@ -4,6 +4,7 @@
 mod abuse;
 mod access;
 mod access_checks;
+mod all_names;
 mod api;
 mod audience;
 mod authorizer;

@@ -151,6 +151,11 @@ tests/e2e/certificates.rs a_certificate_identifies_the_reader_and_no_header_does
 crates/kubewarm-serve/src/callers/identity/client_ca.rs a_changed_file_is_used_and_a_broken_file_keeps_the_previous_cas
 crates/kubewarm-serve/src/server/forward/headers.rs headers_of_the_connection_and_of_front_proxies_are_not_forwarded
 
+Callers 6
+crates/kubewarm-serve/src/callers/tests/mod.rs a_decision_about_all_names_never_answers_a_named_get
+crates/kubewarm-serve/src/callers/tests/all_names.rs without_permission_for_all_names_each_name_is_reviewed
+tests/e2e/all_names.rs a_reader_of_all_names_needs_one_review_and_others_get_only_their_names
+
 Forwarding 1
 crates/kubewarm-serve/src/server/forward/tests/mod.rs a_forwarded_request_has_the_callers_credentials_and_none_of_the_operator
 crates/kubewarm-serve/src/server/forward/tests/mod.rs requests_without_a_valid_bearer_token_are_not_forwarded

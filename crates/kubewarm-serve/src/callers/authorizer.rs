@@ -4,7 +4,7 @@ use super::{
     caller_digest::{CallerDigest, DigestKey},
     review_queue::ReviewQueue,
 };
-use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReviewSpec};
 use kubewarm_api::model::DecisionSource;
 use kubewarm_client::{AuthorizationResult, ExpiringCache};
 use std::sync::Arc;
@@ -20,6 +20,8 @@ pub(super) struct Authorizer {
     runtime: Handle,
     verdicts: ExpiringCache<CallerDigest, AuthorizationResult, CallerRejection>,
     queue: ReviewQueue<CallerDigest>,
+    /// Whether [`Self::authorize_request`] first reviews a `get` of one object without the object's name.
+    pub(super) reviews_all_names: bool,
 }
 
 impl Authorizer {
@@ -29,7 +31,31 @@ impl Authorizer {
         runtime: Handle,
         queue: ReviewQueue<CallerDigest>,
     ) -> Self {
-        Self { reviews, key, runtime, verdicts: ExpiringCache::new(MAX_CACHED, TTL), queue }
+        let verdicts = ExpiringCache::new(MAX_CACHED, TTL);
+        Self { reviews, key, runtime, verdicts, queue, reviews_all_names: false }
+    }
+
+    /// Authorizes a request for `access`, like [`Self::authorize`]. With `reviews_all_names`, an access to all names
+    /// also authorizes a `get` of one name.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Self::authorize`].
+    pub(super) async fn authorize_request(
+        &self,
+        caller: &AuthenticatedCaller,
+        access: &SelfSubjectAccessReviewSpec,
+        by: &mut DecisionSource,
+    ) -> Result<Instant, CallerRejection> {
+        let all_names = if self.reviews_all_names { get_of_all_names(access) } else { None };
+        if let Some(all_names) = all_names {
+            match self.authorize(caller, &all_names, by).await {
+                // A caller without access to all names can have access to this name.
+                Err(CallerRejection::Forbidden { .. }) => {}
+                decided => return decided,
+            }
+        }
+        self.authorize(caller, access, by).await
     }
 
     /// Authorizes `access` for `caller` with an access review. Sets `by`, the source of the decision, to
@@ -72,4 +98,15 @@ impl Authorizer {
             }
         }
     }
+}
+
+/// Returns the access review for the `get` of all names, if `access` is the `get` of one name. In an access review, an
+/// absent name means all names.
+fn get_of_all_names(access: &SelfSubjectAccessReviewSpec) -> Option<SelfSubjectAccessReviewSpec> {
+    let one = access.resource_attributes.as_ref()?;
+    if one.verb.as_deref() != Some("get") || one.name.is_none() {
+        return None;
+    }
+    let all = ResourceAttributes { name: None, ..one.clone() };
+    Some(SelfSubjectAccessReviewSpec { resource_attributes: Some(all), ..access.clone() })
 }

@@ -30,6 +30,8 @@ pub(crate) enum ReviewAnswer {
     Allowed(&'static str),
     /// The token belongs to this user, and access is denied.
     Denied(&'static str),
+    /// The token belongs to this user. The function scripts access reviews by the object's name.
+    ByName(&'static str, fn(Option<&str>) -> Self),
     /// The token is invalid.
     Unknown,
     /// The token's owner has no permission to impersonate. The text is the API server's message.
@@ -99,7 +101,9 @@ impl ReviewClient for FakeReviews {
             asked.fetch_add(1, Ordering::Relaxed);
             let say = *say.lock();
             match say(&presented.token, "") {
-                ReviewAnswer::Allowed(name) | ReviewAnswer::Denied(name) => {
+                ReviewAnswer::Allowed(name)
+                | ReviewAnswer::Denied(name)
+                | ReviewAnswer::ByName(name, _) => {
                     // Each token has its own `credential-id`, like bound tokens of a ServiceAccount.
                     let extra = [(CREDENTIAL.to_owned(), vec![presented.token.to_string()])].into();
                     let user = CallerInfo { name: name.to_owned(), extra, ..CallerInfo::default() };
@@ -122,21 +126,26 @@ impl ReviewClient for FakeReviews {
         let (say, asked) = (Arc::clone(&self.say), Arc::clone(&self.count.may));
         self.later(move || {
             asked.fetch_add(1, Ordering::Relaxed);
-            let of_resource = spec.resource_attributes.and_then(|it| it.verb);
+            let (of_resource, object) =
+                spec.resource_attributes.map(|it| (it.verb, it.name)).unwrap_or_default();
             let verb = of_resource.or_else(|| spec.non_resource_attributes?.verb);
             let user = spec.user.unwrap_or_default();
             // `say` receives the token from `extra`, or the user's name if a certificate authenticated the user.
             let shown = spec.extra.and_then(|extra| extra.get(CREDENTIAL)?.first().cloned());
             let say = *say.lock();
             let (token, verb) = (shown.as_ref().unwrap_or(&user), verb.unwrap_or_default());
-            match say(token, &verb) {
+            let said = say(token, &verb);
+            let said =
+                if let ReviewAnswer::ByName(_, say) = said { say(object.as_deref()) } else { said };
+            match said {
                 ReviewAnswer::Allowed(name) => {
                     assert_eq!(user, name, "the review names the user of the token");
                     Ok(AuthorizationResult::Allowed)
                 }
-                ReviewAnswer::Denied(_) | ReviewAnswer::Unknown | ReviewAnswer::NotAnother(_) => {
-                    Ok(AuthorizationResult::Denied { reason: None })
-                }
+                ReviewAnswer::Denied(_)
+                | ReviewAnswer::ByName(..)
+                | ReviewAnswer::Unknown
+                | ReviewAnswer::NotAnother(_) => Ok(AuthorizationResult::Denied { reason: None }),
                 ReviewAnswer::Nothing(fault) => Err(fault),
             }
         })

@@ -2,8 +2,8 @@
 //! decides in token reviews and access reviews. kubewarm caches each decision for at most 10 s.
 //!
 //! Each request needs an authenticated caller and then an access review. kubewarm caches token reviews and access
-//! reviews separately. A cached decision about all object names never applies to a request for one name. Every user
-//! needs an access review, whatever groups the user has.
+//! reviews separately. A cached decision about all object names applies to a request for one name only with
+//! [`CallerAdmission::with_all_names_reviews`]. Every user needs an access review, whatever groups the user has.
 
 mod authenticator;
 mod authorizer;
@@ -131,6 +131,14 @@ impl CallerAdmission {
         })
     }
 
+    /// Lets [`Self::admit`] review a `get` of one object first without the object's name. If all names are allowed, no
+    /// review with the name follows. Use this only if no authorizer of the API server denies single names.
+    #[must_use]
+    pub fn with_all_names_reviews(mut self) -> Self {
+        self.authorizer.reviews_all_names = true;
+        self
+    }
+
     /// Whether kubewarm can check impersonation. It can if it sends access reviews with the caller's own token and
     /// `Impersonate-*` headers.
     #[must_use]
@@ -148,8 +156,9 @@ impl CallerAdmission {
     ///
     /// # Cost
     ///
-    /// A token review and then an access review at the API server, if neither result is cached. Concurrent equal
-    /// reviews share one request to the API server.
+    /// A token review and then an access review at the API server, if neither result is cached. With
+    /// [`Self::with_all_names_reviews`], a second access review can follow. Concurrent equal reviews share one request
+    /// to the API server.
     pub async fn admit(
         &self,
         credentials: &CallerCredentials,
@@ -162,7 +171,7 @@ impl CallerAdmission {
             let permit = permit.map_err(|exhausted| {
                 ReadLimit::rejection(exhausted, ReadLimit::Requests, ReadLimit::UserRequests)
             })?;
-            let asked = self.authorizer.authorize(&caller, access, by).await?;
+            let asked = self.authorizer.authorize_request(&caller, access, by).await?;
             Ok((AuthenticatedCaller { reviewed_at: asked, ..caller }, permit))
         })
         .await

@@ -1,3 +1,4 @@
+mod all_names;
 mod quotas;
 
 use super::{
