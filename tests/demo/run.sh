@@ -13,9 +13,18 @@ run() {
     "$@"
 }
 
+# `testbed up` builds the control plane. Cargo often uses only one core, so Go compiles the packages meanwhile.
+compile_control_plane() {
+    cd tests/controlplane
+    CGO_ENABLED=0 GOWORK=off go build -trimpath -buildvcs=false ./cmd/kubecp k8s.io/kubernetes/cmd/kubectl
+}
 if [[ -z ${DEMO_BIN:-} ]]; then
     echo 'Building kubewarm and the control plane; the first time this takes some minutes.'
+    if ! compgen -G "${KUBEWARM_CACHE:-$HOME/.cache/kubewarm}/controlplane-*/" >/dev/null; then
+        compile_control_plane 2>/dev/null &
+    fi
     cargo build --locked --quiet --profile demo -p kubewarm -p testbed
+    wait
 fi
 bin=$(realpath "${DEMO_BIN:-${CARGO_TARGET_DIR:-target}/demo}")
 work=$(mktemp -d)
