@@ -56,6 +56,7 @@ generate: ## Rewrite the generated files
 	@tests/prerequisites.sh cargo gcc go
 	BLESS=1 cargo test --locked --test repository
 	BLESS=1 cargo test --locked --test chart plain_manifests
+	BLESS=1 cargo test --locked --test e2e field_tables
 
 VERSION = $(shell sed -n '/^version/{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
 

@@ -22,6 +22,7 @@ mod decisions;
 mod edited;
 mod examples;
 mod exposition;
+mod field_tables;
 mod figures;
 mod filling;
 mod followers;

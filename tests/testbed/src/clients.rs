@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::module::Module;
 
 /// The files of the Go module, relative to `tests/clients`.
-const MODULE: [(&str, &str); 13] = [
+const FILES: [(&str, &str); 20] = [
     ("go.mod", include_str!("../../clients/go.mod")),
     ("go.sum", include_str!("../../clients/go.sum")),
     ("follow/main.go", include_str!("../../clients/follow/main.go")),
@@ -19,19 +19,38 @@ const MODULE: [(&str, &str); 13] = [
     ("manager/cache.go", include_str!("../../clients/manager/cache.go")),
     ("manager/controller.go", include_str!("../../clients/manager/controller.go")),
     ("promlint/main.go", include_str!("../../clients/promlint/main.go")),
+    ("protobuf/main.go", include_str!("../../clients/protobuf/main.go")),
+    ("protobuf/fuzz.go", include_str!("../../clients/protobuf/fuzz.go")),
+    ("protobuf/kinds.go", include_str!("../../clients/protobuf/kinds.go")),
+    ("protobuf/messages.go", include_str!("../../clients/protobuf/messages.go")),
+    ("protobuf/tables.go", include_str!("../../clients/protobuf/tables.go")),
+    ("protobuf/types.go", include_str!("../../clients/protobuf/types.go")),
+    ("protobuf/values.go", include_str!("../../clients/protobuf/values.go")),
     ("warmstart/main.go", include_str!("../../clients/warmstart/main.go")),
 ];
 
 /// Each program, and the Go package that it is built from.
-const PROGRAMS: [(&str, &str); 4] = [
+const PROGRAMS: [(&str, &str); 5] = [
     ("follow", "./follow"),
     ("manager", "./manager"),
     ("promlint", "./promlint"),
+    ("protobuf", "./protobuf"),
     ("warmstart", "./warmstart"),
 ];
 
-/// A folder with the Go programs. `follow` compares informers of kubewarm with the API server, and
-/// `promlint` lints metrics. `manager` and `warmstart` are examples of controllers.
+const MODULE: Module<'_> = Module {
+    name: "clients",
+    title: "clients of Go",
+    files: &FILES,
+    programs: &PROGRAMS,
+    flags: "-s -w",
+};
+
+/// A folder with the Go programs.
+///
+/// `follow` compares informers of kubewarm with the API server, and `promlint` lints metrics. `protobuf`
+/// prints field tables and random objects of the built-in kinds. `manager` and `warmstart` are examples of
+/// controllers.
 #[derive(Debug, Clone)]
 pub struct GoClients {
     folder: PathBuf,
@@ -48,14 +67,17 @@ impl GoClients {
     /// Nothing if cached. Otherwise some 2 minutes on two cores, and 80 MB in the cache. A build after the
     /// control plane's costs less, because most modules are the same.
     pub fn locate_or_build() -> Result<Self> {
-        let module = Module {
-            name: "clients",
-            title: "clients of Go",
-            files: &MODULE,
-            programs: &PROGRAMS,
-            flags: "-s -w",
-        };
-        Ok(Self { folder: module.locate_or_build()? })
+        Ok(Self { folder: MODULE.locate_or_build()? })
+    }
+
+    /// Returns the folder of Kubernetes' serialized sample objects in Go's module cache, and downloads the
+    /// folder if it is missing. `HEAD` has the objects of this release, and `v1.35.0` of an earlier release.
+    /// The files are named `<group>.<version>.<kind>.json` (and `.pb`, `.yaml`).
+    ///
+    /// # Errors
+    /// When Go is missing, or the module cannot be fetched.
+    pub fn kubernetes_testdata() -> Result<PathBuf> {
+        Ok(MODULE.dependency("k8s.io/api")?.join("testdata"))
     }
 
     /// The path of one program.

@@ -54,14 +54,19 @@ impl Module<'_> {
         })
     }
 
+    /// Returns the folder of a required module in Go's module cache, and downloads the module if it is
+    /// missing.
+    pub(crate) fn dependency(&self, path: &str) -> Result<PathBuf> {
+        require_go()?;
+        let source = tempfile::tempdir().action(|| "create a temporary folder".to_owned())?;
+        self.write(source.path())?;
+        run(go(source.path()).args(["mod", "download", path]))?;
+        let folder = run(go(source.path()).args(["list", "-m", "-f", "{{.Dir}}", path]))?;
+        Ok(folder.trim_end().into())
+    }
+
     fn build(&self, cache: &Path, folder: &Path) -> Result<()> {
-        let golang = Command::new("go").arg("version").output();
-        if !golang.is_ok_and(|output| output.status.success()) {
-            return Err(Error::Missing {
-                program: "go",
-                remedy: "install Go 1.26 or newer (https://go.dev/dl) and put it into PATH",
-            });
-        }
+        require_go()?;
         // Writes to the stream directly: the test harness would capture `eprintln!`, and a silent build of
         // minutes looks like a hang.
         let into = folder.display();
@@ -71,6 +76,20 @@ impl Module<'_> {
             .tempdir_in(cache)
             .action(|| format!("create a folder in {}", cache.display()))?;
         let source = work.path().join("source");
+        self.write(&source)?;
+        let programs = work.path().join("programs");
+        for (program, package) in self.programs {
+            run(go(&source)
+                .args(["build", "-trimpath", "-buildvcs=false", "-ldflags", self.flags, "-o"])
+                .arg(programs.join(program))
+                .arg(package)
+                .env("CGO_ENABLED", "0"))?;
+        }
+        fs::rename(&programs, folder).action(|| format!("create {}", folder.display()))
+    }
+
+    /// Writes the module's files into a folder.
+    fn write(&self, source: &Path) -> Result<()> {
         for (file, text) in self.files {
             let path = source.join(file);
             path.parent()
@@ -78,19 +97,27 @@ impl Module<'_> {
                 .and_then(|()| fs::write(&path, text))
                 .action(|| format!("write {}", path.display()))?;
         }
-        let programs = work.path().join("programs");
-        for (program, package) in self.programs {
-            run(Command::new("go")
-                .args(["build", "-trimpath", "-buildvcs=false", "-ldflags", self.flags, "-o"])
-                .arg(programs.join(program))
-                .arg(package)
-                .env("CGO_ENABLED", "0")
-                // A `go.work` file above the cache folder must not affect the build.
-                .env("GOWORK", "off")
-                .current_dir(&source))?;
-        }
-        fs::rename(&programs, folder).action(|| format!("create {}", folder.display()))
+        Ok(())
     }
+}
+
+fn require_go() -> Result<()> {
+    let golang = Command::new("go").arg("version").output();
+    if golang.is_ok_and(|output| output.status.success()) {
+        return Ok(());
+    }
+    Err(Error::Missing {
+        program: "go",
+        remedy: "install Go 1.26 or newer (https://go.dev/dl) and put it into PATH",
+    })
+}
+
+/// A command of Go in a module's folder.
+fn go(source: &Path) -> Command {
+    let mut command = Command::new("go");
+    // A `go.work` file above the folder must not affect the command.
+    command.env("GOWORK", "off").current_dir(source);
+    command
 }
 
 fn cache_folder() -> Result<PathBuf> {
