@@ -180,7 +180,7 @@ impl ProfileParser {
 fn parse(profile: ProfileRef, object: &StoredObject) -> ClusterProfile {
     let uid: Arc<str> = object.uid.to_string().into();
     let (metadata, spec_bytes, parsed, status) =
-        match serde_json::from_slice::<StoredProfile<'_>>(&object.body) {
+        match serde_json::from_slice::<StoredProfile<'_>>(&object.bytes) {
             Ok(StoredProfile { metadata, spec, status, is_left_out }) => {
                 let spec = spec.map_or("null", RawValue::get);
                 let parsed = if is_left_out {
@@ -194,7 +194,7 @@ fn parse(profile: ProfileRef, object: &StoredObject) -> ClusterProfile {
                 let refusal = unreadable_refusal(&error);
                 (
                     ProfileMetadata::default(),
-                    object.body.len(),
+                    object.bytes.len(),
                     Err(InvalidProfile { refusal, identity: None }),
                     None,
                 )
@@ -282,7 +282,9 @@ fn left_out_refusal(profile: &ProfileRef) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kubewarm_api::model::{DecodedObject, Delta, DeltaSink as _, ObjectKey, Uid};
+    use kubewarm_api::model::{
+        DecodedObject, Delta, DeltaSink as _, ObjectEncoding, ObjectKey, Uid,
+    };
     use kubewarm_cache::store::StoreCatalog;
     use serde_json::{Value, json};
 
@@ -300,7 +302,8 @@ mod tests {
             key: ObjectKey { namespace: "a".into(), name: "p".into() },
             uid: Uid::parse("u"),
             version: None,
-            body: body(status).into(),
+            bytes: body(status).into(),
+            encoding: ObjectEncoding::Json,
         }
     }
 
@@ -341,7 +344,7 @@ mod tests {
             (json!([]), None),
         ] {
             let body = json!({"metadata": {"namespace": "a", "name": "p"}, "spec": spec});
-            let object = StoredObject { body: body.to_string().into(), ..object(&json!({})) };
+            let object = StoredObject { bytes: body.to_string().into(), ..object(&json!({})) };
             let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
             let unrunnable = parse(profile, &object).parsed.unwrap_err();
             assert_eq!(unrunnable.identity, expected, "{spec}");
@@ -352,7 +355,7 @@ mod tests {
     fn a_left_out_profile_reports_the_limit_and_the_next_step() {
         let body = json!({"metadata": {"generation": 4}, "leftOut": true}).to_string();
         let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
-        let found = parse(profile, &StoredObject { body: body.into(), ..object(&json!({})) });
+        let found = parse(profile, &StoredObject { bytes: body.into(), ..object(&json!({})) });
         assert_eq!((found.generation, &*found.uid), (4, "u"));
         let InvalidProfile { refusal, identity } = found.parsed.unwrap_err();
         assert_eq!((identity, refusal.reason), (None, RefusalReason::InvalidSpec));

@@ -1,5 +1,5 @@
 //! Computes the field `targets[].problems` of a status: exceeded limits, informers that are not
-//! healthy, and objects that kubewarm could not decode.
+//! healthy, objects that kubewarm could not decode, and kinds with unknown fields.
 
 use super::{
     informer::{ClockReading, InformerState, ObservedInformer, group_by},
@@ -18,6 +18,7 @@ const MAX_MESSAGE: usize = 512;
 /// Maximum length of a problem's `object` that the CRD's schema allows, in bytes.
 const MAX_OBJECT: usize = 253;
 pub(super) const UNDECODABLE: &str = "Undecodable";
+pub(super) const READ_AS_JSON: &str = "ReadAsJson";
 
 /// Returns the target's problems, the most severe problem first, at most [`MAX_PROBLEMS`]. Returns
 /// only one problem per namespace, reason and object, because these three fields are the list map
@@ -36,7 +37,11 @@ pub(super) fn problems(
         let next_retry_time = retries.min().map(quantities::seconds);
         Some(TargetProblem { next_retry_time, ..problem(namespace, reason, message) })
     });
-    let all = limited(target, clock).into_iter().chain(for_informers).chain(undecodable(target));
+    let all = limited(target, clock)
+        .into_iter()
+        .chain(for_informers)
+        .chain(undecodable(target))
+        .chain(read_as_json(target));
     let mut seen = BTreeSet::new();
     let key = |of: &TargetProblem| (of.namespace.clone(), of.reason.clone(), of.object.clone());
     all.filter(|problem| seen.insert(key(problem))).take(MAX_PROBLEMS).collect()
@@ -78,6 +83,13 @@ fn message(informer: &ObservedInformer<'_>, context: MessageContext<'_>) -> Opti
     let ours = context.fault(&[informer])?;
     let has_words = ours.contains(&*fault.message);
     Some(if has_words { ours } else { format!("{ours} ({})", fault.message) })
+}
+
+/// Returns a problem if the API server is newer than kubewarm's field tables.
+fn read_as_json(target: &ObservedTarget<'_>) -> Option<TargetProblem> {
+    let reports = target.informers.iter().filter_map(ObservedInformer::report);
+    let cause = reports.into_iter().find_map(|report| report.json_fallback.as_deref())?;
+    Some(problem("", READ_AS_JSON, format!("read as JSON, not as protobuf: {cause}")))
 }
 
 /// Returns one problem for each object that the informers could not decode.

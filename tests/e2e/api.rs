@@ -14,8 +14,10 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use kube::config::AuthInfo;
 use kube::{Client, Config};
+use kubewarm_wire::PROTOBUF;
+use kubewarm_wire::protobuf::{self, JsonEncoder, Unknown, message_of_kind};
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -44,6 +46,7 @@ pub(crate) struct HttpReply {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
+    bytes: Vec<u8>,
 }
 
 /// A watch with the events that it has received.
@@ -79,15 +82,52 @@ impl Drop for Watch {
 }
 
 impl HttpReply {
-    /// The body as JSON, or null if it is no JSON.
+    /// The body as JSON, or null if it is neither JSON nor protobuf.
     pub(crate) fn json(&self) -> Value {
+        if self.is_protobuf() {
+            return protobuf_json(&self.bytes).unwrap_or_default();
+        }
         serde_json::from_str(&self.text).unwrap_or_default()
+    }
+
+    fn is_protobuf(&self) -> bool {
+        self.header("content-type").starts_with(PROTOBUF)
+    }
+
+    /// The events of a watch.
+    pub(crate) fn events(&self) -> Result<Vec<Value>, Failure> {
+        if !self.is_protobuf() || self.code != 200 {
+            let lines = self.text.lines().map(serde_json::from_str::<Value>);
+            return Ok(lines.collect::<Result<_, _>>()?);
+        }
+        let (mut events, mut rest) = (Vec::new(), &*self.bytes);
+        while let Some((length, behind)) = rest.split_first_chunk() {
+            let length = u32::from_be_bytes(*length) as usize;
+            let (event, behind) = behind.split_at_checked(length).ok_or("a cut event")?;
+            let (kind, object) = protobuf::parse_watch_event(event)?;
+            let object = protobuf_json(object).ok_or("an unknown object")?;
+            events.push(json!({"type": String::from_utf8_lossy(kind), "object": object}));
+            rest = behind;
+        }
+        Ok(events)
     }
 
     /// The value of a header, or an empty string.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
+}
+
+/// Converts a response in protobuf to JSON with the field tables.
+pub(crate) fn protobuf_json(bytes: &[u8]) -> Option<Value> {
+    let Unknown { api_version, kind, raw } = Unknown::parse(bytes).ok()?;
+    let mut json = Vec::new();
+    let message = message_of_kind(api_version, kind)?;
+    JsonEncoder::default().write_object(message, raw, &mut json).ok()?;
+    let mut object: Value = serde_json::from_slice(&json).ok()?;
+    object["kind"] = kind.into();
+    object["apiVersion"] = api_version.into();
+    Some(object)
 }
 
 /// The runtime that drives all connections.
@@ -180,7 +220,8 @@ impl Server {
             }
             let body = if is_packed { &*unpacked } else { &*body };
             let text = String::from_utf8_lossy(body).into_owned();
-            Ok(HttpReply { code: head.status.as_u16(), headers: head.headers, text })
+            let bytes = body.to_vec();
+            Ok(HttpReply { code: head.status.as_u16(), headers: head.headers, text, bytes })
         })
     }
 }

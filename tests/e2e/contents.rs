@@ -7,6 +7,7 @@ use kube::Client;
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use kubewarm_cache::informer::InformerReports;
 use kubewarm_cache::store::StoreReader;
+use kubewarm_wire::JsonBuffer;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -80,8 +81,10 @@ fn contents(mut body: Value) -> Option<(String, (String, String, Value))> {
 pub(crate) fn held(table: &StoreReader) -> Result<Contents, Failure> {
     let mut all = Contents::new();
     for object in table.versions(None, usize::MAX).iter().filter_map(|(key, _)| table.get(key)) {
+        let mut buffer = JsonBuffer::default();
+        let json = object.body().to_json(&mut buffer).ok_or("not an object")?;
         let (key, entry) =
-            contents(serde_json::from_slice(&object.body)?).ok_or("an object without a name")?;
+            contents(serde_json::from_slice(json)?).ok_or("an object without a name")?;
         assert!(key.ends_with(&format!("/{}", object.key.name)), "the key differs from the body");
         assert_eq!(object.uid.to_string(), entry.0, "the UID differs from the body");
         assert_eq!(object.version.map(|it| it.to_string()).as_ref(), Some(&entry.1));

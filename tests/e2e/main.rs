@@ -44,6 +44,7 @@ mod planned;
 mod plugin;
 mod pool;
 mod profile;
+mod protobuf;
 mod quota;
 mod rbac;
 mod readers;

@@ -18,6 +18,7 @@ mod lists;
 mod memory;
 mod oracle;
 mod order;
+mod protobuf;
 mod refusals;
 mod reply;
 mod rollbacks;

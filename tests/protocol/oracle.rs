@@ -124,7 +124,7 @@ impl OracleReader {
         let mut objects = Vec::new();
         selected.visit_next(|it| {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            objects.push((text(it.name), text(it.body)));
+            objects.push((text(it.name), text(it.body.bytes)));
             ControlFlow::Continue(())
         });
         let mut held = BTreeMap::new();

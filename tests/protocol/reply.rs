@@ -40,6 +40,16 @@ impl Reply {
         Self::steps(stream::iter([bytes(text)]))
     }
 
+    /// Status 200 and a body in protobuf.
+    pub(crate) fn protobuf(body: Vec<u8>) -> Self {
+        Self::steps(stream::iter([BodyStep::Bytes(body.into())])).in_protobuf()
+    }
+
+    /// The same response with the media type of protobuf.
+    pub(crate) fn in_protobuf(self) -> Self {
+        Self { head: self.head.replace(kubewarm_wire::JSON, kubewarm_wire::PROTOBUF), ..self }
+    }
+
     /// Status 200 and a body of lines, which then ends.
     pub(crate) fn lines<T: Display>(lines: impl IntoIterator<Item = T>) -> Self {
         Self::json(lines.into_iter().fold(String::new(), |text, line| format!("{text}{line}\n")))
@@ -138,6 +148,11 @@ impl Feed {
     /// Sends any bytes.
     pub(crate) fn raw(&self, bytes: &'static [u8]) {
         let _over = self.0.send(BodyStep::Bytes(Bytes::from_static(bytes)));
+    }
+
+    /// Sends an event in protobuf.
+    pub(crate) fn frame(&self, event: Vec<u8>) {
+        let _over = self.0.send(BodyStep::Bytes(event.into()));
     }
 
     /// Closes the connection.

@@ -210,7 +210,7 @@ async fn a_custom_resource_watch_that_ends_early_causes_a_relist() {
     let report = engine.until(&widgets.key, |report| report.last_relist.is_some()).await;
     assert_eq!(report.last_relist.unwrap().reason, RelistReason::Redefined);
     let object = engine.objects(&widgets.key).remove(0);
-    assert!(String::from_utf8_lossy(&object.body).contains(r#"{"to":"3"}"#), "{object:?}");
+    assert!(String::from_utf8_lossy(&object.bytes).contains(r#"{"to":"3"}"#), "{object:?}");
     engine.until(&deployments.key, |_| server.count(Kind::Watch) == 4).await;
     assert_eq!((engine.relists(), server.count(Kind::List)), (1, 3));
 }

@@ -2,7 +2,8 @@
 
 use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
 use jiff::Timestamp;
-use kubewarm_api::model::{FaultReason, RequestFault};
+use kubewarm_api::model::{FaultReason, MessageId, RequestFault};
+use kubewarm_wire::protobuf::{JsonEncoder, Unknown, message_of_kind};
 use serde::Deserialize;
 use std::{borrow::Cow, error::Error, time::Duration};
 
@@ -40,7 +41,8 @@ pub fn of_response(
     body: &[u8],
     now: Timestamp,
 ) -> RequestFault {
-    let status = parse(body);
+    let json = status_of_protobuf(body);
+    let status = parse(json.as_deref().unwrap_or(body));
     let header = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
     let retry_after = header.and_then(|text| parse_retry_after(text, now));
     if let Some(status) = status {
@@ -71,6 +73,18 @@ pub fn of_event(object: &[u8]) -> RequestFault {
     }
 }
 
+/// Converts a `Status` in protobuf to JSON. The result is empty if `object` is not a `Status`.
+#[must_use]
+pub fn status_json(message: MessageId, object: &[u8]) -> Vec<u8> {
+    let mut json = br#"{"kind":"Status","#.to_vec();
+    let mut members = Vec::new();
+    match JsonEncoder::default().write_object(message, object, &mut members) {
+        Ok(()) => json.extend_from_slice(members.get(1..).unwrap_or_default()),
+        Err(_) => json.clear(),
+    }
+    json
+}
+
 /// Converts a failure below HTTP into a [`RequestFault`]: no connection, a broken connection, or a proxy that rejects
 /// the request.
 ///
@@ -90,6 +104,12 @@ pub fn of_transport(error: &(dyn Error + 'static)) -> RequestFault {
         }
     }
     RequestFault::new(FaultReason::Unreachable, message)
+}
+
+/// Converts the body of a response in protobuf to JSON. `None` if the body is not protobuf.
+fn status_of_protobuf(body: &[u8]) -> Option<Vec<u8>> {
+    let Unknown { api_version, kind, raw } = Unknown::parse(body).ok()?;
+    Some(status_json(message_of_kind(api_version, kind)?, raw))
 }
 
 fn parse(body: &[u8]) -> Option<StatusBody<'_>> {

@@ -12,6 +12,25 @@ pub enum ResponseForm {
     Table(TableForm),
 }
 
+/// The encoding of a response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MediaType {
+    /// `application/json`.
+    #[default]
+    Json,
+    /// `application/vnd.kubernetes.protobuf`.
+    Protobuf,
+}
+
+/// The encoding and the form of a response to a request for objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ResponseFormat {
+    /// The encoding.
+    pub media_type: MediaType,
+    /// The form. Never a `Table` in protobuf.
+    pub form: ResponseForm,
+}
+
 /// The part of each stored object that a response contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ObjectForm {
@@ -39,6 +58,14 @@ pub enum MetaVersion {
     V1,
     /// `meta.k8s.io/v1beta1`.
     V1Beta1,
+}
+
+impl ResponseFormat {
+    /// Creates the format of a response in JSON.
+    #[must_use]
+    pub const fn json(form: ResponseForm) -> Self {
+        Self { media_type: MediaType::Json, form }
+    }
 }
 
 impl MetaVersion {
@@ -73,9 +100,10 @@ const ONE: &str = "PartialObjectMetadata";
 const LIST: &str = "PartialObjectMetadataList";
 const TABLE: &str = "Table";
 
-/// One media range of the `Accept` header that matches JSON.
+/// One media range of the `Accept` header that matches JSON or protobuf.
 #[derive(Debug, Default)]
 struct MediaRange<'a> {
+    media_type: MediaType,
     is_any: bool,
     /// Whether the media range is `application/*`.
     is_of_type: bool,
@@ -103,11 +131,32 @@ struct ConversionTarget<'a> {
 ///
 /// - kubewarm supports none of the media ranges
 /// - the client requests a list as one object, or one object as a list
-pub(super) fn response_form(
+pub(super) fn response_format(
     accept: Option<&str>,
     is_list: bool,
-) -> Result<ResponseForm, StatusError> {
-    let served = |range: &MediaRange<'_>| match range.target {
+) -> Result<ResponseFormat, StatusError> {
+    format_among(&ranges(accept), is_list)
+}
+
+/// Selects the form of a response in JSON, as [`response_format`] does. Ignores media ranges of protobuf.
+///
+/// # Errors
+///
+/// The errors of [`response_format`].
+pub(super) fn json_form(accept: Option<&str>, is_list: bool) -> Result<ResponseForm, StatusError> {
+    format_among(&json_ranges(accept), is_list).map(|format| format.form)
+}
+
+/// Selects the encoding of a `Status`. JSON if the client accepts no encoding of it.
+#[must_use]
+pub fn status_media_type(accept: Option<&str>) -> MediaType {
+    let ranges = ranges(accept);
+    let plain = ranges.iter().find(|range| range.target.is_none());
+    plain.map_or(MediaType::Json, |range| range.media_type)
+}
+
+fn format_among(ranges: &[MediaRange<'_>], is_list: bool) -> Result<ResponseFormat, StatusError> {
+    let form = |range: &MediaRange<'_>| match range.target {
         None => Some(Ok(ResponseForm::Object(ObjectForm::Full))),
         Some(ConversionTarget { group: "meta.k8s.io", version, kind }) => {
             let version = MetaVersion::parse(version)?;
@@ -117,15 +166,18 @@ pub(super) fn response_form(
                 }
                 (ONE, true) => Some(Err(StatusError::other_shape(ONE, "is a list"))),
                 (LIST, false) => Some(Err(StatusError::other_shape(LIST, "is not a list"))),
-                (TABLE, _) => Some(Ok(table(version))),
+                (TABLE, _) if range.media_type == MediaType::Json => Some(Ok(table(version))),
                 _ => None,
             }
         }
         Some(_) => None,
     };
-    let ranges = ranges(accept);
-    // If `application/*` is the only media range that matches JSON, the API server's router rejects the request. So
-    // at least one more media range must match JSON.
+    let served = |range: &MediaRange<'_>| {
+        let media_type = range.media_type;
+        form(range).map(|form| form.map(|form| ResponseFormat { media_type, form }))
+    };
+    // If `application/*` is the only media range that matches, the API server's router rejects the request. So at least
+    // one more media range must match.
     if ranges.iter().all(|range| range.is_of_type) {
         return Err(StatusError::not_acceptable());
     }
@@ -152,7 +204,7 @@ pub(super) fn discovery_form(accept: Option<&str>) -> Result<DiscoveryForm, Stat
         Some(target) if target == aggregated => Some(DiscoveryForm::Aggregated),
         Some(_) => None,
     };
-    ranges(accept).iter().find_map(served).ok_or_else(StatusError::not_acceptable)
+    json_ranges(accept).iter().find_map(served).ok_or_else(StatusError::not_acceptable)
 }
 
 /// Checks that the client accepts JSON, without a conversion to a kind such as `Table`.
@@ -162,11 +214,21 @@ pub(super) fn discovery_form(accept: Option<&str>) -> Result<DiscoveryForm, Stat
 /// 406 if the client does not accept such JSON.
 pub(super) fn require_plain_json(accept: Option<&str>) -> Result<(), StatusError> {
     let is_plain = |range: &MediaRange<'_>| range.target.is_none();
-    if ranges(accept).iter().any(is_plain) { Ok(()) } else { Err(StatusError::not_acceptable()) }
+    if json_ranges(accept).iter().any(is_plain) {
+        Ok(())
+    } else {
+        Err(StatusError::not_acceptable())
+    }
 }
 
-/// Returns the media ranges of an `Accept` header that match JSON, highest weight first. An absent or empty header
-/// means `*/*`.
+fn json_ranges(accept: Option<&str>) -> Vec<MediaRange<'_>> {
+    let mut ranges = ranges(accept);
+    ranges.retain(|range| range.media_type == MediaType::Json);
+    ranges
+}
+
+/// Returns the media ranges of an `Accept` header that match JSON or protobuf, highest weight first. An absent or empty
+/// header means `*/*`. A range with a wildcard means JSON.
 fn ranges(accept: Option<&str>) -> Vec<MediaRange<'_>> {
     let accept = accept.filter(|accept| !accept.is_empty()).unwrap_or("*/*");
     let mut ranges: Vec<_> = accept.split(',').filter_map(MediaRange::parse).collect();
@@ -177,7 +239,7 @@ fn ranges(accept: Option<&str>) -> Vec<MediaRange<'_>> {
 }
 
 impl<'a> MediaRange<'a> {
-    /// Parses a media range. Returns `None` if the media range does not match JSON.
+    /// Parses a media range. Returns `None` if the media range matches neither JSON nor protobuf.
     ///
     /// The rules are as lenient as the API server's. The function ignores a parameter with no value or with two
     /// `=`. The last value of a repeated parameter counts.
@@ -185,15 +247,20 @@ impl<'a> MediaRange<'a> {
         let trim = |text: &'a str| text.trim_matches(' ');
         let mut parts = trim(text).split(';');
         let (of, behind) = split(parts.next()?, '/');
+        let mut media_type = MediaType::Json;
         let (is_any, is_of_type) = match (trim(of), split(behind, '/')) {
             ("*", _) if behind.is_empty() => (true, false),
             ("application", (sub, "")) if trim(sub) == "json" => (false, false),
+            ("application", (sub, "")) if trim(sub) == "vnd.kubernetes.protobuf" => {
+                media_type = MediaType::Protobuf;
+                (false, false)
+            }
             (of, (sub, "")) if trim(sub) == "*" && matches!(of, "application" | "*") => {
                 (true, of == "application")
             }
             _ => return None,
         };
-        let mut range = Self { is_any, is_of_type, weight: 1.0, ..Self::default() };
+        let mut range = Self { media_type, is_any, is_of_type, weight: 1.0, ..Self::default() };
         let (mut stream, mut server_version) = ("", "");
         for part in parts {
             let (name, behind) = split(part, '=');
@@ -234,6 +301,40 @@ mod tests {
     const METADATA_FORM: ResponseForm = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+    fn response_form(accept: Option<&str>, is_list: bool) -> Result<ResponseForm, StatusError> {
+        json_form(accept, is_list)
+    }
+
+    #[test]
+    fn protobuf_is_chosen_as_at_the_api_server() {
+        const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+        let metadata = METADATA_LIST.replace("application/json", PROTOBUF);
+        let (json, protobuf) = (MediaType::Json, MediaType::Protobuf);
+        for (accept, expected) in [
+            (PROTOBUF, Some((protobuf, FULL))),
+            ("application/vnd.kubernetes.protobuf, */*", Some((protobuf, FULL))),
+            ("application/vnd.kubernetes.protobuf,application/json", Some((protobuf, FULL))),
+            ("application/json,application/vnd.kubernetes.protobuf", Some((json, FULL))),
+            ("application/json;q=0.9,application/vnd.kubernetes.protobuf", Some((protobuf, FULL))),
+            ("application/vnd.kubernetes.protobuf;stream=watch", Some((protobuf, FULL))),
+            ("*/*", Some((json, FULL))),
+            (&metadata, Some((protobuf, METADATA_FORM))),
+            (&format!("{PROTOBUF};as=Table;v=v1;g=meta.k8s.io"), None),
+            (
+                &format!("{PROTOBUF};as=Table;v=v1;g=meta.k8s.io,{TABLES}"),
+                Some((json, table(MetaVersion::V1))),
+            ),
+        ] {
+            let found = response_format(Some(accept), OF_LIST).ok();
+            let found = found.map(|format| (format.media_type, format.form));
+            assert_eq!(found, expected, "{accept}");
+        }
+        assert_eq!(code(json_form(Some(PROTOBUF), OF_ONE)), 406);
+        assert_eq!(status_media_type(Some("application/vnd.kubernetes.protobuf, */*")), protobuf);
+        assert_eq!(status_media_type(Some(&metadata)), json);
+        assert_eq!(status_media_type(None), json);
+    }
 
     fn code<T>(outcome: Result<T, StatusError>) -> u16 {
         outcome.map_or_else(|failure| failure.code(), |_| 200)

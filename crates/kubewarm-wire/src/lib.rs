@@ -17,7 +17,9 @@ mod forward_plan;
 #[cfg(test)]
 mod hostile;
 mod label_selector;
+mod object_body;
 mod options;
+mod protobuf_body;
 mod query_parameters;
 mod request_info;
 mod request_path;
@@ -27,11 +29,20 @@ mod watch_options;
 mod websocket_token;
 mod written_version;
 
+/// Media type of JSON.
+pub const JSON: &str = "application/json";
+/// Media type of Kubernetes protobuf.
+pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
 pub mod json;
+pub mod protobuf;
 pub mod tables;
 
 pub use self::{
-    accept::{DiscoveryForm, MetaVersion, ObjectForm, ResponseForm, TableForm},
+    accept::{
+        DiscoveryForm, MediaType, MetaVersion, ObjectForm, ResponseForm, ResponseFormat, TableForm,
+        status_media_type,
+    },
     body::{ListEnvelope, write_object, write_single_object},
     continue_tokens::encode_continue_token,
     discovery::{AGGREGATED_DISCOVERY, DiscoveryResponse, is_known, render_discovery_document},
@@ -40,6 +51,11 @@ pub use self::{
         write_error_event, write_event,
     },
     forward_plan::{ForwardPlan, WriteTarget},
+    object_body::{JsonBuffer, ObjectBody},
+    protobuf_body::{
+        ProtobufListEnvelope, status_message, write_error_message, write_event_message,
+        write_single_message,
+    },
     request_info::{AccessAttributes, ObjectRequest, RequestInfo, RequestTarget, VersionMatch},
     request_path::ApiDocument,
     status_error::StatusError,

@@ -295,7 +295,7 @@ impl DeltaSink for ProfileStoreWriter {
                 self.admission.counter.lock().retain(self.namespace.as_deref(), stays);
                 outcome
             }
-            Delta::Progress(_) | Delta::Arrived(_) => self.store.apply(delta),
+            Delta::Encoding(_) | Delta::Progress(_) | Delta::Arrived(_) => self.store.apply(delta),
         }
     }
 }

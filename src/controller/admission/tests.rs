@@ -62,14 +62,14 @@ impl AdmissionFixture {
         }));
         let key = ObjectKey { namespace: namespace.into(), name: name.into() };
         let object = self.store.get(&key).unwrap();
-        String::from_utf8_lossy(&object.body).into_owned()
+        String::from_utf8_lossy(&object.bytes).into_owned()
     }
 
     fn left_out(&self) -> Vec<String> {
         let rows = self.store.versions(None, 20_000);
         let objects: Vec<_> = rows.iter().filter_map(|(key, _)| self.store.get(key)).collect();
         let of = |object: &kubewarm_cache::store::StoredObject| {
-            let body: Value = serde_json::from_slice(&object.body).unwrap();
+            let body: Value = serde_json::from_slice(&object.bytes).unwrap();
             let is_left_out = body["leftOut"] == true;
             assert_eq!(body.get("spec").is_none(), is_left_out);
             assert_eq!(

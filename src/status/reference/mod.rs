@@ -6,7 +6,7 @@ mod profile;
 
 use super::{
     events::{INCONSISTENT, NORMAL, NOT_READY, READY, REFUSED, ROLLED_BACK, WARNING},
-    problems::UNDECODABLE,
+    problems::{READ_AS_JSON, UNDECODABLE},
     reasons::ConditionReason,
 };
 use kubewarm_api::{model::FaultReason, v1alpha1::CONDITION_TYPES};
@@ -181,12 +181,18 @@ pub fn reference() -> Reference {
         "kubewarm cannot decode an object and does not serve it.",
         "Look at the object with kubectl, and at what writes it.",
     ];
+    let read_as_json = [
+        "The API server sends a field that this release of kubewarm does not know, so kubewarm reads the kind as JSON.",
+        "Upgrade kubewarm; until then, clients that accept only protobuf get 406.",
+    ];
     let faults =
         FaultReason::VARIANTS.iter().map(|reason| problem(reason.as_str(), fault(*reason)));
     Reference {
         conditions: CONDITION_TYPES.into_iter().flat_map(of_type).map(condition).collect(),
         events: EVENTS.iter().map(event).collect(),
-        problems: faults.chain([problem(UNDECODABLE, undecodable)]).collect(),
+        problems: faults
+            .chain([problem(UNDECODABLE, undecodable), problem(READ_AS_JSON, read_as_json)])
+            .collect(),
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use super::peer::{Peer, RawResponse};
 use super::{Fault, PATIENCE};
+use crate::api::protobuf_json;
 use crate::world::{Failure, Outcome};
 
 /// Changed requests, in addition to the unchanged ones. `PROPTEST_CASES` overrides the number.
@@ -123,7 +124,13 @@ fn fault(request: &Request, answer: &RawResponse) -> Option<&'static str> {
     if *code < 400 || body.is_empty() {
         return None;
     }
-    let status: Value = serde_json::from_slice(body).unwrap_or_default();
-    let is_status = status["kind"] == "Status" && status["code"] == *code;
-    (!is_status || !head.contains("application/json")).then_some("no Status")
+    let status: Option<Value> = if head.contains(kubewarm_wire::PROTOBUF) {
+        protobuf_json(body)
+    } else if head.contains(kubewarm_wire::JSON) {
+        serde_json::from_slice(body).ok()
+    } else {
+        None
+    };
+    let is_status = status.is_some_and(|it| it["kind"] == "Status" && it["code"] == *code);
+    (!is_status).then_some("no Status")
 }

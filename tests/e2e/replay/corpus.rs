@@ -14,6 +14,37 @@ const OLD_TABLE: &str = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
 const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,\
                        application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
+/// The `Accept` headers of clients that prefer protobuf, by the header that gets the same answer in JSON.
+const IN_PROTOBUF: &[(&str, &str)] = &[
+    (ANY, "application/vnd.kubernetes.protobuf, */*"),
+    (METADATA, "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
+    (
+        METADATA_LIST,
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+         application/json",
+    ),
+    (TABLE, "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"),
+    (KUBECTL, "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json"),
+];
+
+/// Returns the same requests from clients that prefer protobuf. Without discovery, and without the metadata of custom
+/// resources, which kubewarm has only in JSON.
+pub(super) fn in_protobuf(requests: &[ReplayRequest]) -> Vec<ReplayRequest> {
+    let preferring = |request: &ReplayRequest| {
+        let (_, accept) = IN_PROTOBUF.iter().find(|(json, _)| *json == request.accept)?;
+        let is_custom = request.path.starts_with("/apis/example.com/");
+        if request.but.contains(&WarmKinds) || (is_custom && accept.contains("as=Partial")) {
+            return None;
+        }
+        let (path, mut but) = (request.path.clone(), request.but.clone());
+        if request.accept == TABLE {
+            but.push(MediaTypes);
+        }
+        Some(ReplayRequest { path, accept, but, ..*request })
+    };
+    requests.iter().filter_map(preferring).collect()
+}
+
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// The `Accept` header of kubectl.
 const AGGREGATED_FIRST: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
@@ -357,6 +388,7 @@ pub(super) fn requests(a: &str) -> Vec<ReplayRequest> {
     all.extend(documents());
     all.extend(refusals(&settings, &planets));
     all.extend(compressed());
+    all.extend(in_protobuf(&all));
     all
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 pub(crate) use self::corpus::{DEFINITIONS, TARGETS};
 
-use self::corpus::{LONG, OBJECTS, ReplayRequest, continued, of_now, requests, walks};
+use self::corpus::{LONG, OBJECTS, ReplayRequest, continued, in_protobuf, of_now, requests, walks};
 use self::difference::Difference;
 use crate::api::{HttpReply, Server};
 use crate::world::{Failure, Outcome, eventually, file};
@@ -113,7 +113,9 @@ pub(crate) fn replay(players: &Players<'_>, a: &str) -> Outcome {
             compare(&request, players.ask(&request, &players.now(path)?)?)
         }));
     }
-    for watched in watches(players, watched::begun(a)) {
+    let mut begun = watched::begun(a);
+    begun.extend(in_protobuf(&begun));
+    for watched in watches(players, begun) {
         found.add(watched);
     }
     let Found { met, unnamed } = found;
@@ -171,8 +173,7 @@ fn watches(
         let path = request.path.replace("NOW", &players.now(path)?);
         let read = |server: &Server| -> Result<Answer, Failure> {
             let reply = server.get_as(players.token, &path, request.accept)?;
-            let lines = reply.text.lines().map(serde_json::from_str::<Value>);
-            let mut events = lines.collect::<Result<Vec<_>, _>>()?;
+            let mut events = reply.events()?;
             events.retain(|event| event["type"] != "BOOKMARK");
             Ok(Answer { body: events.into(), ..Answer::from(&reply) })
         };

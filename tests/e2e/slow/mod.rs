@@ -6,3 +6,4 @@ mod flood;
 mod monitoring;
 mod picture;
 mod prometheus;
+mod protobuf;

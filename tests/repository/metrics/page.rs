@@ -110,6 +110,7 @@ const SECTIONS: [Section; 5] = [
             "kubewarm_upstream_request_errors_total",
             "kubewarm_upstream_backoff_seconds",
             "kubewarm_upstream_decode_errors_total",
+            "kubewarm_upstream_protobuf_fallbacks_total",
             "kubewarm_resource_version",
             "kubewarm_resource_version_rollbacks_total",
             "kubewarm_event_processing_seconds",

@@ -45,8 +45,8 @@ pub use self::{
     list_policy::{ListPolicy, ListStrategy},
     next_step::{with_next_step, without_next_step},
     object::{
-        DecodedObject, Delta, DeltaOutcome, DeltaSink, ObjectIdentity, ObjectKey, ReplacePolicy,
-        Tombstone, Uid, namespace_order,
+        DecodedObject, Delta, DeltaOutcome, DeltaSink, MessageId, ObjectEncoding, ObjectIdentity,
+        ObjectKey, ReplacePolicy, Tombstone, Uid, namespace_order,
     },
     operator_scope::{OperatorScope, WatchedNamespaces},
     outcome::MetricOutcome,

@@ -45,6 +45,20 @@ enum UidRepr {
     Text(Box<str>),
 }
 
+/// A message in the field tables of `kubewarm-wire`, such as `core/v1.Pod`: its number, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MessageId(pub u16);
+
+/// The encoding of the objects that an informer receives, and of the objects in its store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ObjectEncoding {
+    /// JSON, as the API server writes it.
+    #[default]
+    Json,
+    /// Kubernetes protobuf: each object is one such message.
+    Protobuf(MessageId),
+}
+
 /// One decoded object, borrowed from the bytes of a response.
 #[derive(Clone)]
 pub struct DecodedObject<'a> {
@@ -56,9 +70,9 @@ pub struct DecodedObject<'a> {
     pub uid: Uid,
     /// `metadata.resourceVersion`; `None` if the API server sends no version.
     pub version: Option<ResourceVersion>,
-    /// JSON of the object, or of its `metadata` if the informer stores only metadata. `apiVersion`
-    /// and `kind` are removed, and by default `metadata.managedFields`. All other bytes are as the
-    /// API server sent them.
+    /// The object, or only its `metadata` if the informer stores only metadata, in the
+    /// encoding of the last `Delta::Encoding`. `apiVersion` and `kind` are removed, and by default
+    /// `metadata.managedFields`. All other bytes are as the API server sent them.
     pub body: &'a [u8],
 }
 
@@ -120,6 +134,9 @@ pub enum ReplacePolicy {
 /// higher stored version can only be from before an etcd restore.
 #[derive(Clone, Debug)]
 pub enum Delta<'a> {
+    /// The encoding of all following objects. If it differs from the encoding of the stored
+    /// objects, the store drops all objects and its resource version, as for `Purge`.
+    Encoding(ObjectEncoding),
     /// A full list begins. Until `ListDone`, the store continues to serve objects from before the
     /// list.
     ListStarted(ReplacePolicy),

@@ -4,10 +4,14 @@ use super::{
     UndecodableObject,
     cut::{cut, member},
     metadata::ObjectMetadata,
-    peek::peek_name,
+    peek::{peek_name, peek_protobuf_name},
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{DecodedObject, InformerKey, ManagedFieldsPolicy, Projection};
+use kubewarm_api::model::{
+    DecodedObject, InformerKey, ManagedFieldsPolicy, MessageId, ObjectEncoding, Projection,
+    ResourceVersion, Uid,
+};
+use kubewarm_wire::protobuf::{self, ObjectNames, Omissions, ProtobufError, check_message};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -17,7 +21,19 @@ pub(super) struct ObjectDecoder {
     /// Whether the informer keeps only the metadata of Secrets. The decoder then also removes an
     /// annotation that repeats a Secret's payload.
     is_payload_hidden: bool,
+    /// The encoding of the objects that [`ObjectDecoder::decode`] receives.
+    pub(super) encoding: ObjectEncoding,
     scratch: Vec<u8>,
+}
+
+/// Why an object cannot be stored.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum DecodeError {
+    /// The object itself is invalid. Other objects can be stored.
+    Undecodable(UndecodableObject),
+    /// The object has a field that the field tables lack, because the API server is newer than the tables. The text
+    /// names the field. All objects of the resource must be read as JSON.
+    UnknownField(String),
 }
 
 #[derive(Deserialize)]
@@ -32,9 +48,20 @@ struct PartialObject<'a> {
 }
 
 impl UndecodableObject {
-    pub(super) fn new(json: &[u8], problem: String) -> Self {
-        let object = peek_name(json).unwrap_or_else(|| "?".to_owned());
+    /// Describes an object whose bytes can end behind its metadata.
+    pub(super) fn new(encoding: ObjectEncoding, object: &[u8], problem: String) -> Self {
+        let name = match encoding {
+            ObjectEncoding::Json => peek_name(object),
+            ObjectEncoding::Protobuf(_) => peek_protobuf_name(object),
+        };
+        let object = name.unwrap_or_else(|| "?".to_owned());
         Self { object: object.into(), problem: problem.into(), at: Timestamp::now() }
+    }
+}
+
+impl From<UndecodableObject> for DecodeError {
+    fn from(object: UndecodableObject) -> Self {
+        Self::Undecodable(object)
     }
 }
 
@@ -44,11 +71,27 @@ impl ObjectDecoder {
         Self {
             projection: key.projection,
             is_payload_hidden: is_secrets && matches!(key.projection, Projection::Metadata(_)),
+            encoding: ObjectEncoding::Json,
             scratch: Vec::new(),
         }
     }
 
-    /// Reads the metadata of `json`, and copies the object without `apiVersion` and `kind`.
+    /// Creates a decoder that removes only `apiVersion` and `kind`.
+    pub(super) fn of_whole_objects() -> Self {
+        Self {
+            projection: Projection::Full(ManagedFieldsPolicy::Keep),
+            is_payload_hidden: false,
+            encoding: ObjectEncoding::Json,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Creates a decoder of the objects that follow the objects of a store in this encoding.
+    pub(super) fn of_store(key: &InformerKey, encoding: ObjectEncoding) -> Self {
+        Self { encoding, ..Self::new(key) }
+    }
+
+    /// Reads an object's metadata, and copies the object without `apiVersion` and `kind`.
     ///
     /// The copy omits `metadata.managedFields` unless the profile keeps them. From a Secret's
     /// metadata, the copy also omits the annotation in which `kubectl apply` repeats the payload.
@@ -58,18 +101,61 @@ impl ObjectDecoder {
     ///
     /// # Errors
     ///
-    /// [`UndecodableObject`] if the object is not valid JSON, has no name, or has a label that is
-    /// not a string.
+    /// [`DecodeError::Undecodable`] if the object is invalid, has no name, or has a label that is
+    /// not a string; [`DecodeError::UnknownField`].
     ///
     /// # Cost
     ///
-    /// About 6 µs for an object of 5 KB. The decoder reads every byte twice and copies it once; it
-    /// reads metadata three times.
+    /// About 6 µs for an object of 5 KB of JSON. The decoder reads every byte twice and copies it
+    /// once; it reads metadata three times. For protobuf, it reads only the tags of fields.
     pub(super) fn decode<'a>(
+        &'a mut self,
+        object: &'a [u8],
+    ) -> Result<DecodedObject<'a>, DecodeError> {
+        match self.encoding {
+            ObjectEncoding::Json => Ok(self.decode_json(object)?),
+            ObjectEncoding::Protobuf(message) => self.decode_protobuf(message, object),
+        }
+    }
+
+    fn decode_protobuf<'a>(
+        &'a mut self,
+        message: MessageId,
+        object: &'a [u8],
+    ) -> Result<DecodedObject<'a>, DecodeError> {
+        let failed = |error| match error {
+            ProtobufError::UnknownField { .. } => DecodeError::UnknownField(error.to_string()),
+            ProtobufError::Malformed => rejected_protobuf(message, object, "it is not protobuf"),
+        };
+        check_message(message, object).map_err(failed)?;
+        let ObjectNames { name, namespace, uid, version } =
+            ObjectNames::of_object(object).map_err(failed)?;
+        if name.is_empty() {
+            return Err(rejected_protobuf(message, object, "metadata.name is empty"));
+        }
+        protobuf::for_each_label(object, |_, _| {}).map_err(failed)?;
+        let without = Omissions {
+            managed_fields: self.projection.managed_fields() == ManagedFieldsPolicy::Drop,
+            annotation: self.is_payload_hidden.then_some(LAST_APPLIED),
+            all_but_metadata: matches!(self.projection, Projection::Metadata(_)),
+        };
+        self.scratch.clear();
+        protobuf::write_without(object, without, &mut self.scratch).map_err(failed)?;
+        Ok(DecodedObject {
+            uid: Uid::parse(uid),
+            version: ResourceVersion::parse(version),
+            namespace: namespace.into(),
+            name: name.into(),
+            body: &self.scratch,
+        })
+    }
+
+    fn decode_json<'a>(
         &'a mut self,
         json: &'a [u8],
     ) -> Result<DecodedObject<'a>, UndecodableObject> {
-        let rejected = |problem: String| UndecodableObject::new(json, problem);
+        let rejected =
+            |problem: String| UndecodableObject::new(ObjectEncoding::Json, json, problem);
         let text = std::str::from_utf8(json).map_err(|_| rejected("it is not UTF-8".to_owned()))?;
         let top: PartialObject<'a> =
             serde_json::from_str(text).map_err(|e| rejected(without_content(&e)))?;
@@ -125,6 +211,14 @@ impl ObjectDecoder {
     }
 }
 
+/// The annotation in which `kubectl apply` stores the last applied manifest.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+fn rejected_protobuf(message: MessageId, object: &[u8], problem: &str) -> DecodeError {
+    let encoding = ObjectEncoding::Protobuf(message);
+    UndecodableObject::new(encoding, object, problem.to_owned()).into()
+}
+
 /// Describes a `serde_json` error without the error's own message, because that message can quote
 /// secret values.
 fn without_content(error: &serde_json::Error) -> String {
@@ -163,7 +257,7 @@ mod tests {
         managed_fields: ManagedFieldsPolicy,
     ) -> Result<(String, String), UndecodableObject> {
         let mut decoder = ObjectDecoder::new(&key("pods", Projection::Full(managed_fields)));
-        let item = decoder.decode(json.as_bytes())?;
+        let item = decoder.decode_json(json.as_bytes())?;
         Ok((
             format!("{}/{}", item.namespace, item.name),
             String::from_utf8_lossy(item.body).into_owned(),
@@ -222,7 +316,7 @@ mod tests {
     fn metadata_of_a_secret(json: &str) -> Result<String, UndecodableObject> {
         let of = key("secrets", Projection::Metadata(ManagedFieldsPolicy::Drop));
         let mut decoder = ObjectDecoder::new(&of);
-        let item = decoder.decode(json.as_bytes())?;
+        let item = decoder.decode_json(json.as_bytes())?;
         Ok(String::from_utf8_lossy(item.body).into_owned())
     }
 

@@ -2,9 +2,9 @@
 
 use super::{
     DecodeStage, UndecodableObject, UpstreamEventType,
-    list::oversized,
+    decoder::DecodeError,
+    event_splitter::parse_event,
     list_splitter::SplitItem,
-    peek::tombstone,
     task::InformerTask,
     upstream_event::{Bookmark, UpstreamEvent},
     watch_stream::{WatchStream, WatchStreamEnd},
@@ -19,14 +19,15 @@ impl InformerTask {
     /// watch must end.
     pub(super) fn apply_next_event(&mut self, stream: &mut WatchStream) -> Option<WatchStreamEnd> {
         let chunk = stream.rest.clone();
-        let (consumed, item) = stream.lines.feed(&chunk);
+        let is_protobuf = stream.splitter.is_protobuf();
+        let (consumed, item) = stream.splitter.feed(&chunk);
         stream.rest = chunk.slice(consumed.min(chunk.len())..);
-        let (line, whole) = match item? {
-            SplitItem::Whole(line) => (line, true),
-            SplitItem::Oversized(head) => (head, false),
+        let item = item?;
+        let (bytes, whole) = match &item {
+            SplitItem::Whole(bytes) => (*bytes, true),
+            SplitItem::Oversized(head) => (*head, false),
         };
-        let event = if whole { UpstreamEvent::parse(line) } else { UpstreamEvent::of_head(line) };
-        match event {
+        match parse_event(is_protobuf, &item) {
             Some(event) => {
                 let end = self.apply_event(event, whole, stream.last_bytes_at);
                 // `stream.events` shows whether the watch has worked, so do not count an event that
@@ -35,13 +36,15 @@ impl InformerTask {
                 end
             }
             // Some servers end a watch with a `Status` that is not wrapped in an event.
-            None if whole && line.starts_with(br#"{"kind":"Status""#) => {
-                Some(WatchStreamEnd::ErrorEvent(fault::of_event(line)))
+            None if whole && bytes.starts_with(br#"{"kind":"Status""#) => {
+                Some(WatchStreamEnd::ErrorEvent(fault::of_event(bytes)))
             }
             None if whole => {
                 Some(self.undecodable_end(DecodeStage::WatchLine, "a line that is not an event"))
             }
-            None => Some(self.undecodable_end(DecodeStage::WatchLine, &oversized(line).problem)),
+            None => {
+                Some(self.undecodable_end(DecodeStage::WatchLine, &self.oversized(bytes).problem))
+            }
         }
     }
 
@@ -60,11 +63,11 @@ impl InformerTask {
         match event.kind {
             UpstreamEventType::Error => {
                 self.metrics.count_event(event.kind, None);
-                Some(WatchStreamEnd::ErrorEvent(fault::of_event(event.object)))
+                Some(WatchStreamEnd::ErrorEvent(event.fault()))
             }
             UpstreamEventType::Bookmark => self.apply_bookmark(event),
             UpstreamEventType::Added | UpstreamEventType::Modified if !whole => {
-                let rejected = oversized(event.object);
+                let rejected = self.oversized(event.object);
                 self.drop_undecodable(event, rejected, received)
             }
             UpstreamEventType::Added | UpstreamEventType::Modified => {
@@ -76,7 +79,7 @@ impl InformerTask {
 
     fn apply_bookmark(&mut self, event: UpstreamEvent<'_>) -> Option<WatchStreamEnd> {
         self.metrics.count_event(event.kind, None);
-        let Some(Bookmark { version, .. }) = Bookmark::parse(event.object) else {
+        let Some(Bookmark { version, .. }) = event.bookmark() else {
             return Some(WatchStreamEnd::Undecodable("a bookmark without a version".to_owned()));
         };
         if self.version().is_some_and(|known| version.is_older_than(&known)) {
@@ -100,7 +103,12 @@ impl InformerTask {
     ) -> Option<WatchStreamEnd> {
         let item = match self.decoder.decode(event.object) {
             Ok(item) => item,
-            Err(rejected) => return self.drop_undecodable(event, rejected, received),
+            Err(DecodeError::Undecodable(rejected)) => {
+                return self.drop_undecodable(event, rejected, received);
+            }
+            Err(DecodeError::UnknownField(problem)) => {
+                return Some(WatchStreamEnd::UnknownField(problem));
+            }
         };
         let version = item.version.clone();
         if self.informer.status().is_replay(version.as_ref()) {
@@ -125,7 +133,7 @@ impl InformerTask {
         event: UpstreamEvent<'_>,
         received: Instant,
     ) -> Option<WatchStreamEnd> {
-        let Some(gone) = tombstone(event.object) else {
+        let Some(gone) = event.tombstone() else {
             return Some(
                 self.undecodable_end(DecodeStage::WatchObject, "the deletion names no object"),
             );
@@ -172,7 +180,7 @@ impl InformerTask {
         rejected: UndecodableObject,
         received: Instant,
     ) -> Option<WatchStreamEnd> {
-        let Some(gone) = tombstone(event.object) else {
+        let Some(gone) = event.tombstone() else {
             return Some(self.undecodable_end(DecodeStage::WatchObject, &rejected.problem));
         };
         let version = gone.version.clone();

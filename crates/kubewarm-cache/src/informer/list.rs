@@ -2,8 +2,11 @@
 
 use super::{
     DecodeStage, ListMethod, RelistReason, RelistReport, UndecodableObject, Verb,
-    list_splitter::{ListSplitter, MAX_OBJECT, SplitItem},
+    decoder::DecodeError,
+    list_items::ListItems,
+    list_splitter::{MAX_OBJECT, SplitItem},
     metadata::ListMetadata,
+    request::UpstreamBody,
     request_builder::ListPaging,
     task::{InformerTask, TaskAction, TaskFailure},
     task_state::TaskState,
@@ -32,6 +35,8 @@ pub(super) enum ListError {
     Fault(RequestFault),
     /// The list has a lower resource version than the store, for example after an etcd restore.
     RolledBack,
+    /// The field tables lack a field or the kind of the list. The text names it.
+    UnknownField(String),
 }
 
 impl From<RequestFault> for ListError {
@@ -54,12 +59,13 @@ impl InformerTask {
         }
         let settings = self.informer.settings(InformerSettings::clone);
         let shared = Arc::clone(&self.shared);
-        // Choose the list strategies before waiting for a permit to list. `order` can request the
-        // API server's Kubernetes version, and a slow response must not occupy a permit.
+        // Choose the list strategies and the encoding before waiting for a permit to list. Both can send
+        // requests, and a slow response must not occupy a permit.
         let mut order = shared
             .list_methods
             .order(&shared.operator, &self.informer.key, settings.lists.strategy)
             .await;
+        self.choose_media_type().await;
         let slot = shared.lists.acquire(&settings.list_slot_owner).await;
         self.informer.enter(TaskState::Listing);
         let replace_policy = match why {
@@ -76,14 +82,16 @@ impl InformerTask {
         }
         let mut methods = order.into_iter().peekable();
         let (strategy, listed, requested_at) = loop {
-            let method = methods.next().unwrap_or(ListMethod::PagedList);
+            let method = methods.peek().copied().unwrap_or(ListMethod::PagedList);
             let requested_at = Instant::now();
             let listed = self.list_with(method, replace_policy).await;
             match listed {
                 Ok(listed) => break (method, listed, requested_at),
+                Err(ListError::UnknownField(problem)) => self.record_unknown_field(&problem),
                 Err(ListError::Fault(fault))
-                    if needs_other_method(method, &fault) && methods.peek().is_some() =>
+                    if needs_other_method(method, &fault) && methods.len() > 1 =>
                 {
+                    methods.next();
                     tracing::info!(informer = %self.informer.key, ?method, %fault, "falling back to another list method");
                     shared.list_methods.avoid(&self.informer.key, method);
                 }
@@ -231,9 +239,10 @@ impl InformerTask {
         let timing = self.shared.timing.clone();
         let sent = Instant::now();
         let within = timing.list_headers;
-        let mut chunks = self.list_watch.open(within, |endpoint| endpoint.list(part)).await?;
+        let UpstreamBody { mut chunks, is_protobuf } =
+            self.list_watch.open(within, |endpoint| endpoint.list(part)).await?;
         self.informer.status().record_success(Verb::List, sent);
-        let mut splitter = ListSplitter::new(MAX_OBJECT);
+        let mut items = ListItems::new(is_protobuf);
         let mut checked = false;
         let mut window = (Instant::now() + timing.list_window, 0);
         loop {
@@ -251,13 +260,14 @@ impl InformerTask {
             let mut rest = &chunk[..];
             let mut arrived = 0;
             while !rest.is_empty() {
-                if !checked && splitter.is_in_items() {
+                if !checked && items.has_head() {
                     checked = true;
-                    self.refuse_older(&ListMetadata::of(&splitter)?)?;
+                    self.refuse_older(&items.metadata()?)?;
+                    self.use_encoding(items.encoding())?;
                 }
-                let (consumed, item) = splitter.feed(rest)?;
+                let (consumed, item) = items.feed(rest)?;
                 if let Some(item) = item {
-                    self.apply_item(&item);
+                    self.apply_item(&item)?;
                     arrived += 1;
                     if self.wait_for_budget(item.len()).await? {
                         window = (Instant::now() + timing.list_window, 0);
@@ -268,10 +278,11 @@ impl InformerTask {
             self.metrics.upstream_list_items.inc_by(arrived);
             self.informer.status().report.listed += arrived;
         }
-        if !splitter.is_complete() {
+        if !items.is_complete() {
             return Err(self.truncated().into());
         }
-        let meta = ListMetadata::of(&splitter)?;
+        let meta = items.metadata()?;
+        self.use_encoding(items.encoding())?;
         self.refuse_older(&meta)?;
         if let Some(remaining) = meta.remaining_item_count {
             let mut status = self.informer.status();
@@ -281,23 +292,39 @@ impl InformerTask {
         Ok(meta)
     }
 
-    fn apply_item(&mut self, item: &SplitItem<'_>) {
+    fn apply_item(&mut self, item: &SplitItem<'_>) -> Result<(), ListError> {
         match item {
-            SplitItem::Whole(json) => self.apply_listed(json, DecodeStage::ListItem),
-            SplitItem::Oversized(head) => self.reject(oversized(head), DecodeStage::ListItem),
+            SplitItem::Whole(object) => self.apply_listed(object, DecodeStage::ListItem),
+            SplitItem::Oversized(head) => {
+                self.reject(self.oversized(head), DecodeStage::ListItem);
+                Ok(())
+            }
         }
     }
 
     /// Decodes one object of the current list, and stores the object. An undecodable object is
     /// counted and logged instead.
-    pub(super) fn apply_listed(&mut self, json: &[u8], stage: DecodeStage) {
-        match self.decoder.decode(json) {
+    pub(super) fn apply_listed(
+        &mut self,
+        object: &[u8],
+        stage: DecodeStage,
+    ) -> Result<(), ListError> {
+        match self.decoder.decode(object) {
             Ok(item) => {
                 let outcome = self.informer.apply(Delta::Upsert(item));
                 self.replaced += u64::from(outcome == DeltaOutcome::Replaced);
             }
-            Err(rejected) => self.reject(rejected, stage),
+            Err(DecodeError::Undecodable(rejected)) => self.reject(rejected, stage),
+            Err(DecodeError::UnknownField(problem)) => {
+                return Err(ListError::UnknownField(problem));
+            }
         }
+        Ok(())
+    }
+
+    pub(super) fn oversized(&self, head: &[u8]) -> UndecodableObject {
+        let problem = format!("it is larger than {} MiB", MAX_OBJECT >> 20);
+        UndecodableObject::new(self.decoder.encoding, head, problem)
     }
 
     /// Returns an error if the list is older than the store. Returns `Ok` if `meta` has no version.
@@ -344,8 +371,4 @@ fn needs_other_method(method: ListMethod, fault: &RequestFault) -> bool {
 
 fn too_slow() -> RequestFault {
     RequestFault::new(FaultReason::TimedOut, "the list received too few bytes in time")
-}
-
-pub(super) fn oversized(head: &[u8]) -> UndecodableObject {
-    UndecodableObject::new(head, format!("it is larger than {} MiB", MAX_OBJECT >> 20))
 }

@@ -5,16 +5,12 @@ use super::{InformerTiming, ListMethod};
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kubewarm_api::model::{Identity, InformerKey, InformerSpec, ListStrategy, Resource};
 use kubewarm_client::ExpiringCache;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Maximum number of failed list strategies to remember. If kubewarm forgets a failed strategy, an
 /// informer tries that strategy once more.
 const MAX_REMEMBERED: u64 = 1_000;
-
-/// Delay before kubewarm requests the API server's Kubernetes version again, after a failed
-/// request.
-const VERSION_RETRY_DELAY: Duration = Duration::from_mins(1);
 
 /// First minor version of Kubernetes whose API server encodes a whole list while sending it.
 /// Earlier API servers first build the complete response in memory (KEP-5116).
@@ -24,9 +20,10 @@ const STREAMED_ENCODING: u32 = 33;
 /// Kubernetes version and on the strategies that have failed.
 #[derive(Debug)]
 pub struct ListMethodSupport {
-    /// The minor Kubernetes version of the API server, and when kubewarm requested it. The version
-    /// is `None` if the request failed.
-    minor: tokio::sync::Mutex<Option<(Option<u32>, Instant)>>,
+    /// The version of the API server, and when kubewarm requested it. The version is `None` if the
+    /// request failed.
+    server: tokio::sync::Mutex<Option<(Option<Arc<Info>>, Instant)>>,
+    version_ttl: Duration,
     avoided: ExpiringCache<(Identity, Resource, ListMethod), ()>,
 }
 
@@ -39,7 +36,8 @@ impl Default for ListMethodSupport {
 impl ListMethodSupport {
     pub(super) fn new(timing: &InformerTiming) -> Self {
         Self {
-            minor: tokio::sync::Mutex::default(),
+            server: tokio::sync::Mutex::default(),
+            version_ttl: timing.server_version_ttl,
             avoided: ExpiringCache::new(MAX_REMEMBERED, timing.failed_method_ttl),
         }
     }
@@ -95,22 +93,30 @@ impl ListMethodSupport {
     }
 
     /// Returns the API server's minor Kubernetes version, or 0 if it is unknown.
-    ///
-    /// The version is cached permanently, a failure for one minute. Concurrent callers wait for one
-    /// request and share its result.
     async fn minor(&self, client: &kube::Client) -> u32 {
-        let mut known = self.minor.lock().await;
-        match *known {
-            Some((Some(minor), _)) => return minor,
-            Some((None, requested_at)) if requested_at.elapsed() < VERSION_RETRY_DELAY => return 0,
-            Some((None, _)) | None => {}
+        let info = self.info(client).await;
+        // Some distributions append `+` to the minor version.
+        info.and_then(|info| info.minor.trim_end_matches('+').parse().ok()).unwrap_or(0)
+    }
+
+    /// Returns the API server's version, such as `v1.36.4`. `None` if it is unknown.
+    pub(super) async fn version(&self, client: &kube::Client) -> Option<Arc<str>> {
+        self.info(client).await.map(|info| info.git_version.as_str().into())
+    }
+
+    /// Returns the response of `/version`, which is at most `server_version_ttl` old. Concurrent callers wait
+    /// for one request and share its result.
+    async fn info(&self, client: &kube::Client) -> Option<Arc<Info>> {
+        let mut known = self.server.lock().await;
+        if let Some((info, requested_at)) = &*known
+            && requested_at.elapsed() < self.version_ttl
+        {
+            return info.clone();
         }
         let answer = kubewarm_client::get(client, "/version").await;
-        let version = answer.and_then(|answer| answer.json::<Info>()).ok();
-        // Some distributions append `+` to the minor version.
-        let minor = version.and_then(|it| it.minor.trim_end_matches('+').parse().ok());
-        *known = Some((minor, Instant::now()));
-        minor.unwrap_or(0)
+        let info = answer.and_then(|answer| answer.json::<Info>()).ok().map(Arc::new);
+        *known = Some((info.clone(), Instant::now()));
+        info
     }
 }
 

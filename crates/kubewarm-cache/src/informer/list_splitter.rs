@@ -16,7 +16,7 @@ pub(super) const MAX_OBJECT: usize = 16 << 20;
 pub(super) const HEAD: usize = 4 << 10;
 /// Maximum size of the frame of a list, in bytes. The frame is everything except the items, such as
 /// kind, version and continue token.
-const MAX_FRAME: usize = 64 << 10;
+pub(super) const MAX_FRAME: usize = 64 << 10;
 
 /// One item of a list, or one line of a watch.
 #[derive(PartialEq, Eq)]

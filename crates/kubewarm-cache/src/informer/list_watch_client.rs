@@ -5,18 +5,15 @@
 
 use super::{
     UpstreamEventType,
-    line_splitter::LineSplitter,
-    list_splitter::{MAX_OBJECT, SplitItem},
+    event_splitter::{EventSplitter, parse_event},
     metadata::ListMetadata,
-    peek::tombstone,
-    request::{self, BodyChunks},
+    request::{self, UpstreamBody},
     request_builder::InformerRequestBuilder,
-    upstream_event::{Bookmark, UpstreamEvent},
+    upstream_event::UpstreamEvent,
 };
 use futures::StreamExt as _;
 use http::Request;
 use kubewarm_api::model::{FaultReason, InformerKey, RequestFault, ResourceVersion};
-use kubewarm_client::fault;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -45,6 +42,11 @@ impl ListWatchClient {
         Ok(Self { client: Arc::clone(client), endpoint: InformerRequestBuilder::new(key)? })
     }
 
+    /// Sets whether later lists and watches accept protobuf. Initially, they accept only JSON.
+    pub(super) fn accept_protobuf(&mut self, is_accepted: bool) {
+        self.endpoint.accepts_protobuf = is_accepted;
+    }
+
     /// Sends the request that `build` creates, and waits for the headers of a successful response,
     /// at most for `within`.
     ///
@@ -55,7 +57,7 @@ impl ListWatchClient {
         &self,
         within: Duration,
         build: impl FnOnce(&InformerRequestBuilder) -> Request<Vec<u8>>,
-    ) -> Result<BodyChunks, RequestFault> {
+    ) -> Result<UpstreamBody, RequestFault> {
         request::open(&self.client, build(&self.endpoint), within).await
     }
 
@@ -74,7 +76,8 @@ impl ListWatchClient {
     ///
     /// One request for the metadata of one object.
     pub(super) async fn peek(&self, within: Duration) -> Result<ListMetadata, RequestFault> {
-        let mut chunks = self.open(within, InformerRequestBuilder::one).await?;
+        let UpstreamBody { mut chunks, .. } =
+            self.open(within, InformerRequestBuilder::one).await?;
         let mut body = Vec::new();
         let reading = async {
             // A response above 8 MiB is no error: a server that sends an object has authorized the
@@ -104,15 +107,16 @@ impl ListWatchClient {
         within: Duration,
     ) -> Result<WatchProbeResult, RequestFault> {
         let until = Instant::now() + lasting * 2;
-        let mut chunks = self.open(within, |endpoint| endpoint.watch(from, lasting)).await?;
-        let mut lines = LineSplitter::new(MAX_OBJECT);
+        let UpstreamBody { mut chunks, is_protobuf } =
+            self.open(within, |endpoint| endpoint.watch(from, lasting)).await?;
+        let mut events = EventSplitter::new(is_protobuf);
         while let Ok(Some(chunk)) = timeout_at(until, chunks.next()).await {
             let chunk = chunk?;
             let mut rest = &chunk[..];
             while !rest.is_empty() {
-                let (consumed, item) = lines.feed(rest);
+                let (consumed, item) = events.feed(rest);
                 if let Some(item) = item {
-                    return parse_first_event(&item);
+                    return read_first_event(parse_event(is_protobuf, &item));
                 }
                 rest = rest.get(consumed..).unwrap_or_default();
             }
@@ -121,19 +125,16 @@ impl ListWatchClient {
     }
 }
 
-fn parse_first_event(item: &SplitItem<'_>) -> Result<WatchProbeResult, RequestFault> {
-    let event = match item {
-        SplitItem::Whole(line) => UpstreamEvent::parse(line),
-        SplitItem::Oversized(head) => UpstreamEvent::of_head(head),
-    };
+fn read_first_event(event: Option<UpstreamEvent<'_>>) -> Result<WatchProbeResult, RequestFault> {
     let unclear = WatchProbeResult::Nothing("a second watch sent an event that cannot be parsed");
     let Some(event) = event else { return Ok(unclear) };
     let result = match event.kind {
-        UpstreamEventType::Error => return Err(fault::of_event(event.object)),
-        UpstreamEventType::Bookmark => Bookmark::parse(event.object)
-            .map(|bookmark| WatchProbeResult::Bookmark(bookmark.version)),
+        UpstreamEventType::Error => return Err(event.fault()),
+        UpstreamEventType::Bookmark => {
+            event.bookmark().map(|bookmark| WatchProbeResult::Bookmark(bookmark.version))
+        }
         UpstreamEventType::Added | UpstreamEventType::Modified | UpstreamEventType::Deleted => {
-            tombstone(event.object).and_then(|object| object.version).map(WatchProbeResult::Event)
+            event.tombstone().and_then(|object| object.version).map(WatchProbeResult::Event)
         }
     };
     // An event that cannot be parsed does not show whether an object changed, so return `Nothing`.

@@ -2,7 +2,7 @@
 
 use super::list_splitter::ListSplitter;
 use kubewarm_api::model::{FaultReason, ObjectIdentity, RequestFault, ResourceVersion, Uid};
-use kubewarm_wire::json::JsonCursor;
+use kubewarm_wire::{json::JsonCursor, protobuf::ListMeta};
 use serde::{Deserialize, de::Error as _};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -103,6 +103,16 @@ impl ListMetadata {
         let PartialMetadata { metadata } = serde_json::from_slice(json)
             .map_err(|_| RequestFault::new(FaultReason::Malformed, "the answer is not a list"))?;
         Ok(metadata)
+    }
+
+    /// Parses the field `metadata` of a list in protobuf. `None` if the bytes are no such message.
+    pub(super) fn of_protobuf(metadata: &[u8]) -> Option<Self> {
+        let ListMeta { version, next, remaining } = ListMeta::parse(metadata).ok()?;
+        Some(Self {
+            resource_version: version.to_owned(),
+            token: next.to_owned(),
+            remaining_item_count: remaining,
+        })
     }
 
     /// # Errors

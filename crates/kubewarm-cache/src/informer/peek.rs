@@ -1,7 +1,7 @@
 //! Reads the name of an object that can be malformed, cut off or deleted.
 
 use kubewarm_api::model::{ResourceVersion, Tombstone};
-use kubewarm_wire::json::JsonCursor;
+use kubewarm_wire::{json::JsonCursor, protobuf::ObjectNames};
 use std::borrow::Cow;
 
 /// Reads the name and the resource version of a deleted object, and ignores errors in its other
@@ -24,12 +24,22 @@ const MAX_NAME: usize = 253;
 /// if the name cannot be read.
 pub(super) fn peek_name(json: &[u8]) -> Option<String> {
     let metadata = metadata(json)?;
-    let name = text(metadata, "name").filter(|it| !it.is_empty() && it.len() <= MAX_NAME)?;
     let namespace = text(metadata, "namespace").unwrap_or_default();
-    if namespace.is_empty() {
-        return Some(name);
+    qualified_name(text(metadata, "name")?, &namespace)
+}
+
+/// Reads `namespace/name` of an object in protobuf that can be malformed or cut off after its metadata. `None` if the
+/// name cannot be read.
+pub(super) fn peek_protobuf_name(object: &[u8]) -> Option<String> {
+    let ObjectNames { name, namespace, .. } = ObjectNames::of_start(object);
+    qualified_name(name.to_owned(), namespace)
+}
+
+fn qualified_name(name: String, namespace: &str) -> Option<String> {
+    if name.is_empty() || name.len() > MAX_NAME || namespace.len() > MAX_NAME {
+        return None;
     }
-    (namespace.len() <= MAX_NAME).then(|| format!("{namespace}/{name}"))
+    Some(if namespace.is_empty() { name } else { format!("{namespace}/{name}") })
 }
 
 fn metadata(json: &[u8]) -> Option<JsonCursor<'_>> {

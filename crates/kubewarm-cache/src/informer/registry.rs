@@ -6,6 +6,7 @@ use super::{
     backoff::RetryBackoff,
     list_method::ListMethodSupport,
     list_slots::ListSlots,
+    protobuf_support::ProtobufSupport,
     shared_informer::SharedInformer,
     task::{InformerTask, TaskContext},
 };
@@ -163,6 +164,7 @@ impl InformerRegistry {
             ),
             buckets: bounds.buckets,
             list_methods: ListMethodSupport::new(&timing),
+            protobuf: ProtobufSupport::default(),
             peeks: ExpiringCache::new(MAX_CACHED_RESULTS, RESULT_TTL),
             namespaces: ExpiringCache::new(MAX_CACHED_RESULTS, RESULT_TTL),
             changes: ChangeNotifier::default(),

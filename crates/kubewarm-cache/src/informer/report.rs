@@ -223,6 +223,10 @@ pub struct InformerReport {
     /// The newest resource version that a list, an event or a bookmark delivered.
     #[serde(rename = "resourceVersion")]
     pub version: Option<ResourceVersion>,
+    /// Why the informer reads the resource as JSON although it is a built-in kind: the API server
+    /// sends a field that kubewarm's field tables lack. `None` usually.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub json_fallback: Option<Box<str>>,
     /// When the store was last confirmed, on the monotonic clock. The store contains every change
     /// made before this time. Lists, events, bookmarks, freshness checks and probes (second, short
     /// watches) confirm the store.

@@ -1,17 +1,15 @@
 //! Sends an informer's requests, and converts every error into a `RequestFault`.
 
-use super::{
-    list_splitter::{ListSplitter, MAX_OBJECT, SplitItem},
-    metadata::ListMetadata,
-};
+use super::{list_items::ListItems, list_splitter::SplitItem, metadata::ListMetadata};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream::BoxStream};
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
 use http_body_util::{BodyExt as _, Limited};
 use jiff::Timestamp;
 use kube::client::Body;
 use kubewarm_api::model::{FaultReason, RequestFault};
 use kubewarm_client::fault;
+use kubewarm_wire::PROTOBUF;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -19,6 +17,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 const MAX_ERROR_BODY: usize = 64 << 10;
 
 pub(super) type BodyChunks = BoxStream<'static, Result<Bytes, RequestFault>>;
+
+/// The body of a successful response, and whether the API server answered in protobuf.
+pub(super) struct UpstreamBody {
+    pub(super) chunks: BodyChunks,
+    pub(super) is_protobuf: bool,
+}
 
 /// Sends `request` and waits for the headers of a successful response.
 ///
@@ -30,7 +34,7 @@ pub(super) async fn open(
     client: &kube::Client,
     request: Request<Vec<u8>>,
     headers_within: Duration,
-) -> Result<BodyChunks, RequestFault> {
+) -> Result<UpstreamBody, RequestFault> {
     let timed_out = || {
         let seconds = headers_within.as_secs();
         RequestFault::new(
@@ -45,8 +49,11 @@ pub(super) async fn open(
     if !response.status().is_success() {
         return Err(read_error_response(response, headers_within).await);
     }
+    let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let is_protobuf = content_type.is_some_and(|it| it.starts_with(PROTOBUF.as_bytes()));
     let chunks = response.into_body().into_data_stream();
-    Ok(chunks.map(|chunk| chunk.map_err(|error| fault::of_transport(&error))).boxed())
+    let chunks = chunks.map(|chunk| chunk.map_err(|error| fault::of_transport(&error))).boxed();
+    Ok(UpstreamBody { chunks, is_protobuf })
 }
 
 /// Reads a list to its end and passes each item to `each`. Holds one item in memory at a time.
@@ -56,13 +63,22 @@ pub(super) async fn open(
 /// [`FaultReason::Malformed`] for an incomplete list; [`FaultReason::TimedOut`] if the list does not end by
 /// `until`; the errors of `each`.
 pub(super) async fn items(
-    mut chunks: BodyChunks,
+    body: UpstreamBody,
     until: Instant,
-    mut each: impl FnMut(&SplitItem<'_>) -> Result<(), RequestFault>,
+    each: impl FnMut(&SplitItem<'_>) -> Result<(), RequestFault>,
 ) -> Result<ListMetadata, RequestFault> {
     let timed_out = |_| RequestFault::new(FaultReason::TimedOut, "the list did not end in time");
-    let mut splitter = ListSplitter::new(MAX_OBJECT);
-    while let Some(chunk) = timeout_at(until, chunks.next()).await.map_err(timed_out)? {
+    timeout_at(until, read_items(body, each)).await.map_err(timed_out)??.metadata()
+}
+
+/// Like [`items`], but without a time limit. Returns the splitter, which knows the encoding of the items.
+pub(super) async fn read_items(
+    body: UpstreamBody,
+    mut each: impl FnMut(&SplitItem<'_>) -> Result<(), RequestFault>,
+) -> Result<ListItems, RequestFault> {
+    let UpstreamBody { mut chunks, is_protobuf } = body;
+    let mut splitter = ListItems::new(is_protobuf);
+    while let Some(chunk) = chunks.next().await {
         let chunk = chunk?;
         let mut rest = &chunk[..];
         while !rest.is_empty() {
@@ -79,7 +95,7 @@ pub(super) async fn items(
             "the list ended before it was complete",
         ));
     }
-    ListMetadata::of(&splitter)
+    Ok(splitter)
 }
 
 async fn read_error_response(response: Response<Body>, within: Duration) -> RequestFault {

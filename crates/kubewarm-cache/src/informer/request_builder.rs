@@ -6,6 +6,7 @@ use kubewarm_api::model::{
     FaultReason, InformerKey, InformerScope, ManagedFieldsPolicy, Projection, RequestFault,
     ResourceVersion, is_dns_label,
 };
+use kubewarm_wire::PROTOBUF;
 use std::{fmt::Write as _, time::Duration};
 
 /// Media type of a list of metadata without managed fields, for requests that need only names, UIDs
@@ -23,6 +24,8 @@ pub(super) struct InformerRequestBuilder {
     accept_list: String,
     accept_watch: String,
     accept_one: String,
+    /// Whether lists and watches accept protobuf, and JSON only if the API server does not have protobuf.
+    pub(super) accepts_protobuf: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +111,7 @@ impl InformerRequestBuilder {
             accept_list: accept("PartialObjectMetadataList"),
             accept_watch: accept("PartialObjectMetadata"),
             accept_one,
+            accepts_protobuf: false,
         })
     }
 
@@ -116,7 +120,13 @@ impl InformerRequestBuilder {
     /// The request has no `resourceVersion`, which makes the list a consistent read. Since
     /// Kubernetes 1.31, the API server can answer a consistent read from its watch cache.
     pub(super) fn list(&self, part: ListPaging<'_>) -> Request<Vec<u8>> {
-        self.get(&part.query(), &self.accept_list)
+        self.get(&part.query(), &self.accepted(&self.accept_list))
+    }
+
+    /// Builds a list request for the first object in JSON, at exactly the resource version `at`.
+    pub(super) fn first_in_json(&self, at: &ResourceVersion) -> Request<Vec<u8>> {
+        let query = format!("&limit=1&resourceVersion={}&resourceVersionMatch=Exact", encoded(at));
+        self.get(&query, &self.accept_list)
     }
 
     /// Builds a request that lists the metadata of one object.
@@ -150,7 +160,7 @@ impl InformerRequestBuilder {
             encoded(from),
             lasting.as_secs()
         );
-        self.get(&query, &self.accept_watch)
+        self.get(&query, &self.accepted(&self.accept_watch))
     }
 
     /// Builds a streaming list: a watch that first sends all objects and a bookmark, then sends
@@ -161,7 +171,15 @@ impl InformerRequestBuilder {
              &resourceVersionMatch=NotOlderThan&timeoutSeconds={}",
             lasting.as_secs()
         );
-        self.get(&query, &self.accept_watch)
+        self.get(&query, &self.accepted(&self.accept_watch))
+    }
+
+    /// Returns the media types of a request. `json` is the media type of JSON.
+    fn accepted(&self, json: &str) -> String {
+        match json.strip_prefix("application/json") {
+            Some(parameters) if self.accepts_protobuf => format!("{PROTOBUF}{parameters},{json}"),
+            _ => json.to_owned(),
+        }
     }
 
     fn get(&self, query: &str, accept: &str) -> Request<Vec<u8>> {

@@ -9,13 +9,14 @@ use super::{
     list_slots::ListSlots,
     list_watch_client::ListWatchClient,
     metadata::ListMetadata,
+    protobuf_support::ProtobufSupport,
     shared_informer::{InformerControl, SharedInformer},
     task_state::TaskState,
     watch_stream::WatchStream,
 };
 use kubewarm_api::model::{
-    FaultReason, Identity, InformerKey, InformerScope, NamespaceCheckPolicy, RequestFault,
-    Resource, ResourceVersion,
+    FaultReason, Identity, InformerKey, InformerScope, NamespaceCheckPolicy, ObjectEncoding,
+    RequestFault, Resource, ResourceVersion,
 };
 use kubewarm_client::{
     ExpiringCache, KeyedSemaphore, NamespaceBuckets, NamespaceExistence, fetch_namespace_existence,
@@ -39,6 +40,7 @@ pub(super) struct TaskContext {
     /// Limits the rate of informers' requests. Each namespace with profiles has its own limit.
     pub(super) buckets: NamespaceBuckets,
     pub(super) list_methods: ListMethodSupport,
+    pub(super) protobuf: ProtobufSupport,
     /// The last rollback check (a consistent read before an interrupted watch resumes) for each
     /// identity and resource.
     ///
@@ -70,6 +72,8 @@ pub(super) struct InformerTask {
     pub(super) metrics: Arc<ResourceMetrics>,
     pub(super) shared: Arc<TaskContext>,
     pub(super) decoder: ObjectDecoder,
+    /// Version of the API server before the last list; empty if it is unknown.
+    pub(super) server_version: Arc<str>,
     pub(super) backoff: RetryBackoff,
     /// Number of consecutive watches that ended within `InformerTiming::immediate_end` without an
     /// event.
@@ -138,9 +142,14 @@ impl InformerTask {
         epoch: u64,
     ) -> Self {
         let key = &informer.key;
+        // A watch that resumes must have the encoding of the store.
+        let encoding = informer.reader.encoding();
+        let mut list_watch = list_watch.clone();
+        list_watch.accept_protobuf(encoding != ObjectEncoding::Json);
         Self {
-            list_watch: list_watch.clone(),
-            decoder: ObjectDecoder::new(key),
+            list_watch,
+            decoder: ObjectDecoder::of_store(key, encoding),
+            server_version: Arc::default(),
             informer: Arc::clone(informer),
             control: informer.control.subscribe(),
             epoch,

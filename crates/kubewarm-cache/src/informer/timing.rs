@@ -51,6 +51,8 @@ pub struct InformerTiming {
     /// How long an informer does not retry a list strategy that failed. The time is limited because
     /// an upgraded API server can support the strategy.
     pub failed_method_ttl: Duration,
+    /// Age at which an informer requests the API server's version again before a list.
+    pub server_version_ttl: Duration,
 }
 
 impl Default for InformerTiming {
@@ -72,6 +74,7 @@ impl Default for InformerTiming {
             backoff: Duration::from_secs(1),
             reconnect_jitter: Duration::from_millis(500),
             failed_method_ttl: Duration::from_hours(1),
+            server_version_ttl: Duration::from_mins(1),
         }
     }
 }

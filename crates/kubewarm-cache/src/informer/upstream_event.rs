@@ -1,21 +1,27 @@
-//! Parses one line of a watch: the type of the event and the bytes of its object.
+//! Parses one event of a watch: the type of the event and the bytes of its object.
 
 use super::{
     UpstreamEventType,
     metadata::{ObjectMetadata, PartialMetadata},
+    peek,
 };
-use kubewarm_api::model::ResourceVersion;
+use kubewarm_api::model::{ObjectEncoding, RequestFault, ResourceVersion, Tombstone};
+use kubewarm_client::fault;
+use kubewarm_wire::protobuf::{self, ObjectNames, Unknown, message_of_kind};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// A watch event: its type, and its object as unparsed JSON.
+/// A watch event: its type, and its unparsed object.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(super) struct UpstreamEvent<'a> {
     #[serde(rename = "type")]
     pub(super) kind: UpstreamEventType,
     #[serde(borrow, deserialize_with = "raw")]
     pub(super) object: &'a [u8],
+    /// `None` if the object is in protobuf, and the field tables lack its kind.
+    #[serde(skip, default = "json")]
+    pub(super) encoding: Option<ObjectEncoding>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -57,9 +63,80 @@ impl<'a> UpstreamEvent<'a> {
     /// line.
     pub(super) fn of_head(line: &'a [u8]) -> Option<Self> {
         HEADS.iter().find_map(|(kind, head)| {
-            line.strip_prefix(*head).map(|object| Self { kind: *kind, object })
+            let object = line.strip_prefix(*head)?;
+            Some(Self { kind: *kind, object, encoding: json() })
         })
     }
+
+    /// Parses a complete event in protobuf. `None` if the bytes are not an event.
+    pub(super) fn parse_protobuf(frame: &'a [u8]) -> Option<Self> {
+        let (kind, object) = protobuf::parse_watch_event(frame).ok()?;
+        let Unknown { api_version, kind: of, raw } = Unknown::parse(object).ok()?;
+        let encoding = message_of_kind(api_version, of).map(ObjectEncoding::Protobuf);
+        Some(Self { kind: event_type(kind)?, object: raw, encoding })
+    }
+
+    /// Parses the start of an event in protobuf. `object` is the rest.
+    pub(super) fn of_protobuf_start(frame: &'a [u8]) -> Option<Self> {
+        let (kind, object) = protobuf::parse_watch_event_start(frame)?;
+        Some(Self { kind: event_type(kind)?, object, encoding: None })
+    }
+
+    fn is_json(&self) -> bool {
+        self.encoding == json()
+    }
+
+    /// Reads the name and the resource version of a deleted object, and ignores its other fields. `None` if the name
+    /// cannot be read.
+    pub(super) fn tombstone(&self) -> Option<Tombstone<'a>> {
+        if self.is_json() {
+            return peek::tombstone(self.object);
+        }
+        let ObjectNames { name, namespace, version, .. } = ObjectNames::of_start(self.object);
+        let version = ResourceVersion::parse(version);
+        (!name.is_empty()).then(|| Tombstone {
+            namespace: namespace.into(),
+            name: name.into(),
+            version,
+        })
+    }
+
+    pub(super) fn bookmark(&self) -> Option<Bookmark> {
+        if self.is_json() {
+            return Bookmark::parse(self.object);
+        }
+        let names = ObjectNames::of_object(self.object).ok()?;
+        let mut is_initial_events_end = false;
+        let each = |key: &str, value: &str| {
+            is_initial_events_end |= key == "k8s.io/initial-events-end" && value == "true";
+        };
+        protobuf::for_each_annotation(self.object, each).ok()?;
+        Some(Bookmark { version: ResourceVersion::parse(names.version)?, is_initial_events_end })
+    }
+
+    /// Converts the `Status` of an `ERROR` event.
+    pub(super) fn fault(&self) -> RequestFault {
+        let Some(ObjectEncoding::Protobuf(message)) = self.encoding else {
+            return fault::of_event(self.object);
+        };
+        fault::of_event(&fault::status_json(message, self.object))
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the type of a field")]
+fn json() -> Option<ObjectEncoding> {
+    Some(ObjectEncoding::Json)
+}
+
+fn event_type(name: &[u8]) -> Option<UpstreamEventType> {
+    let known = [
+        (UpstreamEventType::Added, &b"ADDED"[..]),
+        (UpstreamEventType::Modified, b"MODIFIED"),
+        (UpstreamEventType::Deleted, b"DELETED"),
+        (UpstreamEventType::Bookmark, b"BOOKMARK"),
+        (UpstreamEventType::Error, b"ERROR"),
+    ];
+    known.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
 }
 
 /// Deserializes a value as its raw bytes.

@@ -24,15 +24,23 @@ impl InformerTask {
         let Some(from) = self.version() else {
             return Ok(TaskAction::List(None));
         };
+        if self.can_leave_fallback().await {
+            return Ok(TaskAction::List(Some(RelistReason::Decode)));
+        }
         let timing = &self.shared.timing;
         let timeout = random_timeout(timing);
         let sent = Instant::now();
         let opened =
             self.list_watch.open(timing.watch_headers, |endpoint| endpoint.watch(&from, timeout));
         match opened.await {
-            Ok(chunks) => {
+            Ok(body) if body.is_protobuf == self.is_protobuf() => {
                 self.informer.status().record_success(Verb::Watch, sent);
-                Ok(TaskAction::Follow(Box::new(WatchStream::new(chunks, timeout))))
+                Ok(TaskAction::Follow(Box::new(WatchStream::new(body, timeout))))
+            }
+            Ok(_) => {
+                let message = "the API server answered the watch in another encoding than the list";
+                let fault = RequestFault::new(FaultReason::Malformed, message);
+                self.relist(RelistReason::Decode, fault)
             }
             Err(fault) if fault.reason() == FaultReason::Gone => {
                 let code = fault.code();
@@ -171,6 +179,10 @@ impl InformerTask {
                 let then = TaskAction::List(Some(RelistReason::Decode));
                 failure(RequestFault::new(FaultReason::Malformed, message), then)
             }
+            WatchStreamEnd::UnknownField(problem) => {
+                self.record_unknown_field(&problem);
+                Ok(TaskAction::List(Some(RelistReason::Decode)))
+            }
             WatchStreamEnd::OutOfOrder => {
                 let message = "the watch sent an event that is older than the ones before it";
                 self.relist(
@@ -232,7 +244,7 @@ impl InformerTask {
                         stream.rest = chunk;
                     }
                     Some(Err(fault)) => return WatchStreamEnd::Broken(fault),
-                    None if stream.lines.is_partial() => {
+                    None if stream.splitter.is_partial() => {
                         let message = "the watch ended in the middle of an event";
                         return WatchStreamEnd::Broken(RequestFault::new(FaultReason::Malformed, message));
                     }

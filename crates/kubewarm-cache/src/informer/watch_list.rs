@@ -3,16 +3,14 @@
 
 use super::{
     DecodeStage, UpstreamEventType, Verb,
-    list::{AppliedList, ListError, oversized},
+    event_splitter::parse_event,
+    list::{AppliedList, ListError},
     list_splitter::SplitItem,
-    peek::tombstone,
     task::InformerTask,
-    upstream_event::{Bookmark, UpstreamEvent},
     watch_stream::{WatchStream, random_timeout},
 };
 use futures::StreamExt as _;
 use kubewarm_api::model::{Delta, FaultReason, RequestFault, ResourceVersion};
-use kubewarm_client::fault;
 use tokio::time::{Instant, timeout_at};
 
 impl InformerTask {
@@ -35,9 +33,10 @@ impl InformerTask {
         let timeout = random_timeout(&timing).max(deadline * 10);
         let started = Instant::now();
         let within = timing.list_headers;
-        let chunks = self.list_watch.open(within, |endpoint| endpoint.stream(timeout)).await?;
+        let body = self.list_watch.open(within, |endpoint| endpoint.stream(timeout)).await?;
+        let is_protobuf = body.is_protobuf;
         self.informer.status().record_success(Verb::Watch, started);
-        let mut stream = WatchStream::new(chunks, timeout);
+        let mut stream = WatchStream::new(body, timeout);
         let late = || {
             RequestFault::new(
                 FaultReason::TimedOut,
@@ -59,10 +58,10 @@ impl InformerTask {
             stream.last_bytes_at = Instant::now();
             while !stream.rest.is_empty() {
                 let chunk = stream.rest.clone();
-                let (consumed, item) = stream.lines.feed(&chunk);
+                let (consumed, item) = stream.splitter.feed(&chunk);
                 stream.rest = chunk.slice(consumed.min(chunk.len())..);
                 let Some(item) = item else { continue };
-                if let Some(version) = self.take_initial(&item)? {
+                if let Some(version) = self.take_initial(is_protobuf, &item)? {
                     return Ok(AppliedList { version, stream: Some(stream) });
                 }
                 if self.wait_for_budget(item.len()).await? {
@@ -74,35 +73,41 @@ impl InformerTask {
 
     /// Applies one of the initial events of a streaming list. If the event is the bookmark that
     /// ends the initial events, returns the bookmark's version.
-    fn take_initial(&mut self, item: &SplitItem<'_>) -> Result<Option<ResourceVersion>, ListError> {
+    fn take_initial(
+        &mut self,
+        is_protobuf: bool,
+        item: &SplitItem<'_>,
+    ) -> Result<Option<ResourceVersion>, ListError> {
         let undecodable = || {
             RequestFault::new(
                 FaultReason::Malformed,
                 "the streaming list sent a line that is not an event",
             )
         };
-        let line = match item {
-            SplitItem::Whole(line) => line,
-            SplitItem::Oversized(head) => {
-                let object = UpstreamEvent::of_head(head).map_or(*head, |event| event.object);
-                self.reject(oversized(object), DecodeStage::WatchObject);
-                return Ok(None);
-            }
-        };
-        let event = UpstreamEvent::parse(line).ok_or_else(undecodable)?;
+        let event = parse_event(is_protobuf, item);
+        if let SplitItem::Oversized(head) = item {
+            let rejected = self.oversized(event.map_or(*head, |event| event.object));
+            self.reject(rejected, DecodeStage::WatchObject);
+            return Ok(None);
+        }
+        let event = event.ok_or_else(undecodable)?;
+        if event.kind == UpstreamEventType::Error {
+            return Err(event.fault().into());
+        }
+        self.use_encoding(event.encoding)?;
         match event.kind {
             UpstreamEventType::Added | UpstreamEventType::Modified => {
                 self.metrics.upstream_list_items.inc();
                 self.informer.status().report.listed += 1;
-                self.apply_listed(event.object, DecodeStage::WatchObject);
+                self.apply_listed(event.object, DecodeStage::WatchObject)?;
             }
             UpstreamEventType::Deleted => {
-                let gone = tombstone(event.object).ok_or_else(undecodable)?;
+                let gone = event.tombstone().ok_or_else(undecodable)?;
                 self.informer.apply(Delta::Remove(gone));
             }
-            UpstreamEventType::Error => return Err(fault::of_event(event.object).into()),
+            UpstreamEventType::Error => {}
             UpstreamEventType::Bookmark => {
-                let bookmark = Bookmark::parse(event.object).ok_or_else(undecodable)?;
+                let bookmark = event.bookmark().ok_or_else(undecodable)?;
                 if bookmark.is_initial_events_end {
                     self.refuse_rollback(&bookmark.version)?;
                     return Ok(Some(bookmark.version));

@@ -1,8 +1,9 @@
 //! An open watch, the ways in which it can end, and its metrics.
 
 use super::{
-    InformerTiming, ResourceMetrics, UpstreamWatchEnd, line_splitter::LineSplitter,
-    list_splitter::MAX_OBJECT, request::BodyChunks,
+    InformerTiming, ResourceMetrics, UpstreamWatchEnd,
+    event_splitter::EventSplitter,
+    request::{BodyChunks, UpstreamBody},
 };
 use bytes::Bytes;
 use kubewarm_api::model::{FaultReason, RequestFault};
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 
 pub(super) struct WatchStream {
     pub(super) chunks: BodyChunks,
-    pub(super) lines: LineSplitter,
+    pub(super) splitter: EventSplitter,
     pub(super) rest: Bytes,
     pub(super) opened: Instant,
     /// The `timeoutSeconds` of the request.
@@ -33,6 +34,8 @@ pub(super) enum WatchStreamEnd {
     /// The watch sent an event that cannot be decoded and names no object. The text describes the
     /// problem.
     Undecodable(String),
+    /// An object has a field that the field tables lack. The informer relists in JSON.
+    UnknownField(String),
     /// An event is not newer than the store, and its object is not in the store.
     OutOfOrder,
     /// A bookmark has a lower version than the store. A consistent read must follow, because only
@@ -45,11 +48,11 @@ pub(super) enum WatchStreamEnd {
 }
 
 impl WatchStream {
-    pub(super) fn new(chunks: BodyChunks, timeout: Duration) -> Self {
+    pub(super) fn new(body: UpstreamBody, timeout: Duration) -> Self {
         let now = Instant::now();
         Self {
-            chunks,
-            lines: LineSplitter::new(MAX_OBJECT),
+            chunks: body.chunks,
+            splitter: EventSplitter::new(body.is_protobuf),
             rest: Bytes::new(),
             opened: now,
             timeout,
@@ -80,9 +83,10 @@ impl WatchStreamEnd {
                 (_, Some(400..=499)) => UpstreamWatchEnd::Http4xx,
                 _ => UpstreamWatchEnd::Http5xx,
             },
-            Self::Undecodable(_) | Self::OutOfOrder | Self::VersionDecreased => {
-                UpstreamWatchEnd::Decode
-            }
+            Self::Undecodable(_)
+            | Self::UnknownField(_)
+            | Self::OutOfOrder
+            | Self::VersionDecreased => UpstreamWatchEnd::Decode,
             Self::Inconsistent | Self::NamespaceGone(_) => UpstreamWatchEnd::Shutdown,
         }
     }

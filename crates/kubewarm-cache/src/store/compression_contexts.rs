@@ -1,15 +1,16 @@
-//! Compresses and decompresses the JSON of objects with zstd. All stores of one `StoreCatalog` share the zstd
+//! Compresses and decompresses objects with zstd. All stores of one `StoreCatalog` share the zstd
 //! contexts (the states of compressors and decompressors).
 
 use super::{
     dictionary::CompressionDictionary,
     packed_object::{BodyCompression, DetachedObject, PackedObject},
 };
+use kubewarm_wire::ObjectBody;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use zstd::zstd_safe::{self, CCtx, DCtx};
 
-/// Maximum size of an object's JSON that a store compresses, in bytes. Larger JSON stays uncompressed. `unpack`
+/// Maximum size of an object that a store compresses, in bytes. A larger object stays uncompressed. `unpack`
 /// rejects a compressed zstd frame that declares a larger size.
 ///
 /// etcd accepts at most 1.5 MiB for one object by default. The same object as JSON can be a few times larger.
@@ -18,7 +19,7 @@ pub(super) const MAX_BODY: usize = 256 << 20;
 /// Compression level of zstd. With a dictionary, a higher level takes more time and saves no memory.
 pub(super) const LEVEL: i32 = 1;
 
-/// An object's JSON below this size, in bytes, stays uncompressed, because compression would save nothing.
+/// An object below this size, in bytes, stays uncompressed, because compression would save nothing.
 const MIN_COMPRESSED_BYTES: usize = 64;
 
 /// Maximum number of idle zstd contexts in memory. A context takes some hundred KiB, and more than four threads
@@ -57,7 +58,7 @@ impl std::fmt::Debug for CompressionContext {
 
 impl CompressionContextPool {
     /// Runs `work` with a zstd context that no other thread uses. `work` also receives an empty scratch buffer for
-    /// the decompressed JSON of an object.
+    /// a decompressed object.
     pub(super) fn with<T>(
         &self,
         work: impl FnOnce(&mut CompressionContext, &mut Vec<u8>) -> T,
@@ -90,14 +91,15 @@ impl CompressionContext {
         }
     }
 
-    /// Compresses the JSON `body` of an object, with the dictionary `with` or without a dictionary. The body stays
+    /// Compresses the bytes of an object, with the dictionary `with` or without a dictionary. The body stays
     /// uncompressed if it does not shrink, or if its size is below [`MIN_COMPRESSED_BYTES`] or above [`MAX_BODY`].
     pub(super) fn pack(
         &mut self,
         name: &str,
-        body: &[u8],
+        body: ObjectBody<'_>,
         with: Option<&Arc<CompressionDictionary>>,
     ) -> DetachedObject {
+        let ObjectBody { encoding, bytes: body } = body;
         if body.len() >= MIN_COMPRESSED_BYTES && body.len() <= MAX_BODY {
             self.packed.clear();
             self.packed.reserve(zstd_safe::compress_bound(body.len()));
@@ -113,20 +115,21 @@ impl CompressionContext {
                 && frame.len() < body.len()
             {
                 let record = PackedObject::new(name, packing, frame);
-                return DetachedObject { record, dictionary: with.map(Arc::clone) };
+                return DetachedObject { record, dictionary: with.map(Arc::clone), encoding };
             }
         }
         DetachedObject {
             record: PackedObject::new(name, BodyCompression::None, body),
             dictionary: None,
+            encoding,
         }
     }
 
-    /// Decompresses the JSON of the object `record`, and replaces the contents of `into` with this JSON.
+    /// Decompresses the object `record`, and replaces the contents of `into` with its bytes.
     ///
     /// # Errors
     ///
-    /// Returns the reason if the JSON cannot be decompressed. `into` then contains no usable bytes.
+    /// Returns the reason if the object cannot be decompressed. `into` then contains no usable bytes.
     pub(super) fn unpack(
         &mut self,
         record: &PackedObject,
@@ -194,7 +197,8 @@ mod tests {
         with: Option<&Arc<CompressionDictionary>>,
     ) -> (PackedObject, Vec<u8>) {
         CompressionContextPool::default().with(|context, _| {
-            let DetachedObject { record, dictionary } = context.pack("x", body, with);
+            let body = ObjectBody::json(body);
+            let DetachedObject { record, dictionary, .. } = context.pack("x", body, with);
             let mut back = b"left over".to_vec();
             context.unpack(&record, dictionary.as_deref(), &mut back).unwrap();
             (record, back)

@@ -10,7 +10,7 @@ use super::{
     row_order::{RowOrder, RowPosition},
     slab::{RowSlab, StoreRow},
 };
-use kubewarm_api::model::{FieldPath, ResourceVersion, Uid, namespace_order};
+use kubewarm_api::model::{FieldPath, ObjectEncoding, ResourceVersion, Uid, namespace_order};
 use kubewarm_wire::json::FieldPathSet;
 use roaring::RoaringBitmap;
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
@@ -33,6 +33,8 @@ pub(super) struct StoreContents {
     /// lock. Under the lock, the writer then compares this pointer, to detect that the paths have changed.
     pub(super) paths: Arc<FieldPathSet>,
     pub(super) version: Option<ResourceVersion>,
+    /// The encoding of all objects in the store and in its event log.
+    pub(super) encoding: ObjectEncoding,
     pub(super) dictionaries: DictionarySet,
     pub(super) log: EventLog,
     /// Bytes of the stored objects, as packed (usually compressed) in the store's rows. Objects that only the event
@@ -274,7 +276,7 @@ impl StoreContents {
     pub(super) fn packed(&self, number: u32) -> Option<DetachedObject> {
         let record = self.slab.get(number)?.record.clone();
         let dictionary = self.dictionaries.get(record.packing()).map(Arc::clone);
-        Some(DetachedObject { record, dictionary })
+        Some(DetachedObject { record, dictionary, encoding: self.encoding })
     }
 
     /// Sets the store's version, unless `version` is older than the store's version. If the two versions are not
@@ -291,7 +293,8 @@ impl StoreContents {
     /// Returns the previous contents, which the caller must drop outside the store's lock.
     pub(super) fn purge(&mut self) -> Self {
         let log = self.log.emptied();
-        let mut empty = Self { paths: Arc::clone(&self.paths), log, ..Self::default() };
+        let (paths, encoding) = (Arc::clone(&self.paths), self.encoding);
+        let mut empty = Self { paths, encoding, log, ..Self::default() };
         empty.declared.extend(self.declared.iter().map(|index| FieldIndex {
             path: index.path.clone(),
             values: ValueIndex::default(),

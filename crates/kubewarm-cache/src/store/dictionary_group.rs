@@ -6,9 +6,9 @@ use super::{
     dictionary::CompressionDictionary,
     maintenance_queue::{MaintenanceQueue, repack},
     object_store::ObjectStore,
-    packed_object::DetachedObject,
 };
 use kubewarm_api::model::Resource;
+use kubewarm_wire::ObjectBody;
 use parking_lot::{Mutex, RwLock};
 use std::{
     fmt,
@@ -189,9 +189,9 @@ impl DictionaryGroup {
             |store: &ObjectStore| store.usage().objects.saturating_mul(512).div_ceil(objects);
         for store in stores {
             let copies = store.spread(usize::try_from(query(store)).unwrap_or(usize::MAX));
-            for (at, DetachedObject { record, dictionary }) in copies.iter().enumerate() {
-                let with = dictionary.as_deref();
-                let Some(body) = store.unpack(record, with, context, body) else { continue };
+            for (at, packed) in copies.iter().enumerate() {
+                let body = store.unpack_detached(packed, context, body);
+                let Some(ObjectBody { bytes: body, .. }) = body else { continue };
                 if at % 8 == 4 && held_out.len() < HELD_OUT_OBJECTS {
                     held_out.push(body.to_vec());
                 } else if samples.len() + body.len() <= limit {
@@ -207,7 +207,8 @@ impl DictionaryGroup {
         zstd::zstd_safe::train_from_buffer(&mut trained, &samples, &sizes).ok()?;
         let dictionary = Arc::new(CompressionDictionary::new(trained, generation)?);
         let mut size = |with: Option<&Arc<CompressionDictionary>>| -> usize {
-            held_out.iter().map(|body| context.pack("", body, with).record.bytes()).sum()
+            let bodies = held_out.iter().map(|body| ObjectBody::json(body));
+            bodies.map(|body| context.pack("", body, with).record.bytes()).sum()
         };
         let before = size(self.current().as_ref());
         let after = size(Some(&dictionary));
@@ -266,7 +267,7 @@ mod tests {
         assert!(bytes_each(&of_b) < before, "{} {before}", bytes_each(&of_b));
         let objects = all(&of_b);
         for (n, object) in (200..1000).zip(&objects) {
-            assert_eq!(object.body, pod(n).as_bytes());
+            assert_eq!(object.bytes, pod(n).as_bytes());
         }
     }
 

@@ -5,7 +5,7 @@ use super::{
     dictionary::DictionarySet,
     packed_object::{BodyCompression, DetachedObject, taken},
 };
-use kubewarm_api::model::ResourceVersion;
+use kubewarm_api::model::{ObjectEncoding, ResourceVersion};
 use std::{
     collections::VecDeque,
     fmt, mem,
@@ -102,6 +102,12 @@ impl StoreChange {
     #[must_use]
     pub fn exists(&self) -> bool {
         self.now.is_some()
+    }
+
+    /// Returns the encoding of the object before and after the change.
+    #[must_use]
+    pub fn encoding(&self) -> ObjectEncoding {
+        self.records().next().map_or(ObjectEncoding::Json, |packed| packed.encoding)
     }
 
     /// Whether the UID changed, because the object was deleted and created again with the same name.

@@ -1,11 +1,11 @@
 //! The labels and field values of one object, as entries for the store's indexes. The writer reads them from the
-//! object's JSON without the store's lock, and adds them to the indexes under the write lock.
+//! object without the store's lock, and adds them to the indexes under the write lock.
 
 use super::{
     contents::{IndexedValues, StoreContents},
-    packed_object::BodyFormat,
+    packed_object::{field_values, for_each_label},
 };
-use kubewarm_wire::json::FieldPathSet;
+use kubewarm_wire::{ObjectBody, json::FieldPathSet};
 
 #[derive(Debug, Default)]
 pub(super) struct IndexEntries {
@@ -14,17 +14,17 @@ pub(super) struct IndexEntries {
 }
 
 impl IndexEntries {
-    /// Reads the labels from an object's JSON `body`, and the values at the field paths `paths`.
-    pub(super) fn read(encoding: BodyFormat, body: &[u8], paths: &FieldPathSet) -> Self {
+    /// Reads the labels from an object, and the values at the field paths `paths`.
+    pub(super) fn read(body: ObjectBody<'_>, paths: &FieldPathSet) -> Self {
         let mut labels = Vec::new();
-        encoding.for_each_label(body, |key, value| labels.push((key.into(), value.into())));
-        Self { labels, ..Self::read_fields(encoding, body, paths) }
+        for_each_label(body, |key, value| labels.push((key.into(), value.into())));
+        Self { labels, ..Self::read_fields(body, paths) }
     }
 
-    /// Reads only the values at the field paths `paths` from an object's JSON. Used for a change that keeps the
+    /// Reads only the values at the field paths `paths` from an object. Used for a change that keeps the
     /// object's labels, because the label index then needs no update.
-    pub(super) fn read_fields(encoding: BodyFormat, body: &[u8], paths: &FieldPathSet) -> Self {
-        Self { labels: Vec::new(), values: encoding.field_values(body, paths) }
+    pub(super) fn read_fields(body: ObjectBody<'_>, paths: &FieldPathSet) -> Self {
+        Self { labels: Vec::new(), values: field_values(body, paths) }
     }
 
     pub(super) fn add_to(&self, number: u32, contents: &mut StoreContents) {

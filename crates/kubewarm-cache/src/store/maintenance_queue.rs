@@ -3,7 +3,7 @@
 
 use super::{
     object_store::ObjectStore,
-    packed_object::{BodyCompression, DetachedObject},
+    packed_object::{BodyCompression, DetachedObject, field_values},
 };
 use kubewarm_wire::json::FieldPathSet;
 use std::{
@@ -78,8 +78,7 @@ pub(super) fn repack(store: &ObjectStore) {
             let mut repacked = Vec::new();
             for (number, packed) in old {
                 if let Ok(name) = std::str::from_utf8(packed.record.name())
-                    && let Some(body) =
-                        store.unpack(&packed.record, packed.dictionary.as_deref(), context, body)
+                    && let Some(body) = store.unpack_detached(&packed, context, body)
                 {
                     let again = context.pack(name, body, Some(&with));
                     repacked.push((number, packed.record, again));
@@ -127,9 +126,9 @@ fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> O
     let copies = store.copy_rows(from, STEP);
     let next = copies.last().and_then(|(number, _)| number.checked_add(1));
     store.dictionary_group.contexts.with(|context, body| {
-        let mut values_of = |DetachedObject { record, dictionary }: &DetachedObject| {
-            let body = store.unpack(record, dictionary.as_deref(), context, body);
-            body.map_or_else(Vec::new, |body| store.encoding.field_values(body, declared))
+        let mut values_of = |packed: &DetachedObject| {
+            let body = store.unpack_detached(packed, context, body);
+            body.map_or_else(Vec::new, |body| field_values(body, declared))
         };
         let found: Vec<_> = copies
             .into_iter()

@@ -6,12 +6,12 @@ use super::{
     dictionary::CompressionDictionary,
     dictionary_group::DictionaryGroup,
     maintenance_queue::complete_indexes,
-    packed_object::{BodyCompression, BodyFormat, DetachedObject, PackedObject},
+    packed_object::{BodyCompression, DetachedObject, PackedObject},
     reader::StoreUsage,
 };
 use bytes::Bytes;
 use kubewarm_api::model::{FieldPath, ResourceVersion, UsageMeter};
-use kubewarm_wire::json::FieldPathSet;
+use kubewarm_wire::{ObjectBody, json::FieldPathSet};
 use parking_lot::{RwLock, RwLockWriteGuard};
 use std::sync::{
     Arc,
@@ -27,7 +27,6 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(super) struct ObjectStore {
     pub(super) contents: RwLock<StoreContents>,
-    pub(super) encoding: BodyFormat,
     /// Whether the store contains Secrets with their payload. The store does not compress such objects.
     is_secret: bool,
     /// The dictionary, zstd contexts and job queue that this store shares with other stores. All of these stores
@@ -50,7 +49,6 @@ impl ObjectStore {
     ) -> Self {
         Self {
             contents: RwLock::default(),
-            encoding: BodyFormat::Json,
             is_secret,
             dictionary_group,
             meter,
@@ -86,7 +84,7 @@ impl ObjectStore {
         }
     }
 
-    /// Decompresses the JSON of the object `record` into `into`. If this fails, logs and counts the error and returns
+    /// Decompresses the object `record` into `into`. If this fails, logs and counts the error and returns
     /// `None`.
     pub(super) fn unpack<'a>(
         &self,
@@ -110,12 +108,22 @@ impl ObjectStore {
         number: u32,
         context: &mut CompressionContext,
         into: &'a mut Vec<u8>,
-    ) -> Option<&'a [u8]> {
-        let DetachedObject { record, dictionary } = self.contents.read().packed(number)?;
-        self.unpack(&record, dictionary.as_deref(), context, into)
+    ) -> Option<ObjectBody<'a>> {
+        let packed = self.contents.read().packed(number)?;
+        self.unpack_detached(&packed, context, into)
     }
 
-    /// Decompresses an object's JSON into a new allocation. Returns `None` if this fails.
+    pub(super) fn unpack_detached<'a>(
+        &self,
+        packed: &DetachedObject,
+        context: &mut CompressionContext,
+        into: &'a mut Vec<u8>,
+    ) -> Option<ObjectBody<'a>> {
+        let bytes = self.unpack(&packed.record, packed.dictionary.as_deref(), context, into)?;
+        Some(ObjectBody { encoding: packed.encoding, bytes })
+    }
+
+    /// Decompresses an object into a new allocation. Returns `None` if this fails.
     pub(super) fn body(&self, packed: &DetachedObject) -> Option<Bytes> {
         let (mut body, with) = (Vec::new(), packed.dictionary.as_deref());
         self.dictionary_group.contexts.with(|context, _| {
@@ -195,17 +203,17 @@ impl ObjectStore {
         self.changed.notify_waiters();
     }
 
-    /// Compresses an object's JSON with the newest dictionary, and counts the object for the next dictionary
-    /// training. A Secret stays uncompressed, and does not count.
+    /// Compresses an object with the newest dictionary, and counts the object for the next dictionary training. A
+    /// Secret stays uncompressed, and does not count.
     pub(super) fn pack(
         &self,
         name: &str,
-        body: &[u8],
+        body: ObjectBody<'_>,
         context: &mut CompressionContext,
     ) -> DetachedObject {
         if self.is_secret {
-            let record = PackedObject::new(name, BodyCompression::Secret, body);
-            return DetachedObject { record, dictionary: None };
+            let record = PackedObject::new(name, BodyCompression::Secret, body.bytes);
+            return DetachedObject { record, dictionary: None, encoding: body.encoding };
         }
         let packed = context.pack(name, body, self.dictionary_group.current().as_ref());
         self.dictionary_group.count_packed();

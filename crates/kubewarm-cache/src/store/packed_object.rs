@@ -1,8 +1,8 @@
-//! A `PackedObject` contains an object's name and its JSON, which is usually compressed. `BodyFormat` finds labels
-//! and field values in the JSON.
+//! A `PackedObject` contains an object's name and its bytes, which are usually compressed.
 
 use super::dictionary::CompressionDictionary;
-use kubewarm_wire::json::{FieldPathSet, JsonCursor};
+use kubewarm_api::model::ObjectEncoding;
+use kubewarm_wire::{ObjectBody, json::FieldPathSet};
 use std::{fmt, sync::Arc};
 use triomphe::ThinArc;
 
@@ -10,42 +10,34 @@ use triomphe::ThinArc;
 /// further values, so one object cannot fill an index.
 pub(super) const VALUES_PER_OBJECT: usize = 64;
 
-/// The encoding of the object bodies in a store. Code that reads labels or fields from a body uses only this type. A
-/// second encoding would therefore need only a second variant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum BodyFormat {
-    /// JSON, as the API server writes it.
-    #[default]
-    Json,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyCompression {
-    /// The object's JSON is not compressed, because it is small or does not shrink.
+    /// The object is not compressed, because it is small or does not shrink.
     None,
-    /// The object's JSON is compressed without a dictionary. The zstd frame lacks its 4-byte magic number.
+    /// The object is compressed without a dictionary. The zstd frame lacks its 4-byte magic number.
     Zstd,
-    /// The object's JSON is compressed with the dictionary that has this number within its `DictionaryGroup`, from 1
+    /// The object is compressed with the dictionary that has this number within its `DictionaryGroup`, from 1
     /// to 253. The zstd frame lacks its 4-byte magic number.
     Dictionary(u8),
-    /// The object's JSON is not compressed, because it contains the payload of a Secret. A zstd context or a
+    /// The object is not compressed, because it contains the payload of a Secret. A zstd context or a
     /// dictionary would keep copies of the payload.
     Secret,
 }
 
 /// One object in one allocation: a tag byte for its [`BodyCompression`], the length of the name, the name, and the
-/// object's JSON, which is usually compressed.
+/// object's bytes, which are usually compressed.
 ///
 /// Clones share the allocation. The store, its event log and running list responses each keep a clone.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct PackedObject(ThinArc<(), u8>);
 
-/// A packed object with the dictionary that decompresses it. A reader can decompress the object after the store has
+/// A packed object with its encoding and the dictionary that decompresses it. A reader can decompress the object after the store has
 /// dropped the object and the dictionary.
 #[derive(Clone)]
 pub(super) struct DetachedObject {
     pub(super) record: PackedObject,
     pub(super) dictionary: Option<Arc<CompressionDictionary>>,
+    pub(super) encoding: ObjectEncoding,
 }
 
 /// The tag byte of [`BodyCompression::Secret`].
@@ -53,67 +45,35 @@ const SECRET: u8 = u8::MAX;
 /// Bytes of a `ThinArc` before its slice: a reference count and the length of the slice.
 const HEAD: usize = 2 * size_of::<usize>();
 
-impl BodyFormat {
-    /// Whether the labels in the JSON of two objects, `a` and `b`, consist of the same bytes. The comparison is
-    /// cheap, but returns `false` for equal labels in a different order.
-    pub(super) fn has_same_labels(self, a: &[u8], b: &[u8]) -> bool {
-        match self {
-            Self::Json => raw_labels(a) == raw_labels(b),
-        }
-    }
-
-    /// Calls `each` with the key and the value of every label of the object `body`. The function stops at the first
-    /// label whose value is not a string.
-    pub(super) fn for_each_label(self, body: &[u8], mut each: impl FnMut(&str, &str)) {
-        match self {
-            Self::Json => {
-                #[cfg(test)]
-                WALKS.set(WALKS.get() + 1);
-                // An invalid label needs no handling here, because the informer's decoder has already counted the
-                // error.
-                let _ = labels(body).and_then(|at| at.strings(&mut each));
-            }
-        }
-    }
-
-    /// Returns up to [`VALUES_PER_OBJECT`] values of the object `body` for each field path, sorted and without
-    /// duplicates. Numbers and booleans become text.
-    ///
-    /// # Cost
-    ///
-    /// One pass over the body for all paths, at about 1 ns a byte. Each value takes at most six comparisons and one
-    /// copy.
-    pub(super) fn field_values(self, body: &[u8], paths: &FieldPathSet) -> Vec<Vec<Box<str>>> {
-        let mut values: Vec<Vec<Box<str>>> = vec![Vec::new(); paths.all().len()];
-        if paths.is_empty() {
-            return values;
-        }
-        match self {
-            Self::Json => {
-                #[cfg(test)]
-                WALKS.set(WALKS.get() + 1);
-                // If the body is not valid JSON, `field_values` returns the values before the error.
-                let _ = JsonCursor::new(body).values(paths, &mut |path, value| {
-                    if let Some(values) = values.get_mut(path)
-                        && values.len() < VALUES_PER_OBJECT
-                        && let Err(at) = values.binary_search_by(|held| (**held).cmp(value))
-                    {
-                        values.insert(at, value.into());
-                    }
-                });
-            }
-        }
-        values
-    }
+/// Calls `each` with the key and the value of every label of an object.
+pub(super) fn for_each_label(body: ObjectBody<'_>, each: impl FnMut(&str, &str)) {
+    #[cfg(test)]
+    WALKS.set(WALKS.get() + 1);
+    body.for_each_label(each);
 }
 
-fn labels(body: &[u8]) -> Option<JsonCursor<'_>> {
-    let mut at = JsonCursor::new(body);
-    (at.seek("metadata")? && at.seek("labels")?).then_some(at)
-}
-
-fn raw_labels(body: &[u8]) -> Option<&[u8]> {
-    labels(body)?.raw()
+/// Returns up to [`VALUES_PER_OBJECT`] values of an object for each field path, sorted and without duplicates. Numbers
+/// and booleans become text.
+///
+/// # Cost
+///
+/// One pass over the body for all paths, at about 1 ns a byte. Each value takes at most six comparisons and one copy.
+pub(super) fn field_values(body: ObjectBody<'_>, paths: &FieldPathSet) -> Vec<Vec<Box<str>>> {
+    let mut values: Vec<Vec<Box<str>>> = vec![Vec::new(); paths.all().len()];
+    if paths.is_empty() {
+        return values;
+    }
+    #[cfg(test)]
+    WALKS.set(WALKS.get() + 1);
+    body.for_each_value(paths, &mut |path, value| {
+        if let Some(values) = values.get_mut(path)
+            && values.len() < VALUES_PER_OBJECT
+            && let Err(at) = values.binary_search_by(|held| (**held).cmp(value))
+        {
+            values.insert(at, value.into());
+        }
+    });
+    values
 }
 
 impl BodyCompression {
@@ -220,7 +180,7 @@ impl fmt::Debug for PackedObject {
 
 #[cfg(test)]
 thread_local! {
-    /// Number of times that this thread has scanned an object's JSON for labels or values.
+    /// Number of times that this thread has scanned an object for labels or values.
     pub(super) static WALKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -234,10 +194,10 @@ mod tests {
     fn labels_are_read_only_from_the_metadata() {
         let body = br#"{"spec":{"metadata":{"labels":{"no":"no"}}},"metadata":{"name":"a","labels":{"app":"web"}}}"#;
         let mut seen = Vec::new();
-        BodyFormat::Json.for_each_label(body, |key, value| seen.push(format!("{key}={value}")));
+        for_each_label(ObjectBody::json(body), |key, value| seen.push(format!("{key}={value}")));
         assert_eq!(seen, ["app=web"]);
         for body in ["", "{}", r#"{"metadata":{}}"#, r#"{"metadata":{"labels":null}}"#, "[]"] {
-            BodyFormat::Json.for_each_label(body.as_bytes(), |_, _| unreachable!());
+            for_each_label(ObjectBody::json(body.as_bytes()), |_, _| unreachable!());
         }
     }
 
@@ -255,7 +215,7 @@ mod tests {
             let body = format!(r#"{{"metadata":{{"labels":{labels}"#);
             let mut seen = Vec::new();
             let each = |key: &str, value: &str| seen.push(format!("{key}={value}"));
-            BodyFormat::Json.for_each_label(body.as_bytes(), each);
+            for_each_label(ObjectBody::json(body.as_bytes()), each);
             assert_eq!(seen, expected, "{labels}");
         }
     }
@@ -266,12 +226,12 @@ mod tests {
             ["a[*]", "b"].map(|path| FieldPath::parse(path).unwrap()).into_iter().collect();
         let list: Vec<_> = (0..200).map(|at| at % 150).collect();
         let body = serde_json::json!({ "a": list, "b": "c" }).to_string();
-        let [many, one] = &BodyFormat::Json.field_values(body.as_bytes(), &paths)[..] else {
+        let [many, one] = &field_values(ObjectBody::json(body.as_bytes()), &paths)[..] else {
             panic!("expected the values of two paths");
         };
         assert_eq!((many.len(), one.len()), (VALUES_PER_OBJECT, 1));
         let body = br#"{"a":["b","a","b",true,1]}"#;
-        let [some, none] = &BodyFormat::Json.field_values(body, &paths)[..] else {
+        let [some, none] = &field_values(ObjectBody::json(body), &paths)[..] else {
             panic!("expected the values of two paths");
         };
         assert_eq!(some.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), ["1", "a", "b", "true"]);

@@ -197,7 +197,7 @@ fn compare(reader: &StoreReader, model: &StoreModel, indexed: bool) -> Result<()
     prop_assert!(all.iter().map(|object| &object.key).eq(&keys));
     prop_assert_eq!(keys_of(&all), model.rows.keys().copied().collect::<Vec<_>>());
     for (object, plain) in all.iter().zip(model.rows.values()) {
-        prop_assert_eq!(&object.body, &json(plain));
+        prop_assert_eq!(&object.bytes, &json(plain));
         prop_assert_eq!(&object.uid, &uid(plain.0));
         prop_assert_eq!(object.version.as_ref().map_or(0, |it| it.as_u64().unwrap()), plain.1);
         prop_assert_eq!(&reader.get(&object.key), &Some(object.clone()));

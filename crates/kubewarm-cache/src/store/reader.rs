@@ -3,13 +3,15 @@
 use super::{
     contents::{RowIdentity, StoreContents},
     object_store::ObjectStore,
+    packed_object::field_values,
     row_order::RowPosition,
     row_snapshot::RowSnapshot,
 };
 use bytes::Bytes;
 use kubewarm_api::model::{
-    FieldPath, ObjectIdentity, ObjectKey, ResourceVersion, Uid, namespace_order,
+    FieldPath, ObjectEncoding, ObjectIdentity, ObjectKey, ResourceVersion, Uid, namespace_order,
 };
+use kubewarm_wire::ObjectBody;
 use serde::Serialize;
 use std::{cmp::Ordering, fmt, sync::Arc};
 
@@ -22,7 +24,7 @@ pub struct StoreReader {
     pub(super) store: Arc<ObjectStore>,
 }
 
-/// One object of a store, with its decompressed JSON.
+/// One object of a store, decompressed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoredObject {
     /// Namespace and name of the object. The namespace is empty for a cluster-scoped object.
@@ -31,8 +33,10 @@ pub struct StoredObject {
     pub uid: Uid,
     /// `metadata.resourceVersion`. `None` if the API server sent no version.
     pub version: Option<ResourceVersion>,
-    /// The object's JSON without `apiVersion` and `kind`, and only with the fields that the profile keeps.
-    pub body: Bytes,
+    /// The object without `apiVersion` and `kind`, and only with the fields that the profile keeps.
+    pub bytes: Bytes,
+    /// The encoding of `bytes`.
+    pub encoding: ObjectEncoding,
 }
 
 /// A borrowed view of one decompressed object. Creating it copies no bytes.
@@ -42,8 +46,8 @@ pub struct StoredObjectView<'a> {
     pub namespace: &'a str,
     /// Name of the object, as UTF-8.
     pub name: &'a [u8],
-    /// The object's JSON, as in [`StoredObject::body`].
-    pub body: &'a [u8],
+    /// The object without `apiVersion` and `kind`.
+    pub body: ObjectBody<'a>,
 }
 
 /// Number of objects in one store, and the memory of the store.
@@ -60,18 +64,26 @@ pub struct StoreUsage {
 }
 
 impl fmt::Debug for StoredObject {
-    /// Does not print the object's JSON, because the object can be a Secret.
+    /// Does not print the object, because the object can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key: ObjectKey { namespace, name }, uid, version, body } = self;
-        let length = body.len();
+        let Self { key: ObjectKey { namespace, name }, uid, version, bytes, .. } = self;
+        let length = bytes.len();
         write!(f, "{namespace}/{name} ({uid:?}, version {version:?}) of {length} bytes")
     }
 }
 
 impl fmt::Debug for StoredObjectView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, length) = (self.name.escape_ascii(), self.body.len());
+        let (name, length) = (self.name.escape_ascii(), self.body.bytes.len());
         write!(f, "{}/{name} of {length} bytes", self.namespace)
+    }
+}
+
+impl StoredObject {
+    /// Returns the object's bytes with their encoding.
+    #[must_use]
+    pub fn body(&self) -> ObjectBody<'_> {
+        ObjectBody { encoding: self.encoding, bytes: &self.bytes }
     }
 }
 
@@ -91,6 +103,12 @@ impl StoreReader {
     #[must_use]
     pub fn objects(&self) -> u64 {
         self.store.contents.read().order.len() as u64
+    }
+
+    /// Returns the encoding of the store's objects.
+    #[must_use]
+    pub fn encoding(&self) -> ObjectEncoding {
+        self.store.contents.read().encoding
     }
 
     /// Whether the store contains an object with this namespace and name.
@@ -139,7 +157,8 @@ impl StoreReader {
         let version = contents.version.clone();
         drop(contents);
         let object = found.and_then(|(packed, RowIdentity { uid, version })| {
-            Some(StoredObject { key: key.clone(), uid, version, body: self.store.body(&packed)? })
+            let (bytes, encoding) = (self.store.body(&packed)?, packed.encoding);
+            Some(StoredObject { key: key.clone(), uid, version, bytes, encoding })
         });
         (object, version)
     }
@@ -167,9 +186,8 @@ impl StoreReader {
         let (store, paths) = (&self.store, [path.clone()].into_iter().collect());
         store.dictionary_group.contexts.with(|context, body| {
             let has_none = |row: &usize| {
-                all.seen(*row, store, context, body).is_some_and(|seen| {
-                    store.encoding.field_values(seen.body, &paths).iter().all(Vec::is_empty)
-                })
+                all.seen(*row, store, context, body)
+                    .is_some_and(|seen| field_values(seen.body, &paths).iter().all(Vec::is_empty))
             };
             Some((0..all.len()).filter(has_none).filter_map(|row| all.key_of(row)).collect())
         })
@@ -316,7 +334,11 @@ mod tests {
             writer.apply(upsert(key, 1, "5", &web));
         }
         let record = PackedObject::new("x", BodyCompression::Zstd, b"damaged");
-        reader.store.contents.write().repack(0, DetachedObject { record, dictionary: None });
+        reader
+            .store
+            .contents
+            .write()
+            .repack(0, DetachedObject { record, dictionary: None, encoding: ObjectEncoding::Json });
         let objects = keys(&reader).into_iter().filter_map(|key| reader.get(&key));
         assert_eq!(objects.count(), 1);
         assert_eq!(all(&reader).len(), 1);

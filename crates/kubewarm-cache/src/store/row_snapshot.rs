@@ -9,7 +9,8 @@ use super::{
     packed_object::{BodyCompression, DetachedObject, PackedObject},
     reader::{ObjectKeyRef, StoredObjectView},
 };
-use kubewarm_api::model::ObjectKey;
+use kubewarm_api::model::{ObjectEncoding, ObjectKey};
+use kubewarm_wire::ObjectBody;
 use std::{collections::VecDeque, hint::black_box, sync::Arc};
 
 /// Packed (usually compressed) objects, in the order in which a reader added them. Each row takes 16 bytes, because
@@ -22,6 +23,7 @@ pub(super) struct RowSnapshot {
     namespaces: Vec<Arc<str>>,
     /// The zstd dictionaries that decompress the objects. Most reads need only one dictionary.
     dictionaries: Vec<Arc<CompressionDictionary>>,
+    encoding: ObjectEncoding,
 }
 
 #[derive(Debug)]
@@ -37,7 +39,8 @@ const AHEAD: usize = 16;
 impl RowSnapshot {
     pub(super) fn of(contents: &StoreContents, numbers: impl Iterator<Item = u32>) -> Self {
         let numbers: Vec<u32> = numbers.collect();
-        let mut rows = Self { rows: VecDeque::with_capacity(numbers.len()), ..Self::default() };
+        let rows = VecDeque::with_capacity(numbers.len());
+        let mut rows = Self { rows, encoding: contents.encoding, ..Self::default() };
         for some in numbers.chunks(AHEAD) {
             fetch(some.iter().filter_map(|number| contents.slab.get(*number)).map(|it| &it.record));
             for number in some {
@@ -79,6 +82,10 @@ impl RowSnapshot {
         self.rows.push_back(SnapshotRow { record: record.clone(), namespace });
     }
 
+    pub(super) fn encoding(&self) -> ObjectEncoding {
+        self.encoding
+    }
+
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
@@ -92,7 +99,8 @@ impl RowSnapshot {
         body: &'a mut Vec<u8>,
     ) -> Option<StoredObjectView<'a>> {
         let SnapshotRow { record, namespace } = self.rows.get(row)?;
-        let body = store.unpack(record, self.dictionary(record.packing()), context, body)?;
+        let bytes = store.unpack(record, self.dictionary(record.packing()), context, body)?;
+        let body = ObjectBody { encoding: self.encoding, bytes };
         Some(StoredObjectView { namespace: self.namespace(*namespace), name: record.name(), body })
     }
 
@@ -165,7 +173,7 @@ mod tests {
             for row in 0..rows.len() {
                 let seen = rows.seen(row, store, context, into).unwrap();
                 let name = String::from_utf8_lossy(seen.name);
-                let body = String::from_utf8_lossy(seen.body);
+                let body = String::from_utf8_lossy(seen.body.bytes);
                 shown.push(format!("{}/{name}: {body}", seen.namespace));
             }
             shown

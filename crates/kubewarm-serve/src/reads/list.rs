@@ -1,12 +1,17 @@
 //! Answers list requests: selects objects from a store at one resource version, and splits a list into pages.
 
 use super::{
-    ListEncoder, ReadBody, ReadResponse, ReadService, covering_informers::CandidateInformer,
-    read_candidates::ReadCandidates, response_envelope::ResponseEnvelope, retry::ReadAttemptError,
+    ListEncoder, ReadBody, ReadResponse, ReadService, authorized_scope::AuthorizedScope,
+    covering_informers::CandidateInformer, read_candidates::ReadCandidates,
+    response_envelope::ResponseEnvelope, retry::ReadAttemptError,
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
-use kubewarm_cache::store::{ObjectQuery, ObjectSnapshot, StoreReader};
-use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch, encode_continue_token};
+use kubewarm_cache::store::{ObjectQuery, ObjectSnapshot, ScanBudget, StoreReader};
+use kubewarm_wire::{
+    MediaType, ObjectForm, ObjectRequest, ResponseForm, ResponseFormat, StatusError, VersionMatch,
+    encode_continue_token,
+};
+use std::ops::ControlFlow;
 
 impl ReadService {
     pub(super) async fn list(
@@ -39,13 +44,22 @@ impl ReadService {
         let is_whole = request.labels.is_empty() && request.fields.is_empty();
         let behind = selected.rows().saturating_sub(selected.objects()) as u64;
         let remaining = next.as_ref().filter(|_| is_whole).map(|_| behind);
-        let envelope = ResponseEnvelope::new(&route.kind, request.form, version, next, remaining);
+        let format = request.format(selected.encoding())?;
+        let length = match format {
+            ResponseFormat {
+                media_type: MediaType::Protobuf,
+                form: ResponseForm::Object(part),
+            } => items_length(&selected, request, part).await,
+            _ => 0,
+        };
+        let envelope = ResponseEnvelope::new(&route.kind, format, version, next, remaining, length);
         let (access_requirement, key) = (candidate.access_requirement(), candidate.key.clone());
         let reports = self.dependencies.reports.clone();
         let may_go_on =
             Box::new(move || access_requirement.permit(reports.get_summary(&key).as_ref()));
         let pages = Box::new(ListEncoder::new(envelope, selected, request, may_go_on));
-        Ok(ReadResponse::new(ReadBody::List(pages), candidate, route.max_staleness))
+        let media_type = format.media_type;
+        Ok(ReadResponse::new(ReadBody::List(pages), media_type, candidate, route.max_staleness))
     }
 }
 
@@ -105,4 +119,31 @@ pub(super) async fn pick(mut selected: ObjectSnapshot) -> ObjectSnapshot {
         tokio::task::yield_now().await;
     }
     selected
+}
+
+/// Returns the length of all items of a list in protobuf, which the list has before its first item. Yields to other
+/// tasks of the thread after each 1 MiB of decompressed objects.
+///
+/// # Cost
+///
+/// About 0.5 µs per object: each object is decompressed once more.
+async fn items_length(
+    selected: &ObjectSnapshot,
+    request: &ObjectRequest,
+    form: ObjectForm,
+) -> usize {
+    let authorized_scope = AuthorizedScope::of(request);
+    let (mut length, mut next) = (0, 0);
+    let mut scan_budget = ScanBudget::default();
+    while next < selected.objects() {
+        next = selected.visit_from(next, |seen| {
+            if authorized_scope.has(seen.namespace, seen.name) {
+                length += ResponseEnvelope::item_length(seen.body, form);
+            }
+            scan_budget.charge(seen.body.bytes.len());
+            if scan_budget.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        scan_budget.yield_if_over().await;
+    }
+    length
 }

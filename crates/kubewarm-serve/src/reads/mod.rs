@@ -202,8 +202,9 @@ impl ReadService {
                 }
             },
         };
-        let body = response_envelope::whole(&route.kind, &object, request.form);
-        Ok(ReadResponse::new(ReadBody::Whole(body), candidate, route.max_staleness))
+        let format = request.format(object.encoding)?;
+        let body = ReadBody::Whole(response_envelope::whole(&route.kind, &object, format));
+        Ok(ReadResponse::new(body, format.media_type, candidate, route.max_staleness))
     }
 
     /// Looks up the object `key` in the store of the best informer that is readable and whose store is current.

@@ -6,7 +6,7 @@ use super::{
 };
 use kubewarm_api::model::InformerKey;
 use kubewarm_cache::store::{ObjectSnapshot, ScanBudget};
-use kubewarm_wire::ObjectRequest;
+use kubewarm_wire::{JsonBuffer, MediaType, ObjectRequest};
 use std::{fmt, ops::ControlFlow, time::Duration};
 
 /// The response to a get or list.
@@ -14,6 +14,8 @@ use std::{fmt, ops::ControlFlow, time::Duration};
 pub struct ReadResponse {
     /// The response body.
     pub body: ReadBody,
+    /// The encoding of `body`.
+    pub media_type: MediaType,
     /// The informer that answers, and its freshness.
     pub source: ReadSource,
     /// Whether the get or list waited for a warm informer, a resource version or a freshness check.
@@ -43,7 +45,7 @@ pub const PIECE_BYTES: usize = 4 * PART_BYTES;
 /// The buffer capacity in bytes that kubewarm reserves for one object of a list.
 const OBJECT_BYTES: usize = 4 << 10;
 
-/// A JSON body.
+/// A body in JSON or in protobuf.
 #[derive(Debug)]
 pub enum ReadBody {
     /// A complete body.
@@ -61,6 +63,7 @@ pub struct ListEncoder {
     authorized_scope: AuthorizedScope,
     /// Whether kubewarm has written no object yet.
     is_empty: bool,
+    buffer: JsonBuffer,
     /// Encoded bytes at the start of the list's next piece, which [`Self::next_piece`] returns.
     left: Vec<u8>,
     scan_budget: ScanBudget,
@@ -78,8 +81,13 @@ pub(super) type ListAccessCheck = Box<dyn Fn() -> bool + Send + Sync>;
 pub struct ListAccessLostError;
 
 impl ReadResponse {
-    pub(super) fn new(body: ReadBody, candidate: &CandidateInformer<'_>, bound: Duration) -> Self {
-        Self { body, source: ReadSource::of(candidate, bound), has_waited: false }
+    pub(super) fn new(
+        body: ReadBody,
+        media_type: MediaType,
+        candidate: &CandidateInformer<'_>,
+        bound: Duration,
+    ) -> Self {
+        Self { body, media_type, source: ReadSource::of(candidate, bound), has_waited: false }
     }
 }
 
@@ -108,6 +116,7 @@ impl ListEncoder {
             snapshot,
             authorized_scope,
             is_empty: true,
+            buffer: JsonBuffer::default(),
             left,
             scan_budget,
             has_access,
@@ -171,16 +180,22 @@ impl ListEncoder {
             return Err(ListAccessLostError);
         }
         let Self {
-            envelope: unfinished, snapshot, authorized_scope, is_empty, scan_budget, ..
+            envelope: unfinished,
+            snapshot,
+            authorized_scope,
+            is_empty,
+            buffer,
+            scan_budget,
+            ..
         } = self;
         let Some(envelope) = &*unfinished else { return Ok(false) };
         let has_more = snapshot.visit_next(|seen| {
             if !authorized_scope.has(seen.namespace, seen.name) {
                 tracing::error!("an object outside the authorized scope was selected; left out");
-            } else if envelope.write(seen.body, *is_empty, out) {
+            } else if envelope.write(seen.body, *is_empty, buffer, out) {
                 *is_empty = false;
             }
-            scan_budget.charge(seen.body.len());
+            scan_budget.charge(seen.body.bytes.len());
             let has_more = out.len() < bytes && !scan_budget.is_over();
             if has_more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });

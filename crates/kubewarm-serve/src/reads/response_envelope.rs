@@ -4,7 +4,10 @@ use super::kind_info::KindInfo;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_cache::store::StoredObject;
-use kubewarm_wire::{ListEnvelope, ResponseForm, TableEnvelope, tables::TablePrinter};
+use kubewarm_wire::{
+    JsonBuffer, ListEnvelope, MediaType, ObjectBody, ObjectForm, ProtobufListEnvelope,
+    ResponseForm, ResponseFormat, TableEnvelope, tables::TablePrinter,
+};
 use std::sync::Arc;
 
 /// The format of a response body. Each variant contains the values that kubewarm writes before and after the
@@ -12,20 +15,26 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) enum ResponseEnvelope {
     List(ListEnvelope),
+    ProtobufList(ProtobufListEnvelope),
     /// A `Table`. The rows show ages relative to the timestamp.
     Table(TableEnvelope, TablePrinter, Timestamp),
 }
 
 impl ResponseEnvelope {
     /// Creates the format of a response with several objects. `next` is the continue token of the next page, and
-    /// `remaining` is the number of objects after this page.
+    /// `remaining` is the number of objects after this page. `items_length` is the sum of [`item_length`] for all
+    /// objects.
+    ///
+    /// [`item_length`]: Self::item_length
     pub(super) fn new(
         kind: &KindInfo,
-        form: ResponseForm,
+        format: ResponseFormat,
         version: ResourceVersion,
         next: Option<String>,
         remaining: Option<u64>,
+        items_length: usize,
     ) -> Self {
+        let form = format.form;
         let (api_version, name) = (kind.api_version(), Arc::clone(&kind.document.kind));
         let of = match form {
             ResponseForm::Object(part) => part,
@@ -44,6 +53,17 @@ impl ResponseEnvelope {
                 return Self::Table(envelope, printer, Timestamp::now());
             }
         };
+        if format.media_type == MediaType::Protobuf {
+            return Self::ProtobufList(ProtobufListEnvelope {
+                api_version,
+                list_kind: kind.list_kind(),
+                item_form: of,
+                version,
+                next,
+                remaining,
+                items_length,
+            });
+        }
         Self::List(ListEnvelope {
             api_version,
             kind: name,
@@ -59,14 +79,35 @@ impl ResponseEnvelope {
     pub(super) fn head(&self, out: &mut Vec<u8>) {
         match self {
             Self::List(envelope) => envelope.write_head(out),
+            Self::ProtobufList(envelope) => envelope.write_head(out),
             Self::Table(envelope, ..) => envelope.write_head(out),
         }
     }
 
-    /// Writes one object as an item of a list or a row of a `Table`. Returns `false` if kubewarm cannot write a row
-    /// because `body`, the stored object, is not JSON.
-    pub(super) fn write(&self, body: &[u8], is_first: bool, out: &mut Vec<u8>) -> bool {
+    /// Returns the number of bytes that [`Self::write`] writes for an item of a list in protobuf.
+    pub(super) fn item_length(body: ObjectBody<'_>, form: ObjectForm) -> usize {
+        ProtobufListEnvelope::item_length(body.bytes, form)
+    }
+
+    /// Writes one object as an item of a list or a row of a `Table`. Returns `false` if kubewarm cannot write it
+    /// because `body` is not an object.
+    pub(super) fn write(
+        &self,
+        body: ObjectBody<'_>,
+        is_first: bool,
+        buffer: &mut JsonBuffer,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if let Self::ProtobufList(envelope) = self {
+            envelope.write_item(body.bytes, out);
+            return true;
+        }
+        let Some(body) = body.to_json(buffer) else {
+            tracing::error!("an item is left out: the stored object is not in its encoding");
+            return false;
+        };
         match self {
+            Self::ProtobufList(_) => {}
             Self::List(envelope) if is_first => envelope.write_first_item(body, out),
             Self::List(envelope) => envelope.write_next_item(body, out),
             Self::Table(envelope, printer, now) => {
@@ -88,30 +129,37 @@ impl ResponseEnvelope {
     pub(super) fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
         match self {
             Self::List(envelope) => envelope.write_tail(is_empty, out),
+            Self::ProtobufList(_) => ProtobufListEnvelope::write_tail(out),
             Self::Table(envelope, ..) => envelope.write_tail(is_empty, out),
         }
     }
 }
 
-pub(super) fn whole(kind: &KindInfo, object: &StoredObject, form: ResponseForm) -> Vec<u8> {
-    let mut out = Vec::with_capacity(object.body.len() + 128);
-    let part = match form {
+pub(super) fn whole(kind: &KindInfo, object: &StoredObject, format: ResponseFormat) -> Vec<u8> {
+    let body = object.body();
+    let mut out = Vec::with_capacity(body.bytes.len() + 128);
+    let part = match format.form {
         ResponseForm::Object(part) => part,
         ResponseForm::Table(_) => {
             let version = object.version.clone().unwrap_or_else(|| 0.into());
-            let envelope = ResponseEnvelope::new(kind, form, version, None, None);
+            let envelope = ResponseEnvelope::new(kind, format, version, None, None, 0);
             envelope.head(&mut out);
-            let is_empty = !envelope.write(&object.body, true, &mut out);
+            let is_empty = !envelope.write(body, true, &mut JsonBuffer::default(), &mut out);
             envelope.tail(is_empty, &mut out);
             return out;
         }
     };
-    kubewarm_wire::write_single_object(
-        &kind.api_version(),
-        &kind.document.kind,
-        &object.body,
-        part,
-        &mut out,
-    );
+    let (api_version, name) = (kind.api_version(), &kind.document.kind);
+    match format.media_type {
+        MediaType::Protobuf => {
+            kubewarm_wire::write_single_message(&api_version, name, body.bytes, part, &mut out);
+        }
+        MediaType::Json => {
+            let mut buffer = JsonBuffer::default();
+            // The informer has checked the object, so it can be written as JSON.
+            let json = body.to_json(&mut buffer).unwrap_or_default();
+            kubewarm_wire::write_single_object(&api_version, name, json, part, &mut out);
+        }
+    }
     out
 }

@@ -77,11 +77,13 @@ impl HandledRequest {
 impl ReadApi {
     pub(super) async fn handle(&self, request: IncomingRequest) -> OutgoingResponse {
         let started_at = Instant::now();
+        let accept = request.head.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+        let status_media_type = kubewarm_wire::status_media_type(accept);
         let HandledRequest { handler, resource, answered } = self.answer(request).await;
         let (is_rejection, source, response) = match answered {
             Ok((source, response)) => (false, source, response),
             Err(failure) => {
-                let response = response::failure(&failure);
+                let response = response::failure(&failure, status_media_type);
                 (failure.is_rejection(), ResponseSource::Rejected, response)
             }
         };

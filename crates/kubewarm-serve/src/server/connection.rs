@@ -157,7 +157,7 @@ async fn respond(
         Err(refusal) => {
             // kubewarm rejects this request before a handler receives it, so this function, not the handler, counts
             // the response in the metrics.
-            let response = failure(&refusal);
+            let response = failure(&refusal, kubewarm_wire::MediaType::Json);
             let code = response.status().as_u16();
             let observed = ResponseLabels {
                 handler: HandlerLabel::Other,

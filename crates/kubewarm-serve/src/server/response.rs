@@ -20,7 +20,7 @@ use http::{
     },
 };
 use kubewarm_api::model::InformerKey;
-use kubewarm_wire::{DiscoveryResponse, StatusError, is_known};
+use kubewarm_wire::{DiscoveryResponse, JSON, MediaType, PROTOBUF, StatusError, is_known};
 use std::time::Duration;
 
 /// Up to this size in bytes, kubewarm sends a body at once, uncompressed and with `Content-Length`. The API server
@@ -29,7 +29,6 @@ const LONG: usize = 128 << 10;
 /// After this number of bytes, a response needs a permit for each further piece that kubewarm encodes. These
 /// permits limit the number of large responses that kubewarm encodes at once.
 const LARGE: usize = 1 << 20;
-pub(super) const JSON: &str = "application/json";
 pub(super) const NOT_KEPT: &str = "no-cache, private";
 
 /// A keyed hash of the informer's key. Clients receive this hash, which hides the informer's namespace and
@@ -54,7 +53,7 @@ pub(super) async fn objects(
     key: &hmac::Key,
     permits: UserPermits,
 ) -> OutgoingResponse {
-    let mut headers = headers(JSON, NOT_KEPT);
+    let mut headers = headers(content_type(answer.media_type), NOT_KEPT);
     set_source_headers(&mut headers, &answer.source, key);
     let of = &answer.source.informer.resource;
     let (first_piece, rest) = match answer.body {
@@ -62,7 +61,7 @@ pub(super) async fn objects(
         ReadBody::List(mut pages) => match pages.first_piece(LONG).await {
             Ok((first_piece, goes_on)) => (first_piece, goes_on.then_some(pages)),
             Err(ListAccessLostError) => {
-                return failure(&StatusError::not_warm(of.group_resource(), 1));
+                return failure(&StatusError::not_warm(of.group_resource(), 1), answer.media_type);
             }
         },
     };
@@ -117,6 +116,22 @@ pub(super) fn set_source_headers(headers: &mut HeaderMap, source: &ReadSource, k
     }
     if source.is_stale {
         set(headers, WARNING, staleness_warning(source.age));
+    }
+}
+
+/// The `Content-Type` of a get or list.
+const fn content_type(media_type: MediaType) -> &'static str {
+    match media_type {
+        MediaType::Json => JSON,
+        MediaType::Protobuf => PROTOBUF,
+    }
+}
+
+/// The `Content-Type` of a watch.
+pub(super) const fn watch_content_type(media_type: MediaType) -> &'static str {
+    match media_type {
+        MediaType::Json => JSON,
+        MediaType::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
     }
 }
 
@@ -203,16 +218,20 @@ pub(super) fn document(
     response(StatusCode::OK, headers, content)
 }
 
-pub(super) fn failure(failure: &StatusError) -> OutgoingResponse {
+pub(super) fn failure(failure: &StatusError, media_type: MediaType) -> OutgoingResponse {
     let code = StatusCode::from_u16(failure.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut headers = headers(JSON, NOT_KEPT);
+    let mut headers = headers(content_type(media_type), NOT_KEPT);
     if let Some(seconds) = failure.retry_after() {
         headers.insert(RETRY_AFTER, seconds.into());
     }
     if code == StatusCode::FORBIDDEN {
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     }
-    response(code, headers, failure.body().into())
+    let body = match media_type {
+        MediaType::Json => failure.body().into(),
+        MediaType::Protobuf => kubewarm_wire::status_message(failure).into(),
+    };
+    response(code, headers, body)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::{
     body::{OutgoingResponse, ResponseBody},
     pending_response::ResponsePermit,
-    response::{JSON, NOT_KEPT, headers, response, set_source_headers},
+    response::{NOT_KEPT, headers, response, set_source_headers, watch_content_type},
 };
 use crate::{
     callers::{CallerAdmission, CallerCredentials, CallerRejection},
@@ -62,7 +62,7 @@ impl WatchSession {
     /// contains a hash of the informer's key, computed with the HMAC key `names`. The response holds `permit` until
     /// the connection has written the response.
     pub(super) fn response(self, names: &hmac::Key, permit: ResponsePermit) -> OutgoingResponse {
-        let mut headers = headers(JSON, NOT_KEPT);
+        let mut headers = headers(watch_content_type(self.feed.media_type()), NOT_KEPT);
         if let Some(source) = self.feed.source() {
             set_source_headers(&mut headers, source, names);
         }

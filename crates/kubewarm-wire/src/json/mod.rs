@@ -3,6 +3,7 @@
 mod paths;
 mod values;
 
+pub(crate) use self::paths::FieldPathNode;
 pub use self::paths::FieldPathSet;
 
 use std::{borrow::Cow, ops::Range};

@@ -18,17 +18,17 @@ pub struct FieldPathSet {
 /// A node of the tree, for one position in an object's JSON. The node belongs to the field path that ends at this
 /// position, and to the field paths that continue below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct FieldPathNode {
+pub(crate) struct FieldPathNode {
     /// Sequence number of this node among all nodes with a member name in the tree of a [`FieldPathSet`], counted
     /// from 0.
-    pub(super) number: usize,
+    pub(crate) number: usize,
     /// Index in [`FieldPathSet::all`] of the field path that ends at this position, or `None`.
-    pub(super) end: Option<usize>,
+    pub(crate) end: Option<usize>,
     /// If the value at this position is an object: the nodes of its members that field paths select, by member
     /// name. There are at most as many nodes as paths in the set.
-    pub(super) fields: BTreeMap<Box<[u8]>, Self>,
+    pub(crate) fields: BTreeMap<Box<[u8]>, Self>,
     /// If the value at this position is a list: the node for each of its elements.
-    pub(super) elements: Option<Box<Self>>,
+    pub(crate) elements: Option<Box<Self>>,
 }
 
 impl FieldPathSet {
@@ -44,7 +44,7 @@ impl FieldPathSet {
         self.all.is_empty()
     }
 
-    pub(super) fn root(&self) -> &FieldPathNode {
+    pub(crate) fn root(&self) -> &FieldPathNode {
         &self.root
     }
 

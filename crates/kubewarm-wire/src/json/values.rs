@@ -32,13 +32,19 @@ impl JsonCursor<'_> {
     /// One walk through the text, up to the last possible value: about 1 ns for each byte, for any number of paths.
     /// If the text is JSON, the walk visits no byte twice. The walk looks up each member of an object in a map of
     /// the fields that the paths select.
-    pub fn values(
+    pub fn values(self, paths: &FieldPathSet, each: &mut impl FnMut(usize, &str)) -> Option<()> {
+        self.values_at(paths, paths.root(), each)
+    }
+
+    /// Like [`JsonCursor::values`], if the value at the cursor is at the position `node` of the object.
+    pub(crate) fn values_at(
         mut self,
         paths: &FieldPathSet,
+        node: &FieldPathNode,
         each: &mut impl FnMut(usize, &str),
     ) -> Option<()> {
         let mut walk = PathWalkState { each, objects: 0, found_in: vec![0; paths.fields()] };
-        self.value(paths.root(), &mut walk).map(|_left_open| ())
+        self.value(node, &mut walk).map(|_left_open| ())
     }
 
     /// Finds the values of all field paths through `node`, in the value at the cursor. Stops when no more values

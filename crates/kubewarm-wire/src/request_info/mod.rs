@@ -4,13 +4,13 @@
 mod tests;
 
 use super::{
-    DiscoveryForm, ResponseForm, StatusError, accept, options,
+    DiscoveryForm, MediaType, ResponseForm, ResponseFormat, StatusError, accept, options,
     query_parameters::{QueryParameter, QueryParameters},
     request_path::{ApiDocument, RequestPath, ResourcePath},
     watch_options::WatchOptions,
 };
 use kubewarm_api::model::{
-    FieldSelector, LabelSelector, ObjectKey, ProfileRef, Resource, ResourceVersion,
+    FieldSelector, LabelSelector, ObjectEncoding, ObjectKey, ProfileRef, Resource, ResourceVersion,
 };
 use std::{num::NonZeroU64, sync::Arc};
 
@@ -53,6 +53,9 @@ pub struct ObjectRequest {
     pub limit: Option<NonZeroU64>,
     /// The form of the response, or of each event of a watch.
     pub form: ResponseForm,
+    /// `None` if the client prefers JSON. If it prefers protobuf: the form of the response if the objects are
+    /// stored in JSON, or 406 if the client accepts only protobuf.
+    pub form_in_json: Option<Result<ResponseForm, Box<StatusError>>>,
     /// The options of a watch; `None` for a get or a list. In a watch, `version_match` applies to the initial
     /// objects, and `limit` is always `None`.
     pub watch: Option<WatchOptions>,
@@ -150,6 +153,15 @@ fn objects(
     }
     let query = QueryParameters::parse(query)?;
     let is_list = name.is_none() && !query.is_set(QueryParameter::Watch);
+    let ResponseFormat { media_type, form } = accept::response_format(accept, is_list)?;
+    let form_in_json = match media_type {
+        MediaType::Json => None,
+        MediaType::Protobuf => {
+            let form = accept::json_form(accept, is_list);
+            let form = form.and_then(|form| options::with_include_object(form, &query));
+            Some(form.map_err(Box::new))
+        }
+    };
     let mut objects = ObjectRequest {
         resource,
         namespace,
@@ -158,14 +170,14 @@ fn objects(
         fields: FieldSelector::default(),
         version_match: VersionMatch::Latest,
         limit: None,
-        form: accept::response_form(accept, is_list)?,
+        form: options::with_include_object(form, &query)?,
+        form_in_json,
         watch: None,
     };
     match objects.name {
         Some(_) => objects.version_match = options::parse_get_version(&query)?,
         None => options::parse_list_options(&query, &mut objects)?,
     }
-    objects.form = options::with_include_object(objects.form, &query)?;
     Ok(objects)
 }
 
@@ -182,6 +194,22 @@ fn verb(method: &str, is_named: bool) -> Option<&'static str> {
 }
 
 impl ObjectRequest {
+    /// Returns the encoding and the form of the response from a store with this encoding.
+    ///
+    /// # Errors
+    ///
+    /// 406 if the client accepts only protobuf, and the store has JSON.
+    pub fn format(&self, stored: ObjectEncoding) -> Result<ResponseFormat, StatusError> {
+        match (&self.form_in_json, stored) {
+            (None, _) => Ok(ResponseFormat::json(self.form)),
+            (Some(_), ObjectEncoding::Protobuf(_)) => {
+                Ok(ResponseFormat { media_type: MediaType::Protobuf, form: self.form })
+            }
+            (Some(Ok(form)), ObjectEncoding::Json) => Ok(ResponseFormat::json(*form)),
+            (Some(Err(failure)), ObjectEncoding::Json) => Err((**failure).clone()),
+        }
+    }
+
     /// Returns the only name that objects in the response can have; `None` if objects can have several names. The
     /// name comes from the path of a get, or from a field selector such as `metadata.name=web`.
     #[must_use]

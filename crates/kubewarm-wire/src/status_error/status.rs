@@ -1,6 +1,7 @@
 //! Serializes a `StatusError` as a `Status`.
 
 use super::{StatusError, quoted};
+use crate::protobuf::{ListMeta, write_bytes, write_message, write_number};
 use kube::core::response::{StatusCause, StatusDetails};
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use std::collections::BTreeMap;
@@ -39,6 +40,42 @@ impl StatusError {
         body.push('\n');
         body
     }
+}
+
+impl StatusError {
+    /// Returns the `Status` object as a protobuf message, without an envelope.
+    ///
+    /// The field numbers are from `generated.proto` of `k8s.io/apimachinery/pkg/apis/meta/v1`.
+    #[must_use]
+    pub fn message_bytes(&self) -> Vec<u8> {
+        let mut status = Vec::new();
+        let next = self.token.as_deref().unwrap_or_default();
+        write_message(1, |out| ListMeta { next, ..ListMeta::default() }.write(out), &mut status);
+        write_bytes(2, b"Failure", &mut status);
+        write_bytes(3, self.message.as_bytes(), &mut status);
+        write_bytes(4, self.reason.as_bytes(), &mut status);
+        if let Some(details) = &self.details {
+            write_message(5, |out| write_details(details, out), &mut status);
+        }
+        write_number(6, self.code.into(), &mut status);
+        status
+    }
+}
+
+fn write_details(details: &StatusDetails, out: &mut Vec<u8>) {
+    write_bytes(1, details.name.as_bytes(), out);
+    write_bytes(2, details.group.as_bytes(), out);
+    write_bytes(3, details.kind.as_bytes(), out);
+    for StatusCause { reason, message, field } in &details.causes {
+        let write = |out: &mut Vec<u8>| {
+            write_bytes(1, reason.as_bytes(), out);
+            write_bytes(2, message.as_bytes(), out);
+            write_bytes(3, field.as_bytes(), out);
+        };
+        write_message(4, write, out);
+    }
+    write_number(5, details.retry_after_seconds.into(), out);
+    write_bytes(6, details.uid.as_bytes(), out);
 }
 
 impl Serialize for StatusError {

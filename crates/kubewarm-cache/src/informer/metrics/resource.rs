@@ -71,6 +71,7 @@ pub struct ResourceMetrics {
     pub read_staleness: HistogramVec,
     pub upstream_request_errors: IntCounterVec,
     pub upstream_decode_errors: IntCounterVec,
+    pub protobuf_fallbacks: IntCounter,
     pub store_decode_errors: IntCounter,
     pub resource_version_rollbacks: IntCounter,
     pub consistency_checks: IntCounterVec,
@@ -197,6 +198,10 @@ impl ResourceMetrics {
                 "kubewarm_upstream_decode_errors_total",
                 &["stage"],
                 "Decode failures of API server responses.",
+            )?,
+            protobuf_fallbacks: new.counter(
+                "kubewarm_upstream_protobuf_fallbacks_total",
+                "Times that an unknown field made kubewarm read a built-in kind as JSON.",
             )?,
             store_decode_errors: new.counter(
                 "kubewarm_store_decode_errors_total",

@@ -8,7 +8,8 @@ use super::{
     select::{BodyFieldCache, EarlierObjects, ObjectQuery, ObjectSnapshot},
 };
 use bytes::Bytes;
-use kubewarm_api::model::ResourceVersion;
+use kubewarm_api::model::{ObjectEncoding, ResourceVersion};
+use kubewarm_wire::ObjectBody;
 use std::{
     fmt,
     sync::{
@@ -106,6 +107,12 @@ impl EventLogFollower {
         Arc::clone(&self.lag.store.changed)
     }
 
+    /// Returns the encoding of the store's objects. If it changes, the follower ends with [`FollowerEvent::Lost`].
+    #[must_use]
+    pub fn encoding(&self) -> ObjectEncoding {
+        self.lag.store.contents.read().encoding
+    }
+
     /// Reads the next change. Cost: holds the store's read lock for about 20 ns.
     pub fn next_event(&mut self) -> FollowerEvent {
         let FollowerLag { store, next } = &self.lag;
@@ -143,20 +150,20 @@ impl EventLogFollower {
         self.lag.clone()
     }
 
-    /// Returns the object's JSON after `change`. Returns `None` if the object was deleted or cannot be decompressed.
+    /// Returns the object after `change`, in the encoding of the change. Returns `None` if the object was deleted or cannot be decompressed.
     #[must_use]
-    pub fn body_after(&self, change: &StoreChange) -> Option<Bytes> {
+    pub fn bytes_after(&self, change: &StoreChange) -> Option<Bytes> {
         self.lag.store.body(change.now.as_ref()?)
     }
 
-    /// Returns the object's JSON before `change`. Returns `None` if the object did not exist or cannot be
+    /// Returns the object before `change`, in the encoding of the change. Returns `None` if the object did not exist or cannot be
     /// decompressed.
     #[must_use]
-    pub fn body_before(&self, change: &StoreChange) -> Option<Bytes> {
+    pub fn bytes_before(&self, change: &StoreChange) -> Option<Bytes> {
         self.lag.store.body(change.before.as_ref()?)
     }
 
-    /// Whether the object with the JSON `body` matches the labels and field conditions of `query`. `fields` caches
+    /// Whether the object matches the labels and field conditions of `query`. `fields` caches
     /// the labels and field values of this object.
     ///
     /// # Cost
@@ -167,10 +174,10 @@ impl EventLogFollower {
     pub fn is_selected(
         &self,
         query: &ObjectQuery,
-        body: &[u8],
+        body: ObjectBody<'_>,
         fields: &mut BodyFieldCache,
     ) -> bool {
-        query.selects(self.lag.store.encoding, body, fields)
+        query.selects(body, fields)
     }
 }
 

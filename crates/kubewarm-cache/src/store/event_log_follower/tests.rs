@@ -38,7 +38,7 @@ fn news(follower: &mut EventLogFollower) -> Vec<String> {
                 let name = String::from_utf8_lossy(change.name()).into_owned();
                 let (version, namespace) = (change.version(), change.namespace());
                 let (before, now) =
-                    (there(follower.body_before(&change)), there(follower.body_after(&change)));
+                    (there(follower.bytes_before(&change)), there(follower.bytes_after(&change)));
                 events.push(format!("{version} {namespace}/{name} {before}>{now}"));
             }
             FollowerEvent::None(_) => return events,

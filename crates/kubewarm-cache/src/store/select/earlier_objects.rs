@@ -127,7 +127,7 @@ impl<'a> EarlierObjects<'a> {
         numbers: impl Iterator<Item = u32>,
         most: usize,
     ) -> RowSnapshot {
-        let mut rows = RowSnapshot::default();
+        let mut rows = RowSnapshot::of(contents, std::iter::empty());
         let (mut left, is_certain) = (most, query.labels.is_empty());
         let named = self.0.into_iter().filter(|(key, _)| query.is_named(key.name.as_bytes()));
         let mut earlier = named.peekable();

@@ -16,7 +16,7 @@ use super::{
     row_snapshot::RowSnapshot,
     scan_budget::ScanBudget,
 };
-use kubewarm_api::model::{ObjectKey, ResourceVersion};
+use kubewarm_api::model::{ObjectEncoding, ObjectKey, ResourceVersion};
 use roaring::RoaringBitmap;
 use std::{fmt, ops::ControlFlow, sync::Arc};
 
@@ -234,10 +234,9 @@ impl ObjectSnapshot {
         store.dictionary_group.contexts.with(|context, body| {
             while *met < *limit && *next < end && !scan_budget.is_over() {
                 let seen = rows.seen(*next, store, context, body);
-                scan_budget.charge(seen.map_or(0, |seen| seen.body.len()));
+                scan_budget.charge(seen.map_or(0, |seen| seen.body.bytes.len()));
                 let mut fields = BodyFieldCache::default();
-                if seen.is_some_and(|seen| untested.selects(store.encoding, seen.body, &mut fields))
-                {
+                if seen.is_some_and(|seen| untested.selects(seen.body, &mut fields)) {
                     rows.swap(*met, *next);
                     *met += 1;
                 }
@@ -274,6 +273,32 @@ impl ObjectSnapshot {
             }
         });
         rows.len() > 0
+    }
+}
+
+impl ObjectSnapshot {
+    /// Returns the encoding of the selected objects.
+    #[must_use]
+    pub fn encoding(&self) -> ObjectEncoding {
+        self.rows.encoding()
+    }
+
+    /// Calls `visit` for the objects from position `from`, until `visit` returns `Break`. The objects stay in the
+    /// snapshot. Returns the position behind the last visited object.
+    pub fn visit_from(
+        &self,
+        from: usize,
+        mut visit: impl FnMut(StoredObjectView<'_>) -> ControlFlow<()>,
+    ) -> usize {
+        self.store.dictionary_group.contexts.with(|context, body| {
+            for row in from..self.rows.len() {
+                let seen = self.rows.seen(row, &self.store, context, body);
+                if seen.is_some_and(|seen| visit(seen).is_break()) {
+                    return row + 1;
+                }
+            }
+            self.rows.len()
+        })
     }
 }
 

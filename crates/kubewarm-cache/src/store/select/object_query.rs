@@ -1,8 +1,11 @@
 //! Queries that select the objects of a store by namespace, name, labels and conditions on fields.
 
-use crate::store::{packed_object::BodyFormat, reader::ObjectKeyRef};
+use crate::store::{
+    packed_object::{field_values, for_each_label},
+    reader::ObjectKeyRef,
+};
 use kubewarm_api::model::{FieldPath, LabelSelector, NumericLabelRequirement, ObjectKey};
-use kubewarm_wire::json::FieldPathSet;
+use kubewarm_wire::{ObjectBody, json::FieldPathSet};
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     fmt,
@@ -104,7 +107,7 @@ impl ObjectQuery {
         self.name.as_deref().is_none_or(|it| it.as_bytes() == name)
     }
 
-    /// Whether an object with the JSON `body` has the queried labels and meets all conditions. `fields` caches the
+    /// Whether an object has the queried labels and meets all conditions. `fields` caches the
     /// labels and field values of this object.
     ///
     /// # Cost
@@ -113,19 +116,18 @@ impl ObjectQuery {
     /// about 0.1 µs.
     pub(in crate::store) fn selects(
         &self,
-        encoding: BodyFormat,
-        body: &[u8],
+        body: ObjectBody<'_>,
         fields: &mut BodyFieldCache,
     ) -> bool {
         let is_about_labels = |test: &BodyPredicate| matches!(test, BodyPredicate::Label(_));
         if !self.labels.is_empty() || self.tests.all.iter().any(is_about_labels) {
-            fields.read_labels(encoding, body);
+            fields.read_labels(body);
         }
         let label = |key: &str| fields.labels.as_ref()?.get(key).map(|value| &**value);
         if !self.labels.requirements().all(|it| it.matches(label(it.key()))) {
             return false;
         }
-        fields.read_values(encoding, body, &self.tests.paths);
+        fields.read_values(body, &self.tests.paths);
         self.tests.all.iter().all(|test| test.is_met(fields))
     }
 }
@@ -193,12 +195,12 @@ impl BodyFieldCache {
 
     /// Caches the labels of the object `body`, unless they are already cached. If a label key occurs twice, the last
     /// value counts.
-    fn read_labels(&mut self, encoding: BodyFormat, body: &[u8]) {
+    fn read_labels(&mut self, body: ObjectBody<'_>) {
         if self.labels.is_some() {
             return;
         }
         let mut labels = LabelMap::new();
-        encoding.for_each_label(body, |key, value| {
+        for_each_label(body, |key, value| {
             self.bytes += size_of::<[Box<str>; 2]>() + key.len() + value.len();
             labels.insert(key.into(), value.into());
         });
@@ -206,11 +208,11 @@ impl BodyFieldCache {
     }
 
     /// Caches the values at all field paths `paths` in one pass over `body`, unless these values are already cached.
-    fn read_values(&mut self, encoding: BodyFormat, body: &[u8], paths: &FieldPathSet) {
+    fn read_values(&mut self, body: ObjectBody<'_>, paths: &FieldPathSet) {
         if paths.all().iter().all(|path| self.values.contains_key(path)) {
             return;
         }
-        for (path, values) in paths.all().iter().zip(encoding.field_values(body, paths)) {
+        for (path, values) in paths.all().iter().zip(field_values(body, paths)) {
             if let Entry::Vacant(vacant) = self.values.entry(path.clone()) {
                 let texts = values.iter().map(|value| size_of::<Box<str>>() + value.len());
                 self.bytes += size_of::<(FieldPath, Vec<Box<str>>)>() + texts.sum::<usize>();

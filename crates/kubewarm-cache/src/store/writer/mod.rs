@@ -13,9 +13,10 @@ use super::{
     row_order::RowPosition,
 };
 use kubewarm_api::model::{
-    DecodedObject, Delta, DeltaOutcome, DeltaSink, ReplacePolicy, ResourceVersion, Tombstone,
+    DecodedObject, Delta, DeltaOutcome, DeltaSink, ObjectEncoding, ReplacePolicy, ResourceVersion,
+    Tombstone,
 };
-use kubewarm_wire::json::FieldPathSet;
+use kubewarm_wire::{ObjectBody, json::FieldPathSet};
 use roaring::RoaringBitmap;
 use std::{cmp::Ordering, sync::Arc, time::Instant};
 
@@ -31,6 +32,8 @@ pub struct StoreWriter {
     /// Position in key order at which the search for the next object starts. A list arrives in key order, so the
     /// list's next object is usually at this position.
     hint: RowPosition,
+    /// Encoding of the objects that the informer sends.
+    encoding: ObjectEncoding,
     /// Time at which the informer received the current deltas. The event log computes the age of changes from this
     /// time.
     arrived: Option<Instant>,
@@ -69,16 +72,12 @@ impl DeltaSink for StoreWriter {
                 drop(contents);
                 drop(dropped);
             }
-            Delta::Purge => {
-                if let Some(list) = &mut self.list {
-                    list.seen.clear();
-                }
-                self.hint = RowPosition::default();
-                let mut contents = self.store.contents.write();
-                let old = contents.purge();
-                self.store.publish(contents);
-                drop(old);
+            Delta::Encoding(encoding) if encoding == self.encoding => {}
+            Delta::Encoding(encoding) => {
+                self.encoding = encoding;
+                self.purge();
             }
+            Delta::Purge => self.purge(),
             Delta::Arrived(at) => self.arrived = Some(at),
         }
         DeltaOutcome::Noted
@@ -88,13 +87,26 @@ impl DeltaSink for StoreWriter {
 impl StoreWriter {
     /// Creates the writer of `store`. The caller must not create a second writer of the same store.
     pub(super) fn new(store: Arc<ObjectStore>) -> Self {
-        Self { store, list: None, hint: RowPosition::default(), arrived: None }
+        let encoding = store.contents.read().encoding;
+        Self { store, list: None, hint: RowPosition::default(), encoding, arrived: None }
     }
 
     /// Returns a reader of the same store.
     #[must_use]
     pub fn reader(&self) -> StoreReader {
         StoreReader::new(Arc::clone(&self.store))
+    }
+
+    fn purge(&mut self) {
+        if let Some(list) = &mut self.list {
+            list.seen.clear();
+        }
+        self.hint = RowPosition::default();
+        let mut contents = self.store.contents.write();
+        let old = contents.purge();
+        contents.encoding = self.encoding;
+        self.store.publish(contents);
+        drop(old);
     }
 
     /// Adds or replaces an object.
@@ -170,19 +182,20 @@ impl StoreWriter {
             UpsertTarget::New(_) => None,
             UpsertTarget::Held(number, _) => store.unpack_row(*number, context, old),
         };
+        let body = ObjectBody { encoding: self.encoding, bytes: item.body };
         if let UpsertTarget::Held(_, current) = &target
             && *current == identity
-            && old == Some(item.body)
+            && old == Some(body)
         {
             self.raise(item.version.as_ref());
             return DeltaOutcome::Unchanged;
         }
-        let packed = store.pack(&item.name, item.body, context);
-        let has_same_labels = old.is_some_and(|old| store.encoding.has_same_labels(old, item.body));
+        let packed = store.pack(&item.name, body, context);
+        let has_same_labels = old.is_some_and(|old| old.has_same_labels(body));
         let of = if has_same_labels { IndexEntries::read_fields } else { IndexEntries::read };
         let entries = |paths: &FieldPathSet| {
-            let of = |body| of(store.encoding, body, paths);
-            (old.map(of), of(item.body))
+            let of = |body| of(body, paths);
+            (old.map(of), of(body))
         };
         let ((gone, new), mut contents) = store.write_with(entries);
         let version = identity.version.clone();
@@ -262,7 +275,7 @@ impl StoreWriter {
         let of_row = |number: u32, paths: &FieldPathSet| {
             store.dictionary_group.contexts.with(|context, body| {
                 let body = store.unpack_row(number, context, body)?;
-                Some(IndexEntries::read(store.encoding, body, paths))
+                Some(IndexEntries::read(body, paths))
             })
         };
         let (all, mut contents) = store.write_with(|paths| -> Vec<_> {

@@ -34,7 +34,7 @@ fn an_object_is_added_changed_and_removed() {
     assert_eq!((labelled(&reader, "web").len(), labelled(&reader, "api").len()), (0, 1));
     let key = ObjectKey { namespace: "a".into(), name: "x".into() };
     let object = reader.get(&key).unwrap();
-    assert_eq!(object.body, api.as_bytes());
+    assert_eq!(object.bytes, api.as_bytes());
     assert_eq!((object.uid, object.version), (uid(1), Some(version("6"))));
     assert_eq!(reader.version(), Some(version("6")));
     assert_eq!(writer.apply(remove("a/x", "7")), DeltaOutcome::Removed);
@@ -52,7 +52,7 @@ fn an_older_or_equal_version_is_not_applied() {
     assert_eq!(writer.apply(upsert("a/x", 2, "9", &old)), DeltaOutcome::Outdated);
     assert_eq!(writer.apply(upsert("a/x", 1, "10", &old)), DeltaOutcome::Unchanged);
     assert_eq!(writer.apply(remove("a/x", "9")), DeltaOutcome::Outdated);
-    assert_eq!(all(&reader).first().unwrap().body, new.as_bytes());
+    assert_eq!(all(&reader).first().unwrap().bytes, new.as_bytes());
     assert_eq!(reader.version(), Some(version("10")));
 }
 

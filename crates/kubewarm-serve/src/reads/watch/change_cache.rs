@@ -3,7 +3,7 @@
 use super::event_encoder::EventEncoder;
 use bytes::Bytes;
 use kubewarm_cache::store::{BodyFieldCache, EventLogFollower, ObjectQuery, StoreChange};
-use kubewarm_wire::{EventType, with_end_version};
+use kubewarm_wire::{EventType, JsonBuffer, ObjectBody};
 use parking_lot::Mutex;
 use std::{
     borrow::Cow,
@@ -49,7 +49,7 @@ pub(super) struct UnpackedChange {
 /// The object before or after a change. kubewarm decompresses the object when a watch first needs it.
 #[derive(Default)]
 struct ChangedObject {
-    body: OnceLock<Option<Bytes>>,
+    bytes: OnceLock<Option<Bytes>>,
     /// The fields of this object that the field selectors of all watches have read so far.
     fields: Mutex<BodyFieldCache>,
 }
@@ -106,14 +106,15 @@ impl ChangeCache {
         if let Some(known) = written.iter().find(is_same) {
             return Some(known.line.clone());
         }
-        let stored = match of {
-            EventType::Added | EventType::Modified => Cow::Borrowed(&**opened.now(follower)?),
+        let bytes = match of {
+            EventType::Added | EventType::Modified => Cow::Borrowed(opened.now(follower)?.bytes),
             EventType::Deleted => {
-                with_end_version(opened.before(follower)?, opened.change.version())
+                opened.before(follower)?.with_end_version(opened.change.version())
             }
         };
-        let mut line = Vec::with_capacity(stored.len() + 128);
-        if !by.event(of, &stored, is_first, &mut line) {
+        let stored = ObjectBody { encoding: opened.change.encoding(), bytes: &bytes };
+        let mut line = Vec::with_capacity(bytes.len() + 128);
+        if !by.event(of, stored, is_first, &mut JsonBuffer::default(), &mut line) {
             return None;
         }
         let line = Bytes::from(line);
@@ -191,12 +192,17 @@ impl UnpackedChange {
         &self.change
     }
 
-    fn before(&self, follower: &EventLogFollower) -> Option<&Bytes> {
-        self.before.body.get_or_init(|| follower.body_before(&self.change)).as_ref()
+    fn before(&self, follower: &EventLogFollower) -> Option<ObjectBody<'_>> {
+        self.body(self.before.bytes.get_or_init(|| follower.bytes_before(&self.change)).as_ref())
     }
 
-    fn now(&self, follower: &EventLogFollower) -> Option<&Bytes> {
-        self.now.body.get_or_init(|| follower.body_after(&self.change)).as_ref()
+    fn now(&self, follower: &EventLogFollower) -> Option<ObjectBody<'_>> {
+        self.body(self.now.bytes.get_or_init(|| follower.bytes_after(&self.change)).as_ref())
+    }
+
+    fn body<'a>(&self, bytes: Option<&'a Bytes>) -> Option<ObjectBody<'a>> {
+        let encoding = self.change.encoding();
+        bytes.map(|bytes| ObjectBody { encoding, bytes })
     }
 
     /// The size in bytes of the decompressed objects before and after the change.
@@ -212,7 +218,7 @@ impl UnpackedChange {
     fn events(&self, query: &ObjectQuery, follower: &EventLogFollower) -> ChangeEventTypes {
         let is_whole = query.is_everything();
         let change = &self.change;
-        let is_selected = |body: Option<&Bytes>, side: &ChangedObject| {
+        let is_selected = |body: Option<ObjectBody<'_>>, side: &ChangedObject| {
             body.is_some_and(|body| follower.is_selected(query, body, &mut side.fields.lock()))
         };
         let (was, is) = if is_whole {
@@ -227,7 +233,7 @@ impl UnpackedChange {
 
 impl ChangedObject {
     fn unpacked(&self) -> usize {
-        self.body.get().and_then(Option::as_ref).map_or(0, Bytes::len)
+        self.bytes.get().and_then(Option::as_ref).map_or(0, Bytes::len)
     }
 
     /// The size in bytes of the decompressed object, and of the fields that watches have read from it.

@@ -10,7 +10,9 @@ use kubewarm_api::model::ResourceVersion;
 use kubewarm_cache::store::{
     EventLogFollower, FollowerEvent, ObjectQuery, ObjectSnapshot, ScanBudget, StoreChange,
 };
-use kubewarm_wire::{BookmarkKind, EventType, ObjectRequest, StatusError};
+use kubewarm_wire::{
+    BookmarkKind, EventType, JsonBuffer, MediaType, ObjectRequest, ResponseFormat, StatusError,
+};
 use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
 use tokio::sync::Notify;
@@ -24,6 +26,8 @@ pub(super) struct WatchCursor {
     allowed: AuthorizedScope,
     query: ObjectQuery,
     lines: Arc<EventEncoder>,
+    pub(super) media_type: MediaType,
+    buffer: JsonBuffer,
     follower: EventLogFollower,
     /// The initial objects that the watch has not sent yet, and the resource version at which the watch selected
     /// them.
@@ -41,7 +45,7 @@ pub(super) struct WatchCursor {
 /// Events of one watch that kubewarm sends to the client together.
 #[derive(Clone, Debug)]
 pub struct WatchChunk {
-    /// Complete lines, one for each event.
+    /// Complete events: lines of JSON, or messages of protobuf.
     pub lines: Bytes,
     /// The number of events in `lines`.
     pub events: u64,
@@ -63,6 +67,7 @@ impl WatchCursor {
     pub(super) fn new(
         kind: &KindInfo,
         request: &ObjectRequest,
+        format: ResponseFormat,
         query: ObjectQuery,
         follower: EventLogFollower,
         initial: Option<(ObjectSnapshot, ResourceVersion)>,
@@ -72,7 +77,9 @@ impl WatchCursor {
         Self {
             allowed: AuthorizedScope::of(request),
             query,
-            lines: Arc::new(EventEncoder::new(kind, request.form)),
+            lines: Arc::new(EventEncoder::new(kind, format)),
+            media_type: format.media_type,
+            buffer: JsonBuffer::default(),
             follower,
             initial,
             needs_initial_bookmark,
@@ -117,17 +124,17 @@ impl WatchCursor {
 
     /// Encodes the next initial objects; `None` if the watch has encoded all initial objects.
     fn next_initial_objects(&mut self) -> Option<WatchChunk> {
-        let Self { allowed, lines: by, is_first, scan_budget, initial, .. } = self;
+        let Self { allowed, lines: by, buffer, is_first, scan_budget, initial, .. } = self;
         let (snapshot, _) = initial.as_mut()?;
         let (mut lines, mut events) = (Vec::with_capacity(PIECE_BYTES), 0);
         let has_more = snapshot.visit_next(|seen| {
             if allowed.has(seen.namespace, seen.name)
-                && by.event(EventType::Added, seen.body, *is_first, &mut lines)
+                && by.event(EventType::Added, seen.body, *is_first, buffer, &mut lines)
             {
                 *is_first = false;
                 events += 1;
             }
-            scan_budget.charge(seen.body.len());
+            scan_budget.charge(seen.body.bytes.len());
             let has_more = lines.len() < PIECE_BYTES && !scan_budget.is_over();
             if has_more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
@@ -154,7 +161,7 @@ impl WatchCursor {
                 FollowerEvent::None(version) => return WatchStep::Quiet(version),
                 FollowerEvent::Overtaken => return WatchStep::End(ClientWatchEnd::Slow, None),
                 FollowerEvent::Lost => {
-                    let lost = error(&StatusError::watch_lost());
+                    let lost = error(&StatusError::watch_lost(), self.media_type);
                     return WatchStep::End(ClientWatchEnd::Expired, Some(lost));
                 }
                 FollowerEvent::Closed => return WatchStep::End(ClientWatchEnd::InformerGone, None),
@@ -217,9 +224,12 @@ fn joined(lines: &[Bytes]) -> WatchChunk {
 }
 
 /// Creates a chunk with one error event. The error event is the last event of a watch.
-pub(super) fn error(failure: &StatusError) -> WatchChunk {
+pub(super) fn error(failure: &StatusError, media_type: MediaType) -> WatchChunk {
     let mut out = Vec::new();
-    kubewarm_wire::write_error_event(failure, &mut out);
+    match media_type {
+        MediaType::Json => kubewarm_wire::write_error_event(failure, &mut out),
+        MediaType::Protobuf => kubewarm_wire::write_error_message(failure, &mut out),
+    }
     WatchChunk { lines: out.into(), events: 1 }
 }
 
@@ -260,6 +270,16 @@ mod tests {
         (catalog, key, writer)
     }
 
+    fn cursor(
+        request: &ObjectRequest,
+        query: ObjectQuery,
+        follower: EventLogFollower,
+        initial: Option<(ObjectSnapshot, ResourceVersion)>,
+    ) -> WatchCursor {
+        let format = ResponseFormat::json(request.form);
+        WatchCursor::new(&kind(""), request, format, query, follower, initial)
+    }
+
     #[tokio::test]
     async fn an_initial_state_of_large_objects_is_sent_one_scan_budget_at_a_time() {
         let (catalog, key, _writer) = store(10);
@@ -270,8 +290,7 @@ mod tests {
         // The events contain only metadata. So the events of all objects would fit into one chunk if the watch did
         // not stop after 1 MiB of decompressed objects.
         request.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
-        let mut cursor =
-            WatchCursor::new(&kind(""), &request, ObjectQuery::default(), follower, initial);
+        let mut cursor = cursor(&request, ObjectQuery::default(), follower, initial);
         let shared = ChangeCache::default();
         for (events, has_more) in [(4, true), (4, true), (2, false)] {
             let WatchStep::Piece(piece) = cursor.next(&shared) else { panic!("objects") };
@@ -292,7 +311,7 @@ mod tests {
         let (request, _) = parse_request("/api/v1/pods", "watch=1&labelSelector=app");
         let labels = request.labels.clone();
         let query = ObjectQuery { labels, ..ObjectQuery::default() };
-        let mut cursor = WatchCursor::new(&kind(""), &request, query, follower, None);
+        let mut cursor = cursor(&request, query, follower, None);
         let shared = ChangeCache::default();
         for version in 6..11 {
             upsert(&mut writer, "x0", version);

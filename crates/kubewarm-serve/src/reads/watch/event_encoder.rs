@@ -4,8 +4,8 @@ use crate::reads::kind_info::KindInfo;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_wire::{
-    BookmarkKind, EventType, ObjectForm, ResponseForm, TableEnvelope, TableForm,
-    tables::TablePrinter,
+    BookmarkKind, EventType, JsonBuffer, MediaType, ObjectBody, ObjectForm, ResponseForm,
+    ResponseFormat, TableEnvelope, TableForm, protobuf, tables::TablePrinter,
 };
 use std::sync::Arc;
 
@@ -17,31 +17,39 @@ pub(super) struct EventEncoder {
     /// The part of each object that an event contains, such as only metadata. Events with `Table`s do not use this
     /// field.
     of: ObjectForm,
+    media_type: MediaType,
     /// The form of `Table`s and the printer of their rows; `None` if events contain objects. Each event has a
     /// `Table` of one row. Ages in the row are relative to the time of encoding.
     rows: Option<(TableForm, TablePrinter)>,
 }
 
 impl EventEncoder {
-    pub(super) fn new(kind: &KindInfo, form: ResponseForm) -> Self {
+    pub(super) fn new(kind: &KindInfo, format: ResponseFormat) -> Self {
+        let ResponseFormat { media_type, form } = format;
         let (of, rows) = match form {
             ResponseForm::Object(part) => (part, None),
             ResponseForm::Table(form) => (ObjectForm::Full, Some((form, kind.printer()))),
         };
         let (api_version, kind) = (kind.api_version(), Arc::clone(&kind.document.kind));
-        Self { api_version, kind, of, rows }
+        Self { api_version, kind, of, media_type, rows }
     }
 
-    /// Writes an event about the object `stored`. Returns `false` if kubewarm cannot write a `Table` row because
-    /// `stored` is not JSON. Only the first event of a watch contains the table's columns, because clients keep the
+    /// Writes an event about the object `stored`. Returns `false` if kubewarm cannot write the event because `stored`
+    /// is not an object. Only the first event of a watch contains the table's columns, because clients keep the
     /// columns of the first event.
     pub(super) fn event(
         &self,
         of: EventType,
-        stored: &[u8],
+        stored: ObjectBody<'_>,
         is_first: bool,
+        buffer: &mut JsonBuffer,
         out: &mut Vec<u8>,
     ) -> bool {
+        if self.media_type == MediaType::Protobuf {
+            self.message(of.as_str(), stored.bytes, out);
+            return true;
+        }
+        let Some(stored) = stored.to_json(buffer) else { return false };
         let Some((form, printer)) = &self.rows else {
             kubewarm_wire::write_event(of, |out| self.object(stored, out), out);
             return true;
@@ -59,6 +67,10 @@ impl EventEncoder {
         is_first: bool,
         out: &mut Vec<u8>,
     ) {
+        if self.media_type == MediaType::Protobuf {
+            let stored = protobuf::bookmark_message(&version.to_string(), bookmark);
+            return self.message("BOOKMARK", &stored, out);
+        }
         let stored = kubewarm_wire::bookmark_object(version, bookmark);
         let Some((form, printer)) = &self.rows else {
             return kubewarm_wire::write_bookmark(|out| self.object(&stored, out), out);
@@ -72,6 +84,11 @@ impl EventEncoder {
         if let Some(row) = self.row(form, printer, &stored, is_first) {
             kubewarm_wire::write_bookmark(row, out);
         }
+    }
+
+    /// Writes an event in protobuf.
+    fn message(&self, of: &str, stored: &[u8], out: &mut Vec<u8>) {
+        kubewarm_wire::write_event_message(of, &self.api_version, &self.kind, stored, self.of, out);
     }
 
     fn object(&self, stored: &[u8], out: &mut Vec<u8>) {
@@ -123,7 +140,7 @@ mod tests {
     }
 
     fn rows(object: Option<ObjectForm>) -> EventEncoder {
-        EventEncoder::new(&kind(""), table(object))
+        EventEncoder::new(&kind(""), ResponseFormat::json(table(object)))
     }
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> Value {
@@ -134,8 +151,18 @@ mod tests {
         serde_json::from_slice(&out).unwrap()
     }
 
+    fn encode(
+        lines: &EventEncoder,
+        of: EventType,
+        stored: &[u8],
+        is_first: bool,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        lines.event(of, ObjectBody::json(stored), is_first, &mut JsonBuffer::default(), out)
+    }
+
     fn event(lines: &EventEncoder, stored: &[u8], is_first: bool) -> Value {
-        written(|out| assert!(lines.event(EventType::Modified, stored, is_first, out)))
+        written(|out| assert!(encode(lines, EventType::Modified, stored, is_first, out)))
     }
 
     #[test]
@@ -185,7 +212,7 @@ mod tests {
     #[test]
     fn objects_that_are_not_json_are_left_out() {
         let mut out = Vec::new();
-        assert!(!rows(None).event(EventType::Added, b"{", true, &mut out));
+        assert!(!encode(&rows(None), EventType::Added, b"{", true, &mut out));
         assert!(out.is_empty());
     }
 
@@ -193,13 +220,13 @@ mod tests {
     fn watches_with_the_same_columns_and_form_have_equal_encodings() {
         assert_eq!(rows(None), rows(None));
         assert_ne!(rows(None), rows(Some(ObjectForm::Full)));
-        let plain = |form| EventEncoder::new(&kind(""), form);
+        let plain = |form| EventEncoder::new(&kind(""), ResponseFormat::json(form));
         assert_ne!(
             plain(ResponseForm::Object(ObjectForm::Full)),
             plain(ResponseForm::Object(METADATA))
         );
         // A built-in kind and a custom resource have different columns, so their `EventEncoder`s are not equal.
-        let table = table(Some(METADATA));
+        let table = ResponseFormat::json(table(Some(METADATA)));
         let custom = kind("spec.x");
         assert_ne!(EventEncoder::new(&custom, table), EventEncoder::new(&kind(""), table));
     }

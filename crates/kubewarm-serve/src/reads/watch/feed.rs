@@ -11,7 +11,7 @@ use super::{
 use crate::metrics::ClientWatchEnd;
 use kubewarm_api::model::{AccessLossPolicy, IndexDefinition, ProfileRef, ResourceVersion};
 use kubewarm_cache::store::FollowerLag;
-use kubewarm_wire::{ObjectRequest, StatusError};
+use kubewarm_wire::{MediaType, ObjectRequest, StatusError};
 use parking_lot::Mutex;
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use std::{fmt, pin::pin, sync::Arc};
@@ -28,6 +28,7 @@ pub struct WatchFeed {
     open: Option<Box<ActiveWatch>>,
     last: Option<WatchChunk>,
     ended: Option<ClientWatchEnd>,
+    media_type: MediaType,
 }
 
 /// How far a watch has read its informer's event log, for the list of open watches at `/debug/watchers`.
@@ -54,16 +55,24 @@ pub(super) struct ActiveWatch {
 
 impl WatchFeed {
     pub(super) fn new(open: ActiveWatch) -> Self {
-        Self { open: Some(Box::new(open)), last: None, ended: None }
+        let media_type = open.cursor.media_type;
+        Self { open: Some(Box::new(open)), last: None, ended: None, media_type }
     }
 
-    pub(super) fn failed(failure: &StatusError) -> Self {
+    pub(super) fn failed(failure: &StatusError, media_type: MediaType) -> Self {
         let end = if failure.code() == 504 {
             ClientWatchEnd::FutureVersion
         } else {
             ClientWatchEnd::Expired
         };
-        Self { open: None, last: Some(error(failure)), ended: Some(end) }
+        let last = Some(error(failure, media_type));
+        Self { open: None, last, ended: Some(end), media_type }
+    }
+
+    /// The encoding of the events.
+    #[must_use]
+    pub fn media_type(&self) -> MediaType {
+        self.media_type
     }
 
     /// The informer that serves the watch, with its freshness at the start of the watch. `None` if the watch failed
@@ -200,7 +209,7 @@ mod tests {
             ),
         ] {
             let code = format!("\"code\":{}}}", failure.code());
-            let mut feed = WatchFeed::failed(&failure);
+            let mut feed = WatchFeed::failed(&failure, MediaType::Json);
             let piece = feed.next().await.expect("an error event");
             let line = String::from_utf8_lossy(&piece.lines);
             assert!(line.contains(&code), "{line}");

@@ -20,7 +20,9 @@ use super::{
 };
 use kubewarm_api::model::{ProfileRef, ResourceVersion};
 use kubewarm_cache::store::EventLogFollower;
-use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch, WatchOptions, WatchStart};
+use kubewarm_wire::{
+    MediaType, ObjectRequest, StatusError, VersionMatch, WatchOptions, WatchStart,
+};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -51,7 +53,12 @@ impl ReadService {
         };
         match started.await {
             Ok((open, _waited)) => Ok(WatchFeed::new(open)),
-            Err(failure) if is_sent_as_event(&failure) => Ok(WatchFeed::failed(&failure)),
+            Err(failure) if is_sent_as_event(&failure) => {
+                let is_builtin = kubewarm_client::is_builtin_group(request.resource.group());
+                let is_protobuf = is_builtin && request.form_in_json.is_some();
+                let media_type = if is_protobuf { MediaType::Protobuf } else { MediaType::Json };
+                Ok(WatchFeed::failed(&failure, media_type))
+            }
             Err(failure) => Err(failure),
         }
     }
@@ -62,32 +69,40 @@ impl ReadService {
         watching: &WatchOptions,
         profile: Option<&ProfileRef>,
     ) -> Result<ActiveWatch, ReadAttemptError> {
-        let open = |candidate: &CandidateInformer<'_>, follower, initial| {
+        let open = |candidate: &CandidateInformer<'_>, follower: EventLogFollower, initial| {
             let query = route.query(candidate);
-            ActiveWatch {
+            let format = route.request.format(follower.encoding())?;
+            Ok(ActiveWatch {
                 reads: Arc::clone(self),
                 request: route.request.clone(),
                 profile: profile.cloned(),
                 source: ReadSource::of(candidate, route.max_staleness),
                 access_requirement: candidate.access_requirement(),
                 indexes: route.fields.indexes.clone(),
-                cursor: WatchCursor::new(&route.kind, route.request, query, follower, initial),
+                cursor: WatchCursor::new(
+                    &route.kind,
+                    route.request,
+                    format,
+                    query,
+                    follower,
+                    initial,
+                ),
                 timing: WatchDeadlines::new(watching, Instant::now()),
-            }
+            })
         };
         if let WatchStart::After(version) = &watching.start {
             let (candidate, follower) = self.follow(route, version)?;
-            return Ok(open(candidate, follower, None));
+            return open(candidate, follower, None);
         }
         let (candidate, reader) = self.choose(route)?;
         if watching.start == WatchStart::Now {
-            return Ok(open(candidate, reader.follow_from_now(), None));
+            return open(candidate, reader.follow_from_now(), None);
         }
         let query = route.query(candidate);
         let (selected, follower) = reader.select_and_follow(&query);
         let version = self.confirm(route, candidate, selected.version())?;
         let selected = pick(selected).await;
-        Ok(open(candidate, follower, Some((selected, version))))
+        open(candidate, follower, Some((selected, version)))
     }
 
     /// Returns a reader of the event log of the first informer whose event log contains all changes after

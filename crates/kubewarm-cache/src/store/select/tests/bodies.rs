@@ -1,7 +1,7 @@
 //! Tests how often a query scans an object's JSON, and how many bytes one `filter_next` call scans.
 
 use super::*;
-use crate::store::packed_object::{BodyFormat, WALKS};
+use crate::store::packed_object::WALKS;
 
 #[test]
 fn a_body_is_scanned_at_most_twice_and_not_at_all_with_cached_values() {
@@ -15,7 +15,7 @@ fn a_body_is_scanned_at_most_twice_and_not_at_all_with_cached_values() {
     let with = |tests: Vec<BodyPredicate>| ObjectQuery { labels: labels.clone(), ..of(tests) };
     let selects = |query: &ObjectQuery, fields: &mut BodyFieldCache| {
         let before = WALKS.get();
-        let selects = query.selects(BodyFormat::Json, text.as_bytes(), fields);
+        let selects = query.selects(kubewarm_wire::ObjectBody::json(text.as_bytes()), fields);
         (selects, WALKS.get() - before)
     };
     let of_one_field = with(vec![field(63, IS, "63")]);

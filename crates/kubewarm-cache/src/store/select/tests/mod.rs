@@ -55,7 +55,7 @@ fn shown(mut selected: ObjectSnapshot) -> Vec<(String, Vec<u8>)> {
         let most = all.len() + 7;
         goes_on = selected.visit_next(|it| {
             let name = format!("{}/{}", it.namespace, it.name.escape_ascii());
-            all.push((name, it.body.to_vec()));
+            all.push((name, it.body.bytes.to_vec()));
             if all.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
     }

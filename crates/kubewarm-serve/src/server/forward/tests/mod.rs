@@ -87,7 +87,9 @@ impl ForwardFixture {
             Box::pin(async move {
                 let sent =
                     handlers.forward.send(request, &handlers.callers, &handlers.metrics).await;
-                sent.unwrap_or_else(|failure| response::failure(&failure))
+                sent.unwrap_or_else(|failure| {
+                    response::failure(&failure, kubewarm_wire::MediaType::Json)
+                })
             })
         });
         let reading = TestServer::by(handler, change);

@@ -1,0 +1,57 @@
+//! Splits a watch response into events, in the encoding in which the API server answered.
+
+use super::{
+    frame_splitter::FrameSplitter,
+    line_splitter::LineSplitter,
+    list_splitter::{MAX_OBJECT, SplitItem},
+    upstream_event::UpstreamEvent,
+};
+
+pub(super) enum EventSplitter {
+    Lines(LineSplitter),
+    Frames(FrameSplitter),
+}
+
+impl EventSplitter {
+    pub(super) fn new(is_protobuf: bool) -> Self {
+        if is_protobuf {
+            Self::Frames(FrameSplitter::new(MAX_OBJECT))
+        } else {
+            Self::Lines(LineSplitter::new(MAX_OBJECT))
+        }
+    }
+
+    pub(super) fn is_protobuf(&self) -> bool {
+        matches!(self, Self::Frames(_))
+    }
+
+    /// Whether only a part of an event has arrived.
+    pub(super) fn is_partial(&self) -> bool {
+        match self {
+            Self::Lines(splitter) => splitter.is_partial(),
+            Self::Frames(splitter) => splitter.is_partial(),
+        }
+    }
+
+    /// Consumes `chunk` up to the end of the next event. Returns the number of consumed bytes, and the event that
+    /// ended, if any.
+    pub(super) fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> (usize, Option<SplitItem<'a>>) {
+        match self {
+            Self::Lines(splitter) => splitter.feed(chunk),
+            Self::Frames(splitter) => splitter.feed(chunk),
+        }
+    }
+}
+
+/// Parses an event, or the start of an event above the size limit. `None` if the bytes are not an event.
+pub(super) fn parse_event<'a>(
+    is_protobuf: bool,
+    item: &SplitItem<'a>,
+) -> Option<UpstreamEvent<'a>> {
+    match (is_protobuf, item) {
+        (false, SplitItem::Whole(line)) => UpstreamEvent::parse(line),
+        (false, SplitItem::Oversized(head)) => UpstreamEvent::of_head(head),
+        (true, SplitItem::Whole(frame)) => UpstreamEvent::parse_protobuf(frame),
+        (true, SplitItem::Oversized(head)) => UpstreamEvent::of_protobuf_start(head),
+    }
+}

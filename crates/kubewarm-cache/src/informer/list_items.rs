@@ -1,0 +1,70 @@
+//! Splits a list response into items, in the encoding in which the API server answered.
+
+use super::{
+    list_splitter::{ListSplitter, MAX_OBJECT, SplitItem},
+    metadata::ListMetadata,
+    protobuf_list_splitter::ProtobufListSplitter,
+};
+use kubewarm_api::model::{ObjectEncoding, RequestFault};
+
+pub(super) enum ListItems {
+    Json(ListSplitter),
+    Protobuf(Box<ProtobufListSplitter>),
+}
+
+impl ListItems {
+    pub(super) fn new(is_protobuf: bool) -> Self {
+        if is_protobuf {
+            Self::Protobuf(Box::new(ProtobufListSplitter::new(MAX_OBJECT)))
+        } else {
+            Self::Json(ListSplitter::new(MAX_OBJECT))
+        }
+    }
+
+    /// Consumes `chunk` up to the end of the next item. Also stops before the first item.
+    ///
+    /// # Errors
+    ///
+    /// [`FaultReason::Malformed`](kubewarm_api::model::FaultReason::Malformed) for bytes that cannot be a list;
+    /// [`FaultReason::TooLarge`](kubewarm_api::model::FaultReason::TooLarge) for a frame above 64 KiB.
+    pub(super) fn feed<'a>(
+        &'a mut self,
+        chunk: &'a [u8],
+    ) -> Result<(usize, Option<SplitItem<'a>>), RequestFault> {
+        match self {
+            Self::Json(splitter) => splitter.feed(chunk),
+            Self::Protobuf(splitter) => splitter.feed(chunk),
+        }
+    }
+
+    /// Whether everything before the first item has arrived, and the list is not complete.
+    pub(super) fn has_head(&self) -> bool {
+        match self {
+            Self::Json(splitter) => splitter.is_in_items(),
+            Self::Protobuf(splitter) => splitter.metadata().is_some(),
+        }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        match self {
+            Self::Json(splitter) => splitter.is_complete(),
+            Self::Protobuf(splitter) => splitter.is_complete(),
+        }
+    }
+
+    /// Returns the metadata of the list, as far as it has arrived.
+    pub(super) fn metadata(&self) -> Result<ListMetadata, RequestFault> {
+        match self {
+            Self::Json(splitter) => ListMetadata::of(splitter),
+            Self::Protobuf(splitter) => Ok(splitter.metadata().cloned().unwrap_or_default()),
+        }
+    }
+
+    /// Returns the encoding of the items. `None` if they are in protobuf, and the field tables lack their kind.
+    pub(super) fn encoding(&self) -> Option<ObjectEncoding> {
+        match self {
+            Self::Json(_) => Some(ObjectEncoding::Json),
+            Self::Protobuf(splitter) => splitter.message().map(ObjectEncoding::Protobuf),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Splits a list response in protobuf into its items while the bytes arrive. Buffers at most one item, as the splitter
+//! of JSON lists does.
+
+use super::{
+    list_splitter::{MAX_FRAME, SplitItem, keep},
+    metadata::ListMetadata,
+};
+use kubewarm_api::model::{FaultReason, MessageId, RequestFault};
+use kubewarm_wire::protobuf::{FieldHead, ITEMS, ListHead, METADATA, message_of_kind};
+use std::mem;
+
+/// Splits a `runtime.Unknown` whose `raw` is a list: a message with the fields `metadata` (1) and `items` (2).
+pub(super) struct ProtobufListSplitter {
+    cap: usize,
+    position: ProtobufListPosition,
+    /// The bytes of the current head: of the list, or of a field in the list.
+    head: Vec<u8>,
+    /// The bytes of the current field's value that arrived in previous chunks.
+    partial: Vec<u8>,
+    /// Number of bytes of the current item that were dropped because of the size limit.
+    skipped: usize,
+    /// Number of bytes of the list that follow.
+    left: usize,
+    message: Option<MessageId>,
+    metadata: Option<ListMetadata>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProtobufListPosition {
+    /// Before the first field of the list.
+    Start,
+    /// At a field of the list.
+    Field,
+    /// In the value of a field; `left` bytes of it follow.
+    Value { number: u32, left: usize },
+    /// Behind the last field.
+    End,
+}
+
+impl ProtobufListSplitter {
+    pub(super) fn new(cap: usize) -> Self {
+        Self {
+            cap,
+            position: ProtobufListPosition::Start,
+            head: Vec::new(),
+            partial: Vec::new(),
+            skipped: 0,
+            left: 0,
+            message: None,
+            metadata: None,
+        }
+    }
+
+    /// The message of the list's items. `None` until the head of the list has arrived, and for a kind that the field
+    /// tables lack.
+    pub(super) fn message(&self) -> Option<MessageId> {
+        self.message
+    }
+
+    pub(super) fn metadata(&self) -> Option<&ListMetadata> {
+        self.metadata.as_ref()
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.position == ProtobufListPosition::End
+    }
+
+    /// Consumes `chunk` up to the end of the next item. Also stops behind the list's metadata.
+    ///
+    /// Returns the number of consumed bytes, and the complete item if one ended. The caller then passes the rest of the
+    /// chunk.
+    ///
+    /// # Errors
+    ///
+    /// [`FaultReason::Malformed`] for bytes that cannot be a list, [`FaultReason::TooLarge`] for metadata above 64 KiB.
+    pub(super) fn feed<'a>(
+        &'a mut self,
+        chunk: &'a [u8],
+    ) -> Result<(usize, Option<SplitItem<'a>>), RequestFault> {
+        let mut at = 0;
+        while let Some(&byte) = chunk.get(at) {
+            match self.position {
+                ProtobufListPosition::Start => {
+                    at += 1;
+                    self.start(byte)?;
+                }
+                ProtobufListPosition::Field => {
+                    at += 1;
+                    self.field(byte)?;
+                }
+                ProtobufListPosition::Value { number, left } => {
+                    let end = chunk.len().min(at + left);
+                    let part = chunk.get(at..end).unwrap_or_default();
+                    at = end;
+                    if part.len() < left {
+                        let cap = if number == ITEMS { self.cap } else { MAX_FRAME };
+                        keep(&mut self.partial, &mut self.skipped, cap, part);
+                        self.position =
+                            ProtobufListPosition::Value { number, left: left - part.len() };
+                        break;
+                    }
+                    self.next_field();
+                    if number == METADATA {
+                        self.take_metadata(part)?;
+                        return Ok((at, None));
+                    }
+                    return Ok((at, Some(self.complete(part))));
+                }
+                // `contentEncoding` and `contentType`, which are empty.
+                ProtobufListPosition::End => at = chunk.len(),
+            }
+        }
+        Ok((at, None))
+    }
+
+    fn start(&mut self, byte: u8) -> Result<(), RequestFault> {
+        self.head.push(byte);
+        if self.head.len() > MAX_FRAME {
+            return Err(malformed());
+        }
+        let Some(head) = ListHead::parse(&self.head).map_err(|_| malformed())? else {
+            return Ok(());
+        };
+        let kind = head.kind.strip_suffix("List").ok_or_else(malformed)?;
+        self.message = message_of_kind(head.api_version, kind);
+        self.left = head.length;
+        self.head.clear();
+        self.next_field();
+        Ok(())
+    }
+
+    fn field(&mut self, byte: u8) -> Result<(), RequestFault> {
+        self.head.push(byte);
+        let Some(FieldHead { number, length }) =
+            FieldHead::parse(&self.head).map_err(|_| malformed())?
+        else {
+            return Ok(());
+        };
+        let left = self.left.checked_sub(self.head.len() + length).ok_or_else(malformed)?;
+        if !matches!(number, METADATA | ITEMS) {
+            return Err(malformed());
+        }
+        self.left = left;
+        self.head.clear();
+        self.partial.clear();
+        self.skipped = 0;
+        self.position = ProtobufListPosition::Value { number, left: length };
+        Ok(())
+    }
+
+    fn next_field(&mut self) {
+        let is_last = self.left == 0;
+        self.position =
+            if is_last { ProtobufListPosition::End } else { ProtobufListPosition::Field };
+    }
+
+    fn take_metadata(&mut self, last: &[u8]) -> Result<(), RequestFault> {
+        let mut bytes = mem::take(&mut self.partial);
+        bytes.extend_from_slice(last);
+        if self.skipped > 0 || bytes.len() > MAX_FRAME {
+            return Err(RequestFault::new(
+                FaultReason::TooLarge,
+                "the metadata of the list exceeds 64 KiB",
+            ));
+        }
+        self.metadata = Some(ListMetadata::of_protobuf(&bytes).ok_or_else(malformed)?);
+        Ok(())
+    }
+
+    fn complete<'a>(&'a mut self, last: &'a [u8]) -> SplitItem<'a> {
+        if self.partial.is_empty() && self.skipped == 0 && last.len() <= self.cap {
+            return SplitItem::Whole(last);
+        }
+        keep(&mut self.partial, &mut self.skipped, self.cap, last);
+        if self.skipped > 0 {
+            SplitItem::Oversized(&self.partial)
+        } else {
+            SplitItem::Whole(&self.partial)
+        }
+    }
+}
+
+fn malformed() -> RequestFault {
+    RequestFault::new(FaultReason::Malformed, "the list is not valid protobuf")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kubewarm_wire::protobuf::{
+        ListMeta, item_length, write_item, write_list_head, write_list_tail,
+    };
+    use proptest::prelude::*;
+
+    fn list(kind: &str, items: &[Vec<u8>]) -> Vec<u8> {
+        let length = items.iter().map(|item| item_length(item.len())).sum();
+        let meta = ListMeta { version: "7", next: "more", remaining: Some(3) };
+        let mut out = Vec::new();
+        write_list_head("v1", kind, &meta, length, &mut out);
+        for item in items {
+            write_item(item, &mut out);
+        }
+        write_list_tail(&mut out);
+        out
+    }
+
+    fn split(
+        splitter: &mut ProtobufListSplitter,
+        list: &[u8],
+        size: usize,
+    ) -> Result<Vec<String>, RequestFault> {
+        let mut found = Vec::new();
+        for chunk in list.chunks(size) {
+            let mut rest = chunk;
+            while !rest.is_empty() {
+                let (consumed, item) = splitter.feed(rest)?;
+                found.extend(item.map(|item| match item {
+                    SplitItem::Whole(item) => String::from_utf8_lossy(item).into_owned(),
+                    SplitItem::Oversized(head) => format!("oversized:{}", head.len()),
+                }));
+                rest = &rest[consumed..];
+            }
+        }
+        Ok(found)
+    }
+
+    proptest! {
+        #[test]
+        fn chunk_sizes_do_not_change_the_items(
+            texts in prop::collection::vec("[a-z]{0,300}", 0..8),
+            size in 1..700_usize,
+        ) {
+            let items: Vec<_> = texts.iter().map(|text| text.clone().into_bytes()).collect();
+            let mut splitter = ProtobufListSplitter::new(1_000);
+            let found = split(&mut splitter, &list("PodList", &items), size).unwrap();
+            prop_assert_eq!(found, texts);
+            prop_assert!(splitter.is_complete());
+            let metadata = splitter.metadata().unwrap();
+            prop_assert_eq!((&*metadata.resource_version, &*metadata.token), ("7", "more"));
+            prop_assert_eq!(metadata.remaining_item_count, Some(3));
+            prop_assert_eq!(splitter.message(), message_of_kind("v1", "Pod"));
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_incomplete_or_an_error(bytes: Vec<u8>, size in 1..50_usize) {
+            for bytes in [bytes.clone(), [b"k8s\0", &*bytes].concat()] {
+                let mut splitter = ProtobufListSplitter::new(100);
+                let _ = split(&mut splitter, &bytes, size);
+            }
+        }
+    }
+
+    #[test]
+    fn an_oversized_item_is_skipped_and_the_other_items_are_returned() {
+        let items = [b"a".to_vec(), vec![b'x'; 20_000], b"c".to_vec()];
+        for size in [7, 1_000, 6_000, 100_000] {
+            let mut splitter = ProtobufListSplitter::new(10_000);
+            let found = split(&mut splitter, &list("PodList", &items), size).unwrap();
+            assert_eq!(found, ["a", "oversized:4096", "c"], "chunks of {size}");
+            assert!(splitter.is_complete());
+        }
+    }
+
+    #[test]
+    fn a_list_that_ends_early_is_not_complete() {
+        let list = list("PodList", &[b"abc".to_vec(), b"def".to_vec()]);
+        let end = list.len() - 4;
+        for length in 0..end {
+            let mut splitter = ProtobufListSplitter::new(100);
+            split(&mut splitter, &list[..length], 5).unwrap();
+            assert!(!splitter.is_complete(), "{length} of {end} bytes");
+        }
+        let mut other = ProtobufListSplitter::new(100);
+        assert!(split(&mut other, &self::list("Pod", &[]), 100).is_err());
+    }
+}

@@ -1,0 +1,220 @@
+//! Decides for each resource whether informers read it in protobuf.
+//!
+//! Protobuf has no field names, so kubewarm needs field tables to read it. Before the first list of a resource, one
+//! object is read in both encodings and compared. If the API server is newer than the tables and sends an unknown
+//! field, the resource is read in JSON until the API server's version changes.
+
+use super::{
+    decoder::{DecodeError, ObjectDecoder},
+    list::ListError,
+    list_items::ListItems,
+    list_splitter::SplitItem,
+    list_watch_client::ListWatchClient,
+    request::{self, UpstreamBody},
+    request_builder::{InformerRequestBuilder, ListPaging},
+    task::InformerTask,
+};
+use kubewarm_api::model::{Delta, ObjectEncoding, RequestFault, Resource};
+use kubewarm_client::{ExpiringCache, is_builtin_group};
+use kubewarm_wire::{JsonBuffer, ObjectBody};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout},
+};
+
+/// Maximum number of resources and API server versions whose encoding is remembered. A forgotten one is compared
+/// again.
+const MAX_REMEMBERED: u64 = 1_000;
+/// Longer than an API server keeps its version.
+const REMEMBERED_FOR: Duration = Duration::from_hours(24 * 365);
+/// The first page of the list that the comparison reads.
+const ONE: ListPaging<'static> = ListPaging::Page { limit: 1, token: "" };
+
+/// The encoding of each resource, by the version of the API server.
+#[derive(Debug)]
+pub(super) struct ProtobufSupport(
+    ExpiringCache<(Resource, Arc<str>), MediaTypeChoice, ComparisonError>,
+);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum MediaTypeChoice {
+    Protobuf,
+    /// The text names the reason, if it is a difference between the API server and the field tables.
+    Json(Option<Box<str>>),
+}
+
+/// Why two encodings of an object could not be compared.
+#[derive(Clone, Debug)]
+enum ComparisonError {
+    /// The list has no object that can be stored.
+    NoObject,
+    Failed,
+}
+
+impl From<RequestFault> for ComparisonError {
+    /// The list that follows reports its own fault.
+    fn from(_: RequestFault) -> Self {
+        Self::Failed
+    }
+}
+
+impl Default for ProtobufSupport {
+    fn default() -> Self {
+        Self(ExpiringCache::new(MAX_REMEMBERED, REMEMBERED_FOR))
+    }
+}
+
+impl ProtobufSupport {
+    /// Returns the choice for `resource`. Compares the encodings if they have not been compared with this
+    /// version of the API server. Concurrent callers share one comparison.
+    async fn choose(
+        &self,
+        list_watch: &ListWatchClient,
+        resource: &Resource,
+        version: &Arc<str>,
+        within: Duration,
+    ) -> MediaTypeChoice {
+        let of = (resource.clone(), Arc::clone(version));
+        let list_watch = list_watch.clone();
+        let compare = async move {
+            timeout(within, compare(list_watch)).await.unwrap_or(Err(ComparisonError::Failed))
+        };
+        match self.0.get_or_fetch(&Handle::current(), of, None, || compare).await {
+            Ok(entry) => entry.value,
+            Err(ComparisonError::NoObject) => MediaTypeChoice::Protobuf,
+            Err(ComparisonError::Failed) => MediaTypeChoice::Json(None),
+        }
+    }
+}
+
+impl InformerTask {
+    pub(super) fn is_protobuf(&self) -> bool {
+        matches!(self.decoder.encoding, ObjectEncoding::Protobuf(_))
+    }
+
+    /// Sets the encoding that the next list accepts.
+    pub(super) async fn choose_media_type(&mut self) {
+        let resource = &self.informer.key.resource;
+        if !is_builtin_group(resource.group()) {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let version = shared.list_methods.version(&shared.operator).await.unwrap_or_default();
+        let within = shared.timing.list_headers;
+        let choice = shared.protobuf.choose(&self.list_watch, resource, &version, within).await;
+        self.server_version = version;
+        self.apply_choice(choice);
+    }
+
+    fn apply_choice(&mut self, choice: MediaTypeChoice) {
+        self.list_watch.accept_protobuf(choice == MediaTypeChoice::Protobuf);
+        self.informer.status().report.json_fallback = match choice {
+            MediaTypeChoice::Protobuf => None,
+            MediaTypeChoice::Json(problem) => problem,
+        };
+    }
+
+    /// Records that the field tables lack a field, so that later lists of the resource are in JSON.
+    pub(super) fn record_unknown_field(&mut self, problem: &str) {
+        tracing::warn!(
+            informer = %self.informer.key, problem, version = %self.server_version,
+            "the API server is newer than the field tables; reading this resource as JSON"
+        );
+        self.metrics.protobuf_fallbacks.inc();
+        let choice = MediaTypeChoice::Json(Some(problem.into()));
+        let of = (self.informer.key.resource.clone(), Arc::clone(&self.server_version));
+        self.shared.protobuf.0.insert(of, choice.clone(), Instant::now());
+        self.apply_choice(choice);
+    }
+
+    /// Prepares decoder and store for objects in this encoding. `None`: the field tables lack the kind of the list. If
+    /// the store has objects in another encoding, it drops them.
+    pub(super) fn use_encoding(
+        &mut self,
+        encoding: Option<ObjectEncoding>,
+    ) -> Result<(), ListError> {
+        let encoding = encoding.ok_or_else(|| {
+            ListError::UnknownField("the field tables lack the kind of the list".to_owned())
+        })?;
+        if self.decoder.encoding != encoding {
+            self.decoder.encoding = encoding;
+            if self.version().is_some() {
+                self.purge();
+            }
+            self.informer.apply(Delta::Encoding(encoding));
+        }
+        Ok(())
+    }
+
+    /// Whether the resource is read as JSON because of an unknown field, and the API server has another version now.
+    pub(super) async fn can_leave_fallback(&self) -> bool {
+        let has_fallen_back = self.informer.status().report.json_fallback.is_some();
+        has_fallen_back
+            && self
+                .shared
+                .list_methods
+                .version(&self.shared.operator)
+                .await
+                .is_some_and(|version| version != self.server_version)
+    }
+}
+
+/// Reads one object in protobuf, and the same object at the same resource version in JSON.
+async fn compare(mut list_watch: ListWatchClient) -> Result<MediaTypeChoice, ComparisonError> {
+    list_watch.accept_protobuf(true);
+    let within = Duration::MAX;
+    let mut decoder = ObjectDecoder::of_whole_objects();
+    let body = list_watch.open(within, |endpoint| endpoint.list(ONE)).await?;
+    if !body.is_protobuf {
+        return Ok(MediaTypeChoice::Json(None));
+    }
+    let first = first_item(body).await?;
+    let Some(encoding) = first.items.encoding() else {
+        return Ok(MediaTypeChoice::Json(None));
+    };
+    let (Some(object), Ok(version)) = (first.item, first.items.metadata()?.version()) else {
+        return Err(ComparisonError::NoObject);
+    };
+    let body = list_watch
+        .open(within, |endpoint: &InformerRequestBuilder| endpoint.first_in_json(&version));
+    let Some(json) = first_item(body.await?).await?.item else {
+        return Err(ComparisonError::NoObject);
+    };
+    decoder.encoding = encoding;
+    let written = match decoder.decode(&object) {
+        Ok(item) => {
+            let body = ObjectBody { encoding, bytes: item.body };
+            body.to_json(&mut JsonBuffer::default()).map(<[u8]>::to_vec)
+        }
+        Err(DecodeError::UnknownField(problem)) => {
+            return Ok(MediaTypeChoice::Json(Some(problem.into())));
+        }
+        Err(DecodeError::Undecodable(_)) => None,
+    };
+    decoder.encoding = ObjectEncoding::Json;
+    let expected = decoder.decode(&json).map(|item| item.body.to_vec()).ok();
+    Ok(match (written, expected) {
+        (Some(written), Some(expected)) if written == expected => MediaTypeChoice::Protobuf,
+        (None, None) => return Err(ComparisonError::NoObject),
+        _ => MediaTypeChoice::Json(Some("an object differs between protobuf and JSON".into())),
+    })
+}
+
+/// A list of at most one object.
+struct FirstItem {
+    items: ListItems,
+    item: Option<Vec<u8>>,
+}
+
+async fn first_item(body: UpstreamBody) -> Result<FirstItem, RequestFault> {
+    let mut item = None;
+    let items = request::read_items(body, |next| {
+        if let SplitItem::Whole(object) = next {
+            item.get_or_insert_with(|| object.to_vec());
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(FirstItem { items, item })
+}

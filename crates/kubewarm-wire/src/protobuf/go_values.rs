@@ -1,0 +1,58 @@
+//! Reads values as Go does after it has decoded a message: which values are zero, and which fields JSON omits.
+
+use super::{
+    field_tables::{FieldShape, FieldType, MessageField, OmissionRule},
+    go_json::ZERO_TIME,
+    wire_format::{FieldReader, ProtobufError, find_field, varint},
+};
+
+/// Whether JSON lacks the field. `value` is the field's last value, or empty if `is_set` is false.
+pub(super) fn is_omitted(
+    field: &MessageField,
+    is_set: bool,
+    value: &[u8],
+) -> Result<bool, ProtobufError> {
+    Ok(match (field.omission, &field.kind) {
+        (OmissionRule::ZeroTime, _) => seconds(value)? == ZERO_TIME,
+        (OmissionRule::Empty, _) if has_nil(field) => !is_set,
+        (OmissionRule::Empty, FieldType::Bool | FieldType::Int) => varint(value)? == 0,
+        (OmissionRule::Empty, FieldType::String | FieldType::Bytes | FieldType::List(_)) => {
+            value.is_empty()
+        }
+        // To Go, a struct is never empty.
+        (OmissionRule::Never | OmissionRule::Empty, _) => false,
+    })
+}
+
+/// Whether the JSON of the absent field is `null`. Otherwise, it is the zero value of the field's type.
+pub(super) fn is_null_if_absent(field: &MessageField) -> bool {
+    has_nil(field) || matches!(field.kind, FieldType::Bytes | FieldType::List(_))
+}
+
+/// Whether Go distinguishes the absent field from a field with a zero value.
+fn has_nil(field: &MessageField) -> bool {
+    field.is_pointer || field.shape != FieldShape::Single
+}
+
+/// Reads key and value of a map entry. Both are empty if absent.
+pub(super) fn read_entry(entry: &[u8]) -> Result<(&[u8], &[u8]), ProtobufError> {
+    let (mut key, mut value) = (&[][..], &[][..]);
+    let mut fields = FieldReader::new(entry);
+    while let Some(field) = fields.next_field()? {
+        match field.number {
+            1 => key = fields.value(&field),
+            _ => value = fields.value(&field),
+        }
+    }
+    Ok((key, value))
+}
+
+/// Reads a varint field of the message `value`; 0 if the field is absent.
+pub(super) fn number(value: &[u8], field: u32) -> Result<i64, ProtobufError> {
+    Ok(varint(find_field(value, field)?.unwrap_or_default())?.cast_signed())
+}
+
+/// Reads the seconds of a `Timestamp` message. Empty bytes are Go's zero time.
+pub(super) fn seconds(value: &[u8]) -> Result<i64, ProtobufError> {
+    if value.is_empty() { Ok(ZERO_TIME) } else { number(value, 1) }
+}

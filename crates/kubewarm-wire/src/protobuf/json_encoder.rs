@@ -1,0 +1,257 @@
+//! Turns the protobuf of a built-in object into the JSON that the API server would send.
+
+use super::{
+    field_tables::{FieldShape, FieldType, MessageField, MessageTable, table},
+    go_json::{write_compact, write_integer, write_string, write_time},
+    go_values::{is_null_if_absent, is_omitted, number, read_entry, seconds},
+    wire_format::{FieldReader, ProtobufError, RawField, find_field, varint},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use kubewarm_api::model::MessageId;
+
+/// Writes objects as JSON. Reuses its buffer for all objects.
+#[derive(Debug, Default)]
+pub struct JsonEncoder {
+    /// For each field of the messages that contain the current position: where its values are.
+    slots: Vec<Slot>,
+}
+
+/// The byte range of a field in its message, from its first tag to the end of its last value.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    first_tag: usize,
+    start: usize,
+    /// 0 if the message lacks the field.
+    end: usize,
+}
+
+impl Slot {
+    fn extend(&mut self, raw: &RawField) {
+        let first_tag = if self.is_set() { self.first_tag } else { raw.tag };
+        *self = Self { first_tag, start: raw.start, end: raw.end };
+    }
+
+    fn is_set(self) -> bool {
+        self.end > 0
+    }
+
+    /// The bytes of the field's last value, in the message `bytes`.
+    fn value(self, bytes: &[u8]) -> &[u8] {
+        bytes.get(self.start..self.end).unwrap_or_default()
+    }
+
+    fn all(self, bytes: &[u8]) -> &[u8] {
+        bytes.get(self.first_tag..self.end).unwrap_or_default()
+    }
+}
+
+impl JsonEncoder {
+    /// Appends the JSON of an object, without `kind` and `apiVersion`. `message` is the message of its kind.
+    ///
+    /// The JSON equals that of Go's encoder byte for byte. `out` is unspecified after an error.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtobufError`] if `bytes` is not a message of this kind. Cannot occur if [`check_message`] accepts the
+    /// bytes.
+    ///
+    /// # Cost
+    ///
+    /// About 1 ns for each byte of JSON.
+    ///
+    /// [`check_message`]: super::check_message
+    pub fn write_object(
+        &mut self,
+        message: MessageId,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtobufError> {
+        self.slots.clear();
+        self.message(message, bytes, out)
+    }
+
+    /// Appends the JSON of one field of the message `bytes`. Appends nothing if JSON omits the field.
+    pub(super) fn write_field(
+        &mut self,
+        field: &'static MessageField,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtobufError> {
+        let mut slot = Slot::default();
+        let mut fields = FieldReader::new(bytes);
+        while let Some(raw) = fields.next_field()? {
+            if raw.number == field.number {
+                slot.extend(&raw);
+            }
+        }
+        let start = out.len();
+        self.member(field, slot, bytes, out)?;
+        if out.len() > start {
+            out.drain(start..start + field.quoted.len());
+            out.pop();
+        }
+        Ok(())
+    }
+
+    fn message(
+        &mut self,
+        message: MessageId,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtobufError> {
+        out.push(b'{');
+        self.members(table(message), bytes, out)?;
+        close(b'}', out);
+        Ok(())
+    }
+
+    /// Writes each member with a comma behind it.
+    fn members(
+        &mut self,
+        table: &'static MessageTable,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtobufError> {
+        let base = self.slots.len();
+        self.slots.resize(base + table.fields.len(), Slot::default());
+        let mut fields = FieldReader::new(bytes);
+        while let Some(raw) = fields.next_field()? {
+            let unknown = ProtobufError::UnknownField { message: table.name, number: raw.number };
+            let position = table.position(raw.number).ok_or(unknown)?;
+            if let Some(slot) = self.slots.get_mut(base + position) {
+                slot.extend(&raw);
+            }
+        }
+        for (position, field) in table.fields.iter().enumerate() {
+            let slot = self.slots.get(base + position).copied().unwrap_or_default();
+            self.member(field, slot, bytes, out)?;
+        }
+        self.slots.truncate(base);
+        Ok(())
+    }
+
+    fn member(
+        &mut self,
+        field: &'static MessageField,
+        slot: Slot,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtobufError> {
+        let value = slot.value(bytes);
+        if field.is_inline() {
+            if let FieldType::Message(id) = field.kind
+                && (slot.is_set() || !field.is_pointer)
+            {
+                self.members(table(id), value, out)?;
+            }
+            return Ok(());
+        }
+        if is_omitted(field, slot.is_set(), value)? {
+            return Ok(());
+        }
+        out.extend_from_slice(&field.quoted);
+        match field.shape {
+            _ if !slot.is_set() && is_null_if_absent(field) => out.extend_from_slice(b"null"),
+            FieldShape::Single => self.value(&field.kind, value, out)?,
+            FieldShape::Repeated => {
+                self.elements(field.number, &field.kind, slot.all(bytes), out)?;
+            }
+            FieldShape::Map => self.entries(field, slot.all(bytes), out)?,
+        }
+        out.push(b',');
+        Ok(())
+    }
+
+    fn elements(
+        &mut self,
+        number: u32,
+        kind: &'static FieldType,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtobufError> {
+        out.push(b'[');
+        let mut fields = FieldReader::new(bytes);
+        while let Some(field) = fields.next_field()? {
+            if field.number == number {
+                self.value(kind, fields.value(&field), out)?;
+                out.push(b',');
+            }
+        }
+        close(b']', out);
+        Ok(())
+    }
+
+    fn entries(
+        &mut self,
+        field: &'static MessageField,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtobufError> {
+        out.push(b'{');
+        let mut fields = FieldReader::new(bytes);
+        while let Some(raw) = fields.next_field()? {
+            if raw.number == field.number {
+                let (key, value) = read_entry(fields.value(&raw))?;
+                write_string(key, out);
+                out.push(b':');
+                self.value(&field.kind, value, out)?;
+                out.push(b',');
+            }
+        }
+        close(b'}', out);
+        Ok(())
+    }
+
+    /// Writes one value. Empty bytes are the value of an absent field.
+    fn value(
+        &mut self,
+        kind: &'static FieldType,
+        value: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtobufError> {
+        match kind {
+            FieldType::String => write_string(value, out),
+            FieldType::Bytes => write_base64(value, out),
+            FieldType::Bool => {
+                out.extend_from_slice(if varint(value)? == 0 { b"false" } else { b"true" });
+            }
+            FieldType::Int => write_integer(varint(value)?.cast_signed(), out),
+            FieldType::Time => write_time(seconds(value)?, None, out),
+            FieldType::MicroTime => {
+                write_time(seconds(value)?, Some(number(value, 2)? / 1_000), out);
+            }
+            FieldType::IntOrString => {
+                if number(value, 1)? == 0 {
+                    write_integer(number(value, 2)?, out);
+                } else {
+                    write_string(find_field(value, 3)?.unwrap_or_default(), out);
+                }
+            }
+            FieldType::Quantity => write_string(find_field(value, 1)?.unwrap_or(b"0"), out),
+            FieldType::Raw => match find_field(value, 1)? {
+                Some(json) if !json.is_empty() => write_compact(json, out),
+                _ => out.extend_from_slice(b"null"),
+            },
+            FieldType::Message(id) => self.message(*id, value, out)?,
+            FieldType::List(element) => self.elements(1, element, value, out)?,
+        }
+        Ok(())
+    }
+}
+
+/// Replaces the comma behind the last member or element by `bracket`.
+fn close(bracket: u8, out: &mut Vec<u8>) {
+    if out.last() == Some(&b',') {
+        out.pop();
+    }
+    out.push(bracket);
+}
+
+fn write_base64(value: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    let start = out.len();
+    out.resize(start + value.len().div_ceil(3) * 4, 0);
+    // The buffer has exactly the encoded length, so encoding cannot fail.
+    let _length = out.get_mut(start..).map(|place| STANDARD.encode_slice(value, place));
+    out.push(b'"');
+}

@@ -1,0 +1,29 @@
+//! Kubernetes protobuf: the wire format, the field tables of built-in kinds, and the JSON of their objects.
+
+mod check;
+mod envelope;
+mod field_tables;
+mod go_json;
+mod go_values;
+mod json_encoder;
+mod metadata;
+mod values;
+mod wire_format;
+
+pub(crate) use self::wire_format::{write_bytes, write_message, write_number};
+pub use self::{
+    check::check_message,
+    envelope::{
+        FieldHead, ITEMS, ListHead, MAGIC, Unknown, bookmark_message, item_length,
+        parse_watch_event, parse_watch_event_start, write_item, write_list_head, write_list_tail,
+        write_watch_event,
+    },
+    field_tables::message_of_kind,
+    json_encoder::JsonEncoder,
+    metadata::{
+        ListMeta, METADATA, ObjectNames, Omissions, for_each_annotation, for_each_label,
+        has_same_labels, metadata_field, with_version, write_without,
+    },
+    values::field_values,
+    wire_format::ProtobufError,
+};

@@ -1,0 +1,93 @@
+//! Finds the values of field paths in the protobuf of an object, as [`JsonCursor::values`] does in its JSON.
+
+use super::{
+    field_tables::{FieldShape, FieldType, MessageField, table},
+    go_values::is_omitted,
+    json_encoder::JsonEncoder,
+    wire_format::{FieldReader, ProtobufError},
+};
+use crate::json::{FieldPathNode, FieldPathSet, JsonCursor};
+use kubewarm_api::model::MessageId;
+
+/// Calls `each` for every scalar that a field path finds, with the path's index in `paths` and the scalar's text.
+///
+/// The values equal the values in the object's JSON. Only the fields at the ends of the paths are written as JSON.
+///
+/// # Errors
+///
+/// [`ProtobufError`] if `bytes` is not a message of this kind. `each` has received some values before the error.
+///
+/// # Cost
+///
+/// A few nanoseconds for each field of the messages that the paths lead through.
+pub fn field_values(
+    message: MessageId,
+    bytes: &[u8],
+    paths: &FieldPathSet,
+    each: &mut impl FnMut(usize, &str),
+) -> Result<(), ProtobufError> {
+    let mut walk = Walk { paths, each, encoder: JsonEncoder::default(), json: Vec::new() };
+    walk.message(message, bytes, paths.root())
+}
+
+struct Walk<'w, E> {
+    paths: &'w FieldPathSet,
+    each: &'w mut E,
+    encoder: JsonEncoder,
+    json: Vec<u8>,
+}
+
+impl<E: FnMut(usize, &str)> Walk<'_, E> {
+    fn message(
+        &mut self,
+        message: MessageId,
+        bytes: &[u8],
+        node: &FieldPathNode,
+    ) -> Result<(), ProtobufError> {
+        for field in &table(message).fields {
+            let inner =
+                if field.is_inline() { Some(node) } else { node.fields.get(field.name.as_bytes()) };
+            if let Some(inner) = inner {
+                self.field(field, bytes, inner)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn field(
+        &mut self,
+        field: &'static MessageField,
+        bytes: &[u8],
+        node: &FieldPathNode,
+    ) -> Result<(), ProtobufError> {
+        let mut fields = FieldReader::new(bytes);
+        let mut last = None;
+        while let Some(raw) = fields.next_field()? {
+            if raw.number != field.number {
+                continue;
+            }
+            match (&field.kind, field.shape, &node.elements) {
+                (FieldType::Message(id), FieldShape::Repeated, Some(node)) => {
+                    self.message(*id, fields.value(&raw), node)?;
+                }
+                _ => last = Some(fields.value(&raw)),
+            }
+        }
+        match (&field.kind, field.shape) {
+            (FieldType::Message(_), FieldShape::Repeated) => Ok(()),
+            (FieldType::Message(id), FieldShape::Single) if last.is_some() || !field.is_pointer => {
+                if is_omitted(field, last.is_some(), last.unwrap_or_default())? {
+                    return Ok(());
+                }
+                self.message(*id, last.unwrap_or_default(), node)
+            }
+            _ => {
+                self.json.clear();
+                self.encoder.write_field(field, bytes, &mut self.json)?;
+                // An omitted field has no JSON.
+                let _ = JsonCursor::new(&self.json).values_at(self.paths, node, self.each);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The comparison of random objects with Kubernetes' own serializers, with more objects.
+
+use crate::protobuf::compare_random_objects;
+use crate::world::Outcome;
+
+#[test]
+fn many_random_objects_of_all_kinds_have_the_same_json() -> Outcome {
+    compare_random_objects(100_000)
+}

@@ -1,0 +1,225 @@
+//! Tests of informers at an API server that has protobuf, and sends fields that kubewarm does not know.
+
+use crate::{
+    engine::{Engine, informer, quick},
+    reply::{Feed, Reply, quiet},
+    server::{Kind, ReceivedQuery, ScriptedServer},
+};
+use kubewarm_api::model::{InformerSpec, ObjectEncoding};
+use kubewarm_cache::{
+    informer::InformerReport,
+    store::{FollowerEvent, StoreReader},
+};
+use kubewarm_wire::{
+    JsonBuffer,
+    protobuf::{
+        ListMeta, Unknown, item_length, message_of_kind, write_item, write_list_head,
+        write_list_tail, write_watch_event,
+    },
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// A field number that no message has.
+const UNKNOWN: u8 = 99;
+
+/// A field with a length below 128 and a number below 16.
+fn field(number: u8, value: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2, u8::try_from(value.len()).unwrap()], value].concat()
+}
+
+/// A `ConfigMap` in the namespace `ns`.
+fn message(name: &str, version: u32) -> Vec<u8> {
+    let version = version.to_string();
+    let metadata = [
+        field(1, name.as_bytes()),
+        field(3, b"ns"),
+        field(5, name.as_bytes()),
+        field(6, version.as_bytes()),
+    ];
+    field(1, &metadata.concat())
+}
+
+/// The object of [`message`] in JSON.
+fn json(name: &str, version: u32) -> String {
+    format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"ns","uid":"{name}","resourceVersion":"{version}"}}}}"#
+    )
+}
+
+fn with_unknown_field(mut object: Vec<u8>) -> Vec<u8> {
+    object.extend([(UNKNOWN & 0xf) << 3 | 0x80, UNKNOWN >> 4, 1]);
+    object
+}
+
+fn list(version: &str, items: &[Vec<u8>]) -> Reply {
+    let length = items.iter().map(|item| item_length(item.len())).sum();
+    let meta = ListMeta { version, ..ListMeta::default() };
+    let mut out = Vec::new();
+    write_list_head("v1", "ConfigMapList", &meta, length, &mut out);
+    for item in items {
+        write_item(item, &mut out);
+    }
+    write_list_tail(&mut out);
+    Reply::protobuf(out)
+}
+
+fn event(kind: &str, object: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let object = Unknown { api_version: "v1", kind: "ConfigMap", raw: object };
+    write_watch_event(kind, &object, &mut out);
+    out
+}
+
+/// Answers a comparison of the first object, and lists of two objects in JSON.
+fn answer(asked: &ReceivedQuery) -> Reply {
+    match (asked.kind, asked.accepts_protobuf) {
+        (Kind::Newest, true) => list("7", &[message("a", 3)]),
+        (Kind::Newest, false) if asked.query("resourceVersionMatch") == "Exact" => {
+            Reply::json(crate::reply::list(7, &[json("a", 3)]))
+        }
+        (Kind::List, false) => Reply::json(crate::reply::list(9, &[json("a", 3), json("b", 9)])),
+        _ => quiet(asked),
+    }
+}
+
+struct ProtobufEngine {
+    server: ScriptedServer,
+    engine: Engine,
+    settings: InformerSpec,
+}
+
+impl ProtobufEngine {
+    async fn start(script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static) -> Self {
+        let server = ScriptedServer::with_protobuf(script).await;
+        let mut timing = quick();
+        timing.server_version_ttl = Duration::from_millis(50);
+        let mut engine = Engine::new(&server, timing);
+        let settings = informer("configmaps");
+        engine.start(&settings);
+        Self { server, engine, settings }
+    }
+
+    fn reader(&self) -> StoreReader {
+        self.engine.catalog.reader(&self.settings.key).unwrap()
+    }
+
+    async fn until_shown(&self, expected: &[&str]) -> InformerReport {
+        self.engine.until_shown(&self.settings.key, expected).await
+    }
+
+    fn fallbacks(&self) -> u64 {
+        self.engine.count(|of| of.protobuf_fallbacks.get())
+    }
+
+    /// The JSON of all stored objects.
+    fn stored(&self) -> Vec<String> {
+        let objects = self.engine.objects(&self.settings.key);
+        let json = |object: &kubewarm_cache::store::StoredObject| {
+            let mut buffer = JsonBuffer::default();
+            String::from_utf8(object.body().to_json(&mut buffer).unwrap().to_vec()).unwrap()
+        };
+        objects.iter().map(json).collect()
+    }
+}
+
+fn protobuf() -> ObjectEncoding {
+    ObjectEncoding::Protobuf(message_of_kind("v1", "ConfigMap").unwrap())
+}
+
+/// A server whose list is in protobuf, and whose first watch sends what the test sends.
+fn with_watch() -> (Feed, impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static) {
+    let (feed, watch) = Reply::fed();
+    let watch = parking_lot::Mutex::new(Some(watch.in_protobuf()));
+    let script = move |asked: &ReceivedQuery| match (asked.kind, asked.accepts_protobuf) {
+        (Kind::List, true) => list("8", &[message("a", 3), message("b", 5)]),
+        (Kind::Watch, true) => watch.lock().take().unwrap_or_else(|| quiet(asked).in_protobuf()),
+        _ => answer(asked),
+    };
+    (feed, script)
+}
+
+#[tokio::test]
+async fn a_built_in_kind_is_read_in_protobuf_and_returned_as_json() {
+    let (feed, script) = with_watch();
+    let world = ProtobufEngine::start(script).await;
+    world.until_shown(&["a@3", "b@5"]).await;
+    assert_eq!(world.reader().encoding(), protobuf());
+    feed.frame(event("MODIFIED", &message("b", 11)));
+    feed.frame(event("DELETED", &message("a", 12)));
+    feed.frame(event("ADDED", &message("c", 13)));
+    let report = world.until_shown(&["b@11", "c@13"]).await;
+    assert_eq!(world.stored(), [json("b", 11), json("c", 13)]);
+    assert_eq!((report.json_fallback, world.fallbacks()), (None, 0));
+    assert_eq!(world.server.count(Kind::List), 1);
+}
+
+#[tokio::test]
+async fn an_object_that_differs_from_its_json_makes_the_informer_read_json() {
+    let world = ProtobufEngine::start(|asked| match (asked.kind, asked.accepts_protobuf) {
+        (Kind::Newest, true) => list("7", &[message("a", 4)]),
+        _ => answer(asked),
+    })
+    .await;
+    let report = world.until_shown(&["a@3", "b@9"]).await;
+    assert!(report.json_fallback.is_some_and(|cause| cause.contains("differs")));
+    assert_eq!(world.reader().encoding(), ObjectEncoding::Json);
+}
+
+#[tokio::test]
+async fn an_unknown_field_in_a_list_makes_the_informer_list_in_json() {
+    let world = ProtobufEngine::start(|asked| match (asked.kind, asked.accepts_protobuf) {
+        (Kind::List, true) => list("8", &[message("a", 3), with_unknown_field(message("b", 5))]),
+        _ => answer(asked),
+    })
+    .await;
+    let report = world.until_shown(&["a@3", "b@9"]).await;
+    assert_eq!(world.reader().encoding(), ObjectEncoding::Json);
+    assert_eq!(world.stored(), [json("a", 3), json("b", 9)]);
+    let cause = report.json_fallback.unwrap();
+    assert!(cause.contains("core/v1.ConfigMap") && cause.contains("99"), "{cause}");
+    assert_eq!((world.fallbacks(), report.last_relist), (1, None));
+}
+
+#[tokio::test]
+async fn an_unknown_field_in_an_event_ends_watches_and_makes_the_informer_list_in_json() {
+    let (feed, script) = with_watch();
+    let world = ProtobufEngine::start(script).await;
+    world.until_shown(&["a@3", "b@5"]).await;
+    let mut follower = world.reader().follow_from_now();
+    feed.frame(event("MODIFIED", &with_unknown_field(message("b", 9))));
+    let report = world.until_shown(&["a@3", "b@9"]).await;
+    assert_eq!(world.reader().encoding(), ObjectEncoding::Json);
+    assert!(matches!(follower.next_event(), FollowerEvent::Lost));
+    assert!(report.json_fallback.is_some());
+    assert_eq!(world.fallbacks(), 1);
+}
+
+#[tokio::test]
+async fn another_version_of_the_api_server_is_read_in_protobuf_again() {
+    let is_upgraded = Arc::new(AtomicBool::new(false));
+    let upgraded = Arc::clone(&is_upgraded);
+    let world = ProtobufEngine::start(move |asked| {
+        let is_new = upgraded.load(Ordering::Relaxed);
+        match (asked.kind, asked.accepts_protobuf) {
+            (Kind::Version, _) if is_new => Reply::json(
+                r#"{"major":"1","minor":"37","gitVersion":"v1.37.0","gitCommit":"","gitTreeState":"","buildDate":"","goVersion":"","compiler":"","platform":""}"#,
+            ),
+            (Kind::List, true) if is_new => list("10", &[message("a", 3), message("b", 10)]),
+            (Kind::List, true) => list("8", &[with_unknown_field(message("a", 3))]),
+            (Kind::Watch, true) => quiet(asked).in_protobuf(),
+            (Kind::Watch, false) => Reply::lines([crate::reply::bookmark(9)]).after(Duration::from_millis(300)),
+            _ => answer(asked),
+        }
+    })
+    .await;
+    world.until_shown(&["a@3", "b@9"]).await;
+    is_upgraded.store(true, Ordering::Relaxed);
+    let report = world.until_shown(&["a@3", "b@10"]).await;
+    assert_eq!((world.reader().encoding(), report.json_fallback), (protobuf(), None));
+}
