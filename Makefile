@@ -14,7 +14,7 @@ demo: ## From nothing to a warm profile on a real API server (DEMO_EXIT=1: do no
 
 # The test programs of each tier. tests/repository/tiers.rs checks that each is in exactly one tier. `e2e`
 # is split by path: tests below `slow::` take minutes or need Prometheus.
-CHECK_PROGRAMS := repository protocol
+CHECK_PROGRAMS := repository protocol corpus
 TEST_PROGRAMS := e2e e2e_rights lifecycle
 SLOW_PROGRAMS := chart image node prometheus soak
 programs = $(addprefix --test ,$(1))
@@ -94,6 +94,11 @@ soak: ## Churn on an API server that restarts, freezes and is edited (SOAK_MINUT
 	@tests/prerequisites.sh cargo gcc go
 	cargo test --locked --test soak
 
+# What it finds is in crates/kubewarm-wire/corpus, and fails `make check` until it is fixed.
+fuzz: ## Decode randomly damaged protobuf (FUZZ_MINUTES=60)
+	@tests/prerequisites.sh cargo gcc
+	cargo run --locked --profile test-image -p kubewarm-wire --example fuzz
+
 bench: ## Measure against peers and the server's own floor; writes docs/performance.md (25 minutes)
 	@tests/prerequisites.sh cargo gcc go
 	benches/run.sh $(BENCH_ARGS)
@@ -105,4 +110,4 @@ has-go:
 has-all:
 	@tests/prerequisites.sh cargo gcc go prometheus promtool buildah containerd runc /usr/lib/cni/bridge iptables ip
 
-.PHONY: help demo check test test-all slow lint fmt generate image test-image package krew picture soak bench has-go has-all
+.PHONY: help demo check test test-all slow lint fmt generate image test-image package krew picture soak fuzz bench has-go has-all

@@ -1,0 +1,39 @@
+//! Decodes hostile protobuf in every way in which kubewarm decodes it.
+
+use kubewarm_api::model::{FieldPath, ObjectEncoding};
+use kubewarm_wire::{
+    JsonBuffer, ObjectBody,
+    json::FieldPathSet,
+    protobuf::{
+        FieldHead, ListHead, ListMeta, ObjectNames, Omissions, Unknown, check_message,
+        for_each_annotation, for_each_label, has_same_labels, message_of_kind, metadata_field,
+        parse_watch_event, parse_watch_event_start, with_version, write_without,
+    },
+};
+
+/// The most bytes of JSON for each byte of protobuf. An empty message of two bytes has a few zero values in JSON.
+const MAX_GROWTH: usize = 100;
+
+/// Decodes a response or an event. Panics if the JSON is too long, or if a checked object cannot be written.
+pub(crate) fn decode(bytes: &[u8]) {
+    let _ = (ListHead::parse(bytes), FieldHead::parse(bytes), ListMeta::parse(bytes));
+    let _ = (parse_watch_event(bytes), parse_watch_event_start(bytes));
+    let Ok(Unknown { api_version, kind, raw }) = Unknown::parse(bytes) else { return };
+    let Some(message) = message_of_kind(api_version, kind) else { return };
+    let is_valid = check_message(message, raw).is_ok();
+    let body = ObjectBody { encoding: ObjectEncoding::Protobuf(message), bytes: raw };
+    let mut buffer = JsonBuffer::default();
+    let length = body.to_json(&mut buffer).map(<[u8]>::len);
+    assert!(length.is_some() || !is_valid, "a checked object cannot be written");
+    assert!(length.unwrap_or(0) <= 1_000 + raw.len() * MAX_GROWTH, "{length:?} of {}", raw.len());
+    let paths = ["metadata.name", "spec.containers[*].image", "status.phase", "spec.replicas"];
+    let paths: FieldPathSet =
+        paths.into_iter().filter_map(|it| FieldPath::parse(it).ok()).collect();
+    body.for_each_value(&paths, &mut |_, _| {});
+    let _ = (ObjectNames::of_object(raw), ObjectNames::of_start(raw), metadata_field(raw));
+    let _ = (for_each_label(raw, |_, _| {}), for_each_annotation(raw, |_, _| {}));
+    let _ = (has_same_labels(raw, bytes), with_version(raw, "7"));
+    let without =
+        Omissions { managed_fields: true, annotation: Some("a"), all_but_metadata: false };
+    let _ = write_without(raw, without, &mut Vec::new());
+}
