@@ -278,11 +278,14 @@ impl Watcher {
     }
 
     /// The next one or two events. Some are swapped, and some follow a replayed event.
+    ///
+    /// The last events of a watch are not swapped. If the watch ended between swapped events, the
+    /// store would have the newer one, and resume after both. No client can notice that.
     fn lines(&mut self) -> String {
         let past = self.world.past.lock();
         let next: Vec<_> = past.after(self.at).take(2).cloned().collect();
         let mut lines: Vec<_> = next.iter().map(Change::line).collect();
-        if !past.is_calm && self.dice.u8(..8) == 0 {
+        if !past.is_calm && !self.is_over && self.dice.u8(..8) == 0 {
             lines.reverse();
         }
         if !past.is_calm && self.dice.u8(..12) == 0 {
