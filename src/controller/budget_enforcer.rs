@@ -14,6 +14,12 @@ pub(super) struct RunningTarget<'a> {
     pub(super) state: &'a mut KnownTarget,
 }
 
+impl RunningTarget<'_> {
+    fn is_counting(&self, cluster: &ClusterView<'_>) -> bool {
+        self.state.charges.as_ref().is_some_and(|it| it.is_counting(cluster))
+    }
+}
+
 /// Compares the memory and the objects in stores with the budgets of profiles, namespaces and the
 /// process. Stops targets until every budget is kept.
 pub(super) struct BudgetEnforcer<'a> {
@@ -28,6 +34,9 @@ pub(super) struct BudgetEnforcer<'a> {
 impl BudgetEnforcer<'_> {
     /// Stops targets until each profile, then each namespace, and finally the process is within its
     /// budget. `running` is sorted by profile.
+    ///
+    /// While an informer requests its number of objects, the targets of its profile and namespace
+    /// are not stopped. The number tells which limit is sufficient.
     pub(super) fn enforce_all(&mut self, mut running: Vec<RunningTarget<'_>>) {
         for of_profile in running.chunk_by_mut(|a, b| a.profile == b.profile) {
             self.enforce(of_profile, LimitScope::Profile);
@@ -54,6 +63,12 @@ impl BudgetEnforcer<'_> {
             let Some(limit) = budget.limit(measure) else { continue };
             let fits = || budget.used(measure) <= limit;
             if fits() {
+                continue;
+            }
+            // The informer notifies the controller when it has the number. The whole process does
+            // not wait, because a tenant could delay the response.
+            if bound != LimitScope::Process && targets.iter().any(|it| it.is_counting(self.cluster))
+            {
                 continue;
             }
             targets.sort_by_cached_key(|target| self.stop_order(target, bound, measure, limit));

@@ -77,6 +77,12 @@ impl TargetCharges {
         self.informers.iter().any(|informer| cluster.is_denied(&informer.key))
     }
 
+    /// Whether one of the target's current informers is requesting its number of objects.
+    pub(super) fn is_counting(&self, cluster: &ClusterView<'_>) -> bool {
+        let reports = &cluster.reports;
+        self.informers.iter().any(|it| reports.get(&it.key).is_some_and(|it| it.is_counting))
+    }
+
     /// Returns the number of objects that the target will have after its lists are complete.
     /// Returns `None` if the API server does not report the number.
     ///

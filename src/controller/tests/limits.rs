@@ -109,6 +109,19 @@ fn a_stopped_target_is_retried_after_ten_minutes_and_after_an_edit() {
 }
 
 #[test]
+fn no_target_of_a_profile_stops_while_its_objects_are_counted() {
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    let found = [profile("a", "p", 1, with(&json!({"maxObjects": 100})))];
+    let outcome = run(&mut reconciler, &found, &cluster);
+    cluster.counting.extend(outcome.desired.keys().cloned());
+    holds(&cluster, &outcome, "pods", 101);
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert!(outcome.exceeded.is_empty() && outcome.desired.len() == 2);
+    cluster.counting.clear();
+    assert_eq!(run(&mut reconciler, &found, &cluster).exceeded.len(), 1);
+}
+
+#[test]
 fn a_full_process_stops_a_tenant_before_the_operator_namespace() {
     let mebibytes = |count: u64| Some(count << 20);
     let limits = memory_limits(mebibytes(16), mebibytes(4));
@@ -130,6 +143,8 @@ fn a_full_process_stops_a_tenant_before_the_operator_namespace() {
     let own = outcome.desired.iter().find(|(key, _)| !cluster.synced.contains(*key)).unwrap();
     let meter = &own.1.0.settings.meter;
     meter.set(2_000, 2 << 20);
+    // The limit of the process does not wait for a count, which a tenant could delay.
+    cluster.counting.extend(outcome.desired.keys().cloned());
     assert!(!meter.can_grow(), "the list is paused until another target has stopped");
     let outcome = run(&mut reconciler, &found, &cluster);
     let stopped: Vec<_> = outcome

@@ -47,6 +47,8 @@ struct Tables {
     synced: BTreeSet<InformerKey>,
     faults: BTreeMap<InformerKey, FaultReason>,
     lost: BTreeSet<InformerKey>,
+    /// Informers that are requesting their number of objects.
+    counting: BTreeSet<InformerKey>,
     names: Vec<&'static str>,
     /// If true, the stores of Namespaces are empty, as if kubewarm had purged them after the
     /// creation of the reports.
@@ -63,6 +65,7 @@ impl Default for Tables {
             synced: BTreeSet::new(),
             faults: BTreeMap::new(),
             lost: BTreeSet::new(),
+            counting: BTreeSet::new(),
             names: Vec::new(),
             are_emptied: false,
             meters: Mutex::default(),
@@ -73,6 +76,7 @@ impl Default for Tables {
 impl Tables {
     fn cluster(&self) -> ClusterView<'_> {
         let known = self.synced.iter().chain(self.faults.keys()).chain(&self.lost);
+        let known = known.chain(&self.counting);
         ClusterView {
             reports: known.map(|key| (key.clone(), self.report(key))).collect(),
             authors: AccountPolicyEnforcement::Enforced,
@@ -110,6 +114,7 @@ impl Tables {
             synced_at: self.synced.contains(key).then_some(now),
             fault,
             lost: self.lost.contains(key).then(|| AccessLoss { at: Instant::now(), time: now }),
+            is_counting: self.counting.contains(key),
             ..InformerReport::queued(now)
         }
     }

@@ -2,7 +2,7 @@
 //! memory or objects. The pause ends when usage falls below a limit, or when the controller stops
 //! the informer.
 
-use super::task::InformerTask;
+use super::{shared_informer::SharedInformer, task::InformerTask};
 use kubewarm_api::model::{FaultReason, RequestFault, UsageMeter};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
@@ -71,6 +71,7 @@ impl InformerTask {
         if self.informer.status().report.expected.is_some() {
             return;
         }
+        let _counting = CountingGuard::new(&self.informer);
         if let Ok(first) = self.list_watch.peek(COUNT_TIMEOUT).await {
             let expected = first.remaining_item_count.map(|behind| behind.saturating_add(1));
             self.informer.status().report.expected = expected;
@@ -89,5 +90,22 @@ impl InformerTask {
             self.shared.changes.notify();
         }
         self.has_reported_excess = exceeded;
+    }
+}
+
+/// Sets [`InformerReport::is_counting`](super::InformerReport::is_counting) until it is dropped, also
+/// if the task ends before the response.
+struct CountingGuard<'a>(&'a SharedInformer);
+
+impl<'a> CountingGuard<'a> {
+    fn new(informer: &'a SharedInformer) -> Self {
+        informer.status().report.is_counting = true;
+        Self(informer)
+    }
+}
+
+impl Drop for CountingGuard<'_> {
+    fn drop(&mut self) {
+        self.0.status().report.is_counting = false;
     }
 }

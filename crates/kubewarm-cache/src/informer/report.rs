@@ -245,6 +245,10 @@ pub struct InformerReport {
     pub listed: u64,
     /// Total number of objects of the current list, if the API server reports it.
     pub expected: Option<u64>,
+    /// Whether kubewarm is requesting the total number of objects, because the current list exceeds
+    /// a limit. The list is paused meanwhile.
+    #[serde(skip)]
+    pub is_counting: bool,
     /// The last completed relist.
     pub last_relist: Option<RelistReport>,
     /// At most 16 objects that kubewarm could not decode. kubewarm removes an object from this
