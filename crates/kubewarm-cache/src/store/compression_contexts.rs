@@ -33,6 +33,9 @@ const SCRATCH_BYTES: usize = 256 << 10;
 /// object.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
+/// Maximum size of the head of a zstd frame behind [`MAGIC`], in bytes (RFC 8878, section 3.1.1.1).
+const FRAME_HEAD: usize = 14;
+
 /// The zstd contexts that no thread is using. A store takes a context from this list only while it compresses or
 /// decompresses. So an idle store has no memory for contexts.
 #[derive(Clone, Debug, Default)]
@@ -145,13 +148,10 @@ impl CompressionContext {
             }
             BodyCompression::Zstd | BodyCompression::Dictionary(_) => {}
         }
+        let size = body_length(record)?;
         self.frame.clear();
         self.frame.extend_from_slice(&MAGIC);
         self.frame.extend_from_slice(record.packed());
-        let size = zstd_safe::get_frame_content_size(&self.frame).ok().flatten();
-        let size = size.ok_or("the frame has no size")?;
-        let size = usize::try_from(size).ok().filter(|&size| size <= MAX_BODY);
-        let size = size.ok_or("the frame has a size beyond the limit of 256 MiB")?;
         into.try_reserve_exact(size).map_err(|_| "there is no memory for the body")?;
         let written = match (packing, with) {
             (BodyCompression::Dictionary(_), Some(dictionary)) => {
@@ -168,6 +168,28 @@ impl CompressionContext {
             Err("the frame is damaged")
         }
     }
+}
+
+/// Returns the number of bytes of the object `record`. Reads it from the head of the zstd frame, and decompresses
+/// nothing.
+///
+/// # Errors
+///
+/// Returns the reason if the head is damaged.
+pub(super) fn body_length(record: &PackedObject) -> Result<usize, &'static str> {
+    let packed = record.packed();
+    if matches!(record.packing(), BodyCompression::None | BodyCompression::Secret) {
+        return Ok(packed.len());
+    }
+    let mut head = [0; MAGIC.len() + FRAME_HEAD];
+    for (to, from) in head.iter_mut().zip(MAGIC.iter().chain(packed)) {
+        *to = *from;
+    }
+    let head = head.get(..MAGIC.len() + packed.len().min(FRAME_HEAD)).unwrap_or_default();
+    let size = zstd_safe::get_frame_content_size(head).ok().flatten();
+    let size = size.ok_or("the frame has no size")?;
+    let size = usize::try_from(size).ok().filter(|&size| size <= MAX_BODY);
+    size.ok_or("the frame has a size beyond the limit of 256 MiB")
 }
 
 #[cfg(test)]
@@ -201,6 +223,7 @@ mod tests {
             let DetachedObject { record, dictionary, .. } = context.pack("x", body, with);
             let mut back = b"left over".to_vec();
             context.unpack(&record, dictionary.as_deref(), &mut back).unwrap();
+            assert_eq!(body_length(&record), Ok(back.len()));
             (record, back)
         })
     }

@@ -2,7 +2,7 @@
 //! store's lock, and decompresses the objects without the lock.
 
 use super::{
-    compression_contexts::CompressionContext,
+    compression_contexts::{CompressionContext, body_length},
     contents::StoreContents,
     dictionary::CompressionDictionary,
     object_store::ObjectStore,
@@ -102,6 +102,13 @@ impl RowSnapshot {
         let bytes = store.unpack(record, self.dictionary(record.packing()), context, body)?;
         let body = ObjectBody { encoding: self.encoding, bytes };
         Some(StoredObjectView { namespace: self.namespace(*namespace), name: record.name(), body })
+    }
+
+    /// Returns the namespace and the name of a row's object, and the object's number of bytes. Decompresses nothing.
+    /// Returns `None` if the object cannot be decompressed.
+    pub(super) fn length(&self, row: usize) -> Option<(&str, &[u8], usize)> {
+        let SnapshotRow { record, namespace } = self.rows.get(row)?;
+        Some((self.namespace(*namespace), record.name(), body_length(record).ok()?))
     }
 
     pub(super) fn key_of(&self, row: usize) -> Option<ObjectKey> {

@@ -9,9 +9,13 @@ use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use kubewarm_cache::store::{ObjectQuery, ObjectSnapshot, ScanBudget, StoreReader};
 use kubewarm_wire::{
     MediaType, ObjectForm, ObjectRequest, ResponseForm, ResponseFormat, StatusError, VersionMatch,
-    encode_continue_token,
+    encode_continue_token, protobuf::item_length,
 };
 use std::ops::ControlFlow;
+
+/// The number of scanned bytes that an object counts as if only its length is read. So a task reads 4,096 lengths
+/// before it yields, in about as much time as it needs to decompress 1 MiB.
+const LENGTH_COST: usize = 256;
 
 impl ReadService {
     pub(super) async fn list(
@@ -122,11 +126,11 @@ pub(super) async fn pick(mut selected: ObjectSnapshot) -> ObjectSnapshot {
 }
 
 /// Returns the length of all items of a list in protobuf, which the list has before its first item. Yields to other
-/// tasks of the thread after each 1 MiB of decompressed objects.
+/// tasks of the thread after each 1 MiB of decompressed objects, or after 4,096 objects that it does not decompress.
 ///
 /// # Cost
 ///
-/// About 0.5 µs per object: each object is decompressed once more.
+/// About 50 ns for each complete object. Only for lists of metadata, each object is decompressed once more.
 async fn items_length(
     selected: &ObjectSnapshot,
     request: &ObjectRequest,
@@ -136,13 +140,22 @@ async fn items_length(
     let (mut length, mut next) = (0, 0);
     let mut scan_budget = ScanBudget::default();
     while next < selected.objects() {
-        next = selected.visit_from(next, |seen| {
-            if authorized_scope.has(seen.namespace, seen.name) {
-                length += ResponseEnvelope::item_length(seen.body, form);
+        let mut take = |namespace: &str, name: &[u8], item: usize, scanned: usize| {
+            if authorized_scope.has(namespace, name) {
+                length += item;
             }
-            scan_budget.charge(seen.body.bytes.len());
+            scan_budget.charge(scanned);
             if scan_budget.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
+        };
+        next = match form {
+            ObjectForm::Full => selected.visit_lengths_from(next, |namespace, name, bytes| {
+                take(namespace, name, item_length(bytes), LENGTH_COST)
+            }),
+            ObjectForm::Metadata(_) => selected.visit_from(next, |seen| {
+                let item = ResponseEnvelope::item_length(seen.body, form);
+                take(seen.namespace, seen.name, item, seen.body.bytes.len())
+            }),
+        };
         scan_budget.yield_if_over().await;
     }
     length

@@ -300,6 +300,28 @@ impl ObjectSnapshot {
             self.rows.len()
         })
     }
+
+    /// Calls `visit` with the namespace, the name and the number of bytes of the objects from position `from`, until
+    /// `visit` returns `Break`. Decompresses nothing. Returns the position behind the last visited object.
+    ///
+    /// # Cost
+    ///
+    /// About 50 ns for each object that is not in the processor's cache.
+    pub fn visit_lengths_from(
+        &self,
+        from: usize,
+        mut visit: impl FnMut(&str, &[u8], usize) -> ControlFlow<()>,
+    ) -> usize {
+        for row in from..self.rows.len() {
+            let length = self.rows.length(row);
+            if length
+                .is_some_and(|(namespace, name, bytes)| visit(namespace, name, bytes).is_break())
+            {
+                return row + 1;
+            }
+        }
+        self.rows.len()
+    }
 }
 
 impl fmt::Debug for ObjectSnapshot {
