@@ -1,15 +1,17 @@
 //! Measures the lower bound: receives all pods with each list method and drops them.
 
 use crate::{call, usage::Usage};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use futures::StreamExt;
 use http_body_util::BodyExt;
 use kube::Client;
+use kubewarm_wire::protobuf::{FieldHead, ListHead, ListMeta, METADATA, ProtobufError};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// kubewarm's `Accept` header, so that the API server does the same work.
-const ACCEPT: &str = "application/json;drop=metadata.managedFields";
+/// kubewarm's `Accept` header for built-in kinds, so that the API server does the same work.
+const ACCEPT: &str = "application/vnd.kubernetes.protobuf;drop=metadata.managedFields,\
+    application/json;drop=metadata.managedFields";
 /// The annotation of the bookmark that ends a streaming list.
 const END: &[u8] = b"k8s.io/initial-events-end";
 const PODS: &str = "/api/v1/pods";
@@ -130,20 +132,31 @@ async fn paged(client: &Client) -> Result<u64> {
     }
 }
 
-/// The continue token of a list, found in its first bytes. Tokens are URL-safe base64.
-fn continue_token(head: &[u8]) -> Result<Option<String>> {
-    let items = memchr::memmem::find(head, b"\"items\":").context("a list without items")?;
-    let (metadata, _) = head.split_at(items);
-    let text = std::str::from_utf8(metadata)?;
-    Ok(text
-        .split_once("\"continue\":\"")
-        .and_then(|(_, rest)| rest.split_once('"'))
-        .map(|(token, _)| token.to_owned()))
+/// The continue token of a list in protobuf, found in its first bytes.
+fn continue_token(list: &[u8]) -> Result<Option<String>> {
+    let (_, list) = first(list, ListHead::parse).context("not a list in protobuf")?;
+    let (metadata, rest) = first(list, FieldHead::parse).context("a list without fields")?;
+    ensure!(metadata.number == METADATA, "a list without metadata");
+    let metadata = rest.get(..metadata.length).context("the metadata of a list is too long")?;
+    let next = ListMeta::parse(metadata)?.next;
+    Ok((!next.is_empty()).then(|| next.to_owned()))
+}
+
+/// The value at the start of `bytes`, and the bytes behind it. `parse` needs exactly the value's bytes.
+fn first<'a, T>(
+    bytes: &'a [u8],
+    parse: impl Fn(&'a [u8]) -> Result<Option<T>, ProtobufError>,
+) -> Option<(T, &'a [u8])> {
+    (0..=bytes.len()).find_map(|end| {
+        let (value, rest) = bytes.split_at(end);
+        Some((parse(value).ok()??, rest))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kubewarm_wire::protobuf::{item_length, write_item, write_list_head};
 
     #[test]
     fn an_end_is_found_wherever_it_is_cut() {
@@ -157,10 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn the_token_comes_from_the_lists_own_metadata_only() {
-        let page = br#"{"kind":"PodList","metadata":{"continue":"abc"},"items":[]}"#;
-        assert_eq!(continue_token(page).unwrap().as_deref(), Some("abc"));
-        let last = br#"{"kind":"PodList","metadata":{},"items":[{"x":{"continue":"no"}}]}"#;
-        assert_eq!(continue_token(last).unwrap(), None);
+    fn the_token_is_read_from_the_metadata_of_the_list() {
+        for (next, expected) in [("abc", Some("abc")), ("", None)] {
+            let meta = ListMeta { version: "7", next, remaining: None };
+            let mut list = Vec::new();
+            write_list_head("v1", "PodList", &meta, item_length(3), &mut list);
+            write_item(b"pod", &mut list);
+            assert_eq!(continue_token(&list).unwrap().as_deref(), expected);
+        }
+        assert!(continue_token(b"{}").is_err());
     }
 }

@@ -49,7 +49,7 @@ use FigureTarget::{AtLeast, AtMost};
 const DRAINS: [&str; 3] = ["drain.whole.seconds", "drain.streaming.seconds", "drain.paged.seconds"];
 
 /// Every row, in the order of the table.
-pub const FIGURES: [Figure; 48] = [
+pub const FIGURES: [Figure; 60] = [
     ratio(
         "time to synced, whole ÷ draining the same",
         1.15,
@@ -87,8 +87,8 @@ pub const FIGURES: [Figure; 48] = [
         "warm auto; peer dynamic",
     ),
     ratio(
-        "time to synced ÷ client-go's typed informer (protobuf)",
-        1.2,
+        "time to synced ÷ client-go's typed informer",
+        0.7,
         "warm.auto.seconds",
         "typed.seconds",
         "warm auto; peer typed",
@@ -103,7 +103,7 @@ pub const FIGURES: [Figure; 48] = [
     Figure {
         name: "resident memory after sync, whole process, per object",
         target: AtMost(0.7),
-        target_with_status: Some(AtMost(1.0)),
+        target_with_status: Some(AtMost(0.9)),
         unit: " KiB",
         source: Source::Median("operator.kib_per_object", 1.0),
         command: "operator",
@@ -142,14 +142,13 @@ pub const FIGURES: [Figure; 48] = [
         "typed.lag.p99_seconds",
         "warm auto, peer typed, write",
     ),
-    Figure {
-        name: "CPU for the first sync, whole process",
-        target: AtMost(2.7),
-        target_with_status: None,
-        unit: " s",
-        source: Source::Median("operator.cpu_seconds", 1.0),
-        command: "operator",
-    },
+    ratio(
+        "CPU for the first sync, whole process ÷ CPU for draining the same",
+        1.2,
+        "operator.cpu_seconds",
+        "drain.whole.cpu_seconds",
+        "operator, drain whole",
+    ),
     forecast(
         "forecast of objects, off by a factor of",
         1.0,
@@ -187,6 +186,24 @@ pub const FIGURES: [Figure; 48] = [
         Source::Median("reads.get.cached_share", 100.0),
     ),
     read(
+        "GET one of 1,000 pods in protobuf: requests a second ÷ API server",
+        AtLeast(5.0),
+        "",
+        Source::Ratio("reads.protobuf.get.per_second", "reads.api.protobuf.get.per_second"),
+    ),
+    read(
+        "GET every pod once in random order: requests a second ÷ API server",
+        AtLeast(0.9),
+        "",
+        Source::Ratio("reads.each_name.per_second", "reads.api.each_name.per_second"),
+    ),
+    read(
+        "the same with `--review-all-names`",
+        AtLeast(5.0),
+        "",
+        Source::Ratio("reads.all_names.per_second", "reads.api.all_names.per_second"),
+    ),
+    read(
         "LIST 250 of 50,000 by label: requests a second ÷ API server",
         AtLeast(20.0),
         "",
@@ -211,13 +228,46 @@ pub const FIGURES: [Figure; 48] = [
         Source::Ratio("reads.streaming.seconds", "reads.api.streaming.seconds"),
     ),
     read(
-        "processor time for a GB of lists",
+        "LIST everything in protobuf ÷ API server",
+        AtMost(0.3),
+        "",
+        Source::Ratio("reads.protobuf.everything.seconds", "reads.api.protobuf.everything.seconds"),
+    ),
+    read(
+        "the same: processor time ÷ API server",
+        AtMost(0.2),
+        "",
+        Source::Ratio(
+            "reads.protobuf.everything.cpu_seconds",
+            "reads.api.protobuf.everything.cpu_seconds",
+        ),
+    ),
+    read(
+        "streaming list of everything in protobuf ÷ API server",
+        FigureTarget::None,
+        "",
+        Source::Ratio("reads.protobuf.streaming.seconds", "reads.api.protobuf.streaming.seconds"),
+    ),
+    read(
+        "processor time for a GB of lists: custom resources in JSON",
         AtMost(0.7),
+        " s",
+        Source::Median("reads.custom.cpu_seconds_per_gb", 1.0),
+    ),
+    read(
+        "the same: pods in JSON",
+        AtMost(1.2),
         " s",
         Source::Median("reads.cpu_seconds_per_gb", 1.0),
     ),
     read(
-        "the same ÷ API server",
+        "the same: pods in protobuf",
+        AtMost(0.5),
+        " s",
+        Source::Median("reads.protobuf.cpu_seconds_per_gb", 1.0),
+    ),
+    read(
+        "processor time for a GB of lists of pods in JSON ÷ API server",
         FigureTarget::None,
         "",
         Source::Ratio("reads.cpu_seconds_per_gb", "reads.api.cpu_seconds_per_gb"),
@@ -232,7 +282,25 @@ pub const FIGURES: [Figure; 48] = [
         "client-go's dynamic informer, time to synced ÷ API server",
         AtMost(0.7),
         "",
-        Source::Ratio("reads.informer.seconds", "reads.api.informer.seconds"),
+        Source::Ratio("reads.dynamic.seconds", "reads.api.dynamic.seconds"),
+    ),
+    read(
+        "client-go's typed informer, time to synced ÷ API server",
+        AtMost(0.7),
+        "",
+        Source::Ratio("reads.typed.seconds", "reads.api.typed.seconds"),
+    ),
+    read(
+        "client-go's metadata informer, time to synced ÷ API server",
+        AtMost(0.8),
+        "",
+        Source::Ratio("reads.metadata.seconds", "reads.api.metadata.seconds"),
+    ),
+    read(
+        "controller-runtime's typed cache, time to synced ÷ API server",
+        AtMost(0.75),
+        "",
+        Source::Ratio("reads.controller-runtime.seconds", "reads.api.controller-runtime.seconds"),
     ),
     read(
         "GET one of 1,000 pods, with managedFields: requests a second ÷ API server",
@@ -292,7 +360,13 @@ pub const FIGURES: [Figure; 48] = [
         "client-go's dynamic informer, with managedFields, time to synced ÷ API server",
         FigureTarget::None,
         "",
-        Source::Ratio("reads.keep.informer.seconds", "reads.keep.api.informer.seconds"),
+        Source::Ratio("reads.keep.dynamic.seconds", "reads.keep.api.dynamic.seconds"),
+    ),
+    read(
+        "client-go's typed informer, with managedFields, time to synced ÷ API server",
+        AtMost(0.95),
+        "",
+        Source::Ratio("reads.keep.typed.seconds", "reads.keep.api.typed.seconds"),
     ),
     milliseconds(
         "1,000 watches of pods, 20 changes a second: from the write to its watch event, p99",

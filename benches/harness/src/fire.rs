@@ -12,6 +12,7 @@ use hyper::{
     client::conn::http1::{self, SendRequest},
 };
 use hyper_util::rt::TokioIo;
+use kubewarm_wire::JSON;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
@@ -39,6 +40,7 @@ pub struct Gun {
     address: SocketAddr,
     tls: TlsConnector,
     token: Arc<str>,
+    accept: &'static str,
 }
 
 /// The requests of a measurement.
@@ -86,7 +88,7 @@ impl std::fmt::Debug for Gun {
 }
 
 impl Gun {
-    /// A client for the server at `address`. `authority` is the file of its CA certificate (PEM).
+    /// A client for the server at `address`, which accepts JSON. `authority` is the file of its CA certificate (PEM).
     ///
     /// # Errors
     ///
@@ -97,7 +99,18 @@ impl Gun {
             roots.add(certificate?)?;
         }
         let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        Ok(Self { address, tls: TlsConnector::from(Arc::new(config)), token: token.into() })
+        Ok(Self {
+            address,
+            tls: TlsConnector::from(Arc::new(config)),
+            token: token.into(),
+            accept: JSON,
+        })
+    }
+
+    /// The same client, which accepts another media type.
+    #[must_use]
+    pub fn accepting(&self, accept: &'static str) -> Self {
+        Self { accept, ..self.clone() }
     }
 
     /// Sends `load` from a separate thread.
@@ -256,7 +269,7 @@ impl Gun {
         Ok(bytes)
     }
 
-    /// A GET request for JSON with the client's token.
+    /// A GET request with the client's token and media type.
     ///
     /// # Errors
     ///
@@ -265,7 +278,7 @@ impl Gun {
         let request = Request::get(path)
             .header(header::HOST, self.address.to_string())
             .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
-            .header(header::ACCEPT, "application/json")
+            .header(header::ACCEPT, self.accept)
             .header(header::ACCEPT_ENCODING, "identity")
             .header(header::USER_AGENT, "kubewarm-bench");
         Ok(request.body(Empty::new())?)

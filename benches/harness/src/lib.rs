@@ -21,6 +21,7 @@ pub mod call;
 pub mod child;
 pub mod cluster;
 pub mod corpus;
+pub mod custom;
 pub mod drain;
 pub mod exposition;
 pub mod figures;

@@ -152,6 +152,7 @@ async fn main() -> Result<()> {
     let programs = Programs::next_to_this_one()?;
     match BenchCli::parse().command {
         Command::All { pods, rounds, out } => {
+            ensure_writable(&out)?;
             all::run(&Plan { pods, rounds, out }, &programs).await
         }
         Command::Report { out } => report(&programs, &out),
@@ -224,6 +225,9 @@ async fn by_itself(
 ) -> Result<()> {
     let is_plain = pods.shape == Shape::Plain;
     ensure!(out.is_none() || is_plain, "--out has a column for {command} of plain pods only");
+    if let Some(out) = &out {
+        ensure_writable(out)?;
+    }
     let mut samples = Samples::default();
     let cluster = all::loaded(pods.corpus(), programs).await?;
     let reading = reading(&cluster, &pods, programs).await?;
@@ -248,6 +252,12 @@ fn found(programs: &Programs) -> Result<Findings> {
     let found = std::fs::read(&samples)
         .with_context(|| format!("no samples in {}: run `all` first", samples.display()))?;
     Ok(serde_json::from_slice(&found)?)
+}
+
+/// Fails before a long measurement whose results could not be written.
+fn ensure_writable(out: &Path) -> Result<()> {
+    let opened = std::fs::OpenOptions::new().append(true).create(true).open(out);
+    opened.map(drop).with_context(|| format!("cannot write {}", out.display()))
 }
 
 fn write_report(findings: &Findings, out: &Path) -> Result<()> {

@@ -4,14 +4,17 @@ use crate::{
     call, child,
     cluster::Cluster,
     corpus::{APP_LABEL, APPS, Corpus, NAMESPACES, app, namespace},
+    custom,
     fire::{Fired, Gun, Load},
     load,
     operator::{self, OperatorProcess},
     programs::Programs,
+    quantile::median,
     samples::Samples,
     subject::Synced,
 };
 use anyhow::{Context, Result, ensure};
+use kubewarm_wire::{JSON, PROTOBUF};
 use serde_json::{Value, json};
 use std::{
     net::{SocketAddr, TcpListener},
@@ -29,7 +32,9 @@ const NAMES: u32 = 1_000;
 const LASTS: Duration = Duration::from_secs(4);
 /// The number of complete lists from kubewarm. One is too short for the kernel's clock of processor time,
 /// and the first of each verb waits for an access review.
-const TIMES: u16 = 5;
+const TIMES: u16 = 10;
+/// The number of lists of all custom resources, which are fewer.
+const CUSTOM_TIMES: u16 = 50;
 /// The number of concurrent complete lists for the memory figure.
 const CROWD: usize = 8;
 /// The time after which allocators and status writes are idle.
@@ -44,22 +49,45 @@ pub enum ManagedFields {
     Kept,
 }
 
-/// The kinds of reads: the sample's name, the number of connections and the paths.
-fn ways(corpus: Corpus) -> Vec<(&'static str, usize, Vec<String>)> {
+/// The media types, and the part that they add to a sample's name.
+const MEDIA_TYPES: [(&str, &str); 2] = [("", JSON), ("protobuf.", PROTOBUF)];
+
+/// One kind of reads.
+struct ReadKind {
+    /// The name of the samples.
+    name: &'static str,
+    accept: &'static str,
+    connections: usize,
+    paths: Vec<String>,
+}
+
+fn read_kinds(corpus: Corpus) -> [ReadKind; 4] {
     let step = (corpus.count / NAMES).max(1);
-    let names = (0..NAMES.min(corpus.count)).map(|index| corpus.name(index * step));
-    let one =
-        |(namespace, name)| format!("/api/v1/namespaces/{namespace}/pods/{name}?resourceVersion=0");
+    let names = || (0..NAMES.min(corpus.count)).map(|index| pod_path(corpus, index * step));
     let by_app = |index| {
         format!("/api/v1/pods?labelSelector={APP_LABEL}%3D{}&resourceVersion=0", app(index))
     };
     let of_namespace =
         |index| format!("/api/v1/namespaces/{}/pods?resourceVersion=0", namespace(index));
-    vec![
-        ("get", 16, names.map(one).collect()),
-        ("by_label", 2, (0..APPS).map(by_app).collect()),
-        ("namespace", 2, (0..NAMESPACES).map(of_namespace).collect()),
+    let kind = |name, accept, connections, paths| ReadKind { name, accept, connections, paths };
+    [
+        kind("get", JSON, 16, names().collect()),
+        kind("protobuf.get", PROTOBUF, 16, names().collect()),
+        kind("by_label", JSON, 2, (0..APPS).map(by_app).collect()),
+        kind("namespace", JSON, 2, (0..NAMESPACES).map(of_namespace).collect()),
     ]
+}
+
+fn pod_path(corpus: Corpus, index: u32) -> String {
+    let (namespace, name) = corpus.name(index);
+    format!("/api/v1/namespaces/{namespace}/pods/{name}?resourceVersion=0")
+}
+
+/// GETs of all pods, in random order.
+fn all_pods(corpus: Corpus) -> Load {
+    let mut paths: Vec<_> = (0..corpus.count).map(|index| pod_path(corpus, index)).collect();
+    fastrand::Rng::with_seed(1).shuffle(&mut paths);
+    Load { paths: paths.into(), connections: 16, lasts: LASTS }
 }
 
 /// A list of all pods.
@@ -99,8 +127,10 @@ impl<'a> Reading<'a> {
         let named = |name: &str| json!({"metadata": {"name": name}});
         load::create(client, &accounts, &named(ACCOUNT)).await?;
         let mut role = named(ACCOUNT);
-        role["rules"] =
-            json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]);
+        role["rules"] = json!([{
+            "apiGroups": ["", custom::GROUP], "resources": ["pods", custom::PLURAL],
+            "verbs": ["get", "list", "watch"],
+        }]);
         let rbac = "/apis/rbac.authorization.k8s.io/v1";
         load::create(client, &format!("{rbac}/clusterroles"), &role).await?;
         let mut binding = named(ACCOUNT);
@@ -109,6 +139,7 @@ impl<'a> Reading<'a> {
             "kind": "ServiceAccount", "name": ACCOUNT, "namespace": operator::NAMESPACE,
         }]);
         load::create(client, &format!("{rbac}/clusterrolebindings"), &binding).await?;
+        custom::create(client, corpus).await?;
         let token = cluster.token(operator::NAMESPACE, ACCOUNT).await?;
         let (address, authority) = cluster.apiserver()?;
         let api = Gun::new(address, &authority, &token)?;
@@ -134,11 +165,32 @@ impl<'a> Reading<'a> {
             ManagedFields::Dropped => "reads",
             ManagedFields::Kept => "reads.keep",
         };
-        let served = MeasuredServer::start(self, managed).await?;
+        let served = MeasuredServer::start(self, managed, &[]).await?;
         for _ in 0..rounds {
             self.round(&served, prefix, samples).await?;
         }
-        served.end(self.cluster).await
+        served.end(self.cluster).await?;
+        if managed == ManagedFields::Dropped {
+            self.all_names(rounds, samples).await?;
+        }
+        Ok(())
+    }
+
+    /// Measures GETs of all pods, with and without reviews for all names.
+    async fn all_names(&self, rounds: u32, samples: &mut Samples) -> Result<()> {
+        let load = all_pods(self.corpus);
+        for (name, flags) in [("each_name", [].as_slice()), ("all_names", &["--review-all-names"])]
+        {
+            let served = MeasuredServer::start(self, ManagedFields::Dropped, flags).await?;
+            for _ in 0..rounds {
+                let api = self.api.fire(load.clone()).await.context("at the API server")?;
+                push(samples, &format!("reads.api.{name}"), &api);
+                let own = served.gun.fire(load.clone()).await.context("at kubewarm")?;
+                push(samples, &format!("reads.{name}"), &own);
+            }
+            served.end(self.cluster).await?;
+        }
+        Ok(())
     }
 
     /// The API server's newest resource version of pods.
@@ -154,54 +206,40 @@ impl<'a> Reading<'a> {
         prefix: &str,
         samples: &mut Samples,
     ) -> Result<()> {
-        for (way, connections, paths) in ways(self.corpus) {
+        for ReadKind { name, accept, connections, paths } in read_kinds(self.corpus) {
             let load = Load { paths: paths.into(), connections, lasts: LASTS };
-            let api = self.api.fire(load.clone()).await.context("at the API server")?;
-            push(samples, &format!("{prefix}.api.{way}"), &api);
+            let api = self.api.accepting(accept).fire(load.clone()).await;
+            push(samples, &format!("{prefix}.api.{name}"), &api.context("at the API server")?);
             let before = served.decisions().await?;
-            let own = served.gun.fire(load).await.context("at kubewarm")?;
-            push(samples, &format!("{prefix}.{way}"), &own);
-            if way == "get" {
+            let own = served.gun.accepting(accept).fire(load).await.context("at kubewarm")?;
+            push(samples, &format!("{prefix}.{name}"), &own);
+            if name == "get" {
                 let share = served.decisions().await?.cached_since(before);
                 samples.push(&format!("{prefix}.get.cached_share"), share);
             }
         }
-        self.whole(served, prefix, samples).await?;
+        for (encoding, accept) in MEDIA_TYPES {
+            let api = self.api.accepting(accept);
+            self.api_lists(&api, &format!("{prefix}.api.{encoding}"), samples).await?;
+            let own = served.gun.accepting(accept);
+            served.measure_lists(&own, &format!("{prefix}.{encoding}"), samples).await?;
+        }
+        let custom = served.lists(&served.gun, &custom::path(), CUSTOM_TIMES).await?;
+        samples.push(&format!("{prefix}.custom.cpu_seconds_per_gb"), custom.cpu_per_gigabyte());
         self.crowd(served, prefix, samples).await?;
-        self.informer(served, prefix, samples).await
+        self.informers(served, prefix, samples).await
     }
 
-    /// Measures a complete list and a streaming list.
-    async fn whole(
-        &self,
-        served: &MeasuredServer,
-        prefix: &str,
-        samples: &mut Samples,
-    ) -> Result<()> {
+    /// Measures a complete list and a streaming list of the API server.
+    async fn api_lists(&self, gun: &Gun, name: &str, samples: &mut Samples) -> Result<()> {
         let before = self.cluster.apiserver_usage()?;
-        let api = self.api.once(EVERYTHING).await?;
+        let list = gun.once(EVERYTHING).await?;
         let cpu = self.cluster.apiserver_usage()?.cpu_seconds - before.cpu_seconds;
-        samples.push(&format!("{prefix}.api.everything.seconds"), api.seconds);
-        samples.push(&format!("{prefix}.api.cpu_seconds_per_gb"), cpu / api.gigabytes);
-        let before = served.operator.usage()?;
-        let mut gigabytes = 0.0;
-        let mut seconds = Vec::new();
-        for _ in 0..TIMES {
-            let own = served.gun.once(EVERYTHING).await?;
-            seconds.push(own.seconds);
-            gigabytes += own.gigabytes;
-        }
-        let cpu = served.operator.usage()?.cpu_seconds - before.cpu_seconds;
-        samples.push(&format!("{prefix}.everything.seconds"), crate::quantile::median(&seconds));
-        samples.push(&format!("{prefix}.cpu_seconds_per_gb"), cpu / gigabytes);
-        samples.push(&format!("{prefix}.everything.megabytes"), gigabytes / f64::from(TIMES) * 1e3);
-        let api = self.api.until_synced(STREAMING).await?;
-        samples.push(&format!("{prefix}.api.streaming.seconds"), api.seconds);
-        let mut seconds = Vec::new();
-        for _ in 0..TIMES {
-            seconds.push(served.gun.until_synced(STREAMING).await?.seconds);
-        }
-        samples.push(&format!("{prefix}.streaming.seconds"), crate::quantile::median(&seconds));
+        samples.push(&format!("{name}everything.seconds"), list.seconds);
+        samples.push(&format!("{name}everything.cpu_seconds"), cpu);
+        samples.push(&format!("{name}cpu_seconds_per_gb"), cpu / list.gigabytes);
+        let streaming = gun.until_synced(STREAMING).await?;
+        samples.push(&format!("{name}streaming.seconds"), streaming.seconds);
         Ok(())
     }
 
@@ -224,35 +262,50 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Measures an unmodified informer of client-go at either server.
-    async fn informer(
+    /// Measures unmodified informers of client-go and controller-runtime at either server.
+    async fn informers(
         &self,
         served: &MeasuredServer,
         prefix: &str,
         samples: &mut Samples,
     ) -> Result<()> {
         let (address, authority) = self.cluster.apiserver()?;
-        let at = [
-            ("api.informer", address, authority.as_path()),
-            ("informer", served.address, &served.authority),
-        ];
-        for (name, address, authority) in at {
-            let kubeconfig = self.programs.logs.join("reader.kubeconfig");
-            std::fs::write(
-                &kubeconfig,
-                kubeconfig_of(address, authority, &self.token).to_string(),
-            )?;
-            let mut command = Command::new(&self.programs.go);
-            command.arg("dynamic").arg(&kubeconfig);
-            let (peer, synced): (_, Synced) =
-                child::CacheProcess::start(name, &mut command).await?;
-            let expected = u64::from(self.corpus.count);
-            ensure!(synced.objects == expected, "{name} holds {} objects", synced.objects);
-            samples.push(&format!("{prefix}.{name}.seconds"), synced.seconds);
-            peer.end().await?;
-            std::fs::remove_file(&kubeconfig)?;
+        for kind in ["dynamic", "metadata", "typed", "controller-runtime"] {
+            let name = format!("{prefix}.api.{kind}.seconds");
+            samples.push(&name, self.informer(kind, address, authority.as_path()).await?);
+            let name = format!("{prefix}.{kind}.seconds");
+            samples.push(&name, self.informer(kind, served.address, &served.authority).await?);
         }
         Ok(())
+    }
+
+    /// The time in which an informer at one of the servers syncs, in seconds.
+    async fn informer(&self, kind: &str, address: SocketAddr, authority: &Path) -> Result<f64> {
+        let kubeconfig = self.programs.logs.join("reader.kubeconfig");
+        let text = kubeconfig_of(address, authority, &self.token).to_string();
+        std::fs::write(&kubeconfig, text)?;
+        let mut command = Command::new(&self.programs.go);
+        command.arg(kind).arg(&kubeconfig);
+        let (peer, synced): (_, Synced) = child::CacheProcess::start(kind, &mut command).await?;
+        let expected = u64::from(self.corpus.count);
+        ensure!(synced.objects == expected, "{kind} holds {} objects", synced.objects);
+        peer.end().await?;
+        std::fs::remove_file(&kubeconfig)?;
+        Ok(synced.seconds)
+    }
+}
+
+/// Several equal lists.
+struct RepeatedLists {
+    /// The time of each list.
+    seconds: Vec<f64>,
+    gigabytes: f64,
+    cpu_seconds: f64,
+}
+
+impl RepeatedLists {
+    fn cpu_per_gigabyte(&self) -> f64 {
+        self.cpu_seconds / self.gigabytes
     }
 }
 
@@ -296,27 +349,31 @@ impl Decisions {
 }
 
 impl MeasuredServer {
-    pub(crate) async fn start(reading: &Reading<'_>, managed: ManagedFields) -> Result<Self> {
+    pub(crate) async fn start(
+        reading: &Reading<'_>,
+        managed: ManagedFields,
+        flags: &[&str],
+    ) -> Result<Self> {
         let programs = reading.programs;
         let pair = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
         let (authority, key) = (programs.logs.join("reads.crt"), programs.logs.join("reads.key"));
         std::fs::write(&authority, pair.cert.pem())?;
         std::fs::write(&key, pair.signing_key.serialize_pem())?;
         let client = reading.cluster.client();
-        let mut target = json!({
-            "name": "pods",
-            "resource": "pods",
-            "scope": {"type": "AllNamespaces"},
-        });
-        if managed == ManagedFields::Kept {
-            target["projection"] = json!({"managedFields": "Keep"});
-        }
-        operator::declare(client, "reads", &[target]).await?;
+        let policy = if managed == ManagedFields::Kept { "Keep" } else { "Drop" };
+        let target = |group: &str, resource: &str| {
+            json!({
+                "name": resource, "group": group, "resource": resource,
+                "scope": {"type": "AllNamespaces"}, "projection": {"managedFields": policy},
+            })
+        };
+        let targets = [target("", "pods"), target(custom::GROUP, custom::PLURAL)];
+        operator::declare(client, "reads", &targets).await?;
         // The port is free now, and the operator binds it within milliseconds.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let (certificate, key) = (authority.to_string_lossy(), key.to_string_lossy());
         let address_text = address.to_string();
-        let more = [
+        let mut more = vec![
             "--api-addr",
             &address_text,
             "--tls-cert-file",
@@ -329,6 +386,7 @@ impl MeasuredServer {
             "--user-quota",
             "100",
         ];
+        more.extend(flags);
         let kubeconfig = reading.cluster.kubeconfig();
         let mut operator = OperatorProcess::start_with(programs, kubeconfig, "reads", &more)?;
         operator.ready().await?;
@@ -343,6 +401,34 @@ impl MeasuredServer {
             all: self.operator.metric(DECISIONS, "").await?,
             cached: self.operator.metric(DECISIONS, r#"source="cache""#).await?,
         })
+    }
+
+    /// Measures complete lists and streaming lists of all pods.
+    async fn measure_lists(&self, gun: &Gun, name: &str, samples: &mut Samples) -> Result<()> {
+        let lists = self.lists(gun, EVERYTHING, TIMES).await?;
+        samples.push(&format!("{name}everything.seconds"), median(&lists.seconds));
+        let times = f64::from(TIMES);
+        samples.push(&format!("{name}everything.cpu_seconds"), lists.cpu_seconds / times);
+        samples.push(&format!("{name}everything.megabytes"), lists.gigabytes / times * 1e3);
+        samples.push(&format!("{name}cpu_seconds_per_gb"), lists.cpu_per_gigabyte());
+        let mut seconds = Vec::new();
+        for _ in 0..TIMES {
+            seconds.push(gun.until_synced(STREAMING).await?.seconds);
+        }
+        samples.push(&format!("{name}streaming.seconds"), median(&seconds));
+        Ok(())
+    }
+
+    async fn lists(&self, gun: &Gun, path: &str, times: u16) -> Result<RepeatedLists> {
+        let before = self.operator.usage()?;
+        let (mut seconds, mut gigabytes) = (Vec::new(), 0.0);
+        for _ in 0..times {
+            let list = gun.once(path).await?;
+            seconds.push(list.seconds);
+            gigabytes += list.gigabytes;
+        }
+        let cpu_seconds = self.operator.usage()?.cpu_seconds - before.cpu_seconds;
+        Ok(RepeatedLists { seconds, gigabytes, cpu_seconds })
     }
 
     pub(crate) async fn end(self, cluster: &Cluster) -> Result<()> {

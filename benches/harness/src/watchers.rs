@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// About a minute a round.
 pub async fn measure(reading: &Reading<'_>, rounds: u32, samples: &mut Samples) -> Result<()> {
     for _ in 0..rounds {
-        let served = MeasuredServer::start(reading, ManagedFields::Dropped).await?;
+        let served = MeasuredServer::start(reading, ManagedFields::Dropped, &[]).await?;
         let before = served.operator.usage()?;
         let audience = WatchClients::gather(reading, &served.gun).await.context("at kubewarm")?;
         sleep(SETTLE).await;

@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -28,6 +30,8 @@ type podCache struct {
 	handle func(ctx context.Context, handler toolscache.ResourceEventHandler) error
 }
 
+var podResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+
 var errNotSynced = errors.New("the cache did not sync")
 
 // open returns a cache that has synced.
@@ -35,12 +39,14 @@ func open(ctx context.Context, kind string, config *rest.Config) (*podCache, err
 	switch kind {
 	case "dynamic":
 		return openDynamic(ctx, config)
+	case "metadata":
+		return openMetadata(ctx, config)
 	case "typed":
 		return openTyped(ctx, config)
 	case "controller-runtime":
 		return openControllerRuntime(ctx, config)
 	default:
-		return nil, fmt.Errorf("unknown cache %q: dynamic, typed or controller-runtime", kind)
+		return nil, fmt.Errorf("unknown cache %q: dynamic, metadata, typed or controller-runtime", kind)
 	}
 }
 
@@ -50,11 +56,26 @@ func openDynamic(ctx context.Context, config *rest.Config) (*podCache, error) {
 	if err != nil {
 		return nil, err
 	}
-	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
-	generic := factory.ForResource(pods)
-	informer, lister := generic.Informer(), generic.Lister()
+	pods := factory.ForResource(podResource)
 	factory.Start(ctx.Done())
+	return syncGeneric(ctx, pods)
+}
+
+// openMetadata opens the cache of metadata: protobuf.
+func openMetadata(ctx context.Context, config *rest.Config) (*podCache, error) {
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	factory := metadatainformer.NewSharedInformerFactory(client, 0)
+	pods := factory.ForResource(podResource)
+	factory.Start(ctx.Done())
+	return syncGeneric(ctx, pods)
+}
+
+func syncGeneric(ctx context.Context, pods informers.GenericInformer) (*podCache, error) {
+	informer, lister := pods.Informer(), pods.Lister()
 	if !toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 		return nil, errNotSynced
 	}

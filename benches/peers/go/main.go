@@ -1,6 +1,6 @@
 // Command peer runs the informers that kubewarm is compared with, from client-go and controller-runtime.
 //
-//	peer dynamic|typed|controller-runtime KUBECONFIG
+//	peer dynamic|metadata|typed|controller-runtime KUBECONFIG
 //
 // It syncs all pods and prints one line of JSON. Then it answers each command on standard input with one
 // line of JSON; protocol.go lists the commands. It ends with its standard input.
@@ -18,7 +18,7 @@ import (
 
 func main() {
 	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: peer dynamic|typed|controller-runtime KUBECONFIG")
+		fmt.Fprintln(os.Stderr, "usage: peer dynamic|metadata|typed|controller-runtime KUBECONFIG")
 		os.Exit(2)
 	}
 	if err := run(os.Args[1], os.Args[2]); err != nil {
