@@ -32,7 +32,14 @@ pub(super) struct MessageField {
     pub(super) is_pointer: bool,
     pub(super) shape: FieldShape,
     pub(super) kind: FieldType,
+    /// The first members of each list element in JSON, which protobuf lacks.
+    pub(super) element_start: &'static [u8],
 }
+
+/// The field whose elements get a kind, and their first members. The API server sets the kind of the claims in a
+/// `StatefulSet`, and of no other inner object.
+const CLAIM_TEMPLATES: (&str, &[u8]) =
+    ("volumeClaimTemplates", br#""kind":"PersistentVolumeClaim","apiVersion":"v1","#);
 
 /// When Go leaves a field out of JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +174,7 @@ impl MessageField {
             (name, "omitzero") if kind == "Time" => (name, OmissionRule::ZeroTime),
             _ => return None,
         };
+        let (claims, claim_start) = CLAIM_TEMPLATES;
         let number = number.parse().ok().filter(|number| (1..MAX_NUMBER).contains(number))?;
         Some(Self {
             number,
@@ -176,6 +184,7 @@ impl MessageField {
             is_pointer,
             shape,
             kind: FieldType::parse(kind, ids)?,
+            element_start: if name == claims { claim_start } else { b"" },
         })
     }
 

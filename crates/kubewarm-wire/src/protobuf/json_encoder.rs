@@ -154,7 +154,8 @@ impl JsonEncoder {
             _ if !slot.is_set() && is_null_if_absent(field) => out.extend_from_slice(b"null"),
             FieldShape::Single => self.value(&field.kind, value, out)?,
             FieldShape::Repeated => {
-                self.elements(field.number, &field.kind, slot.all(bytes), out)?;
+                let start = field.element_start;
+                self.elements(field.number, &field.kind, start, slot.all(bytes), out)?;
             }
             FieldShape::Map => self.entries(field, slot.all(bytes), out)?,
         }
@@ -166,6 +167,7 @@ impl JsonEncoder {
         &mut self,
         number: u32,
         kind: &'static FieldType,
+        element_start: &'static [u8],
         bytes: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), ProtobufError> {
@@ -173,7 +175,11 @@ impl JsonEncoder {
         let mut fields = FieldReader::new(bytes);
         while let Some(field) = fields.next_field()? {
             if field.number == number {
+                let start = out.len() + 1;
                 self.value(kind, fields.value(&field), out)?;
+                if !element_start.is_empty() {
+                    out.splice(start..start, element_start.iter().copied());
+                }
                 out.push(b',');
             }
         }
@@ -233,7 +239,7 @@ impl JsonEncoder {
                 _ => out.extend_from_slice(b"null"),
             },
             FieldType::Message(id) => self.message(*id, value, out)?,
-            FieldType::List(element) => self.elements(1, element, value, out)?,
+            FieldType::List(element) => self.elements(1, element, b"", value, out)?,
         }
         Ok(())
     }
@@ -254,4 +260,20 @@ fn write_base64(value: &[u8], out: &mut Vec<u8>) {
     // The buffer has exactly the encoded length, so encoding cannot fail.
     let _length = out.get_mut(start..).map(|place| STANDARD.encode_slice(value, place));
     out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::message_of_kind, *};
+
+    #[test]
+    fn claims_of_a_stateful_set_have_their_kind() {
+        let stateful_set = message_of_kind("apps/v1", "StatefulSet").unwrap();
+        // A spec with two empty claims.
+        let bytes = [0x12, 4, 0x22, 0, 0x22, 0];
+        let mut json = Vec::new();
+        JsonEncoder::default().write_object(stateful_set, &bytes, &mut json).unwrap();
+        let claim = r#"{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":"#;
+        assert_eq!(String::from_utf8(json).unwrap().matches(claim).count(), 2);
+    }
 }
