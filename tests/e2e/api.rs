@@ -46,7 +46,7 @@ pub(crate) struct HttpReply {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
-    bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// A watch with the events that it has received.
@@ -59,14 +59,22 @@ pub(crate) struct Watch {
 
 #[derive(Default)]
 struct Brought {
-    events: Vec<Value>,
+    /// The bytes of each event.
+    frames: Vec<Vec<u8>>,
     is_over: bool,
 }
 
 impl Watch {
     /// The events so far.
     pub(crate) fn events(&self) -> Vec<Value> {
-        self.brought.lock().events.clone()
+        let is_protobuf = is_protobuf(&self.headers);
+        let parse = |frame: &Vec<u8>| parse_event(frame, is_protobuf).unwrap_or_default();
+        self.brought.lock().frames.iter().map(parse).collect()
+    }
+
+    /// The bytes of the events so far.
+    pub(crate) fn frames(&self) -> Vec<Vec<u8>> {
+        self.brought.lock().frames.clone()
     }
 
     /// Returns whether the server has ended the watch.
@@ -91,7 +99,7 @@ impl HttpReply {
     }
 
     fn is_protobuf(&self) -> bool {
-        self.header("content-type").starts_with(PROTOBUF)
+        is_protobuf(&self.headers)
     }
 
     /// The events of a watch.
@@ -100,22 +108,40 @@ impl HttpReply {
             let lines = self.text.lines().map(serde_json::from_str::<Value>);
             return Ok(lines.collect::<Result<_, _>>()?);
         }
-        let (mut events, mut rest) = (Vec::new(), &*self.bytes);
-        while let Some((length, behind)) = rest.split_first_chunk() {
-            let length = u32::from_be_bytes(*length) as usize;
-            let (event, behind) = behind.split_at_checked(length).ok_or("a cut event")?;
-            let (kind, object) = protobuf::parse_watch_event(event)?;
-            let object = protobuf_json(object).ok_or("an unknown object")?;
-            events.push(json!({"type": String::from_utf8_lossy(kind), "object": object}));
-            rest = behind;
+        let (mut events, mut rest) = (Vec::new(), self.bytes.clone());
+        while let Some(frame) = take_frame(&mut rest, true) {
+            events.push(parse_event(&frame, true)?);
         }
-        Ok(events)
+        if rest.is_empty() { Ok(events) } else { Err("a cut event".into()) }
     }
 
     /// The value of a header, or an empty string.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
+}
+
+fn is_protobuf(headers: &HeaderMap) -> bool {
+    headers.get("content-type").is_some_and(|kind| kind.as_bytes().starts_with(PROTOBUF.as_bytes()))
+}
+
+/// Removes the first event from the bytes of a watch. `None` if the event is not complete yet.
+fn take_frame(rest: &mut Vec<u8>, is_protobuf: bool) -> Option<Vec<u8>> {
+    if !is_protobuf {
+        let end = rest.iter().position(|byte| *byte == b'\n')?;
+        return Some(rest.drain(..=end).collect());
+    }
+    let end = 4 + u32::from_be_bytes(*rest.first_chunk()?) as usize;
+    (rest.len() >= end).then(|| rest.drain(..end).skip(4).collect())
+}
+
+fn parse_event(frame: &[u8], is_protobuf: bool) -> Result<Value, Failure> {
+    if !is_protobuf {
+        return Ok(serde_json::from_slice(frame)?);
+    }
+    let (kind, object) = protobuf::parse_watch_event(frame)?;
+    let object = protobuf_json(object).ok_or("an unknown object")?;
+    Ok(json!({"type": String::from_utf8_lossy(kind), "object": object}))
 }
 
 /// Converts a response in protobuf to JSON with the field tables.
@@ -247,15 +273,14 @@ impl Server {
             let (head, mut body) = self.0.send(request).await?.into_parts();
             let brought: Arc<Mutex<Brought>> = Arc::default();
             let shared = Arc::clone(&brought);
+            let is_protobuf = is_protobuf(&head.headers);
             let task = tokio::spawn(async move {
                 tokio::time::sleep(pause).await;
                 let mut rest = Vec::new();
                 while let Some(Ok(frame)) = body.frame().await {
                     rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
-                    while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                        let line: Vec<u8> = rest.drain(..=end).collect();
-                        let event = serde_json::from_slice(&line).unwrap_or_default();
-                        shared.lock().events.push(event);
+                    while let Some(frame) = take_frame(&mut rest, is_protobuf) {
+                        shared.lock().frames.push(frame);
                     }
                 }
                 shared.lock().is_over = true;

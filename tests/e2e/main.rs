@@ -10,6 +10,7 @@ mod audience;
 mod authorizer;
 mod authors;
 mod blocked;
+mod builtin_kinds;
 mod callers;
 mod certificates;
 mod client;

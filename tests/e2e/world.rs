@@ -66,24 +66,32 @@ impl World {
 
     /// A control plane for one test, without restrictions.
     pub(crate) fn alone() -> Result<Self, Failure> {
-        Self::start(ControlPlane::builder(), Rights::ClusterWide)
+        Self::start(with_controllers(), Rights::ClusterWide)
+    }
+
+    /// A control plane that serves every version of every built-in kind. No controller changes the objects.
+    pub(crate) fn with_all_kinds() -> Result<Self, Failure> {
+        let everything =
+            ["--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true"];
+        let builder = ControlPlane::builder().with_apiserver_args(everything);
+        Self::start(builder, Rights::ClusterWide)
     }
 
     /// A control plane for one test at a time. The test may change any object, but must leave
     /// processes and the audit log alone. Afterwards all its objects are deleted.
     pub(crate) fn lease() -> Result<Self, Failure> {
-        let cluster = Plane::lease(|| boot(ControlPlane::builder(), Rights::ClusterWide))?;
+        let cluster = Plane::lease(|| boot(with_controllers(), Rights::ClusterWide))?;
         Ok(Self { cluster, namespaces: AtomicU32::new(0), reader: Reader::default() })
     }
 
     /// A control plane whose operator has only Roles.
     pub(crate) fn with_roles() -> Result<Self, Failure> {
-        Self::start(ControlPlane::builder(), Rights::Roles)
+        Self::start(with_controllers(), Rights::Roles)
     }
 
     /// A control plane whose API server also uses this authorization webhook.
     pub(crate) fn with_authorizer(authorizer: &WebhookAuthorizer) -> Result<Self, Failure> {
-        let builder = ControlPlane::builder().with_apiserver_args(authorizer.apiserver_args());
+        let builder = with_controllers().with_apiserver_args(authorizer.apiserver_args());
         Self::start(builder, Rights::ClusterWide)
     }
 
@@ -119,9 +127,12 @@ impl World {
     }
 }
 
+fn with_controllers() -> Builder {
+    ControlPlane::builder().with_controller_manager()
+}
+
 /// Starts a control plane and defines `CacheProfile`.
-fn boot(builder: Builder, rights: Rights) -> Result<ControlPlane, Failure> {
-    let mut builder = builder.with_controller_manager();
+fn boot(mut builder: Builder, rights: Rights) -> Result<ControlPlane, Failure> {
     if let Some(file) = record(rights)? {
         let profiles = ("kubewarm.io", "cacheprofiles");
         builder = builder.with_audit_log_of(AUDITED, profiles, file);

@@ -45,7 +45,8 @@ pub(super) fn in_protobuf(requests: &[ReplayRequest]) -> Vec<ReplayRequest> {
     requests.iter().filter_map(preferring).collect()
 }
 
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+pub(crate) const AGGREGATED: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// The `Accept` header of kubectl.
 const AGGREGATED_FIRST: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                                 application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,\

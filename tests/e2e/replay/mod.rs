@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub(crate) use self::corpus::{DEFINITIONS, TARGETS};
+pub(crate) use self::corpus::{AGGREGATED, DEFINITIONS, TARGETS};
 
 use self::corpus::{LONG, OBJECTS, ReplayRequest, continued, in_protobuf, of_now, requests, walks};
 use self::difference::Difference;
@@ -83,7 +83,7 @@ impl Players<'_> {
     }
 
     /// The current version of kubewarm's list.
-    fn now(&self, path: &str) -> Result<String, Failure> {
+    pub(crate) fn now(&self, path: &str) -> Result<String, Failure> {
         let list = self.reads.get(self.token, path)?.json();
         Ok(list["metadata"]["resourceVersion"].as_str().ok_or("no version")?.to_owned())
     }
