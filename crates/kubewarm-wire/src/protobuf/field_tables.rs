@@ -19,6 +19,8 @@ pub(super) struct MessageTable {
     pub(super) fields: Vec<MessageField>,
     /// The position in `fields` of each field number; `NO_FIELD` if there is no such field.
     by_number: Vec<u16>,
+    /// The positions in `fields` that JSON can contain although protobuf lacks them, one bit each.
+    pub(super) written_if_absent: u64,
 }
 
 #[derive(Debug)]
@@ -95,7 +97,7 @@ pub fn message_of_kind(api_version: &str, kind: &str) -> Option<MessageId> {
 /// Returns the fields of a message; no fields for a number that is not in the tables.
 pub(super) fn table(message: MessageId) -> &'static MessageTable {
     static NONE: MessageTable =
-        MessageTable { name: "", fields: Vec::new(), by_number: Vec::new() };
+        MessageTable { name: "", fields: Vec::new(), by_number: Vec::new(), written_if_absent: 0 };
     TABLES.messages.get(usize::from(message.0)).unwrap_or(&NONE)
 }
 
@@ -111,8 +113,13 @@ impl MessageTable {
         self.fields.get(self.position(number)?)
     }
 
+    /// Returns `None` if the message has more than 64 fields, which are too many for `written_if_absent`.
     fn index(&mut self) -> Option<()> {
         for (position, field) in self.fields.iter().enumerate() {
+            let bit = 1_u64.checked_shl(u32::try_from(position).ok()?)?;
+            if field.is_written_if_absent() {
+                self.written_if_absent |= bit;
+            }
             let number = field.number as usize;
             if self.by_number.len() <= number {
                 self.by_number.resize(number + 1, NO_FIELD);
@@ -191,6 +198,33 @@ impl MessageField {
     /// Whether the members of the field's value belong to the parent object.
     pub(super) fn is_inline(&self) -> bool {
         self.name.is_empty()
+    }
+
+    /// Whether Go distinguishes the absent field from a field with a zero value.
+    pub(super) fn has_nil(&self) -> bool {
+        self.is_pointer || self.shape != FieldShape::Single
+    }
+
+    /// Whether JSON can contain the field although protobuf lacks it.
+    pub(super) fn is_written_if_absent(&self) -> bool {
+        if self.is_inline() {
+            return !self.is_pointer;
+        }
+        match (self.omission, &self.kind) {
+            (OmissionRule::Never, _) => true,
+            (OmissionRule::ZeroTime, _) => false,
+            (OmissionRule::Empty, _) if self.has_nil() => false,
+            (
+                OmissionRule::Empty,
+                FieldType::Bool
+                | FieldType::Int
+                | FieldType::String
+                | FieldType::Bytes
+                | FieldType::List(_),
+            ) => false,
+            // To Go, a struct is never empty.
+            (OmissionRule::Empty, _) => true,
+        }
     }
 }
 

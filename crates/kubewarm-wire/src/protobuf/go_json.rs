@@ -19,6 +19,12 @@ const fn needs_care(byte: u8) -> bool {
     byte < 0x20 || byte >= 0x80 || matches!(byte, b'"' | b'\\' | b'<' | b'>' | b'&')
 }
 
+/// Whether [`write_compact`] can remove or replace the byte.
+#[inline]
+const fn changes_in_json(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b'<' | b'>' | b'&' | 0xe2)
+}
+
 fn escape(text: &[u8], out: &mut Vec<u8>) {
     for chunk in text.utf8_chunks() {
         for letter in chunk.valid().chars() {
@@ -43,6 +49,10 @@ fn escape(text: &[u8], out: &mut Vec<u8>) {
 /// Appends JSON without white space between its tokens, and escapes its strings as [`write_string`] does. As Go does
 /// with the result of `MarshalJSON`.
 pub(super) fn write_compact(json: &[u8], out: &mut Vec<u8>) {
+    // As in `write_string`. Most JSON in objects is compact already.
+    if !json.iter().fold(false, |any, byte| any | changes_in_json(*byte)) {
+        return out.extend_from_slice(json);
+    }
     let mut is_string = false;
     let mut rest = json;
     while let Some((&byte, behind)) = rest.split_first() {

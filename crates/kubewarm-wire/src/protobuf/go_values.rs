@@ -1,37 +1,31 @@
 //! Reads values as Go does after it has decoded a message: which values are zero, and which fields JSON omits.
 
 use super::{
-    field_tables::{FieldShape, FieldType, MessageField, OmissionRule},
+    field_tables::{FieldType, MessageField, OmissionRule},
     go_json::ZERO_TIME,
     wire_format::{FieldReader, ProtobufError, find_field, varint},
 };
 
-/// Whether JSON lacks the field. `value` is the field's last value, or empty if `is_set` is false.
+/// Whether JSON lacks the field. `value` is the field's last value, or `None` if the message lacks the field.
 pub(super) fn is_omitted(
     field: &MessageField,
-    is_set: bool,
-    value: &[u8],
+    value: Option<&[u8]>,
 ) -> Result<bool, ProtobufError> {
+    let Some(value) = value else { return Ok(!field.is_written_if_absent()) };
     Ok(match (field.omission, &field.kind) {
         (OmissionRule::ZeroTime, _) => seconds(value)? == ZERO_TIME,
-        (OmissionRule::Empty, _) if has_nil(field) => !is_set,
+        (OmissionRule::Empty, _) if field.has_nil() => false,
         (OmissionRule::Empty, FieldType::Bool | FieldType::Int) => varint(value)? == 0,
         (OmissionRule::Empty, FieldType::String | FieldType::Bytes | FieldType::List(_)) => {
             value.is_empty()
         }
-        // To Go, a struct is never empty.
         (OmissionRule::Never | OmissionRule::Empty, _) => false,
     })
 }
 
 /// Whether the JSON of the absent field is `null`. Otherwise, it is the zero value of the field's type.
 pub(super) fn is_null_if_absent(field: &MessageField) -> bool {
-    has_nil(field) || matches!(field.kind, FieldType::Bytes | FieldType::List(_))
-}
-
-/// Whether Go distinguishes the absent field from a field with a zero value.
-fn has_nil(field: &MessageField) -> bool {
-    field.is_pointer || field.shape != FieldShape::Single
+    field.has_nil() || matches!(field.kind, FieldType::Bytes | FieldType::List(_))
 }
 
 /// Reads key and value of a map entry. Both are empty if absent.

@@ -57,7 +57,7 @@ impl JsonEncoder {
     ///
     /// # Cost
     ///
-    /// About 1 ns for each byte of JSON.
+    /// About 1.5 ns for each byte of JSON.
     ///
     /// [`check_message`]: super::check_message
     pub fn write_object(
@@ -114,17 +114,24 @@ impl JsonEncoder {
     ) -> Result<(), ProtobufError> {
         let base = self.slots.len();
         self.slots.resize(base + table.fields.len(), Slot::default());
+        let mut written = table.written_if_absent;
         let mut fields = FieldReader::new(bytes);
         while let Some(raw) = fields.next_field()? {
             let unknown = ProtobufError::UnknownField { message: table.name, number: raw.number };
             let position = table.position(raw.number).ok_or(unknown)?;
+            written |= 1 << position;
             if let Some(slot) = self.slots.get_mut(base + position) {
                 slot.extend(&raw);
             }
         }
-        for (position, field) in table.fields.iter().enumerate() {
+        // Most messages have few of their fields, so visit only these.
+        while written != 0 {
+            let position = written.trailing_zeros() as usize;
+            written &= written - 1;
             let slot = self.slots.get(base + position).copied().unwrap_or_default();
-            self.member(field, slot, bytes, out)?;
+            if let Some(field) = table.fields.get(position) {
+                self.member(field, slot, bytes, out)?;
+            }
         }
         self.slots.truncate(base);
         Ok(())
@@ -146,7 +153,7 @@ impl JsonEncoder {
             }
             return Ok(());
         }
-        if is_omitted(field, slot.is_set(), value)? {
+        if is_omitted(field, slot.is_set().then_some(value))? {
             return Ok(());
         }
         out.extend_from_slice(&field.quoted);

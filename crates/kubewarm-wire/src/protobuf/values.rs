@@ -76,7 +76,7 @@ impl<E: FnMut(usize, &str)> Walk<'_, E> {
         match (&field.kind, field.shape) {
             (FieldType::Message(_), FieldShape::Repeated) => Ok(()),
             (FieldType::Message(id), FieldShape::Single) if last.is_some() || !field.is_pointer => {
-                if is_omitted(field, last.is_some(), last.unwrap_or_default())? {
+                if is_omitted(field, last)? {
                     return Ok(());
                 }
                 self.message(*id, last.unwrap_or_default(), node)
