@@ -210,25 +210,29 @@ impl MessageField {
         if self.is_inline() {
             return !self.is_pointer;
         }
-        match (self.omission, &self.kind) {
-            (OmissionRule::Never, _) => true,
-            (OmissionRule::ZeroTime, _) => false,
-            (OmissionRule::Empty, _) if self.has_nil() => false,
-            (
-                OmissionRule::Empty,
-                FieldType::Bool
-                | FieldType::Int
-                | FieldType::String
-                | FieldType::Bytes
-                | FieldType::List(_),
-            ) => false,
+        match self.omission {
+            OmissionRule::Never => true,
+            OmissionRule::ZeroTime => false,
             // To Go, a struct is never empty.
-            (OmissionRule::Empty, _) => true,
+            OmissionRule::Empty => !self.has_nil() && !self.kind.has_empty_value(),
         }
     }
 }
 
 impl FieldType {
+    /// Whether Go's `omitempty` omits some values of this type.
+    pub(super) fn has_empty_value(&self) -> bool {
+        match self {
+            Self::String | Self::Bytes | Self::Bool | Self::Int | Self::List(_) => true,
+            Self::Time
+            | Self::MicroTime
+            | Self::IntOrString
+            | Self::Quantity
+            | Self::Raw
+            | Self::Message(_) => false,
+        }
+    }
+
     fn parse(text: &str, ids: &HashMap<&str, MessageId>) -> Option<Self> {
         Some(match text {
             "string" => Self::String,

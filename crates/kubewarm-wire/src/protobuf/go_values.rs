@@ -12,14 +12,13 @@ pub(super) fn is_omitted(
     value: Option<&[u8]>,
 ) -> Result<bool, ProtobufError> {
     let Some(value) = value else { return Ok(!field.is_written_if_absent()) };
-    Ok(match (field.omission, &field.kind) {
-        (OmissionRule::ZeroTime, _) => seconds(value)? == ZERO_TIME,
-        (OmissionRule::Empty, _) if field.has_nil() => false,
-        (OmissionRule::Empty, FieldType::Bool | FieldType::Int) => varint(value)? == 0,
-        (OmissionRule::Empty, FieldType::String | FieldType::Bytes | FieldType::List(_)) => {
-            value.is_empty()
-        }
-        (OmissionRule::Never | OmissionRule::Empty, _) => false,
+    let is_number = matches!(field.kind, FieldType::Bool | FieldType::Int);
+    Ok(match field.omission {
+        OmissionRule::Never => false,
+        OmissionRule::ZeroTime => seconds(value)? == ZERO_TIME,
+        OmissionRule::Empty if field.has_nil() || !field.kind.has_empty_value() => false,
+        OmissionRule::Empty if is_number => varint(value)? == 0,
+        OmissionRule::Empty => value.is_empty(),
     })
 }
 
