@@ -139,8 +139,7 @@ impl DictionaryGroup {
     ///
     /// To copy samples, the training locks one store after another.
     fn train(&self) {
-        let all = self.stores.lock().clone();
-        let stores: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+        let stores: Vec<_> = self.stores.lock().iter().filter_map(Weak::upgrade).collect();
         let objects: u64 = stores.iter().map(|store| store.usage().objects).sum();
         let before = self.trained.load(Ordering::Relaxed);
         let generation = self.current().map_or(0, |current| current.generation());
@@ -167,6 +166,8 @@ impl DictionaryGroup {
         // the closed store is freed at once.
         drop(stores);
         if is_new {
+            // A store that opened during the training has objects without the dictionary too.
+            let all = self.stores.lock().clone();
             all.iter().filter_map(Weak::upgrade).for_each(|store| repack(&store));
         }
     }
@@ -222,6 +223,7 @@ mod tests {
     use crate::store::{
         StoreCatalog, StoreReader, StoreWriter,
         fixtures::{all, body, informer_key, remove, upsert, version},
+        packed_object::BodyCompression,
     };
     use kubewarm_api::model::{Delta, DeltaSink, InformerKey, InformerScope, ReplacePolicy};
     use std::{collections::BTreeSet, sync::Arc};
@@ -247,6 +249,29 @@ mod tests {
 
     fn bytes_each(reader: &StoreReader) -> u64 {
         reader.usage().bytes / reader.usage().objects
+    }
+
+    #[test]
+    fn a_store_that_opens_during_a_training_gets_the_dictionary() {
+        let catalog = StoreCatalog::new();
+        let mut a = catalog.open(&namespace("a"), &BTreeSet::new());
+        let of_a = catalog.reader(&namespace("a")).unwrap();
+        let (resume, paused) = std::sync::mpsc::channel::<()>();
+        catalog.dictionary_group(&namespace("a")).maintenance.push(move || drop(paused.recv()));
+        fill(&mut a, "a", 0..300);
+        // The training waits for this lock, because it copies samples.
+        let locked = of_a.store.contents.write();
+        drop(resume);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let mut b = catalog.open(&namespace("b"), &BTreeSet::new());
+        fill(&mut b, "b", 0..100);
+        drop(locked);
+        catalog.wait_until_settled();
+        let of_b = catalog.reader(&namespace("b")).unwrap();
+        let contents = of_b.store.contents.read();
+        let rows = contents.all();
+        let packings = rows.iter().filter_map(|row| Some(contents.slab.get(row)?.record.packing()));
+        assert_eq!(packings.collect::<Vec<_>>(), [BodyCompression::Dictionary(1); 100]);
     }
 
     #[test]
