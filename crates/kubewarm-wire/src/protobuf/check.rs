@@ -2,9 +2,11 @@
 
 use super::{
     field_tables::{FieldShape, FieldType, table},
+    metadata::METADATA,
     wire_format::{FieldReader, ProtobufError, WireType, find_field},
 };
 use kubewarm_api::model::MessageId;
+use serde::de::IgnoredAny;
 
 /// The fields of the messages that [`FieldType`] describes by name, and of a map entry.
 const TIMESTAMP: &[(u32, WireType)] = &[(1, WireType::Varint), (2, WireType::Varint)];
@@ -24,6 +26,24 @@ const ONE_TEXT: &[(u32, WireType)] = &[(1, WireType::Length)];
 ///
 /// A few nanoseconds for each field.
 pub fn check_message(message: MessageId, bytes: &[u8]) -> Result<(), ProtobufError> {
+    check_metadata(bytes)?;
+    check_inner(message, bytes)
+}
+
+/// Rejects an object whose metadata is not its first field, or that has two. The API server writes no such object, and
+/// the names of one could be read from either.
+fn check_metadata(object: &[u8]) -> Result<(), ProtobufError> {
+    let mut fields = FieldReader::new(object);
+    let _first = fields.next_field()?;
+    while let Some(raw) = fields.next_field()? {
+        if raw.number == METADATA {
+            return Err(ProtobufError::Malformed);
+        }
+    }
+    Ok(())
+}
+
+fn check_inner(message: MessageId, bytes: &[u8]) -> Result<(), ProtobufError> {
     let of = table(message);
     let mut fields = FieldReader::new(bytes);
     while let Some(raw) = fields.next_field()? {
@@ -78,7 +98,7 @@ fn check_value(
         return Err(ProtobufError::Malformed);
     }
     match kind {
-        FieldType::Message(id) => check_message(*id, value),
+        FieldType::Message(id) => check_inner(*id, value),
         FieldType::List(element) => {
             let mut fields = FieldReader::new(value);
             while let Some(raw) = fields.next_field()? {
@@ -94,17 +114,20 @@ fn check_value(
         FieldType::Quantity => check_fields(ONE_TEXT, value, message),
         FieldType::Raw => {
             check_fields(ONE_TEXT, value, message)?;
-            check_json_start(value)
+            check_json(value)
         }
         FieldType::String | FieldType::Bytes | FieldType::Bool | FieldType::Int => Ok(()),
     }
 }
 
-/// Rejects CBOR, which API servers with the feature gate `CBORServingAndStorage` can store in place of JSON.
-fn check_json_start(raw: &[u8]) -> Result<(), ProtobufError> {
-    let is_start = |byte: &u8| b"{[\"tfn-0123456789 \t\r\n".contains(byte);
-    let first = find_field(raw, 1)?.and_then(<[u8]>::first);
-    if first.is_none_or(is_start) { Ok(()) } else { Err(ProtobufError::Malformed) }
+/// Rejects bytes that are not exactly one JSON value. kubewarm copies them into the JSON of the object, where other
+/// bytes could end the object and begin another one.
+///
+/// The API server does not parse them in every object. With the feature gate `CBORServingAndStorage`, they can be CBOR.
+fn check_json(raw: &[u8]) -> Result<(), ProtobufError> {
+    let json = find_field(raw, 1)?.filter(|json| !json.is_empty());
+    let parsed = json.map(serde_json::from_slice::<IgnoredAny>).transpose();
+    parsed.map(drop).map_err(|_| ProtobufError::Malformed)
 }
 
 fn check_fields(
@@ -121,4 +144,50 @@ fn check_fields(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{message_of_kind, write_bytes, write_message},
+        *,
+    };
+
+    /// A `ConfigMap` with an entry of managed fields that contains `json`.
+    fn config_map(json: &[u8]) -> Vec<u8> {
+        let mut object = Vec::new();
+        let raw = |out: &mut Vec<u8>| write_bytes(1, json, out);
+        let entry = |out: &mut Vec<u8>| write_message(7, raw, out);
+        let metadata = |out: &mut Vec<u8>| write_message(17, entry, out);
+        write_message(METADATA, metadata, &mut object);
+        object
+    }
+
+    #[test]
+    fn embedded_bytes_must_be_one_json_value() {
+        let message = message_of_kind("v1", "ConfigMap").unwrap();
+        for json in ["", "{}", r#"{"f:data":{"k:{\"a\":1}":{}}}"#, " [1, \"x\"] ", "null"] {
+            assert_eq!(check_message(message, &config_map(json.as_bytes())), Ok(()), "{json}");
+        }
+        let forged = br#"{}}]}},{"metadata":{"namespace":"kube-system","managedFields":[{"x":{}"#;
+        for bytes in [&forged[..], b"{} {}", b"{", b"\xd9\xd9\xf7\xa0"] {
+            let checked = check_message(message, &config_map(bytes));
+            assert_eq!(checked, Err(ProtobufError::Malformed), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn an_object_begins_with_its_only_metadata() {
+        let message = message_of_kind("v1", "ConfigMap").unwrap();
+        let metadata = config_map(b"{}");
+        let mut data = Vec::new();
+        write_bytes(2, b"\x0a\x01a", &mut data);
+        for (parts, expected) in [
+            ([&metadata, &data], Ok(())),
+            ([&data, &metadata], Err(ProtobufError::Malformed)),
+            ([&metadata, &metadata], Err(ProtobufError::Malformed)),
+        ] {
+            assert_eq!(check_message(message, &parts.map(|part| &part[..]).concat()), expected);
+        }
+    }
 }

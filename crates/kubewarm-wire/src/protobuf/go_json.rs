@@ -93,7 +93,8 @@ pub(super) fn write_time(seconds: i64, microseconds: Option<i64>, out: &mut Vec<
     }
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let (year, month, day) = civil_date(days);
-    let _infallible = write!(out, "\"{year:04}-{month:02}-{day:02}T");
+    let sign = if year < 0 { "-" } else { "" };
+    let _infallible = write!(out, "\"{sign}{:04}-{month:02}-{day:02}T", year.unsigned_abs());
     let _infallible =
         write!(out, "{:02}:{:02}:{:02}", second / 3_600, second / 60 % 60, second % 60);
     if let Some(microseconds) = microseconds {
@@ -175,6 +176,7 @@ mod tests {
             (4_107_542_400, Some(7), "\"2100-03-01T00:00:00.000007Z\""),
             (ZERO_TIME, None, "null"),
             (ZERO_TIME + 1, None, "\"0001-01-01T00:00:01Z\""),
+            (ZERO_TIME - 366 * 86_400 - 1, None, "\"-0001-12-31T23:59:59Z\""),
             (-1, Some(999_999), "\"1969-12-31T23:59:59.999999Z\""),
         ] {
             assert_eq!(written(|out| write_time(seconds, micro, out)), expected);
