@@ -87,7 +87,13 @@ impl InformerTask {
             let listed = self.list_with(method, replace_policy).await;
             match listed {
                 Ok(listed) => break (method, listed, requested_at),
-                Err(ListError::UnknownField(problem)) => self.record_unknown_field(&problem),
+                Err(ListError::UnknownField(problem)) if self.list_watch.accepts_protobuf() => {
+                    self.record_unknown_field(&problem);
+                }
+                // The server ignores that only JSON is accepted.
+                Err(ListError::UnknownField(problem)) => {
+                    return Err(failed(RequestFault::new(FaultReason::Malformed, problem)));
+                }
                 Err(ListError::Fault(fault))
                     if needs_other_method(method, &fault) && methods.len() > 1 =>
                 {

@@ -47,6 +47,10 @@ impl ListWatchClient {
         self.endpoint.accepts_protobuf = is_accepted;
     }
 
+    pub(super) fn accepts_protobuf(&self) -> bool {
+        self.endpoint.accepts_protobuf
+    }
+
     /// Sends the request that `build` creates, and waits for the headers of a successful response,
     /// at most for `within`.
     ///

@@ -14,7 +14,7 @@ use super::{
     request_builder::{InformerRequestBuilder, ListPaging},
     task::InformerTask,
 };
-use kubewarm_api::model::{Delta, ObjectEncoding, RequestFault, Resource};
+use kubewarm_api::model::{Delta, Identity, ObjectEncoding, RequestFault, Resource};
 use kubewarm_client::{ExpiringCache, is_builtin_group};
 use kubewarm_wire::{JsonBuffer, ObjectBody};
 use std::{sync::Arc, time::Duration};
@@ -23,7 +23,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// Maximum number of resources and API server versions whose encoding is remembered. A forgotten one is compared
+/// Maximum number of identities, resources and API server versions whose encoding is remembered. A forgotten one is compared
 /// again.
 const MAX_REMEMBERED: u64 = 1_000;
 /// Longer than an API server keeps its version.
@@ -31,11 +31,12 @@ const REMEMBERED_FOR: Duration = Duration::from_hours(24 * 365);
 /// The first page of the list that the comparison reads.
 const ONE: ListPaging<'static> = ListPaging::Page { limit: 1, token: "" };
 
-/// The encoding of each resource, by the version of the API server.
+/// The encoding of each resource, by the version of the API server. Each identity compares for itself, so that no
+/// tenant's missing permissions or objects decide for another.
 #[derive(Debug)]
-pub(super) struct ProtobufSupport(
-    ExpiringCache<(Resource, Arc<str>), MediaTypeChoice, ComparisonError>,
-);
+pub(super) struct ProtobufSupport(ExpiringCache<EncodingKey, MediaTypeChoice, ComparisonError>);
+
+type EncodingKey = (Identity, Resource, Arc<str>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum MediaTypeChoice {
@@ -66,16 +67,14 @@ impl Default for ProtobufSupport {
 }
 
 impl ProtobufSupport {
-    /// Returns the choice for `resource`. Compares the encodings if they have not been compared with this
+    /// Returns the choice for `of`. Compares the encodings if they have not been compared with this
     /// version of the API server. Concurrent callers share one comparison.
     async fn choose(
         &self,
         list_watch: &ListWatchClient,
-        resource: &Resource,
-        version: &Arc<str>,
+        of: EncodingKey,
         within: Duration,
     ) -> MediaTypeChoice {
-        let of = (resource.clone(), Arc::clone(version));
         let list_watch = list_watch.clone();
         let compare = async move {
             timeout(within, compare(list_watch)).await.unwrap_or(Err(ComparisonError::Failed))
@@ -102,9 +101,14 @@ impl InformerTask {
         let shared = Arc::clone(&self.shared);
         let version = shared.list_methods.version(&shared.operator).await.unwrap_or_default();
         let within = shared.timing.list_headers;
-        let choice = shared.protobuf.choose(&self.list_watch, resource, &version, within).await;
         self.server_version = version;
+        let choice = shared.protobuf.choose(&self.list_watch, self.encoding_key(), within).await;
         self.apply_choice(choice);
+    }
+
+    fn encoding_key(&self) -> EncodingKey {
+        let key = &self.informer.key;
+        (key.identity.clone(), key.resource.clone(), Arc::clone(&self.server_version))
     }
 
     fn apply_choice(&mut self, choice: MediaTypeChoice) {
@@ -123,8 +127,7 @@ impl InformerTask {
         );
         self.metrics.protobuf_fallbacks.inc();
         let choice = MediaTypeChoice::Json(Some(problem.into()));
-        let of = (self.informer.key.resource.clone(), Arc::clone(&self.server_version));
-        self.shared.protobuf.0.insert(of, choice.clone(), Instant::now());
+        self.shared.protobuf.0.insert(self.encoding_key(), choice.clone(), Instant::now());
         self.apply_choice(choice);
     }
 

@@ -257,7 +257,9 @@ mod tests {
         let mut a = catalog.open(&namespace("a"), &BTreeSet::new());
         let of_a = catalog.reader(&namespace("a")).unwrap();
         let (resume, paused) = std::sync::mpsc::channel::<()>();
-        catalog.dictionary_group(&namespace("a")).maintenance.push(move || drop(paused.recv()));
+        catalog.dictionary_group(&namespace("a")).maintenance.push(move || {
+            let _resumed = paused.recv();
+        });
         fill(&mut a, "a", 0..300);
         // The training waits for this lock, because it copies samples.
         let locked = of_a.store.contents.write();
