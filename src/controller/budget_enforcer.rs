@@ -35,8 +35,8 @@ impl BudgetEnforcer<'_> {
     /// Stops targets until each profile, then each namespace, and finally the process is within its
     /// budget. `running` is sorted by profile.
     ///
-    /// While an informer requests its number of objects, the targets of its profile and namespace
-    /// are not stopped. The number tells which limit is sufficient.
+    /// While an informer requests its number of objects, the limits of its profile stop no target.
+    /// The number tells which limit is sufficient.
     pub(super) fn enforce_all(&mut self, mut running: Vec<RunningTarget<'_>>) {
         for of_profile in running.chunk_by_mut(|a, b| a.profile == b.profile) {
             self.enforce(of_profile, LimitScope::Profile);
@@ -65,9 +65,9 @@ impl BudgetEnforcer<'_> {
             if fits() {
                 continue;
             }
-            // The informer notifies the controller when it has the number. The whole process does
-            // not wait, because a tenant could delay the response.
-            if bound != LimitScope::Process && targets.iter().any(|it| it.is_counting(self.cluster))
+            // The informer notifies the controller when it has the number. Only the profile's own
+            // limits wait, because a tenant could delay the response.
+            if bound == LimitScope::Profile && targets.iter().any(|it| it.is_counting(self.cluster))
             {
                 continue;
             }
