@@ -26,13 +26,17 @@ const ONE_TEXT: &[(u32, WireType)] = &[(1, WireType::Length)];
 ///
 /// A few nanoseconds for each field.
 pub fn check_message(message: MessageId, bytes: &[u8]) -> Result<(), ProtobufError> {
-    check_metadata(bytes)?;
+    check_metadata(message, bytes)?;
     check_inner(message, bytes)
 }
 
 /// Rejects an object whose metadata is not its first field, or that has two. The API server writes no such object, and
 /// the names of one could be read from either.
-fn check_metadata(object: &[u8]) -> Result<(), ProtobufError> {
+fn check_metadata(message: MessageId, object: &[u8]) -> Result<(), ProtobufError> {
+    // Options and discovery documents are kinds without metadata.
+    if table(message).field(METADATA).is_none_or(|field| field.name != "metadata") {
+        return Ok(());
+    }
     let mut fields = FieldReader::new(object);
     let _first = fields.next_field()?;
     while let Some(raw) = fields.next_field()? {
