@@ -6,7 +6,7 @@ SHELL := bash
 .NOTPARALLEL:
 
 help: ## List the targets
-	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## From nothing to a warm profile on a real API server (DEMO_EXIT=1: do not stay)
 	@tests/prerequisites.sh cargo gcc go
@@ -103,6 +103,11 @@ bench: ## Measure against peers and the server's own floor; writes docs/performa
 	@tests/prerequisites.sh cargo gcc go
 	benches/run.sh $(BENCH_ARGS)
 
+bench-scale: ## Measure the growth with objects, watches and profiles; writes docs/performance.md (40 minutes)
+	@tests/prerequisites.sh cargo gcc
+	cargo build --release --locked -p kubewarm -p kubewarm-bench
+	target/release/kubewarm-bench scale $(BENCH_ARGS)
+
 # Checked before the lints, which take minutes.
 has-go:
 	@tests/prerequisites.sh cargo gcc go
@@ -110,4 +115,4 @@ has-go:
 has-all:
 	@tests/prerequisites.sh cargo gcc go prometheus promtool buildah containerd runc /usr/lib/cni/bridge iptables ip
 
-.PHONY: help demo check test test-all slow lint fmt generate image test-image package krew picture soak fuzz bench has-go has-all
+.PHONY: help demo check test test-all slow lint fmt generate image test-image package krew picture soak fuzz bench bench-scale has-go has-all

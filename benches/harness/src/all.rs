@@ -50,9 +50,8 @@ pub async fn run(plan: &Plan, programs: &Programs) -> Result<()> {
         fs::write(programs.samples(), serde_json::to_vec_pretty(&findings)?)?;
         result.with_context(|| format!("on {shape:?} pods"))?;
     }
-    let out = plan.out.display();
-    fs::write(&plan.out, findings.to_markdown()).with_context(|| format!("cannot write {out}"))?;
-    tracing::info!(%out, "written");
+    findings.write_document(&plan.out)?;
+    tracing::info!(out = %plan.out.display(), "written");
     Ok(())
 }
 

@@ -1,7 +1,6 @@
 //! Runs a measured cache in its own process and sends it commands.
 
-use crate::subject::Synced;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::de::DeserializeOwned;
 use std::{process::Stdio, time::Duration};
 use tokio::{
@@ -11,7 +10,7 @@ use tokio::{
 };
 
 /// The slowest cache needs about 20 s, so after this time it hangs.
-const PATIENCE: Duration = Duration::from_mins(3);
+pub const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A process whose cache has synced. Dropping it kills the process.
 #[derive(Debug)]
@@ -23,12 +22,16 @@ pub struct CacheProcess {
 }
 
 impl CacheProcess {
-    /// Starts `command` and waits until its cache has synced.
+    /// Starts `command` and waits for its first line, which it prints when its cache has synced.
     ///
     /// # Errors
     ///
-    /// If it cannot be started, ends, or does not sync within three minutes.
-    pub async fn start(name: &str, command: &mut Command) -> Result<(Self, Synced)> {
+    /// If it cannot be started, ends, or prints nothing within `patience`.
+    pub async fn start<T: DeserializeOwned>(
+        name: &str,
+        command: &mut Command,
+        patience: Duration,
+    ) -> Result<(Self, T)> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -38,7 +41,7 @@ impl CacheProcess {
         let commands = child.stdin.take().context("no standard input")?;
         let answers = BufReader::new(child.stdout.take().context("no standard output")?).lines();
         let mut asked = Self { name: name.to_owned(), child, commands, answers };
-        let synced = asked.answer().await?;
+        let synced = asked.answer(patience).await?;
         Ok((asked, synced))
     }
 
@@ -49,7 +52,13 @@ impl CacheProcess {
     /// If the process ends, or does not respond within three minutes.
     pub async fn ask<T: DeserializeOwned>(&mut self, command: &str) -> Result<T> {
         self.commands.write_all(format!("{command}\n").as_bytes()).await?;
-        self.answer().await
+        self.answer(PATIENCE).await
+    }
+
+    /// Waits until the process ends by itself.
+    pub(crate) async fn ended(&mut self) -> anyhow::Error {
+        let status = self.child.wait().await;
+        anyhow!("{} ended: {status:?}; its message is above", self.name)
     }
 
     /// Ends the process and waits until its memory is free.
@@ -61,10 +70,10 @@ impl CacheProcess {
         self.child.kill().await.with_context(|| format!("cannot end {}", self.name))
     }
 
-    async fn answer<T: DeserializeOwned>(&mut self) -> Result<T> {
+    async fn answer<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T> {
         let name = &self.name;
-        let Ok(line) = timeout(PATIENCE, self.answers.next_line()).await else {
-            bail!("{name} did not answer within {} s", PATIENCE.as_secs());
+        let Ok(line) = timeout(patience, self.answers.next_line()).await else {
+            bail!("{name} did not answer within {} s", patience.as_secs());
         };
         let line = line?.with_context(|| format!("{name} ended; its message is above"))?;
         serde_json::from_str(&line).with_context(|| format!("{name} answered {line:?}"))

@@ -203,17 +203,17 @@ fn running(index: u32, rng: &mut Rng) -> Value {
     })
 }
 
-fn word(rng: &mut Rng, length: usize) -> String {
+pub(crate) fn word(rng: &mut Rng, length: usize) -> String {
     (0..length)
         .map(|_| char::from(*rng.choice(b"bcdfghjklmnpqrstvwxz2456789").unwrap_or(&b'x')))
         .collect()
 }
 
-fn hex(rng: &mut Rng, digits: usize) -> String {
+pub(crate) fn hex(rng: &mut Rng, digits: usize) -> String {
     (0..digits).map(|_| rng.digit(16)).collect()
 }
 
-fn uuid(rng: &mut Rng) -> String {
+pub(crate) fn uuid(rng: &mut Rng) -> String {
     format!("{}-{}-4{}-a{}-{}", hex(rng, 8), hex(rng, 4), hex(rng, 3), hex(rng, 3), hex(rng, 12))
 }
 

@@ -14,7 +14,8 @@
 //!                        └──► docs/performance.md (figures, report)
 //! ```
 //!
-//! Each part also runs alone against the cluster of a kubeconfig: `kubewarm-bench --help`.
+//! Each part also runs alone against the cluster of a kubeconfig: `kubewarm-bench --help`. `kubewarm-bench scale`
+//! measures `kubewarm run` at a scripted server, which has more objects than an API server holds here.
 
 pub mod all;
 pub mod call;
@@ -37,6 +38,7 @@ pub mod reads;
 pub mod report;
 pub mod rounds;
 pub mod samples;
+pub mod scale;
 pub mod subject;
 pub mod usage;
 pub mod warm;

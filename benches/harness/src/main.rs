@@ -14,6 +14,7 @@ use kubewarm_bench::{
     report::{Findings, Origin, Part},
     rounds::Rounds,
     samples::Samples,
+    scale::{self, ScaleLimits, ScriptedCluster},
     subject, warm, write,
 };
 use std::path::{Path, PathBuf};
@@ -105,6 +106,10 @@ enum Command {
     Cells,
     /// Measure the operator with 2,000 idle informers, on a control plane of its own.
     Idle,
+    /// Measure how the operator grows with objects, watches and profiles, at a scripted server.
+    Scale(ScaleLimits),
+    /// Run the scripted server. It prints its address, and answers commands on standard input.
+    ScriptedServer(ScriptedCluster),
 }
 
 /// Options of a part that runs alone.
@@ -200,6 +205,8 @@ async fn main() -> Result<()> {
             all::idle_informers(&programs, &mut samples).await?;
             subject::reply(&samples).await
         }
+        Command::Scale(limits) => scale::run(&limits, &programs).await,
+        Command::ScriptedServer(cluster) => scale::serve(cluster).await,
     }
 }
 
@@ -213,7 +220,7 @@ async fn reading<'a>(
 }
 
 fn report(programs: &Programs, out: &Path) -> Result<()> {
-    write_report(&found(programs)?, out)
+    found(programs)?.write_document(out)
 }
 
 /// Measures a part on a control plane of its own.
@@ -244,7 +251,7 @@ fn add(command: &str, part: Part, programs: &Programs, out: &Path) -> Result<()>
     let mut findings = found(programs)?;
     findings.since.insert(command.to_owned(), part);
     std::fs::write(programs.samples(), serde_json::to_vec_pretty(&findings)?)?;
-    write_report(&findings, out)
+    findings.write_document(out)
 }
 
 fn found(programs: &Programs) -> Result<Findings> {
@@ -258,9 +265,4 @@ fn found(programs: &Programs) -> Result<Findings> {
 fn ensure_writable(out: &Path) -> Result<()> {
     let opened = std::fs::OpenOptions::new().append(true).create(true).open(out);
     opened.map(drop).with_context(|| format!("cannot write {}", out.display()))
-}
-
-fn write_report(findings: &Findings, out: &Path) -> Result<()> {
-    std::fs::write(out, findings.to_markdown())
-        .with_context(|| format!("cannot write {}", out.display()))
 }

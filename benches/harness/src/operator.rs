@@ -154,7 +154,12 @@ impl OperatorProcess {
     ///
     /// If the process ends, or is not ready within two minutes.
     pub async fn ready(&mut self) -> Result<Duration> {
-        let end = Instant::now() + PATIENCE;
+        self.ready_within(PATIENCE).await
+    }
+
+    /// As [`ready`](Self::ready), with another time limit.
+    pub(crate) async fn ready_within(&mut self, patience: Duration) -> Result<Duration> {
+        let end = Instant::now() + patience;
         while Instant::now() < end {
             if let Some(status) = self.child.try_wait()? {
                 bail!("the operator ended: {status}; see its log");
@@ -167,7 +172,7 @@ impl OperatorProcess {
             }
             sleep(LOOK_EVERY).await;
         }
-        bail!("the operator was not ready within {PATIENCE:?}; see its log")
+        bail!("the operator was not ready within {patience:?}; see its log")
     }
 
     /// The operator's memory and processor time.

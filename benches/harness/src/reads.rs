@@ -39,6 +39,8 @@ const CUSTOM_TIMES: u16 = 50;
 const CROWD: usize = 8;
 /// The time after which allocators and status writes are idle.
 pub(crate) const SETTLE: Duration = Duration::from_secs(5);
+/// The first list of five million pods takes about five minutes on two cores.
+const READY_WITHIN: Duration = Duration::from_mins(20);
 
 /// Whether kubewarm keeps `metadata.managedFields`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,7 +288,8 @@ impl<'a> Reading<'a> {
         std::fs::write(&kubeconfig, text)?;
         let mut command = Command::new(&self.programs.go);
         command.arg(kind).arg(&kubeconfig);
-        let (peer, synced): (_, Synced) = child::CacheProcess::start(kind, &mut command).await?;
+        let (peer, synced): (_, Synced) =
+            child::CacheProcess::start(kind, &mut command, child::PATIENCE).await?;
         let expected = u64::from(self.corpus.count);
         ensure!(synced.objects == expected, "{kind} holds {} objects", synced.objects);
         peer.end().await?;
@@ -316,7 +319,7 @@ fn push(samples: &mut Samples, name: &str, fired: &Fired) {
 }
 
 /// A kubeconfig with a token.
-fn kubeconfig_of(address: SocketAddr, authority: &Path, token: &str) -> Value {
+pub(crate) fn kubeconfig_of(address: SocketAddr, authority: &Path, token: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "it",
         "clusters": [{"name": "it", "cluster": {
@@ -354,11 +357,6 @@ impl MeasuredServer {
         managed: ManagedFields,
         flags: &[&str],
     ) -> Result<Self> {
-        let programs = reading.programs;
-        let pair = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
-        let (authority, key) = (programs.logs.join("reads.crt"), programs.logs.join("reads.key"));
-        std::fs::write(&authority, pair.cert.pem())?;
-        std::fs::write(&key, pair.signing_key.serialize_pem())?;
         let client = reading.cluster.client();
         let policy = if managed == ManagedFields::Kept { "Keep" } else { "Drop" };
         let target = |group: &str, resource: &str| {
@@ -369,6 +367,23 @@ impl MeasuredServer {
         };
         let targets = [target("", "pods"), target(custom::GROUP, custom::PLURAL)];
         operator::declare(client, "reads", &targets).await?;
+        // One user opens a connection for each of its 1,000 watches; the defaults allow it 256.
+        let limits = [&["--max-connections", "2048", "--user-quota", "100"], flags].concat();
+        let kubeconfig = reading.cluster.kubeconfig();
+        Self::launch(reading.programs, kubeconfig, &reading.token, &limits).await
+    }
+
+    /// Starts an operator with a read address, and waits until it is ready and idle.
+    pub(crate) async fn launch(
+        programs: &Programs,
+        kubeconfig: &Path,
+        token: &str,
+        flags: &[&str],
+    ) -> Result<Self> {
+        let pair = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
+        let (authority, key) = (programs.logs.join("reads.crt"), programs.logs.join("reads.key"));
+        std::fs::write(&authority, pair.cert.pem())?;
+        std::fs::write(&key, pair.signing_key.serialize_pem())?;
         // The port is free now, and the operator binds it within milliseconds.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let (certificate, key) = (authority.to_string_lossy(), key.to_string_lossy());
@@ -380,18 +395,12 @@ impl MeasuredServer {
             &certificate,
             "--tls-private-key-file",
             &key,
-            // One user opens a connection for each of its 1,000 watches; the defaults allow it 256.
-            "--max-connections",
-            "2048",
-            "--user-quota",
-            "100",
         ];
         more.extend(flags);
-        let kubeconfig = reading.cluster.kubeconfig();
         let mut operator = OperatorProcess::start_with(programs, kubeconfig, "reads", &more)?;
-        operator.ready().await?;
+        operator.ready_within(READY_WITHIN).await?;
         sleep(SETTLE).await;
-        let gun = Gun::new(address, &authority, &reading.token)?;
+        let gun = Gun::new(address, &authority, token)?;
         Ok(Self { operator, address, authority, gun })
     }
 

@@ -1,7 +1,7 @@
 //! One round: measures each cache once, one after another, on the same pods.
 
 use crate::{
-    child::{self, CacheProcess},
+    child::{self, CacheProcess, PATIENCE},
     cluster::Cluster,
     corpus::{APP_LABEL, APPS, Corpus, app},
     drain::Drained,
@@ -130,7 +130,7 @@ impl Rounds<'_> {
         samples: &mut Samples,
     ) -> Result<CacheProcess> {
         let (mut asked, synced): (CacheProcess, Synced) =
-            CacheProcess::start(name, &mut command).await?;
+            CacheProcess::start(name, &mut command, PATIENCE).await?;
         let expected = u64::from(self.corpus.count);
         ensure!(synced.objects == expected, "{name} holds {} objects", synced.objects);
         samples.push(&format!("{name}.seconds"), synced.seconds);

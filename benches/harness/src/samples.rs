@@ -28,6 +28,11 @@ impl Samples {
         self.0.extend(by.0.clone());
     }
 
+    /// The values of a measurement, in the order in which they were added.
+    pub(crate) fn values(&self, name: &str) -> &[f64] {
+        self.0.get(name).map_or(&[], Vec::as_slice)
+    }
+
     /// The median over the rounds.
     #[must_use]
     pub fn median(&self, name: &str) -> Option<f64> {

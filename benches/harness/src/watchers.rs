@@ -5,7 +5,7 @@ use crate::{
     lag::{Lag, LagRecorder},
     reads::{ManagedFields, MeasuredServer, Reading, SETTLE},
     samples::Samples,
-    write,
+    write::{self, WriteResult},
 };
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::Bytes;
@@ -40,19 +40,23 @@ const PATIENCE: Duration = Duration::from_mins(1);
 ///
 /// About a minute a round.
 pub async fn measure(reading: &Reading<'_>, rounds: u32, samples: &mut Samples) -> Result<()> {
+    let updates = || write::updates(reading.cluster.client(), reading.corpus, RATE, SECONDS);
+    let gather = async |gun: &Gun| {
+        WatchClients::gather(gun, &reading.newest_version().await?, WATCHERS).await
+    };
     for _ in 0..rounds {
         let served = MeasuredServer::start(reading, ManagedFields::Dropped, &[]).await?;
         let before = served.operator.usage()?;
-        let audience = WatchClients::gather(reading, &served.gun).await.context("at kubewarm")?;
+        let audience = gather(&served.gun).await.context("at kubewarm")?;
         sleep(SETTLE).await;
         let more = served.operator.usage()?.rss_kib - before.rss_kib;
         samples.push("watchers.kib_per_watch", more / f64::from(WATCHERS));
-        push(samples, "watchers", &audience.hear(reading).await.context("at kubewarm")?);
+        push(samples, "watchers", &audience.hear(updates()).await.context("at kubewarm")?);
         served.end(reading.cluster).await?;
-        let audience =
-            WatchClients::gather(reading, &reading.api).await.context("at the API server")?;
+        let audience = gather(&reading.api).await.context("at the API server")?;
         sleep(SETTLE).await;
-        push(samples, "watchers.api", &audience.hear(reading).await.context("at the API server")?);
+        let lag = audience.hear(updates()).await.context("at the API server")?;
+        push(samples, "watchers.api", &lag);
     }
     Ok(())
 }
@@ -63,7 +67,8 @@ fn push(samples: &mut Samples, name: &str, lag: &Lag) {
 }
 
 /// The clients of the watches, on a separate thread.
-struct WatchClients {
+pub(crate) struct WatchClients {
+    count: u32,
     lag: Arc<LagRecorder>,
     /// Closes the watches when it is dropped.
     stay: oneshot::Sender<()>,
@@ -71,9 +76,8 @@ struct WatchClients {
 }
 
 impl WatchClients {
-    /// Opens all watches from the newest version.
-    async fn gather(reading: &Reading<'_>, gun: &Gun) -> Result<Self> {
-        let since = reading.newest_version().await?;
+    /// Opens `count` watches from the version `since`.
+    pub(crate) async fn gather(gun: &Gun, since: &str, count: u32) -> Result<Self> {
         let path = format!("/api/v1/pods?watch=1&resourceVersion={since}&timeoutSeconds=600");
         let lag = Arc::new(LagRecorder::default());
         let (open, opened) = oneshot::channel();
@@ -81,21 +85,22 @@ impl WatchClients {
         let (gun, recorder) = (gun.clone(), Arc::clone(&lag));
         let listening = spawn_blocking(move || {
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            LocalSet::new().block_on(&runtime, listen(&gun, &path, recorder, open, left))
+            LocalSet::new().block_on(&runtime, listen(&gun, &path, count, recorder, open, left))
         });
         if opened.await.is_err() {
             listening.await??;
             bail!("the watches were not opened");
         }
-        Ok(Self { lag, stay, listening })
+        Ok(Self { count, lag, stay, listening })
     }
 
-    /// Updates pods, and returns the lag of every event of every watch.
-    async fn hear(self, reading: &Reading<'_>) -> Result<Lag> {
+    /// Waits for `updates` of pods, and returns the lag of every event of every watch.
+    pub(crate) async fn hear(
+        self,
+        updates: impl Future<Output = Result<WriteResult>>,
+    ) -> Result<Lag> {
         self.lag.start();
-        let client = reading.cluster.client();
-        let written = write::updates(client, reading.corpus, RATE, SECONDS).await?;
-        let expected = written.updates * u64::from(WATCHERS);
+        let expected = updates.await?.updates * u64::from(self.count);
         let end = Instant::now() + PATIENCE;
         while self.lag.seen_so_far() < expected && Instant::now() < end {
             ensure!(!self.listening.is_finished(), "a watch ended");
@@ -112,12 +117,13 @@ impl WatchClients {
 async fn listen(
     gun: &Gun,
     path: &str,
+    count: u32,
     recorder: Arc<LagRecorder>,
     open: oneshot::Sender<()>,
     left: oneshot::Receiver<()>,
 ) -> Result<()> {
     let mut watches = JoinSet::new();
-    for number in 0..WATCHERS {
+    for number in 0..count {
         let host = u8::try_from(2 + number / OF_ADDRESS)?;
         let body = gun.watch(path, Ipv4Addr::new(127, 0, 0, host)).await?;
         watches.spawn_local(follow(body, Arc::clone(&recorder)));

@@ -10,7 +10,7 @@ mod metadata;
 mod values;
 mod wire_format;
 
-pub(crate) use self::wire_format::{write_bytes, write_message, write_number};
+pub(crate) use self::wire_format::write_message;
 pub use self::{
     check::check_message,
     envelope::{
@@ -25,5 +25,5 @@ pub use self::{
         has_same_labels, metadata_field, with_version, write_without,
     },
     values::field_values,
-    wire_format::ProtobufError,
+    wire_format::{ProtobufError, write_bytes, write_number},
 };

@@ -139,8 +139,8 @@ pub(super) const fn varint_length(value: u64) -> usize {
     (64 - (value | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-/// Appends a field of the wire type [`WireType::Length`].
-pub(crate) fn write_bytes(number: u32, value: &[u8], out: &mut Vec<u8>) {
+/// Appends a field whose value has its length before it: a string, bytes or a message.
+pub fn write_bytes(number: u32, value: &[u8], out: &mut Vec<u8>) {
     write_length(number, value.len(), out);
     out.extend_from_slice(value);
 }
@@ -160,7 +160,7 @@ pub(crate) fn write_message(number: u32, write: impl FnOnce(&mut Vec<u8>), out: 
 }
 
 /// Appends a varint field.
-pub(crate) fn write_number(number: u32, value: u64, out: &mut Vec<u8>) {
+pub fn write_number(number: u32, value: u64, out: &mut Vec<u8>) {
     write_varint(u64::from(number) << 3, out);
     write_varint(value, out);
 }

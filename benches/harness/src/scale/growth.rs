@@ -1,0 +1,131 @@
+//! The section of docs/performance.md about growth: curves, their exponents, and what one replica holds.
+
+use super::chart::{ChartPanel, draw};
+use crate::report::{Part, number};
+use anyhow::{Context, Result};
+use std::{fmt::Write as _, fs, path::Path};
+
+/// The heading of the section, and the heading of the next one.
+const HEADING: &str = "\n## Growth\n";
+const NEXT: &str = "\n## How it is measured\n";
+const INTRODUCTION: &str = "
+`make bench-scale` starts an operator for each size. A scripted server replaces the API server. It generates the pods
+and their changes; the pods have no managedFields.
+
+- *Objects*: one profile of all pods, then 500 changes a second. Each list by label returns 250 pods.
+- *Watches*: at each size, all watches of 50,000 pods together receive 10,000 events a second.
+- *Profiles*: each profile reads the 50 pods of its own namespace.
+
+The capacities are the figures of the largest size, extended to a replica with 4 cores and 8 GiB. All axes are logarithmic. The number in
+parentheses is the exponent of the growth from the first size to the last. Above 1.1, it is marked ✗.
+";
+/// The largest exponent that counts as linear growth. A measurement varies by a few percent.
+const LINEAR: f64 = 1.1;
+/// What a replica with 4 cores and 8 GiB has: KiB, 75 % of them for stores, and microseconds of CPU in a second.
+const MEMORY: f64 = 8.0 * 1024.0 * 1024.0;
+const STORES: f64 = 0.75 * MEMORY;
+const CPU: f64 = 4e6;
+/// Stands for the largest size of the sweep.
+const SIZE: f64 = 0.0;
+
+/// A figure that grows: the name of its samples behind the name of the sweep, its title, the exponent of the size by
+/// which it is divided (1 for a figure per object), and what a replica has. Divided by the figure, this is the number
+/// in the last text.
+struct Growth(&'static str, &'static str, f64, f64, &'static str);
+
+const OBJECTS: &[Growth] = &[
+    Growth("kib", "memory per object, KiB", 1.0, STORES, "75 % of 8 GiB hold {} objects"),
+    Growth("seconds", "time to synced, s", 0.0, SIZE, "an informer stores {} objects a second"),
+    Growth("list_us", "list of 250 by label, p50, µs", 0.0, CPU, "4 cores list {} times a second"),
+    Growth("event_us", "CPU per event, µs", 0.0, CPU, "4 cores store {} events a second"),
+];
+const WATCHES: &[Growth] = &[
+    Growth("lag_s", "watch lag, p99, s", 0.0, SIZE, "a change reaches {} watches a second"),
+    Growth("kib", "memory per watch, KiB", 1.0, MEMORY, "8 GiB hold {} watches"),
+    Growth("event_us", "CPU per sent event, µs", 1.0, CPU, "4 cores send {} events a second"),
+];
+const PROFILES: &[Growth] = &[
+    Growth("seconds", "time until ready, s", 0.0, SIZE, "{} profiles are ready in a second"),
+    Growth("kib", "memory per profile, KiB", 1.0, STORES, "75 % of 8 GiB hold {} profiles"),
+    Growth("rest_us", "CPU at rest per profile, µs/s", 1.0, CPU, "4 cores hold {} profiles"),
+];
+
+/// Writes the charts next to the document `out`, and the section into it.
+pub(crate) fn write(part: &Part, out: &Path) -> Result<()> {
+    let (commit, date, machine) = (&part.origin.commit, &part.origin.date, &part.origin.machine);
+    let mut text = format!("{HEADING}{INTRODUCTION}\nCommit {commit}, {date}; {machine}.\n");
+    for (sizes, curves) in [("objects", OBJECTS), ("watches", WATCHES), ("profiles", PROFILES)] {
+        let of = |name: &str| part.plain.values(&format!("{sizes}.{name}")).iter().copied();
+        let (Some(first), Some(last)) = (of("size").next(), of("size").last()) else { continue };
+        let file = format!("scale-{sizes}.svg");
+        write!(text, "\n![Growth with the number of {sizes}]({file})\n\n")?;
+        let (mut panels, mut head) = (Vec::new(), format!("| {sizes} |"));
+        for &Growth(name, title, divided, has, holds) in curves {
+            let points: Vec<_> = of("size").zip(of(name)).collect();
+            let values = of(name).next().zip(of(name).last()).context("a curve without values")?;
+            let exponent = divided + exponent((first, values.0), (last, values.1));
+            let growth = match exponent {
+                none if none < 0.1 => "does not grow",
+                less if less < 0.9 => "grows less than linearly",
+                linear if linear <= LINEAR => "grows linearly",
+                _ => "grows more than linearly ✗",
+            };
+            let has = if has > SIZE { has } else { last };
+            let holds = holds.replace("{}", &about(has / values.1));
+            writeln!(text, "- *{title}*: the total {growth} ({exponent:.2}); {holds}.")?;
+            write!(head, " {title} |")?;
+            panels.push(ChartPanel { title, points });
+        }
+        fs::write(out.with_file_name(&file), draw(sizes, &panels))?;
+        writeln!(text, "\n{head}\n|---|{}", "---|".repeat(panels.len()))?;
+        for (at, size) in of("size").enumerate() {
+            let values = panels.iter().filter_map(|panel| panel.points.get(at));
+            let values: Vec<_> = values.map(|(_, value)| number(*value)).collect();
+            writeln!(text, "| {size} | {} |", values.join(" | "))?;
+        }
+    }
+    let old = fs::read_to_string(out).with_context(|| format!("cannot read {}", out.display()))?;
+    Ok(fs::write(out, with_section(&old, &text))?)
+}
+
+fn about(value: f64) -> String {
+    if value < 1e6 { number(value) } else { format!("{:.1} million", value / 1e6) }
+}
+
+/// The slope between two points in a chart with logarithmic axes.
+fn exponent((size, value): (f64, f64), (last_size, last_value): (f64, f64)) -> f64 {
+    if last_size > size { (last_value / value).ln() / (last_size / size).ln() } else { 0.0 }
+}
+
+/// The document `new` with the growth section of `old`, the same document from an earlier run.
+pub(crate) fn with_section(new: &str, old: &str) -> String {
+    let before = new.split(HEADING).next().unwrap_or_default();
+    let before = before.split(NEXT).next().unwrap_or_default();
+    let section = old.split_once(HEADING).map_or("", |(_, behind)| behind);
+    let section = section.split(NEXT).next().unwrap_or_default();
+    let rest = new.split_once(NEXT).map_or("", |(_, behind)| behind);
+    let heading = if section.is_empty() { "" } else { HEADING };
+    format!("{before}{heading}{section}{NEXT}{rest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exponent_is_the_power_of_the_size() {
+        for (power, values) in [(0.0, (3.0, 3.0)), (1.0, (2.0, 200.0)), (2.0, (1.0, 10_000.0))] {
+            let found = exponent((50.0, values.0), (5_000.0, values.1));
+            assert!((found - power).abs() < 1e-9, "{found}");
+        }
+    }
+
+    #[test]
+    fn a_new_document_keeps_the_section_and_a_new_section_replaces_it() {
+        let document = |growth: &str| format!("# Title\n\n| table |\n{growth}{NEXT}\n- notes\n");
+        let grown = document(&format!("{HEADING}\n1\n"));
+        assert_eq!(with_section(&document(""), &grown), grown);
+        assert_eq!(with_section(&document(""), &document("")), document(""));
+        assert_eq!(with_section(&grown, &format!("{HEADING}\n2\n")), grown.replace('1', "2"));
+    }
+}

@@ -1,0 +1,214 @@
+//! Measures growth: `kubewarm run` at a scripted server, with more and more objects, watches and profiles. Each size
+//! has an operator of its own.
+
+mod chart;
+pub(crate) mod growth;
+mod pods;
+mod server;
+
+pub use self::{pods::ScriptedCluster, server::serve};
+
+use crate::{
+    child::CacheProcess,
+    fire::Load,
+    programs::Programs,
+    reads::{MeasuredServer, SETTLE, kubeconfig_of},
+    report::{Origin, Part},
+    samples::Samples,
+    watchers::WatchClients,
+    write::WriteResult,
+};
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::json;
+use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
+use tokio::{process::Command, select, time};
+
+const OBJECTS: [u32; 4] = [50_000, 200_000, 1_000_000, 5_000_000];
+const WATCHES: [u32; 3] = [100, 1_000, 10_000];
+const PROFILES: [u32; 3] = [10, 100, 1_000];
+/// The largest number of pods in a namespace. With fewer pods, all belong to the sweep of profiles.
+const OF_NAMESPACE: u32 = 2_500;
+const OF_PROFILE: u32 = 50;
+/// The time limit for one size. Five million pods take about five minutes on two cores.
+const STEP: Duration = Duration::from_mins(20);
+/// Changes a second of the sweep of objects, and the duration of all changes.
+const RATE: u32 = 500;
+const SECONDS: u32 = 10;
+/// Events that all watches together receive in a second, at every size.
+const DELIVERIES: u32 = 10_000;
+/// Longer than the interval of bookmarks.
+const REST: Duration = Duration::from_secs(70);
+
+/// The limits of the operator that are not its defaults, each with the reason.
+const FLAGS: [(&str, &str, &str); 4] = [
+    ("--memory-limit", "0", "the memory is measured, and no target must stop before"),
+    ("--max-connections", "12000", "each watch has a connection"),
+    ("--max-watches", "12000", "the default is 4096"),
+    ("--user-quota", "100", "one user opens all watches"),
+];
+
+/// Limits of the sizes, for a quick run.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ScaleLimits {
+    /// The largest number of objects.
+    #[arg(long, default_value_t = 5_000_000)]
+    max_objects: u32,
+    /// The largest number of watches.
+    #[arg(long, default_value_t = 10_000)]
+    max_watchers: u32,
+    /// The largest number of profiles.
+    #[arg(long, default_value_t = 1_000)]
+    max_profiles: u32,
+    /// The document. The charts are written next to it.
+    #[arg(long, default_value = "docs/performance.md")]
+    out: PathBuf,
+}
+
+/// Measures all sizes up to `limits`, and writes the section about growth and its charts.
+///
+/// # Errors
+///
+/// The first step that failed. The samples until then are in `scale.json` next to the logs.
+pub async fn run(limits: &ScaleLimits, programs: &Programs) -> Result<()> {
+    fs::create_dir_all(&programs.logs)?;
+    raise_file_limit(limits.max_watchers)?;
+    for (flag, value, reason) in FLAGS {
+        tracing::info!("{flag} {value}: {reason}");
+    }
+    let origin = Origin::of_this_run(limits.max_objects, 1);
+    let mut part = Part { origin, plain: Samples::default() };
+    for (sizes, all, max) in [
+        ("objects", &OBJECTS[..], limits.max_objects),
+        ("watches", &WATCHES, limits.max_watchers),
+        ("profiles", &PROFILES, limits.max_profiles),
+    ] {
+        for &size in all.iter().filter(|size| **size <= max) {
+            let measured =
+                time::timeout(STEP, measure(sizes, size, programs, &mut part.plain)).await;
+            let measured = measured.context("not complete after 20 minutes").flatten();
+            measured.with_context(|| format!("with {size} {sizes}"))?;
+            part.plain.push(&format!("{sizes}.size"), size.into());
+            fs::write(programs.logs.join("scale.json"), serde_json::to_vec_pretty(&part)?)?;
+            tracing::info!("measured {size} {sizes}");
+        }
+    }
+    growth::write(&part, &limits.out)
+}
+
+async fn measure(sizes: &str, size: u32, programs: &Programs, to: &mut Samples) -> Result<()> {
+    let (namespaces, per_namespace, profiles) = match sizes {
+        "objects" => (size / OF_NAMESPACE, OF_NAMESPACE, 1),
+        "watches" => (OBJECTS[0] / OF_NAMESPACE, OF_NAMESPACE, 1),
+        _ => (size, OF_PROFILE, size),
+    };
+    let cluster = ScriptedCluster { namespaces, per_namespace, profiles };
+    let mut step = ScaleStep::start(cluster, programs).await?;
+    match sizes {
+        "objects" => step.objects(to).await?,
+        "watches" => step.watches(size, to).await?,
+        _ => step.profiles(to).await?,
+    }
+    step.end().await
+}
+
+/// The scripted server, and an operator that is ready.
+struct ScaleStep {
+    api: CacheProcess,
+    served: MeasuredServer,
+    cluster: ScriptedCluster,
+    /// The time from the operator's first list until its last. `/readyz` shows the last up to 1 s later.
+    seconds: f64,
+}
+
+impl ScaleStep {
+    async fn start(cluster: ScriptedCluster, programs: &Programs) -> Result<Self> {
+        let ScriptedCluster { namespaces, per_namespace, profiles } = cluster;
+        let mut command = Command::new(&programs.bench);
+        command.args(["scripted-server", "--namespaces", &namespaces.to_string()]);
+        command.args(["--per-namespace", &per_namespace.to_string()]);
+        command.args(["--profiles", &profiles.to_string()]);
+        let (mut api, address): (CacheProcess, SocketAddr) =
+            CacheProcess::start("the scripted server", &mut command, STEP).await?;
+        let kubeconfig = programs.logs.join("scale.kubeconfig");
+        let mut content = kubeconfig_of(address, &kubeconfig, "token");
+        content["clusters"][0]["cluster"] = json!({"server": format!("http://{address}")});
+        fs::write(&kubeconfig, content.to_string())?;
+        let flags: Vec<_> = FLAGS.iter().flat_map(|(flag, value, _)| [*flag, *value]).collect();
+        let served = select! {
+            served = MeasuredServer::launch(programs, &kubeconfig, "token", &flags) => served?,
+            error = api.ended() => return Err(error),
+        };
+        let metric = async |name, resource| {
+            served.operator.metric(name, &format!("resource=\"{resource}\"")).await
+        };
+        let (held, all) = (metric("kubewarm_objects", "pods").await?, f64::from(cluster.count()));
+        ensure!((held - all).abs() < 0.5, "the operator is ready with {held} of {all} pods");
+        let started = metric("kubewarm_warmup_start_timestamp_seconds", "cacheprofiles").await?;
+        let seconds = metric("kubewarm_warmup_synced_timestamp_seconds", "pods").await? - started;
+        Ok(Self { api, served, cluster, seconds })
+    }
+
+    async fn objects(&mut self, to: &mut Samples) -> Result<()> {
+        let operator = &self.served.operator;
+        to.push("objects.kib", operator.usage()?.rss_kib / f64::from(self.cluster.count()));
+        to.push("objects.seconds", self.seconds);
+        let paths = self.cluster.lists_by_label(100).into();
+        let lists = self.served.gun.fire(Load { paths, connections: 1, lasts: SETTLE }).await?;
+        to.push("objects.list_us", lists.p50 * 1e6);
+        let before = operator.usage()?;
+        let _written: WriteResult = self.api.ask(&format!("events {RATE} {SECONDS}")).await?;
+        // The last events are still on their way.
+        time::sleep(Duration::from_secs(1)).await;
+        let cpu = operator.usage()?.cpu_seconds - before.cpu_seconds;
+        let events = f64::from(RATE * SECONDS);
+        to.push("objects.event_us", cpu / events * 1e6);
+        let received = operator.metric("kubewarm_upstream_watch_events_total", "").await?;
+        ensure!(received >= events, "the operator received {received} of {events} events");
+        Ok(())
+    }
+
+    async fn watches(&mut self, count: u32, to: &mut Samples) -> Result<()> {
+        let before = self.served.operator.usage()?;
+        let since = self.cluster.count().to_string();
+        let audience = WatchClients::gather(&self.served.gun, &since, count).await?;
+        time::sleep(SETTLE).await;
+        let opened = self.served.operator.usage()?;
+        to.push("watches.kib", (opened.rss_kib - before.rss_kib) / f64::from(count));
+        let command = format!("events {} {SECONDS}", DELIVERIES / count);
+        let lag = audience.hear(self.api.ask(&command)).await?;
+        to.push("watches.lag_s", lag.p99_seconds);
+        let cpu = self.served.operator.usage()?.cpu_seconds - opened.cpu_seconds;
+        to.push("watches.event_us", cpu / f64::from(DELIVERIES * SECONDS) * 1e6);
+        Ok(())
+    }
+
+    async fn profiles(&self, to: &mut Samples) -> Result<()> {
+        let (count, before) = (f64::from(self.cluster.profiles), self.served.operator.usage()?);
+        to.push("profiles.seconds", self.seconds);
+        to.push("profiles.kib", before.rss_kib / count);
+        time::sleep(REST).await;
+        let cpu = self.served.operator.usage()?.cpu_seconds - before.cpu_seconds;
+        to.push("profiles.rest_us", cpu / REST.as_secs_f64() / count * 1e6);
+        Ok(())
+    }
+
+    async fn end(self) -> Result<()> {
+        let operator = self.served.operator;
+        let fallbacks = operator.metric("kubewarm_upstream_protobuf_fallbacks_total", "").await?;
+        ensure!(fallbacks < 1.0, "the operator read pods in JSON: correct scale/pods.rs");
+        operator.end().await?;
+        self.api.end().await
+    }
+}
+
+/// Raises the limit of open files, which the operator inherits. Each watch is a socket in either process.
+fn raise_file_limit(watches: u32) -> Result<()> {
+    let (Rlimit { maximum, .. }, needed) = (getrlimit(Resource::Nofile), u64::from(watches) + 500);
+    ensure!(
+        maximum.is_none_or(|maximum| maximum >= needed),
+        "{watches} watches need {needed} open files: raise ulimit -H -n, or lower --max-watchers"
+    );
+    tracing::info!("open files {needed}: each watch is a socket here and in the operator");
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
+}
