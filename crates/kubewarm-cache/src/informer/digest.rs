@@ -2,7 +2,7 @@
 //! contain the same objects with the same UIDs and versions.
 
 use super::{
-    list_splitter::{MAX_OBJECT, SplitItem},
+    json_list_splitter::{MAX_OBJECT, SplitItem},
     list_watch_client::ListWatchClient,
     metadata::{ListMetadata, ObjectMetadata, PartialMetadata},
     request,

@@ -4,7 +4,7 @@ use super::{
     DecodeStage, UndecodableObject, UpstreamEventType,
     decoder::DecodeError,
     event_splitter::parse_event,
-    list_splitter::SplitItem,
+    json_list_splitter::SplitItem,
     task::InformerTask,
     upstream_event::{Bookmark, UpstreamEvent},
     watch_stream::{WatchStream, WatchStreamEnd},

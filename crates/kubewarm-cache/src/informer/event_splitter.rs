@@ -2,8 +2,8 @@
 
 use super::{
     frame_splitter::FrameSplitter,
+    json_list_splitter::{MAX_OBJECT, SplitItem},
     line_splitter::LineSplitter,
-    list_splitter::{MAX_OBJECT, SplitItem},
     upstream_event::UpstreamEvent,
 };
 

@@ -1,7 +1,7 @@
 //! Splits a watch response in protobuf into events. Four bytes before each event contain its length, in big-endian
 //! order.
 
-use super::list_splitter::{HEAD, SplitItem, keep};
+use super::json_list_splitter::{HEAD, SplitItem, keep};
 
 pub(super) struct FrameSplitter {
     cap: usize,

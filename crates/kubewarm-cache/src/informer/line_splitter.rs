@@ -1,7 +1,7 @@
 //! Splits a watch response into lines while the bytes arrive. For a line above the size limit, the
 //! splitter returns only the line's first bytes.
 
-use super::list_splitter::{HEAD, SplitItem, keep};
+use super::json_list_splitter::{HEAD, SplitItem, keep};
 use memchr::memchr;
 
 pub(super) struct LineSplitter {

@@ -3,8 +3,8 @@
 use super::{
     DecodeStage, ListMethod, RelistReason, RelistReport, UndecodableObject, Verb,
     decoder::DecodeError,
-    list_items::ListItems,
-    list_splitter::{MAX_OBJECT, SplitItem},
+    json_list_splitter::{MAX_OBJECT, SplitItem},
+    list_splitter::ListSplitter,
     metadata::ListMetadata,
     request::UpstreamBody,
     request_builder::ListPaging,
@@ -248,7 +248,7 @@ impl InformerTask {
         let UpstreamBody { mut chunks, is_protobuf } =
             self.list_watch.open(within, |endpoint| endpoint.list(part)).await?;
         self.informer.status().record_success(Verb::List, sent);
-        let mut items = ListItems::new(is_protobuf);
+        let mut items = ListSplitter::new(is_protobuf);
         let mut checked = false;
         let mut window = (Instant::now() + timing.list_window, 0);
         loop {

@@ -1,6 +1,6 @@
 //! Parses the metadata of the objects and lists that informers receive.
 
-use super::list_splitter::ListSplitter;
+use super::json_list_splitter::JsonListSplitter;
 use kubewarm_api::model::{FaultReason, ObjectIdentity, RequestFault, ResourceVersion, Uid};
 use kubewarm_wire::{json::JsonCursor, protobuf::ListMeta};
 use serde::{Deserialize, de::Error as _};
@@ -95,7 +95,7 @@ pub(super) struct ListMetadata {
 impl ListMetadata {
     /// Parses the metadata of a list from the frame of `splitter`: everything received except the
     /// items.
-    pub(super) fn of(splitter: &ListSplitter) -> Result<Self, RequestFault> {
+    pub(super) fn of(splitter: &JsonListSplitter) -> Result<Self, RequestFault> {
         Self::parse(&splitter.frame())
     }
 

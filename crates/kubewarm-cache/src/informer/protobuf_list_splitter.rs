@@ -2,7 +2,7 @@
 //! of JSON lists does.
 
 use super::{
-    list_splitter::{MAX_FRAME, SplitItem, keep},
+    json_list_splitter::{MAX_FRAME, SplitItem, keep},
     metadata::ListMetadata,
 };
 use kubewarm_api::model::{FaultReason, MessageId, RequestFault};

@@ -6,9 +6,9 @@
 
 use super::{
     decoder::{DecodeError, ObjectDecoder},
+    json_list_splitter::SplitItem,
     list::ListError,
-    list_items::ListItems,
-    list_splitter::SplitItem,
+    list_splitter::ListSplitter,
     list_watch_client::ListWatchClient,
     request::{self, UpstreamBody},
     request_builder::{InformerRequestBuilder, ListPaging},
@@ -206,7 +206,7 @@ async fn compare(mut list_watch: ListWatchClient) -> Result<MediaTypeChoice, Com
 
 /// A list of at most one object.
 struct FirstItem {
-    items: ListItems,
+    items: ListSplitter,
     item: Option<Vec<u8>>,
 }
 

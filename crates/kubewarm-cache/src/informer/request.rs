@@ -1,6 +1,6 @@
 //! Sends an informer's requests, and converts every error into a `RequestFault`.
 
-use super::{list_items::ListItems, list_splitter::SplitItem, metadata::ListMetadata};
+use super::{json_list_splitter::SplitItem, list_splitter::ListSplitter, metadata::ListMetadata};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream::BoxStream};
 use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
@@ -75,9 +75,9 @@ pub(super) async fn items(
 pub(super) async fn read_items(
     body: UpstreamBody,
     mut each: impl FnMut(&SplitItem<'_>) -> Result<(), RequestFault>,
-) -> Result<ListItems, RequestFault> {
+) -> Result<ListSplitter, RequestFault> {
     let UpstreamBody { mut chunks, is_protobuf } = body;
-    let mut splitter = ListItems::new(is_protobuf);
+    let mut splitter = ListSplitter::new(is_protobuf);
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk?;
         let mut rest = &chunk[..];

@@ -2,7 +2,7 @@
 //! profile's cost use these objects as a sample.
 
 use super::{
-    access_check::AccessCheckResult, decoder::ObjectDecoder, list_splitter::SplitItem,
+    access_check::AccessCheckResult, decoder::ObjectDecoder, json_list_splitter::SplitItem,
     list_watch_client::ListWatchClient, metadata::ListMetadata, request,
     request_builder::ListPaging,
 };

@@ -4,8 +4,8 @@
 use super::{
     DecodeStage, UpstreamEventType, Verb,
     event_splitter::parse_event,
+    json_list_splitter::SplitItem,
     list::{AppliedList, ListError},
-    list_splitter::SplitItem,
     task::InformerTask,
     watch_stream::{WatchStream, random_timeout},
 };
