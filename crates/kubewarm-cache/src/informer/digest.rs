@@ -2,9 +2,9 @@
 //! contain the same objects with the same UIDs and versions.
 
 use super::{
-    json_list_splitter::{MAX_OBJECT, SplitItem},
     list_watch_client::ListWatchClient,
     metadata::{ListMetadata, ObjectMetadata, PartialMetadata},
+    partial_item::{MAX_OBJECT, SplitItem},
     request,
     request_builder::ListPaging,
 };

@@ -4,7 +4,7 @@ use super::{
     DecodeStage, UndecodableObject, UpstreamEventType,
     decoder::DecodeError,
     event_splitter::parse_event,
-    json_list_splitter::SplitItem,
+    partial_item::SplitItem,
     task::InformerTask,
     upstream_event::{Bookmark, UpstreamEvent},
     watch_stream::{WatchStream, WatchStreamEnd},
@@ -23,10 +23,7 @@ impl InformerTask {
         let (consumed, item) = stream.splitter.feed(&chunk);
         stream.rest = chunk.slice(consumed.min(chunk.len())..);
         let item = item?;
-        let (bytes, whole) = match &item {
-            SplitItem::Whole(bytes) => (*bytes, true),
-            SplitItem::Oversized(head) => (*head, false),
-        };
+        let (bytes, whole) = (item.bytes(), matches!(item, SplitItem::Whole(_)));
         match parse_event(is_protobuf, &item) {
             Some(event) => {
                 let end = self.apply_event(event, whole, stream.last_bytes_at);

@@ -2,8 +2,8 @@
 
 use super::{
     frame_splitter::FrameSplitter,
-    json_list_splitter::{MAX_OBJECT, SplitItem},
     line_splitter::LineSplitter,
+    partial_item::{MAX_OBJECT, SplitItem},
     upstream_event::UpstreamEvent,
 };
 
@@ -35,7 +35,7 @@ impl EventSplitter {
 
     /// Consumes `chunk` up to the end of the next event. Returns the number of consumed bytes, and the event that
     /// ended, if any.
-    pub(super) fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> (usize, Option<SplitItem<'a>>) {
+    pub(super) fn feed<'a>(&mut self, chunk: &'a [u8]) -> (usize, Option<SplitItem<'a>>) {
         match self {
             Self::Lines(splitter) => splitter.feed(chunk),
             Self::Frames(splitter) => splitter.feed(chunk),
@@ -46,7 +46,7 @@ impl EventSplitter {
 /// Parses an event, or the start of an event above the size limit. `None` if the bytes are not an event.
 pub(super) fn parse_event<'a>(
     is_protobuf: bool,
-    item: &SplitItem<'a>,
+    item: &'a SplitItem<'_>,
 ) -> Option<UpstreamEvent<'a>> {
     match (is_protobuf, item) {
         (false, SplitItem::Whole(line)) => UpstreamEvent::parse(line),

@@ -1,21 +1,19 @@
 //! Splits a watch response in protobuf into events. Four bytes before each event contain its length, in big-endian
 //! order.
 
-use super::json_list_splitter::{HEAD, SplitItem, keep};
+use super::partial_item::{PartialItem, SplitItem};
 
 pub(super) struct FrameSplitter {
-    cap: usize,
     /// The bytes of the current event's length.
     length: Vec<u8>,
     /// Number of bytes of the current event that follow. `None` between events.
     left: Option<usize>,
-    partial: Vec<u8>,
-    skipped: usize,
+    partial: PartialItem,
 }
 
 impl FrameSplitter {
     pub(super) fn new(cap: usize) -> Self {
-        Self { cap, length: Vec::new(), left: None, partial: Vec::new(), skipped: 0 }
+        Self { length: Vec::new(), left: None, partial: PartialItem::new(cap) }
     }
 
     pub(super) fn is_partial(&self) -> bool {
@@ -24,41 +22,26 @@ impl FrameSplitter {
 
     /// Consumes `chunk` up to the end of the next event. Returns the number of consumed bytes, and the event that
     /// ended, if any. The caller then passes the rest of the chunk.
-    pub(super) fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> (usize, Option<SplitItem<'a>>) {
+    pub(super) fn feed<'a>(&mut self, chunk: &'a [u8]) -> (usize, Option<SplitItem<'a>>) {
         let mut at = 0;
         if self.left.is_none() {
-            // Thousands of watches are open, so a large event must not leave a large buffer behind.
-            if self.partial.capacity() > HEAD {
-                self.partial = Vec::new();
-            }
-            self.partial.clear();
-            self.skipped = 0;
-            let end = chunk.len().min(4 - self.length.len());
-            self.length.extend_from_slice(chunk.get(..end).unwrap_or_default());
-            at = end;
+            at = chunk.len().min(4 - self.length.len());
+            self.length.extend_from_slice(chunk.get(..at).unwrap_or_default());
             let Some(&length) = self.length.first_chunk() else { return (at, None) };
             self.left = usize::try_from(u32::from_be_bytes(length)).ok();
             self.length.clear();
         }
         let left = self.left.unwrap_or(0);
-        let end = chunk.len().min(at + left);
-        let part = chunk.get(at..end).unwrap_or_default();
+        let rest = chunk.get(at..).unwrap_or_default();
+        let part = rest.get(..left).unwrap_or(rest);
+        at += part.len();
         if part.len() < left {
-            keep(&mut self.partial, &mut self.skipped, self.cap, part);
+            self.partial.push(part);
             self.left = Some(left - part.len());
-            return (end, None);
+            return (at, None);
         }
         self.left = None;
-        if self.partial.is_empty() && self.skipped == 0 && part.len() <= self.cap {
-            return (end, Some(SplitItem::Whole(part)));
-        }
-        keep(&mut self.partial, &mut self.skipped, self.cap, part);
-        let item = if self.skipped > 0 {
-            SplitItem::Oversized(&self.partial)
-        } else {
-            SplitItem::Whole(&self.partial)
-        };
-        (end, Some(item))
+        (at, Some(self.partial.complete(part)))
     }
 }
 
@@ -85,7 +68,7 @@ mod tests {
                 while !rest.is_empty() {
                     let (consumed, item) = splitter.feed(rest);
                     found.extend(item.map(|item| match item {
-                        SplitItem::Whole(event) => String::from_utf8_lossy(event).into_owned(),
+                        SplitItem::Whole(event) => String::from_utf8_lossy(&event).into_owned(),
                         SplitItem::Oversized(_) => "oversized".to_owned(),
                     }));
                     rest = &rest[consumed..];

@@ -1,40 +1,15 @@
 //! Splits a list response into its items while the bytes arrive.
 //!
-//! The splitter buffers at most one item. If an item exceeds the size limit, the splitter returns
-//! only the item's first bytes, which contain its name. The splitter checks only the syntax that
-//! determines where items end. The decoder checks the rest.
+//! The splitter buffers at most one item. It checks only the syntax that determines where items end. The decoder checks
+//! the rest.
 
+use super::partial_item::{PartialItem, SplitItem};
 use kubewarm_api::model::{FaultReason, RequestFault};
 use memchr::memchr2;
-use std::fmt;
 
-/// Maximum size of an object, in bytes. By default, etcd rejects an object above 1.5 MiB. This
-/// limit is higher, because conversion between API versions can increase an object's size.
-pub(super) const MAX_OBJECT: usize = 16 << 20;
-/// Number of bytes that the splitter keeps of an object above its size limit, to read the object's
-/// name.
-pub(super) const HEAD: usize = 4 << 10;
 /// Maximum size of the frame of a list, in bytes. The frame is everything except the items, such as
 /// kind, version and continue token.
 pub(super) const MAX_FRAME: usize = 64 << 10;
-
-/// One item of a list, or one line of a watch.
-#[derive(PartialEq, Eq)]
-pub(super) enum SplitItem<'a> {
-    Whole(&'a [u8]),
-    /// The first bytes of an item or a line above the size limit.
-    Oversized(&'a [u8]),
-}
-
-impl SplitItem<'_> {
-    /// Number of the item's bytes in memory. Of an item above the size limit, only the first bytes
-    /// are in memory.
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Whole(bytes) | Self::Oversized(bytes) => bytes.len(),
-        }
-    }
-}
 
 /// Splits a Kubernetes list into its items.
 ///
@@ -43,15 +18,12 @@ impl SplitItem<'_> {
 ///  └───────────────── frame ─────────────────────────────────────┘└items┘└ frame
 /// ```
 pub(super) struct JsonListSplitter {
-    cap: usize,
     depth: u32,
     string: JsonStringState,
     position: ListPosition,
     /// The frame received so far.
     frame: Vec<u8>,
-    partial: Vec<u8>,
-    /// Number of bytes of the current item that were dropped because of the size limit.
-    skipped: usize,
+    partial: PartialItem,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,13 +43,11 @@ enum ListPosition {
 impl JsonListSplitter {
     pub(super) fn new(cap: usize) -> Self {
         Self {
-            cap,
             depth: 0,
             string: JsonStringState::No,
             position: ListPosition::Frame,
             frame: Vec::new(),
-            partial: Vec::new(),
-            skipped: 0,
+            partial: PartialItem::new(cap),
         }
     }
 
@@ -115,15 +85,9 @@ impl JsonListSplitter {
     /// [`FaultReason::Malformed`] for bytes that cannot be a list, [`FaultReason::TooLarge`] for a
     /// frame above 64 KiB.
     pub(super) fn feed<'a>(
-        &'a mut self,
+        &mut self,
         chunk: &'a [u8],
     ) -> Result<(usize, Option<SplitItem<'a>>), RequestFault> {
-        if self.position != ListPosition::Item && !self.partial.is_empty() {
-            // `partial` contains the item that the previous call returned. The caller has read that
-            // item, so discard it.
-            self.partial.clear();
-            self.skipped = 0;
-        }
         let mut at = 0;
         let mut start = 0;
         while let Some(&byte) = chunk.get(at) {
@@ -149,7 +113,8 @@ impl JsonListSplitter {
                         self.depth.checked_sub(1).ok_or_else(|| malformed("a stray bracket"))?;
                     if self.position == ListPosition::Item && self.depth == 2 {
                         self.position = ListPosition::Items;
-                        return Ok((at, Some(self.complete(chunk, start, at))));
+                        let last = chunk.get(start..at).unwrap_or_default();
+                        return Ok((at, Some(self.partial.complete(last))));
                     }
                     if self.position == ListPosition::Items && self.depth == 1 {
                         self.position = ListPosition::Frame;
@@ -174,7 +139,7 @@ impl JsonListSplitter {
             }
         }
         if self.position == ListPosition::Item {
-            self.keep(chunk.get(start..).unwrap_or_default());
+            self.partial.push(chunk.get(start..).unwrap_or_default());
         }
         Ok((at, None))
     }
@@ -219,46 +184,6 @@ impl JsonListSplitter {
         let key = before.strip_suffix(b":").unwrap_or_default().trim_ascii_end();
         key.ends_with(b"\"items\"")
     }
-
-    fn keep(&mut self, bytes: &[u8]) {
-        keep(&mut self.partial, &mut self.skipped, self.cap, bytes);
-    }
-
-    fn complete<'a>(&'a mut self, chunk: &'a [u8], start: usize, end: usize) -> SplitItem<'a> {
-        let last = chunk.get(start..end).unwrap_or_default();
-        if self.partial.is_empty() && last.len() <= self.cap {
-            return SplitItem::Whole(last);
-        }
-        self.keep(last);
-        if self.skipped > 0 {
-            SplitItem::Oversized(&self.partial)
-        } else {
-            SplitItem::Whole(&self.partial)
-        }
-    }
-}
-
-/// Appends `bytes` to an incomplete item or line. If the item or line is larger than `cap` bytes,
-/// only its first `HEAD` bytes remain.
-pub(super) fn keep(partial: &mut Vec<u8>, skipped: &mut usize, cap: usize, bytes: &[u8]) {
-    let cap = if *skipped > 0 { HEAD } else { cap };
-    let free = cap.saturating_sub(partial.len()).min(bytes.len());
-    partial.extend_from_slice(bytes.get(..free).unwrap_or_default());
-    if free < bytes.len() {
-        *skipped += bytes.len() - free;
-        partial.truncate(HEAD);
-        partial.shrink_to_fit();
-    }
-}
-
-impl fmt::Debug for SplitItem<'_> {
-    /// Prints only the item's size, because the item can contain a Secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Whole(item) => write!(f, "Whole({} bytes)", item.len()),
-            Self::Oversized(head) => write!(f, "Oversized({} bytes)", head.len()),
-        }
-    }
 }
 
 fn malformed(what: &str) -> RequestFault {
@@ -281,7 +206,7 @@ mod tests {
                 let (consumed, item) = splitter.feed(rest)?;
                 match item {
                     Some(SplitItem::Whole(item)) => {
-                        items.push(String::from_utf8_lossy(item).into_owned());
+                        items.push(String::from_utf8_lossy(&item).into_owned());
                     }
                     Some(SplitItem::Oversized(head)) => {
                         items.push(format!("oversized:{}", head.len()));

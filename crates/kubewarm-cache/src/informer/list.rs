@@ -3,9 +3,9 @@
 use super::{
     DecodeStage, ListMethod, RelistReason, RelistReport, UndecodableObject, Verb,
     decoder::DecodeError,
-    json_list_splitter::{MAX_OBJECT, SplitItem},
     list_splitter::ListSplitter,
     metadata::ListMetadata,
+    partial_item::{MAX_OBJECT, SplitItem},
     request::UpstreamBody,
     request_builder::ListPaging,
     task::{InformerTask, TaskAction, TaskFailure},
@@ -275,7 +275,7 @@ impl InformerTask {
                 if let Some(item) = item {
                     self.apply_item(&item)?;
                     arrived += 1;
-                    if self.wait_for_budget(item.len()).await? {
+                    if self.wait_for_budget(item.bytes().len()).await? {
                         window = (Instant::now() + timing.list_window, 0);
                     }
                 }

@@ -1,8 +1,9 @@
 //! Splits a list response into items, in the encoding in which the API server answered.
 
 use super::{
-    json_list_splitter::{JsonListSplitter, MAX_OBJECT, SplitItem},
+    json_list_splitter::JsonListSplitter,
     metadata::ListMetadata,
+    partial_item::{MAX_OBJECT, SplitItem},
     protobuf_list_splitter::ProtobufListSplitter,
 };
 use kubewarm_api::model::{ObjectEncoding, RequestFault};
@@ -28,7 +29,7 @@ impl ListSplitter {
     /// [`FaultReason::Malformed`](kubewarm_api::model::FaultReason::Malformed) for bytes that cannot be a list;
     /// [`FaultReason::TooLarge`](kubewarm_api::model::FaultReason::TooLarge) for a frame above 64 KiB.
     pub(super) fn feed<'a>(
-        &'a mut self,
+        &mut self,
         chunk: &'a [u8],
     ) -> Result<(usize, Option<SplitItem<'a>>), RequestFault> {
         match self {

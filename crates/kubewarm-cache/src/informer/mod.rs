@@ -28,6 +28,7 @@ mod list_splitter;
 mod list_watch_client;
 mod metadata;
 mod metrics;
+mod partial_item;
 mod peek;
 mod plan;
 mod protobuf_list_splitter;

@@ -2,23 +2,20 @@
 //! of JSON lists does.
 
 use super::{
-    json_list_splitter::{MAX_FRAME, SplitItem, keep},
+    json_list_splitter::MAX_FRAME,
     metadata::ListMetadata,
+    partial_item::{PartialItem, SplitItem},
 };
 use kubewarm_api::model::{FaultReason, MessageId, RequestFault};
 use kubewarm_wire::protobuf::{FieldHead, ITEMS, ListHead, METADATA, message_of_kind};
-use std::mem;
 
 /// Splits a `runtime.Unknown` whose `raw` is a list: a message with the fields `metadata` (1) and `items` (2).
 pub(super) struct ProtobufListSplitter {
-    cap: usize,
     position: ProtobufListPosition,
     /// The bytes of the current head: of the list, or of a field in the list.
     head: Vec<u8>,
     /// The bytes of the current field's value that arrived in previous chunks.
-    partial: Vec<u8>,
-    /// Number of bytes of the current item that were dropped because of the size limit.
-    skipped: usize,
+    partial: PartialItem,
     /// Number of bytes of the list that follow.
     left: usize,
     message: Option<MessageId>,
@@ -40,11 +37,9 @@ enum ProtobufListPosition {
 impl ProtobufListSplitter {
     pub(super) fn new(cap: usize) -> Self {
         Self {
-            cap,
             position: ProtobufListPosition::Start,
             head: Vec::new(),
-            partial: Vec::new(),
-            skipped: 0,
+            partial: PartialItem::new(cap),
             left: 0,
             message: None,
             metadata: None,
@@ -74,7 +69,7 @@ impl ProtobufListSplitter {
     ///
     /// [`FaultReason::Malformed`] for bytes that cannot be a list, [`FaultReason::TooLarge`] for metadata above 64 KiB.
     pub(super) fn feed<'a>(
-        &'a mut self,
+        &mut self,
         chunk: &'a [u8],
     ) -> Result<(usize, Option<SplitItem<'a>>), RequestFault> {
         let mut at = 0;
@@ -93,18 +88,19 @@ impl ProtobufListSplitter {
                     let part = chunk.get(at..end).unwrap_or_default();
                     at = end;
                     if part.len() < left {
-                        let cap = if number == ITEMS { self.cap } else { MAX_FRAME };
-                        keep(&mut self.partial, &mut self.skipped, cap, part);
+                        self.partial.push(part);
                         self.position =
                             ProtobufListPosition::Value { number, left: left - part.len() };
                         break;
                     }
                     self.next_field();
-                    if number == METADATA {
-                        self.take_metadata(part)?;
-                        return Ok((at, None));
+                    let item = self.partial.complete(part);
+                    if number == ITEMS {
+                        return Ok((at, Some(item)));
                     }
-                    return Ok((at, Some(self.complete(part))));
+                    let metadata = ListMetadata::of_protobuf(item.bytes());
+                    self.metadata = Some(metadata.ok_or_else(malformed)?);
+                    return Ok((at, None));
                 }
                 // `contentEncoding` and `contentType`, which are empty.
                 ProtobufListPosition::End => at = chunk.len(),
@@ -137,13 +133,18 @@ impl ProtobufListSplitter {
             return Ok(());
         };
         let left = self.left.checked_sub(self.head.len() + length).ok_or_else(malformed)?;
-        if !matches!(number, METADATA | ITEMS) {
-            return Err(malformed());
+        match number {
+            METADATA if length > MAX_FRAME => {
+                return Err(RequestFault::new(
+                    FaultReason::TooLarge,
+                    "the metadata of the list exceeds 64 KiB",
+                ));
+            }
+            METADATA | ITEMS => {}
+            _ => return Err(malformed()),
         }
         self.left = left;
         self.head.clear();
-        self.partial.clear();
-        self.skipped = 0;
         self.position = ProtobufListPosition::Value { number, left: length };
         Ok(())
     }
@@ -152,31 +153,6 @@ impl ProtobufListSplitter {
         let is_last = self.left == 0;
         self.position =
             if is_last { ProtobufListPosition::End } else { ProtobufListPosition::Field };
-    }
-
-    fn take_metadata(&mut self, last: &[u8]) -> Result<(), RequestFault> {
-        let mut bytes = mem::take(&mut self.partial);
-        bytes.extend_from_slice(last);
-        if self.skipped > 0 || bytes.len() > MAX_FRAME {
-            return Err(RequestFault::new(
-                FaultReason::TooLarge,
-                "the metadata of the list exceeds 64 KiB",
-            ));
-        }
-        self.metadata = Some(ListMetadata::of_protobuf(&bytes).ok_or_else(malformed)?);
-        Ok(())
-    }
-
-    fn complete<'a>(&'a mut self, last: &'a [u8]) -> SplitItem<'a> {
-        if self.partial.is_empty() && self.skipped == 0 && last.len() <= self.cap {
-            return SplitItem::Whole(last);
-        }
-        keep(&mut self.partial, &mut self.skipped, self.cap, last);
-        if self.skipped > 0 {
-            SplitItem::Oversized(&self.partial)
-        } else {
-            SplitItem::Whole(&self.partial)
-        }
     }
 }
 
@@ -215,7 +191,7 @@ mod tests {
             while !rest.is_empty() {
                 let (consumed, item) = splitter.feed(rest)?;
                 found.extend(item.map(|item| match item {
-                    SplitItem::Whole(item) => String::from_utf8_lossy(item).into_owned(),
+                    SplitItem::Whole(item) => String::from_utf8_lossy(&item).into_owned(),
                     SplitItem::Oversized(head) => format!("oversized:{}", head.len()),
                 }));
                 rest = &rest[consumed..];

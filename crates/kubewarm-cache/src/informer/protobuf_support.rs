@@ -6,10 +6,10 @@
 
 use super::{
     decoder::{DecodeError, ObjectDecoder},
-    json_list_splitter::SplitItem,
     list::ListError,
     list_splitter::ListSplitter,
     list_watch_client::ListWatchClient,
+    partial_item::SplitItem,
     request::{self, UpstreamBody},
     request_builder::{InformerRequestBuilder, ListPaging},
     task::InformerTask,

@@ -1,6 +1,6 @@
 //! Sends an informer's requests, and converts every error into a `RequestFault`.
 
-use super::{json_list_splitter::SplitItem, list_splitter::ListSplitter, metadata::ListMetadata};
+use super::{list_splitter::ListSplitter, metadata::ListMetadata, partial_item::SplitItem};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream::BoxStream};
 use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};

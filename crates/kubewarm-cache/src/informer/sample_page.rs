@@ -2,9 +2,8 @@
 //! profile's cost use these objects as a sample.
 
 use super::{
-    access_check::AccessCheckResult, decoder::ObjectDecoder, json_list_splitter::SplitItem,
-    list_watch_client::ListWatchClient, metadata::ListMetadata, request,
-    request_builder::ListPaging,
+    access_check::AccessCheckResult, decoder::ObjectDecoder, list_watch_client::ListWatchClient,
+    metadata::ListMetadata, partial_item::SplitItem, request, request_builder::ListPaging,
 };
 use kubewarm_api::model::{
     DecodedObject, FaultReason, InformerKey, InformerSpec, ManagedFieldsPolicy, Projection,
@@ -84,7 +83,7 @@ pub async fn fetch_sample_page(
     let (mut objects, mut bytes) = (0, 0_usize);
     let meta = request::items(chunks, started + PAGE_TIMEOUT, |item| {
         objects += 1;
-        bytes = bytes.saturating_add(item.len());
+        bytes = bytes.saturating_add(item.bytes().len());
         if bytes > MAX_PAGE_BYTES {
             let text = format!("the first {limit} objects exceed {} MiB", MAX_PAGE_BYTES >> 20);
             return Err(RequestFault::new(FaultReason::TooLarge, text));

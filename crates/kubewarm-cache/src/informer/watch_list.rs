@@ -4,8 +4,8 @@
 use super::{
     DecodeStage, UpstreamEventType, Verb,
     event_splitter::parse_event,
-    json_list_splitter::SplitItem,
     list::{AppliedList, ListError},
+    partial_item::SplitItem,
     task::InformerTask,
     watch_stream::{WatchStream, random_timeout},
 };
@@ -64,7 +64,7 @@ impl InformerTask {
                 if let Some(version) = self.take_initial(is_protobuf, &item)? {
                     return Ok(AppliedList { version, stream: Some(stream) });
                 }
-                if self.wait_for_budget(item.len()).await? {
+                if self.wait_for_budget(item.bytes().len()).await? {
                     stream.last_bytes_at = Instant::now();
                 }
             }
@@ -85,8 +85,8 @@ impl InformerTask {
             )
         };
         let event = parse_event(is_protobuf, item);
-        if let SplitItem::Oversized(head) = item {
-            let rejected = self.oversized(event.map_or(*head, |event| event.object));
+        if matches!(item, SplitItem::Oversized(_)) {
+            let rejected = self.oversized(event.map_or(item.bytes(), |event| event.object));
             self.reject(rejected, DecodeStage::WatchObject);
             return Ok(None);
         }
