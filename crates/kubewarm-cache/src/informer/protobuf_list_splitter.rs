@@ -16,7 +16,7 @@ pub(super) struct ProtobufListSplitter {
     head: Vec<u8>,
     /// The bytes of the current field's value that arrived in previous chunks.
     partial: PartialItem,
-    /// Number of bytes of the list that follow.
+    /// Number of bytes of the list behind the current value. Between values, this number includes the bytes in `head`.
     left: usize,
     message: Option<MessageId>,
     metadata: Option<ListMetadata>,
@@ -26,12 +26,10 @@ pub(super) struct ProtobufListSplitter {
 enum ProtobufListPosition {
     /// Before the first field of the list.
     Start,
-    /// At a field of the list.
+    /// At a field of the list, or behind the last one if no bytes are left.
     Field,
     /// In the value of a field; `left` bytes of it follow.
     Value { number: u32, left: usize },
-    /// Behind the last field.
-    End,
 }
 
 impl ProtobufListSplitter {
@@ -57,7 +55,7 @@ impl ProtobufListSplitter {
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        self.position == ProtobufListPosition::End
+        self.position == ProtobufListPosition::Field && self.left == 0
     }
 
     /// Consumes `chunk` up to the end of the next item. Also stops behind the list's metadata.
@@ -79,6 +77,8 @@ impl ProtobufListSplitter {
                     at += 1;
                     self.start(byte)?;
                 }
+                // `contentEncoding` and `contentType`, which are empty.
+                ProtobufListPosition::Field if self.left == 0 => at = chunk.len(),
                 ProtobufListPosition::Field => {
                     at += 1;
                     self.field(byte)?;
@@ -93,7 +93,7 @@ impl ProtobufListSplitter {
                             ProtobufListPosition::Value { number, left: left - part.len() };
                         break;
                     }
-                    self.next_field();
+                    self.position = ProtobufListPosition::Field;
                     let item = self.partial.complete(part);
                     if number == ITEMS {
                         return Ok((at, Some(item)));
@@ -102,8 +102,6 @@ impl ProtobufListSplitter {
                     self.metadata = Some(metadata.ok_or_else(malformed)?);
                     return Ok((at, None));
                 }
-                // `contentEncoding` and `contentType`, which are empty.
-                ProtobufListPosition::End => at = chunk.len(),
             }
         }
         Ok((at, None))
@@ -121,7 +119,7 @@ impl ProtobufListSplitter {
         self.message = message_of_kind(head.api_version, kind);
         self.left = head.length;
         self.head.clear();
-        self.next_field();
+        self.position = ProtobufListPosition::Field;
         Ok(())
     }
 
@@ -147,12 +145,6 @@ impl ProtobufListSplitter {
         self.head.clear();
         self.position = ProtobufListPosition::Value { number, left: length };
         Ok(())
-    }
-
-    fn next_field(&mut self) {
-        let is_last = self.left == 0;
-        self.position =
-            if is_last { ProtobufListPosition::End } else { ProtobufListPosition::Field };
     }
 }
 
