@@ -84,9 +84,9 @@ impl ProtobufListSplitter {
                     self.field(byte)?;
                 }
                 ProtobufListPosition::Value { number, left } => {
-                    let end = chunk.len().min(at + left);
-                    let part = chunk.get(at..end).unwrap_or_default();
-                    at = end;
+                    let rest = chunk.get(at..).unwrap_or_default();
+                    let part = rest.get(..left).unwrap_or(rest);
+                    at += part.len();
                     if part.len() < left {
                         self.partial.push(part);
                         self.position =
@@ -130,7 +130,7 @@ impl ProtobufListSplitter {
         else {
             return Ok(());
         };
-        let left = self.left.checked_sub(self.head.len() + length).ok_or_else(malformed)?;
+        let left = self.left.checked_sub(self.head.len()).and_then(|left| left.checked_sub(length));
         match number {
             METADATA if length > MAX_FRAME => {
                 return Err(RequestFault::new(
@@ -141,7 +141,7 @@ impl ProtobufListSplitter {
             METADATA | ITEMS => {}
             _ => return Err(malformed()),
         }
-        self.left = left;
+        self.left = left.ok_or_else(malformed)?;
         self.head.clear();
         self.position = ProtobufListPosition::Value { number, left: length };
         Ok(())
@@ -240,5 +240,16 @@ mod tests {
         }
         let mut other = ProtobufListSplitter::new(100);
         assert!(split(&mut other, &self::list("Pod", &[]), 100).is_err());
+    }
+
+    #[test]
+    fn the_largest_lengths_do_not_overflow() {
+        let head = b"k8s\0\x0a\x0d\x0a\x02v1\x12\x07PodList\x12";
+        let max = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
+        let read = |bytes: &[u8]| split(&mut ProtobufListSplitter::new(100), bytes, 1_000);
+        assert!(read(&[head, &max[..], b"\x12", max].concat()).is_err());
+        // The item ends where the list ends: its length is 11 lower, because its head has 11 bytes.
+        let fits = [head, &max[..], b"\x12\xf4", &max[1..], b"abc"].concat();
+        assert_eq!(read(&fits).unwrap(), [""; 0]);
     }
 }
