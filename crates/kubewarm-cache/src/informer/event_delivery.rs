@@ -3,7 +3,6 @@
 use super::{
     DecodeStage, UndecodableObject, UpstreamEventType,
     decoder::DecodeError,
-    event_splitter::parse_event,
     partial_item::SplitItem,
     task::InformerTask,
     upstream_event::{Bookmark, UpstreamEvent},
@@ -19,12 +18,11 @@ impl InformerTask {
     /// watch must end.
     pub(super) fn apply_next_event(&mut self, stream: &mut WatchStream) -> Option<WatchStreamEnd> {
         let chunk = stream.rest.clone();
-        let is_protobuf = stream.splitter.is_protobuf();
         let (consumed, item) = stream.splitter.feed(&chunk);
         stream.rest = chunk.slice(consumed.min(chunk.len())..);
         let item = item?;
         let (bytes, whole) = (item.bytes(), matches!(item, SplitItem::Whole(_)));
-        match parse_event(is_protobuf, &item) {
+        match stream.splitter.parse(&item) {
             Some(event) => {
                 let end = self.apply_event(event, whole, stream.last_bytes_at);
                 // `stream.events` shows whether the watch has worked, so do not count an event that

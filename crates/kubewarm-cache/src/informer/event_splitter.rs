@@ -21,10 +21,6 @@ impl EventSplitter {
         }
     }
 
-    pub(super) fn is_protobuf(&self) -> bool {
-        matches!(self, Self::Frames(_))
-    }
-
     /// Whether only a part of an event has arrived.
     pub(super) fn is_partial(&self) -> bool {
         match self {
@@ -41,17 +37,14 @@ impl EventSplitter {
             Self::Frames(splitter) => splitter.feed(chunk),
         }
     }
-}
 
-/// Parses an event, or the start of an event above the size limit. `None` if the bytes are not an event.
-pub(super) fn parse_event<'a>(
-    is_protobuf: bool,
-    item: &'a SplitItem<'_>,
-) -> Option<UpstreamEvent<'a>> {
-    match (is_protobuf, item) {
-        (false, SplitItem::Whole(line)) => UpstreamEvent::parse(line),
-        (false, SplitItem::Oversized(head)) => UpstreamEvent::of_head(head),
-        (true, SplitItem::Whole(frame)) => UpstreamEvent::parse_protobuf(frame),
-        (true, SplitItem::Oversized(head)) => UpstreamEvent::of_protobuf_start(head),
+    /// Parses an event, or the start of an event above the size limit. `None` if the bytes are not an event.
+    pub(super) fn parse<'a>(&self, item: &'a SplitItem<'_>) -> Option<UpstreamEvent<'a>> {
+        match (self, item) {
+            (Self::Lines(_), SplitItem::Whole(line)) => UpstreamEvent::parse(line),
+            (Self::Lines(_), SplitItem::Oversized(head)) => UpstreamEvent::of_head(head),
+            (Self::Frames(_), SplitItem::Whole(frame)) => UpstreamEvent::parse_protobuf(frame),
+            (Self::Frames(_), SplitItem::Oversized(head)) => UpstreamEvent::of_protobuf_start(head),
+        }
     }
 }

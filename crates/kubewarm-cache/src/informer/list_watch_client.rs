@@ -5,7 +5,7 @@
 
 use super::{
     UpstreamEventType,
-    event_splitter::{EventSplitter, parse_event},
+    event_splitter::EventSplitter,
     metadata::ListMetadata,
     request::{self, UpstreamBody},
     request_builder::InformerRequestBuilder,
@@ -120,7 +120,7 @@ impl ListWatchClient {
             while !rest.is_empty() {
                 let (consumed, item) = events.feed(rest);
                 if let Some(item) = item {
-                    return read_first_event(parse_event(is_protobuf, &item));
+                    return read_first_event(events.parse(&item));
                 }
                 rest = rest.get(consumed..).unwrap_or_default();
             }

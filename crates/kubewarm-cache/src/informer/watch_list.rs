@@ -3,10 +3,10 @@
 
 use super::{
     DecodeStage, UpstreamEventType, Verb,
-    event_splitter::parse_event,
     list::{AppliedList, ListError},
     partial_item::SplitItem,
     task::InformerTask,
+    upstream_event::UpstreamEvent,
     watch_stream::{WatchStream, random_timeout},
 };
 use futures::StreamExt as _;
@@ -34,7 +34,6 @@ impl InformerTask {
         let started = Instant::now();
         let within = timing.list_headers;
         let body = self.list_watch.open(within, |endpoint| endpoint.stream(timeout)).await?;
-        let is_protobuf = body.is_protobuf;
         self.informer.status().record_success(Verb::Watch, started);
         let mut stream = WatchStream::new(body, timeout);
         let late = || {
@@ -61,7 +60,7 @@ impl InformerTask {
                 let (consumed, item) = stream.splitter.feed(&chunk);
                 stream.rest = chunk.slice(consumed.min(chunk.len())..);
                 let Some(item) = item else { continue };
-                if let Some(version) = self.take_initial(is_protobuf, &item)? {
+                if let Some(version) = self.take_initial(&item, stream.splitter.parse(&item))? {
                     return Ok(AppliedList { version, stream: Some(stream) });
                 }
                 if self.wait_for_budget(item.bytes().len()).await? {
@@ -75,8 +74,8 @@ impl InformerTask {
     /// ends the initial events, returns the bookmark's version.
     fn take_initial(
         &mut self,
-        is_protobuf: bool,
         item: &SplitItem<'_>,
+        event: Option<UpstreamEvent<'_>>,
     ) -> Result<Option<ResourceVersion>, ListError> {
         let undecodable = || {
             RequestFault::new(
@@ -84,7 +83,6 @@ impl InformerTask {
                 "the streaming list sent a line that is not an event",
             )
         };
-        let event = parse_event(is_protobuf, item);
         if matches!(item, SplitItem::Oversized(_)) {
             let rejected = self.oversized(event.map_or(item.bytes(), |event| event.object));
             self.reject(rejected, DecodeStage::WatchObject);
