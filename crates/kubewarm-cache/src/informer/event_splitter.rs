@@ -6,6 +6,7 @@ use super::{
     partial_item::{MAX_OBJECT, SplitItem},
     upstream_event::UpstreamEvent,
 };
+use kubewarm_wire::MediaType;
 
 pub(super) enum EventSplitter {
     Lines(LineSplitter),
@@ -13,11 +14,10 @@ pub(super) enum EventSplitter {
 }
 
 impl EventSplitter {
-    pub(super) fn new(is_protobuf: bool) -> Self {
-        if is_protobuf {
-            Self::Frames(FrameSplitter::new(MAX_OBJECT))
-        } else {
-            Self::Lines(LineSplitter::new(MAX_OBJECT))
+    pub(super) fn new(media_type: MediaType) -> Self {
+        match media_type {
+            MediaType::Json => Self::Lines(LineSplitter::new(MAX_OBJECT)),
+            MediaType::Protobuf => Self::Frames(FrameSplitter::new(MAX_OBJECT)),
         }
     }
 

@@ -245,10 +245,10 @@ impl InformerTask {
         let timing = self.shared.timing.clone();
         let sent = Instant::now();
         let within = timing.list_headers;
-        let UpstreamBody { mut chunks, is_protobuf } =
+        let UpstreamBody { mut chunks, media_type } =
             self.list_watch.open(within, |endpoint| endpoint.list(part)).await?;
         self.informer.status().record_success(Verb::List, sent);
-        let mut items = ListSplitter::new(is_protobuf);
+        let mut items = ListSplitter::new(media_type);
         let mut checked = false;
         let mut window = (Instant::now() + timing.list_window, 0);
         loop {

@@ -7,6 +7,7 @@ use super::{
     protobuf_list_splitter::ProtobufListSplitter,
 };
 use kubewarm_api::model::{ObjectEncoding, RequestFault};
+use kubewarm_wire::MediaType;
 
 pub(super) enum ListSplitter {
     Json(JsonListSplitter),
@@ -14,11 +15,10 @@ pub(super) enum ListSplitter {
 }
 
 impl ListSplitter {
-    pub(super) fn new(is_protobuf: bool) -> Self {
-        if is_protobuf {
-            Self::Protobuf(Box::new(ProtobufListSplitter::new(MAX_OBJECT)))
-        } else {
-            Self::Json(JsonListSplitter::new(MAX_OBJECT))
+    pub(super) fn new(media_type: MediaType) -> Self {
+        match media_type {
+            MediaType::Json => Self::Json(JsonListSplitter::new(MAX_OBJECT)),
+            MediaType::Protobuf => Self::Protobuf(Box::new(ProtobufListSplitter::new(MAX_OBJECT))),
         }
     }
 

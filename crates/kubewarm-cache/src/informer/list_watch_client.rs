@@ -111,9 +111,9 @@ impl ListWatchClient {
         within: Duration,
     ) -> Result<WatchProbeResult, RequestFault> {
         let until = Instant::now() + lasting * 2;
-        let UpstreamBody { mut chunks, is_protobuf } =
+        let UpstreamBody { mut chunks, media_type } =
             self.open(within, |endpoint| endpoint.watch(from, lasting)).await?;
-        let mut events = EventSplitter::new(is_protobuf);
+        let mut events = EventSplitter::new(media_type);
         while let Ok(Some(chunk)) = timeout_at(until, chunks.next()).await {
             let chunk = chunk?;
             let mut rest = &chunk[..];

@@ -16,7 +16,7 @@ use super::{
 };
 use kubewarm_api::model::{Delta, Identity, ObjectEncoding, RequestFault, Resource};
 use kubewarm_client::{ExpiringCache, is_builtin_group};
-use kubewarm_wire::{JsonBuffer, ObjectBody};
+use kubewarm_wire::{JsonBuffer, MediaType, ObjectBody};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     runtime::Handle,
@@ -88,10 +88,6 @@ impl ProtobufSupport {
 }
 
 impl InformerTask {
-    pub(super) fn is_protobuf(&self) -> bool {
-        matches!(self.decoder.encoding, ObjectEncoding::Protobuf(_))
-    }
-
     /// Sets the encoding that the next list accepts.
     pub(super) async fn choose_media_type(&mut self) {
         let resource = &self.informer.key.resource;
@@ -169,7 +165,7 @@ async fn compare(mut list_watch: ListWatchClient) -> Result<MediaTypeChoice, Com
     let within = Duration::MAX;
     let mut decoder = ObjectDecoder::of_whole_objects();
     let body = list_watch.open(within, |endpoint| endpoint.list(ONE)).await?;
-    if !body.is_protobuf {
+    if body.media_type == MediaType::Json {
         return Ok(MediaTypeChoice::Json(None));
     }
     let first = first_item(body).await?;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use kube::client::Body;
 use kubewarm_api::model::{FaultReason, RequestFault};
 use kubewarm_client::fault;
-use kubewarm_wire::PROTOBUF;
+use kubewarm_wire::{MediaType, PROTOBUF};
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -18,10 +18,10 @@ const MAX_ERROR_BODY: usize = 64 << 10;
 
 pub(super) type BodyChunks = BoxStream<'static, Result<Bytes, RequestFault>>;
 
-/// The body of a successful response, and whether the API server answered in protobuf.
+/// The body of a successful response.
 pub(super) struct UpstreamBody {
     pub(super) chunks: BodyChunks,
-    pub(super) is_protobuf: bool,
+    pub(super) media_type: MediaType,
 }
 
 /// Sends `request` and waits for the headers of a successful response.
@@ -51,9 +51,10 @@ pub(super) async fn open(
     }
     let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let is_protobuf = content_type.is_some_and(|it| it.starts_with(PROTOBUF.as_bytes()));
+    let media_type = if is_protobuf { MediaType::Protobuf } else { MediaType::Json };
     let chunks = response.into_body().into_data_stream();
     let chunks = chunks.map(|chunk| chunk.map_err(|error| fault::of_transport(&error))).boxed();
-    Ok(UpstreamBody { chunks, is_protobuf })
+    Ok(UpstreamBody { chunks, media_type })
 }
 
 /// Reads a list to its end and passes each item to `each`. Holds one item in memory at a time.
@@ -76,8 +77,8 @@ pub(super) async fn read_items(
     body: UpstreamBody,
     mut each: impl FnMut(&SplitItem<'_>) -> Result<(), RequestFault>,
 ) -> Result<ListSplitter, RequestFault> {
-    let UpstreamBody { mut chunks, is_protobuf } = body;
-    let mut splitter = ListSplitter::new(is_protobuf);
+    let UpstreamBody { mut chunks, media_type } = body;
+    let mut splitter = ListSplitter::new(media_type);
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk?;
         let mut rest = &chunk[..];

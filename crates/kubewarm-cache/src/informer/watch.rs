@@ -10,8 +10,9 @@ use futures::{
     StreamExt as _,
     future::{Fuse, FusedFuture as _},
 };
-use kubewarm_api::model::{Delta, FaultReason, RequestFault};
+use kubewarm_api::model::{Delta, FaultReason, ObjectEncoding, RequestFault};
 use kubewarm_client::is_builtin_group;
+use kubewarm_wire::MediaType;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -33,7 +34,10 @@ impl InformerTask {
         let opened =
             self.list_watch.open(timing.watch_headers, |endpoint| endpoint.watch(&from, timeout));
         match opened.await {
-            Ok(body) if body.is_protobuf == self.is_protobuf() => {
+            Ok(body)
+                if (body.media_type == MediaType::Json)
+                    == (self.decoder.encoding == ObjectEncoding::Json) =>
+            {
                 self.informer.status().record_success(Verb::Watch, sent);
                 Ok(TaskAction::Follow(Box::new(WatchStream::new(body, timeout))))
             }

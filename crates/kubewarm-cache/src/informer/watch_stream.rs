@@ -52,7 +52,7 @@ impl WatchStream {
         let now = Instant::now();
         Self {
             chunks: body.chunks,
-            splitter: EventSplitter::new(body.is_protobuf),
+            splitter: EventSplitter::new(body.media_type),
             rest: Bytes::new(),
             opened: now,
             timeout,
