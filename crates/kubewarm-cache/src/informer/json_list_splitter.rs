@@ -1,7 +1,7 @@
-//! Splits a list response into its items while the bytes arrive.
+//! Splits a list response in JSON into its items while the bytes arrive.
 //!
-//! The splitter buffers at most one item. It checks only the syntax that determines where items end. The decoder checks
-//! the rest.
+//! The splitter buffers at most one item, and checks only the syntax that determines where items end. The decoder
+//! checks the rest.
 
 use super::partial_item::{PartialItem, SplitItem};
 use kubewarm_api::model::{FaultReason, RequestFault};

@@ -38,7 +38,7 @@ impl ListSplitter {
         }
     }
 
-    /// Whether everything before the first item has arrived, and the list is not complete.
+    /// Whether everything before the first item has arrived. For a list in JSON, `false` again after the last item.
     pub(super) fn has_head(&self) -> bool {
         match self {
             Self::Json(splitter) => splitter.is_in_items(),

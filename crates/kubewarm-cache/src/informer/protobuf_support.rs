@@ -160,6 +160,9 @@ impl InformerTask {
 }
 
 /// Reads one object in protobuf, and the same object at the same resource version in JSON.
+///
+/// [`ProtobufSupport`] remembers only `Ok`. After an error, the next list compares again, because an object can exist
+/// by then or the requests can succeed. A difference is `Ok`, and lasts until the API server's version changes.
 async fn compare(mut list_watch: ListWatchClient) -> Result<MediaTypeChoice, ComparisonError> {
     list_watch.accept_protobuf(true);
     let within = Duration::MAX;
