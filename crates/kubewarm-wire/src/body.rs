@@ -46,12 +46,17 @@ pub fn write_single_object(
 }
 
 impl ListEnvelope {
+    /// Returns `apiVersion` and `kind` of the list.
+    pub(super) fn types(&self) -> (&str, &str) {
+        match self.item_form {
+            ObjectForm::Full => (&self.api_version, &self.list_kind),
+            ObjectForm::Metadata(version) => (version.api_version(), "PartialObjectMetadataList"),
+        }
+    }
+
     /// Writes the text before the first item.
     pub fn write_head(&self, out: &mut Vec<u8>) {
-        let (api_version, kind) = match self.item_form {
-            ObjectForm::Full => (&*self.api_version, &*self.list_kind),
-            ObjectForm::Metadata(version) => (version.api_version(), "PartialObjectMetadataList"),
-        };
+        let (api_version, kind) = self.types();
         write_types(api_version, kind, out);
         let is_written = self.is_custom && self.item_form == ObjectForm::Full;
         let next = self.next.as_deref().or_else(|| is_written.then_some(""));

@@ -53,8 +53,7 @@ pub use self::{
     forward_plan::{ForwardPlan, WriteTarget},
     object_body::{JsonBuffer, ObjectBody},
     protobuf_body::{
-        ProtobufListEnvelope, status_message, write_error_message, write_event_message,
-        write_single_message,
+        status_message, write_error_message, write_event_message, write_single_message,
     },
     request_info::{AccessAttributes, ObjectRequest, RequestInfo, RequestTarget, VersionMatch},
     request_path::ApiDocument,

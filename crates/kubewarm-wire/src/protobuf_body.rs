@@ -1,65 +1,27 @@
 //! Writes response bodies in protobuf from stored objects. The functions copy the objects, and never decode them.
 
 use super::{
-    ObjectForm, StatusError,
-    protobuf::{
-        ListMeta, Unknown, item_length, metadata_field, write_item, write_list_head,
-        write_list_tail, write_watch_event,
-    },
+    ListEnvelope, ObjectForm, StatusError,
+    protobuf::{ListMeta, Unknown, metadata_field, write_item, write_list_head, write_watch_event},
 };
-use kubewarm_api::model::ResourceVersion;
-use std::sync::Arc;
 
-/// The parts of a list response in protobuf before and after its items, like
-/// [`ListEnvelope`](super::ListEnvelope). The length of the list is written before the first item.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProtobufListEnvelope {
-    /// `apiVersion` of the list.
-    pub api_version: Arc<str>,
-    /// The `kind` of the list, such as `PodList`.
-    pub list_kind: Arc<str>,
-    /// The part of each item that the list contains.
-    pub item_form: ObjectForm,
-    /// `metadata.resourceVersion` of the list.
-    pub version: ResourceVersion,
-    /// The continue token for the next page; `None` on the last page.
-    pub next: Option<String>,
-    /// Number of objects on later pages. The response omits the number 0.
-    pub remaining: Option<u64>,
-    /// The sum of [`Self::item_length`] for all items.
-    pub items_length: usize,
-}
-
-impl ProtobufListEnvelope {
-    /// Writes everything before the first item.
-    pub fn write_head(&self, out: &mut Vec<u8>) {
-        let (api_version, kind) = match self.item_form {
-            ObjectForm::Full => (&*self.api_version, &*self.list_kind),
-            ObjectForm::Metadata(version) => (version.api_version(), "PartialObjectMetadataList"),
-        };
+impl ListEnvelope {
+    /// Writes everything before the first item of a list in protobuf. `items_length` is the sum of
+    /// [`item_length`](super::protobuf::item_length) for all items.
+    pub fn write_protobuf_head(&self, items_length: usize, out: &mut Vec<u8>) {
+        let (api_version, kind) = self.types();
         let version = self.version.to_string();
         let metadata = ListMeta {
             version: &version,
             next: self.next.as_deref().unwrap_or_default(),
             remaining: self.remaining.filter(|remaining| *remaining > 0),
         };
-        write_list_head(api_version, kind, &metadata, self.items_length, out);
+        write_list_head(api_version, kind, &metadata, items_length, out);
     }
 
-    /// Returns the number of bytes that [`Self::write_item`] writes.
-    #[must_use]
-    pub fn item_length(stored: &[u8], form: ObjectForm) -> usize {
-        item_length(part(stored, form).len())
-    }
-
-    /// Writes one item.
-    pub fn write_item(&self, stored: &[u8], out: &mut Vec<u8>) {
+    /// Writes one item of a list in protobuf.
+    pub fn write_protobuf_item(&self, stored: &[u8], out: &mut Vec<u8>) {
         write_item(part(stored, self.item_form), out);
-    }
-
-    /// Writes everything behind the last item.
-    pub fn write_tail(out: &mut Vec<u8>) {
-        write_list_tail(out);
     }
 }
 

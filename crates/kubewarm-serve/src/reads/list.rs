@@ -9,7 +9,8 @@ use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use kubewarm_cache::store::{ObjectQuery, ObjectSnapshot, ScanBudget, StoreReader};
 use kubewarm_wire::{
     MediaType, ObjectForm, ObjectRequest, ResponseForm, ResponseFormat, StatusError, VersionMatch,
-    encode_continue_token, protobuf::item_length,
+    encode_continue_token,
+    protobuf::{item_length, metadata_field},
 };
 use std::ops::ControlFlow;
 
@@ -152,7 +153,7 @@ async fn items_length(
                 take(namespace, name, item_length(bytes), LENGTH_COST)
             }),
             ObjectForm::Metadata(_) => selected.visit_from(next, |seen| {
-                let item = ResponseEnvelope::item_length(seen.body, form);
+                let item = item_length(metadata_field(seen.body.bytes).len());
                 take(seen.namespace, seen.name, item, seen.body.bytes.len())
             }),
         };

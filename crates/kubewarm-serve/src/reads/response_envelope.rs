@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_cache::store::StoredObject;
 use kubewarm_wire::{
-    JsonBuffer, ListEnvelope, MediaType, ObjectBody, ObjectForm, ProtobufListEnvelope,
-    ResponseForm, ResponseFormat, TableEnvelope, tables::TablePrinter,
+    JsonBuffer, ListEnvelope, MediaType, ObjectBody, ResponseForm, ResponseFormat, TableEnvelope,
+    protobuf::write_list_tail, tables::TablePrinter,
 };
 use std::sync::Arc;
 
@@ -15,17 +15,15 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) enum ResponseEnvelope {
     List(ListEnvelope),
-    ProtobufList(ProtobufListEnvelope),
+    /// A list in protobuf, and the sum of [`item_length`](kubewarm_wire::protobuf::item_length) for all items.
+    ProtobufList(ListEnvelope, usize),
     /// A `Table`. The rows show ages relative to the timestamp.
     Table(TableEnvelope, TablePrinter, Timestamp),
 }
 
 impl ResponseEnvelope {
     /// Creates the format of a response with several objects. `next` is the continue token of the next page, and
-    /// `remaining` is the number of objects after this page. `items_length` is the sum of [`item_length`] for all
-    /// objects.
-    ///
-    /// [`item_length`]: Self::item_length
+    /// `remaining` is the number of objects after this page. `items_length` is needed only for a list in protobuf.
     pub(super) fn new(
         kind: &KindInfo,
         format: ResponseFormat,
@@ -53,18 +51,7 @@ impl ResponseEnvelope {
                 return Self::Table(envelope, printer, Timestamp::now());
             }
         };
-        if format.media_type == MediaType::Protobuf {
-            return Self::ProtobufList(ProtobufListEnvelope {
-                api_version,
-                list_kind: kind.list_kind(),
-                item_form: of,
-                version,
-                next,
-                remaining,
-                items_length,
-            });
-        }
-        Self::List(ListEnvelope {
+        let envelope = ListEnvelope {
             api_version,
             kind: name,
             list_kind: kind.list_kind(),
@@ -73,20 +60,19 @@ impl ResponseEnvelope {
             version,
             next,
             remaining,
-        })
+        };
+        match format.media_type {
+            MediaType::Json => Self::List(envelope),
+            MediaType::Protobuf => Self::ProtobufList(envelope, items_length),
+        }
     }
 
     pub(super) fn head(&self, out: &mut Vec<u8>) {
         match self {
             Self::List(envelope) => envelope.write_head(out),
-            Self::ProtobufList(envelope) => envelope.write_head(out),
+            Self::ProtobufList(envelope, length) => envelope.write_protobuf_head(*length, out),
             Self::Table(envelope, ..) => envelope.write_head(out),
         }
-    }
-
-    /// Returns the number of bytes that [`Self::write`] writes for an item of a list in protobuf.
-    pub(super) fn item_length(body: ObjectBody<'_>, form: ObjectForm) -> usize {
-        ProtobufListEnvelope::item_length(body.bytes, form)
     }
 
     /// Writes one object as an item of a list or a row of a `Table`. Returns `false` if kubewarm cannot write it
@@ -98,8 +84,8 @@ impl ResponseEnvelope {
         buffer: &mut JsonBuffer,
         out: &mut Vec<u8>,
     ) -> bool {
-        if let Self::ProtobufList(envelope) = self {
-            envelope.write_item(body.bytes, out);
+        if let Self::ProtobufList(envelope, _) = self {
+            envelope.write_protobuf_item(body.bytes, out);
             return true;
         }
         let Some(body) = body.to_json(buffer) else {
@@ -107,7 +93,7 @@ impl ResponseEnvelope {
             return false;
         };
         match self {
-            Self::ProtobufList(_) => {}
+            Self::ProtobufList(..) => {}
             Self::List(envelope) if is_first => envelope.write_first_item(body, out),
             Self::List(envelope) => envelope.write_next_item(body, out),
             Self::Table(envelope, printer, now) => {
@@ -129,7 +115,7 @@ impl ResponseEnvelope {
     pub(super) fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
         match self {
             Self::List(envelope) => envelope.write_tail(is_empty, out),
-            Self::ProtobufList(_) => ProtobufListEnvelope::write_tail(out),
+            Self::ProtobufList(..) => write_list_tail(out),
             Self::Table(envelope, ..) => envelope.write_tail(is_empty, out),
         }
     }
