@@ -157,7 +157,6 @@ fn read_types(types: &[u8]) -> Result<(&str, &str), ProtobufError> {
 
 /// Returns the part of the first field with this number that `bytes` contains, even if the field's end is missing.
 /// Fields before it must be complete.
-#[must_use]
 pub(super) fn enter_field(bytes: &[u8], number: u32) -> Option<&[u8]> {
     let mut rest = bytes;
     loop {
@@ -179,13 +178,18 @@ pub(super) fn enter_field(bytes: &[u8], number: u32) -> Option<&[u8]> {
     }
 }
 
+/// Returns the part of an object's message that `bytes` contains, even if the message's end is missing. As for
+/// [`Unknown::parse`], `bytes` begins with `k8s\0`.
+pub(crate) fn message_start(bytes: &[u8]) -> Option<&[u8]> {
+    enter_field(bytes.strip_prefix(MAGIC)?, RAW)
+}
+
 /// Parses the start of an event of a watch whose end is missing: the event's type, and the start of its object's
 /// message.
 #[must_use]
 pub fn parse_watch_event_start(event: &[u8]) -> Option<(&[u8], &[u8])> {
     let kind = enter_field(event, 1)?;
-    let object = enter_field(enter_field(event, 2)?, 1)?;
-    Some((kind, enter_field(object.strip_prefix(MAGIC)?, RAW)?))
+    Some((kind, message_start(enter_field(enter_field(event, 2)?, 1)?)?))
 }
 
 /// Appends a list up to its first item. `items_length` is the sum of [`item_length`] for all items.

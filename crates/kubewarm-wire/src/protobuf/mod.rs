@@ -10,7 +10,6 @@ mod metadata;
 mod values;
 mod wire_format;
 
-pub(crate) use self::wire_format::write_message;
 pub use self::{
     check::check_message,
     envelope::{
@@ -27,3 +26,4 @@ pub use self::{
     values::field_values,
     wire_format::{ProtobufError, write_bytes, write_number},
 };
+pub(crate) use self::{envelope::message_start, wire_format::write_message};
