@@ -8,11 +8,10 @@ use super::{
 use kubewarm_api::model::MessageId;
 use serde::de::IgnoredAny;
 
-/// The fields of the messages that [`FieldType`] describes by name, and of a map entry.
-const TIMESTAMP: &[(u32, WireType)] = &[(1, WireType::Varint), (2, WireType::Varint)];
-const INT_OR_STRING: &[(u32, WireType)] =
-    &[(1, WireType::Varint), (2, WireType::Varint), (3, WireType::Length)];
-const ONE_TEXT: &[(u32, WireType)] = &[(1, WireType::Length)];
+/// The types of the fields 1, 2 and so on in the messages that [`FieldType`] describes by name.
+const TIMESTAMP: &[&FieldType] = &[&FieldType::Int, &FieldType::Int];
+const INT_OR_STRING: &[&FieldType] = &[&FieldType::Int, &FieldType::Int, &FieldType::String];
+const ONE_TEXT: &[&FieldType] = &[&FieldType::String];
 
 /// Reads every tag of an object, in nested messages too. So an object that passes can be written as JSON without
 /// losing a field.
@@ -26,40 +25,22 @@ const ONE_TEXT: &[(u32, WireType)] = &[(1, WireType::Length)];
 ///
 /// A few nanoseconds for each field.
 pub fn check_message(message: MessageId, bytes: &[u8]) -> Result<(), ProtobufError> {
-    check_metadata(message, bytes)?;
-    check_inner(message, bytes)
-}
-
-/// Rejects an object whose metadata is not its first field, or that has two. The API server writes no such object, and
-/// the names of one could be read from either.
-fn check_metadata(message: MessageId, object: &[u8]) -> Result<(), ProtobufError> {
-    // Options and discovery documents are kinds without metadata.
-    if table(message).field(METADATA).is_none_or(|field| field.name != "metadata") {
-        return Ok(());
-    }
-    let mut fields = FieldReader::new(object);
-    let _first = fields.next_field()?;
-    while let Some(raw) = fields.next_field()? {
-        if raw.number == METADATA {
-            return Err(ProtobufError::Malformed);
-        }
-    }
-    Ok(())
-}
-
-fn check_inner(message: MessageId, bytes: &[u8]) -> Result<(), ProtobufError> {
     let of = table(message);
     let mut fields = FieldReader::new(bytes);
     while let Some(raw) = fields.next_field()? {
         let unknown = ProtobufError::UnknownField { message: of.name, number: raw.number };
         let field = of.field(raw.number).ok_or(unknown)?;
+        // The API server writes metadata once and first. Some readers use the first such field, others the last.
+        if raw.number == METADATA && raw.tag > 0 && field.name == "metadata" {
+            return Err(ProtobufError::Malformed);
+        }
         let value = fields.value(&raw);
         match field.shape {
             FieldShape::Single | FieldShape::Repeated => {
                 check_value(&field.kind, raw.wire_type, value, of.name)?;
             }
             FieldShape::Map if raw.wire_type == WireType::Length => {
-                check_entry(&field.kind, value, of.name)?;
+                check_fields(&[&FieldType::String, &field.kind], value, of.name)?;
             }
             FieldShape::Map => return Err(ProtobufError::Malformed),
         }
@@ -67,15 +48,17 @@ fn check_inner(message: MessageId, bytes: &[u8]) -> Result<(), ProtobufError> {
     Ok(())
 }
 
-fn check_entry(kind: &FieldType, entry: &[u8], message: &'static str) -> Result<(), ProtobufError> {
-    let mut fields = FieldReader::new(entry);
+/// Checks a message whose fields 1, 2 and so on have these types.
+fn check_fields(
+    kinds: &[&FieldType],
+    bytes: &[u8],
+    message: &'static str,
+) -> Result<(), ProtobufError> {
+    let mut fields = FieldReader::new(bytes);
     while let Some(raw) = fields.next_field()? {
-        let value = fields.value(&raw);
-        match raw.number {
-            1 => check_value(&FieldType::String, raw.wire_type, value, message)?,
-            2 => check_value(kind, raw.wire_type, value, message)?,
-            number => return Err(ProtobufError::UnknownField { message, number }),
-        }
+        let unknown = ProtobufError::UnknownField { message, number: raw.number };
+        let kind = kinds.get(raw.number as usize - 1).ok_or(unknown)?;
+        check_value(kind, raw.wire_type, fields.value(&raw), message)?;
     }
     Ok(())
 }
@@ -86,33 +69,13 @@ fn check_value(
     value: &[u8],
     message: &'static str,
 ) -> Result<(), ProtobufError> {
-    let expected = match kind {
-        FieldType::Bool | FieldType::Int => WireType::Varint,
-        FieldType::String
-        | FieldType::Bytes
-        | FieldType::Time
-        | FieldType::MicroTime
-        | FieldType::IntOrString
-        | FieldType::Quantity
-        | FieldType::Raw
-        | FieldType::Message(_)
-        | FieldType::List(_) => WireType::Length,
-    };
-    if wire_type != expected {
+    let is_number = matches!(kind, FieldType::Bool | FieldType::Int);
+    if is_number != (wire_type == WireType::Varint) {
         return Err(ProtobufError::Malformed);
     }
     match kind {
-        FieldType::Message(id) => check_inner(*id, value),
-        FieldType::List(element) => {
-            let mut fields = FieldReader::new(value);
-            while let Some(raw) = fields.next_field()? {
-                if raw.number != 1 {
-                    return Err(ProtobufError::UnknownField { message, number: raw.number });
-                }
-                check_value(element, raw.wire_type, fields.value(&raw), message)?;
-            }
-            Ok(())
-        }
+        FieldType::Message(id) => check_message(*id, value),
+        FieldType::List(element) => check_fields(&[element], value, message),
         FieldType::Time | FieldType::MicroTime => check_fields(TIMESTAMP, value, message),
         FieldType::IntOrString => check_fields(INT_OR_STRING, value, message),
         FieldType::Quantity => check_fields(ONE_TEXT, value, message),
@@ -132,22 +95,6 @@ fn check_json(raw: &[u8]) -> Result<(), ProtobufError> {
     let json = find_field(raw, 1)?.filter(|json| !json.is_empty());
     let parsed = json.map(serde_json::from_slice::<IgnoredAny>).transpose();
     parsed.map(drop).map_err(|_| ProtobufError::Malformed)
-}
-
-fn check_fields(
-    known: &[(u32, WireType)],
-    value: &[u8],
-    message: &'static str,
-) -> Result<(), ProtobufError> {
-    let mut fields = FieldReader::new(value);
-    while let Some(raw) = fields.next_field()? {
-        match known.iter().find(|(number, _)| *number == raw.number) {
-            Some((_, wire_type)) if *wire_type == raw.wire_type => {}
-            Some(_) => return Err(ProtobufError::Malformed),
-            None => return Err(ProtobufError::UnknownField { message, number: raw.number }),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
