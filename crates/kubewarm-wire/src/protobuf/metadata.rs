@@ -7,7 +7,6 @@ use super::wire_format::{
     write_number,
 };
 use super::{envelope::enter_field, go_values::read_entry};
-use std::ops::Range;
 
 /// The number of `metadata` in every object and in every list.
 pub const METADATA: u32 = 1;
@@ -64,9 +63,7 @@ impl<'a> ObjectNames<'a> {
         }
         Ok(names)
     }
-}
 
-impl<'a> ObjectNames<'a> {
     /// Reads the metadata of an object whose end is missing. Names behind the missing part are empty.
     #[must_use]
     pub fn of_start(object: &'a [u8]) -> Self {
@@ -212,48 +209,40 @@ pub fn write_without(
     without: Omissions<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), ProtobufError> {
+    let object = if without.all_but_metadata { metadata_field(object) } else { object };
+    copy_fields(object, out, |number, value, _| {
+        Ok(match (number, without.annotation) {
+            (MANAGED_FIELDS, _) => without.managed_fields,
+            (ANNOTATIONS, Some(key)) => read_entry(value)?.0 == key.as_bytes(),
+            _ => false,
+        })
+    })
+}
+
+/// Appends an object without the fields of its metadata for which `replace` returns `true`. `replace` receives the
+/// field's number and value, and can append other fields.
+fn copy_fields(
+    object: &[u8],
+    out: &mut Vec<u8>,
+    mut replace: impl FnMut(u32, &[u8], &mut Vec<u8>) -> Result<bool, ProtobufError>,
+) -> Result<(), ProtobufError> {
     let mut fields = FieldReader::new(object);
     while let Some(field) = fields.next_field()? {
-        if field.number == METADATA {
-            let metadata = fields.value(&field);
-            let kept = kept_parts(metadata, without)?;
-            write_parts(METADATA, metadata, &kept, out);
-        } else if !without.all_but_metadata {
+        if field.number != METADATA {
             out.extend_from_slice(object.get(field.tag..field.end).unwrap_or_default());
-        }
-    }
-    Ok(())
-}
-
-/// Returns the byte ranges of the metadata that are kept, in order.
-fn kept_parts(metadata: &[u8], without: Omissions<'_>) -> Result<Vec<Range<usize>>, ProtobufError> {
-    let mut kept: Vec<Range<usize>> = Vec::new();
-    let mut fields = FieldReader::new(metadata);
-    while let Some(field) = fields.next_field()? {
-        let is_left_out = match field.number {
-            MANAGED_FIELDS => without.managed_fields,
-            ANNOTATIONS if without.annotation.is_some() => {
-                let (key, _) = read_entry(fields.value(&field))?;
-                without.annotation.map(str::as_bytes) == Some(key)
-            }
-            _ => false,
-        };
-        if is_left_out {
             continue;
         }
-        match kept.last_mut() {
-            Some(last) if last.end == field.tag => last.end = field.end,
-            _ => kept.push(field.tag..field.end),
+        let metadata = fields.value(&field);
+        let mut changed = Vec::with_capacity(metadata.len());
+        let mut parts = FieldReader::new(metadata);
+        while let Some(part) = parts.next_field()? {
+            if !replace(part.number, parts.value(&part), &mut changed)? {
+                changed.extend_from_slice(metadata.get(part.tag..part.end).unwrap_or_default());
+            }
         }
+        write_bytes(METADATA, &changed, out);
     }
-    Ok(kept)
-}
-
-fn write_parts(number: u32, bytes: &[u8], parts: &[Range<usize>], out: &mut Vec<u8>) {
-    super::wire_format::write_length(number, parts.iter().map(Range::len).sum(), out);
-    for part in parts {
-        out.extend_from_slice(bytes.get(part.clone()).unwrap_or_default());
-    }
+    Ok(())
 }
 
 /// Returns the object with another `metadata.resourceVersion`.
@@ -263,24 +252,13 @@ fn write_parts(number: u32, bytes: &[u8], parts: &[Range<usize>], out: &mut Vec<
 /// [`ProtobufError::Malformed`] if the bytes are not a message.
 pub fn with_version(object: &[u8], version: &str) -> Result<Vec<u8>, ProtobufError> {
     let mut out = Vec::with_capacity(object.len() + 16);
-    let mut fields = FieldReader::new(object);
-    while let Some(field) = fields.next_field()? {
-        if field.number != METADATA {
-            out.extend_from_slice(object.get(field.tag..field.end).unwrap_or_default());
-            continue;
+    copy_fields(object, &mut out, |number, _, out| {
+        let is_version = number == RESOURCE_VERSION;
+        if is_version {
+            write_bytes(RESOURCE_VERSION, version.as_bytes(), out);
         }
-        let metadata = fields.value(&field);
-        let mut changed = Vec::with_capacity(metadata.len() + 16);
-        let mut parts = FieldReader::new(metadata);
-        while let Some(part) = parts.next_field()? {
-            if part.number == RESOURCE_VERSION {
-                write_bytes(RESOURCE_VERSION, version.as_bytes(), &mut changed);
-            } else {
-                changed.extend_from_slice(metadata.get(part.tag..part.end).unwrap_or_default());
-            }
-        }
-        write_bytes(METADATA, &changed, &mut out);
-    }
+        Ok(is_version)
+    })?;
     Ok(out)
 }
 
