@@ -2,9 +2,8 @@
 
 use super::{
     field_tables::{FieldShape, FieldType, MessageField, table},
-    go_values::is_omitted,
     json_encoder::JsonEncoder,
-    wire_format::{FieldReader, ProtobufError},
+    wire_format::{FieldReader, ProtobufError, find_field},
 };
 use crate::json::{FieldPathNode, FieldPathSet, JsonCursor};
 use kubewarm_api::model::MessageId;
@@ -60,34 +59,29 @@ impl<E: FnMut(usize, &str)> Walk<'_, E> {
         bytes: &[u8],
         node: &FieldPathNode,
     ) -> Result<(), ProtobufError> {
-        let mut fields = FieldReader::new(bytes);
-        let mut last = None;
-        while let Some(raw) = fields.next_field()? {
-            if raw.number != field.number {
-                continue;
-            }
-            match (&field.kind, field.shape, &node.elements) {
-                (FieldType::Message(id), FieldShape::Repeated, Some(node)) => {
-                    self.message(*id, fields.value(&raw), node)?;
-                }
-                _ => last = Some(fields.value(&raw)),
-            }
-        }
         match (&field.kind, field.shape) {
-            (FieldType::Message(_), FieldShape::Repeated) => Ok(()),
-            (FieldType::Message(id), FieldShape::Single) if last.is_some() || !field.is_pointer => {
-                if is_omitted(field, last)? {
-                    return Ok(());
+            (FieldType::Message(id), FieldShape::Repeated) => {
+                let Some(node) = &node.elements else { return Ok(()) };
+                let mut fields = FieldReader::new(bytes);
+                while let Some(raw) = fields.next_field()? {
+                    if raw.number == field.number {
+                        self.message(*id, fields.value(&raw), node)?;
+                    }
                 }
-                self.message(*id, last.unwrap_or_default(), node)
+            }
+            (FieldType::Message(id), FieldShape::Single) => {
+                let value = find_field(bytes, field.number)?;
+                if value.is_some() || !field.is_pointer {
+                    self.message(*id, value.unwrap_or_default(), node)?;
+                }
             }
             _ => {
                 self.json.clear();
                 self.encoder.write_field(field, bytes, &mut self.json)?;
                 // An omitted field has no JSON.
                 let _ = JsonCursor::new(&self.json).values_at(self.paths, node, self.each);
-                Ok(())
             }
         }
+        Ok(())
     }
 }
