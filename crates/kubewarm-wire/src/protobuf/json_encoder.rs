@@ -70,7 +70,7 @@ impl JsonEncoder {
         self.message(message, bytes, out)
     }
 
-    /// Appends the JSON of one field of the message `bytes`. Appends nothing if JSON omits the field.
+    /// Appends a JSON object with one field of the message `bytes`. The object is empty if JSON omits the field.
     pub(super) fn write_field(
         &mut self,
         field: &'static MessageField,
@@ -84,12 +84,9 @@ impl JsonEncoder {
                 slot.extend(&raw);
             }
         }
-        let start = out.len();
+        out.push(b'{');
         self.member(field, slot, bytes, out)?;
-        if out.len() > start {
-            out.drain(start..start + field.quoted.len());
-            out.pop();
-        }
+        close(b'}', out);
         Ok(())
     }
 

@@ -47,7 +47,7 @@ impl<E: FnMut(usize, &str)> Walk<'_, E> {
             let inner =
                 if field.is_inline() { Some(node) } else { node.fields.get(field.name.as_bytes()) };
             if let Some(inner) = inner {
-                self.field(field, bytes, inner)?;
+                self.field(field, bytes, node, inner)?;
             }
         }
         Ok(())
@@ -57,6 +57,7 @@ impl<E: FnMut(usize, &str)> Walk<'_, E> {
         &mut self,
         field: &'static MessageField,
         bytes: &[u8],
+        parent: &FieldPathNode,
         node: &FieldPathNode,
     ) -> Result<(), ProtobufError> {
         match (&field.kind, field.shape) {
@@ -78,8 +79,7 @@ impl<E: FnMut(usize, &str)> Walk<'_, E> {
             _ => {
                 self.json.clear();
                 self.encoder.write_field(field, bytes, &mut self.json)?;
-                // An omitted field has no JSON.
-                let _ = JsonCursor::new(&self.json).values_at(self.paths, node, self.each);
+                let _ = JsonCursor::new(&self.json).values_at(self.paths, parent, self.each);
             }
         }
         Ok(())
