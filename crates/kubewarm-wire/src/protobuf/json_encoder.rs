@@ -268,7 +268,11 @@ fn write_base64(value: &[u8], out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::message_of_kind, *};
+    use super::{
+        super::{field_values, message_of_kind},
+        *,
+    };
+    use kubewarm_api::model::FieldPath;
 
     #[test]
     fn claims_of_a_stateful_set_have_their_kind() {
@@ -279,5 +283,11 @@ mod tests {
         JsonEncoder::default().write_object(stateful_set, &bytes, &mut json).unwrap();
         let claim = r#"{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":"#;
         assert_eq!(String::from_utf8(json).unwrap().matches(claim).count(), 2);
+        // Indexes and field selectors find it too.
+        let path = FieldPath::parse("spec.volumeClaimTemplates[*].kind").unwrap();
+        let (paths, mut kinds) = ([path].into_iter().collect(), Vec::new());
+        let mut each = |_, kind: &str| kinds.push(kind.to_owned());
+        field_values(stateful_set, &bytes, &paths, &mut each).unwrap();
+        assert_eq!(kinds, ["PersistentVolumeClaim"; 2]);
     }
 }
