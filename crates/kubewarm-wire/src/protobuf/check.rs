@@ -23,7 +23,7 @@ const ONE_TEXT: &[&FieldType] = &[&FieldType::String];
 ///
 /// # Cost
 ///
-/// A few nanoseconds for each field.
+/// A few nanoseconds for each field, and one pass over embedded JSON.
 pub fn check_message(message: MessageId, bytes: &[u8]) -> Result<(), ProtobufError> {
     let of = table(message);
     let mut fields = FieldReader::new(bytes);

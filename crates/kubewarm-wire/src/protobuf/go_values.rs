@@ -16,6 +16,7 @@ pub(super) fn is_omitted(
     Ok(match field.omission {
         OmissionRule::Never => false,
         OmissionRule::ZeroTime => seconds(value)? == ZERO_TIME,
+        // To Go, a pointer, list or map that protobuf contains is never empty.
         OmissionRule::Empty if field.has_nil() || !field.kind.has_empty_value() => false,
         OmissionRule::Empty if is_number => varint(value)? == 0,
         OmissionRule::Empty => value.is_empty(),

@@ -92,8 +92,7 @@ impl<'a> FieldReader<'a> {
     }
 }
 
-/// Returns the value of the last field with this number, or empty bytes if there is none. As in Go, the last value
-/// of a field counts.
+/// Returns the value of the last field with this number. As in Go, the last value of a field counts.
 pub(super) fn find_field(bytes: &[u8], number: u32) -> Result<Option<&[u8]>, ProtobufError> {
     let mut fields = FieldReader::new(bytes);
     let mut found = None;
