@@ -76,6 +76,9 @@ pub fn of_event(object: &[u8]) -> RequestFault {
 /// Converts a `Status` in protobuf to JSON. The result is empty if `object` is not a `Status`.
 #[must_use]
 pub fn status_json(message: MessageId, object: &[u8]) -> Vec<u8> {
+    if message_of_kind("v1", "Status") != Some(message) {
+        return Vec::new();
+    }
     let mut json = br#"{"kind":"Status","#.to_vec();
     let mut members = Vec::new();
     match JsonEncoder::default().write_object(message, object, &mut members) {
@@ -158,13 +161,13 @@ mod tests {
     use super::*;
     use http::HeaderValue;
 
-    fn fault(code: u16, body: &str, retry_after: Option<&str>) -> RequestFault {
+    fn fault(code: u16, body: impl AsRef<[u8]>, retry_after: Option<&str>) -> RequestFault {
         let mut headers = HeaderMap::new();
         if let Some(value) = retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from_str(value).unwrap());
         }
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
-        of_response(StatusCode::from_u16(code).unwrap(), &headers, body.as_bytes(), now)
+        of_response(StatusCode::from_u16(code).unwrap(), &headers, body.as_ref(), now)
     }
 
     #[test]
@@ -196,6 +199,17 @@ mod tests {
             assert_eq!(fault(code, body, None).reason(), reason, "{code} {body}");
         }
         assert_eq!(fault(504, too_large, None).retry_after(), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_body_in_protobuf_must_be_a_status() {
+        for (kind, reason) in
+            [("Status", FaultReason::NotServed), ("Pod", FaultReason::ServerError)]
+        {
+            let mut body = Vec::new();
+            Unknown { api_version: "v1", kind, raw: &[] }.write(&mut body);
+            assert_eq!(fault(404, body, None).reason(), reason, "{kind}");
+        }
     }
 
     #[test]
