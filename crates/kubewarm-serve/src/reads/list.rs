@@ -14,10 +14,6 @@ use kubewarm_wire::{
 };
 use std::ops::ControlFlow;
 
-/// The number of scanned bytes that an object counts as if only its length is read. So a task reads 4,096 lengths
-/// before it yields, in about as much time as it needs to decompress 1 MiB.
-const LENGTH_COST: usize = 256;
-
 impl ReadService {
     pub(super) async fn list(
         &self,
@@ -127,7 +123,7 @@ pub(super) async fn pick(mut selected: ObjectSnapshot) -> ObjectSnapshot {
 }
 
 /// Returns the length of all items of a list in protobuf, which the list has before its first item. Yields to other
-/// tasks of the thread after each 1 MiB of decompressed objects, or after 4,096 objects that it does not decompress.
+/// tasks of the thread after each 1 MiB of objects.
 ///
 /// # Cost
 ///
@@ -149,8 +145,9 @@ async fn items_length(
             if scan_budget.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         next = match form {
+            // The bytes count although nothing decompresses them, because a yield for each 1 MiB costs little.
             ObjectForm::Full => selected.visit_lengths_from(next, |namespace, name, bytes| {
-                take(namespace, name, item_length(bytes), LENGTH_COST)
+                take(namespace, name, item_length(bytes), bytes)
             }),
             ObjectForm::Metadata(_) => selected.visit_from(next, |seen| {
                 let item = item_length(metadata_field(seen.body.bytes).len());
