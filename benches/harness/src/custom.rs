@@ -24,9 +24,7 @@ pub fn path() -> String {
 ///
 /// The first request that failed.
 pub async fn create(client: &Client, corpus: Corpus) -> Result<()> {
-    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    load::create(client, definitions, &definition()).await?;
-    operator::established(client, &format!("{PLURAL}.{GROUP}")).await?;
+    operator::define(client, GROUP, PLURAL, "Workload").await?;
     load::objects(client, (0..COUNT.min(corpus.count)).map(|index| object(corpus, index))).await
 }
 
@@ -36,23 +34,4 @@ fn object(corpus: Corpus, index: u32) -> (String, Value) {
     object["apiVersion"] = json!(format!("{GROUP}/v1"));
     object["kind"] = json!("Workload");
     (format!("/apis/{GROUP}/v1/namespaces/{}/{PLURAL}", pod.namespace), object)
-}
-
-fn definition() -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{PLURAL}.{GROUP}")},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {"plural": PLURAL, "singular": "workload", "kind": "Workload"},
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-                    "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
-                }}},
-            }],
-        },
-    })
 }

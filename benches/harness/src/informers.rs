@@ -159,11 +159,7 @@ pub async fn measure_idle(
 
 async fn kinds(client: &Client) -> Result<()> {
     for kind in 0..KINDS {
-        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        load::create(client, path, &definition(kind)).await?;
-    }
-    for kind in 0..KINDS {
-        operator::established(client, &format!("{}.{GROUP}", plural(kind))).await?;
+        operator::define(client, GROUP, &plural(kind), &format!("Cell{kind:02}")).await?;
     }
     Ok(())
 }
@@ -198,29 +194,6 @@ fn full(index: u32) -> String {
 
 fn idle(index: u32) -> String {
     format!("informers-idle-{index:03}")
-}
-
-fn definition(kind: u32) -> Value {
-    let plural = plural(kind);
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.{GROUP}")},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {"plural": plural, "singular": format!("informer{kind:02}"),
-                "kind": format!("Cell{kind:02}")},
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-                    "spec": {"type": "object", "properties": {
-                        "size": {"type": "integer"}, "colour": {"type": "string"},
-                    }},
-                }}},
-            }],
-        },
-    })
 }
 
 fn object(kind: u32, namespace: u32, at: u32) -> (String, Value) {

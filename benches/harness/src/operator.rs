@@ -46,12 +46,32 @@ pub async fn install(client: &Client, kubewarm: &Path) -> Result<()> {
     established(client, "cacheprofiles.kubewarm.io").await
 }
 
-/// Waits until a CRD is served.
+/// Creates a custom resource whose objects can have any `spec`, and waits until it is served.
 ///
 /// # Errors
 ///
-/// If it is not served within two minutes.
-pub async fn established(client: &Client, name: &str) -> Result<()> {
+/// If the server refuses it, or does not serve it within two minutes.
+pub async fn define(client: &Client, group: &str, plural: &str, kind: &str) -> Result<()> {
+    let name = format!("{plural}.{group}");
+    let spec = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": name},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind},
+            "versions": [version],
+        },
+    });
+    load::create(client, CRDS, &definition).await?;
+    established(client, &name).await
+}
+
+async fn established(client: &Client, name: &str) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     let is_established = |crd: &Value| {
         crd["status"]["conditions"].as_array().is_some_and(|all| {
