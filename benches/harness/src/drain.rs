@@ -75,11 +75,11 @@ async fn streaming(client: &Client) -> Result<u64> {
     );
     let mut body = call::get(client, &path, ACCEPT).await?.into_body().into_data_stream();
     let mut received = 0;
-    let mut seam = Seam::default();
+    let mut finder = EndBookmarkFinder::default();
     while let Some(chunk) = body.next().await {
         let chunk = chunk?;
         received += chunk.len() as u64;
-        if seam.ends(&chunk) {
+        if finder.ends(&chunk) {
             return Ok(received);
         }
     }
@@ -89,9 +89,9 @@ async fn streaming(client: &Client) -> Result<u64> {
 /// Finds the end of a streaming list, also across two chunks. It copies only bytes at the border of two
 /// chunks, so that it does not slow down the drain.
 #[derive(Debug, Default)]
-pub(crate) struct Seam(Vec<u8>);
+pub(crate) struct EndBookmarkFinder(Vec<u8>);
 
-impl Seam {
+impl EndBookmarkFinder {
     /// Whether the list ends in `chunk`, which follows all earlier chunks.
     pub(crate) fn ends(&mut self, chunk: &[u8]) -> bool {
         let seam = &mut self.0;
@@ -162,11 +162,11 @@ mod tests {
     fn an_end_is_found_wherever_it_is_cut() {
         let stream = [b"{\"a\":1}".as_slice(), END, b"\":\"true\"}"].concat();
         for size in 1..stream.len() {
-            let mut seam = Seam::default();
-            assert!(stream.chunks(size).any(|chunk| seam.ends(chunk)), "in chunks of {size}");
+            let mut finder = EndBookmarkFinder::default();
+            assert!(stream.chunks(size).any(|chunk| finder.ends(chunk)), "in chunks of {size}");
         }
-        let mut seam = Seam::default();
-        assert!(!stream[..30].chunks(3).any(|chunk| seam.ends(chunk)));
+        let mut finder = EndBookmarkFinder::default();
+        assert!(!stream[..30].chunks(3).any(|chunk| finder.ends(chunk)));
     }
 
     #[test]

@@ -9,8 +9,8 @@
 //!                        ├──► peer-kube-rs     a reflector of kube-runtime
 //!                        ├──► peer (Go)        informers of client-go and controller-runtime
 //!                        ├──► kubewarm run     the operator itself (operator, informers), and its
-//!                        │                     responses next to the API server's (reads, fire,
-//!                        │                     watchers)
+//!                        │                     responses next to the API server's (reads,
+//!                        │                     load_client, watchers)
 //!                        └──► docs/performance.md (figures, report)
 //! ```
 //!
@@ -26,10 +26,10 @@ pub mod custom;
 pub mod drain;
 pub mod exposition;
 pub mod figures;
-pub mod fire;
 pub mod informers;
 pub mod lag;
 pub mod load;
+pub mod load_client;
 pub mod operator;
 mod origin;
 pub mod programs;

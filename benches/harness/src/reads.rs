@@ -4,9 +4,8 @@ use crate::{
     call, child,
     cluster::Cluster,
     corpus::{APP_LABEL, APPS, Corpus, NAMESPACES, app, namespace},
-    custom,
-    fire::{Fired, Gun, Load},
-    load,
+    custom, load,
+    load_client::{Load, LoadClient, LoadResult},
     operator::{self, OperatorProcess},
     programs::Programs,
     quantile::median,
@@ -28,6 +27,8 @@ use tokio::{process::Command, time::sleep};
 const ACCOUNT: &str = "reader";
 /// The number of different pods that are read one by one, as a controller with a thousand objects does.
 const NAMES: u32 = 1_000;
+/// The number of connections for reads of single pods.
+const CONNECTIONS: usize = 16;
 /// The duration of each kind of read.
 const LASTS: Duration = Duration::from_secs(4);
 /// The number of complete lists from kubewarm. One is too short for the kernel's clock of processor time,
@@ -73,8 +74,8 @@ fn read_kinds(corpus: Corpus) -> [ReadKind; 4] {
         |index| format!("/api/v1/namespaces/{}/pods?resourceVersion=0", namespace(index));
     let kind = |name, accept, connections, paths| ReadKind { name, accept, connections, paths };
     [
-        kind("get", JSON, 16, names().collect()),
-        kind("protobuf.get", PROTOBUF, 16, names().collect()),
+        kind("get", JSON, CONNECTIONS, names().collect()),
+        kind("protobuf.get", PROTOBUF, CONNECTIONS, names().collect()),
         kind("by_label", JSON, 2, (0..APPS).map(by_app).collect()),
         kind("namespace", JSON, 2, (0..NAMESPACES).map(of_namespace).collect()),
     ]
@@ -89,7 +90,7 @@ fn pod_path(corpus: Corpus, index: u32) -> String {
 fn all_pods(corpus: Corpus) -> Load {
     let mut paths: Vec<_> = (0..corpus.count).map(|index| pod_path(corpus, index)).collect();
     fastrand::Rng::with_seed(1).shuffle(&mut paths);
-    Load { paths: paths.into(), connections: 16, lasts: LASTS }
+    Load { paths: paths.into(), connections: CONNECTIONS, lasts: LASTS }
 }
 
 /// A list of all pods.
@@ -104,7 +105,7 @@ pub struct Reading<'a> {
     pub(crate) corpus: Corpus,
     programs: &'a Programs,
     token: String,
-    pub(crate) api: Gun,
+    pub(crate) api: LoadClient,
 }
 
 impl std::fmt::Debug for Reading<'_> {
@@ -144,7 +145,7 @@ impl<'a> Reading<'a> {
         custom::create(client, corpus).await?;
         let token = cluster.token(operator::NAMESPACE, ACCOUNT).await?;
         let (address, authority) = cluster.apiserver()?;
-        let api = Gun::new(address, &authority, &token)?;
+        let api = LoadClient::new(address, &authority, &token)?;
         Ok(Self { cluster, corpus, programs, token, api })
     }
 
@@ -185,9 +186,9 @@ impl<'a> Reading<'a> {
         {
             let served = MeasuredServer::start(self, ManagedFields::Dropped, flags).await?;
             for _ in 0..rounds {
-                let api = self.api.fire(load.clone()).await.context("at the API server")?;
+                let api = self.api.send(load.clone()).await.context("at the API server")?;
                 push(samples, &format!("reads.api.{name}"), &api);
-                let own = served.gun.fire(load.clone()).await.context("at kubewarm")?;
+                let own = served.client.send(load.clone()).await.context("at kubewarm")?;
                 push(samples, &format!("reads.{name}"), &own);
             }
             served.end(self.cluster).await?;
@@ -210,10 +211,10 @@ impl<'a> Reading<'a> {
     ) -> Result<()> {
         for ReadKind { name, accept, connections, paths } in read_kinds(self.corpus) {
             let load = Load { paths: paths.into(), connections, lasts: LASTS };
-            let api = self.api.accepting(accept).fire(load.clone()).await;
+            let api = self.api.accepting(accept).send(load.clone()).await;
             push(samples, &format!("{prefix}.api.{name}"), &api.context("at the API server")?);
             let before = served.decisions().await?;
-            let own = served.gun.accepting(accept).fire(load).await.context("at kubewarm")?;
+            let own = served.client.accepting(accept).send(load).await.context("at kubewarm")?;
             push(samples, &format!("{prefix}.{name}"), &own);
             if name == "get" {
                 let share = served.decisions().await?.cached_since(before);
@@ -223,24 +224,29 @@ impl<'a> Reading<'a> {
         for (encoding, accept) in MEDIA_TYPES {
             let api = self.api.accepting(accept);
             self.api_lists(&api, &format!("{prefix}.api.{encoding}"), samples).await?;
-            let own = served.gun.accepting(accept);
+            let own = served.client.accepting(accept);
             served.measure_lists(&own, &format!("{prefix}.{encoding}"), samples).await?;
         }
-        let custom = served.lists(&served.gun, &custom::path(), CUSTOM_TIMES).await?;
+        let custom = served.lists(&served.client, &custom::path(), CUSTOM_TIMES).await?;
         samples.push(&format!("{prefix}.custom.cpu_seconds_per_gb"), custom.cpu_per_gigabyte());
         self.crowd(served, prefix, samples).await?;
         self.informers(served, prefix, samples).await
     }
 
     /// Measures a complete list and a streaming list of the API server.
-    async fn api_lists(&self, gun: &Gun, name: &str, samples: &mut Samples) -> Result<()> {
+    async fn api_lists(
+        &self,
+        client: &LoadClient,
+        name: &str,
+        samples: &mut Samples,
+    ) -> Result<()> {
         let before = self.cluster.apiserver_usage()?;
-        let list = gun.once(EVERYTHING).await?;
+        let list = client.once(EVERYTHING).await?;
         let cpu = self.cluster.apiserver_usage()?.cpu_seconds - before.cpu_seconds;
         samples.push(&format!("{name}everything.seconds"), list.seconds);
         samples.push(&format!("{name}everything.cpu_seconds"), cpu);
         samples.push(&format!("{name}cpu_seconds_per_gb"), cpu / list.gigabytes);
-        let streaming = gun.until_synced(STREAMING).await?;
+        let streaming = client.until_synced(STREAMING).await?;
         samples.push(&format!("{name}streaming.seconds"), streaming.seconds);
         Ok(())
     }
@@ -257,7 +263,7 @@ impl<'a> Reading<'a> {
         served.operator.reset_peak()?;
         let paths: Arc<[String]> = [EVERYTHING.to_owned()].into();
         let load = Load { paths, connections: CROWD, lasts: LASTS };
-        served.gun.fire(load).await?;
+        served.client.send(load).await?;
         let after = served.operator.usage()?;
         let more = (after.peak_kib - before.rss_kib) / 1024.0;
         samples.push(&format!("{prefix}.crowd.more_mib"), more);
@@ -312,10 +318,10 @@ impl RepeatedLists {
     }
 }
 
-fn push(samples: &mut Samples, name: &str, fired: &Fired) {
-    samples.push(&format!("{name}.per_second"), fired.per_second);
-    samples.push(&format!("{name}.p50_seconds"), fired.p50);
-    samples.push(&format!("{name}.p99_seconds"), fired.p99);
+fn push(samples: &mut Samples, name: &str, result: &LoadResult) {
+    samples.push(&format!("{name}.per_second"), result.per_second);
+    samples.push(&format!("{name}.p50_seconds"), result.p50);
+    samples.push(&format!("{name}.p99_seconds"), result.p99);
 }
 
 /// A kubeconfig with a token.
@@ -335,7 +341,7 @@ pub(crate) struct MeasuredServer {
     pub(crate) operator: OperatorProcess,
     address: SocketAddr,
     authority: PathBuf,
-    pub(crate) gun: Gun,
+    pub(crate) client: LoadClient,
 }
 
 /// The number of access decisions, and the number of decisions without an access review.
@@ -400,8 +406,8 @@ impl MeasuredServer {
         let mut operator = OperatorProcess::start_with(programs, kubeconfig, "reads", &more)?;
         operator.ready_within(READY_WITHIN).await?;
         sleep(SETTLE).await;
-        let gun = Gun::new(address, &authority, token)?;
-        Ok(Self { operator, address, authority, gun })
+        let client = LoadClient::new(address, &authority, token)?;
+        Ok(Self { operator, address, authority, client })
     }
 
     async fn decisions(&self) -> Result<Decisions> {
@@ -413,8 +419,13 @@ impl MeasuredServer {
     }
 
     /// Measures complete lists and streaming lists of all pods.
-    async fn measure_lists(&self, gun: &Gun, name: &str, samples: &mut Samples) -> Result<()> {
-        let lists = self.lists(gun, EVERYTHING, TIMES).await?;
+    async fn measure_lists(
+        &self,
+        client: &LoadClient,
+        name: &str,
+        samples: &mut Samples,
+    ) -> Result<()> {
+        let lists = self.lists(client, EVERYTHING, TIMES).await?;
         samples.push(&format!("{name}everything.seconds"), median(&lists.seconds));
         let times = f64::from(TIMES);
         samples.push(&format!("{name}everything.cpu_seconds"), lists.cpu_seconds / times);
@@ -422,17 +433,17 @@ impl MeasuredServer {
         samples.push(&format!("{name}cpu_seconds_per_gb"), lists.cpu_per_gigabyte());
         let mut seconds = Vec::new();
         for _ in 0..TIMES {
-            seconds.push(gun.until_synced(STREAMING).await?.seconds);
+            seconds.push(client.until_synced(STREAMING).await?.seconds);
         }
         samples.push(&format!("{name}streaming.seconds"), median(&seconds));
         Ok(())
     }
 
-    async fn lists(&self, gun: &Gun, path: &str, times: u16) -> Result<RepeatedLists> {
+    async fn lists(&self, client: &LoadClient, path: &str, times: u16) -> Result<RepeatedLists> {
         let before = self.operator.usage()?;
         let (mut seconds, mut gigabytes) = (Vec::new(), 0.0);
         for _ in 0..times {
-            let list = gun.once(path).await?;
+            let list = client.once(path).await?;
             seconds.push(list.seconds);
             gigabytes += list.gigabytes;
         }

@@ -1,8 +1,8 @@
 //! A thousand watches of one kind: their memory, and the time until each receives a change.
 
 use crate::{
-    fire::Gun,
     lag::{Lag, LagRecorder},
+    load_client::LoadClient,
     reads::{ManagedFields, MeasuredServer, Reading, SETTLE},
     samples::Samples,
     write::{self, WriteResult},
@@ -41,13 +41,13 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// About a minute a round.
 pub async fn measure(reading: &Reading<'_>, rounds: u32, samples: &mut Samples) -> Result<()> {
     let updates = || write::updates(reading.cluster.client(), reading.corpus, RATE, SECONDS);
-    let gather = async |gun: &Gun| {
-        WatchClients::gather(gun, &reading.newest_version().await?, WATCHERS).await
+    let gather = async |client: &LoadClient| {
+        WatchClients::gather(client, &reading.newest_version().await?, WATCHERS).await
     };
     for _ in 0..rounds {
         let served = MeasuredServer::start(reading, ManagedFields::Dropped, &[]).await?;
         let before = served.operator.usage()?;
-        let audience = gather(&served.gun).await.context("at kubewarm")?;
+        let audience = gather(&served.client).await.context("at kubewarm")?;
         sleep(SETTLE).await;
         let more = served.operator.usage()?.rss_kib - before.rss_kib;
         samples.push("watchers.kib_per_watch", more / f64::from(WATCHERS));
@@ -77,15 +77,15 @@ pub(crate) struct WatchClients {
 
 impl WatchClients {
     /// Opens `count` watches from the version `since`.
-    pub(crate) async fn gather(gun: &Gun, since: &str, count: u32) -> Result<Self> {
+    pub(crate) async fn gather(client: &LoadClient, since: &str, count: u32) -> Result<Self> {
         let path = format!("/api/v1/pods?watch=1&resourceVersion={since}&timeoutSeconds=600");
         let lag = Arc::new(LagRecorder::default());
         let (open, opened) = oneshot::channel();
         let (stay, left) = oneshot::channel();
-        let (gun, recorder) = (gun.clone(), Arc::clone(&lag));
+        let (client, recorder) = (client.clone(), Arc::clone(&lag));
         let listening = spawn_blocking(move || {
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            LocalSet::new().block_on(&runtime, listen(&gun, &path, count, recorder, open, left))
+            LocalSet::new().block_on(&runtime, listen(&client, &path, count, recorder, open, left))
         });
         if opened.await.is_err() {
             listening.await??;
@@ -115,7 +115,7 @@ impl WatchClients {
 }
 
 async fn listen(
-    gun: &Gun,
+    client: &LoadClient,
     path: &str,
     count: u32,
     recorder: Arc<LagRecorder>,
@@ -125,7 +125,7 @@ async fn listen(
     let mut watches = JoinSet::new();
     for number in 0..count {
         let host = u8::try_from(2 + number / OF_ADDRESS)?;
-        let body = gun.watch(path, Ipv4Addr::new(127, 0, 0, host)).await?;
+        let body = client.watch(path, Ipv4Addr::new(127, 0, 0, host)).await?;
         watches.spawn_local(follow(body, Arc::clone(&recorder)));
     }
     open.send(()).map_err(|()| anyhow!("the receiver of the opened watches ended"))?;

@@ -10,7 +10,7 @@ pub use self::{pods::ScriptedCluster, server::serve};
 
 use crate::{
     child::CacheProcess,
-    fire::Load,
+    load_client::Load,
     programs::Programs,
     reads::{MeasuredServer, SETTLE, kubeconfig_of},
     report::{Origin, Part},
@@ -154,7 +154,7 @@ impl ScaleStep {
         to.push("objects.kib", operator.usage()?.rss_kib / f64::from(self.cluster.count()));
         to.push("objects.seconds", self.seconds);
         let paths = self.cluster.lists_by_label(100).into();
-        let lists = self.served.gun.fire(Load { paths, connections: 1, lasts: SETTLE }).await?;
+        let lists = self.served.client.send(Load { paths, connections: 1, lasts: SETTLE }).await?;
         to.push("objects.list_us", lists.p50 * 1e6);
         let before = operator.usage()?;
         let _written: WriteResult = self.api.ask(&format!("events {RATE} {SECONDS}")).await?;
@@ -171,7 +171,7 @@ impl ScaleStep {
     async fn watches(&mut self, count: u32, to: &mut Samples) -> Result<()> {
         let before = self.served.operator.usage()?;
         let since = self.cluster.count().to_string();
-        let audience = WatchClients::gather(&self.served.gun, &since, count).await?;
+        let audience = WatchClients::gather(&self.served.client, &since, count).await?;
         time::sleep(SETTLE).await;
         let opened = self.served.operator.usage()?;
         to.push("watches.kib", (opened.rss_kib - before.rss_kib) / f64::from(count));

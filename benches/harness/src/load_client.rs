@@ -2,7 +2,7 @@
 //!
 //! It uses one thread and HTTP/1.1 and decodes nothing, so that it measures the server and not itself.
 
-use crate::{drain::Seam, quantile::quantile};
+use crate::{drain::EndBookmarkFinder, quantile::quantile};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
@@ -36,7 +36,7 @@ const REHEARSAL: Duration = Duration::from_millis(500);
 
 /// A server and the credentials of a client.
 #[derive(Clone)]
-pub struct Gun {
+pub struct LoadClient {
     address: SocketAddr,
     tls: TlsConnector,
     token: Arc<str>,
@@ -65,15 +65,13 @@ pub struct Whole {
 
 /// The result of a measurement.
 #[derive(Clone, Copy, Debug)]
-pub struct Fired {
+pub struct LoadResult {
     /// Responses per second.
     pub per_second: f64,
     /// The median latency, in seconds.
     pub p50: f64,
     /// The 99th percentile of the latency, in seconds.
     pub p99: f64,
-    /// The size of all bodies, in gigabytes.
-    pub gigabytes: f64,
 }
 
 fn whole(began: Instant, bytes: u64) -> Whole {
@@ -81,13 +79,13 @@ fn whole(began: Instant, bytes: u64) -> Whole {
     Whole { seconds: began.elapsed().as_secs_f64(), gigabytes: bytes as f64 / 1e9 }
 }
 
-impl std::fmt::Debug for Gun {
+impl std::fmt::Debug for LoadClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gun").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("LoadClient").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
-impl Gun {
+impl LoadClient {
     /// A client for the server at `address`, which accepts JSON. `authority` is the file of its CA certificate (PEM).
     ///
     /// # Errors
@@ -118,11 +116,11 @@ impl Gun {
     /// # Errors
     ///
     /// Connections that end, and every response except 200.
-    pub async fn fire(&self, load: Load) -> Result<Fired> {
-        let gun = self.clone();
+    pub async fn send(&self, load: Load) -> Result<LoadResult> {
+        let client = self.clone();
         spawn_blocking(move || {
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            LocalSet::new().block_on(&runtime, gun.fire_here(load))
+            LocalSet::new().block_on(&runtime, client.send_here(load))
         })
         .await?
     }
@@ -131,7 +129,7 @@ impl Gun {
     ///
     /// # Errors
     ///
-    /// As [`fire`](Self::fire).
+    /// As [`send`](Self::send).
     pub async fn once(&self, path: &str) -> Result<Whole> {
         let mut sender = self.connect().await?;
         let began = Instant::now();
@@ -143,14 +141,14 @@ impl Gun {
     ///
     /// # Errors
     ///
-    /// As [`fire`](Self::fire), and if the watch ends before.
+    /// As [`send`](Self::send), and if the watch ends before.
     pub async fn until_synced(&self, path: &str) -> Result<Whole> {
         let mut sender = self.connect().await?;
-        let (mut seam, mut is_synced) = (Seam::default(), false);
+        let (mut finder, mut is_synced) = (EndBookmarkFinder::default(), false);
         let began = Instant::now();
         let bytes = self
             .get(&mut sender, path, |data| {
-                is_synced = seam.ends(data);
+                is_synced = finder.ends(data);
                 is_synced
             })
             .await?;
@@ -170,37 +168,32 @@ impl Gun {
         Ok(answer.into_body())
     }
 
-    async fn fire_here(self, load: Load) -> Result<Fired> {
-        let gun = Rc::new(self);
+    async fn send_here(self, load: Load) -> Result<LoadResult> {
+        let client = Rc::new(self);
         let mut connections = JoinSet::new();
         let began = Instant::now();
         let counts = began + REHEARSAL.min(load.lasts / 4);
         for at in 0..load.connections {
-            let (gun, load) = (Rc::clone(&gun), load.clone());
-            connections.spawn_local(async move { gun.repeat(&load, at, counts).await });
+            let (client, load) = (Rc::clone(&client), load.clone());
+            connections.spawn_local(async move { client.repeat(&load, at, counts).await });
         }
-        let (mut took, mut bytes) = (Vec::new(), 0);
+        let mut took = Vec::new();
         while let Some(ended) = connections.join_next().await {
-            let (some, received) = ended??;
-            took.extend(some);
-            bytes += received;
+            took.extend(ended??);
         }
         let seconds = counts.elapsed().as_secs_f64();
         ensure!(!took.is_empty(), "nothing was answered in {:?}", load.lasts);
-        #[expect(clippy::cast_precision_loss, reason = "some gigabytes and requests")]
-        Ok(Fired {
+        #[expect(clippy::cast_precision_loss, reason = "some million requests")]
+        Ok(LoadResult {
             per_second: took.len() as f64 / seconds,
             p50: quantile(&took, 0.5),
             p99: quantile(&took, 0.99),
-            gigabytes: bytes as f64 / 1e9,
         })
     }
 
-    /// Sends requests on one connection. Returns the latency of each response after `counts`, and the
-    /// number of bytes.
-    async fn repeat(&self, load: &Load, at: usize, counts: Instant) -> Result<(Vec<f64>, u64)> {
-        let mut sender = self.connect().await?;
-        let (mut took, mut bytes) = (Vec::new(), 0);
+    /// Sends requests on one connection. Returns the latency of each response after `counts`.
+    async fn repeat(&self, load: &Load, at: usize, counts: Instant) -> Result<Vec<f64>> {
+        let (mut sender, mut took) = (self.connect().await?, Vec::new());
         let end = counts + load.lasts;
         // Each connection has its own paths, so that no connection profits from another one's requests.
         let own = load.paths.iter().skip(at).step_by(load.connections);
@@ -208,13 +201,13 @@ impl Gun {
         loop {
             let path = own.next().context("no paths")?;
             let began = Instant::now();
-            bytes += self.get(&mut sender, path, |_| false).await?;
+            self.get(&mut sender, path, |_| false).await?;
             let now = Instant::now();
             if began >= counts || now >= end {
                 took.push(now.duration_since(began).as_secs_f64());
             }
             if now >= end {
-                return Ok((took, bytes));
+                return Ok(took);
             }
         }
     }
