@@ -17,7 +17,7 @@ and their changes; the pods have no managedFields.
 - *Profiles*: each profile reads the 50 pods of its own namespace.
 
 The capacities are the figures of the largest size, extended to a replica with 4 cores and 8 GiB. All axes are logarithmic. The number in
-parentheses is the exponent of the growth from the first size to the last. Above 1.1, it is marked ✗.
+parentheses is the largest exponent of the growth from one size to the next. Above 1.1, it is marked ✗.
 ";
 /// The largest exponent that counts as linear growth. A measurement varies by a few percent.
 const LINEAR: f64 = 1.1;
@@ -56,14 +56,14 @@ pub(crate) fn write(part: &Part, out: &Path) -> Result<()> {
     let mut text = format!("{HEADING}{INTRODUCTION}\nCommit {commit}, {date}; {machine}.\n");
     for (sizes, curves) in [("objects", OBJECTS), ("watches", WATCHES), ("profiles", PROFILES)] {
         let of = |name: &str| part.plain.values(&format!("{sizes}.{name}")).iter().copied();
-        let (Some(first), Some(last)) = (of("size").next(), of("size").last()) else { continue };
+        let Some(last) = of("size").last() else { continue };
         let file = format!("scale-{sizes}.svg");
         write!(text, "\n![Growth with the number of {sizes}]({file})\n\n")?;
         let (mut panels, mut head) = (Vec::new(), format!("| {sizes} |"));
         for &Growth(name, title, divided, has, holds) in curves {
             let points: Vec<_> = of("size").zip(of(name)).collect();
-            let values = of(name).next().zip(of(name).last()).context("a curve without values")?;
-            let exponent = divided + exponent((first, values.0), (last, values.1));
+            let (_, value) = points.last().context("a curve without values")?;
+            let exponent = divided + exponent(&points);
             let growth = match exponent {
                 none if none < 0.1 => "does not grow",
                 less if less < 0.9 => "grows less than linearly",
@@ -71,7 +71,7 @@ pub(crate) fn write(part: &Part, out: &Path) -> Result<()> {
                 _ => "grows more than linearly ✗",
             };
             let has = if has > SIZE { has } else { last };
-            let holds = holds.replace("{}", &about(has / values.1));
+            let holds = holds.replace("{}", &about(has / value));
             writeln!(text, "- *{title}*: the total {growth} ({exponent:.2}); {holds}.")?;
             write!(head, " {title} |")?;
             panels.push(ChartPanel { title, points });
@@ -92,9 +92,11 @@ fn about(value: f64) -> String {
     if value < 1e6 { number(value) } else { format!("{:.1} million", value / 1e6) }
 }
 
-/// The slope between two points in a chart with logarithmic axes.
-fn exponent((size, value): (f64, f64), (last_size, last_value): (f64, f64)) -> f64 {
-    if last_size > size { (last_value / value).ln() / (last_size / size).ln() } else { 0.0 }
+/// The largest slope between neighbouring points in a chart with logarithmic axes; 0 for a single point.
+fn exponent(points: &[(f64, f64)]) -> f64 {
+    let steps = points.iter().zip(points.iter().skip(1));
+    let slopes = steps.map(|(from, to)| (to.1 / from.1).ln() / (to.0 / from.0).ln());
+    slopes.reduce(f64::max).unwrap_or_default()
 }
 
 /// The document `new` with the growth section of `old`, the same document from an earlier run.
@@ -113,11 +115,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exponent_is_the_power_of_the_size() {
-        for (power, values) in [(0.0, (3.0, 3.0)), (1.0, (2.0, 200.0)), (2.0, (1.0, 10_000.0))] {
-            let found = exponent((50.0, values.0), (5_000.0, values.1));
+    fn the_exponent_is_the_power_of_the_size_in_the_steepest_step() {
+        for (power, values) in [
+            (0.0, [3.0, 3.0, 3.0]),
+            (1.0, [2.0, 20.0, 200.0]),
+            (2.0, [1.0, 100.0, 10_000.0]),
+            (1.5, [1.0, 1.0, 1_000_f64.sqrt()]),
+            (1.5, [1.0, 1_000_f64.sqrt(), 1.0]),
+        ] {
+            let found = exponent(&[(10.0, values[0]), (100.0, values[1]), (1_000.0, values[2])]);
             assert!((found - power).abs() < 1e-9, "{found}");
         }
+        assert!(exponent(&[(10.0, 3.0)]).abs() < f64::EPSILON);
     }
 
     #[test]
