@@ -28,7 +28,7 @@ use tokio::{
 pub const NAMESPACE: &str = "kubewarm-system";
 const PROFILES: &str = "/apis/kubewarm.io/v1alpha1/namespaces/kubewarm-system/cacheprofiles";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// The interval between two readiness checks, and so the precision of the result.
+/// The interval between two readiness checks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Far longer than every target.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -168,7 +168,8 @@ impl OperatorProcess {
         Ok(Self { child, pid, admin: Client::try_from(config)?, started })
     }
 
-    /// Waits for `/readyz`, and returns the time since the start of the process.
+    /// Waits for `/readyz`, and returns the time since the start of the process. While informers sync, `/readyz`
+    /// changes only once a second; [`warmup_seconds`](Self::warmup_seconds) has no such steps.
     ///
     /// # Errors
     ///
@@ -219,7 +220,24 @@ impl OperatorProcess {
     ///
     /// If the operator does not answer.
     pub async fn metric(&self, name: &str, label: &str) -> Result<f64> {
-        Ok(exposition::sum(&call::get_text(&self.admin, "/metrics").await?, name, label))
+        Ok(exposition::values(&self.metrics().await?, name, label).sum())
+    }
+
+    /// The time from the declaration of the operator's first informer until all informers have synced, in seconds.
+    /// Call this function once the operator is ready.
+    ///
+    /// # Errors
+    ///
+    /// If the operator does not answer.
+    pub async fn warmup_seconds(&self) -> Result<f64> {
+        let text = self.metrics().await?;
+        let times = |name| exposition::values(&text, name, "");
+        let start = times("kubewarm_warmup_start_timestamp_seconds").fold(f64::INFINITY, f64::min);
+        Ok(times("kubewarm_warmup_synced_timestamp_seconds").fold(0.0, f64::max) - start)
+    }
+
+    async fn metrics(&self) -> Result<String> {
+        call::get_text(&self.admin, "/metrics").await
     }
 
     /// Freezes the process, so that it receives no events.

@@ -73,7 +73,8 @@ const NOTES: &str = "
   server that still frees memory of the first.
 - *Time to synced* and *list by one label* of kubewarm: its engine and store in their own process (`kubewarm-bench warm`),
   as for its peers. Memory, peaks, CPU and the figures about informers: `kubewarm run` itself, measured through `/proc`.
-  Ready means that `/readyz` succeeds.
+  Ready means that `/readyz` succeeds. The time until informers are warm begins with the declaration of the first and
+  ends with the sync of the last, by the operator's metrics `kubewarm_warmup_*`.
 - *Resident memory* is measured after 2 idle seconds (peers) or 5 (operator). The peak is the kernel's high-water mark,
   which the bench resets before the relist.
 - *Relist*: the bench freezes the operator, writes objects and restarts the API server. The API server then answers the
@@ -83,7 +84,7 @@ const NOTES: &str = "
   kubewarm selects objects as a read request does (`Reader::select`). Runs before 2026-11-25 measured
   `Reader::by_labels`, which no request used and which was removed.
 - *Forecast*: the output of `kubewarm plan --live` before the operator starts. It is compared with the operator's objects,
-  with the memory of its stores, and with the time until it is ready.
+  with the memory of its stores, and with the time until its informers are warm.
 - *Lag*: a separate process patches pods, and each patch contains the time at which it was sent. kubewarm and both
   informers of client-go receive the same updates at the same time. An event counts when readers of the store can see it.
 - *Reads*: one ServiceAccount with access to all pods sends requests with its token, over TLS and HTTP/1.1, at either

@@ -117,8 +117,6 @@ struct ScaleStep {
     api: CacheProcess,
     served: MeasuredServer,
     cluster: ScriptedCluster,
-    /// The time from the operator's first list until its last. `/readyz` shows the last up to 1 s later.
-    seconds: f64,
 }
 
 impl ScaleStep {
@@ -139,20 +137,16 @@ impl ScaleStep {
             served = MeasuredServer::launch(programs, &kubeconfig, "token", &flags) => served?,
             error = api.ended() => return Err(error),
         };
-        let metric = async |name, resource| {
-            served.operator.metric(name, &format!("resource=\"{resource}\"")).await
-        };
-        let (held, all) = (metric("kubewarm_objects", "pods").await?, f64::from(cluster.count()));
+        let held = served.operator.metric("kubewarm_objects", r#"resource="pods""#).await?;
+        let all = f64::from(cluster.count());
         ensure!((held - all).abs() < 0.5, "the operator is ready with {held} of {all} pods");
-        let started = metric("kubewarm_warmup_start_timestamp_seconds", "cacheprofiles").await?;
-        let seconds = metric("kubewarm_warmup_synced_timestamp_seconds", "pods").await? - started;
-        Ok(Self { api, served, cluster, seconds })
+        Ok(Self { api, served, cluster })
     }
 
     async fn objects(&mut self, to: &mut Samples) -> Result<()> {
         let operator = &self.served.operator;
         to.push("objects.kib", operator.usage()?.rss_kib / f64::from(self.cluster.count()));
-        to.push("objects.seconds", self.seconds);
+        to.push("objects.seconds", operator.warmup_seconds().await?);
         let paths = self.cluster.lists_by_label(100).into();
         let lists = self.served.client.send(Load { paths, connections: 1, lasts: SETTLE }).await?;
         to.push("objects.list_us", lists.p50 * 1e6);
@@ -185,7 +179,7 @@ impl ScaleStep {
 
     async fn profiles(&self, to: &mut Samples) -> Result<()> {
         let (count, before) = (f64::from(self.cluster.profiles), self.served.operator.usage()?);
-        to.push("profiles.seconds", self.seconds);
+        to.push("profiles.seconds", self.served.operator.warmup_seconds().await?);
         to.push("profiles.kib", before.rss_kib / count);
         time::sleep(REST).await;
         let cpu = self.served.operator.usage()?.cpu_seconds - before.cpu_seconds;
