@@ -103,7 +103,7 @@ enum Command {
         rounds: u32,
     },
     /// Measure the operator with 200 informers, on a control plane of its own.
-    Cells,
+    Informers,
     /// Measure the operator with 2,000 idle informers, on a control plane of its own.
     Idle,
     /// Measure how the operator grows with objects, watches and profiles, at a scripted server.
@@ -195,7 +195,7 @@ async fn main() -> Result<()> {
             all::start(rounds, &programs, &mut samples).await?;
             subject::reply(&samples).await
         }
-        Command::Cells => {
+        Command::Informers => {
             let mut samples = Samples::default();
             all::full_informers(1, &programs, &mut samples).await?;
             subject::reply(&samples).await
