@@ -3,7 +3,7 @@
 //! Lists of pods are sent in protobuf while they are generated. Reviews allow everything. After a request without a
 //! script the server ends with an error, so that the bench fails.
 
-use super::pods::{ScriptedCluster, namespace};
+use super::pods::{ScriptedCluster, namespace, to_json};
 use crate::{operator, subject::reply, write::WriteResult};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use kubewarm_wire::{BookmarkKind, JSON, PROTOBUF, protobuf};
 use serde_json::{Value, json};
-use std::{convert::Infallible, ops::Range, sync::Arc, time::Duration};
+use std::{convert::Infallible, iter, ops::Range, sync::Arc, time::Duration};
 use tokio::{io, io::AsyncBufReadExt as _, net, select, sync, time};
 
 /// Interval of bookmarks, as in a real API server.
@@ -102,11 +102,12 @@ impl ScriptedApi {
                 let items = (0..self.cluster.profiles).map(|index| self.profile(index));
                 self.answer_json(["kubewarm.io/v1alpha1", "CacheProfile"], query, items.collect())
             }
+            ("GET", [.., "pods"]) if query.contains("limit=1") => {
+                self.answer_first_pod(is_protobuf)
+            }
             ("GET", [.., "pods"]) if !is_protobuf => {
                 self.answer_json(["v1", "Pod"], query, json!([]))
             }
-            // The operator compares one object in both encodings, unless there is none. A test does it here.
-            ("GET", [.., "pods"]) if query.contains("limit=1") => self.answer_pods(0..0, query),
             ("GET", ["api", "v1", "pods"]) => self.answer_pods(all, query),
             ("GET", ["api", "v1", "namespaces", name, "pods"]) => {
                 match all.into_iter().find(|index| namespace(*index) == **name) {
@@ -163,6 +164,20 @@ impl ScriptedApi {
         ok(&list)
     }
 
+    /// Answers a list of one pod. The operator compares the pod's encodings before its first list.
+    fn answer_first_pod(&self, is_protobuf: bool) -> ScriptedResponse {
+        let pod = self.cluster.encode(0, None);
+        if is_protobuf {
+            let mut item = Vec::new();
+            protobuf::write_item(&pod, &mut item);
+            return self.answer_list(item.len(), iter::once(item));
+        }
+        let metadata = json!({"resourceVersion": self.cluster.count().to_string()});
+        let head =
+            format!(r#"{{"kind":"PodList","apiVersion":"v1","metadata":{metadata},"items":["#);
+        streaming(JSON, stream::iter([head.into(), to_json(&pod).into(), "]}".into()]))
+    }
+
     fn answer_pods(&self, namespaces: Range<u32>, query: &str) -> ScriptedResponse {
         let (generator, of) = (self.cluster, self.cluster.per_namespace);
         let pods = namespaces.start * of..namespaces.end * of;
@@ -175,12 +190,6 @@ impl ScriptedApi {
             });
         }
         let lengths = self.lengths.get(namespaces.start as usize..namespaces.end as usize);
-        let length = lengths.unwrap_or_default().iter().sum();
-        let version = generator.count().to_string();
-        let metadata = protobuf::ListMeta { version: &version, ..protobuf::ListMeta::default() };
-        let (mut head, mut tail) = (Vec::new(), Vec::new());
-        protobuf::write_list_head("v1", "PodList", &metadata, length, &mut head);
-        protobuf::write_list_tail(&mut tail);
         let chunks = pods.clone().step_by(CHUNK).map(move |start| {
             let mut out = Vec::new();
             for index in (start..pods.end).take(CHUNK) {
@@ -188,7 +197,21 @@ impl ScriptedApi {
             }
             out
         });
-        let parts = [head].into_iter().chain(chunks).chain([tail]);
+        self.answer_list(lengths.unwrap_or_default().iter().sum(), chunks)
+    }
+
+    /// Answers a list of pods in protobuf. `items` are encoded and have `length` bytes in total.
+    fn answer_list(
+        &self,
+        length: usize,
+        items: impl Iterator<Item = Vec<u8>> + Send + 'static,
+    ) -> ScriptedResponse {
+        let version = self.cluster.count().to_string();
+        let metadata = protobuf::ListMeta { version: &version, ..protobuf::ListMeta::default() };
+        let (mut head, mut tail) = (Vec::new(), Vec::new());
+        protobuf::write_list_head("v1", "PodList", &metadata, length, &mut head);
+        protobuf::write_list_tail(&mut tail);
+        let parts = iter::once(head).chain(items).chain([tail]);
         streaming(PROTOBUF, stream::iter(parts.map(Bytes::from)))
     }
 
