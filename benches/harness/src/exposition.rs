@@ -15,7 +15,7 @@ mod tests {
     #[test]
     fn series_are_found_by_name_and_label() {
         let text = "# TYPE a counter\na{g=\"x\",v=\"1\"} 2\na{g=\"y\"} 4\na_sum{g=\"x\"} 8\na 16\n";
-        assert_eq!(Vec::from_iter(values(text, "a", "g=\"x\"")), [2.0]);
-        assert_eq!(Vec::from_iter(values(text, "a", "")), [2.0, 4.0, 16.0]);
+        assert_eq!(values(text, "a", "g=\"x\"").collect::<Vec<_>>(), [2.0]);
+        assert_eq!(values(text, "a", "").collect::<Vec<_>>(), [2.0, 4.0, 16.0]);
     }
 }

@@ -84,7 +84,7 @@ impl InformerTask {
             )
         };
         if matches!(item, SplitItem::Oversized(_)) {
-            let rejected = self.oversized(event.map_or(item.bytes(), |event| event.object));
+            let rejected = self.oversized(event.map_or_else(|| item.bytes(), |event| event.object));
             self.reject(rejected, DecodeStage::WatchObject);
             return Ok(None);
         }
