@@ -61,16 +61,12 @@ impl<E: FnMut(usize, &str)> Walk<'_, E> {
         node: &FieldPathNode,
     ) -> Result<(), ProtobufError> {
         match (&field.kind, field.shape) {
-            (FieldType::Message(id), FieldShape::Repeated) => {
+            // Elements with members that protobuf lacks are read from JSON.
+            (FieldType::Message(id), FieldShape::Repeated) if field.element_start.is_empty() => {
                 let Some(node) = &node.elements else { return Ok(()) };
                 let mut fields = FieldReader::new(bytes);
                 while let Some(raw) = fields.next_field()? {
                     if raw.number == field.number {
-                        if !field.element_start.is_empty() {
-                            // The end of this JSON is missing. The cursor finds the values before it.
-                            let json = [b"{", field.element_start].concat();
-                            let _ = JsonCursor::new(&json).values_at(self.paths, node, self.each);
-                        }
                         self.message(*id, fields.value(&raw), node)?;
                     }
                 }
