@@ -30,14 +30,12 @@ impl InformerTask {
         }
         let timing = &self.shared.timing;
         let timeout = random_timeout(timing);
+        let is_json = self.decoder.encoding == ObjectEncoding::Json;
         let sent = Instant::now();
         let opened =
             self.list_watch.open(timing.watch_headers, |endpoint| endpoint.watch(&from, timeout));
         match opened.await {
-            Ok(body)
-                if (body.media_type == MediaType::Json)
-                    == (self.decoder.encoding == ObjectEncoding::Json) =>
-            {
+            Ok(body) if (body.media_type == MediaType::Json) == is_json => {
                 self.informer.status().record_success(Verb::Watch, sent);
                 Ok(TaskAction::Follow(Box::new(WatchStream::new(body, timeout))))
             }
