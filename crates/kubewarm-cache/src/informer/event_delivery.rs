@@ -3,6 +3,7 @@
 use super::{
     DecodeStage, UndecodableObject, UpstreamEventType,
     decoder::DecodeError,
+    event_splitter::SplitEvent,
     partial_item::SplitItem,
     task::InformerTask,
     upstream_event::{Bookmark, UpstreamEvent},
@@ -18,11 +19,11 @@ impl InformerTask {
     /// watch must end.
     pub(super) fn apply_next_event(&mut self, stream: &mut WatchStream) -> Option<WatchStreamEnd> {
         let chunk = stream.rest.clone();
-        let (consumed, item) = stream.splitter.feed(&chunk);
+        let (consumed, split) = stream.splitter.feed(&chunk);
         stream.rest = chunk.slice(consumed.min(chunk.len())..);
-        let item = item?;
+        let SplitEvent { item, event } = split?;
         let (bytes, whole) = (item.bytes(), matches!(item, SplitItem::Whole(_)));
-        match stream.splitter.parse(&item) {
+        match event {
             Some(event) => {
                 let end = self.apply_event(event, whole, stream.last_bytes_at);
                 // `stream.events` shows whether the watch has worked, so do not count an event that

@@ -13,6 +13,13 @@ pub(super) enum EventSplitter {
     Frames(FrameSplitter),
 }
 
+/// An event's bytes, and the event itself.
+pub(super) struct SplitEvent<'a> {
+    pub(super) item: SplitItem<'a>,
+    /// `None` if the bytes are not an event. Of an event above the size limit, the event's first fields.
+    pub(super) event: Option<UpstreamEvent<'a>>,
+}
+
 impl EventSplitter {
     pub(super) fn new(media_type: MediaType) -> Self {
         match media_type {
@@ -31,20 +38,24 @@ impl EventSplitter {
 
     /// Consumes `chunk` up to the end of the next event. Returns the number of consumed bytes, and the event that
     /// ended, if any.
-    pub(super) fn feed<'a>(&mut self, chunk: &'a [u8]) -> (usize, Option<SplitItem<'a>>) {
+    pub(super) fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> (usize, Option<SplitEvent<'a>>) {
         match self {
-            Self::Lines(splitter) => splitter.feed(chunk),
-            Self::Frames(splitter) => splitter.feed(chunk),
-        }
-    }
-
-    /// Parses an event, or the start of an event above the size limit. `None` if the bytes are not an event.
-    pub(super) fn parse<'a>(&self, item: &'a SplitItem<'_>) -> Option<UpstreamEvent<'a>> {
-        match (self, item) {
-            (Self::Lines(_), SplitItem::Whole(line)) => UpstreamEvent::parse(line),
-            (Self::Lines(_), SplitItem::Oversized(head)) => UpstreamEvent::of_head(head),
-            (Self::Frames(_), SplitItem::Whole(frame)) => UpstreamEvent::parse_protobuf(frame),
-            (Self::Frames(_), SplitItem::Oversized(head)) => UpstreamEvent::of_protobuf_start(head),
+            Self::Lines(splitter) => {
+                let (consumed, item) = splitter.feed(chunk);
+                let event = |item| match item {
+                    SplitItem::Whole(line) => UpstreamEvent::parse(line),
+                    SplitItem::Oversized(head) => UpstreamEvent::of_head(head),
+                };
+                (consumed, item.map(|item| SplitEvent { item, event: event(item) }))
+            }
+            Self::Frames(splitter) => {
+                let (consumed, item) = splitter.feed(chunk);
+                let event = |item| match item {
+                    SplitItem::Whole(frame) => UpstreamEvent::parse_protobuf(frame),
+                    SplitItem::Oversized(head) => UpstreamEvent::of_protobuf_start(head),
+                };
+                (consumed, item.map(|item| SplitEvent { item, event: event(item) }))
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ impl FrameSplitter {
 
     /// Consumes `chunk` up to the end of the next event. Returns the number of consumed bytes, and the event that
     /// ended, if any. The caller then passes the rest of the chunk.
-    pub(super) fn feed<'a>(&mut self, chunk: &'a [u8]) -> (usize, Option<SplitItem<'a>>) {
+    pub(super) fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> (usize, Option<SplitItem<'a>>) {
         let mut at = 0;
         if self.left.is_none() {
             at = chunk.len().min(4 - self.length.len());
@@ -68,7 +68,7 @@ mod tests {
                 while !rest.is_empty() {
                     let (consumed, item) = splitter.feed(rest);
                     found.extend(item.map(|item| match item {
-                        SplitItem::Whole(event) => String::from_utf8_lossy(&event).into_owned(),
+                        SplitItem::Whole(event) => String::from_utf8_lossy(event).into_owned(),
                         SplitItem::Oversized(_) => "oversized".to_owned(),
                     }));
                     rest = &rest[consumed..];

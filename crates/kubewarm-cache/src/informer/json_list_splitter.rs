@@ -85,7 +85,7 @@ impl JsonListSplitter {
     /// [`FaultReason::Malformed`] for bytes that cannot be a list, [`FaultReason::TooLarge`] for a
     /// frame above 64 KiB.
     pub(super) fn feed<'a>(
-        &mut self,
+        &'a mut self,
         chunk: &'a [u8],
     ) -> Result<(usize, Option<SplitItem<'a>>), RequestFault> {
         let mut at = 0;
@@ -206,7 +206,7 @@ mod tests {
                 let (consumed, item) = splitter.feed(rest)?;
                 match item {
                     Some(SplitItem::Whole(item)) => {
-                        items.push(String::from_utf8_lossy(&item).into_owned());
+                        items.push(String::from_utf8_lossy(item).into_owned());
                     }
                     Some(SplitItem::Oversized(head)) => {
                         items.push(format!("oversized:{}", head.len()));

@@ -20,7 +20,7 @@ impl LineSplitter {
     ///
     /// Returns the number of consumed bytes, and the line that ended, if any, without its line end.
     /// Skips empty lines. The caller then passes the rest of the chunk.
-    pub(super) fn feed<'a>(&mut self, chunk: &'a [u8]) -> (usize, Option<SplitItem<'a>>) {
+    pub(super) fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> (usize, Option<SplitItem<'a>>) {
         let Some(end) = memchr(b'\n', chunk) else {
             self.partial.push(chunk);
             return (chunk.len(), None);
@@ -50,7 +50,7 @@ mod tests {
                 while !rest.is_empty() {
                     let (consumed, item) = splitter.feed(rest);
                     match item {
-                        Some(SplitItem::Whole(line)) => found.push(String::from_utf8_lossy(&line).into_owned()),
+                        Some(SplitItem::Whole(line)) => found.push(String::from_utf8_lossy(line).into_owned()),
                         Some(SplitItem::Oversized(head)) => found.push(format!("+{}", head.len())),
                         None => {}
                     }

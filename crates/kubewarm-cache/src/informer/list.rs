@@ -273,7 +273,7 @@ impl InformerTask {
                 }
                 let (consumed, item) = items.feed(rest)?;
                 if let Some(item) = item {
-                    self.apply_item(&item)?;
+                    self.apply_item(item)?;
                     arrived += 1;
                     if self.wait_for_budget(item.bytes().len()).await? {
                         window = (Instant::now() + timing.list_window, 0);
@@ -298,7 +298,7 @@ impl InformerTask {
         Ok(meta)
     }
 
-    fn apply_item(&mut self, item: &SplitItem<'_>) -> Result<(), ListError> {
+    fn apply_item(&mut self, item: SplitItem<'_>) -> Result<(), ListError> {
         match item {
             SplitItem::Whole(object) => self.apply_listed(object, DecodeStage::ListItem),
             SplitItem::Oversized(head) => {

@@ -29,7 +29,7 @@ impl ListSplitter {
     /// [`FaultReason::Malformed`](kubewarm_api::model::FaultReason::Malformed) for bytes that cannot be a list;
     /// [`FaultReason::TooLarge`](kubewarm_api::model::FaultReason::TooLarge) for a frame above 64 KiB.
     pub(super) fn feed<'a>(
-        &mut self,
+        &'a mut self,
         chunk: &'a [u8],
     ) -> Result<(usize, Option<SplitItem<'a>>), RequestFault> {
         match self {

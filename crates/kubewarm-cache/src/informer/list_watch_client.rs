@@ -118,9 +118,9 @@ impl ListWatchClient {
             let chunk = chunk?;
             let mut rest = &chunk[..];
             while !rest.is_empty() {
-                let (consumed, item) = events.feed(rest);
-                if let Some(item) = item {
-                    return read_first_event(events.parse(&item));
+                let (consumed, split) = events.feed(rest);
+                if let Some(split) = split {
+                    return read_first_event(split.event);
                 }
                 rest = rest.get(consumed..).unwrap_or_default();
             }

@@ -1,7 +1,7 @@
 //! Collects the chunks of a list item or a watch event. Of an item above the size limit, keeps only the first bytes,
 //! which contain its name.
 
-use std::{borrow::Cow, mem};
+use std::mem;
 
 /// Maximum size of an object, in bytes. By default, etcd rejects an object above 1.5 MiB. This
 /// limit is higher, because conversion between API versions can increase an object's size.
@@ -10,40 +10,51 @@ pub(super) const MAX_OBJECT: usize = 16 << 20;
 const HEAD: usize = 4 << 10;
 
 /// One item of a list, or one event of a watch.
+#[derive(Clone, Copy)]
 pub(super) enum SplitItem<'a> {
-    Whole(Cow<'a, [u8]>),
+    Whole(&'a [u8]),
     /// The first bytes of an item or an event above the size limit.
-    Oversized(Cow<'a, [u8]>),
+    Oversized(&'a [u8]),
 }
 
-impl SplitItem<'_> {
+impl<'a> SplitItem<'a> {
     /// The item's bytes in memory. Of an item above the size limit, only the first bytes are in memory.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(self) -> &'a [u8] {
         match self {
             Self::Whole(bytes) | Self::Oversized(bytes) => bytes,
         }
     }
 }
 
-/// The bytes of an item whose end has not arrived.
+/// The bytes of an item that arrives in several parts.
+///
+/// The items of a list share one buffer. With a new buffer for each item, large items leave gaps in memory between the
+/// stored objects, so that the process needs more memory than the stores' limit allows for.
 pub(super) struct PartialItem {
     cap: usize,
     bytes: Vec<u8>,
     is_oversized: bool,
+    /// The item is complete. Its bytes stay in memory until the next item begins.
+    is_complete: bool,
 }
 
 impl PartialItem {
     /// Creates a buffer for items of at most `cap` bytes.
     pub(super) fn new(cap: usize) -> Self {
-        Self { cap, bytes: Vec::new(), is_oversized: false }
+        Self { cap, bytes: Vec::new(), is_oversized: false, is_complete: false }
     }
 
+    /// Whether no part of an incomplete item has arrived.
     pub(super) fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.is_complete || self.bytes.is_empty()
     }
 
     /// Appends a part of the item that is not its last part.
     pub(super) fn push(&mut self, part: &[u8]) {
+        if mem::take(&mut self.is_complete) {
+            self.bytes.clear();
+            self.is_oversized = false;
+        }
         if self.is_oversized {
             return;
         }
@@ -55,20 +66,53 @@ impl PartialItem {
         }
     }
 
-    /// Returns the item, whose last part is `last`, and begins the next item. Copies no item that arrived in one part.
+    /// Returns the item, whose last part is `last`. The next call begins the next item.
     ///
-    /// The buffer moves into the result. Thousands of watches are open, so a large event must not leave a large buffer
-    /// behind.
-    pub(super) fn complete<'a>(&mut self, last: &'a [u8]) -> SplitItem<'a> {
+    /// An item that arrived in one part is not copied, and frees the buffer. Thousands of watches are open, so a large
+    /// event must not leave a large buffer behind.
+    pub(super) fn complete<'a>(&'a mut self, last: &'a [u8]) -> SplitItem<'a> {
         if self.is_empty() && last.len() <= self.cap {
-            return SplitItem::Whole(Cow::Borrowed(last));
+            self.bytes = Vec::new();
+            return SplitItem::Whole(last);
         }
         self.push(last);
-        let bytes = Cow::Owned(mem::take(&mut self.bytes));
-        if mem::take(&mut self.is_oversized) {
-            SplitItem::Oversized(bytes)
+        self.is_complete = true;
+        if self.is_oversized {
+            SplitItem::Oversized(&self.bytes)
         } else {
-            SplitItem::Whole(bytes)
+            SplitItem::Whole(&self.bytes)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_items_share_a_buffer_that_the_next_small_item_frees() {
+        let mut partial = PartialItem::new(MAX_OBJECT);
+        let half = vec![7; 1 << 20];
+        let mut buffers = Vec::new();
+        for _ in 0..3 {
+            partial.push(&half);
+            let item = partial.complete(&half);
+            assert!(item.bytes().len() == 2 << 20 && matches!(item, SplitItem::Whole(_)));
+            buffers.push(item.bytes().as_ptr());
+            assert!(partial.is_empty());
+        }
+        buffers.dedup();
+        assert_eq!(buffers.len(), 1);
+        assert_eq!(partial.complete(b"small").bytes(), b"small");
+        assert_eq!(partial.bytes.capacity(), 0);
+    }
+
+    #[test]
+    fn an_item_after_an_oversized_one_is_whole() {
+        let mut partial = PartialItem::new(10);
+        partial.push(&[1; 8]);
+        assert!(matches!(partial.complete(&[2; 8]), SplitItem::Oversized(_)));
+        partial.push(&[3; 2]);
+        assert!(matches!(partial.complete(&[4; 2]), SplitItem::Whole([3, 3, 4, 4])));
     }
 }

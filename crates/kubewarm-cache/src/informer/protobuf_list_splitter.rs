@@ -67,7 +67,7 @@ impl ProtobufListSplitter {
     ///
     /// [`FaultReason::Malformed`] for bytes that cannot be a list, [`FaultReason::TooLarge`] for metadata above 64 KiB.
     pub(super) fn feed<'a>(
-        &mut self,
+        &'a mut self,
         chunk: &'a [u8],
     ) -> Result<(usize, Option<SplitItem<'a>>), RequestFault> {
         let mut at = 0;
@@ -183,7 +183,7 @@ mod tests {
             while !rest.is_empty() {
                 let (consumed, item) = splitter.feed(rest)?;
                 found.extend(item.map(|item| match item {
-                    SplitItem::Whole(item) => String::from_utf8_lossy(&item).into_owned(),
+                    SplitItem::Whole(item) => String::from_utf8_lossy(item).into_owned(),
                     SplitItem::Oversized(head) => format!("oversized:{}", head.len()),
                 }));
                 rest = &rest[consumed..];

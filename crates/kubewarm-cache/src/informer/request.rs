@@ -66,7 +66,7 @@ pub(super) async fn open(
 pub(super) async fn items(
     body: UpstreamBody,
     until: Instant,
-    each: impl FnMut(&SplitItem<'_>) -> Result<(), RequestFault>,
+    each: impl FnMut(SplitItem<'_>) -> Result<(), RequestFault>,
 ) -> Result<ListMetadata, RequestFault> {
     let timed_out = |_| RequestFault::new(FaultReason::TimedOut, "the list did not end in time");
     timeout_at(until, read_items(body, each)).await.map_err(timed_out)??.metadata()
@@ -75,7 +75,7 @@ pub(super) async fn items(
 /// Like [`items`], but without a time limit. Returns the splitter, which knows the encoding of the items.
 pub(super) async fn read_items(
     body: UpstreamBody,
-    mut each: impl FnMut(&SplitItem<'_>) -> Result<(), RequestFault>,
+    mut each: impl FnMut(SplitItem<'_>) -> Result<(), RequestFault>,
 ) -> Result<ListSplitter, RequestFault> {
     let UpstreamBody { mut chunks, media_type } = body;
     let mut splitter = ListSplitter::new(media_type);
@@ -85,7 +85,7 @@ pub(super) async fn read_items(
         while !rest.is_empty() {
             let (consumed, item) = splitter.feed(rest)?;
             if let Some(item) = item {
-                each(&item)?;
+                each(item)?;
             }
             rest = rest.get(consumed..).unwrap_or_default();
         }

@@ -3,10 +3,10 @@
 
 use super::{
     DecodeStage, UpstreamEventType, Verb,
+    event_splitter::SplitEvent,
     list::{AppliedList, ListError},
     partial_item::SplitItem,
     task::InformerTask,
-    upstream_event::UpstreamEvent,
     watch_stream::{WatchStream, random_timeout},
 };
 use futures::StreamExt as _;
@@ -57,13 +57,14 @@ impl InformerTask {
             stream.last_bytes_at = Instant::now();
             while !stream.rest.is_empty() {
                 let chunk = stream.rest.clone();
-                let (consumed, item) = stream.splitter.feed(&chunk);
+                let (consumed, split) = stream.splitter.feed(&chunk);
                 stream.rest = chunk.slice(consumed.min(chunk.len())..);
-                let Some(item) = item else { continue };
-                if let Some(version) = self.take_initial(&item, stream.splitter.parse(&item))? {
+                let Some(split) = split else { continue };
+                let length = split.item.bytes().len();
+                if let Some(version) = self.take_initial(split)? {
                     return Ok(AppliedList { version, stream: Some(stream) });
                 }
-                if self.wait_for_budget(item.bytes().len()).await? {
+                if self.wait_for_budget(length).await? {
                     stream.last_bytes_at = Instant::now();
                 }
             }
@@ -74,8 +75,7 @@ impl InformerTask {
     /// ends the initial events, returns the bookmark's version.
     fn take_initial(
         &mut self,
-        item: &SplitItem<'_>,
-        event: Option<UpstreamEvent<'_>>,
+        SplitEvent { item, event }: SplitEvent<'_>,
     ) -> Result<Option<ResourceVersion>, ListError> {
         let undecodable = || {
             RequestFault::new(
