@@ -168,7 +168,7 @@ async fn an_object_that_differs_from_its_json_makes_the_informer_read_json() {
     .await;
     let report = world.until_shown(&["a@3", "b@9"]).await;
     assert!(report.json_fallback.is_some_and(|cause| cause.contains("differs")));
-    assert_eq!(world.reader().encoding(), ObjectEncoding::Json);
+    assert_eq!((world.reader().encoding(), world.fallbacks()), (ObjectEncoding::Json, 1));
 }
 
 #[tokio::test]

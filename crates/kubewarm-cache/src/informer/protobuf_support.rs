@@ -17,7 +17,7 @@ use super::{
 use kubewarm_api::model::{Delta, Identity, ObjectEncoding, RequestFault, Resource};
 use kubewarm_client::{ExpiringCache, is_builtin_group};
 use kubewarm_wire::{JsonBuffer, MediaType, ObjectBody};
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 use tokio::{
     runtime::Handle,
     time::{Instant, timeout},
@@ -109,10 +109,15 @@ impl InformerTask {
 
     fn apply_choice(&mut self, choice: MediaTypeChoice) {
         self.list_watch.accept_protobuf(choice == MediaTypeChoice::Protobuf);
-        self.informer.status().report.json_fallback = match choice {
+        let fallback = match choice {
             MediaTypeChoice::Protobuf => None,
             MediaTypeChoice::Json(problem) => problem,
         };
+        let is_new = fallback.is_some();
+        let previous = mem::replace(&mut self.informer.status().report.json_fallback, fallback);
+        if is_new && previous.is_none() {
+            self.metrics.protobuf_fallbacks.inc();
+        }
     }
 
     /// Records that the field tables lack a field, so that later lists of the resource are in JSON.
@@ -121,7 +126,6 @@ impl InformerTask {
             informer = %self.informer.key, problem, version = %self.server_version,
             "the API server is newer than the field tables; reading this resource as JSON"
         );
-        self.metrics.protobuf_fallbacks.inc();
         let choice = MediaTypeChoice::Json(Some(problem.into()));
         self.shared.protobuf.0.insert(self.encoding_key(), choice.clone(), Instant::now());
         self.apply_choice(choice);

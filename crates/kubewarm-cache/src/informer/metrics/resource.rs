@@ -201,7 +201,7 @@ impl ResourceMetrics {
             )?,
             protobuf_fallbacks: new.counter(
                 "kubewarm_upstream_protobuf_fallbacks_total",
-                "Times that an unknown field made kubewarm read a built-in kind as JSON.",
+                "Times that an informer began to read a built-in kind as JSON because of an unknown field or another difference.",
             )?,
             store_decode_errors: new.counter(
                 "kubewarm_store_decode_errors_total",
