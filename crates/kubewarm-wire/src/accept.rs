@@ -1,7 +1,7 @@
 //! Content negotiation: selects the form of a response from the `Accept` header, by the API
 //! server's rules.
 
-use super::StatusError;
+use super::{JSON, PROTOBUF, StatusError};
 
 /// The form of a response to a request for objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,7 +135,7 @@ pub(super) fn response_format(
     accept: Option<&str>,
     is_list: bool,
 ) -> Result<ResponseFormat, StatusError> {
-    format_among(&ranges(accept), is_list)
+    format_among(&ranges(accept), is_list, &[JSON, PROTOBUF])
 }
 
 /// Selects the form of a response in JSON, as [`response_format`] does. Ignores media ranges of protobuf.
@@ -144,7 +144,7 @@ pub(super) fn response_format(
 ///
 /// The errors of [`response_format`].
 pub(super) fn json_form(accept: Option<&str>, is_list: bool) -> Result<ResponseForm, StatusError> {
-    format_among(&json_ranges(accept), is_list).map(|format| format.form)
+    format_among(&json_ranges(accept), is_list, &[JSON]).map(|format| format.form)
 }
 
 /// Selects the encoding of a `Status`. JSON if the client accepts no encoding of it.
@@ -155,7 +155,11 @@ pub fn status_media_type(accept: Option<&str>) -> MediaType {
     plain.map_or(MediaType::Json, |range| range.media_type)
 }
 
-fn format_among(ranges: &[MediaRange<'_>], is_list: bool) -> Result<ResponseFormat, StatusError> {
+fn format_among(
+    ranges: &[MediaRange<'_>],
+    is_list: bool,
+    supported: &[&str],
+) -> Result<ResponseFormat, StatusError> {
     let form = |range: &MediaRange<'_>| match range.target {
         None => Some(Ok(ResponseForm::Object(ObjectForm::Full))),
         Some(ConversionTarget { group: "meta.k8s.io", version, kind }) => {
@@ -179,9 +183,9 @@ fn format_among(ranges: &[MediaRange<'_>], is_list: bool) -> Result<ResponseForm
     // If `application/*` is the only media range that matches, the API server's router rejects the request. So at least
     // one more media range must match.
     if ranges.iter().all(|range| range.is_of_type) {
-        return Err(StatusError::not_acceptable());
+        return Err(StatusError::not_acceptable(supported));
     }
-    ranges.iter().find_map(served).unwrap_or_else(|| Err(StatusError::not_acceptable()))
+    ranges.iter().find_map(served).unwrap_or_else(|| Err(StatusError::not_acceptable(supported)))
 }
 
 fn table(version: MetaVersion) -> ResponseForm {
@@ -204,7 +208,7 @@ pub(super) fn discovery_form(accept: Option<&str>) -> Result<DiscoveryForm, Stat
         Some(target) if target == aggregated => Some(DiscoveryForm::Aggregated),
         Some(_) => None,
     };
-    json_ranges(accept).iter().find_map(served).ok_or_else(StatusError::not_acceptable)
+    json_ranges(accept).iter().find_map(served).ok_or_else(|| StatusError::not_acceptable(&[JSON]))
 }
 
 /// Checks that the client accepts JSON, without a conversion to a kind such as `Table`.
@@ -217,7 +221,7 @@ pub(super) fn require_plain_json(accept: Option<&str>) -> Result<(), StatusError
     if json_ranges(accept).iter().any(is_plain) {
         Ok(())
     } else {
-        Err(StatusError::not_acceptable())
+        Err(StatusError::not_acceptable(&[JSON]))
     }
 }
 

@@ -24,8 +24,8 @@ use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::{FieldSelector, LabelSelector, MetricOutcome, ProfileRef, Resource};
 use kubewarm_client::KeyedPermit;
 use kubewarm_wire::{
-    ApiDocument, DiscoveryForm, ObjectRequest, RequestInfo, RequestTarget, StatusError,
-    WatchOptions, render_discovery_document,
+    ApiDocument, DiscoveryForm, JSON, ObjectRequest, PROTOBUF, RequestInfo, RequestTarget,
+    StatusError, WatchOptions, render_discovery_document,
 };
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;
@@ -310,7 +310,7 @@ fn has_client_certificate(request: &IncomingRequest) -> bool {
 fn parse_request(request: &IncomingRequest) -> Result<RequestInfo, StatusError> {
     let head = &request.head;
     let accept = head.headers.get(ACCEPT).map(|accept| accept.to_str());
-    let accept = accept.transpose().map_err(|_| StatusError::not_acceptable())?;
+    let accept = accept.transpose().map_err(|_| StatusError::not_acceptable(&[JSON, PROTOBUF]))?;
     RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query(), accept)
 }
 

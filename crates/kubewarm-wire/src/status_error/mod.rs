@@ -13,7 +13,7 @@ use self::{
     quoting::{because, push, without_html},
     status::{cause, no_details},
 };
-use super::AccessAttributes;
+use super::{AccessAttributes, JSON};
 use kube::core::response::{StatusCause, StatusDetails};
 use kubewarm_api::model::{GroupResource, ResourceVersion};
 
@@ -33,8 +33,6 @@ pub struct StatusError {
     is_specific_to_cache: bool,
     is_rejection: bool,
 }
-
-const MEDIA_TYPE: &str = "application/json";
 
 impl StatusError {
     /// Returns the HTTP status code.
@@ -177,10 +175,12 @@ impl StatusError {
         Self::new(405, "MethodNotAllowed", message).with("", "", "").specific_to_cache()
     }
 
-    /// 406: kubewarm supports none of the media types that the client accepts.
+    /// 406: kubewarm supports none of the media types that the client accepts. `supported`: the media types of the
+    /// request's response.
     #[must_use]
-    pub fn not_acceptable() -> Self {
-        let message = format!("only the following media types are accepted: {MEDIA_TYPE}");
+    pub fn not_acceptable(supported: &[&str]) -> Self {
+        let supported = supported.join(", ");
+        let message = format!("only the following media types are accepted: {supported}");
         Self::new(406, "NotAcceptable", message).with("", "", "").specific_to_cache()
     }
 
@@ -196,7 +196,7 @@ impl StatusError {
     #[must_use]
     pub fn only_metadata(resource: &GroupResource) -> Self {
         let message = format!(
-            "kubewarm keeps only metadata of {resource}; accept {MEDIA_TYPE};as=PartialObjectMetadata;\
+            "kubewarm keeps only metadata of {resource}; accept {JSON};as=PartialObjectMetadata;\
              g=meta.k8s.io;v=v1, or PartialObjectMetadataList, or send the request to the API server"
         );
         Self::new(406, "NotAcceptable", message).about(resource, "").specific_to_cache()

@@ -1,4 +1,5 @@
 use super::*;
+use crate::PROTOBUF;
 
 fn of(group: &str, resource: &str) -> GroupResource {
     GroupResource::new(group, resource).unwrap()
@@ -33,8 +34,8 @@ fn errors_have_the_bodies_of_the_api_server() {
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"create is not supported on resources of kind \"deployments.apps\"","reason":"MethodNotAllowed","details":{"group":"apps","kind":"deployments"},"code":405}"#
     );
     assert_eq!(
-        body(&StatusError::not_acceptable()),
-        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"only the following media types are accepted: application/json","reason":"NotAcceptable","details":{},"code":406}"#
+        body(&StatusError::not_acceptable(&[JSON, PROTOBUF])),
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"only the following media types are accepted: application/json, application/vnd.kubernetes.protobuf","reason":"NotAcceptable","details":{},"code":406}"#
     );
     assert_eq!(
         body(&StatusError::expired()),
