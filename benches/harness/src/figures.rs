@@ -123,7 +123,7 @@ pub const FIGURES: [Figure; 60] = [
         "operator",
     ),
     milliseconds(
-        "list by one label, 250 of 50,000, decoded to bytes, p50",
+        "list by one label, 250 of 50,000, decompressed, p50",
         1.0,
         "warm.list.p50_seconds",
         "warm auto",
@@ -216,19 +216,19 @@ pub const FIGURES: [Figure; 60] = [
         Source::Ratio("reads.namespace.per_second", "reads.api.namespace.per_second"),
     ),
     read(
-        "LIST everything ÷ API server",
+        "LIST everything: time ÷ API server",
         AtMost(0.1),
         "",
         Source::Ratio("reads.everything.seconds", "reads.api.everything.seconds"),
     ),
     read(
-        "streaming list of everything ÷ API server",
+        "streaming list of everything: time ÷ API server",
         AtMost(0.1),
         "",
         Source::Ratio("reads.streaming.seconds", "reads.api.streaming.seconds"),
     ),
     read(
-        "LIST everything in protobuf ÷ API server",
+        "LIST everything in protobuf: time ÷ API server",
         AtMost(0.3),
         "",
         Source::Ratio("reads.protobuf.everything.seconds", "reads.api.protobuf.everything.seconds"),
@@ -243,7 +243,7 @@ pub const FIGURES: [Figure; 60] = [
         ),
     ),
     read(
-        "streaming list of everything in protobuf ÷ API server",
+        "streaming list of everything in protobuf: time ÷ API server",
         FigureTarget::None,
         "",
         Source::Ratio("reads.protobuf.streaming.seconds", "reads.api.protobuf.streaming.seconds"),
@@ -327,13 +327,13 @@ pub const FIGURES: [Figure; 60] = [
         Source::Ratio("reads.keep.namespace.per_second", "reads.keep.api.namespace.per_second"),
     ),
     read(
-        "LIST everything, with managedFields ÷ API server",
+        "LIST everything, with managedFields: time ÷ API server",
         FigureTarget::None,
         "",
         Source::Ratio("reads.keep.everything.seconds", "reads.keep.api.everything.seconds"),
     ),
     read(
-        "streaming list of everything, with managedFields ÷ API server",
+        "streaming list of everything, with managedFields: time ÷ API server",
         FigureTarget::None,
         "",
         Source::Ratio("reads.keep.streaming.seconds", "reads.keep.api.streaming.seconds"),
