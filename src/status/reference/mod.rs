@@ -182,8 +182,8 @@ pub fn reference() -> Reference {
         "Look at the object with kubectl, and at what writes it.",
     ];
     let read_as_json = [
-        "The API server sends a field that this release of kubewarm does not know, so kubewarm reads the kind as JSON.",
-        "Upgrade kubewarm; until then, clients that accept only protobuf get 406.",
+        "kubewarm reads the kind as JSON, because the API server's protobuf has an unknown field or differs from the JSON.",
+        "Upgrade kubewarm. Until then, clients that accept only protobuf get 406.",
     ];
     let faults =
         FaultReason::VARIANTS.iter().map(|reason| problem(reason.as_str(), fault(*reason)));
