@@ -58,8 +58,8 @@ impl LagRecorder {
         }
     }
 
-    /// As [`seen`](Self::seen), for an object in JSON. The JSON is read only between start and stop.
-    pub fn seen_json(&self, body: &[u8]) {
+    /// As [`seen`](Self::seen), for an object in JSON or protobuf. The object is read only between start and stop.
+    pub fn seen_object(&self, body: &[u8]) {
         if self.samples.lock().is_some() {
             self.seen(written_at(body));
         }
@@ -68,9 +68,16 @@ impl LagRecorder {
 
 fn written_at(body: &[u8]) -> Option<&str> {
     let key = memchr::memmem::find(body, WRITTEN_AT.as_bytes())?;
-    let value = body.get(key + WRITTEN_AT.len()..)?.strip_prefix(b"\":\"")?;
-    let end = memchr::memchr(b'"', value)?;
-    std::str::from_utf8(value.get(..end)?).ok()
+    let rest = body.get(key + WRITTEN_AT.len()..)?;
+    let value = match rest.strip_prefix(b"\":\"") {
+        Some(json) => json.get(..memchr::memchr(b'"', json)?)?,
+        // In protobuf, the value is field 2 of the annotation: a tag, the length and the text.
+        None => {
+            let (length, value) = rest.strip_prefix(b"\x12")?.split_first()?;
+            value.get(..usize::from(*length))?
+        }
+    };
+    std::str::from_utf8(value).ok()
 }
 
 #[cfg(test)]
@@ -78,9 +85,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_writing_is_found_in_json() {
+    fn the_time_of_writing_is_found_in_json_and_protobuf() {
         let body = br#"{"metadata":{"annotations":{"bench.kubewarm.io/written-at":"123"}}}"#;
         assert_eq!(written_at(body), Some("123"));
+        let length = u8::try_from(WRITTEN_AT.len()).unwrap();
+        let entry = [&[0x0a, length], WRITTEN_AT.as_bytes(), b"\x12\x03123\x12\x01x"].concat();
+        assert_eq!(written_at(&entry), Some("123"));
         assert_eq!(written_at(b"{}"), None);
     }
 

@@ -108,7 +108,7 @@ impl DeltaSink for Timed {
         let body = if let Delta::Upsert(item) = &delta { Some(item.body) } else { None };
         let outcome = self.writer.apply(delta);
         if let (DeltaOutcome::Modified, Some(body)) = (outcome, body) {
-            self.lag.seen_json(body);
+            self.lag.seen_object(body);
         }
         outcome
     }

@@ -140,7 +140,7 @@ async fn follow(mut body: Incoming, recorder: Arc<LagRecorder>) -> Result<()> {
     let mut rest = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
-        lines(&mut rest, &data, |line| recorder.seen_json(line));
+        lines(&mut rest, &data, |line| recorder.seen_object(line));
     }
     Ok(())
 }
