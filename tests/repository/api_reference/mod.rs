@@ -173,6 +173,7 @@ fn kind(field: &Value) -> String {
             format!("map of {}s", text(&field["additionalProperties"]["type"]))
         }
         (_, "date-time") => "time".to_owned(),
+        ("", _) if field["x-kubernetes-int-or-string"] == true => "quantity".to_owned(),
         (kind, _) => kind.to_owned(),
     }
 }
