@@ -198,7 +198,7 @@ impl fmt::Display for Origin {
         write!(
             f,
             "{pods} pods in 20 namespaces, {rounds} rounds; commit {commit}, {date}, Kubernetes \
-             {kubernetes}; {machine}."
+             {kubernetes}. Machine: {machine}."
         )
     }
 }

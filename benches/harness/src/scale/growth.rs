@@ -53,7 +53,8 @@ const PROFILES: &[Growth] = &[
 /// Writes the charts next to the document `out`, and the section into it.
 pub(crate) fn write(part: &Part, out: &Path) -> Result<()> {
     let (commit, date, machine) = (&part.origin.commit, &part.origin.date, &part.origin.machine);
-    let mut text = format!("{HEADING}{INTRODUCTION}\nCommit {commit}, {date}; {machine}.\n");
+    let mut text =
+        format!("{HEADING}{INTRODUCTION}\nCommit {commit}, {date}. Machine: {machine}.\n");
     for (sizes, curves) in [("objects", OBJECTS), ("watches", WATCHES), ("profiles", PROFILES)] {
         let of = |name: &str| part.plain.values(&format!("{sizes}.{name}")).iter().copied();
         let Some(last) = of("size").last() else { continue };
