@@ -69,13 +69,12 @@ impl LagRecorder {
 fn written_at(body: &[u8]) -> Option<&str> {
     let key = memchr::memmem::find(body, WRITTEN_AT.as_bytes())?;
     let rest = body.get(key + WRITTEN_AT.len()..)?;
-    let value = match rest.strip_prefix(b"\":\"") {
-        Some(json) => json.get(..memchr::memchr(b'"', json)?)?,
+    let value = if let Some(json) = rest.strip_prefix(b"\":\"") {
+        json.get(..memchr::memchr(b'"', json)?)?
+    } else {
         // In protobuf, the value is field 2 of the annotation: a tag, the length and the text.
-        None => {
-            let (length, value) = rest.strip_prefix(b"\x12")?.split_first()?;
-            value.get(..usize::from(*length))?
-        }
+        let (length, value) = rest.strip_prefix(b"\x12")?.split_first()?;
+        value.get(..usize::from(*length))?
     };
     std::str::from_utf8(value).ok()
 }
