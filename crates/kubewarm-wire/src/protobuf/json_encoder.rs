@@ -4,7 +4,7 @@ use super::{
     field_tables::{FieldShape, FieldType, MessageField, MessageTable, table},
     go_json::{write_compact, write_integer, write_string, write_time},
     go_values::{is_null_if_absent, is_omitted, number, read_entry, seconds},
-    wire_format::{FieldReader, ProtobufError, RawField, find_field, varint},
+    wire_format::{FieldReader, ProtobufError, find_field, varint},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kubewarm_api::model::MessageId;
@@ -12,8 +12,11 @@ use kubewarm_api::model::MessageId;
 /// Writes objects as JSON. Reuses its buffer for all objects.
 #[derive(Debug, Default)]
 pub struct JsonEncoder {
-    /// For each field of the messages that contain the current position: where its values are.
+    /// For each field of the messages that contain the current position: where its values are. If a message lacks a
+    /// field, the field's slot has the values of another message.
     slots: Vec<Slot>,
+    /// The number of slots of the messages that contain the current position.
+    used: usize,
 }
 
 /// The byte range of a field in its message, from its first tag to the end of its last value.
@@ -21,20 +24,10 @@ pub struct JsonEncoder {
 struct Slot {
     first_tag: usize,
     start: usize,
-    /// 0 if the message lacks the field.
     end: usize,
 }
 
 impl Slot {
-    fn extend(&mut self, raw: &RawField) {
-        let first_tag = if self.is_set() { self.first_tag } else { raw.tag };
-        *self = Self { first_tag, start: raw.start, end: raw.end };
-    }
-
-    fn is_set(self) -> bool {
-        self.end > 0
-    }
-
     /// The bytes of the field's last value, in the message `bytes`.
     fn value(self, bytes: &[u8]) -> &[u8] {
         bytes.get(self.start..self.end).unwrap_or_default()
@@ -66,7 +59,7 @@ impl JsonEncoder {
         bytes: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), ProtobufError> {
-        self.slots.clear();
+        self.used = 0;
         self.message(message, bytes, out)
     }
 
@@ -77,11 +70,12 @@ impl JsonEncoder {
         bytes: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), ProtobufError> {
-        let mut slot = Slot::default();
+        let mut slot: Option<Slot> = None;
         let mut fields = FieldReader::new(bytes);
         while let Some(raw) = fields.next_field()? {
             if raw.number == field.number {
-                slot.extend(&raw);
+                let first_tag = slot.map_or(raw.tag, |slot| slot.first_tag);
+                slot = Some(Slot { first_tag, start: raw.start, end: raw.end });
             }
         }
         out.push(b'{');
@@ -109,59 +103,65 @@ impl JsonEncoder {
         bytes: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), ProtobufError> {
-        let base = self.slots.len();
-        self.slots.resize(base + table.fields.len(), Slot::default());
-        let mut written = table.written_if_absent;
+        let base = self.used;
+        self.used += table.fields.len();
+        if self.slots.len() < self.used {
+            self.slots.resize(self.used, Slot::default());
+        }
+        let mut present = 0_u64;
         let mut fields = FieldReader::new(bytes);
         while let Some(raw) = fields.next_field()? {
             let unknown = ProtobufError::UnknownField { message: table.name, number: raw.number };
             let position = table.position(raw.number).ok_or(unknown)?;
-            written |= 1 << position;
-            if let Some(slot) = self.slots.get_mut(base + position) {
-                slot.extend(&raw);
-            }
+            let Some(slot) = self.slots.get_mut(base + position) else { continue };
+            let is_repeated = present >> position & 1 == 1;
+            let first_tag = if is_repeated { slot.first_tag } else { raw.tag };
+            *slot = Slot { first_tag, start: raw.start, end: raw.end };
+            present |= 1 << position;
         }
         // Most messages have few of their fields, so visit only these.
+        let mut written = table.written_if_absent | present;
         while written != 0 {
             let position = written.trailing_zeros() as usize;
             written &= written - 1;
-            let slot = self.slots.get(base + position).copied().unwrap_or_default();
+            let is_present = present >> position & 1 == 1;
+            let slot = self.slots.get(base + position).copied().filter(|_| is_present);
             if let Some(field) = table.fields.get(position) {
                 self.member(field, slot, bytes, out)?;
             }
         }
-        self.slots.truncate(base);
+        self.used = base;
         Ok(())
     }
 
     fn member(
         &mut self,
         field: &'static MessageField,
-        slot: Slot,
+        slot: Option<Slot>,
         bytes: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), ProtobufError> {
-        let value = slot.value(bytes);
+        let value = slot.map(|slot| slot.value(bytes));
         if field.is_inline() {
             if let FieldType::Message(id) = field.kind
-                && (slot.is_set() || !field.is_pointer)
+                && (slot.is_some() || !field.is_pointer)
             {
-                self.members(table(id), value, out)?;
+                self.members(table(id), value.unwrap_or_default(), out)?;
             }
             return Ok(());
         }
-        if is_omitted(field, slot.is_set().then_some(value))? {
+        if is_omitted(field, value)? {
             return Ok(());
         }
         out.extend_from_slice(&field.quoted);
+        let all = slot.map_or(&[][..], |slot| slot.all(bytes));
         match field.shape {
-            _ if !slot.is_set() && is_null_if_absent(field) => out.extend_from_slice(b"null"),
-            FieldShape::Single => self.value(&field.kind, value, out)?,
+            _ if slot.is_none() && is_null_if_absent(field) => out.extend_from_slice(b"null"),
+            FieldShape::Single => self.value(&field.kind, value.unwrap_or_default(), out)?,
             FieldShape::Repeated => {
-                let start = field.element_start;
-                self.elements(field.number, &field.kind, start, slot.all(bytes), out)?;
+                self.elements(field.number, &field.kind, field.element_start, all, out)?;
             }
-            FieldShape::Map => self.entries(field, slot.all(bytes), out)?,
+            FieldShape::Map => self.entries(field, all, out)?,
         }
         out.push(b',');
         Ok(())
