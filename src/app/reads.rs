@@ -11,13 +11,13 @@ use kubewarm_cache::informer::FreshnessChecker;
 use kubewarm_client::{ApiClient, ApiServerConnection};
 use kubewarm_serve::{
     ServeError, WatcherRegistry,
-    callers::{CallerAdmission, CallerLimits, ClientCa, ReaderLimits, ReviewClient, random_key},
+    callers::{CallerAdmission, CallerLimits, ClientCa, ReaderLimits, ReviewClient},
     certificate::{ServingCertificate, names},
     reads::{KindResolver, ReadDependencies, ReadService, ServingIndex},
     server::{ApiServerVersionCache, ReadApi, RequestForwarder, WriteObserver},
 };
 use parking_lot::Mutex;
-use std::{path::PathBuf, sync::Arc};
+use std::{hash::RandomState, path::PathBuf, sync::Arc};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -118,7 +118,7 @@ pub(super) fn new_read_api(
         version,
         forward,
         metrics: metrics.reads().clone(),
-        names: random_key().map_err(AppError::Read)?,
+        names: RandomState::new(),
         watchers,
         stop,
     };

@@ -21,19 +21,15 @@ pub(super) struct DigestKey(hmac::Key);
 /// The token and the impersonation headers that kubewarm sends with a token review or access review.
 type CredentialParts<'p> = (&'p str, Vec<(&'p str, &'p [u8])>);
 
-/// Generates a random HMAC key, with which kubewarm hashes names and credentials.
-///
-/// # Errors
-///
-/// [`ServeError`] if the kernel returns no random numbers.
-pub fn random_key() -> Result<hmac::Key, ServeError> {
-    let key = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new());
-    key.map_err(ServeError::of("cannot create a random key"))
-}
-
 impl DigestKey {
+    /// Generates a random key.
+    ///
+    /// # Errors
+    ///
+    /// [`ServeError`] if the kernel returns no random numbers.
     pub(super) fn generate() -> Result<Self, ServeError> {
-        random_key().map(Self)
+        let key = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new());
+        key.map(Self).map_err(ServeError::of("cannot create a random key"))
     }
 
     /// The cache key of a token review.

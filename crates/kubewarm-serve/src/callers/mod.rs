@@ -21,7 +21,6 @@ mod review_queue;
 pub(crate) use self::identity::{ClientCertChain, OptionalClientCertVerifier};
 pub use self::{
     authenticator::AuthenticatedCaller,
-    caller_digest::random_key,
     credentials::{CallerCredentials, CredentialsError},
     identity::ClientCa,
     limits::{CallerLimits, LimitUsage, ReadLimit, ReaderLimits},

@@ -17,7 +17,6 @@ use crate::{
     metrics::{HandlerLabel, ReadMetrics, ResponseLabels, ResponseSource},
     reads::ReadService,
 };
-use aws_lc_rs::hmac;
 use http::header::ACCEPT;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
@@ -27,7 +26,7 @@ use kubewarm_wire::{
     ApiDocument, DiscoveryForm, JSON, ObjectRequest, PROTOBUF, RequestInfo, RequestTarget,
     StatusError, WatchOptions, render_discovery_document,
 };
-use std::{fmt, sync::Arc};
+use std::{fmt, hash::RandomState, sync::Arc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -45,7 +44,7 @@ pub struct ReadApi {
     /// Counts requests and watches.
     pub metrics: ReadMetrics,
     /// The key of the hashes that hide the names of informers and users from clients. Each process has its own key.
-    pub names: hmac::Key,
+    pub names: RandomState,
     /// The list of open watches, for `/debug/watchers`.
     pub watchers: WatcherRegistry,
     /// When this token is cancelled, all watches of clients end.
@@ -259,7 +258,7 @@ impl ReadApi {
         })?;
         let feed = self.reads.watch(objects, watching, profile).await?;
         let user = &caller.user;
-        let who = response::keyed_tag(&self.names, &format!("{}\0{}", user.name, user.uid));
+        let who = response::keyed_tag(&self.names, (&user.name, &user.uid));
         let informer = feed.source().map(|it| response::informer_tag(&self.names, &it.informer));
         let entered = self.watchers.register(who, informer, objects, &feed, Timestamp::now());
         let counted = self.metrics.open_watch(&objects.resource);

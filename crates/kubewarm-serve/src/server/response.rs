@@ -9,7 +9,6 @@ use crate::{
     callers::UserPermits,
     reads::{self, ListAccessLostError, ReadBody, ReadSource},
 };
-use aws_lc_rs::hmac;
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream};
 use http::{
@@ -21,7 +20,10 @@ use http::{
 };
 use kubewarm_api::model::InformerKey;
 use kubewarm_wire::{DiscoveryResponse, JSON, MediaType, PROTOBUF, StatusError, is_known};
-use std::time::Duration;
+use std::{
+    hash::{BuildHasher as _, Hash, RandomState},
+    time::Duration,
+};
 
 /// Up to this size in bytes, kubewarm sends a body at once, uncompressed and with `Content-Length`. The API server
 /// compresses bodies above the same size.
@@ -33,16 +35,13 @@ pub(super) const NOT_KEPT: &str = "no-cache, private";
 
 /// A keyed hash of the informer's key. Clients receive this hash, which hides the informer's namespace and
 /// selectors. The hash is different after a restart of kubewarm.
-pub(super) fn informer_tag(key: &hmac::Key, informer: &InformerKey) -> String {
-    // The hash covers the `Debug` text, because two different informer keys have different `Debug` texts.
-    keyed_tag(key, &format!("{informer:?}"))
+pub(super) fn informer_tag(names: &RandomState, informer: &InformerKey) -> String {
+    keyed_tag(names, informer)
 }
 
-/// A keyed hash of `text`, as 16 hexadecimal digits.
-pub(super) fn keyed_tag(key: &hmac::Key, text: &str) -> String {
-    let tag = hmac::sign(key, text.as_bytes());
-    let first = tag.as_ref().first_chunk().copied().unwrap_or_default();
-    format!("{:016x}", u64::from_be_bytes(first))
+/// A keyed hash of `value`, as 16 hexadecimal digits.
+pub(super) fn keyed_tag(names: &RandomState, value: impl Hash) -> String {
+    format!("{:016x}", names.hash_one(value))
 }
 
 /// The response to a get or list. For a large response, kubewarm encodes a piece only while it holds one of the
@@ -50,11 +49,11 @@ pub(super) fn keyed_tag(key: &hmac::Key, text: &str) -> String {
 pub(super) async fn objects(
     request_headers: &HeaderMap,
     answer: reads::ReadResponse,
-    key: &hmac::Key,
+    names: &RandomState,
     permits: UserPermits,
 ) -> OutgoingResponse {
     let mut headers = headers(content_type(answer.media_type), NOT_KEPT);
-    set_source_headers(&mut headers, &answer.source, key);
+    set_source_headers(&mut headers, &answer.source, names);
     let of = &answer.source.informer.resource;
     let (first_piece, rest) = match answer.body {
         ReadBody::Whole(body) => (body, None),
@@ -107,10 +106,14 @@ where
 
 /// Sets the headers with the informer's hash and the age of its store, and a `Warning` header if the store is
 /// stale.
-pub(super) fn set_source_headers(headers: &mut HeaderMap, source: &ReadSource, key: &hmac::Key) {
+pub(super) fn set_source_headers(
+    headers: &mut HeaderMap,
+    source: &ReadSource,
+    names: &RandomState,
+) {
     const INFORMER_HEADER: HeaderName = HeaderName::from_static("kubewarm-informer");
     const FRESHNESS: HeaderName = HeaderName::from_static("kubewarm-freshness-milliseconds");
-    set(headers, INFORMER_HEADER, informer_tag(key, &source.informer));
+    set(headers, INFORMER_HEADER, informer_tag(names, &source.informer));
     if let Some(age) = source.age {
         set(headers, FRESHNESS, age.as_millis().to_string());
     }
@@ -296,7 +299,7 @@ mod tests {
 
     #[test]
     fn the_informer_id_is_specific_to_the_process_and_reveals_nothing() {
-        let [key, other] = [[1; 32], [2; 32]].map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key));
+        let [key, other] = [RandomState::new(), RandomState::new()];
         // `decade` has only hexadecimal digits, so the digit check below would accept a hash that contains this
         // name. A further check therefore shows that the hash does not contain the name.
         let whole = informer("secrets", "decade");

@@ -11,13 +11,12 @@ use crate::{
     reads::{ListAccessLostError, WatchFeed},
     watcher_registry::WatcherEntry,
 };
-use aws_lc_rs::hmac;
 use bytes::Bytes;
 use futures::stream;
 use http::StatusCode;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_client::KeyedPermit;
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{hash::RandomState, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{
     select,
     time::{Instant, sleep_until, timeout_at},
@@ -59,9 +58,9 @@ pub(super) struct WatchReview {
 
 impl WatchSession {
     /// A response that sends the events of the watch until the watch ends or the client disconnects. A header
-    /// contains a hash of the informer's key, computed with the HMAC key `names`. The response holds `permit` until
+    /// contains a hash of the informer's key, computed with the key `names`. The response holds `permit` until
     /// the connection has written the response.
-    pub(super) fn response(self, names: &hmac::Key, permit: ResponsePermit) -> OutgoingResponse {
+    pub(super) fn response(self, names: &RandomState, permit: ResponsePermit) -> OutgoingResponse {
         let mut headers = headers(watch_content_type(self.feed.media_type()), NOT_KEPT);
         if let Some(source) = self.feed.source() {
             set_source_headers(&mut headers, source, names);
