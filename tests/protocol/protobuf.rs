@@ -1,17 +1,18 @@
 //! Tests of informers at an API server that has protobuf, and sends fields that kubewarm does not know.
 
 use crate::{
-    engine::{Engine, informer, quick},
+    engine::{ByName, Engine, informer, quick},
     reply::{Feed, Reply, quiet},
     server::{Kind, ReceivedQuery, ScriptedServer},
 };
-use kubewarm_api::model::{InformerSpec, ObjectEncoding};
+use kubewarm_api::model::{DecodedObject, InformerSpec, ObjectEncoding};
 use kubewarm_cache::{
-    informer::InformerReport,
+    informer::{InformerReport, SampleProjection, SampleRequest, fetch_sample_page},
     store::{FollowerEvent, StoreReader},
 };
+use kubewarm_client::ClientProvider as _;
 use kubewarm_wire::{
-    JsonBuffer,
+    JsonBuffer, ObjectBody,
     protobuf::{
         ListMeta, Unknown, item_length, message_of_kind, write_item, write_list_head,
         write_list_tail, write_watch_event,
@@ -222,4 +223,34 @@ async fn another_version_of_the_api_server_is_read_in_protobuf_again() {
     is_upgraded.store(true, Ordering::Relaxed);
     let report = world.until_shown(&["a@3", "b@10"]).await;
     assert_eq!((world.reader().encoding(), report.json_fallback), (protobuf(), None));
+}
+
+#[tokio::test]
+async fn a_sample_has_the_encoding_in_which_the_informer_lists() {
+    for (last, encoding) in
+        [(message("b", 5), protobuf()), (with_unknown_field(message("b", 5)), ObjectEncoding::Json)]
+    {
+        let server = ScriptedServer::with_protobuf(move |asked| {
+            if asked.accepts_protobuf {
+                list("8", &[message("a", 3), last.clone()])
+            } else {
+                Reply::json(crate::reply::list(8, &[json("a", 3), json("b", 5)]))
+            }
+        })
+        .await;
+        let key = informer("configmaps").key;
+        let client = ByName(server.address).client_for(&key.identity);
+        let request =
+            SampleRequest { projection: SampleProjection::AsDeclared, limit: 20, token: "" };
+        let mut seen = Vec::new();
+        let visit = |encoding, item: &DecodedObject<'_>| {
+            let body = ObjectBody { encoding, bytes: item.body };
+            let json = body.to_json(&mut JsonBuffer::default()).unwrap().to_vec();
+            seen.push((encoding, String::from_utf8(json).unwrap()));
+        };
+        let page = fetch_sample_page(&client, &key, request, visit).await.unwrap();
+        assert_eq!(page.objects, 2);
+        let expected = [json("a", 3), json("b", 5)].map(|json| (encoding, json));
+        assert_eq!(seen[seen.len() - 2..], expected);
+    }
 }

@@ -10,8 +10,8 @@ use super::{
 };
 use kubewarm_api::{
     model::{
-        DecodedObject, FaultReason, Identity, InformerKey, InformerSpec, Projection, RequestFault,
-        ResolvedProfile, Verb,
+        DecodedObject, FaultReason, Identity, InformerKey, InformerSpec, ObjectEncoding,
+        Projection, RequestFault, ResolvedProfile, Verb,
     },
     v1alpha1::PlanCertainty,
 };
@@ -141,7 +141,7 @@ impl CostSurveyor {
                 limit: COUNTED,
                 token: &token,
             };
-            let name = |item: &DecodedObject<'_>| {
+            let name = |_, item: &DecodedObject<'_>| {
                 if !is_terminating(item.body) {
                     names.push(Arc::from(&*item.name));
                 }
@@ -268,9 +268,9 @@ impl CostSurveyor {
     ) -> Result<SamplePage, RequestFault> {
         self.start_requests(1, survey).await?;
         let client = self.clients.client_for(&spec.key.identity);
-        let keep = |item: &DecodedObject<'_>| {
+        let keep = |encoding: ObjectEncoding, item: &DecodedObject<'_>| {
             if projection == SampleProjection::AsDeclared {
-                survey.add_sample(spec, item);
+                survey.add_sample(spec, encoding, item);
             }
         };
         let page = SampleRequest { projection, limit, token };
@@ -310,12 +310,17 @@ impl ProfileSurvey {
         u32::try_from(OBJECTS.saturating_sub(objects).min(by_size)).unwrap_or(0)
     }
 
-    fn add_sample(&mut self, spec: &InformerSpec, item: &DecodedObject<'_>) {
+    fn add_sample(
+        &mut self,
+        spec: &InformerSpec,
+        encoding: ObjectEncoding,
+        item: &DecodedObject<'_>,
+    ) {
         let (objects, bytes) = self.sampled.entry(dictionary_key(&spec.key)).or_default();
         if *bytes < BYTES {
             *objects += 1;
             *bytes += item.body.len();
-            self.sample.add(spec, item);
+            self.sample.add(spec, encoding, item);
         }
     }
 }

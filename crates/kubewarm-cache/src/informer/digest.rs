@@ -90,7 +90,7 @@ impl ObjectSetDigest {
     ) -> Result<ListMetadata, RequestFault> {
         let until = Instant::now() + within;
         let chunks = of.open(within, |endpoint| endpoint.names(at, part)).await?;
-        request::items(chunks, until, |item| match item {
+        request::items(chunks, until, |_, item| match item {
             SplitItem::Whole(json) => self.add_json(json),
             SplitItem::Oversized(_) => {
                 let message = format!("metadata of more than {} MiB", MAX_OBJECT >> 20);

@@ -215,7 +215,7 @@ struct FirstItem {
 
 async fn first_item(body: UpstreamBody) -> Result<FirstItem, RequestFault> {
     let mut item = None;
-    let items = request::read_items(body, |next| {
+    let items = request::read_items(body, |_, next| {
         if let SplitItem::Whole(object) = next {
             item.get_or_insert_with(|| object.to_vec());
         }

@@ -7,7 +7,7 @@ use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
 use http_body_util::{BodyExt as _, Limited};
 use jiff::Timestamp;
 use kube::client::Body;
-use kubewarm_api::model::{FaultReason, RequestFault};
+use kubewarm_api::model::{FaultReason, ObjectEncoding, RequestFault};
 use kubewarm_client::fault;
 use kubewarm_wire::{MediaType, PROTOBUF};
 use std::time::Duration;
@@ -57,7 +57,8 @@ pub(super) async fn open(
     Ok(UpstreamBody { chunks, media_type })
 }
 
-/// Reads a list to its end and passes each item to `each`. Holds one item in memory at a time.
+/// Reads a list to its end and passes each item to `each`, with its encoding as of [`ListSplitter::encoding`]. Holds
+/// one item in memory at a time.
 ///
 /// # Errors
 ///
@@ -66,16 +67,16 @@ pub(super) async fn open(
 pub(super) async fn items(
     body: UpstreamBody,
     until: Instant,
-    each: impl FnMut(SplitItem<'_>) -> Result<(), RequestFault>,
+    each: impl FnMut(Option<ObjectEncoding>, SplitItem<'_>) -> Result<(), RequestFault>,
 ) -> Result<ListMetadata, RequestFault> {
     let timed_out = |_| RequestFault::new(FaultReason::TimedOut, "the list did not end in time");
     timeout_at(until, read_items(body, each)).await.map_err(timed_out)??.metadata()
 }
 
-/// Like [`items`], but without a time limit. Returns the splitter, which knows the encoding of the items.
+/// Like [`items`], but without a time limit. Returns the splitter.
 pub(super) async fn read_items(
     body: UpstreamBody,
-    mut each: impl FnMut(SplitItem<'_>) -> Result<(), RequestFault>,
+    mut each: impl FnMut(Option<ObjectEncoding>, SplitItem<'_>) -> Result<(), RequestFault>,
 ) -> Result<ListSplitter, RequestFault> {
     let UpstreamBody { mut chunks, media_type } = body;
     let mut splitter = ListSplitter::new(media_type);
@@ -83,9 +84,10 @@ pub(super) async fn read_items(
         let chunk = chunk?;
         let mut rest = &chunk[..];
         while !rest.is_empty() {
+            let encoding = splitter.encoding();
             let (consumed, item) = splitter.feed(rest)?;
             if let Some(item) = item {
-                each(item)?;
+                each(encoding, item)?;
             }
             rest = rest.get(consumed..).unwrap_or_default();
         }

@@ -2,13 +2,19 @@
 //! profile's cost use these objects as a sample.
 
 use super::{
-    access_check::AccessCheckResult, decoder::ObjectDecoder, list_watch_client::ListWatchClient,
-    metadata::ListMetadata, partial_item::SplitItem, request, request_builder::ListPaging,
+    access_check::AccessCheckResult,
+    decoder::{DecodeError, ObjectDecoder},
+    list_watch_client::ListWatchClient,
+    metadata::ListMetadata,
+    partial_item::SplitItem,
+    request,
+    request_builder::ListPaging,
 };
 use kubewarm_api::model::{
-    DecodedObject, FaultReason, InformerKey, InformerSpec, ManagedFieldsPolicy, Projection,
-    RequestFault,
+    DecodedObject, FaultReason, InformerKey, InformerSpec, ManagedFieldsPolicy, ObjectEncoding,
+    Projection, RequestFault,
 };
+use kubewarm_client::is_builtin_group;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -57,7 +63,10 @@ pub struct SamplePage {
     pub took: Duration,
 }
 
-/// Fetches one page with the identity of `client`, and passes each object to `visit`.
+/// Fetches one page with the identity of `client`, and passes each object with its encoding to `visit`.
+///
+/// The page has the encoding in which the informer would list, because memory and time depend on it. A page that
+/// requests only metadata is in JSON.
 ///
 /// The result counts undecodable objects, but `visit` does not receive them. This function never
 /// fetches the payload of Secrets, even if the informer would fetch it.
@@ -66,43 +75,71 @@ pub struct SamplePage {
 ///
 /// The fault of the response; [`FaultReason::TooLarge`] for a page above 64 MiB;
 /// [`FaultReason::TimedOut`] after 30 s.
+///
+/// # Cost
+///
+/// One request. A second request, if kubewarm cannot read the kind in protobuf.
 pub async fn fetch_sample_page(
     client: &Arc<kube::Client>,
     key: &InformerKey,
     page: SampleRequest<'_>,
-    mut visit: impl FnMut(&DecodedObject<'_>) + Send,
+    mut visit: impl FnMut(ObjectEncoding, &DecodedObject<'_>) + Send,
 ) -> Result<SamplePage, RequestFault> {
-    let SampleRequest { projection, limit, token } = page;
-    let key = &shallow(key, projection);
-    let list_watch = ListWatchClient::new(client, key)?;
+    let key = &shallow(key, page.projection);
+    let mut list_watch = ListWatchClient::new(client, key)?;
+    let is_protobuf_possible =
+        page.projection == SampleProjection::AsDeclared && is_builtin_group(key.resource.group());
+    list_watch.accept_protobuf(is_protobuf_possible);
+    if let Some(page) = read_page(&list_watch, key, page, &mut visit).await? {
+        return Ok(page);
+    }
+    list_watch.accept_protobuf(false);
+    let page = read_page(&list_watch, key, page, &mut visit).await?;
+    page.ok_or_else(|| RequestFault::new(FaultReason::Malformed, "the list is not JSON"))
+}
+
+/// Returns `None` if the field tables lack the kind or a field of an object.
+async fn read_page(
+    list_watch: &ListWatchClient,
+    key: &InformerKey,
+    SampleRequest { limit, token, .. }: SampleRequest<'_>,
+    visit: &mut (impl FnMut(ObjectEncoding, &DecodedObject<'_>) + Send),
+) -> Result<Option<SamplePage>, RequestFault> {
     let part = ListPaging::Page { limit, token };
     let started = Instant::now();
     let chunks = list_watch.open(PAGE_TIMEOUT, |endpoint| endpoint.list(part)).await?;
     let headers = started.elapsed();
     let mut decoder = ObjectDecoder::new(key);
-    let (mut objects, mut bytes) = (0, 0_usize);
-    let meta = request::items(chunks, started + PAGE_TIMEOUT, |item| {
+    let (mut objects, mut bytes, mut is_known) = (0, 0_usize, true);
+    let meta = request::items(chunks, started + PAGE_TIMEOUT, |encoding, item| {
         objects += 1;
         bytes = bytes.saturating_add(item.bytes().len());
         if bytes > MAX_PAGE_BYTES {
             let text = format!("the first {limit} objects exceed {} MiB", MAX_PAGE_BYTES >> 20);
             return Err(RequestFault::new(FaultReason::TooLarge, text));
         }
-        if let SplitItem::Whole(json) = item
-            && let Ok(item) = decoder.decode(json)
-        {
-            visit(&item);
+        let Some(encoding) = encoding else {
+            is_known = false;
+            return Ok(());
+        };
+        if let SplitItem::Whole(object) = item {
+            decoder.encoding = encoding;
+            match decoder.decode(object) {
+                Ok(item) => visit(encoding, &item),
+                Err(DecodeError::UnknownField(_)) => is_known = false,
+                Err(DecodeError::Undecodable(_)) => {}
+            }
         }
         Ok(())
     });
     let ListMetadata { token, remaining_item_count, .. } = meta.await?;
-    Ok(SamplePage {
+    Ok(is_known.then(|| SamplePage {
         objects,
         remaining: if token.is_empty() { Some(0) } else { remaining_item_count },
         token,
         headers,
         took: started.elapsed(),
-    })
+    }))
 }
 
 /// Runs an access check for an informer. The check requests only metadata, even if the informer

@@ -3,7 +3,8 @@
 
 use super::{StoreCatalog, StoreWriter};
 use kubewarm_api::model::{
-    DecodedObject, Delta, DeltaSink as _, InformerKey, InformerSpec, Projection, Resource,
+    DecodedObject, Delta, DeltaSink as _, InformerKey, InformerSpec, ObjectEncoding, Projection,
+    Resource,
 };
 use std::collections::BTreeMap;
 
@@ -33,12 +34,13 @@ pub struct SampleUsage {
 
 impl ObjectSample {
     /// Adds one object to the sample's store for `spec.key`. For the first object of a key, the method opens the
-    /// store with the field indexes that `spec` lists.
-    pub fn add(&mut self, spec: &InformerSpec, item: &DecodedObject<'_>) {
+    /// store with the field indexes that `spec` lists. If the store has objects in another encoding, it drops them.
+    pub fn add(&mut self, spec: &InformerSpec, encoding: ObjectEncoding, item: &DecodedObject<'_>) {
         let writer = self
             .writers
             .entry(spec.key.clone())
             .or_insert_with(|| self.catalog.open(&spec.key, &spec.indexes));
+        writer.apply(Delta::Encoding(encoding));
         writer.apply(Delta::Upsert(item.clone()));
     }
 
@@ -118,7 +120,7 @@ mod tests {
                 body: body.as_bytes(),
             };
             if n < 1_000 {
-                sample.add(&spec, &item);
+                sample.add(&spec, ObjectEncoding::Json, &item);
             }
             writer.apply(Delta::Upsert(item));
         }
