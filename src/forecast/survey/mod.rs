@@ -330,15 +330,13 @@ impl InformerSurvey {
         self.objects = self.objects.saturating_add(page.objects);
         let latency = self.speed.map_or(page.headers, |speed| speed.latency.min(page.headers));
         let known = self.speed.unwrap_or_default();
-        let (objects, took) = match projection {
+        let largest = match projection {
             SampleProjection::AsDeclared if page.objects >= known.objects => {
-                (page.objects, page.took)
+                ListSpeed { objects: page.objects, took: page.took, headers: page.headers, latency }
             }
-            SampleProjection::AsDeclared | SampleProjection::Metadata => {
-                (known.objects, known.took)
-            }
+            SampleProjection::AsDeclared | SampleProjection::Metadata => known,
         };
-        self.speed = Some(ListSpeed { objects, took, latency });
+        self.speed = Some(ListSpeed { latency, ..largest });
     }
 
     fn note_lower_bound(&mut self, problem: String) {
