@@ -4,7 +4,7 @@ use super::{
     field_tables::{FieldShape, FieldType, MessageField, MessageTable, table},
     go_json::{write_compact, write_integer, write_string, write_time},
     go_values::{is_null_if_absent, is_omitted, number, read_entry, seconds},
-    wire_format::{FieldReader, ProtobufError, find_field, varint},
+    wire_format::{FieldReader, ProtobufError, RawField, find_field, varint},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kubewarm_api::model::MessageId;
@@ -28,6 +28,12 @@ struct Slot {
 }
 
 impl Slot {
+    /// Adds the value `raw` to the field's earlier values.
+    fn extended(earlier: Option<Self>, raw: &RawField) -> Self {
+        let first_tag = earlier.map_or(raw.tag, |slot| slot.first_tag);
+        Self { first_tag, start: raw.start, end: raw.end }
+    }
+
     /// The bytes of the field's last value, in the message `bytes`.
     fn value(self, bytes: &[u8]) -> &[u8] {
         bytes.get(self.start..self.end).unwrap_or_default()
@@ -70,12 +76,11 @@ impl JsonEncoder {
         bytes: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), ProtobufError> {
-        let mut slot: Option<Slot> = None;
+        let mut slot = None;
         let mut fields = FieldReader::new(bytes);
         while let Some(raw) = fields.next_field()? {
             if raw.number == field.number {
-                let first_tag = slot.map_or(raw.tag, |slot| slot.first_tag);
-                slot = Some(Slot { first_tag, start: raw.start, end: raw.end });
+                slot = Some(Slot::extended(slot, &raw));
             }
         }
         out.push(b'{');
@@ -114,9 +119,8 @@ impl JsonEncoder {
             let unknown = ProtobufError::UnknownField { message: table.name, number: raw.number };
             let position = table.position(raw.number).ok_or(unknown)?;
             let Some(slot) = self.slots.get_mut(base + position) else { continue };
-            let is_repeated = present >> position & 1 == 1;
-            let first_tag = if is_repeated { slot.first_tag } else { raw.tag };
-            *slot = Slot { first_tag, start: raw.start, end: raw.end };
+            let is_present = present >> position & 1 == 1;
+            *slot = Slot::extended(is_present.then_some(*slot), &raw);
             present |= 1 << position;
         }
         // Most messages have few of their fields, so visit only these.
