@@ -332,7 +332,7 @@ impl InformerSurvey {
         let known = self.speed.unwrap_or_default();
         let largest = match projection {
             SampleProjection::AsDeclared if page.objects >= known.objects => {
-                ListSpeed { objects: page.objects, took: page.took, headers: page.headers, latency }
+                ListSpeed { objects: page.objects, took: page.took, headers: page.headers, ..known }
             }
             SampleProjection::AsDeclared | SampleProjection::Metadata => known,
         };
