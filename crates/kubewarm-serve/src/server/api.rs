@@ -259,7 +259,7 @@ impl ReadApi {
         let feed = self.reads.watch(objects, watching, profile).await?;
         let user = &caller.user;
         let who = response::keyed_tag(&self.names, (&user.name, &user.uid));
-        let informer = feed.source().map(|it| response::informer_tag(&self.names, &it.informer));
+        let informer = feed.source().map(|it| response::keyed_tag(&self.names, &it.informer));
         let entered = self.watchers.register(who, informer, objects, &feed, Timestamp::now());
         let counted = self.metrics.open_watch(&objects.resource);
         let permit = ResponsePermit::lasting(place, self.callers.unwritten_byte_permits(&caller));

@@ -18,7 +18,6 @@ use http::{
         RETRY_AFTER, VARY, WARNING, X_CONTENT_TYPE_OPTIONS,
     },
 };
-use kubewarm_api::model::InformerKey;
 use kubewarm_wire::{DiscoveryResponse, JSON, MediaType, PROTOBUF, StatusError, is_known};
 use std::{
     hash::{BuildHasher as _, Hash, RandomState},
@@ -33,13 +32,8 @@ const LONG: usize = 128 << 10;
 const LARGE: usize = 1 << 20;
 pub(super) const NOT_KEPT: &str = "no-cache, private";
 
-/// A keyed hash of the informer's key. Clients receive this hash, which hides the informer's namespace and
-/// selectors. The hash is different after a restart of kubewarm.
-pub(super) fn informer_tag(names: &RandomState, informer: &InformerKey) -> String {
-    keyed_tag(names, informer)
-}
-
-/// A keyed hash of `value`, as 16 hexadecimal digits.
+/// A keyed hash of `value`, as 16 hexadecimal digits. Clients receive the hash of an informer's key, which hides the
+/// informer's namespace and selectors. The hash is different after a restart of kubewarm.
 pub(super) fn keyed_tag(names: &RandomState, value: impl Hash) -> String {
     format!("{:016x}", names.hash_one(value))
 }
@@ -113,7 +107,7 @@ pub(super) fn set_source_headers(
 ) {
     const INFORMER_HEADER: HeaderName = HeaderName::from_static("kubewarm-informer");
     const FRESHNESS: HeaderName = HeaderName::from_static("kubewarm-freshness-milliseconds");
-    set(headers, INFORMER_HEADER, informer_tag(names, &source.informer));
+    set(headers, INFORMER_HEADER, keyed_tag(names, &source.informer));
     if let Some(age) = source.age {
         set(headers, FRESHNESS, age.as_millis().to_string());
     }
@@ -243,8 +237,8 @@ mod tests {
     use crate::callers::fake_reviews::user_permits;
     use futures::{StreamExt, future::join_all};
     use kubewarm_api::model::{
-        GroupResource, Identity, InformerScope, ManagedFieldsPolicy, Projection, Resource,
-        SecretDataPolicy,
+        GroupResource, Identity, InformerKey, InformerScope, ManagedFieldsPolicy, Projection,
+        Resource, SecretDataPolicy,
     };
     use std::{cell::Cell, collections::BTreeSet, rc::Rc};
     use tokio::time::sleep;
@@ -303,10 +297,10 @@ mod tests {
         // `decade` has only hexadecimal digits, so the digit check below would accept a hash that contains this
         // name. A further check therefore shows that the hash does not contain the name.
         let whole = informer("secrets", "decade");
-        assert_eq!(informer_tag(&key, &whole), informer_tag(&key, &informer("secrets", "decade")));
+        assert_eq!(keyed_tag(&key, &whole), keyed_tag(&key, informer("secrets", "decade")));
         assert_ne!(
-            informer_tag(&key, &whole),
-            informer_tag(&other, &whole),
+            keyed_tag(&key, &whole),
+            keyed_tag(&other, &whole),
             "the name depends on the key"
         );
         let owner = Identity::ServiceAccount { namespace: "decade".into(), name: "facade".into() };
@@ -322,10 +316,10 @@ mod tests {
             whole,
         ];
         let names: BTreeSet<_> =
-            informers.iter().map(|informer| informer_tag(&key, informer)).collect();
+            informers.iter().map(|informer| keyed_tag(&key, informer)).collect();
         assert_eq!(names.len(), informers.len(), "{names:?}");
         for (name, informer) in
-            informers.iter().map(|informer| (informer_tag(&key, informer), format!("{informer:?}")))
+            informers.iter().map(|informer| (keyed_tag(&key, informer), format!("{informer:?}")))
         {
             assert_eq!(name.len(), 16, "{name}");
             assert!(name.bytes().all(|digit| b"0123456789abcdef".contains(&digit)), "{name}");
