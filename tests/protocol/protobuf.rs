@@ -226,22 +226,20 @@ async fn another_version_of_the_api_server_is_read_in_protobuf_again() {
 }
 
 #[tokio::test]
-async fn a_sample_has_the_encoding_in_which_the_informer_lists() {
-    for (last, encoding) in
-        [(message("b", 5), protobuf()), (with_unknown_field(message("b", 5)), ObjectEncoding::Json)]
-    {
-        let server = ScriptedServer::with_protobuf(move |asked| {
-            if asked.accepts_protobuf {
-                list("8", &[message("a", 3), last.clone()])
-            } else {
-                Reply::json(crate::reply::list(8, &[json("a", 3), json("b", 5)]))
-            }
-        })
-        .await;
-        let key = informer("configmaps").key;
-        let client = ByName(server.address).client_for(&key.identity);
-        let request =
-            SampleRequest { projection: SampleProjection::AsDeclared, limit: 20, token: "" };
+async fn a_sample_is_in_protobuf_if_accepted() {
+    let server = ScriptedServer::with_protobuf(|asked| {
+        if asked.accepts_protobuf {
+            list("8", &[message("a", 3), message("b", 5)])
+        } else {
+            Reply::json(crate::reply::list(8, &[json("a", 3), json("b", 5)]))
+        }
+    })
+    .await;
+    let key = informer("configmaps").key;
+    let client = ByName(server.address).client_for(&key.identity);
+    for (accepts_protobuf, encoding) in [(true, protobuf()), (false, ObjectEncoding::Json)] {
+        let projection = SampleProjection::AsDeclared;
+        let request = SampleRequest { projection, limit: 20, token: "", accepts_protobuf };
         let mut seen = Vec::new();
         let visit = |encoding, item: &DecodedObject<'_>| {
             let body = ObjectBody { encoding, bytes: item.body };
@@ -249,8 +247,7 @@ async fn a_sample_has_the_encoding_in_which_the_informer_lists() {
             seen.push((encoding, String::from_utf8(json).unwrap()));
         };
         let page = fetch_sample_page(&client, &key, request, visit).await.unwrap();
-        assert_eq!(page.objects, 2);
-        let expected = [json("a", 3), json("b", 5)].map(|json| (encoding, json));
-        assert_eq!(seen[seen.len() - 2..], expected);
+        assert_eq!(page.unwrap().objects, 2);
+        assert_eq!(seen, [json("a", 3), json("b", 5)].map(|json| (encoding, json)));
     }
 }

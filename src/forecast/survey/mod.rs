@@ -11,7 +11,7 @@ use super::{
 use kubewarm_api::{
     model::{
         DecodedObject, FaultReason, Identity, InformerKey, InformerSpec, ObjectEncoding,
-        Projection, RequestFault, ResolvedProfile, Verb,
+        Projection, RequestFault, ResolvedProfile, Resource, Verb,
     },
     v1alpha1::PlanCertainty,
 };
@@ -71,6 +71,9 @@ pub(super) struct ProfileSurvey {
     sample: ObjectSample,
     /// Number and total size in bytes of the sampled objects, by kind.
     sampled: BTreeMap<DictionaryKey, (usize, usize)>,
+    /// Resources of built-in groups that kubewarm requests in JSON, because the field tables lack
+    /// the kind or a field.
+    json_resources: BTreeSet<Resource>,
 }
 
 impl CostSurveyor {
@@ -140,13 +143,15 @@ impl CostSurveyor {
                 projection: SampleProjection::Metadata,
                 limit: COUNTED,
                 token: &token,
+                accepts_protobuf: false,
             };
             let name = |_, item: &DecodedObject<'_>| {
                 if !is_terminating(item.body) {
                     names.push(Arc::from(&*item.name));
                 }
             };
-            token = fetch_sample_page(&client, selector, page, name).await?.token;
+            let page = fetch_sample_page(&client, selector, page, name).await?;
+            token = page.map(|page| page.token).unwrap_or_default();
             if token.is_empty() {
                 return Ok(names);
             }
@@ -160,6 +165,7 @@ impl CostSurveyor {
     /// # Cost
     ///
     /// Sends three to five requests per informer, and up to 40 more for an informer with selectors.
+    /// Sends one more request for a resource of a built-in group that is unreadable in protobuf.
     /// Sends at most 512 requests in total, the last one within 3 minutes. Until the function
     /// returns, up to 1,000 compressed objects of each kind are in memory.
     pub async fn survey(&self, profile: &ResolvedProfile) -> ProfileForecast {
@@ -266,15 +272,24 @@ impl CostSurveyor {
         token: &str,
         survey: &mut ProfileSurvey,
     ) -> Result<SamplePage, RequestFault> {
-        self.start_requests(1, survey).await?;
         let client = self.clients.client_for(&spec.key.identity);
-        let keep = |encoding: ObjectEncoding, item: &DecodedObject<'_>| {
-            if projection == SampleProjection::AsDeclared {
-                survey.add_sample(spec, encoding, item);
+        loop {
+            self.start_requests(1, survey).await?;
+            let accepts_protobuf = !survey.json_resources.contains(&spec.key.resource);
+            let page = SampleRequest { projection, limit, token, accepts_protobuf };
+            let sampled = survey.sampled.clone();
+            let keep = |encoding: ObjectEncoding, item: &DecodedObject<'_>| {
+                if projection == SampleProjection::AsDeclared {
+                    survey.add_sample(spec, encoding, item);
+                }
+            };
+            if let Some(page) = fetch_sample_page(&client, &spec.key, page, keep).await? {
+                return Ok(page);
             }
-        };
-        let page = SampleRequest { projection, limit, token };
-        fetch_sample_page(&client, &spec.key, page, keep).await
+            // The objects of the same page in JSON replace those that were sampled in protobuf.
+            survey.sampled = sampled;
+            survey.json_resources.insert(spec.key.resource.clone());
+        }
     }
 }
 
@@ -294,6 +309,7 @@ impl ProfileSurvey {
             until: Instant::now() + TIME,
             sample: ObjectSample::default(),
             sampled: BTreeMap::new(),
+            json_resources: BTreeSet::new(),
         }
     }
 

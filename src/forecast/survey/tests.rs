@@ -1,6 +1,9 @@
 use super::*;
 use crate::forecast::fixtures::{declared, spec, target};
-use http::{Request, Response};
+use http::{
+    Request, Response,
+    header::{ACCEPT, CONTENT_TYPE},
+};
 use kube::client::Body;
 use kubewarm_api::model::InformerScope;
 use std::{convert::Infallible, sync::atomic::AtomicU32, sync::atomic::Ordering};
@@ -34,6 +37,51 @@ async fn survey(informers: usize, request_pause: Duration) -> (ProfileForecast, 
 
 fn order(informers: Vec<InformerSpec>) -> ResolvedProfile {
     declared("a", "p", vec![target("pods", informers)])
+}
+
+/// A fake API server with two pods, `a` and `b`. In protobuf, `b` has a field that no release has.
+struct Newer(Arc<AtomicU32>);
+
+impl ClientProvider for Newer {
+    fn client_for(&self, _: &Identity) -> Arc<kube::Client> {
+        let requests = Arc::clone(&self.0);
+        let service = service_fn(move |request: Request<Body>| {
+            requests.fetch_add(1, Ordering::Relaxed);
+            let accept = request.headers()[ACCEPT].to_str().unwrap();
+            let response = if accept.contains("protobuf") {
+                let head = b"k8s\0\x0a\x0d\x0a\x02v1\x12\x07PodList\x12\x15\x0a\x03\x12\x017";
+                let pods = b"\x12\x05\x0a\x03\x0a\x01a\x12\x07\x0a\x03\x0a\x01b\x78\x01";
+                let body = Body::from([&head[..], &pods[..]].concat());
+                Response::builder()
+                    .header(CONTENT_TYPE, "application/vnd.kubernetes.protobuf")
+                    .body(body)
+            } else {
+                let frame =
+                    r#""kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"}"#;
+                let items = r#"{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}"#;
+                Response::builder()
+                    .body(Body::from(format!(r#"{{{frame},"items":[{items}]}}"#).into_bytes()))
+            };
+            std::future::ready(Ok::<_, Infallible>(response.unwrap()))
+        });
+        Arc::new(kube::Client::new(service, "default"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_unreadable_in_protobuf_costs_one_more_request_per_resource() {
+    let requests = Arc::new(AtomicU32::new(0));
+    let clients = Arc::new(Newer(Arc::clone(&requests)));
+    let surveyor = CostSurveyor::new(clients, Duration::ZERO, NamespaceBuckets::default());
+    let mut survey = ProfileSurvey::of(&order(Vec::new()));
+    for (namespace, sent, sampled) in [("n1", 2, 2), ("n2", 3, 4)] {
+        let spec = spec("pods", namespace);
+        let projection = SampleProjection::AsDeclared;
+        let page = surveyor.page(&spec, projection, FIRST, "", &mut survey).await.unwrap();
+        assert_eq!((page.objects, requests.load(Ordering::Relaxed)), (2, sent));
+        assert_eq!(survey.requests, REQUESTS - sent, "all requests count");
+        assert_eq!(survey.sampled[&dictionary_key(&spec.key)].0, sampled);
+    }
 }
 
 #[tokio::test]

@@ -44,6 +44,9 @@ pub struct SampleRequest<'a> {
     pub limit: u32,
     /// Continue token of the previous page; empty for the first page.
     pub token: &'a str,
+    /// Whether the page may be in protobuf. The page is in JSON in any case for a custom resource
+    /// and for [`SampleProjection::Metadata`].
+    pub accepts_protobuf: bool,
 }
 
 /// One fetched page: the number of its objects, the next continue token, and the request's
@@ -63,10 +66,12 @@ pub struct SamplePage {
     pub took: Duration,
 }
 
-/// Fetches one page with the identity of `client`, and passes each object with its encoding to `visit`.
+/// Fetches one page with the identity of `client`, and passes each object with its encoding to
+/// `visit`.
 ///
-/// The page has the encoding in which the informer would list, because memory and time depend on it. A page that
-/// requests only metadata is in JSON.
+/// Returns `None` if the page is in protobuf and the field tables lack the kind or a field of an
+/// object. `visit` may have received other objects of such a page. The caller must then request the
+/// page in JSON, in which the informer would list the kind too.
 ///
 /// The result counts undecodable objects, but `visit` does not receive them. This function never
 /// fetches the payload of Secrets, even if the informer would fetch it.
@@ -78,33 +83,19 @@ pub struct SamplePage {
 ///
 /// # Cost
 ///
-/// One request. A second request, if kubewarm cannot read the kind in protobuf.
+/// One request.
 pub async fn fetch_sample_page(
     client: &Arc<kube::Client>,
     key: &InformerKey,
-    page: SampleRequest<'_>,
+    SampleRequest { projection, limit, token, accepts_protobuf }: SampleRequest<'_>,
     mut visit: impl FnMut(ObjectEncoding, &DecodedObject<'_>) + Send,
-) -> Result<SamplePage, RequestFault> {
-    let key = &shallow(key, page.projection);
-    let mut list_watch = ListWatchClient::new(client, key)?;
-    let is_protobuf_possible =
-        page.projection == SampleProjection::AsDeclared && is_builtin_group(key.resource.group());
-    list_watch.accept_protobuf(is_protobuf_possible);
-    if let Some(page) = read_page(&list_watch, key, page, &mut visit).await? {
-        return Ok(page);
-    }
-    list_watch.accept_protobuf(false);
-    let page = read_page(&list_watch, key, page, &mut visit).await?;
-    page.ok_or_else(|| RequestFault::new(FaultReason::Malformed, "the list is not JSON"))
-}
-
-/// Returns `None` if the field tables lack the kind or a field of an object.
-async fn read_page(
-    list_watch: &ListWatchClient,
-    key: &InformerKey,
-    SampleRequest { limit, token, .. }: SampleRequest<'_>,
-    visit: &mut (impl FnMut(ObjectEncoding, &DecodedObject<'_>) + Send),
 ) -> Result<Option<SamplePage>, RequestFault> {
+    let key = &shallow(key, projection);
+    let mut list_watch = ListWatchClient::new(client, key)?;
+    let accepts_protobuf = accepts_protobuf
+        && projection == SampleProjection::AsDeclared
+        && is_builtin_group(key.resource.group());
+    list_watch.accept_protobuf(accepts_protobuf);
     let part = ListPaging::Page { limit, token };
     let started = Instant::now();
     let chunks = list_watch.open(PAGE_TIMEOUT, |endpoint| endpoint.list(part)).await?;
@@ -133,6 +124,9 @@ async fn read_page(
         Ok(())
     });
     let ListMetadata { token, remaining_item_count, .. } = meta.await?;
+    if !is_known && !accepts_protobuf {
+        return Err(RequestFault::new(FaultReason::Malformed, "the list is not JSON"));
+    }
     Ok(is_known.then(|| SamplePage {
         objects,
         remaining: if token.is_empty() { Some(0) } else { remaining_item_count },
