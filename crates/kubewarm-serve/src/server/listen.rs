@@ -170,11 +170,7 @@ impl ReadListener {
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
         let metrics = api.metrics.clone();
-        let handler: RequestHandler = Box::new(move |request| {
-            let api = Arc::clone(&api);
-            Box::pin(async move { api.handle(request).await })
-        });
-        self.serve_by(certificate, authority, handler, metrics, stop).await
+        self.serve_by(certificate, authority, request_handler(api), metrics, stop).await
     }
 
     /// Like [`ReadListener::serve`], with any request handler instead of `ReadApi`. `metrics` counts the requests
@@ -268,6 +264,16 @@ impl ConnectionSlots {
 
 pub(super) type RequestHandler =
     Box<dyn Fn(IncomingRequest) -> LocalBoxFuture<'static, OutgoingResponse> + Send + Sync>;
+
+/// A separate function, because the crate that awaits an async method compiles the method's body. That crate is
+/// `kubewarm`, which is compiled for size. This function and everything that it awaits are compiled for speed.
+#[inline(never)]
+fn request_handler(api: Arc<ReadApi>) -> RequestHandler {
+    Box::new(move |request| {
+        let api = Arc::clone(&api);
+        Box::pin(async move { api.handle(request).await })
+    })
+}
 
 /// The state that all threads and connections of the read API's server share.
 pub(super) struct ReadServer {
