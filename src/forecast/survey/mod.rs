@@ -151,7 +151,8 @@ impl CostSurveyor {
                 }
             };
             let page = fetch_sample_page(&client, selector, page, name).await?;
-            token = page.map(|page| page.token).unwrap_or_default();
+            let is_json = || RequestFault::new(FaultReason::Malformed, "the list is not JSON");
+            token = page.ok_or_else(is_json)?.token;
             if token.is_empty() {
                 return Ok(names);
             }
@@ -277,7 +278,6 @@ impl CostSurveyor {
             self.start_requests(1, survey).await?;
             let accepts_protobuf = !survey.json_resources.contains(&spec.key.resource);
             let page = SampleRequest { projection, limit, token, accepts_protobuf };
-            let sampled = survey.sampled.clone();
             let keep = |encoding: ObjectEncoding, item: &DecodedObject<'_>| {
                 if projection == SampleProjection::AsDeclared {
                     survey.add_sample(spec, encoding, item);
@@ -286,8 +286,10 @@ impl CostSurveyor {
             if let Some(page) = fetch_sample_page(&client, &spec.key, page, keep).await? {
                 return Ok(page);
             }
-            // The objects of the same page in JSON replace those that were sampled in protobuf.
-            survey.sampled = sampled;
+            // The informers would list the whole resource in JSON, so a sample in protobuf does not
+            // predict its cost.
+            survey.sampled.retain(|(resource, _), _| *resource != spec.key.resource);
+            survey.sample.remove(&spec.key.resource);
             survey.json_resources.insert(spec.key.resource.clone());
         }
     }

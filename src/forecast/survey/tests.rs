@@ -39,10 +39,11 @@ fn order(informers: Vec<InformerSpec>) -> ResolvedProfile {
     declared("a", "p", vec![target("pods", informers)])
 }
 
-/// A fake API server with two pods, `a` and `b`. In protobuf, `b` has a field that no release has.
-struct Newer(Arc<AtomicU32>);
+/// A fake API server with the pods `a` and `b` in each namespace. Except in the namespace `n0`, `b` has a protobuf
+/// field that no release has. The field counts the requests.
+struct NewerApiServer(Arc<AtomicU32>);
 
-impl ClientProvider for Newer {
+impl ClientProvider for NewerApiServer {
     fn client_for(&self, _: &Identity) -> Arc<kube::Client> {
         let requests = Arc::clone(&self.0);
         let service = service_fn(move |request: Request<Body>| {
@@ -50,8 +51,10 @@ impl ClientProvider for Newer {
             let accept = request.headers()[ACCEPT].to_str().unwrap();
             let response = if accept.contains("protobuf") {
                 let head = b"k8s\0\x0a\x0d\x0a\x02v1\x12\x07PodList\x12\x15\x0a\x03\x12\x017";
-                let pods = b"\x12\x05\x0a\x03\x0a\x01a\x12\x07\x0a\x03\x0a\x01b\x78\x01";
-                let body = Body::from([&head[..], &pods[..]].concat());
+                let is_known = request.uri().path().contains("/n0/");
+                let field = if is_known { b"\x1a\x00" } else { b"\x78\x01" };
+                let pods = b"\x12\x05\x0a\x03\x0a\x01a\x12\x07\x0a\x03\x0a\x01b";
+                let body = Body::from([&head[..], &pods[..], &field[..]].concat());
                 Response::builder()
                     .header(CONTENT_TYPE, "application/vnd.kubernetes.protobuf")
                     .body(body)
@@ -71,10 +74,11 @@ impl ClientProvider for Newer {
 #[tokio::test(start_paused = true)]
 async fn a_page_that_is_unreadable_in_protobuf_costs_one_more_request_per_resource() {
     let requests = Arc::new(AtomicU32::new(0));
-    let clients = Arc::new(Newer(Arc::clone(&requests)));
+    let clients = Arc::new(NewerApiServer(Arc::clone(&requests)));
     let surveyor = CostSurveyor::new(clients, Duration::ZERO, NamespaceBuckets::default());
     let mut survey = ProfileSurvey::of(&order(Vec::new()));
-    for (namespace, sent, sampled) in [("n1", 2, 2), ("n2", 3, 4)] {
+    // The sample of the first namespace is in protobuf, and is removed.
+    for (namespace, sent, sampled) in [("n0", 1, 2), ("n1", 3, 2), ("n2", 4, 4)] {
         let spec = spec("pods", namespace);
         let projection = SampleProjection::AsDeclared;
         let page = surveyor.page(&spec, projection, FIRST, "", &mut survey).await.unwrap();
@@ -82,6 +86,8 @@ async fn a_page_that_is_unreadable_in_protobuf_costs_one_more_request_per_resour
         assert_eq!(survey.requests, REQUESTS - sent, "all requests count");
         assert_eq!(survey.sampled[&dictionary_key(&spec.key)].0, sampled);
     }
+    let weights = survey.sample.measure();
+    assert_eq!(weights.values().map(|usage| usage.objects).collect::<Vec<_>>(), [4]);
 }
 
 #[tokio::test]

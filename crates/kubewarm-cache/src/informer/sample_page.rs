@@ -71,7 +71,7 @@ pub struct SamplePage {
 ///
 /// Returns `None` if the page is in protobuf and the field tables lack the kind or a field of an
 /// object. `visit` may have received other objects of such a page. The caller must then request the
-/// page in JSON, in which the informer would list the kind too.
+/// page in JSON, as the informer would.
 ///
 /// The result counts undecodable objects, but `visit` does not receive them. This function never
 /// fetches the payload of Secrets, even if the informer would fetch it.
@@ -116,9 +116,9 @@ pub async fn fetch_sample_page(
         if let SplitItem::Whole(object) = item {
             decoder.encoding = encoding;
             match decoder.decode(object) {
-                Ok(item) => visit(encoding, &item),
+                Ok(item) if is_known => visit(encoding, &item),
                 Err(DecodeError::UnknownField(_)) => is_known = false,
-                Err(DecodeError::Undecodable(_)) => {}
+                Ok(_) | Err(DecodeError::Undecodable(_)) => {}
             }
         }
         Ok(())

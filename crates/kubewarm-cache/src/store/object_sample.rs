@@ -44,6 +44,12 @@ impl ObjectSample {
         writer.apply(Delta::Upsert(item.clone()));
     }
 
+    /// Removes all objects of `resource` from the sample.
+    pub fn remove(&mut self, resource: &Resource) {
+        let removed = self.writers.extract_if(.., |key, _| key.resource == *resource);
+        removed.for_each(|(key, _)| self.catalog.close(&key));
+    }
+
     /// Returns the memory of the sampled objects for each [`DictionaryKey`].
     ///
     /// # Cost
