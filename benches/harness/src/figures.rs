@@ -129,14 +129,14 @@ pub const FIGURES: [Figure; 60] = [
         "warm auto",
     ),
     ratio(
-        "lag at 500 events/s, p99 ÷ client-go's dynamic informer",
+        "lag, p99 ÷ client-go's dynamic informer",
         1.0,
         "warm.lag.p99_seconds",
         "dynamic.lag.p99_seconds",
         "warm auto, peer dynamic, write",
     ),
     ratio(
-        "lag at 500 events/s, p99 ÷ client-go's typed informer",
+        "lag, p99 ÷ client-go's typed informer",
         1.0,
         "warm.lag.p99_seconds",
         "typed.lag.p99_seconds",

@@ -30,10 +30,7 @@ fn machine() -> String {
     let memory = field("/proc/meminfo", "MemTotal").unwrap_or_else(unknown);
     let count = thread::available_parallelism().map_or(0, Into::into);
     let kernel = printed("uname", &["-sr"]);
-    format!(
-        "{processor}, {count} cores shared by API server, etcd and everything measured, {memory} of \
-         memory, {kernel}"
-    )
+    format!("{processor}, {count} cores shared by all programs, {memory} of memory, {kernel}")
 }
 
 fn printed(program: &str, arguments: &[&str]) -> String {

@@ -9,22 +9,26 @@ use std::{fmt::Write as _, fs, path::Path};
 const HEADING: &str = "\n## Growth\n";
 const NEXT: &str = "\n## How it is measured\n";
 const INTRODUCTION: &str = "
-`make bench-scale` starts an operator for each size. A scripted server replaces the API server. It generates the pods
-and their changes; the pods have no managedFields.
+`make bench-scale` starts an operator for each size, with raised limits. A scripted server replaces the API server. The
+server generates pods without managedFields.
 
 - *Objects*: one profile of all pods, then 500 changes a second. Each list by label returns 250 pods.
-- *Watches*: at each size, all watches of 50,000 pods together receive 10,000 events a second.
+- *Watches*: each watch selects all 50,000 pods. At each size, the watches together receive 10,000 events a second.
 - *Profiles*: each profile reads the 50 pods of its own namespace.
 
-The capacities are the figures of the largest size, extended to a replica with 4 cores and 8 GiB. All axes are logarithmic. The number in
-parentheses is the largest exponent of the growth from one size to the next. Above 1.1, it is marked ✗.
+All axes are logarithmic. The number in parentheses is the exponent of the steepest step between two sizes. ✗ marks
+exponents above 1.1. The last number of each line is computed from the largest size, for a replica with 4 cores and
+8 GiB. This number ignores [limits](limits.md), such as 10,000 profiles.
 ";
 /// The largest exponent that counts as linear growth. A measurement varies by a few percent.
 const LINEAR: f64 = 1.1;
-/// What a replica with 4 cores and 8 GiB has: KiB, 75 % of them for stores, and microseconds of CPU in a second.
-const MEMORY: f64 = 8.0 * 1024.0 * 1024.0;
-const STORES: f64 = 0.75 * MEMORY;
+/// What a replica with 4 cores and 8 GiB has: KiB for stores (75 %) and for readers (15 %), and microseconds of CPU in
+/// a second.
+const STORES: f64 = 0.75 * 8.0 * 1024.0 * 1024.0;
+const READERS: f64 = 0.15 * 8.0 * 1024.0 * 1024.0;
 const CPU: f64 = 4e6;
+/// Microseconds in a second, for one connection.
+const CONNECTION: f64 = 1e6;
 /// Stands for the largest size of the sweep.
 const SIZE: f64 = 0.0;
 
@@ -36,16 +40,22 @@ struct Growth(&'static str, &'static str, f64, f64, &'static str);
 const OBJECTS: &[Growth] = &[
     Growth("kib", "memory per object, KiB", 1.0, STORES, "75 % of 8 GiB hold {} objects"),
     Growth("seconds", "time to synced, s", 0.0, SIZE, "an informer stores {} objects a second"),
-    Growth("list_us", "list of 250 by label, p50, µs", 0.0, CPU, "4 cores list {} times a second"),
+    Growth(
+        "list_us",
+        "list of 250 by label, p50, µs",
+        0.0,
+        CONNECTION,
+        "one connection lists {} times a second",
+    ),
     Growth("event_us", "CPU per event, µs", 0.0, CPU, "4 cores store {} events a second"),
 ];
 const WATCHES: &[Growth] = &[
     Growth("lag_s", "watch lag, p99, s", 0.0, SIZE, "a change reaches {} watches a second"),
-    Growth("kib", "memory per watch, KiB", 1.0, MEMORY, "8 GiB hold {} watches"),
+    Growth("kib", "memory per watch, KiB", 1.0, READERS, "15 % of 8 GiB hold {} watches"),
     Growth("event_us", "CPU per sent event, µs", 1.0, CPU, "4 cores send {} events a second"),
 ];
 const PROFILES: &[Growth] = &[
-    Growth("seconds", "time until ready, s", 0.0, SIZE, "{} profiles are ready in a second"),
+    Growth("seconds", "time to synced, s", 0.0, SIZE, "an operator syncs {} profiles a second"),
     Growth("kib", "memory per profile, KiB", 1.0, STORES, "75 % of 8 GiB hold {} profiles"),
     Growth("rest_us", "CPU at rest per profile, µs/s", 1.0, CPU, "4 cores hold {} profiles"),
 ];
@@ -73,7 +83,8 @@ pub(crate) fn write(part: &Part, out: &Path) -> Result<()> {
             };
             let has = if has > SIZE { has } else { last };
             let holds = holds.replace("{}", &about(has / value));
-            writeln!(text, "- *{title}*: the total {growth} ({exponent:.2}); {holds}.")?;
+            let factor = if divided > 0.0 { format!(", times {sizes}") } else { String::new() };
+            writeln!(text, "- *{title}*{factor}: {growth} ({exponent:.2}); {holds}.")?;
             write!(head, " {title} |")?;
             panels.push(ChartPanel { title, points });
         }
@@ -89,8 +100,11 @@ pub(crate) fn write(part: &Part, out: &Path) -> Result<()> {
     Ok(fs::write(out, with_section(&old, &text))?)
 }
 
+/// Rounds `value` to two digits.
 fn about(value: f64) -> String {
-    if value < 1e6 { number(value) } else { format!("{:.1} million", value / 1e6) }
+    let unit = 10_f64.powf(value.log10().floor() - 1.0);
+    let rounded = (value / unit).round() * unit;
+    if rounded < 1e6 { format!("{rounded:.0}") } else { format!("{} million", rounded / 1e6) }
 }
 
 /// The largest slope between neighbouring points in a chart with logarithmic axes; 0 for a single point.
@@ -128,6 +142,19 @@ mod tests {
             assert!((found - power).abs() < 1e-9, "{found}");
         }
         assert!(exponent(&[(10.0, 3.0)]).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn a_capacity_has_two_digits() {
+        for (value, text) in [
+            (294.1, "290"),
+            (52_886.0, "53000"),
+            (999_999.0, "1 million"),
+            (1_270_000.0, "1.3 million"),
+            (13_300_000.0, "13 million"),
+        ] {
+            assert_eq!(about(value), text);
+        }
     }
 
     #[test]
