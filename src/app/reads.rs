@@ -118,7 +118,7 @@ pub(super) fn new_read_api(
         version,
         forward,
         metrics: metrics.reads().clone(),
-        names: RandomState::new(),
+        tag_key: RandomState::new(),
         watchers,
         stop,
     };

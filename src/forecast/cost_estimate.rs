@@ -190,8 +190,8 @@ impl SurveyResults<'_> {
         let Some(speed) = self.speeds.get(&dictionary_key(key)) else { return Duration::ZERO };
         let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let waiting = speed.latency.saturating_mul(count(requests));
-        // Before the headers of a page, the API server reads the page's objects from etcd. It has the objects of a
-        // complete list in memory.
+        // Before the headers of a page, the API server waits for its watch cache or reads etcd. A
+        // complete list waits once, which `latency` counts.
         let before = match found.method {
             ListMethod::PagedList => speed.latency,
             ListMethod::List | ListMethod::WatchList => speed.headers,

@@ -10,8 +10,8 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// The list of open client watches. Clones share the list. The entries of ended watches stay in memory until the list
-/// is full. It has room for at most twice as many entries as watches were open at once.
+/// The list of open client watches. Clones share the list. Entries of ended watches stay in memory until the list is
+/// full. The list's capacity is at most twice the largest number of watches that were open at once, plus 1.
 #[derive(Clone, Default)]
 pub struct WatcherRegistry(Arc<Mutex<Vec<Weak<WatcherEntry>>>>);
 
@@ -75,7 +75,7 @@ impl WatcherRegistry {
 fn add<T>(open: &mut Vec<Weak<T>>, entry: &Arc<T>) {
     if open.len() == open.capacity() {
         open.retain(|it| it.strong_count() > 0);
-        // With half of the room free, the next removal is so late that its cost for each watch is constant.
+        // At least half of the capacity is now free, so the amortized cost for each watch is constant.
         open.reserve_exact(open.len() + 1);
     }
     open.push(Arc::downgrade(entry));

@@ -57,8 +57,8 @@ pub(super) async fn open(
     Ok(UpstreamBody { chunks, media_type })
 }
 
-/// Reads a list to its end and passes each item to `each`, with its encoding as of [`ListSplitter::encoding`]. Holds
-/// one item in memory at a time.
+/// Reads a list to its end and passes each item to `each`, with the result of [`ListSplitter::encoding`]. Holds one
+/// item in memory at a time.
 ///
 /// # Errors
 ///

@@ -44,7 +44,7 @@ pub struct ReadApi {
     /// Counts requests and watches.
     pub metrics: ReadMetrics,
     /// The key of the hashes that hide the names of informers and users from clients. Each process has its own key.
-    pub names: RandomState,
+    pub tag_key: RandomState,
     /// The list of open watches, for `/debug/watchers`.
     pub watchers: WatcherRegistry,
     /// When this token is cancelled, all watches of clients end.
@@ -235,7 +235,8 @@ impl ReadApi {
         let answer = self.reads.read(objects, profile).await?;
         let from = if answer.has_waited { ResponseSource::Wait } else { ResponseSource::Hit };
         let permits = self.callers.large_response_permits(&caller);
-        let response = response::objects(&request.head.headers, answer, &self.names, permits).await;
+        let response =
+            response::objects(&request.head.headers, answer, &self.tag_key, permits).await;
         response.body().keep(self.permit(&caller, permit));
         Ok((from, response))
     }
@@ -258,14 +259,14 @@ impl ReadApi {
         })?;
         let feed = self.reads.watch(objects, watching, profile).await?;
         let user = &caller.user;
-        let who = response::keyed_tag(&self.names, (&user.name, &user.uid));
-        let informer = feed.source().map(|it| response::keyed_tag(&self.names, &it.informer));
+        let who = response::keyed_tag(&self.tag_key, (&user.name, &user.uid));
+        let informer = feed.source().map(|it| response::keyed_tag(&self.tag_key, &it.informer));
         let entered = self.watchers.register(who, informer, objects, &feed, Timestamp::now());
         let counted = self.metrics.open_watch(&objects.resource);
         let permit = ResponsePermit::lasting(place, self.callers.unwritten_byte_permits(&caller));
         let (request, stop) = (Some(request), self.stop.clone());
         let watch = WatchSession { feed, review, request, counted, _entry: entered, stop };
-        Ok(watch.response(&self.names, permit))
+        Ok(watch.response(&self.tag_key, permit))
     }
 
     async fn document(

@@ -33,9 +33,10 @@ const LARGE: usize = 1 << 20;
 pub(super) const NOT_KEPT: &str = "no-cache, private";
 
 /// A keyed hash of `value`, as 16 hexadecimal digits. Clients receive the hash of an informer's key, which hides the
-/// informer's namespace and selectors. The hash is different after a restart of kubewarm.
-pub(super) fn keyed_tag(names: &RandomState, value: impl Hash) -> String {
-    format!("{:016x}", names.hash_one(value))
+/// informer's namespace and selectors. The hash is different after a restart of kubewarm. An author of profiles can find
+/// two informers of one namespace with equal hashes, because the hash of a selector's set has no key.
+pub(super) fn keyed_tag(tag_key: &RandomState, value: impl Hash) -> String {
+    format!("{:016x}", tag_key.hash_one(value))
 }
 
 /// The response to a get or list. For a large response, kubewarm encodes a piece only while it holds one of the
@@ -43,11 +44,11 @@ pub(super) fn keyed_tag(names: &RandomState, value: impl Hash) -> String {
 pub(super) async fn objects(
     request_headers: &HeaderMap,
     answer: reads::ReadResponse,
-    names: &RandomState,
+    tag_key: &RandomState,
     permits: UserPermits,
 ) -> OutgoingResponse {
     let mut headers = headers(content_type(answer.media_type), NOT_KEPT);
-    set_source_headers(&mut headers, &answer.source, names);
+    set_source_headers(&mut headers, &answer.source, tag_key);
     let of = &answer.source.informer.resource;
     let (first_piece, rest) = match answer.body {
         ReadBody::Whole(body) => (body, None),
@@ -103,11 +104,11 @@ where
 pub(super) fn set_source_headers(
     headers: &mut HeaderMap,
     source: &ReadSource,
-    names: &RandomState,
+    tag_key: &RandomState,
 ) {
     const INFORMER_HEADER: HeaderName = HeaderName::from_static("kubewarm-informer");
     const FRESHNESS: HeaderName = HeaderName::from_static("kubewarm-freshness-milliseconds");
-    set(headers, INFORMER_HEADER, keyed_tag(names, &source.informer));
+    set(headers, INFORMER_HEADER, keyed_tag(tag_key, &source.informer));
     if let Some(age) = source.age {
         set(headers, FRESHNESS, age.as_millis().to_string());
     }

@@ -58,12 +58,16 @@ pub(super) struct WatchReview {
 
 impl WatchSession {
     /// A response that sends the events of the watch until the watch ends or the client disconnects. A header
-    /// contains a hash of the informer's key, computed with the key `names`. The response holds `permit` until
+    /// contains a hash of the informer's key, computed with `tag_key`. The response holds `permit` until
     /// the connection has written the response.
-    pub(super) fn response(self, names: &RandomState, permit: ResponsePermit) -> OutgoingResponse {
+    pub(super) fn response(
+        self,
+        tag_key: &RandomState,
+        permit: ResponsePermit,
+    ) -> OutgoingResponse {
         let mut headers = headers(watch_content_type(self.feed.media_type()), NOT_KEPT);
         if let Some(source) = self.feed.source() {
-            set_source_headers(&mut headers, source, names);
+            set_source_headers(&mut headers, source, tag_key);
         }
         let pieces = stream::unfold(self, |mut watch| async move {
             let piece = watch.next().await?;

@@ -101,9 +101,9 @@ pub(super) fn write_time(seconds: i64, microseconds: Option<i64>, out: &mut Vec<
         let _infallible = write!(out, "{sign}{:04}", year.unsigned_abs());
     }
     let parts = [month, day, second / 3_600, second / 60 % 60, second % 60];
-    for (before, part) in b"--T::".iter().zip(parts) {
+    for (separator, part) in b"--T::".iter().zip(parts) {
         let digit = |value: i64| b'0' + u8::try_from(value % 10).unwrap_or(0);
-        out.extend_from_slice(&[*before, digit(part / 10), digit(part)]);
+        out.extend_from_slice(&[*separator, digit(part / 10), digit(part)]);
     }
     if let Some(microseconds) = microseconds {
         let _infallible = write!(out, ".{microseconds:06}");
@@ -129,7 +129,7 @@ fn civil_date(days: i64) -> (i64, i64, i64) {
     (era * 400 + year + is_next_year, month, day)
 }
 
-/// Appends an integer. Faster than `write!`, because objects have many integers.
+/// Appends an integer. Objects have many integers, and `itoa` is faster than `write!`.
 pub(super) fn write_integer(value: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }

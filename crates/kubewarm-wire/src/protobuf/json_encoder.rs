@@ -12,8 +12,8 @@ use kubewarm_api::model::MessageId;
 /// Writes objects as JSON. Reuses its buffer for all objects.
 #[derive(Debug, Default)]
 pub struct JsonEncoder {
-    /// For each field of the messages that contain the current position: where its values are. If a message lacks a
-    /// field, the field's slot has the values of another message.
+    /// For each field of the messages that contain the current position: the byte range of its values. Only slots of
+    /// fields that the message contains are valid; the other slots contain ranges of earlier messages.
     slots: Vec<Slot>,
     /// The number of slots of the messages that contain the current position.
     used: usize,
