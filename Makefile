@@ -99,7 +99,7 @@ fuzz: ## Decode randomly damaged protobuf (FUZZ_MINUTES=60)
 	@tests/prerequisites.sh cargo gcc
 	cargo run --locked --profile test-image -p kubewarm-wire --example fuzz
 
-bench: ## Measure against peers and the server's own floor; writes docs/performance.md (65 minutes)
+bench: ## Measure against peers and the server's own floor; writes docs/performance.md (80 minutes)
 	@tests/prerequisites.sh cargo gcc go
 	benches/run.sh $(BENCH_ARGS)
 

@@ -33,7 +33,7 @@ pub struct Plan {
 ///
 /// # Cost
 ///
-/// About 65 minutes with 50,000 pods and 3 rounds on two cores.
+/// About 80 minutes with 50,000 pods and 3 rounds on two cores.
 pub async fn run(plan: &Plan, programs: &Programs) -> Result<()> {
     // The bench needs 2,000 watches at the operator and as many at the API server.
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
