@@ -10,16 +10,12 @@ use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
 use kubewarm_api::model::{FaultReason, RequestFault};
 use kubewarm_client::{BearerCredentials, CallerInfo};
 use serde::Serialize;
-use std::io;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CallerDigest([u8; 32]);
 
 /// The secret HMAC key of the hashes. Each process generates its own key.
 pub(super) struct DigestKey(hmac::Key);
-
-/// The token and the impersonation headers that kubewarm sends with a token review or access review.
-type CredentialParts<'p> = (&'p str, Vec<(&'p str, &'p [u8])>);
 
 impl DigestKey {
     /// Generates a random key.
@@ -37,7 +33,7 @@ impl DigestKey {
         &self,
         presented: &BearerCredentials,
     ) -> Result<CallerDigest, RequestFault> {
-        self.of(&sent(presented))
+        self.of(&impersonation(presented), &presented.token)
     }
 
     /// The cache key of an access review. The key includes the caller's credentials if kubewarm sends these
@@ -47,44 +43,37 @@ impl DigestKey {
         presented: Option<&BearerCredentials>,
         spec: &SubjectAccessReviewSpec,
     ) -> Result<CallerDigest, RequestFault> {
-        self.of(&(presented.map(sent), spec))
+        let token = presented.map_or("", |presented| presented.token.as_str());
+        self.of(&(presented.map(impersonation), spec), token)
     }
 
     /// The key that identifies a user in the limits per user: a hash of the user's name alone. The hash omits the
     /// user's `extra`, which contains a different `credential-id` for each token. So all tokens of a ServiceAccount
     /// count as one user.
     pub(super) fn of_name(&self, user: &CallerInfo) -> Result<CallerDigest, RequestFault> {
-        self.of(&user.name)
+        self.of(&user.name, "")
     }
 
-    fn of(&self, spec: &impl Serialize) -> Result<CallerDigest, RequestFault> {
-        let mut writer = DigestWriter(hmac::Context::with_key(&self.0));
-        serde_json::to_writer(&mut writer, spec).map_err(|error| {
+    /// The hash of `review` and `token`. Do not pass the token in `review`: its JSON text is in memory that is freed
+    /// without being erased.
+    fn of(&self, review: &impl Serialize, token: &str) -> Result<CallerDigest, RequestFault> {
+        let review = serde_json::to_vec(review).map_err(|error| {
             RequestFault::new(FaultReason::Internal, format!("the review: {error}"))
         })?;
+        let mut hash = hmac::Context::with_key(&self.0);
+        // The end of a JSON text is unambiguous, so no other review and token have the same bytes.
+        hash.update(&review);
+        hash.update(token.as_bytes());
         let mut digest = CallerDigest([0; 32]);
         // `CallerDigest` and the HMAC-SHA256 each have 32 bytes, so `zip` copies all bytes.
-        digest.0.iter_mut().zip(writer.0.sign().as_ref()).for_each(|(to, from)| *to = *from);
+        digest.0.iter_mut().zip(hash.sign().as_ref()).for_each(|(to, from)| *to = *from);
         Ok(digest)
     }
 }
 
-fn sent(BearerCredentials { token, impersonation }: &BearerCredentials) -> CredentialParts<'_> {
-    let headers = impersonation.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-    (token.as_str(), headers.collect())
-}
-
-struct DigestWriter(hmac::Context);
-
-impl io::Write for DigestWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+fn impersonation(presented: &BearerCredentials) -> Vec<(&str, &[u8])> {
+    let headers = presented.impersonation.iter();
+    headers.map(|(name, value)| (name.as_str(), value.as_bytes())).collect()
 }
 
 #[cfg(test)]
