@@ -55,7 +55,11 @@ impl<'a> FieldReader<'a> {
     /// # Errors
     ///
     /// [`ProtobufError::Malformed`] if the bytes are not a field.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "without it, the loops over fields take 1.3 to 1.6 times as long"
+    )]
+    #[inline(always)]
     pub(super) fn next_field(&mut self) -> Result<Option<RawField>, ProtobufError> {
         if self.at >= self.bytes.len() {
             return Ok(None);
