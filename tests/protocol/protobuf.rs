@@ -247,7 +247,7 @@ async fn a_sample_is_in_protobuf_if_accepted() {
             seen.push((encoding, String::from_utf8(json).unwrap()));
         };
         let page = fetch_sample_page(&client, &key, request, visit).await.unwrap();
-        assert_eq!(page.unwrap().objects, 2);
+        assert_eq!(page.objects, 2);
         assert_eq!(seen, [json("a", 3), json("b", 5)].map(|json| (encoding, json)));
     }
 }

@@ -71,8 +71,8 @@ pub(super) struct ProfileSurvey {
     sample: ObjectSample,
     /// Number and total size in bytes of the sampled objects, by kind.
     sampled: BTreeMap<DictionaryKey, (usize, usize)>,
-    /// Resources of built-in groups that kubewarm requests in JSON, because the field tables lack
-    /// the kind or a field.
+    /// Resources that kubewarm requests in JSON after an unreadable page. The page is unreadable if
+    /// the field tables lack the kind or a field.
     json_resources: BTreeSet<Resource>,
 }
 
@@ -150,9 +150,7 @@ impl CostSurveyor {
                     names.push(Arc::from(&*item.name));
                 }
             };
-            let page = fetch_sample_page(&client, selector, page, name).await?;
-            let is_json = || RequestFault::new(FaultReason::Malformed, "the list is not JSON");
-            token = page.ok_or_else(is_json)?.token;
+            token = fetch_sample_page(&client, selector, page, name).await?.token;
             if token.is_empty() {
                 return Ok(names);
             }
@@ -166,7 +164,7 @@ impl CostSurveyor {
     /// # Cost
     ///
     /// Sends three to five requests per informer, and up to 40 more for an informer with selectors.
-    /// Sends one more request for a resource of a built-in group that is unreadable in protobuf.
+    /// Sends one more request for a resource with an unreadable page.
     /// Sends at most 512 requests in total, the last one within 3 minutes. Until the function
     /// returns, up to 1,000 compressed objects of each kind are in memory.
     pub async fn survey(&self, profile: &ResolvedProfile) -> ProfileForecast {
@@ -283,8 +281,9 @@ impl CostSurveyor {
                     survey.add_sample(spec, encoding, item);
                 }
             };
-            if let Some(page) = fetch_sample_page(&client, &spec.key, page, keep).await? {
-                return Ok(page);
+            match fetch_sample_page(&client, &spec.key, page, keep).await {
+                Err(fault) if accepts_protobuf && fault.reason() == FaultReason::Malformed => {}
+                result => return result,
             }
             // The informers would list the whole resource in JSON, so a sample in protobuf does not
             // predict its cost.

@@ -69,17 +69,16 @@ pub struct SamplePage {
 /// Fetches one page with the identity of `client`, and passes each object with its encoding to
 /// `visit`.
 ///
-/// Returns `None` if the page is in protobuf and the field tables lack the kind or a field of an
-/// object. `visit` may have received other objects of such a page. The caller must then request the
-/// page in JSON, as the informer would.
-///
 /// The result counts undecodable objects, but `visit` does not receive them. This function never
 /// fetches the payload of Secrets, even if the informer would fetch it.
 ///
 /// # Errors
 ///
 /// The fault of the response; [`FaultReason::TooLarge`] for a page above 64 MiB;
-/// [`FaultReason::TimedOut`] after 30 s.
+/// [`FaultReason::TimedOut`] after 30 s. [`FaultReason::Malformed`] for an unreadable page, for
+/// example if the page is in protobuf and the field tables lack the kind or a field. `visit` may
+/// have received some objects of such a page. If the request accepted protobuf, the caller must
+/// request the page in JSON, as the informer would.
 ///
 /// # Cost
 ///
@@ -89,7 +88,7 @@ pub async fn fetch_sample_page(
     key: &InformerKey,
     SampleRequest { projection, limit, token, accepts_protobuf }: SampleRequest<'_>,
     mut visit: impl FnMut(ObjectEncoding, &DecodedObject<'_>) + Send,
-) -> Result<Option<SamplePage>, RequestFault> {
+) -> Result<SamplePage, RequestFault> {
     let key = &shallow(key, projection);
     let mut list_watch = ListWatchClient::new(client, key)?;
     let accepts_protobuf = accepts_protobuf
@@ -124,16 +123,21 @@ pub async fn fetch_sample_page(
         Ok(())
     });
     let ListMetadata { token, remaining_item_count, .. } = meta.await?;
-    if !is_known && !accepts_protobuf {
-        return Err(RequestFault::new(FaultReason::Malformed, "the list is not JSON"));
+    if !is_known {
+        let text = if accepts_protobuf {
+            "the field tables lack the kind or a field of the list"
+        } else {
+            "the list is not JSON"
+        };
+        return Err(RequestFault::new(FaultReason::Malformed, text));
     }
-    Ok(is_known.then(|| SamplePage {
+    Ok(SamplePage {
         objects,
         remaining: if token.is_empty() { Some(0) } else { remaining_item_count },
         token,
         headers,
         took: started.elapsed(),
-    }))
+    })
 }
 
 /// Runs an access check for an informer. The check requests only metadata, even if the informer
