@@ -71,8 +71,8 @@ pub(super) struct ProfileSurvey {
     sample: ObjectSample,
     /// Number and total size in bytes of the sampled objects, by kind.
     sampled: BTreeMap<DictionaryKey, (usize, usize)>,
-    /// Resources that kubewarm requests in JSON after an unreadable page. The page is unreadable if
-    /// the field tables lack the kind or a field.
+    /// Resources that kubewarm requests in JSON after an unreadable page. For example, the field
+    /// tables lack the kind or a field.
     json_resources: BTreeSet<Resource>,
 }
 
