@@ -17,8 +17,8 @@ use kubewarm_api::{
 };
 use kubewarm_cache::{
     informer::{
-        AccessCheckResult, AccessDecision, ListMethodSupport, SamplePage, SampleProjection,
-        SampleRequest, check_access, fetch_sample_page,
+        AccessCheckResult, AccessDecision, ListMethodSupport, SamplePage, SamplePageError,
+        SampleProjection, SampleRequest, check_access, fetch_sample_page,
     },
     store::{DictionaryKey, ObjectSample},
 };
@@ -71,8 +71,8 @@ pub(super) struct ProfileSurvey {
     sample: ObjectSample,
     /// Number and total size in bytes of the sampled objects, by kind.
     sampled: BTreeMap<DictionaryKey, (usize, usize)>,
-    /// Resources that kubewarm requests in JSON after an unreadable page. For example, the field
-    /// tables lack the kind or a field.
+    /// Resources of built-in groups that kubewarm requests in JSON, because the field tables lack
+    /// the kind or a field.
     json_resources: BTreeSet<Resource>,
 }
 
@@ -164,7 +164,7 @@ impl CostSurveyor {
     /// # Cost
     ///
     /// Sends three to five requests per informer, and up to 40 more for an informer with selectors.
-    /// Sends one more request for a resource with an unreadable page.
+    /// Sends one more request for a resource of a built-in group that is unreadable in protobuf.
     /// Sends at most 512 requests in total, the last one within 3 minutes. Until the function
     /// returns, up to 1,000 compressed objects of each kind are in memory.
     pub async fn survey(&self, profile: &ResolvedProfile) -> ProfileForecast {
@@ -282,8 +282,9 @@ impl CostSurveyor {
                 }
             };
             match fetch_sample_page(&client, &spec.key, page, keep).await {
-                Err(fault) if accepts_protobuf && fault.reason() == FaultReason::Malformed => {}
-                result => return result,
+                Err(SamplePageError::UnknownField) => {}
+                Err(SamplePageError::Fault(fault)) => return Err(fault),
+                Ok(page) => return Ok(page),
             }
             // The informers would list the whole resource in JSON, so a sample in protobuf does not
             // predict its cost.

@@ -40,7 +40,7 @@ fn order(informers: Vec<InformerSpec>) -> ResolvedProfile {
 }
 
 /// A fake API server with the pods `a` and `b` in each namespace. Except in the namespace `n0`, `b` has a protobuf
-/// field that no release has. The field counts the requests.
+/// field that no release has. The lists of the namespace `cut` lack their last byte. The field counts the requests.
 struct NewerApiServer(Arc<AtomicU32>);
 
 impl ClientProvider for NewerApiServer {
@@ -54,10 +54,13 @@ impl ClientProvider for NewerApiServer {
                 let is_known = request.uri().path().contains("/n0/");
                 let field = if is_known { b"\x1a\x00" } else { b"\x78\x01" };
                 let pods = b"\x12\x05\x0a\x03\x0a\x01a\x12\x07\x0a\x03\x0a\x01b";
-                let body = Body::from([&head[..], &pods[..], &field[..]].concat());
+                let mut list = [&head[..], &pods[..], &field[..]].concat();
+                if request.uri().path().contains("/cut/") {
+                    list.pop();
+                }
                 Response::builder()
                     .header(CONTENT_TYPE, "application/vnd.kubernetes.protobuf")
-                    .body(body)
+                    .body(Body::from(list))
             } else {
                 let frame =
                     r#""kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"}"#;
@@ -88,6 +91,22 @@ async fn a_page_that_is_unreadable_in_protobuf_costs_one_more_request_per_resour
     }
     let weights = survey.sample.measure();
     assert_eq!(weights.values().map(|usage| usage.objects).collect::<Vec<_>>(), [4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_truncated_page_is_an_error_and_keeps_the_sample_in_protobuf() {
+    let requests = Arc::new(AtomicU32::new(0));
+    let clients = Arc::new(NewerApiServer(Arc::clone(&requests)));
+    let surveyor = CostSurveyor::new(clients, Duration::ZERO, NamespaceBuckets::default());
+    let mut survey = ProfileSurvey::of(&order(Vec::new()));
+    let projection = SampleProjection::AsDeclared;
+    let known = spec("pods", "n0");
+    surveyor.page(&known, projection, FIRST, "", &mut survey).await.unwrap();
+    let cut = surveyor.page(&spec("pods", "cut"), projection, FIRST, "", &mut survey).await;
+    assert_eq!(cut.unwrap_err().reason(), FaultReason::Malformed);
+    assert_eq!(requests.load(Ordering::Relaxed), 2, "the page is not requested in JSON");
+    assert!(survey.json_resources.is_empty());
+    assert!(survey.sampled[&dictionary_key(&known.key)].0 >= 2, "the sample is kept");
 }
 
 #[tokio::test]

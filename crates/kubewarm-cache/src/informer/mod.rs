@@ -66,7 +66,10 @@ pub use self::{
         LatencyQuantiles, ListMethod, RelistReason, RelistReport, UndecodableObject,
         UpstreamEventType, UpstreamWatchEnd,
     },
-    sample_page::{SamplePage, SampleProjection, SampleRequest, check_access, fetch_sample_page},
+    sample_page::{
+        SamplePage, SamplePageError, SampleProjection, SampleRequest, check_access,
+        fetch_sample_page,
+    },
     shared_informer::ListWatchAccess,
     timing::InformerTiming,
 };

@@ -66,6 +66,28 @@ pub struct SamplePage {
     pub took: Duration,
 }
 
+/// Why a page cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SamplePageError {
+    /// The page is in protobuf, and the field tables lack the kind or a field of an object. `visit`
+    /// may have received other objects of the page. The caller must request the page in JSON, as
+    /// the informer would.
+    #[error("the field tables lack the kind or a field of the list")]
+    UnknownField,
+    /// The request failed, or its response cannot be used in any encoding.
+    #[error(transparent)]
+    Fault(#[from] RequestFault),
+}
+
+impl From<SamplePageError> for RequestFault {
+    fn from(error: SamplePageError) -> Self {
+        match error {
+            SamplePageError::UnknownField => Self::new(FaultReason::Malformed, error.to_string()),
+            SamplePageError::Fault(fault) => fault,
+        }
+    }
+}
+
 /// Fetches one page with the identity of `client`, and passes each object with its encoding to
 /// `visit`.
 ///
@@ -74,11 +96,9 @@ pub struct SamplePage {
 ///
 /// # Errors
 ///
-/// The fault of the response; [`FaultReason::TooLarge`] for a page above 64 MiB;
-/// [`FaultReason::TimedOut`] after 30 s. [`FaultReason::Malformed`] for an unreadable page, for
-/// example if the page is in protobuf and the field tables lack the kind or a field. `visit` may
-/// have received some objects of such a page. If the request accepted protobuf, the caller must
-/// request the page in JSON, as the informer would.
+/// [`SamplePageError::UnknownField`], only if the page could be in protobuf. Otherwise the fault of
+/// the response; [`FaultReason::TooLarge`] for a page above 64 MiB; [`FaultReason::TimedOut`] after
+/// 30 s; [`FaultReason::Malformed`] for an incomplete or invalid list.
 ///
 /// # Cost
 ///
@@ -88,7 +108,7 @@ pub async fn fetch_sample_page(
     key: &InformerKey,
     SampleRequest { projection, limit, token, accepts_protobuf }: SampleRequest<'_>,
     mut visit: impl FnMut(ObjectEncoding, &DecodedObject<'_>) + Send,
-) -> Result<SamplePage, RequestFault> {
+) -> Result<SamplePage, SamplePageError> {
     let key = &shallow(key, projection);
     let mut list_watch = ListWatchClient::new(client, key)?;
     let accepts_protobuf = accepts_protobuf
@@ -124,12 +144,12 @@ pub async fn fetch_sample_page(
     });
     let ListMetadata { token, remaining_item_count, .. } = meta.await?;
     if !is_known {
-        let text = if accepts_protobuf {
-            "the field tables lack the kind or a field of the list"
+        // Without protobuf, the server ignores that only JSON is accepted.
+        return Err(if accepts_protobuf {
+            SamplePageError::UnknownField
         } else {
-            "the list is not JSON"
-        };
-        return Err(RequestFault::new(FaultReason::Malformed, text));
+            RequestFault::new(FaultReason::Malformed, "the list is not JSON").into()
+        });
     }
     Ok(SamplePage {
         objects,
