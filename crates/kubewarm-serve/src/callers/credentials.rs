@@ -117,7 +117,7 @@ fn token(value: &[u8]) -> Result<Zeroizing<String>, CredentialsError> {
         token if token.len() > MAX_TOKEN => Err(CredentialsError::TooLong),
         // The API server takes only the first word after `Bearer` as the token, and finds no token after two
         // spaces. kubewarm must not accept a token that the API server reads differently.
-        token if token.bytes().any(|byte| byte.is_ascii_whitespace()) => {
+        token if token.bytes().any(|byte| char::from(byte).is_whitespace()) => {
             Err(CredentialsError::NoBearer)
         }
         token => Ok(Zeroizing::new(token.to_owned())),
