@@ -81,6 +81,7 @@ fn a_controller_starts_when_its_kinds_are_listable_and_permitted_and_not_before(
     let example = file("deploy/examples/warm-before-start.yaml");
     world.cluster.run(["apply", "-f", &example.to_string_lossy()])?;
     let profile = Profile { world: &world, namespace: "billing", name: "billing-controller" };
+    profile.await_condition("Ready", "False", Some("PermissionsMissing"), SOON)?;
     let lacking = "not allowed to list and watch configmaps of the core API group in namespace \
                    \"billing\" as system:serviceaccount:kubewarm-system:kubewarm; run \
                    `kubectl warm rbac billing-controller -n billing --operator-namespace \
