@@ -53,6 +53,7 @@ mod reads;
 mod redefined;
 mod refused;
 mod replay;
+mod request_info;
 mod requests;
 mod rules;
 mod schema;

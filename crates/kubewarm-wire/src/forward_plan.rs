@@ -40,7 +40,8 @@ pub struct WriteTarget {
     /// The group and resource of the changed objects. The API version is not needed, because the `resourceVersion`
     /// of an object is the same in all API versions.
     pub resource: GroupResource,
-    /// The namespace of the changed objects; `None` for cluster-scoped objects.
+    /// The namespace in which the API server authorizes the write; `None` for cluster-scoped objects except a
+    /// Namespace object.
     pub namespace: Option<Arc<str>>,
 }
 
@@ -132,7 +133,7 @@ mod tests {
         let found = |text: &str| Some(text.to_owned());
         assert_eq!(written("PUT", pod), found("pods a"));
         assert_eq!(written("POST", "/api/v1/namespaces"), found("namespaces -"));
-        assert_eq!(written("PUT", "/api/v1/namespaces/a/finalize"), found("namespaces -"));
+        assert_eq!(written("PUT", "/api/v1/namespaces/a/finalize"), found("namespaces a"));
         let scale = "/profiles/x/y/apis/apps/v1/namespaces/a/deployments/d/scale";
         assert_eq!(written("PATCH", scale), found("deployments.apps a"));
         assert_eq!(written("GET", pod), None);

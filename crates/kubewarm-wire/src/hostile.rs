@@ -40,7 +40,7 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
     };
     let (labels, fields) = reparsed(&objects);
     prop_assert_eq!((&labels, &fields), (&objects.labels, &objects.fields));
-    let AccessAttributes { verb, name, namespace, resource, .. } = objects.access_attributes();
+    let AccessAttributes { verb, name, namespace, .. } = objects.access_attributes();
     prop_assert_eq!(verb == "get", objects.name.is_some());
     prop_assert_eq!(verb == "watch", objects.watch.is_some());
     if let Some(own) = objects.name.as_deref() {
@@ -49,7 +49,7 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
         prop_assert_eq!(&fields, &FieldSelector::default());
     }
     let within = objects.namespace.as_deref().unwrap_or_default();
-    prop_assert!(namespace == within || resource == "namespaces");
+    prop_assert_eq!(namespace, within);
     prop_assert!(!within.contains('/') && !name.contains('/') && name != ".." && name != ".");
     if let VersionMatch::Continue { version, after } = &objects.version_match {
         prop_assert!(!after.name.contains('/') && !after.namespace.contains('/'));

@@ -14,6 +14,8 @@ pub(super) fn without_profile(path: &str) -> &str {
 const PROFILES: &str = "profiles";
 /// Verbs in deprecated API paths, such as `watch` in `/api/v1/watch/pods`.
 const OLD_VERBS: [&str; 2] = ["watch", "proxy"];
+/// First segment of paths with a namespace, and the plural name of Namespace objects.
+const NAMESPACES: &str = "namespaces";
 /// Subresources of a Namespace object. `/api/v1/namespaces/a/status` is the status of the Namespace
 /// `a`. It is not a resource `status` in the namespace `a`.
 const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
@@ -50,6 +52,7 @@ pub enum ApiDocument {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResourcePath {
     pub(super) resource: Resource,
+    /// The namespace in which the API server authorizes the request. For the path `/namespaces/<name>`, it is the name.
     pub(super) namespace: Option<Arc<str>>,
     pub(super) name: Option<Arc<str>>,
     /// The path segment after the object's name, such as `status`; `None` if there is no such segment.
@@ -187,26 +190,32 @@ fn parse_resource_path(
         });
     }
     let (namespace, rest) = match segments {
-        [first, _, sub, ..] if *first == "namespaces" && OF_NAMESPACES.contains(&&**sub) => {
-            (None, segments)
-        }
-        [first, namespace, rest @ ..] if *first == "namespaces" && !rest.is_empty() => {
-            if !is_dns_label(namespace) {
+        [first, namespace, rest @ ..] if *first == NAMESPACES => {
+            let is_object = rest.first().is_none_or(|sub| OF_NAMESPACES.contains(&&**sub));
+            if !is_object && !is_dns_label(namespace) {
                 return Err(StatusError::bad_request(format!(
                     "namespace {namespace:?} is not a DNS label"
                 )));
             }
-            (Some(Arc::from(&**namespace)), rest)
+            // The API server authorizes `/namespaces/<name>` in the namespace of this name, whatever the group.
+            (Some(Arc::from(&**namespace)), if is_object { segments } else { rest })
         }
         _ => (None, segments),
     };
     let plural = rest.first().map_or("", |plural| &**plural);
+    let not_served = if rest.len() > 2 {
+        Some("subresources are not served")
+    } else if group.is_empty() && plural == NAMESPACES && rest.len() < segments.len() {
+        Some("Namespace objects are in no namespace")
+    } else {
+        None
+    };
     Ok(ResourcePath {
         resource: parse_resource(plural, group, version)?,
         namespace,
         name: rest.get(1).map(|name| Arc::from(&**name)),
         subresource: rest.get(2).map(|name| Arc::from(&**name)),
-        not_served: (rest.len() > 2).then_some("subresources are not served"),
+        not_served,
     })
 }
 
@@ -238,11 +247,12 @@ mod tests {
             ("/api/v1/pods/", "pods.v1 | - | -"),
             ("/api/v1/nodes/n1", "nodes.v1 | - | n1"),
             ("/api/v1/namespaces", "namespaces.v1 | - | -"),
-            ("/api/v1/namespaces/a", "namespaces.v1 | - | a"),
+            ("/api/v1/namespaces/a", "namespaces.v1 | a | a"),
+            ("/api/v1/namespaces/a/namespaces/b", "namespaces.v1 | a | b!"),
             ("/api/v1/namespaces/a/pods", "pods.v1 | a | -"),
             ("/api/v1/namespaces/a/pods/p", "pods.v1 | a | p"),
-            ("/api/v1/namespaces/a/status", "namespaces.v1 | - | a!"),
-            ("/api/v1/namespaces/a/finalize", "namespaces.v1 | - | a!"),
+            ("/api/v1/namespaces/a/status", "namespaces.v1 | a | a!"),
+            ("/api/v1/namespaces/a/finalize", "namespaces.v1 | a | a!"),
             ("/api/v1/namespaces/a/pods/p/log", "pods.v1 | a | p!"),
             ("/api/v1/nodes/n1/proxy/a/b", "nodes.v1 | - | n1!"),
             ("/api/v1/watch/pods", "pods.v1 | - | -!"),
@@ -250,6 +260,10 @@ mod tests {
             ("/api/v1/proxy/namespaces/a/X", "watch.v1 | - | -!"),
             ("/apis/apps/v1/namespaces/a/deployments", "deployments.v1.apps | a | -"),
             ("/apis/shop.example/v1/orders/o", "orders.v1.shop.example | - | o"),
+            ("/apis/x.example/v1/namespaces/a", "namespaces.v1.x.example | a | a"),
+            ("/apis/x.example/v1/namespaces/a/namespaces", "namespaces.v1.x.example | a | -"),
+            ("/apis/x.example/v1/namespaces/a/namespaces/b", "namespaces.v1.x.example | a | b"),
+            ("/apis/x.example/v1/namespaces/a/status/b", "namespaces.v1.x.example | a | a!"),
             (
                 "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode",
                 "clusterroles.v1.rbac.authorization.k8s.io | - | system:node",

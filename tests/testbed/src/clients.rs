@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::module::Module;
 
 /// The files of the Go module, relative to `tests/clients`.
-const FILES: [(&str, &str); 20] = [
+const FILES: [(&str, &str); 21] = [
     ("go.mod", include_str!("../../clients/go.mod")),
     ("go.sum", include_str!("../../clients/go.sum")),
     ("follow/main.go", include_str!("../../clients/follow/main.go")),
@@ -26,15 +26,17 @@ const FILES: [(&str, &str); 20] = [
     ("protobuf/tables.go", include_str!("../../clients/protobuf/tables.go")),
     ("protobuf/types.go", include_str!("../../clients/protobuf/types.go")),
     ("protobuf/values.go", include_str!("../../clients/protobuf/values.go")),
+    ("requestinfo/main.go", include_str!("../../clients/requestinfo/main.go")),
     ("warmstart/main.go", include_str!("../../clients/warmstart/main.go")),
 ];
 
 /// Each program, and the Go package that it is built from.
-const PROGRAMS: [(&str, &str); 5] = [
+const PROGRAMS: [(&str, &str); 6] = [
     ("follow", "./follow"),
     ("manager", "./manager"),
     ("promlint", "./promlint"),
     ("protobuf", "./protobuf"),
+    ("requestinfo", "./requestinfo"),
     ("warmstart", "./warmstart"),
 ];
 
@@ -49,8 +51,8 @@ const MODULE: Module<'_> = Module {
 /// A folder with the Go programs.
 ///
 /// `follow` compares informers of kubewarm with the API server, and `promlint` lints metrics. `protobuf`
-/// prints field tables and random objects of the built-in kinds. `manager` and `warmstart` are examples of
-/// controllers.
+/// prints field tables and random objects of the built-in kinds. `requestinfo` prints the attributes that the API
+/// server authorizes. `manager` and `warmstart` are examples of controllers.
 #[derive(Debug, Clone)]
 pub struct GoClients {
     folder: PathBuf,

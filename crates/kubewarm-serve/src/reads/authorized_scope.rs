@@ -1,23 +1,114 @@
-//! Checks that each object in a response is in the namespace, and has the name, of the request's access review.
+//! Derives the objects that a response can contain from the request's access review.
 
-use kubewarm_wire::ObjectRequest;
+use kubewarm_api::model::{InformerScope, ObjectKey};
+use kubewarm_wire::AccessAttributes;
 use std::sync::Arc;
 
-/// The namespace and the name for which the request passed its access review. `None` means all namespaces or all
-/// names.
+/// The objects of one informer that the access review of a request covers. A reader of the informer's store takes the
+/// namespace and the name from here, never from the request's path. So kubewarm reads nothing that was not reviewed.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AuthorizedScope {
+    /// `None` for all namespaces, and for cluster-scoped objects.
     namespace: Option<Arc<str>>,
+    /// `None` for all names.
     name: Option<Box<str>>,
 }
 
 impl AuthorizedScope {
-    pub(super) fn of(request: &ObjectRequest) -> Self {
-        Self { namespace: request.namespace.clone(), name: request.single_name().map(Into::into) }
+    /// Returns the objects of an informer with the scope `scope` that the access review covers. `None` if the informer
+    /// lacks objects that the review covers.
+    pub(super) fn of(access: &AccessAttributes<'_>, scope: &InformerScope) -> Option<Self> {
+        let all_names = access.name.is_empty();
+        let namespace = match (scope, access.namespace) {
+            (InformerScope::Cluster, "") => None,
+            (InformerScope::Cluster, _) if access.is_get_of_namespace_object() => None,
+            (InformerScope::Cluster, _) | (InformerScope::Namespace(_), "") => return None,
+            (InformerScope::Namespace(own), reviewed) if **own != *reviewed => return None,
+            // A path without a namespace names no object of a namespaced kind.
+            (InformerScope::AllNamespaces, "") if access.verb == "get" => return None,
+            (InformerScope::AllNamespaces, "") => None,
+            (InformerScope::Namespace(_) | InformerScope::AllNamespaces, reviewed) => {
+                Some(reviewed.into())
+            }
+        };
+        Some(Self { namespace, name: (!all_names).then(|| access.name.into()) })
+    }
+
+    /// The namespace of the objects; `None` for all namespaces, and for cluster-scoped objects.
+    pub(super) const fn namespace(&self) -> Option<&Arc<str>> {
+        self.namespace.as_ref()
+    }
+
+    /// The name of the only object that the review covers; `None` if the review covers all names.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The key of the object that a get reads. The review of a get always has a name.
+    pub(super) fn key(&self) -> ObjectKey {
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        let name = self.name.as_deref().unwrap_or_default();
+        ObjectKey { namespace: namespace.into(), name: name.into() }
     }
 
     /// Whether the access review covers this object.
     pub(super) fn has(&self, namespace: &str, name: &[u8]) -> bool {
         self.namespace.as_deref().is_none_or(|allowed| allowed == namespace)
             && self.name.as_deref().is_none_or(|allowed| allowed.as_bytes() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reads::fixtures::parse_request;
+
+    /// The key of the object that a get of `path` reads from an informer with this scope; or, for a list, the
+    /// namespace of the listed objects, with `*` for all.
+    fn covered(path: &str, scope: &InformerScope) -> Option<String> {
+        let (request, _) = parse_request(path, "");
+        let authorized_scope = AuthorizedScope::of(&request.access_attributes(), scope)?;
+        if request.name.is_none() {
+            return Some(authorized_scope.namespace().map_or("*", |it| it).to_owned());
+        }
+        let ObjectKey { namespace, name } = authorized_scope.key();
+        assert!(authorized_scope.has(&namespace, name.as_bytes()));
+        assert!(!authorized_scope.has("other", name.as_bytes()) || namespace.is_empty());
+        assert!(!authorized_scope.has(&namespace, b"other"));
+        Some(format!("{namespace}/{name}"))
+    }
+
+    #[test]
+    fn a_get_reads_the_object_of_its_access_review() {
+        let (all, cluster) = (InformerScope::AllNamespaces, InformerScope::Cluster);
+        let (own, other) =
+            (InformerScope::Namespace("a".into()), InformerScope::Namespace("b".into()));
+        let custom = "/apis/cloud.example/v1/namespaces";
+        for (path, scope, expected) in [
+            ("/api/v1/namespaces/a/pods/p", &all, Some("a/p")),
+            ("/api/v1/namespaces/a/pods/p", &own, Some("a/p")),
+            ("/api/v1/namespaces/a/pods/p", &other, None),
+            ("/api/v1/namespaces/a/nodes/n", &cluster, None),
+            ("/api/v1/nodes/n", &cluster, Some("/n")),
+            ("/api/v1/pods/p", &all, None),
+            ("/api/v1/namespaces/a", &cluster, Some("/a")),
+            // A namespaced kind with the plural name `namespaces`: the review is in the namespace of the path.
+            (&*format!("{custom}/a/namespaces/b"), &all, Some("a/b")),
+            (&*format!("{custom}/a/namespaces/b"), &own, Some("a/b")),
+            (&*format!("{custom}/a/namespaces/b"), &other, None),
+            (&*format!("{custom}/b/namespaces/a"), &own, None),
+            (&*format!("{custom}/a"), &all, Some("a/a")),
+            // The API server returns 404 for a cluster-scoped custom kind with this plural name.
+            (&*format!("{custom}/a"), &cluster, None),
+            (&*format!("{custom}/a/namespaces"), &all, Some("a")),
+            (custom, &all, Some("*")),
+            (custom, &own, None),
+            (custom, &cluster, Some("*")),
+            ("/api/v1/pods", &all, Some("*")),
+            ("/api/v1/namespaces/a/pods", &all, Some("a")),
+            ("/api/v1/namespaces/a/nodes", &cluster, None),
+        ] {
+            assert_eq!(covered(path, scope).as_deref(), expected, "{path} {scope:?}");
+        }
     }
 }

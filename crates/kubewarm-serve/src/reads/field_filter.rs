@@ -1,7 +1,7 @@
 //! Translates the requirements of a request's field selector into tests of stored objects. A requirement can name a
 //! selectable field of the kind, or an index that a profile's target declares.
 
-use super::kind_info::KindInfo;
+use super::{authorized_scope::AuthorizedScope, kind_info::KindInfo};
 use kubewarm_api::model::{
     FieldPath, FieldRequirement, IndexDefinition, InformerKey, LabelSelector, Projection, Resource,
 };
@@ -61,11 +61,16 @@ impl FieldFilter {
         matches!(key.projection, Projection::Full(_)) || self.tests_beyond(key).all(is_held)
     }
 
-    pub(super) fn query(&self, request: &ObjectRequest, key: &InformerKey) -> ObjectQuery {
+    pub(super) fn query(
+        &self,
+        request: &ObjectRequest,
+        key: &InformerKey,
+        authorized_scope: &AuthorizedScope,
+    ) -> ObjectQuery {
         let comparisons = request.labels.comparisons().cloned().map(BodyPredicate::Label);
         ObjectQuery {
-            namespace: request.namespace.as_deref().map(Into::into),
-            name: request.single_name().map(Into::into),
+            namespace: authorized_scope.namespace().map(|it| (**it).into()),
+            name: authorized_scope.name().map(Into::into),
             labels: LabelSelector::new(request.labels.requirements().cloned()),
             tests: self.tests_beyond(key).cloned().chain(comparisons).collect(),
         }
@@ -117,7 +122,7 @@ mod tests {
     use super::*;
     use crate::reads::{
         covering_informers::CoveringInformers,
-        fixtures::{informer, kind, parse_request, report, serving_index},
+        fixtures::{authorized_scope, informer, kind, parse_request, report, serving_index},
         serving_index::ServingIndex,
     };
     use kubewarm_wire::{MetaVersion, ObjectForm, ResponseForm};
@@ -186,7 +191,8 @@ mod tests {
         let query = format!("fieldSelector={fields}&labelSelector=app,tier%3E1");
         let (request, _) = parse_request("/api/v1/namespaces/a/pods", &query);
         let fields = FieldFilter::resolve(&request, &kind(""), |_| Ok(None)).unwrap();
-        let query = fields.query(&request, &informer("a", "", "status.phase=Pending"));
+        let key = informer("a", "", "status.phase=Pending");
+        let query = fields.query(&request, &key, &authorized_scope(&request));
         assert_eq!((query.namespace.as_deref(), query.name.as_deref()), (Some("a"), Some("x")));
         assert_eq!(query.labels.to_string(), "app");
         let paths = query.tests.all().iter().map(|test| match test {
@@ -310,7 +316,7 @@ mod tests {
         let query = |fields: &str| {
             let (fields, _) = answering(&serving_index, fields, &built_in)?;
             let (request, _) = parse_request("/api/v1/pods", "labelSelector=tier");
-            Ok::<_, StatusError>(fields.query(&request, &all))
+            Ok::<_, StatusError>(fields.query(&request, &all, &authorized_scope(&request)))
         };
         let test = |is_equality, value: &str| BodyPredicate::Field {
             path: path("spec.nodeName"),

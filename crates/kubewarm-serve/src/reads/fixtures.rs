@@ -1,4 +1,5 @@
 use super::{
+    authorized_scope::AuthorizedScope,
     kind_info::KindInfo,
     serving_index::{ServingIndex, ServingInformer},
 };
@@ -21,6 +22,11 @@ pub(super) fn parse_request(path: &str, query: &str) -> (ObjectRequest, Option<P
         RequestTarget::Objects(objects) => (objects, profile),
         RequestTarget::Document(other, _) => panic!("{other:?}"),
     }
+}
+
+/// The objects of an informer of all namespaces that the access review of `request` covers.
+pub(super) fn authorized_scope(request: &ObjectRequest) -> AuthorizedScope {
+    AuthorizedScope::of(&request.access_attributes(), &InformerScope::AllNamespaces).unwrap()
 }
 
 /// A resource of the core group.

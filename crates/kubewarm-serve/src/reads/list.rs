@@ -50,7 +50,7 @@ impl ReadService {
             ResponseFormat {
                 media_type: MediaType::Protobuf,
                 form: ResponseForm::Object(part),
-            } => items_length(&selected, request, part).await,
+            } => items_length(&selected, &candidate.authorized_scope, part).await,
             _ => 0,
         };
         let envelope = ResponseEnvelope::new(&route.kind, format, version, next, remaining, length);
@@ -58,7 +58,8 @@ impl ReadService {
         let reports = self.dependencies.reports.clone();
         let may_go_on =
             Box::new(move || access_requirement.permit(reports.get_summary(&key).as_ref()));
-        let pages = Box::new(ListEncoder::new(envelope, selected, request, may_go_on));
+        let scope = candidate.authorized_scope.clone();
+        let pages = Box::new(ListEncoder::new(envelope, selected, scope, may_go_on));
         let media_type = format.media_type;
         Ok(ReadResponse::new(ReadBody::List(pages), media_type, candidate, route.max_staleness))
     }
@@ -130,10 +131,9 @@ pub(super) async fn pick(mut selected: ObjectSnapshot) -> ObjectSnapshot {
 /// About 50 ns for each complete object. Only for lists of metadata, each object is decompressed once more.
 async fn items_length(
     selected: &ObjectSnapshot,
-    request: &ObjectRequest,
+    authorized_scope: &AuthorizedScope,
     form: ObjectForm,
 ) -> usize {
-    let authorized_scope = AuthorizedScope::of(request);
     let (mut length, mut next) = (0, 0);
     let mut scan_budget = ScanBudget::default();
     while next < selected.objects() {

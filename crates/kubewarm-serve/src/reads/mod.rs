@@ -175,9 +175,8 @@ impl ReadService {
         name: &str,
     ) -> Result<ReadResponse, ReadAttemptError> {
         let request = route.request;
-        let namespace = request.namespace.as_deref().unwrap_or_default();
-        let key = ObjectKey { namespace: namespace.into(), name: name.into() };
         let (candidate, reader) = self.choose(route)?;
+        let key = candidate.authorized_scope.key();
         let (found, version) = reader.get_at(&key);
         self.confirm(route, candidate, version.as_ref())?;
         let not_found = || StatusError::not_found(request.resource.group_resource(), name);

@@ -189,7 +189,9 @@ impl ReadService {
         match route.consistency {
             ReadConsistency::Eventual => None,
             ReadConsistency::Bounded | ReadConsistency::Strict => {
-                self.written_versions.min_version(route.request)
+                // All candidates have objects of the same kind, so they have the same namespace.
+                let namespace = route.candidates.first()?.authorized_scope.namespace();
+                self.written_versions.min_version(&route.request.resource, namespace)
             }
         }
     }
@@ -197,7 +199,7 @@ impl ReadService {
 
 impl ReadCandidates<'_> {
     pub(super) fn query(&self, candidate: &CandidateInformer<'_>) -> ObjectQuery {
-        self.fields.query(self.request, candidate.key)
+        self.fields.query(self.request, candidate.key, &candidate.authorized_scope)
     }
 
     /// Whether kubewarm has confirmed, within the profiles' staleness limit, that the candidate informer's store is

@@ -6,7 +6,7 @@ use super::{
 };
 use kubewarm_api::model::InformerKey;
 use kubewarm_cache::store::{ObjectSnapshot, ScanBudget};
-use kubewarm_wire::{JsonBuffer, MediaType, ObjectRequest};
+use kubewarm_wire::{JsonBuffer, MediaType};
 use std::{fmt, ops::ControlFlow, time::Duration};
 
 /// The response to a get or list.
@@ -105,12 +105,11 @@ impl ListEncoder {
     pub(super) fn new(
         envelope: ResponseEnvelope,
         snapshot: ObjectSnapshot,
-        request: &ObjectRequest,
+        authorized_scope: AuthorizedScope,
         has_access: ListAccessCheck,
     ) -> Self {
         let mut left = Vec::new();
         envelope.head(&mut left);
-        let (authorized_scope, scan_budget) = (AuthorizedScope::of(request), ScanBudget::default());
         Self {
             envelope: Some(envelope),
             snapshot,
@@ -118,7 +117,7 @@ impl ListEncoder {
             is_empty: true,
             buffer: JsonBuffer::default(),
             left,
-            scan_budget,
+            scan_budget: ScanBudget::default(),
             has_access,
         }
     }
@@ -216,7 +215,7 @@ impl fmt::Debug for ListEncoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::fixtures::{informer, parse_request};
+    use crate::reads::fixtures::{authorized_scope, informer, parse_request};
     use futures::FutureExt as _;
     use kubewarm_api::model::{DecodedObject, Delta, DeltaSink as _, ResourceVersion, Uid};
     use kubewarm_cache::store::{ObjectQuery, StoreCatalog};
@@ -290,7 +289,7 @@ mod tests {
         ListEncoder::new(
             ResponseEnvelope::List(envelope),
             selected,
-            &parse_request(path, query).0,
+            authorized_scope(&parse_request(path, query).0),
             has_access,
         )
     }

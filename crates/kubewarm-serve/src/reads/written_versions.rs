@@ -1,8 +1,8 @@
 //! Keeps the resource versions of recent forwarded writes, so that later reads wait until a store reaches them.
 
-use kubewarm_api::model::{GroupResource, ResourceVersion};
+use kubewarm_api::model::{GroupResource, Resource, ResourceVersion};
 use kubewarm_client::ExpiringCache;
-use kubewarm_wire::{ObjectRequest, WriteTarget};
+use kubewarm_wire::WriteTarget;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -41,8 +41,12 @@ impl WrittenVersions {
 
     /// The resource version that a store must reach to answer a read without `resourceVersion`. `None` if there is
     /// no recent write.
-    pub(super) fn min_version(&self, request: &ObjectRequest) -> Option<ResourceVersion> {
-        let key = (request.resource.group_resource().clone(), request.namespace.clone());
+    pub(super) fn min_version(
+        &self,
+        resource: &Resource,
+        namespace: Option<&Arc<str>>,
+    ) -> Option<ResourceVersion> {
+        let key = (resource.group_resource().clone(), namespace.cloned());
         self.0.get(&key).map(|entry| entry.value)
     }
 }
@@ -59,7 +63,9 @@ mod tests {
     }
 
     fn min_version(written_versions: &WrittenVersions, path: &str) -> Option<String> {
-        written_versions.min_version(&parse_request(path, "").0).map(|version| version.to_string())
+        let request = parse_request(path, "").0;
+        let version = written_versions.min_version(&request.resource, request.namespace.as_ref());
+        version.map(|version| version.to_string())
     }
 
     #[tokio::test(start_paused = true)]

@@ -38,7 +38,8 @@ pub enum RequestTarget {
 pub struct ObjectRequest {
     /// The resource in the path.
     pub resource: Resource,
-    /// The namespace in the path. `None` for all namespaces, and for cluster-scoped resources.
+    /// The namespace in which the API server authorizes the request. `None` for all namespaces, and for cluster-scoped
+    /// resources except a Namespace object: the path `/namespaces/<name>` is authorized in the namespace `<name>`.
     pub namespace: Option<Arc<str>>,
     /// The name in the path of a get. `None` for lists and watches.
     pub name: Option<Arc<str>>,
@@ -210,13 +211,6 @@ impl ObjectRequest {
         }
     }
 
-    /// Returns the only name that objects in the response can have; `None` if objects can have several names. The
-    /// name comes from the path of a get, or from a field selector such as `metadata.name=web`.
-    #[must_use]
-    pub fn single_name(&self) -> Option<&str> {
-        self.name.as_deref().or_else(|| self.fields.name())
-    }
-
     /// Returns the field selector for the access review, because an authorizer can permit a list for certain fields
     /// only. The result omits requirements with indexes of kubewarm's profiles, which authorizers do not support.
     #[must_use]
@@ -226,13 +220,13 @@ impl ObjectRequest {
 
     /// Returns the permission that the request needs, by the API server's rules. A list with the field selector
     /// `metadata.name=web` needs `list` on the name `web`. A get of the Namespace object `shop` counts as a request
-    /// in the namespace `shop`. kubewarm reads the store with the namespace and name of the access review. So a
-    /// caller reads only objects that the access review covers.
+    /// in the namespace `shop`.
+    ///
+    /// Readers of a store must derive the namespace and the name of the objects from this result only. So a caller
+    /// reads only objects that the access review covers.
     #[must_use]
     pub fn access_attributes(&self) -> AccessAttributes<'_> {
         let name = self.name.as_deref();
-        let is_namespace = name.is_some() && self.resource.resource() == "namespaces";
-        let within = if is_namespace { name } else { self.namespace.as_deref() };
         let verb = match (name, &self.watch) {
             (Some(_), _) => "get",
             (None, Some(_)) => "watch",
@@ -244,9 +238,19 @@ impl ObjectRequest {
             group: self.resource.group(),
             version: self.resource.version(),
             resource: self.resource.resource(),
-            namespace: within.unwrap_or_default(),
+            namespace: self.namespace.as_deref().unwrap_or_default(),
             name: name.or_else(selected).unwrap_or_default(),
         }
+    }
+}
+
+impl AccessAttributes<'_> {
+    /// Whether the request gets a Namespace object. The API server authorizes this request in the object's namespace,
+    /// although the object is cluster-scoped.
+    #[must_use]
+    pub fn is_get_of_namespace_object(&self) -> bool {
+        let Self { verb, group, resource, namespace, name, .. } = *self;
+        (verb, group, resource) == ("get", "", "namespaces") && namespace == name
     }
 }
 

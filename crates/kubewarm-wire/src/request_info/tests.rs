@@ -36,6 +36,9 @@ fn the_access_review_covers_the_parsed_request() {
         ("/api/v1/pods", "fieldSelector=metadata.name=a%252Fb", "list pods.v1. /"),
         ("/api/v1/namespaces/a", "", "get namespaces.v1. a/a"),
         ("/api/v1/namespaces", "", "list namespaces.v1. /"),
+        ("/apis/x.example/v1/namespaces/a/namespaces/b", "", "get namespaces.v1.x.example a/b"),
+        ("/apis/x.example/v1/namespaces/a/namespaces", "", "list namespaces.v1.x.example a/"),
+        ("/apis/x.example/v1/namespaces/a", "", "get namespaces.v1.x.example a/a"),
         ("/apis/apps/v1/deployments", "", "list deployments.v1.apps /"),
     ] {
         assert_eq!(reviewed(path, query), expected, "{path}?{query}");
@@ -77,6 +80,7 @@ fn each_request_that_is_not_served_has_the_right_status_code() {
         ("POST", "/api/v1/namespaces/a/pods/p/exec", None, 405),
         ("GET", "/api/v1/namespaces/a/pods/p/log", None, 421),
         ("GET", "/api/v1/namespaces/a/status", None, 421),
+        ("GET", "/api/v1/namespaces/a/namespaces/b", None, 421),
         ("GET", "/api/v1/watch/pods", None, 421),
         ("GET", "/api/v1/watch/namespaces/a/pods/p", None, 421),
         ("GET", "/api/v1/pods", Some("application/yaml"), 406),

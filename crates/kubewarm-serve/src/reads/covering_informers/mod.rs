@@ -3,6 +3,7 @@
 
 use super::{
     access_loss_check::AccessLossCheck,
+    authorized_scope::AuthorizedScope,
     field_filter::FieldFilter,
     kind_info::KindInfo,
     serving_index::{ServingIndex, ServingInformer},
@@ -30,6 +31,8 @@ pub(super) struct CoveringInformers<'a> {
 #[derive(Debug)]
 pub(super) struct CandidateInformer<'a> {
     pub(super) key: &'a InformerKey,
+    /// The informer's objects that the request's access review covers.
+    pub(super) authorized_scope: AuthorizedScope,
     /// The entries of [`ServingIndex`] for this informer, one for each profile that serves reads from this
     /// informer.
     entries: Vec<&'a ServingInformer>,
@@ -185,9 +188,14 @@ impl<'a> CoveringInformers<'a> {
                 continue;
             }
             let Some(report) = get_report(&serving.key) else { continue };
+            let authorized_scope =
+                AuthorizedScope::of(&self.request.access_attributes(), &serving.key.scope);
+            // [`Self::find`] keeps only informers for which this is not `None`.
+            let Some(authorized_scope) = authorized_scope else { continue };
             let age = report.current_at.map(|at| now.saturating_duration_since(at));
             candidates.push(CandidateInformer {
                 key: &serving.key,
+                authorized_scope,
                 entries: vec![serving],
                 report,
                 age,
@@ -263,21 +271,17 @@ fn can_answer(
     match profile {
         Some(named) => of == named,
         None => {
+            // The objects of a cluster-scoped informer are in no namespace, also if the review has a namespace.
             *of.namespace == *operator_namespace
-                || request.namespace.as_ref().is_some_and(|request| *request == of.namespace)
+                || (serving.key.scope != InformerScope::Cluster
+                    && request.namespace.as_ref().is_some_and(|it| *it == of.namespace))
         }
     }
 }
 
 /// Whether the informer's scope and selectors include every object that the request selects.
 fn contains(key: &InformerKey, request: &ObjectRequest) -> bool {
-    let is_list = request.name.is_none();
-    let is_there = match (&key.scope, &request.namespace) {
-        (InformerScope::Namespace(own), Some(request)) => own == request,
-        (InformerScope::AllNamespaces, None) => is_list,
-        (InformerScope::AllNamespaces, Some(_)) | (InformerScope::Cluster, None) => true,
-        (InformerScope::Namespace(_), None) | (InformerScope::Cluster, Some(_)) => false,
-    };
+    let is_there = AuthorizedScope::of(&request.access_attributes(), &key.scope).is_some();
     let has_label = |needed| request.labels.requirements().any(|has| has == needed);
     let has_field = |needed| request.fields.requirements().any(|has| has == needed);
     // A get has no selectors, so only informers without selectors answer a get. In the store of an informer with

@@ -68,6 +68,7 @@ impl WatchCursor {
         kind: &KindInfo,
         request: &ObjectRequest,
         format: ResponseFormat,
+        allowed: AuthorizedScope,
         query: ObjectQuery,
         follower: EventLogFollower,
         initial: Option<(ObjectSnapshot, ResourceVersion)>,
@@ -75,7 +76,7 @@ impl WatchCursor {
         let needs_initial_bookmark =
             initial.is_some() && request.watch.as_ref().is_some_and(|it| it.bookmarks);
         Self {
-            allowed: AuthorizedScope::of(request),
+            allowed,
             query,
             lines: Arc::new(EventEncoder::new(kind, format)),
             media_type: format.media_type,
@@ -236,7 +237,7 @@ pub(super) fn error(failure: &StatusError, media_type: MediaType) -> WatchChunk 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::fixtures::{informer, kind, parse_request};
+    use crate::reads::fixtures::{authorized_scope, informer, kind, parse_request};
     use futures::FutureExt as _;
     use kubewarm_api::model::{
         DecodedObject, Delta, DeltaSink as _, InformerKey, ReplacePolicy, Uid,
@@ -277,7 +278,8 @@ mod tests {
         initial: Option<(ObjectSnapshot, ResourceVersion)>,
     ) -> WatchCursor {
         let format = ResponseFormat::json(request.form);
-        WatchCursor::new(&kind(""), request, format, query, follower, initial)
+        let allowed = authorized_scope(request);
+        WatchCursor::new(&kind(""), request, format, allowed, query, follower, initial)
     }
 
     #[tokio::test]

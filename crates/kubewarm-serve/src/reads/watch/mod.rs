@@ -83,6 +83,7 @@ impl ReadService {
                     &route.kind,
                     route.request,
                     format,
+                    candidate.authorized_scope.clone(),
                     query,
                     follower,
                     initial,
