@@ -3,6 +3,7 @@
 //! kubewarm does not use kube's HTTP stack, which sets neither keepalive nor `TCP_NODELAY` and logs each 5xx as an
 //! error.
 
+use super::account::AnonymousConfig;
 use bytes::Bytes;
 use futures::{Stream, stream};
 use http::{Request, Response, Uri};
@@ -82,8 +83,9 @@ pub(super) fn plain(mut config: Config) -> kube::Result<Client> {
 }
 
 /// Creates an HTTP service that forwards requests of callers to the API server, with the same TCP and TLS settings as
-/// [`plain`]. The service adds no headers, so it sends no credentials of `config`.
-pub(super) fn pipe(config: &Config) -> kube::Result<StreamingService> {
+/// [`plain`]. The type of `server` has no credentials, so each request has only the caller's.
+pub(super) fn pipe(server: &AnonymousConfig) -> kube::Result<StreamingService> {
+    let config = server.as_config();
     let Some(proxy) = config.proxy_url.clone() else {
         return piped(tcp(), config);
     };

@@ -57,7 +57,12 @@ impl AnonymousConfig {
 
     /// Creates an HTTP service that forwards requests to the API server unchanged, with its own connection pool.
     pub(super) fn pipe(&self) -> kube::Result<transport::StreamingService> {
-        transport::pipe(&self.config)
+        transport::pipe(self)
+    }
+
+    /// The same as a configuration of kube.
+    pub(super) const fn as_config(&self) -> &Config {
+        &self.config
     }
 }
 
