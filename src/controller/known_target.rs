@@ -262,8 +262,8 @@ fn can_serve(old: &TargetInformers, target: &ValidatedTarget, identity: &Identit
 }
 
 /// An API server can reject requests shortly after it accepted a CRD, so one or two failures are
-/// normal. After three consecutive failures of an informer of the new API version, the informers of
-/// the old version no longer serve the target.
+/// normal. After three consecutive failures of an informer of the new API version, the profile's
+/// status describes the new version's informers. The old version's informers still serve reads.
 const PASSING_FAILURES: u32 = 3;
 
 /// Adds the target's informers to `claims`, and the informers of an earlier profile generation that
@@ -344,9 +344,9 @@ pub(super) fn claim_informers(
     declared
 }
 
-/// Whether the informers of the old API version may serve the target after the API server's
-/// preferred version changed. The profile was not edited, so the target must stay warm until the
-/// informers of the new version are synced.
+/// Whether the profile's status describes the target by the informers of the old API version after
+/// the API server's preferred version changed. The profile was not edited, so the target must stay
+/// warm until the informers of the new version are synced.
 fn can_stand_in(
     old: &TargetInformers,
     kind: &ResourceInfo,
