@@ -142,7 +142,7 @@ mod tests {
     }
 
     impl ReviewClient for Scripted {
-        fn can_forward_impersonation(&self) -> bool {
+        fn sends_callers_token(&self) -> bool {
             false
         }
 

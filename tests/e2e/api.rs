@@ -224,7 +224,8 @@ impl Server {
         self.send((method, path), &headers, Body::from(body.to_string().into_bytes()))
     }
 
-    fn send(
+    /// Sends a request with exactly these headers.
+    pub(crate) fn send(
         &self,
         (method, path): (&str, &str),
         headers: &[(&str, &str)],

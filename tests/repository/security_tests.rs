@@ -133,8 +133,8 @@ crates/kubewarm-serve/src/callers/caller_digest.rs different_reviews_have_differ
 
 Callers 2
 crates/kubewarm-client/src/connection/tests.rs a_review_is_sent_with_the_token_of_the_operator_or_of_the_caller_but_never_both
-crates/kubewarm-serve/src/callers/tests/mod.rs impersonation_that_cannot_be_checked_is_rejected_without_a_review
-crates/kubewarm-serve/src/callers/tests/mod.rs forwarded_impersonation_is_never_answered_as_the_tokens_owner
+crates/kubewarm-serve/src/callers/tests/mod.rs no_review_authorizes_a_request_with_impersonation_headers
+tests/e2e/reads.rs access_is_decided_with_the_callers_own_token
 
 Callers 3
 crates/kubewarm-serve/src/callers/tests/quotas.rs a_client_that_guesses_tokens_does_not_delay_readers_with_new_tokens
@@ -182,9 +182,9 @@ src/commands/target/tests.rs control_characters_in_problems_of_a_target_are_esca
 tests/e2e/command_line.rs status_exits_by_readiness_and_cannot_steer_a_terminal
 
 Reads 1
-crates/kubewarm-wire/src/request_info/tests.rs the_access_review_covers_the_parsed_request
-crates/kubewarm-serve/src/reads/read_response.rs a_list_contains_only_objects_of_the_requested_namespace_and_name
-tests/e2e/reads.rs reads_match_the_api_servers_answers_and_authorization
+crates/kubewarm-serve/src/reads/authorized_scope.rs a_get_reads_the_object_of_its_access_review
+tests/e2e/request_info.rs access_reviews_have_the_attributes_that_the_api_server_authorizes
+tests/e2e/request_info.rs a_kind_with_the_plural_name_namespaces_is_read_in_the_reviewed_namespace
 
 Reads 2
 crates/kubewarm-serve/src/reads/covering_informers/tests.rs an_informer_answers_only_requests_that_it_wholly_contains

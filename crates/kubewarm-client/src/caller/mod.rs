@@ -2,7 +2,7 @@
 //! API server.
 
 use super::review::{post, post_with, without_status};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use k8s_openapi::api::{
     authentication::v1::{SelfSubjectReview, TokenReview, TokenReviewSpec, UserInfo},
     authorization::v1::{
@@ -19,12 +19,11 @@ const ANONYMOUS: &str = "system:anonymous";
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// The bearer token of a caller, and the user that the caller impersonates.
+/// The bearer token of a caller. Reviews contain no `Impersonate-*` headers, because the permission to send a review as
+/// another user is not the permission to read as this user.
 pub struct BearerCredentials {
     /// The bearer token, without the prefix `Bearer`. `Debug` does not print the token.
     pub token: Zeroizing<String>,
-    /// The `Impersonate-*` headers, in the order of the caller's request.
-    pub impersonation: Vec<(HeaderName, HeaderValue)>,
 }
 
 /// The identity of a caller, with the fields that the API server's authorizers evaluate.
@@ -78,7 +77,7 @@ pub enum AuthenticationResult {
     Known(Arc<CallerInfo>),
     /// The credentials are invalid, or identify no user except `system:anonymous`.
     Unknown,
-    /// The token is valid, but RBAC does not permit its owner to impersonate the requested user.
+    /// The token is valid, but RBAC does not permit its owner to send a SelfSubjectReview.
     Refused {
         /// The API server's message.
         message: String,
@@ -127,12 +126,9 @@ pub enum CallerReviewer {
 }
 
 impl CallerReviewer {
-    /// Returns whether reviews contain the caller's token and `Impersonate-*` headers.
-    ///
-    /// Otherwise kubewarm must reject impersonation, because the API server cannot check whether the caller is
-    /// permitted to impersonate.
+    /// Returns whether kubewarm sends reviews with the caller's own token.
     #[must_use]
-    pub fn can_forward_impersonation(&self) -> bool {
+    pub fn sends_callers_token(&self) -> bool {
         matches!(self, Self::Caller(_))
     }
 
@@ -282,25 +278,19 @@ fn headers_of(presented: &BearerCredentials) -> Result<HeaderMap, RequestFault> 
     token.set_sensitive(true);
     let mut headers = HeaderMap::new();
     headers.insert(header::AUTHORIZATION, token);
-    for (name, value) in &presented.impersonation {
-        headers.append(name, value.clone());
-    }
     Ok(headers)
 }
 
 impl fmt::Debug for BearerCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_impersonating = !self.impersonation.is_empty();
-        f.debug_struct("BearerCredentials")
-            .field("impersonates", &is_impersonating)
-            .finish_non_exhaustive()
+        f.debug_struct("BearerCredentials").finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for CallerReviewer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The output omits the clients, because they can contain credentials.
-        let own = self.can_forward_impersonation();
+        let own = self.sends_callers_token();
         f.debug_struct("CallerReviewer").field("by_callers_tokens", &own).finish_non_exhaustive()
     }
 }

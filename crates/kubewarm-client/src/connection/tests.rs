@@ -62,16 +62,13 @@ async fn a_review_is_sent_with_the_token_of_the_operator_or_of_the_caller_but_ne
     );
     let connection = load(&kubeconfig, None).unwrap();
     let token = "of-the-caller".to_owned().into();
-    let presented = BearerCredentials { token, impersonation: Vec::new() };
+    let presented = BearerCredentials { token };
     for (reviewer, shown, other) in [
         (connection.new_reviewer(&[]).unwrap(), "of-the-operator", "bearer of-the-caller"),
         (connection.new_caller_token_reviewer().unwrap(), "of-the-caller", "of-the-operator"),
     ] {
         let review = tokio::spawn({
-            let presented = BearerCredentials {
-                token: presented.token.clone(),
-                impersonation: presented.impersonation.clone(),
-            };
+            let presented = BearerCredentials { token: presented.token.clone() };
             async move { reviewer.authenticate(&presented).await }
         });
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -132,7 +129,7 @@ async fn reviews_share_no_connection_with_the_operators_own_requests() {
     // this connection.
     sleep(Duration::from_millis(100)).await;
     let token = "of-the-caller".to_owned().into();
-    let presented = BearerCredentials { token, impersonation: Vec::new() };
+    let presented = BearerCredentials { token };
     assert!(reviewer.authenticate(&presented).await.is_ok());
     assert_eq!(answering.await.unwrap(), 2);
 }
@@ -144,7 +141,7 @@ async fn forwarded_requests_share_no_connection_with_accounts_or_reviews() {
     let answering = counting(listener);
     let connection = plain(server);
     let token = "of-the-caller".to_owned().into();
-    let presented = BearerCredentials { token, impersonation: Vec::new() };
+    let presented = BearerCredentials { token };
     let reviewers = [connection.new_reviewer(&[]), connection.new_caller_token_reviewer()];
     for reviewer in &reviewers {
         let _answered = reviewer.as_ref().unwrap().authenticate(&presented).await;

@@ -40,7 +40,7 @@ pub struct AuthenticatedCaller {
     pub reviewed_at: Instant,
     /// The hash of the user's name, which identifies the user in the limits per user.
     pub(super) name: CallerDigest,
-    /// The caller's token and impersonation headers. `None` if a client certificate authenticates the caller.
+    /// The caller's token. `None` if a client certificate authenticates the caller.
     pub(super) credentials: Option<Arc<BearerCredentials>>,
 }
 
@@ -68,7 +68,7 @@ impl Authenticator {
         peer: IpAddr,
         by: &mut DecisionSource,
     ) -> Result<AuthenticatedCaller, CallerRejection> {
-        if credentials.is_impersonating && !self.reviews.can_forward_impersonation() {
+        if credentials.is_impersonating {
             return Err(CallerRejection::Impersonation);
         }
         // As in the API server, a valid client certificate has priority over a token.

@@ -72,7 +72,7 @@ impl Authorizer {
         by: &mut DecisionSource,
     ) -> Result<Instant, CallerRejection> {
         let spec = caller.user.review(access);
-        let sends_token = self.reviews.can_forward_impersonation();
+        let sends_token = self.reviews.sends_callers_token();
         let presented = caller.credentials.as_ref().filter(|_| sends_token);
         let key = self.key.of_access(presented.map(AsRef::as_ref), &spec)?;
         let entry = if let Some(known) = self.verdicts.get(&key) {

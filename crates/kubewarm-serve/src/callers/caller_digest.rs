@@ -33,7 +33,7 @@ impl DigestKey {
         &self,
         presented: &BearerCredentials,
     ) -> Result<CallerDigest, RequestFault> {
-        self.of(&impersonation(presented), &presented.token)
+        self.of(&(), &presented.token)
     }
 
     /// The cache key of an access review. The key includes the caller's credentials if kubewarm sends these
@@ -44,7 +44,7 @@ impl DigestKey {
         spec: &SubjectAccessReviewSpec,
     ) -> Result<CallerDigest, RequestFault> {
         let token = presented.map_or("", |presented| presented.token.as_str());
-        self.of(&(presented.map(impersonation), spec), token)
+        self.of(&(presented.is_some(), spec), token)
     }
 
     /// The key that identifies a user in the limits per user: a hash of the user's name alone. The hash omits the
@@ -71,24 +71,13 @@ impl DigestKey {
     }
 }
 
-fn impersonation(presented: &BearerCredentials) -> Vec<(&str, &[u8])> {
-    let headers = presented.impersonation.iter();
-    headers.map(|(name, value)| (name.as_str(), value.as_bytes())).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{HeaderName, HeaderValue};
     use k8s_openapi::api::authorization::v1::{NonResourceAttributes, ResourceAttributes};
 
     fn of_token(token: &str) -> BearerCredentials {
-        BearerCredentials { token: token.to_owned().into(), impersonation: Vec::new() }
-    }
-
-    fn acting(name: &'static str, value: &'static str) -> BearerCredentials {
-        let header = (HeaderName::from_static(name), HeaderValue::from_static(value));
-        BearerCredentials { impersonation: vec![header], ..of_token("a") }
+        BearerCredentials { token: token.to_owned().into() }
     }
 
     fn spec(change: impl FnOnce(&mut SubjectAccessReviewSpec)) -> SubjectAccessReviewSpec {
@@ -114,12 +103,9 @@ mod tests {
         let digests = [
             key.of_credentials(&token),
             key.of_credentials(&of_token("b")),
-            key.of_credentials(&acting("impersonate-user", "jane")),
-            key.of_credentials(&acting("impersonate-user", "john")),
-            key.of_credentials(&acting("impersonate-group", "jane")),
             key.of_access(None, &spec(|_| ())),
             key.of_access(Some(&of_token("b")), &spec(|_| ())),
-            key.of_access(Some(&acting("impersonate-user", "jane")), &spec(|_| ())),
+            key.of_access(Some(&of_token("")), &spec(|_| ())),
             access(&spec(|_| ())),
             access(&spec(|spec| spec.user = text("john"))),
             access(&spec(|spec| spec.uid = text("1"))),

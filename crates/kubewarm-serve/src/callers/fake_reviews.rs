@@ -34,8 +34,8 @@ pub(crate) enum ReviewAnswer {
     ByName(&'static str, fn(Option<&str>) -> Self),
     /// The token is invalid.
     Unknown,
-    /// The token's owner has no permission to impersonate. The text is the API server's message.
-    NotAnother(&'static str),
+    /// The token's owner has no permission to send the review. The text is the API server's message.
+    Refused(&'static str),
     /// The review fails with this fault.
     Nothing(RequestFault),
 }
@@ -58,7 +58,7 @@ pub(super) struct FakeReviews {
     pub(super) say: Arc<Mutex<FakeReviewFn>>,
     pub(super) count: FakeReviewCounts,
     pub(super) delay: Duration,
-    pub(super) passes_on: bool,
+    pub(super) sends_tokens: bool,
     pub(crate) now: Arc<AtomicUsize>,
 }
 
@@ -68,7 +68,7 @@ impl FakeReviews {
             say: Arc::new(Mutex::new(say)),
             count: FakeReviewCounts::default(),
             delay: Duration::ZERO,
-            passes_on: false,
+            sends_tokens: false,
             now: Arc::default(),
         }
     }
@@ -88,8 +88,8 @@ impl FakeReviews {
 }
 
 impl ReviewClient for FakeReviews {
-    fn can_forward_impersonation(&self) -> bool {
-        self.passes_on
+    fn sends_callers_token(&self) -> bool {
+        self.sends_tokens
     }
 
     fn authenticate(
@@ -110,7 +110,7 @@ impl ReviewClient for FakeReviews {
                     Ok(AuthenticationResult::Known(Arc::new(user)))
                 }
                 ReviewAnswer::Unknown => Ok(AuthenticationResult::Unknown),
-                ReviewAnswer::NotAnother(message) => {
+                ReviewAnswer::Refused(message) => {
                     Ok(AuthenticationResult::Refused { message: message.to_owned() })
                 }
                 ReviewAnswer::Nothing(fault) => Err(fault),
@@ -145,7 +145,7 @@ impl ReviewClient for FakeReviews {
                 ReviewAnswer::Denied(_)
                 | ReviewAnswer::ByName(..)
                 | ReviewAnswer::Unknown
-                | ReviewAnswer::NotAnother(_) => Ok(AuthorizationResult::Denied { reason: None }),
+                | ReviewAnswer::Refused(_) => Ok(AuthorizationResult::Denied { reason: None }),
                 ReviewAnswer::Nothing(fault) => Err(fault),
             }
         })

@@ -18,7 +18,6 @@ mod network;
 mod review_client;
 mod review_queue;
 
-pub(crate) use self::identity::{ClientCertChain, OptionalClientCertVerifier};
 pub use self::{
     authenticator::AuthenticatedCaller,
     credentials::{CallerCredentials, CredentialsError},
@@ -26,6 +25,10 @@ pub use self::{
     limits::{CallerLimits, LimitUsage, ReadLimit, ReaderLimits},
     network::network,
     review_client::ReviewClient,
+};
+pub(crate) use self::{
+    credentials::is_impersonation_header,
+    identity::{ClientCertChain, OptionalClientCertVerifier},
 };
 
 use self::{
@@ -63,13 +66,14 @@ pub enum CallerRejection {
     Unauthorized,
     /// The API server accepts the caller's credentials, but does not permit the request.
     Forbidden {
-        /// The user's name. Empty if the caller has no permission to impersonate, because the API server then
-        /// returns no name.
+        /// The user's name. Empty if the caller has no permission to send a SelfSubjectReview, because the API server
+        /// then returns no name.
         user: String,
         /// The authorizer's reason, if it returns one.
         reason: Option<String>,
     },
-    /// The request has impersonation headers, and kubewarm cannot check impersonation.
+    /// The request has impersonation headers. A review with these headers would not authorize the read: RBAC can
+    /// permit to impersonate a user for reviews only.
     Impersonation,
     /// The caller has reached one of kubewarm's limits, for example on the user's requests or on invalid tokens from
     /// one address.
@@ -80,7 +84,6 @@ pub enum CallerRejection {
 
 /// Authenticates and authorizes callers. Limits their requests, watches, connections and unwritten response bytes.
 pub struct CallerAdmission {
-    reviews: Arc<dyn ReviewClient>,
     authenticator: Authenticator,
     authorizer: Authorizer,
     requests: KeyedSemaphore<CallerDigest>,
@@ -118,8 +121,7 @@ impl CallerAdmission {
                 runtime.clone(),
                 token_reviews,
             ),
-            authorizer: Authorizer::new(Arc::clone(&reviews), key, runtime, access_reviews),
-            reviews,
+            authorizer: Authorizer::new(reviews, key, runtime, access_reviews),
             requests: by_user(readers.requests.get()),
             watches: by_user(readers.watches.get()),
             connections: by_user(readers.connections.get()),
@@ -136,13 +138,6 @@ impl CallerAdmission {
     pub fn with_all_names_reviews(mut self) -> Self {
         self.authorizer.reviews_all_names = true;
         self
-    }
-
-    /// Whether kubewarm can check impersonation. It can if it sends access reviews with the caller's own token and
-    /// `Impersonate-*` headers.
-    #[must_use]
-    pub fn can_check_impersonation(&self) -> bool {
-        self.reviews.can_forward_impersonation()
     }
 
     /// Authenticates the caller with `credentials` at the address `peer`, and authorizes `access`. The request

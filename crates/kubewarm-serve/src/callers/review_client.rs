@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 /// Sends token reviews and access reviews of callers. Tests implement this trait to script the results.
 pub trait ReviewClient: Send + Sync + 'static {
-    /// Whether this `ReviewClient` sends reviews with the caller's own token and `Impersonate-*` headers.
-    fn can_forward_impersonation(&self) -> bool;
+    /// Whether this `ReviewClient` sends reviews with the caller's own token.
+    fn sends_callers_token(&self) -> bool;
 
     /// Authenticates the credentials, and returns the user that the credentials identify.
     fn authenticate(
@@ -29,8 +29,8 @@ pub trait ReviewClient: Send + Sync + 'static {
 }
 
 impl ReviewClient for CallerReviewer {
-    fn can_forward_impersonation(&self) -> bool {
-        Self::can_forward_impersonation(self)
+    fn sends_callers_token(&self) -> bool {
+        Self::sends_callers_token(self)
     }
 
     fn authenticate(

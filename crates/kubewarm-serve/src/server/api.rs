@@ -13,7 +13,7 @@ use super::{
 use crate::review;
 use crate::{
     WatcherRegistry,
-    callers::{AuthenticatedCaller, CallerAdmission, CallerCredentials},
+    callers::{AuthenticatedCaller, CallerAdmission, CallerCredentials, is_impersonation_header},
     metrics::{HandlerLabel, ReadMetrics, ResponseLabels, ResponseSource},
     reads::ReadService,
 };
@@ -99,7 +99,7 @@ impl ReadApi {
     /// Answers from stores. Forwards the request if kubewarm cannot answer and `--forward` is set.
     async fn answer(&self, request: IncomingRequest) -> HandledRequest {
         let Some(forward) = &self.forward else { return self.answer_from_cache(&request).await };
-        if !self.must_be_forwarded(&request) {
+        if !Self::must_be_forwarded(&request) {
             match self.answer_from_cache(&request).await {
                 // kubewarm cannot forward a request with a valid client certificate. If kubewarm has rejected such
                 // a request with 400, the client receives this 400. The message of the 400 is more useful than the
@@ -122,13 +122,13 @@ impl ReadApi {
     }
 
     /// Whether only the API server can answer `request`. This applies to each request that is not a GET, and to a
-    /// request that switches protocols. It also applies to impersonation if kubewarm cannot check impersonation.
-    fn must_be_forwarded(&self, request: &IncomingRequest) -> bool {
-        let acts_as_another =
-            || request.head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
+    /// request that switches protocols. It also applies to impersonation, because only the API server can decide
+    /// whether the caller may read as the other user.
+    fn must_be_forwarded(request: &IncomingRequest) -> bool {
+        let mut names = request.head.headers.keys().map(http::HeaderName::as_str);
         request.head.method != http::Method::GET
             || request.upgrade.is_some()
-            || (acts_as_another() && !self.callers.can_check_impersonation())
+            || names.any(is_impersonation_header)
     }
 
     async fn answer_from_cache(&self, request: &IncomingRequest) -> HandledRequest {

@@ -16,7 +16,8 @@ pub(super) fn refusal(refused: CallerRejection) -> StatusError {
             StatusError::refused(reason.as_deref().unwrap_or("the API server refuses the caller"))
         }
         CallerRejection::Impersonation => StatusError::refused(
-            "impersonation is not possible here; send a token of the account itself",
+            "kubewarm answers no request with Impersonate-* headers; send it to the API server, run kubewarm with \
+             --forward, or send a token of the account itself",
         ),
         CallerRejection::Limited(limit) if limit.is_callers_own() => StatusError::user_limit(1),
         CallerRejection::Limited(_) => StatusError::too_many_requests(1),
@@ -30,7 +31,6 @@ pub(super) fn refusal(refused: CallerRejection) -> StatusError {
 pub(super) fn no_credentials(problem: CredentialsError) -> StatusError {
     match problem {
         CredentialsError::Repeated => StatusError::bad_request("Authorization is repeated"),
-        CredentialsError::Impersonation => StatusError::bad_request("Impersonate-* cannot be read"),
         CredentialsError::Missing
         | CredentialsError::NoBearer
         | CredentialsError::Empty

@@ -1,7 +1,7 @@
 //! Selects the headers to keep in a forwarded request and in its response, and finds the caller's token.
 
 use crate::{
-    callers::{CallerCredentials, CredentialsError},
+    callers::{CallerCredentials, CredentialsError, is_impersonation_header},
     server::rejection::no_credentials,
 };
 use http::{
@@ -163,7 +163,7 @@ pub(super) fn without_connection(headers: &mut HeaderMap) {
     // A client's `Connection` header must not remove `Authorization` and `Impersonate-*`, because these headers
     // determine the caller's permissions.
     let is_free =
-        |name: &HeaderName| *name != AUTHORIZATION && !name.as_str().starts_with("impersonate-");
+        |name: &HeaderName| *name != AUTHORIZATION && !is_impersonation_header(name.as_str());
     for name in named.into_iter().filter(is_free).chain(OF_ONE_CONNECTION) {
         headers.remove(name);
     }
