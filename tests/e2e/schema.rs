@@ -60,7 +60,7 @@ spec: {{targets: [{{name: settings, resource: configmaps}}]}}
         ("/spec/warmup/maxConcurrentLists", json!(4)),
         ("/spec/targets/0/requirement", json!("Required")),
         ("/spec/targets/0/projection/type", json!("Full")),
-        ("/spec/targets/0/projection/managedFields", json!("Drop")),
+        ("/spec/targets/0/projection/managedFields", json!("Keep")),
     ] {
         assert_eq!(profile.pointer(pointer), Some(&expected), "{pointer} of {profile:#}");
     }

@@ -125,7 +125,7 @@ impl SampleWorld {
             scope: InformerScope::Namespace(namespace.into()),
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
-            projection: Projection::Full(ManagedFieldsPolicy::Drop),
+            projection: Projection::Full(ManagedFieldsPolicy::Keep),
             secret_data: SecretDataPolicy::Deny,
             identity: self.identity.clone(),
             declared_in: None,

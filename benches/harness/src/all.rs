@@ -103,13 +103,13 @@ pub async fn loaded(corpus: Corpus, programs: &Programs) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Measures reads, first without managedFields, which is the default, then with them.
+/// Measures reads, first with managedFields, which is the default, then without them.
 ///
 /// # Errors
 ///
 /// If a step fails.
 pub async fn reads(reading: &Reading<'_>, rounds: u32, samples: &mut Samples) -> Result<()> {
-    for managed in [ManagedFields::Dropped, ManagedFields::Kept] {
+    for managed in [ManagedFields::Kept, ManagedFields::Dropped] {
         reading.measure(managed, rounds, samples).await?;
         tracing::info!(?managed, "measured reads");
     }

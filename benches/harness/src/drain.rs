@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
 /// kubewarm's `Accept` header for built-in kinds, so that the API server does the same work.
-const ACCEPT: &str = "application/vnd.kubernetes.protobuf;drop=metadata.managedFields,\
-    application/json;drop=metadata.managedFields";
+const ACCEPT: &str = "application/vnd.kubernetes.protobuf,application/json";
 /// The annotation of the bookmark that ends a streaming list.
 const END: &[u8] = b"k8s.io/initial-events-end";
 const PODS: &str = "/api/v1/pods";

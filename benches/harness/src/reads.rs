@@ -46,10 +46,10 @@ const READY_WITHIN: Duration = Duration::from_mins(20);
 /// Whether kubewarm keeps `metadata.managedFields`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManagedFields {
-    /// Without managedFields, which is the default.
-    Dropped,
-    /// With managedFields, as the API server sends them.
+    /// With managedFields, as the API server sends them. This is the default.
     Kept,
+    /// Without managedFields.
+    Dropped,
 }
 
 /// The media types, and the part that they add to a sample's name.
@@ -165,15 +165,15 @@ impl<'a> Reading<'a> {
         samples: &mut Samples,
     ) -> Result<()> {
         let prefix = match managed {
-            ManagedFields::Dropped => "reads",
-            ManagedFields::Kept => "reads.keep",
+            ManagedFields::Kept => "reads",
+            ManagedFields::Dropped => "reads.drop",
         };
         let served = MeasuredServer::start(self, managed, &[]).await?;
         for _ in 0..rounds {
             self.round(&served, prefix, samples).await?;
         }
         served.end(self.cluster).await?;
-        if managed == ManagedFields::Dropped {
+        if managed == ManagedFields::Kept {
             self.all_names(rounds, samples).await?;
         }
         Ok(())
@@ -184,7 +184,7 @@ impl<'a> Reading<'a> {
         let load = all_pods(self.corpus);
         for (name, flags) in [("each_name", [].as_slice()), ("all_names", &["--review-all-names"])]
         {
-            let served = MeasuredServer::start(self, ManagedFields::Dropped, flags).await?;
+            let served = MeasuredServer::start(self, ManagedFields::Kept, flags).await?;
             for _ in 0..rounds {
                 let api = self.api.send(load.clone()).await.context("at the API server")?;
                 push(samples, &format!("reads.api.{name}"), &api);

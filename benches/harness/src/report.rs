@@ -96,8 +96,8 @@ const NOTES: &str = "
   Without `--review-all-names`, kubewarm reviews each of the 1,000 names every 10 s.
   The bench reads complete lists, plain and streaming, once from the API server and ten times from kubewarm. The median
   of the ten counts, because the first list waits for an access review. Processor time for a GB is absolute and differs
-  from day to day. The custom resources are 5,000 objects with the content of pods. Rows *with managedFields* use
-  `managedFields: Keep`. All other rows use the default, which drops `metadata.managedFields`, about half of the bytes.
+  from day to day. The custom resources are 5,000 objects with the content of pods. Rows with
+  `managedFields: Drop` drop `metadata.managedFields`, about half of the bytes. All other rows use the default, `Keep`.
 - *GET every pod once*: without `--review-all-names`, the bench reads no name twice, so kubewarm reviews each request.
   With the flag, kubewarm answers so fast that the bench reads some pods again.
 - *Informers* of client-go and controller-runtime are the same programs at both servers. Typed and metadata informers

@@ -122,7 +122,7 @@ fn pods(strategy: Strategy) -> Result<InformerSpec> {
     let of_own = InformerKey::all(
         Resource::new(GroupResource::new("", "pods")?, "v1")?,
         InformerScope::AllNamespaces,
-        Projection::Full(ManagedFieldsPolicy::Drop),
+        Projection::Full(ManagedFieldsPolicy::Keep),
     );
     let key = InformerKey { declared_in: Some("bench".into()), ..of_own };
     let profile = ProfileRef { namespace: "bench".into(), name: "pods".into() };

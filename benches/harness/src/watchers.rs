@@ -45,7 +45,7 @@ pub async fn measure(reading: &Reading<'_>, rounds: u32, samples: &mut Samples) 
         WatchClients::gather(client, &reading.newest_version().await?, WATCHERS).await
     };
     for _ in 0..rounds {
-        let served = MeasuredServer::start(reading, ManagedFields::Dropped, &[]).await?;
+        let served = MeasuredServer::start(reading, ManagedFields::Kept, &[]).await?;
         let before = served.operator.usage()?;
         let audience = gather(&served.client).await.context("at kubewarm")?;
         sleep(SETTLE).await;

@@ -1,5 +1,6 @@
 //! Unmodified clients against the read API, compared with the API server.
 
+mod applied;
 mod commands;
 mod documented;
 mod go;

@@ -6,9 +6,10 @@ use crate::error::Result;
 use crate::module::Module;
 
 /// The files of the Go module, relative to `tests/clients`.
-const FILES: [(&str, &str); 21] = [
+const FILES: [(&str, &str); 22] = [
     ("go.mod", include_str!("../../clients/go.mod")),
     ("go.sum", include_str!("../../clients/go.sum")),
+    ("apply/main.go", include_str!("../../clients/apply/main.go")),
     ("follow/main.go", include_str!("../../clients/follow/main.go")),
     ("follow/followers.go", include_str!("../../clients/follow/followers.go")),
     ("follow/protocol.go", include_str!("../../clients/follow/protocol.go")),
@@ -31,7 +32,8 @@ const FILES: [(&str, &str); 21] = [
 ];
 
 /// Each program, and the Go package that it is built from.
-const PROGRAMS: [(&str, &str); 6] = [
+const PROGRAMS: [(&str, &str); 7] = [
+    ("apply", "./apply"),
     ("follow", "./follow"),
     ("manager", "./manager"),
     ("promlint", "./promlint"),
@@ -52,7 +54,7 @@ const MODULE: Module<'_> = Module {
 ///
 /// `follow` compares informers of kubewarm with the API server, and `promlint` lints metrics. `protobuf`
 /// prints field tables and random objects of the built-in kinds. `requestinfo` prints the attributes that the API
-/// server authorizes. `manager` and `warmstart` are examples of controllers.
+/// server authorizes. `apply` applies what it has read. `manager` and `warmstart` are examples of controllers.
 #[derive(Debug, Clone)]
 pub struct GoClients {
     folder: PathBuf,

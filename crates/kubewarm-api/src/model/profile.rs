@@ -181,7 +181,7 @@ mod tests {
         assert_eq!((&*target.name, &*target.of.to_string()), ("pods", "pods"));
         assert_eq!((target.priority, target.requirement), (500, TargetRequirement::Required));
         assert_eq!(target.scope, TargetScope::OwnNamespace);
-        assert_eq!(target.projection, Projection::Full(ManagedFieldsPolicy::Drop));
+        assert_eq!(target.projection, Projection::Full(ManagedFieldsPolicy::Keep));
         assert!(target.labels.is_empty() && target.fields.is_empty() && target.indexes.is_empty());
     }
 

@@ -253,8 +253,9 @@ pub struct ProjectionSpec {
     #[serde(rename = "type")]
     pub type_: ProjectionType,
 
-    /// Storage of `metadata.managedFields`, often a third to a half of an object. `Drop` (the
-    /// default): not stored. `Keep`: stored.
+    /// Storage of `metadata.managedFields`. `Keep` (the default): stored. `Drop`: not stored, which
+    /// saves memory; a client that reads an object and applies what it extracts then removes its own
+    /// fields. For secrets without `secretData: Allow`, kubewarm stores no managedFields.
     pub managed_fields: ManagedFieldsPolicy,
 }
 
@@ -287,9 +288,9 @@ pub enum ProjectionType {
 #[schemars(inline)]
 pub enum ManagedFieldsPolicy {
     /// kubewarm removes `metadata.managedFields` before it stores an object.
-    #[default]
     Drop,
     /// kubewarm stores `metadata.managedFields`.
+    #[default]
     Keep,
 }
 
