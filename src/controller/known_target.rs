@@ -6,8 +6,8 @@ use super::{
     target_refusal::refusal_by_api_server,
 };
 use kubewarm_api::model::{
-    Budget, Identity, InformerKey, InformerSpec, LimitOverrun, LimitedTarget, ProfileRef,
-    Projection, Refusal, RefusalReason, ResolvedTarget, ResourceInfo, SecretDataPolicy,
+    Budget, Identity, InformerKey, InformerSpec, LimitOverrun, LimitedTarget, ManagedFieldsPolicy,
+    ProfileRef, Projection, Refusal, RefusalReason, ResolvedTarget, ResourceInfo, SecretDataPolicy,
     TargetInformers, ValidatedProfile, ValidatedTarget,
 };
 use std::{
@@ -245,19 +245,40 @@ fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
     RETRY_DELAY / 5 * u32::from(u8::try_from(hash % 256).unwrap_or(0)) / 256
 }
 
+/// How much of Secrets an informer stores, in ascending order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum SecretContent {
+    /// No Secrets, or only their metadata without managedFields.
+    Metadata,
+    /// Also managedFields, which contain the names of the data's keys.
+    KeyNames,
+    /// Whole Secrets.
+    Whole,
+}
+
+impl SecretContent {
+    fn of(data: SecretDataPolicy, projection: Projection) -> Self {
+        match (data, projection) {
+            (SecretDataPolicy::Deny, _) | (_, Projection::Metadata(ManagedFieldsPolicy::Drop)) => {
+                Self::Metadata
+            }
+            (SecretDataPolicy::Allow, Projection::Metadata(ManagedFieldsPolicy::Keep)) => {
+                Self::KeyNames
+            }
+            (SecretDataPolicy::Allow, Projection::Full(_)) => Self::Whole,
+        }
+    }
+}
+
 /// Whether the informers `old` of an earlier profile generation may serve the edited target.
 ///
 /// The old informers must have the new identity: no admission policy has checked whether the edit's
-/// author may act as the old identity. Informers with complete Secrets must not serve a target that
-/// no longer stores complete Secrets.
+/// author may act as the old identity. The old informers must not hold more of Secrets than the
+/// edited target permits.
 fn can_serve(old: &TargetInformers, target: &ValidatedTarget, identity: &Identity) -> bool {
-    let holds_whole = |data: SecretDataPolicy, projection: Projection| {
-        data == SecretDataPolicy::Allow && matches!(projection, Projection::Full(_))
-    };
-    let may_hold_whole = holds_whole(target.secret_data, target.projection);
+    let permitted = SecretContent::of(target.secret_data, target.projection);
     old.informers.iter().all(|InformerSpec { key, .. }| {
-        key.identity == *identity
-            && (may_hold_whole || !holds_whole(key.secret_data, key.projection))
+        key.identity == *identity && SecretContent::of(key.secret_data, key.projection) <= permitted
     })
 }
 

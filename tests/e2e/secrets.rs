@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::api::{Served, account, let_read};
 use crate::figures::informers;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
@@ -64,6 +65,33 @@ fn no_output_of_kubewarm_contains_the_payload_of_a_secret() -> Outcome {
         for payload in PAYLOADS {
             assert!(!text.contains(payload), "{at} contains {payload}");
         }
+    }
+    Ok(())
+}
+
+/// The API server records the key of a Secret's data as a field `f:password` in managedFields.
+#[test]
+fn the_key_names_of_secrets_are_served_only_with_secret_data_allow() -> Outcome {
+    let world = World::lease()?;
+    let served = Served::start(&world, &[])?;
+    Operator::grant_reading(&world)?;
+    world.cluster.apply(&secret("listed", "a"))?;
+    let team = world.namespace("team")?;
+    let token = account(&world, &team, "reader")?;
+    let_read(&world, (&team, "reader"), None)?;
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets");
+    let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    for (name, data, is_named) in [("denied", "Deny", false), ("allowed", "Allow", true)] {
+        let spec = format!(
+            "{{targets: [{{name: names, resource: secrets, secretData: {data},
+               projection: {{type: Metadata, managedFields: Keep}}}}]}}"
+        );
+        let profile = Profile::apply(&world, NAMESPACE, name, &spec)?;
+        profile.await_condition("Ready", "True", None, Duration::from_mins(1))?;
+        let through = format!("/profiles/{NAMESPACE}/{name}{path}");
+        let reply = served.server()?.get_as(&token, &through, metadata)?;
+        assert!(reply.code == 200 && reply.text.contains(r#""listed""#), "{reply:?}");
+        assert_eq!(reply.text.contains("f:password"), is_named, "{reply:?}");
     }
     Ok(())
 }

@@ -43,7 +43,7 @@ src/commands/rbac/tests.rs no_string_in_a_profile_changes_the_printed_manifests
 
 Secrets 1
 crates/kubewarm-cache/src/informer/request_builder.rs the_payload_of_secrets_is_requested_only_with_sensitive_data_allow
-crates/kubewarm-cache/src/store/secrets.rs secrets_are_never_compressed_or_used_to_train_a_dictionary
+tests/e2e/secrets.rs the_key_names_of_secrets_are_served_only_with_secret_data_allow
 tests/e2e/secrets.rs no_output_of_kubewarm_contains_the_payload_of_a_secret
 
 Sharing 1

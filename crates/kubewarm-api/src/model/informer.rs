@@ -208,11 +208,24 @@ impl InformerKey {
             && matches!(self.projection, Projection::Full(_))
     }
 
-    /// Whether the key requests whole Secrets without `secretData: Allow`. kubewarm never lists or
-    /// watches with such a key.
+    /// Whether a target's author chose to drop managedFields. A client that reads such objects and
+    /// applies what it extracts removes its own fields. False for guarded Secrets, whose
+    /// managedFields kubewarm always drops.
+    #[must_use]
+    pub fn drops_managed_fields(&self) -> bool {
+        let is_choice = !self.resource.group_resource().is_secrets()
+            || self.secret_data == SecretDataPolicy::Allow;
+        is_choice && self.projection.managed_fields() == ManagedFieldsPolicy::Drop
+    }
+
+    /// Whether the key requests more of Secrets than their metadata without managedFields, but does
+    /// not have `secretData: Allow`. managedFields contain the names of the data's keys. kubewarm
+    /// never lists or watches with such a key.
     #[must_use]
     pub fn is_guarded(&self) -> bool {
-        self.has_secrets() && self.secret_data == SecretDataPolicy::Deny
+        self.resource.group_resource().is_secrets()
+            && self.secret_data == SecretDataPolicy::Deny
+            && self.projection != Projection::Metadata(ManagedFieldsPolicy::Drop)
     }
 }
 

@@ -219,6 +219,24 @@ mod tests {
     }
 
     #[test]
+    fn the_managed_fields_of_secrets_are_kept_only_with_secret_data_allow() {
+        let projection = |target: &str| {
+            let profile = parse(&format!("{{targets: [{{name: a, {target}}}]}}")).unwrap();
+            profile.targets[0].projection
+        };
+        let (keep, drop) = (ManagedFieldsPolicy::Keep, ManagedFieldsPolicy::Drop);
+        for fields in ["", ", managedFields: Keep", ", managedFields: Drop"] {
+            let target = format!("resource: secrets, projection: {{type: Metadata{fields}}}");
+            assert_eq!(projection(&target), Projection::Metadata(drop), "{target}");
+        }
+        let metadata = "resource: secrets, secretData: Allow, projection: {type: Metadata}";
+        assert_eq!(projection(metadata), Projection::Metadata(keep));
+        assert_eq!(projection("resource: secrets, secretData: Allow"), Projection::Full(keep));
+        let other = "group: x.io, resource: secrets, projection: {type: Metadata}";
+        assert_eq!(projection(other), Projection::Metadata(keep));
+    }
+
+    #[test]
     fn a_target_without_a_scope_has_the_scope_of_the_spec() {
         let profile = parse(
             "{scope: {type: Namespaces, namespaces: [b, a]},

@@ -2,8 +2,8 @@
 
 use super::{
     FieldSelector, FieldSelectorLimits, GroupResource, IndexDefinition, InformerScope,
-    LabelRequirement, LabelSelector, LabelSelectorOperator, Projection, Resource, SecretDataPolicy,
-    TargetRequirement, ValidationError, index,
+    LabelRequirement, LabelSelector, LabelSelectorOperator, ManagedFieldsPolicy, Projection,
+    Resource, SecretDataPolicy, TargetRequirement, ValidationError, index,
     resource::is_dns_label,
     validation_error::{counted, distinct, in_range, short},
 };
@@ -45,7 +45,8 @@ pub struct ValidatedTarget {
     /// Query parameter `fieldSelector` of the target's list and watch requests, at most 2 KiB. Only
     /// the API server checks whether the resource supports the selected fields.
     pub fields: FieldSelector,
-    /// Part of each object to request and to store.
+    /// Part of each object to request and to store. For secrets without `secretData: Allow` always
+    /// without managedFields.
     pub projection: Projection,
     /// The field indexes that the target declares, at most 16, with unique names, in the order of
     /// the spec.
@@ -107,16 +108,16 @@ impl ValidatedTarget {
         let fields = target.field_selector.as_ref();
         let fields = fields.map(|selector| field_selector(&at("fieldSelector"), selector));
         let fields = fields.transpose()?.unwrap_or_default();
-        let managed_fields = target.projection.managed_fields;
+        let secret_data = if of.is_secrets() { target.secret_data } else { SecretDataPolicy::Deny };
+        let is_guarded = of.is_secrets() && secret_data == SecretDataPolicy::Deny;
+        // The managedFields of a Secret contain the names of its data's keys.
+        let managed_fields =
+            if is_guarded { ManagedFieldsPolicy::Drop } else { target.projection.managed_fields };
         let projection = match target.projection.type_ {
             v1alpha1::ProjectionType::Full => Projection::Full(managed_fields),
             v1alpha1::ProjectionType::Metadata => Projection::Metadata(managed_fields),
         };
-        let secret_data = if of.is_secrets() { target.secret_data } else { SecretDataPolicy::Deny };
-        if of.is_secrets()
-            && matches!(projection, Projection::Full(_))
-            && secret_data == SecretDataPolicy::Deny
-        {
+        if is_guarded && matches!(projection, Projection::Full(_)) {
             return Err(ValidationError::new(format!(
                 "{path}: secrets are cached as metadata only unless secretData is Allow; set \
                  projection.type to Metadata, or secretData to Allow"

@@ -58,7 +58,7 @@ impl InformerRequestBuilder {
     ///
     /// [`FaultReason::Forbidden`] if `key` has one of these faults:
     ///
-    /// - It requests the payload of Secrets without `secretData: Allow`.
+    /// - It requests the payload or the managedFields of Secrets without `secretData: Allow`.
     /// - It has an invalid namespace name, which could change the request's path.
     ///
     /// The CRD schema and the profile parser already reject such profiles. This function checks
@@ -66,7 +66,8 @@ impl InformerRequestBuilder {
     pub(super) fn new(key: &InformerKey) -> Result<Self, RequestFault> {
         let forbidden = |message: String| Err(RequestFault::new(FaultReason::Forbidden, message));
         if key.is_guarded() {
-            let message = "secrets are fetched as metadata only unless secretData is Allow";
+            let message =
+                "secrets are fetched as metadata without managedFields unless secretData is Allow";
             return forbidden(message.to_owned());
         }
         let (root, plural) = (key.resource.api_path(), key.resource.resource());
@@ -227,6 +228,9 @@ mod tests {
     fn the_payload_of_secrets_is_requested_only_with_sensitive_data_allow() {
         let mut secrets = key("", "secrets", Projection::Full(ManagedFieldsPolicy::Drop));
         assert!(InformerRequestBuilder::new(&secrets).is_err());
+        // managedFields contain the names of the data's keys.
+        let with_fields = key("", "secrets", Projection::Metadata(ManagedFieldsPolicy::Keep));
+        assert!(InformerRequestBuilder::new(&with_fields).is_err());
         secrets.secret_data = SecretDataPolicy::Allow;
         let payload = InformerRequestBuilder::new(&secrets).unwrap();
         // The request for one object accepts only metadata, even if the informer fetches whole
