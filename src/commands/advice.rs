@@ -50,6 +50,6 @@ pub(super) fn grant(profile: &CacheProfile, operator: &str) -> [String; 2] {
     ]
 }
 
-fn plain(name: Option<&str>) -> &str {
+pub(super) fn plain(name: Option<&str>) -> &str {
     name.filter(|name| name.split('.').all(is_dns_label)).unwrap_or("NAME")
 }

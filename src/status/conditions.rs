@@ -2,7 +2,7 @@
 
 use super::{
     condition_update::{ConditionUpdate, rollup},
-    permissions,
+    managed_fields, permissions,
     reasons::ConditionReason,
     sentence,
     target::{ObservedTarget, is_permission_missing},
@@ -126,6 +126,7 @@ fn accepted(
             "; its permissions are too many for status.access, print them with `{rbac}`"
         );
     }
+    healthy.push_str(&managed_fields::profile_remark(targets));
     if let Some(account) = &declared.service_account {
         healthy.push_str(&policy_remark(account, declared.authors));
     }

@@ -9,6 +9,7 @@ mod conditions;
 mod event_recorder;
 mod events;
 mod informer;
+mod managed_fields;
 mod messages;
 mod permissions;
 mod problems;

@@ -6,6 +6,7 @@ use super::{
     informer::{
         ClockReading, InformerState, InformerView, ObservedInformer, StalenessReason, group_by,
     },
+    managed_fields,
     messages::{MessageContext, kinds, places, progress},
     permissions, quantities,
     reasons::{ConditionReason, fault_effect},
@@ -14,8 +15,8 @@ use super::{
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
-    FieldPath, InformerKey, ProfileMode, RefusalReason, ResolvedTarget, ResourceInfo,
-    TargetRequirement,
+    FieldPath, InformerKey, ProfileMode, RefusalReason, ResolvedProfile, ResolvedTarget,
+    ResourceInfo, TargetRequirement,
 };
 use kubewarm_cache::store::INDEXES_PER_STORE;
 use std::time::Duration;
@@ -58,7 +59,7 @@ impl<'a> ObservedTarget<'a> {
             access: access.as_deref(),
             operator_namespace: &observed.operator_namespace,
         };
-        let accepted = accepted(declared, context);
+        let accepted = accepted(declared, profile, context);
         let warm = warm(declared, &informers, selector.as_ref(), profile.mode, context);
         let fresh = fresh(&warm, &informers, selector.as_ref(), context);
         let all: Vec<_> = selector.iter().chain(&informers).collect();
@@ -121,7 +122,11 @@ impl<'a> ObservedTarget<'a> {
     }
 }
 
-fn accepted(declared: &ResolvedTarget, context: MessageContext<'_>) -> ConditionUpdate {
+fn accepted(
+    declared: &ResolvedTarget,
+    profile: &ResolvedProfile,
+    context: MessageContext<'_>,
+) -> ConditionUpdate {
     let ResolvedTarget { declared_as, left_out, .. } = declared;
     match &declared.resolved {
         None => {
@@ -129,7 +134,8 @@ fn accepted(declared: &ResolvedTarget, context: MessageContext<'_>) -> Condition
             context.verdict(None, ConditionReason::Discovering, &text)
         }
         Some(Ok(ResourceInfo { resource, .. })) => {
-            let text = format!("{declared_as} is {resource}{}", not_indexed(left_out));
+            let dropped = managed_fields::target_remark(declared, profile);
+            let text = format!("{declared_as} is {resource}{dropped}{}", not_indexed(left_out));
             context.verdict(Some(true), ConditionReason::Resolved, &text)
         }
         // The refusal's message already names the target, so it does not get the prefix `target

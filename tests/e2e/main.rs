@@ -65,6 +65,7 @@ mod tables;
 mod tenants;
 mod terminal;
 mod token_audience;
+mod upgraded;
 mod user_limits;
 mod watches;
 mod world;

@@ -1,14 +1,17 @@
 //! Checks that each profile is ready, and finds the next step if it is not.
 
 use super::super::{
-    advice::{address, grant},
+    advice::{address, grant, plain},
     profile_readiness::{
         PERMISSIONS_MISSING, condition, name, no_status, sentence, unhealthy, verdict,
     },
     report::{CommandExitCode, ReportRow},
 };
 use jiff::Timestamp;
-use kubewarm_api::{model::is_dns_label, v1alpha1::CacheProfile};
+use kubewarm_api::{
+    model::{ManagedFieldsPolicy, ProfileRef, SecretDataPolicy, is_dns_label, keep_fields_command},
+    v1alpha1::{CacheProfile, TargetSpec},
+};
 
 /// Returns a row for each profile. `operator` is the operator namespace in printed commands.
 pub(super) fn of_profiles(
@@ -21,7 +24,39 @@ pub(super) fn of_profiles(
         let found = ReportRow::note("there is no CacheProfile: nothing is kept warm");
         return vec![found.next("kubectl explain cacheprofile.spec")];
     }
-    profiles.iter().map(|profile| of_profile(profile, program, operator, now)).collect()
+    let rows = |profile| {
+        let own = of_profile(profile, program, operator, now);
+        std::iter::once(own).chain(dropped_fields(profile))
+    };
+    profiles.iter().flat_map(rows).collect()
+}
+
+/// Returns a remark about the targets of `profile` that drop managedFields, with the command that keeps the fields.
+/// The stored profile contains the default of the CRD with which its author wrote the profile.
+fn dropped_fields(profile: &CacheProfile) -> Option<ReportRow> {
+    let targets = profile.spec.targets.iter().enumerate();
+    let dropping: Vec<_> = targets.filter(|(_, target)| is_dropping(target)).collect();
+    let names: Vec<_> = dropping.iter().map(|(_, target)| target.name.as_str()).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let text = format!(
+        "{} drops managedFields of {}: a client that applies what it extracts from a read object removes its own \
+         fields",
+        name(profile),
+        names.join(", ")
+    );
+    let at = |name: &Option<String>| plain(name.as_deref()).into();
+    let at =
+        ProfileRef { namespace: at(&profile.metadata.namespace), name: at(&profile.metadata.name) };
+    let targets = dropping.iter().map(|(at, target)| (*at, plain(Some(&target.name))));
+    Some(ReportRow::note(text).next(keep_fields_command(&at, targets)))
+}
+
+fn is_dropping(target: &TargetSpec) -> bool {
+    let is_secrets = target.group.is_empty() && target.resource == "secrets";
+    let is_choice = !is_secrets || target.secret_data == SecretDataPolicy::Allow;
+    is_choice && target.projection.managed_fields == ManagedFieldsPolicy::Drop
 }
 
 fn of_profile(profile: &CacheProfile, program: &str, operator: &str, now: Timestamp) -> ReportRow {
@@ -111,6 +146,33 @@ mod tests {
             assert_eq!(found(&because(reason)), (RowMark::Note, vec![]), "{reason}");
         }
         assert_eq!(of_profiles(&[], "kubewarm", "ops", fixtures::now())[0].mark, RowMark::Note);
+    }
+
+    #[test]
+    fn targets_that_drop_managed_fields_are_named_with_the_command() {
+        let mut profile = fixtures::ready();
+        let rows = |profile: &CacheProfile| {
+            of_profiles(std::slice::from_ref(profile), "kubewarm", "ops", fixtures::now())
+        };
+        assert_eq!(rows(&profile).len(), 1);
+        let target = |text: &str| serde_json::from_str::<TargetSpec>(text).unwrap();
+        let dropped = r#""projection": {"type": "Metadata", "managedFields": "Drop"}"#;
+        for text in [
+            format!(r#"{{"name": "nodes", "resource": "nodes", {dropped}}}"#),
+            // kubewarm drops these fields anyway, so the command would change nothing.
+            format!(r#"{{"name": "secrets", "resource": "secrets", {dropped}}}"#),
+        ] {
+            profile.spec.targets.push(target(&text));
+        }
+        let [own, remark] = &rows(&profile)[..] else { panic!("one profile, one remark") };
+        assert_eq!((own.mark, remark.mark), (RowMark::Good, RowMark::Note));
+        assert!(remark.text().contains("drops managedFields of nodes: "), "{}", remark.text());
+        let command = "kubectl patch cprof checkout -n shop --type=json \
+            -p='[{\"op\":\"test\",\"path\":\"/spec/targets/1/name\",\"value\":\"nodes\"},\
+            {\"op\":\"replace\",\"path\":\"/spec/targets/1/projection/managedFields\",\"value\":\"Keep\"}]'";
+        assert_eq!(remark.next, [command]);
+        profile.metadata.name = Some("a; rm -rf".to_owned());
+        assert!(rows(&profile)[1].next[0].starts_with("kubectl patch cprof NAME -n shop "));
     }
 
     #[test]

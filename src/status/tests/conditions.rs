@@ -4,8 +4,8 @@ use super::fixtures::{
 use crate::status::{ObservedProfile, compute};
 use kubewarm_api::{
     model::{
-        FaultReason, FieldPath, InformerScope, ProfileMode, Refusal, RefusalReason,
-        ResolvedProfile, ResolvedTarget, TargetRequirement,
+        FaultReason, FieldPath, InformerScope, ManagedFieldsPolicy, ProfileMode, Projection,
+        Refusal, RefusalReason, ResolvedProfile, ResolvedTarget, TargetRequirement,
     },
     v1alpha1::{AccessStatus, InformerCounts},
 };
@@ -291,6 +291,28 @@ fn an_omitted_index_is_reported_by_its_target() {
     assert_eq!(state(conditions, "Accepted"), "True/Resolved");
     let message = message(conditions, "Accepted");
     assert!(message.ends_with(": spec.a, spec.b, spec.c and 1 more"), "{message}");
+}
+
+#[test]
+fn a_target_that_drops_managed_fields_names_the_command_and_stays_ready() {
+    let mut world = StatusWorld::new();
+    let (kept, mut dropped) = (pods("a"), pods("b"));
+    dropped.projection = Projection::Full(ManagedFieldsPolicy::Drop);
+    for key in [&kept, &dropped] {
+        world.runs(key.clone(), world.watching());
+    }
+    let targets = vec![target("kept", &[kept]), target("pods", &[dropped])];
+    let status = world.compute(&declared(targets), None);
+    let [kept, dropped] = &status.targets[..] else { panic!("{status:?}") };
+    assert!(!message(&kept.conditions, "Accepted").contains("managedFields"));
+    let own = message(&dropped.conditions, "Accepted");
+    let command = "`kubectl patch cprof checkout -n shop --type=json \
+        -p='[{\"op\":\"test\",\"path\":\"/spec/targets/1/name\",\"value\":\"pods\"},\
+        {\"op\":\"replace\",\"path\":\"/spec/targets/1/projection/managedFields\",\"value\":\"Keep\"}]'`";
+    assert!(own.ends_with(command), "{own}");
+    let of_all = message(&status.conditions, "Accepted");
+    assert!(of_all.contains(r#"; target "pods" drops managedFields"#), "{of_all}");
+    assert_eq!(state(&status.conditions, "Ready"), "True/Ready");
 }
 
 #[test]

@@ -138,7 +138,7 @@ pub(super) fn key(resource: &str, scope: InformerScope) -> InformerKey {
     InformerKey::all(
         Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
         scope,
-        Projection::Full(ManagedFieldsPolicy::Drop),
+        Projection::Full(ManagedFieldsPolicy::Keep),
     )
 }
 

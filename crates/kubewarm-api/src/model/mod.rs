@@ -13,6 +13,7 @@ mod index;
 mod informer;
 mod limits;
 mod list_policy;
+mod managed_fields;
 mod next_step;
 mod object;
 mod operator_scope;
@@ -43,6 +44,7 @@ pub use self::{
     },
     limits::{LimitKind, LimitOverrun, LimitScope, LimitedTarget, ProfileLimits},
     list_policy::{ListPolicy, ListStrategy},
+    managed_fields::keep_fields_command,
     next_step::{with_next_step, without_next_step},
     object::{
         DecodedObject, Delta, DeltaOutcome, DeltaSink, MessageId, ObjectEncoding, ObjectIdentity,

@@ -1,0 +1,33 @@
+//! Remarks about targets that drop managedFields, for the messages of the condition `Accepted`.
+
+use super::{sentence, target::ObservedTarget};
+use kubewarm_api::model::{ResolvedProfile, ResolvedTarget, keep_fields_command};
+
+pub(super) fn is_dropping(target: &ResolvedTarget) -> bool {
+    target.informers.iter().any(|informer| informer.key.drops_managed_fields())
+}
+
+/// Returns the remark about `target` with the hazard and the command that ends it. Returns an empty
+/// text if the target keeps managedFields.
+pub(super) fn target_remark(target: &ResolvedTarget, profile: &ResolvedProfile) -> String {
+    let position = profile.targets.iter().position(|it| it.name == target.name);
+    let Some(position) = position.filter(|_| is_dropping(target)) else { return String::new() };
+    let command = keep_fields_command(&profile.profile, [(position, &*target.name)]);
+    format!(
+        " without managedFields, so a client that applies what it extracts from a read object \
+         removes its own fields; to keep them, run `{command}`"
+    )
+}
+
+/// Returns the remark that names the targets without managedFields, or an empty text.
+pub(super) fn profile_remark(targets: &[ObservedTarget<'_>]) -> String {
+    let dropping: Vec<_> = targets.iter().filter(|it| is_dropping(it.declared)).collect();
+    let names = sentence::listed(&dropping, |target| format!("{:?}", target.declared.name));
+    match dropping.len() {
+        0 => String::new(),
+        1 => format!("; target {names} drops managedFields; its condition Accepted explains this"),
+        _ => {
+            format!("; targets {names} drop managedFields; their conditions Accepted explain this")
+        }
+    }
+}
